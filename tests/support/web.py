@@ -37,7 +37,7 @@ class Web:
     status: int | None = 200
     dribbles: bool = False
     refused: bytes | None = None
-    location: str | None = None
+    headers: dict[str, str] = field(default_factory=dict)
     asked: list[Asked] = field(default_factory=list)
     over: threading.Event = field(default_factory=threading.Event)
 
@@ -59,8 +59,8 @@ def serving() -> Iterator[Web]:
             self.send_response(
                 400 if web.refused is not None and web.refused in body else web.status
             )
-            if web.location is not None:
-                self.send_header("Location", web.location)
+            for name, value in web.headers.items():
+                self.send_header(name, value)
             self.send_header("Content-Length", "0")
             self.end_headers()
 

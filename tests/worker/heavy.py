@@ -152,6 +152,10 @@ def _outcome(how: str) -> Any:
     match how:
         case "retry":
             raise rota.Retry("later", after="5m")
+        case "retry from":
+            raise rota.Retry("later", after="5m") from LocalError(503, "gone")
+        case "dead from":
+            raise rota.Dead from LocalError(404, "gone")
         case "snooze":
             return rota.Snooze("1h", "not now")
         case "dead":

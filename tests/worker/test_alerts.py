@@ -133,7 +133,7 @@ def fail(web: Web, how: str) -> str:
     """Have the server fail; the URL to post to."""
     web.dribbles = how == "dribbles"
     web.status = {"says 500": 500, "leads elsewhere": 302}.get(how)
-    web.location = web.url if how == "leads elsewhere" else None
+    web.headers = {"Location": web.url} if how == "leads elsewhere" else {}
     return web.url
 
 
@@ -167,7 +167,7 @@ async def test_an_alert_that_cannot_be_posted_is_said_and_posted_later(
             )
         assert len(web.asked) == (0 if how == "refuses" else 1), "a redirect is not followed"
 
-        web.status, web.location = 200, None
+        web.status, web.headers = 200, {}
         web.asked.clear()
         connection.execute(TRY_AGAIN)
         assert await Upkeep(database, web.url).passes() == []

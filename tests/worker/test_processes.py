@@ -202,6 +202,25 @@ async def test_an_outcome_comes_out(
         )
 
 
+@rule("M41", "M43")
+@pytest.mark.parametrize(
+    ("how", "where", "message", "code"),
+    [("retry from", "failed", "later: 503: gone", 503), ("dead from", "dead", "404: gone", 404)],
+)
+async def test_an_outcome_that_was_raised_from_an_error_brings_what_the_error_was(
+    database: str, connection: Connection, how: str, where: str, message: str, code: int
+) -> None:
+    put(connection, "fails", how=how)
+    await drained(database)
+    [(*kept, stack)] = rows(
+        connection,
+        "select j.status, a.error_type, a.message, a.response_code, a.stack "
+        "from rota.attempt a join rota.jobs j on j.id = a.job",
+    )
+    assert kept == [where, f"{heavy.__name__}.LocalError", message, code]
+    assert "LocalError" in stack
+
+
 def test_what_a_handler_prints_and_logs_is_on_the_workers_stderr(
     database: str,
     connection: Connection,

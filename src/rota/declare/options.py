@@ -26,7 +26,7 @@ from rota.model.bounds import (
     check_queue,
     check_text,
 )
-from rota.model.retry import DEFAULT_MAX_ATTEMPTS, DEFAULT_RETRY, ErrorTypes, RetryPolicy
+from rota.model.retry import DEFAULT_MAX_ATTEMPTS, DEFAULT_RETRY, Errors, RetryPolicy
 from rota.model.units import Duration, Size, seconds, size_bytes
 
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
@@ -63,11 +63,12 @@ class JobOptions(TypedDict, total=False):
     expires: Duration | None
     """How long after `run_at` a job may still start, at least 1 ms; later than that it is dead.
     Defaults to no limit."""
-    retry_on: ErrorTypes
-    """Exception classes worth another attempt. Defaults to none."""
-    fatal_on: ErrorTypes
-    """Exception classes after which no attempt can succeed: the job is dead at once. Defaults to
+    retry_on: Errors
+    """Exception classes, and status codes of HTTP or SMTP, worth another attempt. Defaults to
     none."""
+    fatal_on: Errors
+    """Exception classes and status codes after which no attempt can succeed: the job is dead at
+    once. Defaults to none."""
     version: int | None
     """The version of the payload that `enqueue` stores, 1 … 32,767. Defaults to none, which means
     1."""
@@ -129,8 +130,8 @@ class JobTypeOptions:
     lease_s: float | None
     """None: the App's."""
     expires_s: float | None
-    retry_on: ErrorTypes
-    fatal_on: ErrorTypes
+    retry_on: Errors
+    fatal_on: Errors
     version: int | None
     upgrade: Mapping[int, Upgrade]
     aliases: tuple[str, ...]
@@ -214,12 +215,19 @@ def _check_retry(value: Any) -> RetryPolicy:
     return value
 
 
-def _check_errors(value: Any, name: str) -> ErrorTypes:
-    if not isinstance(value, tuple) or not all(
-        isinstance(kind, type) and issubclass(kind, BaseException) for kind in value
-    ):
-        raise UsageError(f"{name} must be a tuple of exception classes, not {value!r}")
+def _check_errors(value: Any, name: str) -> Errors:
+    if not isinstance(value, tuple) or not all(map(_is_error, value)):
+        raise UsageError(
+            f"{name} must be a tuple of exception classes and status codes (100 to 599), "
+            f"not {value!r}"
+        )
     return value
+
+
+def _is_error(given: Any) -> bool:
+    if isinstance(given, type):
+        return issubclass(given, BaseException)
+    return isinstance(given, int) and not isinstance(given, bool) and 100 <= given <= 599
 
 
 def _check_aliases(value: Any) -> tuple[str, ...]:

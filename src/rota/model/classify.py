@@ -1,14 +1,20 @@
-"""Whether another attempt can help. Pure: it reads an error's class, number and status code."""
+"""Whether another attempt can help, and when. Pure: it reads an error's class, number, status code
+and headers."""
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from typing import Any
 
-from rota.model.retry import ErrorTypes
+from rota.model.retry import Errors
+
+RETRY_AFTER_MAX_S = 86_400.0
+"""A server that asks for a longer wait is asked again after a day."""
 
 
 class Verdict(StrEnum):
@@ -25,18 +31,29 @@ class Classification:
     verdict: Verdict
     rule: str
     response_code: int | None = None
+    retry_after_s: float | None = None
+    """How long the server asks to wait; None: it does not ask, or the error is fatal."""
 
 
-def classify(
-    error: BaseException, retry_on: ErrorTypes = (), fatal_on: ErrorTypes = ()
-) -> Classification:
+def classify(error: BaseException, retry_on: Errors = (), fatal_on: Errors = ()) -> Classification:
     """Classify an error as transient or fatal.
 
-    Of the classes in fatal_on and retry_on, the nearest in the error's method resolution order
-    decides, fatal_on on a tie; then the defaults. Only the error itself counts, not its cause. A
-    group is fatal if all its errors are.
+    A status code in fatal_on and retry_on decides; then the class in them that is the nearest in
+    the error's method resolution order; fatal_on on a tie; then the defaults. Only the error itself
+    counts, not its cause. A group is fatal if all its errors are.
     """
+    seen = _classify(error, retry_on, fatal_on)
+    if seen.verdict is Verdict.FATAL or seen.response_code is None:
+        return seen
+    return replace(seen, retry_after_s=_retry_after_s(error))
+
+
+def _classify(error: BaseException, retry_on: Errors, fatal_on: Errors) -> Classification:
     code = _response_code(error)
+    if code is not None and code in fatal_on:
+        return Classification(Verdict.FATAL, f"fatal_on {code}", code)
+    if code is not None and code in retry_on:
+        return Classification(Verdict.TRANSIENT, f"retry_on {code}", code)
     for kind in type(error).__mro__:
         if kind in fatal_on:
             return Classification(Verdict.FATAL, f"fatal_on {kind.__name__}", code)
@@ -146,6 +163,48 @@ def _smtp_code(error: BaseException) -> int | None:
         ]
         code = min((code for code in codes if code is not None), default=None)
     return code
+
+
+def _retry_after_s(error: BaseException) -> float | None:
+    """Return what a Retry-After header asks for (RFC 9110, 10.2.3): seconds, or a date. None: no
+    wait, or nothing that can be read."""
+    for headers in (
+        _read(error, "headers"),
+        _read(_read(error, "response"), "headers"),
+    ):
+        asked = _header(headers, "retry-after")
+        if asked is None:
+            continue
+        if asked.isdecimal():
+            wait_s = float(asked)
+        else:
+            # By the server's own clock: it may differ from ours.
+            at, now = _as_date(asked), _as_date(_header(headers, "date"))
+            wait_s = (at - now).total_seconds() if at is not None and now is not None else 0.0
+        if wait_s > 0:
+            return min(wait_s, RETRY_AFTER_MAX_S)
+    return None
+
+
+def _header(headers: object, name: str) -> str | None:
+    """Return a header, whatever its case: not every client's mapping ignores it."""
+    items = _read(headers, "items")
+    try:
+        listed = list(items()) if callable(items) else []
+    except (Exception, SystemExit):  # noqa: BLE001 - a foreign mapping
+        return None
+    for given in listed:
+        if isinstance(given, tuple) and len(given) == 2 and str(given[0]).lower() == name:
+            return str(given[1]).strip()[:100]
+    return None
+
+
+def _as_date(text: str | None) -> datetime | None:
+    try:
+        found = parsedate_to_datetime(text or "")
+    except (ValueError, OverflowError):
+        return None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def _read(thing: object, name: str) -> object:

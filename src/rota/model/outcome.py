@@ -13,10 +13,27 @@ from rota.errors import UsageError
 from rota.model.units import Duration, seconds
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What is stored of an error: short, safe for an admin screen, limited in size."""
+
+    error_type: str
+    message: str
+    verdict: str
+    verdict_rule: str
+    response_code: int | None = None
+    stack: str | None = None
+    retry_after_s: float | None = None
+    """How long the server that answered asks to wait."""
+
+
 class Outcome(Exception):
     """What a handler says about its job: raise it or return it."""
 
     reason: str
+    cause: Failure | None = None
+    """What a handler's process stored of the error from which this was raised; elsewhere
+    `__cause__` is that error."""
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
@@ -26,7 +43,8 @@ class Outcome(Exception):
 class Retry(Outcome):
     """Retry the job after the given time (at least 1 s), by default after the retry policy's delay.
 
-    The attempt is charged like a failure; after max_attempts the job is dead.
+    The attempt is charged like a failure; after max_attempts the job is dead. `raise Retry(…) from
+    error` keeps the error's class, status code and stack, and waits as long as its server asks.
     """
 
     after_s: float | None
@@ -50,7 +68,8 @@ class Snooze(Outcome):
 
 
 class Dead(Outcome):
-    """End the job as dead: no further attempt, a person must look."""
+    """End the job as dead: no further attempt, a person must look. `raise Dead(…) from error` keeps
+    the error's class, status code and stack."""
 
 
 class Cancel(Outcome):
@@ -121,15 +140,3 @@ class Interrupted:
 
 End = Succeeded | Errored | Failed | PayloadMismatch | Expired | HandedBack | Interrupted | Outcome
 """Every way an attempt can end."""
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """What is stored of an error: short, safe for an admin screen, limited in size."""
-
-    error_type: str
-    message: str
-    verdict: str
-    verdict_rule: str
-    response_code: int | None = None
-    stack: str | None = None

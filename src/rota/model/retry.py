@@ -18,7 +18,8 @@ PLAN_MAX = 100
 """Most delays of the stored plan; its readers repeat the last one."""
 DEFAULT_MAX_ATTEMPTS = 10
 
-ErrorTypes = tuple[type[BaseException], ...]
+Errors = tuple[type[BaseException] | int, ...]
+"""Exception classes, and status codes of HTTP and SMTP."""
 
 
 @dataclass(frozen=True)

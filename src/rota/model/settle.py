@@ -5,7 +5,7 @@ Pure: no I/O, no clock. The store writes what is decided here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -31,7 +31,7 @@ from rota.model.outcome import (
 )
 
 if TYPE_CHECKING:
-    from rota.model.retry import RetryPolicy
+    from rota.model.retry import Errors, RetryPolicy
 
 
 class Transition(msgspec.Struct, frozen=True):
@@ -57,8 +57,8 @@ class RetryRules:
 
     max_attempts: int
     retry: RetryPolicy
-    retry_on: tuple[type[BaseException], ...] = ()
-    fatal_on: tuple[type[BaseException], ...] = ()
+    retry_on: Errors = ()
+    fatal_on: Errors = ()
     dead_if_lost: bool = False
     """Whether a job that began and was lost is dead, whatever attempts it has left."""
 
@@ -109,14 +109,24 @@ def _settle_outcome(job: Job, outcome: Outcome, rules: RetryRules) -> Transition
             delay_s = max(1.0, after_s)
             return Transition("snooze", Status.QUEUED, charged=False, delay_s=delay_s, reason=said)
         case Dead():
-            text = said or "the handler gave up"
-            failure = Failure("Dead", text, Verdict.FATAL, "raised Dead")
+            failure = _failure_of(outcome, said or "the handler gave up", Verdict.FATAL, rules)
             return Transition("give_up", Status.DEAD, failure=failure)
         case Retry(after_s=after_s):
             text = said or "the handler asked for a retry"
-            failure = Failure("Retry", text, Verdict.TRANSIENT, "raised Retry")
-            return _retry_or_give_up(job, failure, rules, after_s)
+            failure = _failure_of(outcome, text, Verdict.TRANSIENT, rules)
+            wait_s = failure.retry_after_s if after_s is None else after_s
+            return _retry_or_give_up(job, failure, rules, wait_s)
     raise TypeError(f"not an end of an attempt: {outcome!r}")
+
+
+def _failure_of(outcome: Dead | Retry, text: str, verdict: Verdict, rules: RetryRules) -> Failure:
+    """Return what to store of an outcome. `raise Retry(…) from error` keeps what the error was."""
+    name = "Dead" if isinstance(outcome, Dead) else "Retry"
+    cause = judge_cause(outcome, rules)
+    if cause is None:
+        return Failure(name, text, verdict, f"raised {name}")
+    said = f"{text}: {cause.message}" if outcome.reason else cause.message
+    return replace(cause, message=said, verdict=verdict, verdict_rule=f"raised {name}")
 
 
 def _settle_expired(job: Job, late_s: float) -> Transition:
@@ -153,14 +163,24 @@ def judge(error: BaseException, rules: RetryRules) -> Failure:
     """Return what to store of an error, with the verdict whether another attempt can help."""
     seen = classify(error, retry_on=rules.retry_on, fatal_on=rules.fatal_on)
     return Failure(
-        error_type(error), message(error), seen.verdict, seen.rule, seen.response_code, stack(error)
-    )
+        error_type(error), message(error),
+        seen.verdict, seen.rule, seen.response_code, stack(error),
+        seen.retry_after_s,
+    )  # fmt: skip
+
+
+def judge_cause(outcome: Outcome, rules: RetryRules) -> Failure | None:
+    """Return what to store of the error from which an outcome was raised; None: of none."""
+    if outcome.cause is not None:
+        return outcome.cause
+    error = outcome.__cause__
+    return None if error is None or isinstance(error, Outcome) else judge(error, rules)
 
 
 def _settle_failure(job: Job, failure: Failure, rules: RetryRules) -> Transition:
     if failure.verdict == Verdict.FATAL:
         return Transition("give_up", Status.DEAD, failure=failure)
-    return _retry_or_give_up(job, failure, rules, None)
+    return _retry_or_give_up(job, failure, rules, failure.retry_after_s)
 
 
 def _settle_interrupted(

@@ -32,7 +32,7 @@ from rota.model.outcome import (
     refuse_outcome,
 )
 from rota.model.retry import DEFAULT_RETRY
-from rota.model.settle import RetryRules, judge
+from rota.model.settle import RetryRules, judge, judge_cause
 from rota.runtime import logs
 from rota.runtime.child_process import SIGNALS, Channel, join_parent
 from rota.worker.processes import messages
@@ -182,12 +182,12 @@ class HandlerProcess:
                     return end
                 case Retry():
                     after = None if end.after_s is None else timedelta(seconds=end.after_s)
-                    return Retry(str(end.reason), after=after)
+                    return self._keep_cause(Retry(str(end.reason), after=after), end)
                 case Snooze():
                     return Snooze(timedelta(seconds=end.after_s), str(end.reason))
                 case Dead() | Cancel():
                     plain = Dead if isinstance(end, Dead) else Cancel
-                    return plain(str(end.reason))
+                    return self._keep_cause(plain(str(end.reason)), end)
                 case Errored(error) if context.cancelled is not None and is_stop(error):
                     return messages.Stopped()
                 case Errored(error):
@@ -196,12 +196,21 @@ class HandlerProcess:
         except (Exception, SystemExit) as error:  # noqa: BLE001 - of the application's class
             return Failed(_judge(refuse_outcome(error).error, self._rules))
 
+    def _keep_cause(self, plain: Outcome, end: Outcome) -> Outcome:
+        """Keep of the error from which an outcome was raised what is stored of it."""
+        cause = judge_cause(end, self._rules)
+        plain.cause = None if cause is None else _name_as_main(cause)
+        return plain
+
 
 def _end_by_error(error: BaseException) -> End:
     return error if isinstance(error, Outcome) else Errored(error)
 
 
 def _judge(error: BaseException, rules: RetryRules) -> Failure:
-    failure = judge(error, rules)
+    return _name_as_main(judge(error, rules))
+
+
+def _name_as_main(failure: Failure) -> Failure:
     error_type = failure.error_type.replace("__mp_main__.", "__main__.")
     return replace(failure, error_type=error_type)

@@ -1,0 +1,183 @@
+"""When a job is retried whose error says when: the `Retry-After` of an answer, and `Retry` raised
+from an error."""
+
+from __future__ import annotations
+
+import asyncio
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import pytest
+
+import rota
+from tests.support.rules import rule
+from tests.support.web import Web, serving
+from tests.worker.hand import Hand
+from tests.worker.table import Connection, put, rows
+
+POLICY = rota.Fixed("1h", jitter=0)
+
+
+@pytest.fixture
+def web() -> Iterator[Web]:
+    with serving() as web:
+        yield web
+
+
+def ask(web: Web) -> None:
+    """Ask the server; its answer is the error that urllib makes of it."""
+    try:
+        urllib.request.urlopen(web.url, b"{}").close()
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise
+
+
+async def work(database: str, handler: Callable[[], Any], **options: Any) -> None:
+    """Run one job with this handler."""
+    jobs = rota.Jobs()
+    jobs.job("asks", retry=POLICY, **options)(handler)
+    await Hand(database, jobs, drain=True).run()
+
+
+def waits_s(connection: Connection) -> float:
+    """Seconds from the end of the only attempt to the next."""
+    [(found,)] = rows(
+        connection,
+        "select extract(epoch from j.run_at - a.finished_at)::float8 "
+        "from rota.job j join rota.attempt a on a.job = j.id",
+    )
+    return round(float(found), 3)
+
+
+@rule("M40", "M41")
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize(
+    ("headers", "expected_s"),
+    [
+        ({"Retry-After": "7"}, 7),
+        ({"retry-after": " 7 "}, 7),
+        ({"Retry-After": "9999999"}, 86_400),
+        ({}, 3_600),
+        ({"Retry-After": "0"}, 3_600),
+        ({"Retry-After": "soon"}, 3_600),
+        ({"Retry-After": "-5"}, 3_600),
+        ({"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}, 3_600),
+    ],
+)
+async def test_an_answer_that_says_when_is_obeyed(
+    database: str,
+    connection: Connection,
+    web: Web,
+    status: int,
+    headers: dict[str, str],
+    expected_s: float,
+) -> None:
+    web.status, web.headers = status, headers
+    put(connection, "asks")
+    await work(database, lambda: ask(web))
+    assert waits_s(connection) == expected_s
+
+
+@rule("M41")
+async def test_a_date_is_read_by_the_clock_of_the_server_that_names_it(
+    database: str, connection: Connection, web: Web
+) -> None:
+    # The server's Date header says now; a clock that is wrong is on both.
+    web.status = 429
+    web.headers = {"Retry-After": format_datetime(datetime.now(UTC) + timedelta(minutes=2), True)}
+    put(connection, "asks")
+    await work(database, lambda: ask(web))
+    assert 100 <= waits_s(connection) <= 120
+
+
+@rule("M41")
+async def test_an_answer_that_says_when_does_not_make_a_fatal_error_transient(
+    database: str, connection: Connection, web: Web
+) -> None:
+    web.status, web.headers = 404, {"Retry-After": "7"}
+    put(connection, "asks")
+    await work(database, lambda: ask(web))
+    assert rows(connection, "select status, response_code from rota.job") == [("dead", 404)]
+
+
+@rule("M41")
+@pytest.mark.parametrize(
+    ("status", "options", "where", "verdict_rule"),
+    [
+        (404, {"retry_on": (404,)}, "failed", "retry_on 404"),
+        (503, {"fatal_on": (503,)}, "dead", "fatal_on 503"),
+        (404, {"retry_on": (404,), "fatal_on": (404,)}, "dead", "fatal_on 404"),
+        (404, {"retry_on": (404,), "fatal_on": (OSError,)}, "failed", "retry_on 404"),
+        (404, {"retry_on": (409, OSError)}, "failed", "retry_on OSError"),
+    ],
+)
+async def test_a_status_code_can_be_named_beside_classes_and_decides_before_them(
+    database: str,
+    connection: Connection,
+    web: Web,
+    status: int,
+    options: dict[str, Any],
+    where: str,
+    verdict_rule: str,
+) -> None:
+    web.status = status
+    put(connection, "asks")
+    await work(database, lambda: ask(web), **options)
+    assert rows(connection, "select status, verdict_rule from rota.job") == [(where, verdict_rule)]
+
+
+@pytest.mark.parametrize("wrong", [(99,), (600,), (True,), ("404",), 404, (404.0,)])
+def test_what_is_no_error_and_no_status_code_is_refused(wrong: Any) -> None:
+    with pytest.raises(rota.UsageError, match="exception classes and status codes"):
+        rota.Jobs().job("asks", retry_on=wrong)
+
+
+@rule("M41", "M43")
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize(
+    ("outcome", "where", "message", "expected_s"),
+    [
+        (rota.Retry(), "failed", "HTTP Error 429: Too Many Requests", 7),
+        (rota.Retry("busy"), "failed", "busy: HTTP Error 429: Too Many Requests", 7),
+        (rota.Retry("busy", after="5m"), "failed", "busy: HTTP Error 429: Too Many Requests", 300),
+        (rota.Dead("enough"), "dead", "enough: HTTP Error 429: Too Many Requests", None),
+    ],
+)
+async def test_an_outcome_raised_from_an_error_keeps_what_the_error_was(
+    database: str,
+    connection: Connection,
+    web: Web,
+    is_async: bool,
+    outcome: rota.Retry | rota.Dead,
+    where: str,
+    message: str,
+    expected_s: float | None,
+) -> None:
+    web.status, web.headers = 429, {"Retry-After": "7"}
+
+    def try_it() -> None:
+        try:
+            ask(web)
+        except urllib.error.HTTPError as error:
+            raise outcome from error
+
+    async def try_it_from_the_loop() -> None:
+        await asyncio.to_thread(try_it)
+
+    put(connection, "asks")
+    await work(database, try_it_from_the_loop if is_async else try_it)
+    [(*kept, stack)] = rows(
+        connection,
+        "select j.status, a.error_type, a.message, a.response_code, a.verdict_rule, a.stack "
+        "from rota.job j join rota.attempt a on a.job = j.id",
+    )
+    said = f"raised {type(outcome).__name__}"
+    assert kept == [where, "urllib.error.HTTPError", message, 429, said]
+    assert "in ask" in stack and "urlopen" in stack
+    if expected_s is not None:
+        assert waits_s(connection) == expected_s

@@ -4,7 +4,7 @@
 -- Rows: role text (quoted; PUBLIC: every role)
 -- Locks: none.
 -- Keeps: M45; only Rota's owner decides what Rota's functions do.
-select coalesce(quote_ident(r.rolname), 'PUBLIC') as role
+select coalesce(quote_ident(r.rolname::text), 'PUBLIC') as role
 from pg_namespace n
 cross join lateral aclexplode(n.nspacl) a
 left join pg_class c on c.relnamespace = n.oid and c.relname = 'job_history'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from uuid import uuid4
@@ -14,10 +15,13 @@ from psycopg.rows import TupleRow
 
 from rota.cli import run
 from rota.errors import ConfigurationError, SchemaError
+from rota.model.job import Action
 from rota.observe.doctor import Level, examine
+from rota.store import ops
 from rota.store.db import Database
-from rota.store.migrate import as_sql, migrate
-from rota.store.statements import RESERVED, check_schema
+from rota.store.migrate import Definition, as_sql, definitions, migrate
+from rota.store.statements import RESERVED, Function, check_schema, read_function
+from tests.store.work import FAIL, SUCCEED, Hand, act, expire, insert
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
@@ -29,6 +33,49 @@ INLINED = {
 }  # fmt: skip
 """Functions without a path of their own: their callers have one, or they call nothing. None of them
 runs with another's rights."""
+
+OURS = {
+    made.name: read_function(made.text)
+    for made in definitions()
+    if "create or replace function" in made.text
+}
+_OVERLOADS = """
+do $do$ declare v_row record; begin
+  for v_row in
+    select p.proname, pg_get_function_result(p.oid) as result, string_agg(
+      format('%I %s%s', p.proargnames[n],
+        case when n = at.place then at.other else format_type(p.proargtypes[n - 1], null) end,
+        case when n > at.place and n > p.pronargs - p.pronargdefaults then ' default null' end),
+      ', ' order by n) as arguments
+    from pg_proc p
+    cross join lateral (
+      select n, other
+      from generate_series(1, p.pronargs) n
+      join pg_type t on t.oid = p.proargtypes[n - 1]
+      cross join lateral (
+        select format_type(s.oid, null) || case when t.typcategory = 'A' then '[]' else '' end
+        from pg_cast c
+        join pg_type s on s.oid = c.castsource
+        where c.casttarget = case when t.typcategory = 'A' then t.typelem else t.oid end
+          and c.castsource <> c.casttarget
+          and c.castcontext = 'i'
+          and s.typname not like 'pg%'
+        union
+        select 'text' where t.typcategory <> 'S'
+      ) o(other)
+    ) at(place, other)
+    cross join generate_series(1, p.pronargs) n
+    where p.pronamespace = 'rota'::regnamespace
+      and p.prorettype <> 'trigger'::regtype
+    group by p.oid, p.proname, at.place, at.other
+  loop
+    execute format('create function rota.%I(%s) returns %s language plpgsql as $$ begin '
+      'raise ''hijacked by %s''; end $$', v_row.proname, v_row.arguments, v_row.result,
+      v_row.proname);
+  end loop;
+end $do$"""
+"""Each function again with another type for one argument: one that would be cast to the right one,
+or text, which PostgreSQL prefers for a literal and for a NULL without a type."""
 
 
 @pytest.fixture
@@ -98,6 +145,83 @@ def test_an_overload_of_a_strangers_is_not_run_with_the_owners_rights(
         with suppress(psycopg.errors.CheckViolation):
             evil.execute(call.encode())
     assert said == []
+
+
+def _calls(made: Definition) -> Iterator[tuple[Function, list[str]]]:
+    """The calls of Rota's own functions in the text of a definition, with their arguments."""
+    text = re.sub(r"--.*", "", made.text)
+    for found in re.finditer(r"(?<!function )\{schema\}\.(\w+)\(", text):
+        if found[1] not in OURS:
+            continue
+        arguments, is_quoted, depth = [""], False, 1
+        for sign in text[found.end() :]:
+            is_quoted ^= sign == "'"
+            depth += 0 if is_quoted else (sign in "([") - (sign in ")]")
+            if not depth:
+                break
+            if sign == "," and depth == 1 and not is_quoted:
+                arguments.append("")
+            else:
+                arguments[-1] += sign
+        yield OURS[found[1]], [one.strip() for one in arguments if one.strip()]
+
+
+@rule("M45")
+@pytest.mark.parametrize("made", definitions(), ids=lambda made: made.name)
+def test_a_call_of_our_own_function_names_the_type_of_each_literal(made: Definition) -> None:
+    for function, arguments in _calls(made):
+        for place, argument in enumerate(arguments):
+            named = re.fullmatch(r"(\w+) => (.*)", argument, re.DOTALL)
+            value = named[2] if named else argument
+            kind = dict(function.arguments)[named[1]] if named else function.arguments[place][1]
+            assert not re.fullmatch(r"null|'[^']*'", value), (function.name, argument)
+            assert not re.fullmatch(r"-?[\d.]+", value) or kind == "int", (function.name, argument)
+
+
+@rule("M45")
+def test_an_overload_that_was_planted_is_called_by_none_of_our_functions(
+    database: str, connection: Connection
+) -> None:
+    hand = Hand(connection)
+    connection.execute("insert into rota.job_type (name) values ('t')")
+    connection.execute(_OVERLOADS)
+    with pytest.raises(psycopg.errors.RaiseException, match="hijacked by job_archive"):
+        connection.execute("select rota.job_archive('{1}', 'cancelled')")
+
+    cancelled, *dead = insert(connection, 5)
+    hand.settle(*((job, FAIL) for job in hand.claim().jobs if job.id == cancelled))
+    connection.execute(
+        "update rota.job set status = 'dead', failed_at = rota.clock(), locked_by = null, "
+        "locked_until = null where id = any (%s)",
+        [dead],
+    )
+    requeued, retried, buried, ignored = dead
+    for action, id_ in (
+        (Action.CANCEL, cancelled),
+        (Action.REQUEUE, requeued),
+        (Action.RETRY_NOW, retried),
+        (Action.BURY, retried),
+        (Action.RUN_AGAIN, cancelled),
+        (Action.IGNORE, ignored),
+    ):
+        assert hand.run(act(action, id_, why="so")), action
+    hand.run(ops.pause_queue("default", ops.Until(), "so", "eva"))
+    hand.run(ops.resume_queue("default", "so", "eva"))
+    hand.run(ops.pause_all(ops.Until(), "so", "eva"))
+    hand.run(ops.resume_all("so", "eva"))
+    connection.execute(
+        "insert into rota.schedule (name, job_type, cron) values ('s', 't', '0 * * * *')"
+    )
+    for verb in ("pause", "resume", "trigger", "delete"):
+        call = f"select rota.schedule_{verb}('s'::text, 'so'::text, 'eva'::text)"
+        connection.execute(call.encode())
+    jobs = hand.claim().jobs
+    assert jobs
+    hand.settle(*((job, SUCCEED) for job in jobs[1:]))
+    expire(connection)
+    assert hand.reap()
+    connection.execute("select rota.partitions_ensure(9::int)")
+    connection.execute("select rota.dead_archive(9::int, %s::bigint[])", [[buried]])
 
 
 @rule("M45")

@@ -224,26 +224,143 @@ def test_an_overload_that_was_planted_is_called_by_none_of_our_functions(
     connection.execute("select rota.dead_archive(9::int, %s::bigint[])", [[buried]])
 
 
+def _is_refused_and_named(database: str, connection: Connection, *names: str) -> str:
+    """Hold that migrate, its script, its check and doctor name it; the cure, as doctor says it."""
+    finding = examine(Database(database), only=["privileges"])["privileges"]
+    assert finding.level == Level.BAD
+    assert all(name in finding.what for name in names), finding
+    with pytest.raises(SchemaError, match=re.escape(finding.what_to_do)):
+        migrate(database)
+    with pytest.raises(psycopg.errors.RaiseException, match=re.escape(finding.what_to_do)):
+        connection.execute(as_sql(after=1).encode())
+    assert run(["migrate", "--check", "--url", database, "--schema", "rota"]) == 3
+    return finding.what_to_do
+
+
+def _is_at_peace(database: str, connection: Connection) -> None:
+    assert examine(Database(database), only=["privileges"])["privileges"].level == Level.OK
+    migrate(database)
+    connection.execute(as_sql(after=1).encode())
+    assert run(["migrate", "--check", "--url", database, "--schema", "rota"]) == 0
+
+
 @rule("M45")
 @pytest.mark.parametrize("who", ["public", "stranger"])
 def test_a_schema_in_which_others_may_create_is_refused_and_named(
     database: str, connection: Connection, stranger: str, who: str
 ) -> None:
-    revoke = sql.SQL("revoke create on schema rota from {}").format(sql.Identifier(stranger))
     if who == "public":
+        revoke = sql.SQL("revoke create on schema rota from {}").format(sql.Identifier(stranger))
         connection.execute(revoke)
         connection.execute("grant create on schema rota to public")
     name = "PUBLIC" if who == "public" else stranger
-    with pytest.raises(SchemaError, match=f"REVOKE CREATE ON SCHEMA rota FROM {name}"):
-        migrate(database)
-    with pytest.raises(psycopg.errors.RaiseException, match=f"from {name}"):
-        connection.execute(as_sql().encode())
-    finding = examine(Database(database), only=["privileges"])["privileges"]
-    assert finding.level == Level.BAD and name in finding.what
-    connection.execute(finding.what_to_do.encode())
-    assert examine(Database(database), only=["privileges"])["privileges"].level == Level.OK
-    migrate(database)
-    connection.execute(as_sql(after=1).encode())
+    cure = _is_refused_and_named(database, connection, name)
+    assert cure == f"REVOKE CREATE ON SCHEMA rota FROM {name}"
+    connection.execute(cure.encode())
+    _is_at_peace(database, connection)
+
+
+@rule("M45")
+def test_a_schema_that_another_role_owns_is_refused_and_named(
+    database: str, connection: Connection, stranger: str
+) -> None:
+    connection.execute(
+        sql.SQL("revoke all on schema rota from {0}; alter schema rota owner to {0}").format(
+            sql.Identifier(stranger)
+        )
+    )
+    cure = _is_refused_and_named(database, connection, f"{stranger} owns the schema")
+    assert cure == "ALTER SCHEMA rota OWNER TO postgres"
+    connection.execute(cure.encode())
+    _is_at_peace(database, connection)
+
+
+@rule("M45")
+def test_the_first_migration_is_refused_in_a_schema_that_another_role_owns(
+    empty_database: str, stranger: str
+) -> None:
+    owner = f"owner_{uuid4().hex[:12]}"
+    with psycopg.connect(empty_database, autocommit=True) as connection:
+        connection.execute(
+            sql.SQL(
+                "create role {0} login; create schema theirs authorization {1}; "
+                "grant all on schema theirs to {0}"
+            ).format(sql.Identifier(owner), sql.Identifier(stranger))
+        )
+        mine = make_conninfo(empty_database, user=owner)
+        with pytest.raises(SchemaError, match=f"ALTER SCHEMA theirs OWNER TO {owner}"):
+            migrate(mine, "theirs")
+        connection.execute(f"alter schema theirs owner to {owner}".encode())
+        migrate(mine, "theirs")
+        connection.execute(f"drop owned by {owner} cascade; drop role {owner}".encode())
+
+
+@rule("M45")
+def test_what_others_have_left_in_the_schema_is_refused_and_named(
+    database: str, connection: Connection, stranger: str
+) -> None:
+    with psycopg.connect(make_conninfo(database, user=stranger), autocommit=True) as evil:
+        evil.execute(
+            "create function rota.job_finish(bigint[], integer[], text[], text, text, text[], "
+            "jsonb[], text) returns setof bigint language sql as 'select 1'; "
+            "create function rota.same(oid, regclass) returns bool language sql as 'select true'; "
+            "create operator rota.= (leftarg = oid, rightarg = regclass, function = rota.same); "
+            "create procedure rota.prepare() language sql as ''; "
+            "create table rota.mine (); create view rota.looks as select 1 as one"
+        )
+    connection.execute(f"revoke create on schema rota from {stranger}".encode())
+    cure = _is_refused_and_named(
+        database,
+        connection,
+        f"operator rota.=(pg_catalog.oid,pg_catalog.regclass) belongs to {stranger}",
+        "function rota.job_finish(bigint[],integer[],",
+        "procedure rota.prepare() belongs",
+        "table rota.mine belongs",
+        "view rota.looks belongs",
+    )
+    connection.execute(cure.encode())
+    _is_at_peace(database, connection)
+
+
+@rule("M45", "M13")
+def test_a_day_of_history_that_others_own_is_not_to_be_dropped(
+    database: str, connection: Connection, stranger: str
+) -> None:
+    row = connection.execute(
+        "select min(inhrelid::regclass::text) from pg_inherits where inhparent = "
+        "'rota.job_history'::regclass"
+    ).fetchone()
+    assert row is not None
+    connection.execute(f"alter table {row[0]} owner to {stranger}".encode())
+    connection.execute(f"revoke create on schema rota from {stranger}".encode())
+    cure = _is_refused_and_named(database, connection, stranger)
+    assert cure == f"ALTER TABLE {row[0]} OWNER TO postgres"
+    connection.execute(cure.encode())
+    _is_at_peace(database, connection)
+
+
+@rule("M45", "M13")
+def test_a_role_that_has_the_owners_rights_may_create_and_own_partitions(
+    empty_database: str, stranger: str
+) -> None:
+    owner = f"owner_{uuid4().hex[:12]}"
+    with psycopg.connect(empty_database, autocommit=True) as connection:
+        connection.execute(
+            f"create role {owner} login; grant {owner} to {stranger}; "
+            f"create schema rota authorization {owner}".encode()
+        )
+        mine = make_conninfo(empty_database, user=owner)
+        migrate(mine)
+        with psycopg.connect(
+            make_conninfo(empty_database, user=stranger), autocommit=True
+        ) as worker:
+            worker.execute("select rota.partitions_ensure(20)")
+        theirs = connection.execute(
+            "select count(*) from pg_class where relowner = %s::regrole", [stranger]
+        ).fetchone()
+        assert theirs is not None and theirs[0] > 0
+        migrate(mine)
+        connection.execute(f"drop owned by {owner} cascade; drop role {owner}".encode())
 
 
 @rule("M3")

@@ -103,8 +103,8 @@ end $do$"""
 
 
 def _code(name: str) -> str:
-    lines = [line for line in source(name).splitlines() if not line.startswith("--")]
-    return "\n".join(lines).replace(":'schema'", "'rota'").replace(":schema.", "rota.")
+    code = re.sub(r"--.*", "", source(name))
+    return code.replace(":'schema'", "'rota'").replace(":schema.", "rota.")
 
 
 def _called() -> list[str]:

@@ -773,3 +773,16 @@ def test_a_look_that_takes_too_long_is_given_up_and_spoils_no_other(
         found = examine(Database(database), only=["workers", "dead"])
     assert "no answer within 4 s" in is_red(found["workers"], Level.WARN)
     assert found["dead"].level == Level.OK
+
+
+@rule("M3")
+def test_a_function_that_was_changed_by_hand_and_answers_nothing_ends_no_other_look(
+    database: str, connection: Connection
+) -> None:
+    connection.execute(
+        "create or replace function rota.dead_jobs(p_limit int) returns table (jobs bigint, "
+        "oldest_at timestamptz) language sql as $$ select 1, now() where false $$"
+    )
+    found = examine(Database(database), only=["dead", "workers"])
+    assert "no answer to doctor_jobs" in is_red(found["dead"], Level.WARN)
+    assert found["workers"].level == Level.OK

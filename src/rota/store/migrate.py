@@ -43,10 +43,13 @@ _OLDEST = re.compile(
 # Not "create schema if not exists", which needs CREATE on the database even if a DBA has made the
 # schema already.
 _BEGIN = """\
-do $$ begin if to_regnamespace('{schema}') is null then create schema {schema}; end if; end $$;
 select
   set_config('rota.search_path', current_setting('search_path'), false),
   set_config('rota.check_function_bodies', current_setting('check_function_bodies'), false);
+set search_path = pg_catalog, pg_temp;
+do $$ begin if to_regnamespace('{schema}') is null then create schema {schema}; end if; end $$;
+"""
+_TABLES = """\
 set search_path = {schema}, pg_temp;
 set check_function_bodies = off;
 create table if not exists migration (
@@ -71,13 +74,16 @@ do $$ begin
   end if;
 end $$;
 """
-_REFUSE_CREATORS = """
-do $$ declare v_roles text := (select string_agg(role, ', ') from ({creators}) others); begin
-  if v_roles is not null then
-    raise 'others may create functions in schema {schema}, which would run with the rights of '
-      'Rota''s owner: revoke create on schema {schema} from %', v_roles;
+# Before anything is looked up in the schema.
+_REFUSE_OTHERS = """
+do $others$ declare v_what text; v_cure text; begin
+  select string_agg(o.what, '; '), string_agg(o.cure, '; ') into v_what, v_cure
+  from ({others}) o;
+  if v_what is not null then
+    raise 'others could run code in schema {schema} with the rights of Rota''s owner: %: %',
+      v_what, v_cure;
   end if;
-end $$;
+end $others$;
 """
 _SETTING = """\
 do $setting$ begin if to_regprocedure('{schema}.{name}()') is null then
@@ -191,8 +197,8 @@ def as_sql(schema: str = "rota", after: int = 0) -> str:
     a DBA.
 
     Run it in one transaction, as the owner of the schema. It refuses a schema with definitions of a
-    newer release or in which others may create objects, and leaves the session's `search_path` as
-    it was.
+    newer release, or in which others may create objects or have some, and leaves the session's
+    `search_path` as it was.
     """
     title = f"-- Rota {VERSION}, migrations after {after:04}. Run it in one transaction.\n"
     missing = [migration for migration in migrations() if migration.number > after]
@@ -210,10 +216,12 @@ def _script(
     check_schema(schema)
     yield _BEGIN.format(schema=schema)
     if is_printed:
+        others = Statements(schema)["schema_others"].decode()
+        yield _REFUSE_OTHERS.format(schema=schema, others=others)
+    yield _TABLES.format(schema=schema)
+    if is_printed:
         release = ",".join(str(part) for part in _version(VERSION))
         yield _REFUSE_NEWER.format(schema=schema, release=release, version=VERSION)
-        creators = Statements(schema)["schema_creators"].decode()
-        yield _REFUSE_CREATORS.format(schema=schema, creators=creators)
     for file in sql_files("settings"):
         name = file.name.removesuffix(".sql")
         text = name_schema(file.read_text(encoding="utf-8"), schema).rstrip()
@@ -255,7 +263,7 @@ def migrate(
     Raises:
         SchemaError: PostgreSQL is older than 14, read-only or not UTF8, a privilege is missing, the
             payload limit is out of range, the archive cannot be used, others may create objects in
-            the schema, or it holds objects that no recorded migration made.
+            the schema or have objects there, or it holds objects that no recorded migration made.
         SchemaTooNew: a newer release that this one cannot work with has migrated the schema.
         DatabaseUnavailable: the database does not answer.
     """
@@ -298,10 +306,10 @@ def _apply(connection: psycopg.Connection, schema: str) -> Migrated:
     # transaction.
     connection.execute(
         "set local lock_timeout = '60s'; set local statement_timeout = 0; set local "
-        "client_min_messages = warning"
+        "client_min_messages = warning; set local search_path = pg_catalog, pg_temp"
     )
     connection.execute("select pg_advisory_xact_lock(1919906912, hashtext(%s))", [schema])
-    _refuse_creators(connection, schema)
+    _refuse_others(schema, connection.execute(Statements(schema)["schema_others"]).fetchall())
     applied, recorded = _read_applied(connection, schema), _read_definitions(connection, schema)
     if applied and recorded is None:
         raise SchemaError(
@@ -360,7 +368,8 @@ def check(schema: str, *, server_text: bool = False) -> Operation[None]:
     new.
 
     With `server_text`, the server's own text of each function, view and trigger is compared too:
-    SchemaError names those that were changed by hand.
+    SchemaError names those that were changed by hand. It also names what `migrate` refuses: others
+    who may create objects in the schema, and objects of theirs.
     """
     missing = pending((yield Query("migrations")), schema)
     if missing:
@@ -371,6 +380,7 @@ def check(schema: str, *, server_text: bool = False) -> Operation[None]:
         names = ", ".join(definition.name for definition in stale)
         raise SchemaMissing(f"schema {schema!r} lacks this release's {names}: run `rota migrate`")
     if server_text:
+        _refuse_others(schema, (yield Query("schema_others")))
         changed = [row[0] for row in (yield Query("definitions_changed"))]
         if changed:
             raise SchemaError(
@@ -403,14 +413,13 @@ def refuse_unfit_server(connection: psycopg.Connection) -> None:
         )
 
 
-def _refuse_creators(connection: psycopg.Connection, schema: str) -> None:
-    rows = connection.execute(Statements(schema)["schema_creators"]).fetchall()
+def _refuse_others(schema: str, rows: Sequence[Row]) -> None:
+    """Raise SchemaError for rows of `schema_others`, (what, cure) each."""
     if rows:
-        roles = ", ".join(row[0] for row in rows)
         raise SchemaError(
-            f"others may create functions in schema {schema!r}, which would run with the rights of "
-            f"Rota's owner: REVOKE CREATE ON SCHEMA {schema} FROM {roles}, or use a schema of "
-            "Rota's own (--schema)"
+            f"others could run code in schema {schema!r} with the rights of Rota's owner: "
+            f"{'; '.join(row[0] for row in rows)}. As a superuser: "
+            f"{'; '.join(row[1] for row in rows)}. Or use a schema of Rota's own (--schema)"
         )
 
 

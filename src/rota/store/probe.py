@@ -1,6 +1,8 @@
 """Read-only queries about a database, each a short transaction with a limit of two seconds.
 
-A check must not harm the database that it checks.
+A check must not harm the database that it checks. Nor may it run the code of others: often a
+superuser asks, and where every role may create functions in `public`, an operator of theirs can fit
+better than PostgreSQL's own. So the `search_path` of these transactions has nothing else.
 """
 
 from __future__ import annotations
@@ -120,9 +122,10 @@ class Probe:
         # For this transaction, not for the session, which behind a pooler is another client's
         # afterwards.
         limits = f"set local statement_timeout = {ms}; set local lock_timeout = {ms}"
+        path = "set local search_path = pg_catalog, pg_temp"
         try:
             with self._driver.transaction():
-                self._driver.run(f"set transaction read only; {limits}".encode(), None)
+                self._driver.run(f"set transaction read only; {limits}; {path}".encode(), None)
                 return drive(self._driver, operation, self.database.statements)
         except StoreError as error:
             raise _say(error) from None
@@ -171,8 +174,11 @@ def open_any_probe(database: Database) -> Iterator[tuple[Probe, ConfigurationErr
 
 
 def _facts(name: str, params: dict[str, Any]) -> Operation[str]:
-    return (yield Query(name, params))[0][0]  # type: ignore[no-any-return]
+    rows = yield Query(name, params)
+    if not rows:  # a function of the schema was changed by hand
+        raise QueryFailed(f"the database has no answer to {name}")
+    return rows[0][0]  # type: ignore[no-any-return]
 
 
 def _backend(driver: Driver) -> int:
-    return int(driver.run(b"select pg_backend_pid()", None)[0][0])
+    return int(driver.run(b"select pg_catalog.pg_backend_pid()", None)[0][0])

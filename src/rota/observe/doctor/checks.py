@@ -134,10 +134,10 @@ def _clock(source: FactSource) -> Facts:
 
 
 def _privileges(source: FactSource) -> Facts:
-    creators = source.probe.rows("schema_creators", {}, ("role",))
+    strangers = source.probe.rows("schema_others", {}, ("what", "cure"))
     return {
         **source.facts("doctor_privileges", claims=f"{ROTAS}claim"),
-        "creators": [row["role"] for row in creators],
+        "strangers": strangers,
     }
 
 

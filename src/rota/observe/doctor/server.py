@@ -77,12 +77,11 @@ def listen(facts: Facts, limits: Limits) -> Finding:
 def privileges(facts: Facts, limits: Limits) -> Finding:
     """Judge the rights of this role and of the connected workers."""
     role, owner = facts["role"], facts["owner"]
-    if facts["creators"]:
-        creators = ", ".join(facts["creators"])
+    if facts["strangers"]:
         return bad(
-            f"others may create functions in the schema ({creators}), which can then run with the "
-            f"rights of {owner}",
-            f"REVOKE CREATE ON SCHEMA {facts['schema']} FROM {creators}",
+            f"others could run code with the rights of {owner}: "
+            f"{'; '.join(one['what'] for one in facts['strangers'])}",
+            "; ".join(one["cure"] for one in facts["strangers"]),
         )
     if facts["others"]:
         return bad(

@@ -11,6 +11,6 @@ language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$
   select *
-  from {schema}.job_take_over('bury', p_ids, p_why, p_by)
+  from {schema}.job_take_over('bury'::text, p_ids, p_why, p_by)
 $$;
 revoke execute on function {schema}.job_bury(bigint[], text, text) from public;

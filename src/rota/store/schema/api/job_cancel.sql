@@ -49,7 +49,7 @@ begin
     array_agg(distinct a.locked_by) filter (where a.locked_by is not null)
   into v_waiting, v_workers
   from asked a;
-  v_waiting := array(select {schema}.job_archive(v_waiting, 'cancelled'));
+  v_waiting := array(select {schema}.job_archive(v_waiting, 'cancelled'::text));
   perform pg_notify('{schema}.workers', worker) from unnest(v_workers) worker;
   return query
   select
@@ -60,6 +60,6 @@ begin
       else a.answer
     end,
     a.status
-  from {schema}.job_answers(p_ids, '{}', null) a;
+  from {schema}.job_answers(p_ids, '{}'::bigint[], null::text) a;
 end $$;
 revoke execute on function {schema}.job_cancel(bigint[], text, text) from public;

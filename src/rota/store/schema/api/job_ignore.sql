@@ -26,6 +26,6 @@ begin
   );
   return query
   select a.id, a.answer, a.status
-  from {schema}.job_answers(p_ids, v_dead, 'done') a;
+  from {schema}.job_answers(p_ids, v_dead, 'done'::text) a;
 end $$;
 revoke execute on function {schema}.job_ignore(bigint[], text, text) from public;

@@ -90,6 +90,6 @@ begin
   );
   return query
   select a.id, a.answer, a.status, a.new_id
-  from {schema}.job_answers(p_ids, v_dead, 'done') a;
+  from {schema}.job_answers(p_ids, v_dead, 'done'::text) a;
 end $$;
 revoke execute on function {schema}.job_requeue(bigint[], text, text, jsonb, smallint) from public;

@@ -20,6 +20,6 @@ language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$
   select *
-  from {schema}.job_take_over('retry_now', p_ids, p_why, p_by)
+  from {schema}.job_take_over('retry_now'::text, p_ids, p_why, p_by)
 $$;
 revoke execute on function {schema}.job_retry_now(bigint[], text, text) from public;

@@ -64,7 +64,7 @@ begin
   order by p.id;
   return query
   select a.id, a.answer, a.status, coalesce(p.new_id, a.new_id)
-  from {schema}.job_answers(p_ids, v_old, 'done') a
+  from {schema}.job_answers(p_ids, v_old, 'done'::text) a
   left join unnest(v_old, v_new) p(id, new_id) on p.id = a.id
   order by a.id;
 end $$;

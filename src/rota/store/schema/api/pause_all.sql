@@ -27,7 +27,7 @@ begin
     paused_why = {schema}.one_line(p_why, 500)
   returning null::text, i.paused_at, i.paused_until, i.paused_by, i.paused_why;
   perform {schema}.log_action(
-    'pause', p_why, p_by,
+    'pause'::text, p_why, p_by,
     p_detail => case when p_until is not null then jsonb_build_object('until', p_until) end
   );
 end $$;

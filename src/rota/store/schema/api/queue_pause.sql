@@ -38,7 +38,7 @@ begin
     paused_why = excluded.paused_why
   returning q.name, q.paused_at, q.paused_until, q.paused_by, q.paused_why;
   perform {schema}.log_action(
-    'pause', p_why, p_by,
+    'pause'::text, p_why, p_by,
     p_queue => p_queue,
     p_detail => case when p_until is not null then jsonb_build_object('until', p_until) end
   );

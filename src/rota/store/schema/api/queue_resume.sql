@@ -33,7 +33,7 @@ begin
   if v_was_paused is not true then  -- a pause that had run out is cleared, but was no pause
     return false;
   end if;
-  perform {schema}.log_action('resume', p_why, p_by, p_queue => p_queue);
+  perform {schema}.log_action('resume'::text, p_why, p_by, p_queue => p_queue);
   perform pg_notify('{schema}', p_queue);
   return true;
 end $$;

@@ -27,7 +27,7 @@ begin
   if v_was_paused is not true then
     return false;
   end if;
-  perform {schema}.log_action('resume', p_why, p_by);
+  perform {schema}.log_action('resume'::text, p_why, p_by);
   perform {schema}.wake_up_all();
   return true;
 end $$;

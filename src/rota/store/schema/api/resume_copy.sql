@@ -17,7 +17,7 @@ begin
   end if;
   perform {schema}.installation_record({schema}.system_identifier());
   perform {schema}.log_action(
-    'resume', p_why, p_by, p_detail => jsonb_build_object('copy', v_copied)
+    'resume'::text, p_why, p_by, p_detail => jsonb_build_object('copy', v_copied)
   );
   perform {schema}.wake_up_all();
   return true;

@@ -21,7 +21,7 @@ begin
       else 'not found'
     end;
   end if;
-  perform {schema}.log_action('delete', p_why, p_by, p_name);
+  perform {schema}.log_action('delete'::text, p_why, p_by, p_name);
   return 'deleted';
 end $$;
 revoke execute on function {schema}.schedule_delete(text, text, text) from public;

@@ -22,7 +22,7 @@ begin
   if not found then
     return 'not found';
   end if;
-  perform {schema}.log_action('pause', p_why, p_by, p_name);
+  perform {schema}.log_action('pause'::text, p_why, p_by, p_name);
   return 'paused';
 end $$;
 revoke execute on function {schema}.schedule_pause(text, text, text) from public;

@@ -54,7 +54,7 @@ begin
   if v_made is null then
     return 'code';
   end if;
-  perform {schema}.log_action('put', p_why, p_by, v_name, p_detail => p_schedule);
+  perform {schema}.log_action('put'::text, p_why, p_by, v_name, p_detail => p_schedule);
   return case when v_made then 'made' else 'changed' end;
 end $$;
 revoke execute on function {schema}.schedule_put(jsonb, text, text, text) from public;

@@ -25,7 +25,7 @@ begin
       else 'not found'
     end;
   end if;
-  perform {schema}.log_action('resume', p_why, p_by, p_name);
+  perform {schema}.log_action('resume'::text, p_why, p_by, p_name);
   return 'resumed';
 end $$;
 revoke execute on function {schema}.schedule_resume(text, text, text) from public;

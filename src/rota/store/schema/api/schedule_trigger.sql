@@ -22,14 +22,14 @@ begin
   if not found then
     return null;
   end if;
-  v_job := {schema}.schedule_enqueue(v_schedule, null, {schema}.clock());
+  v_job := {schema}.schedule_enqueue(v_schedule, null::timestamptz, {schema}.clock());
   update {schema}.schedule s
   set
     last_run_at = {schema}.clock(),
     last_job = v_job
   where s.name = p_name;
   perform {schema}.log_action(
-    'trigger', p_why, p_by, p_name, p_detail => jsonb_build_object('job', v_job)
+    'trigger'::text, p_why, p_by, p_name, p_detail => jsonb_build_object('job', v_job)
   );
   return v_job;
 end $$;

@@ -29,11 +29,11 @@ begin
   perform {schema}.job_finish(
     array[succeed.id],
     array[succeed.claims],
-    null,
+    null::text[],
     array[(1e6 * extract(epoch from {schema}.clock() - v_job.started_at))::bigint],
     array[v_kept::text],
-    null,
-    null,
+    null::text[],
+    null::jsonb[],
     {schema}.worker_release(v_job.locked_by)
   );
   if not found then

@@ -48,7 +48,10 @@ begin
   ) k(priority, run_at, id);
   select
     array_agg(coalesce(t.lease, {schema}.lease_default()) order by n.place),
-    array_agg({schema}.must_record_start(null, t.max_attempts, t.on_lost) order by n.place)
+    array_agg(
+      {schema}.must_record_start(null::smallint, t.max_attempts, t.on_lost)
+      order by n.place
+    )
   into v_leases, v_records
   from unnest(p_types) with ordinality n(name, place)
   left join {schema}.job_type t on t.name = {schema}.canonical_type(n.name);

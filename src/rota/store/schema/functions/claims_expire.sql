@@ -22,7 +22,7 @@ begin
         'error_type', 'Expired',
         'verdict', 'fatal',
         'verdict_rule', 'expired',
-        'message', {schema}.expiry_message(j, 'it was claimed too late')
+        'message', {schema}.expiry_message(j, 'it was claimed too late'::text)
       )
     ) filter (where j.expires_at <= {schema}.clock()),
     array_agg(j.id) filter (where (j.expires_at <= {schema}.clock()) is not true)

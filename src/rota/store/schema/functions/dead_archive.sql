@@ -28,7 +28,7 @@ begin
     select count(*)
     from {schema}.job_archive(
       v_old,
-      'dead',
+      'dead'::text,
       array_fill(
         jsonb_build_object(
           'by', 'retention',

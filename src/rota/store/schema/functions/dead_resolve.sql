@@ -13,7 +13,7 @@ as $$
 begin
   perform {schema}.job_archive(
     p_ids,
-    'dead',
+    'dead'::text,
     array(
       select
         jsonb_strip_nulls(jsonb_build_object('by', p_by, 'at', {schema}.clock(), 'why', p_why))

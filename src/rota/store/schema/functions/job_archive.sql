@@ -24,7 +24,7 @@ as $$
   ) a
   cross join lateral {schema}.job_finish(
     a.ids, a.claims, a.statuses,
-    null, null,
-    a.reasons, a.resolutions, null
+    null::bigint[], null::text[],
+    a.reasons, a.resolutions, null::text
   ) finished(id)
 $$;

@@ -148,7 +148,7 @@ begin
     return next;
   end loop;
   if v_cancelled is not null then
-    perform {schema}.job_archive(v_cancelled, 'cancelled');
+    perform {schema}.job_archive(v_cancelled, 'cancelled'::text);
   end if;
   if v_back is not null then
     perform {schema}.jobs_look_back(v_back);

@@ -94,7 +94,7 @@ begin
   returned as materialized (  -- so that job_leave runs once, whatever the join's plan is
     select r.*
     from outcomes o
-    cross join lateral {schema}.job_leave(o.all_of_them, null) r
+    cross join lateral {schema}.job_leave(o.all_of_them, null::text) r
   )
   select l.id, l.job_type, l.claims, l.attempts, l.locked_by, r.status, r.run_at, r.reason
   from returned r

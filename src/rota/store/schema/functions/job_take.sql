@@ -45,7 +45,7 @@ begin
     claims = j.claims + 1,
     started_at = {schema}.clock(),
     start_recorded = case
-      when {schema}.must_record_start(j.losses, j.max_attempts, null)
+      when {schema}.must_record_start(j.losses, j.max_attempts, null::text)
         or p_records[array_position(p_types, j.job_type)]
         then false
     end

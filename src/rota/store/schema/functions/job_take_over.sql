@@ -63,7 +63,7 @@ begin
     or v_buries and mine.status = 'waiting';
   v_cancelled := array(
     select r.id
-    from {schema}.job_leave(v_losses, null) r
+    from {schema}.job_leave(v_losses, null::text) r
     where r.status = 'cancelled'
   );
   -- All ids: jobs that ran have left `running`, and jobs that were cancelled are gone.
@@ -104,5 +104,5 @@ begin
     a.id,
     case when a.id = any (v_cancelled) then 'cancelled' else a.answer end,
     a.status
-  from {schema}.job_answers(p_ids, v_done, 'done') a;
+  from {schema}.job_answers(p_ids, v_done, 'done'::text) a;
 end $$;

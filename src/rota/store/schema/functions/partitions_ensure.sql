@@ -30,8 +30,8 @@ begin
   end if;
   for v_ahead in 0 .. p_days loop
     v_made := v_made
-      + {schema}.partition_ensure('job_history', v_today + v_ahead)::int
-      + {schema}.partition_ensure('attempt', v_today + v_ahead)::int;
+      + {schema}.partition_ensure('job_history'::text, v_today + v_ahead)::int
+      + {schema}.partition_ensure('attempt'::text, v_today + v_ahead)::int;
   end loop;
   return v_made;
 end $$;

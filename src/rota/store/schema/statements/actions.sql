@@ -21,7 +21,7 @@ from (
     from :schema.action o
     where o.at = any (:created::timestamptz[])
       and o.verb = 'run_again'
-      and (o.detail ->> 'run_again_as')::int8 = any (:jobs::int8[])
+      and (o.detail ->> 'run_again_as'::text)::int8 = any (:jobs::int8[])
       and o.job <> all (:jobs::int8[])
   )
   union all

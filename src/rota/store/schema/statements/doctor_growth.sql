@@ -21,7 +21,7 @@ ours as materialized (
 )
 select json_build_object(
   'live', greatest(s.n_live_tup, c.reltuples::int8),
-  'bytes', pg_total_relation_size(c.oid),
+  'bytes', pg_total_relation_size(c.oid::regclass),
   'inserted', s.n_tup_ins,
   'updated', s.n_tup_upd,
   'deadlocks', (
@@ -56,11 +56,11 @@ select json_build_object(
     where r.progress is not null
   ),
   'history_bytes', (
-    select coalesce(sum(pg_total_relation_size(i.inhrelid)), 0)
+    select coalesce(sum(pg_total_relation_size(i.inhrelid::regclass)), 0)
     from pg_inherits i
-    where i.inhparent = (:'schema' || '.job_history')::regclass
+    where i.inhparent = (:'schema' || '.job_history')::regclass::oid
   )
 )::text as facts
 from pg_class c
 left join pg_stat_all_tables s on s.relid = c.oid
-where c.oid = (:'schema' || '.job')::regclass
+where c.oid = (:'schema' || '.job')::regclass::oid

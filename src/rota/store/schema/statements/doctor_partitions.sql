@@ -14,12 +14,12 @@ select json_object_agg(
       where i.inhparent = t.parent
         and not i.inhdetachpending
         and c.relname = t.name || '_'
-          || to_char((:schema.clock() at time zone 'UTC')::date + d.ahead, 'YYYYMMDD')
+          || to_char(((:schema.clock() at time zone 'UTC')::date + d.ahead)::timestamp, 'YYYYMMDD')
     )
   )
 )::text as facts
 from (
   values
-    ('job_history', (:'schema' || '.job_history')::regclass),
-    ('attempt', (:'schema' || '.attempt')::regclass)
+    ('job_history', (:'schema' || '.job_history')::regclass::oid),
+    ('attempt', (:'schema' || '.attempt')::regclass::oid)
 ) t(name, parent)

@@ -24,4 +24,4 @@ select json_build_object(
   )
 )::text as facts
 from pg_class c
-where c.oid = (:'schema' || '.job_history')::regclass
+where c.oid = (:'schema' || '.job_history')::regclass::oid

@@ -14,12 +14,12 @@ with partition as materialized (
     to_date(right(c.relname::text, 8), 'YYYYMMDD') as day
   from (
     values
-      ('history', (:'schema' || '.job_history')::regclass),
-      ('attempts', (:'schema' || '.attempt')::regclass)
+      ('history', (:'schema' || '.job_history')::regclass::oid),
+      ('attempts', (:'schema' || '.attempt')::regclass::oid)
   ) t(what, parent)
   join pg_inherits i on i.inhparent = t.parent
   join pg_class c on c.oid = i.inhrelid
-  where c.relname ~ '_[0-9]{8}$'
+  where c.relname::text ~ '_[0-9]{8}$'
 ),
 today as (
   select (:schema.clock() at time zone 'UTC')::date as day
@@ -36,12 +36,12 @@ select json_build_object(
       and p.day <= t.day
   ),
   'bytes', (
-    select coalesce(sum(pg_total_relation_size(p.oid)), 0)
+    select coalesce(sum(pg_total_relation_size(p.oid::regclass)), 0)
     from partition p
     where p.what = 'history'
   ),
   'last_day_bytes', (
-    select coalesce(sum(pg_total_relation_size(p.oid)), 0)
+    select coalesce(sum(pg_total_relation_size(p.oid::regclass)), 0)
     from partition p, today t
     where p.what = 'history'
       and p.day = t.day - 1
@@ -62,18 +62,18 @@ select json_build_object(
     select json_build_object(
       'name', i.archive,
       'is_open', coalesce(
-        has_schema_privilege(o.relowner, to_regnamespace(quote_ident(i.archive)), 'CREATE'),
+        has_schema_privilege(o.relowner, to_regnamespace(quote_ident(i.archive))::oid, 'CREATE'),
         false
       ),
       'days', count(c.oid),
-      'bytes', coalesce(sum(pg_total_relation_size(c.oid)), 0)
+      'bytes', coalesce(sum(pg_total_relation_size(c.oid::regclass)), 0)
     )
     from :schema.installation i
-    join pg_class o on o.oid = (:'schema' || '.job_history')::regclass
+    join pg_class o on o.oid = (:'schema' || '.job_history')::regclass::oid
     left join pg_class c
-      on c.relnamespace = to_regnamespace(quote_ident(i.archive))
+      on c.relnamespace = to_regnamespace(quote_ident(i.archive))::oid
       and c.relkind = 'r'
-      and c.relname ~ '^(job_history|attempt)_[0-9]{8}$'
+      and c.relname::text ~ '^(job_history|attempt)_[0-9]{8}$'
     where i.archive is not null
     group by i.archive, o.relowner
   )

@@ -26,10 +26,10 @@ select json_build_object(
     from pg_class c
     left join pg_stat_all_tables s on s.relid = c.oid
     where c.oid in (
-      (:'schema' || '.job')::regclass,
-      (:'schema' || '.idempotency')::regclass,
-      (:'schema' || '.queue')::regclass,
-      (:'schema' || '.worker')::regclass
+      (:'schema' || '.job')::regclass::oid,
+      (:'schema' || '.idempotency')::regclass::oid,
+      (:'schema' || '.queue')::regclass::oid,
+      (:'schema' || '.worker')::regclass::oid
     )
   )
 )::text as facts

@@ -13,7 +13,7 @@ select
   s.waited::text as waited,
   s.ran::text as ran
 from :schema.stat_hour s
-where s.hour > :schema.clock() - :hours::int * interval '1 hour'
+where s.hour > :schema.clock() - :hours::int::float8 * interval '1 hour'
   and (:job_type::text is null or s.job_type = :job_type::text)
   and (:queue::text is null or s.queue = :queue::text)
 order by s.hour desc, s.job_type

@@ -15,15 +15,15 @@ with recursive chain(id, depth) as (
   select next.id, c.depth + 1
   from chain c
   cross join lateral (
-    select (a.detail ->> 'requeued_as')::int8
+    select (a.detail ->> 'requeued_as'::text)::int8
     from :schema.action a
     where a.job = c.id
-      and a.detail ? 'requeued_as'
+      and a.detail ? 'requeued_as'::text
     union
-    select (v.resolution ->> 'requeued_as')::int8
+    select (v.resolution ->> 'requeued_as'::text)::int8
     from :schema.jobs v
     where v.id = c.id
-      and v.resolution ? 'requeued_as'
+      and v.resolution ? 'requeued_as'::text
   ) next(id)
   where c.depth < 100
 )

@@ -5,7 +5,7 @@
 -- Keeps: a wake-up costs producers nothing while no worker waits for one.
 insert into :schema.queue as q (name, notify_until)
 select name, :schema.clock() + :until_s::float8 * interval '1 second'
-from unnest(:queues::text[]) name
+from pg_catalog.unnest(:queues::text[]) name
 order by name
 on conflict (name) do update
 set notify_until = excluded.notify_until

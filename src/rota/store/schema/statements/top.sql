@@ -44,9 +44,9 @@ select json_build_object(
         r.job_type,
         r.worker,
         extract(epoch from :schema.clock() - r.started_at)::float8 as ran_s,
-        r.progress -> 'done' as done,
-        r.progress -> 'total' as total,
-        r.progress ->> 'note' as note
+        r.progress -> 'done'::text as done,
+        r.progress -> 'total'::text as total,
+        r.progress ->> 'note'::text as note
       from :schema.running_jobs(:listed::int) r
       order by r.started_at
     ) j

@@ -38,7 +38,7 @@ cross join lateral :schema.job_claim(
   :types::text[], :leases::interval[], :records::bool[],
   :queues::text[], :slots::int[], :lo::int[], :hi::int[],
   :priorities::int2[], :after_run_at::timestamptz[], :after_id::int8[], :depths::interval[],
-  case when news.news::jsonb -> 'priorities' <> '[]' then 0 else :limit::int end,
+  case when news.news::jsonb -> 'priorities'::text <> '[]'::jsonb then 0 else :limit::int end,
   :refused::int8[],
   true
 ) c

@@ -256,8 +256,9 @@ create table schedule (
   overlap text not null default 'skip' check (overlap in ('skip', 'allow')),
   jitter interval check (jitter >= interval '0' and jitter <= interval '1 day'),
   paused_at timestamptz,
-  paused_by text,
-  paused_why text,
+  -- Texts that people read have a limit here, too: whoever may insert a row could fill a screen.
+  paused_by text check (length(paused_by) <= 200),
+  paused_why text check (length(paused_why) <= 500),
   -- Rota has paused the schedule, because it cannot be planned or enqueued as it is. A change of
   -- the definition ends this pause.
   refused boolean not null default false,
@@ -269,8 +270,9 @@ create table schedule (
   last_run_at timestamptz,                       -- when the last run was enqueued, …
   last_job bigint,                               -- … as this job
   -- Why the database did not take the job of the tick that is due; NULL: it did.
-  last_error text,
-  release text,                                  -- of code: the release that declared it last, …
+  last_error text check (length(last_error) <= 500),
+  -- Of code: the release that declared it last, …
+  release text check (length(release) <= 200),
   declared_at timestamptz,                       -- … and when
   created_at timestamptz not null default clock(),
   updated_at timestamptz not null default clock(),  -- of the definition

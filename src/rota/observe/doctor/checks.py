@@ -21,6 +21,8 @@ ROTAS = "rota "
 """The prefix of the application_name of Rota's own connections."""
 LISTED = 10
 """Most items that a finding lists."""
+IDS = 10_000
+"""Keys of finished jobs, and runs of schedules, that are read for their jobs' ids."""
 HEADS = 1_000
 """Jobs of each queue and priority whose types are read."""
 RUNNING = 1_000
@@ -194,7 +196,7 @@ CHECKS = (
     Check(
         "ids",
         "Are new ids above all old ones?",
-        lambda source: source.facts("doctor_ids"),
+        lambda source: source.facts("doctor_ids", limit=IDS),
         server.ids,
     ),
     Check(

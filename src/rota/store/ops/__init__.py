@@ -62,9 +62,11 @@ from rota.store.ops.partitions import (
     take_step,
 )
 from rota.store.ops.pause import (
+    Behind,
     Pause,
     Until,
     copy_check,
+    ids_behind,
     pause_all,
     pause_queue,
     pauses,
@@ -117,6 +119,7 @@ __all__ = [
     "AlertRule",
     "Answer",
     "AttemptRecord",
+    "Behind",
     "Branches",
     "Claimant",
     "Claimed",
@@ -173,6 +176,7 @@ __all__ = [
     "forget_runs",
     "forget_workers",
     "free_keys",
+    "ids_behind",
     "insert",
     "insert_alike",
     "insert_many",

@@ -36,6 +36,8 @@ def test_an_id_above_the_sequence_is_refused_and_one_that_was_reserved_is_taken(
     connection: Connection,
 ) -> None:
     refuse(connection, "job_id", id=10)
+    for id_ in (0, -1, -(2**63)):  # no call of Python's takes it: it could not be cancelled
+        refuse(connection, "job_id", id=id_)
     [last] = insert(connection)
     connection.execute("delete from rota.job")
     refuse(connection, "job_id", id=last + 100)

@@ -23,6 +23,7 @@ import rota
 from rota.cli import run
 from rota.declare.release import VERSION
 from rota.errors import ConfigurationError, DatabaseUnavailable
+from rota.model.bounds import KEYS_READ
 from rota.observe.doctor import CHECKS, Finding, Level, Limits, examine
 from rota.observe.doctor import server as server_checks
 from rota.observe.events import JobSucceeded, LeaseLost
@@ -553,6 +554,24 @@ def test_a_key_of_a_job_that_was_deleted_by_hand_is_reported(
     connection.execute("delete from rota.job where idempotency_key like 'order:1%'")
     said = is_red(look(database, "keys"), Level.WARN)
     assert said.startswith("1 live jobs were deleted") and "order:1" in said and said.isprintable()
+
+
+@rule("M51")
+def test_where_not_all_keys_were_read_the_doctor_does_not_say_that_all_is_well(
+    database: str, connection: Connection
+) -> None:
+    connection.execute(
+        "insert into rota.job (job_type, idempotency_key) "
+        "select 't', id::text from generate_series(1, %s) id",
+        [KEYS_READ + 1],
+    )
+    connection.execute("delete from rota.job where idempotency_key = %s", [str(KEYS_READ + 1)])
+    found = look(database, "keys")
+    assert found.level == Level.SKIPPED and "the others were not read" in found.what
+    select = found.what_to_do[found.what_to_do.index("SELECT") :]
+    assert connection.execute(select.encode()).fetchall() == [("t", str(KEYS_READ + 1))]
+    connection.execute("delete from rota.job where idempotency_key = '1'")
+    assert is_red(look(database, "keys"), Level.WARN).startswith("≥ 1 live jobs were deleted")
 
 
 @rule("M82", "M86")

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from rota.errors import SchemaMissing, SchemaTooNew
-from rota.model.bounds import COUNT_MAX
+from rota.model.bounds import COUNT_MAX, KEYS_READ
 from rota.observe.doctor import growth, server, work
 from rota.observe.doctor.finding import Finding, Level, Limits, bad, skip, warn
 from rota.store import migrate
@@ -26,8 +26,6 @@ IDS = 10_000
 HEADS = 1_000
 """Jobs of each queue and priority whose types are read."""
 RUNNING = 1_000
-KEYS = 10_000
-"""Keys of live jobs that are read."""
 LATE = timedelta(minutes=1)
 RETENTION_MARGIN = timedelta(days=1)
 """How long a day may stay after its time: retention runs once an hour, and retries if it must wait.
@@ -232,7 +230,7 @@ CHECKS = (
     Check(
         "keys",
         "Does a job that is gone hold an idempotency key?",
-        lambda source: source.facts("doctor_keys", limit=KEYS),
+        lambda source: source.facts("doctor_keys", limit=KEYS_READ),
         work.keys,
     ),
     Check("fences", "Do workers finish jobs that they have lost?", _workers, work.fences),

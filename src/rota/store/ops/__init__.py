@@ -88,7 +88,7 @@ from rota.store.ops.read import (
     table,
 )
 from rota.store.ops.reap import Reaped, reap
-from rota.store.ops.retention import KeysRead, archive_dead, expire_keys, free_keys
+from rota.store.ops.retention import archive_dead, expire_keys, free_keys
 from rota.store.ops.schedules import (
     Agenda,
     Done,
@@ -128,7 +128,6 @@ __all__ = [
     "Figures",
     "Filter",
     "Inserted",
-    "KeysRead",
     "NewRow",
     "News",
     "Overdue",

@@ -229,6 +229,13 @@ create index idempotency_expires on idempotency (expires_at) where expires_at is
 -- The keys of live jobs, the oldest job first: those whose job was deleted by hand stay there.
 create index idempotency_live on idempotency (job) where expires_at is null;
 
+-- Up to which job a pass of retention has read those keys; one row, or none yet. The next pass, of
+-- any process, reads on from there.
+create table idempotency_read (
+  id int primary key default 1 check (id = 1),
+  job bigint not null
+);
+
 -- Every finish reads this; it is empty unless a type keeps failures only.
 create index job_type_unkept on job_type (name) where history = 'failures';
 

@@ -574,6 +574,24 @@ def test_where_not_all_keys_were_read_the_doctor_does_not_say_that_all_is_well(
     assert is_red(look(database, "keys"), Level.WARN).startswith("≥ 1 live jobs were deleted")
 
 
+@rule("M82")
+def test_of_many_schedules_that_do_not_fire_five_are_named_and_all_are_counted(
+    database: str, connection: Connection
+) -> None:
+    connection.execute(
+        "insert into rota.schedule (name, job_type, cron, next_run_at) "
+        "select 's' || n, 't', '0 2 * * *', now() - n * interval '1 hour' "
+        "from generate_series(1, 5) n"
+    )
+    assert is_red(look(database, "schedules")).startswith("late: s5 by 5 h, s4 by 4 h, ")
+    connection.execute(
+        "insert into rota.schedule (name, job_type, cron, paused_at, paused_by, refused) "
+        "select 'r' || n, 't', 'often', now(), 'rota', true from generate_series(1, 1200) n"
+    )
+    said = is_red(look(database, "schedules"))
+    assert said.startswith("1,205 schedules do not fire, such as these; late: s5 by 5 h, ")
+
+
 @rule("M82", "M86")
 def test_a_tick_that_a_user_s_trigger_refuses_is_reported_with_its_reason(
     database: str, connection: Connection, capsys: pytest.CaptureFixture[str]

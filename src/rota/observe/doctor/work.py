@@ -184,9 +184,10 @@ def schedules(facts: Facts, limits: Limits) -> Finding:
     ]
     if not late and not stopped:
         return ok("no schedule is late")
-    text = [f"late: {', '.join(late)}"] * bool(late) + [
-        f"paused by Rota: {', '.join(stopped)}"
-    ] * bool(stopped)
+    count = facts["overdue_count"]
+    text = [f"{count:,} schedules do not fire, such as these"] * (count > len(facts["overdue"]))
+    text += [f"late: {', '.join(late)}"] * bool(late)
+    text += [f"paused by Rota: {', '.join(stopped)}"] * bool(stopped)
     do = [
         "fix the cause in brackets; without one start a worker, or let cron run "
         "`rota work --drain` each minute: either fires schedules"

@@ -366,6 +366,33 @@ def test_what_stands_in_the_archive_is_counted_and_a_closed_one_is_reported(
 
 
 @rule("M13")
+@pytest.mark.parametrize("kept", ["14 days", None])
+def test_a_day_that_is_detached_and_still_in_the_schema_is_reported(
+    database: str, connection: Connection, kept: str | None
+) -> None:
+    migrate(database, archive="kept_days")
+    old, new = _day(connection, -20), _day(connection, 0)
+    connection.execute("create table rota.job_history_of_mine (); create schema other")
+    connection.execute(f"create table other.job_history_{old} ()".encode())
+    if kept is None:
+        connection.execute("delete from rota.retention where what = 'history'")
+    for day in (old, new):  # that of today as between two steps of a pass
+        connection.execute(
+            "select rota.partition_ensure('job_history', to_date(%s, 'YYYYMMDD'))", [day]
+        )
+        connection.execute(
+            f"alter table rota.job_history detach partition rota.job_history_{day}".encode()
+        )
+    said = is_red(look(database, "retention"), Level.WARN)
+    assert f"still in Rota's schema: job_history_{old};" in said and "workers' logs" in said
+    connection.execute(f"create table kept_days.job_history_{old} ()".encode())
+    said = is_red(look(database, "retention"), Level.WARN)
+    assert f"the archive has a table of this name: job_history_{old}: rename" in said
+    connection.execute(f"drop table rota.job_history_{old}".encode())
+    assert look(database, "retention").level == Level.OK
+
+
+@rule("M13")
 def test_history_that_should_be_gone_or_is_half_detached_is_reported(
     database: str, connection: Connection
 ) -> None:

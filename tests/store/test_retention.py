@@ -437,6 +437,20 @@ def test_of_two_workers_that_archive_a_day_the_second_one_does_nothing(
 
 
 @rule("M13")
+@pytest.mark.parametrize("schema", ["rota", "jobs2"])
+def test_an_archive_in_sql_cannot_be_the_schema_itself(
+    database: str, connection: Connection, schema: str
+) -> None:
+    if schema != "rota":
+        migrate(database, schema)
+    change = f"update {schema}.installation set archive = %s"
+    with pytest.raises(psycopg.errors.CheckViolation, match="archive_is_elsewhere"):
+        connection.execute(change.encode(), [schema])
+    connection.execute(change.encode(), ["kept"])
+    connection.execute(change.encode(), [None])
+
+
+@rule("M13")
 def test_an_archive_that_cannot_be_used_is_refused(
     database: str, admin: Connection, connection: Connection
 ) -> None:

@@ -185,6 +185,17 @@ create table installation (
   archive text
 );
 
+-- A day that moves to where it is would stay for ever, and each pass would report it as moved.
+do $$
+begin
+  execute format(
+    'alter table installation '
+      'add constraint installation_archive_is_elsewhere '
+      'check (archive <> %L)',
+    current_schema()
+  );
+end $$;
+
 create table worker (
   name text primary key,
   host text not null,

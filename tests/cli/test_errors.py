@@ -17,6 +17,7 @@ from rota.cli import run
 from rota.cli.target import find_app
 from rota.declare.release import VERSION
 from tests.support.cli import CommandLine
+from tests.support.rules import rule
 
 pytestmark = pytest.mark.system
 
@@ -152,3 +153,62 @@ def test_a_wrong_command_line_is_a_usage_error(
     assert run(["work", *arguments]) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.startswith("rota: ") and err.count("\n") == 1 and sentence in err
+
+
+REFUSE = """
+create function public.refuse() returns trigger language plpgsql as $$
+begin
+  raise exception '%', E'no \\x1b[2J \\u009b password=hunter2 ' || repeat('x', 32000) || E'\\nmore';
+end $$;
+create trigger no_job before insert or update or delete on rota.job
+  for each row execute function public.refuse();
+create trigger no_action before insert on rota.action
+  for each row execute function public.refuse();
+create trigger no_schedule before insert or update on rota.schedule
+  for each row execute function public.refuse();
+create trigger no_type before insert or update on rota.job_type
+  for each row execute function public.refuse()"""
+
+
+@rule("M45", "M87")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("enqueue", "send_mail", "--payload", '{"user_id": 1}'),
+        ("enqueue", "other", "--force"),
+        ("cancel", "1"), ("bury", "1"), ("requeue", "2"), ("ignore", "2", "--why", "x"),
+        ("pause", "mail"), ("resume", "mail"), ("pause", "--all"),
+        ("schedule", "put", "new", "send_mail", "--payload", '{"user_id": 1}'),
+        ("schedule", "pause", "s"), ("schedule", "trigger", "s"), ("schedule", "delete", "s"),
+        ("sync",),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_what_a_trigger_of_the_user_s_raises_is_one_short_line(
+    rota: CommandLine, connection: Connection, command: tuple[str, ...]
+) -> None:
+    connection.execute(
+        "insert into rota.job (job_type) values ('t');"
+        "insert into rota.job (job_type, status, failed_at) values ('t', 'dead', now());"
+        "insert into rota.schedule (name, job_type) values ('s', 't');"
+        "insert into rota.queue (name, paused_at, paused_by) values ('mail', now(), 'ann')"
+    )
+    connection.execute(REFUSE.encode())
+    status, sentence = rota(*command).error
+    assert status == 1 and "the database refuses: RaiseException: no [2J" in sentence
+    assert len(sentence) < 600 and sentence.isprintable() and "hunter2" not in sentence
+    ran = rota(*command, "--json")
+    assert (ran.status, ran.out, json.loads(ran.err)["error"]["message"]) == (1, "", sentence)
+
+
+@rule("M2")
+def test_a_taken_id_is_told_with_what_sets_the_sequence_right(
+    rota: CommandLine, connection: Connection
+) -> None:
+    connection.execute("insert into rota.job (job_type) values ('t')")
+    connection.execute("select setval('rota.job_id_seq', 1, false)")
+    status, sentence = rota("enqueue", "other", "--force").error
+    assert status == 1 and sentence.startswith("the database refuses: UniqueViolation: ")
+    assert sentence.endswith("; after a restore without sequences run `rota resume --copy`")
+    rota.ok("resume", "--copy")
+    rota.ok("enqueue", "other", "--force")

@@ -15,6 +15,7 @@ import typer
 from psycopg.rows import TupleRow
 
 from rota.cli import cli, run
+from rota.cli.output import CELL_MAX, FACT_MAX, LINES_MAX, cell
 from rota.client.schedules import Schedules
 from rota.declare.options import UsingOptions
 from rota.declare.schedule import Timing
@@ -167,3 +168,35 @@ def test_a_name_from_sql_cannot_move_the_cursor_and_a_bad_row_can_be_shown_and_d
         "insert into rota.schedule (name, job_type, cron) values ('bad', 't', 'often')"
     )
     assert "is no cron expression" in here("schedule", "bad")[1]
+
+
+@rule("M15", "M84")
+def test_texts_that_a_producer_made_long_are_refused_or_cut(
+    here: Rota, connection: Connection
+) -> None:
+    for column, most in ("paused_by", 200), ("paused_why", 500), ("last_error", 500):
+        put = (
+            f"insert into rota.schedule (name, job_type, paused_at, {column})"
+            " values (%s, 't', now(), repeat(E'\n', %s))"
+        ).encode()
+        connection.execute(put, [column, most])
+        with pytest.raises(psycopg.errors.CheckViolation):
+            connection.execute(put, ["s", most + 1])
+    connection.execute(
+        "insert into rota.schedule (name, job_type, payload, meta)"
+        " values ('s', 't', jsonb_build_object('a', %s::text), jsonb_build_object('b', %s::text))",
+        ["word " * 10_000, "word " * 1_000_000],
+    )
+    status, said, _ = here("schedule", "s")
+    assert status == 0 and len(said) < 300_000 and "4,934,473 more characters" in said
+    assert said.count("word") == 10_000 + 13_106
+    assert len(here("schedule", "s", "--json")[1]) > 5_000_000
+
+
+@rule("M15")
+@pytest.mark.parametrize("most", [FACT_MAX, CELL_MAX])
+def test_a_value_is_shown_with_few_lines_and_says_what_is_missing(most: int) -> None:
+    shown = cell("ab\n" * 1_000_000, most).plain
+    assert shown.count("\n") == min(LINES_MAX, most // 3)
+    assert shown.endswith(f"… ({3_000_000 - shown.index('…'):,} more characters)")
+    assert cell("a" * most, most).plain == "a" * most

@@ -23,6 +23,7 @@ import rota
 from rota.cli import run
 from rota.declare.release import VERSION
 from rota.errors import ConfigurationError, DatabaseUnavailable
+from rota.model.bounds import KEYS_READ
 from rota.observe.doctor import CHECKS, Finding, Level, Limits, examine
 from rota.observe.doctor import server as server_checks
 from rota.observe.events import JobSucceeded, LeaseLost
@@ -365,6 +366,33 @@ def test_what_stands_in_the_archive_is_counted_and_a_closed_one_is_reported(
 
 
 @rule("M13")
+@pytest.mark.parametrize("kept", ["14 days", None])
+def test_a_day_that_is_detached_and_still_in_the_schema_is_reported(
+    database: str, connection: Connection, kept: str | None
+) -> None:
+    migrate(database, archive="kept_days")
+    old, new = _day(connection, -20), _day(connection, 0)
+    connection.execute("create table rota.job_history_of_mine (); create schema other")
+    connection.execute(f"create table other.job_history_{old} ()".encode())
+    if kept is None:
+        connection.execute("delete from rota.retention where what = 'history'")
+    for day in (old, new):  # that of today as between two steps of a pass
+        connection.execute(
+            "select rota.partition_ensure('job_history', to_date(%s, 'YYYYMMDD'))", [day]
+        )
+        connection.execute(
+            f"alter table rota.job_history detach partition rota.job_history_{day}".encode()
+        )
+    said = is_red(look(database, "retention"), Level.WARN)
+    assert f"still in Rota's schema: job_history_{old};" in said and "workers' logs" in said
+    connection.execute(f"create table kept_days.job_history_{old} ()".encode())
+    said = is_red(look(database, "retention"), Level.WARN)
+    assert f"the archive has a table of this name: job_history_{old}: rename" in said
+    connection.execute(f"drop table rota.job_history_{old}".encode())
+    assert look(database, "retention").level == Level.OK
+
+
+@rule("M13")
 def test_history_that_should_be_gone_or_is_half_detached_is_reported(
     database: str, connection: Connection
 ) -> None:
@@ -553,6 +581,42 @@ def test_a_key_of_a_job_that_was_deleted_by_hand_is_reported(
     connection.execute("delete from rota.job where idempotency_key like 'order:1%'")
     said = is_red(look(database, "keys"), Level.WARN)
     assert said.startswith("1 live jobs were deleted") and "order:1" in said and said.isprintable()
+
+
+@rule("M51")
+def test_where_not_all_keys_were_read_the_doctor_does_not_say_that_all_is_well(
+    database: str, connection: Connection
+) -> None:
+    connection.execute(
+        "insert into rota.job (job_type, idempotency_key) "
+        "select 't', id::text from generate_series(1, %s) id",
+        [KEYS_READ + 1],
+    )
+    connection.execute("delete from rota.job where idempotency_key = %s", [str(KEYS_READ + 1)])
+    found = look(database, "keys")
+    assert found.level == Level.SKIPPED and "the others were not read" in found.what
+    select = found.what_to_do[found.what_to_do.index("SELECT") :]
+    assert connection.execute(select.encode()).fetchall() == [("t", str(KEYS_READ + 1))]
+    connection.execute("delete from rota.job where idempotency_key = '1'")
+    assert is_red(look(database, "keys"), Level.WARN).startswith("≥ 1 live jobs were deleted")
+
+
+@rule("M82")
+def test_of_many_schedules_that_do_not_fire_five_are_named_and_all_are_counted(
+    database: str, connection: Connection
+) -> None:
+    connection.execute(
+        "insert into rota.schedule (name, job_type, cron, next_run_at) "
+        "select 's' || n, 't', '0 2 * * *', now() - n * interval '1 hour' "
+        "from generate_series(1, 5) n"
+    )
+    assert is_red(look(database, "schedules")).startswith("late: s5 by 5 h, s4 by 4 h, ")
+    connection.execute(
+        "insert into rota.schedule (name, job_type, cron, paused_at, paused_by, refused) "
+        "select 'r' || n, 't', 'often', now(), 'rota', true from generate_series(1, 1200) n"
+    )
+    said = is_red(look(database, "schedules"))
+    assert said.startswith("1,205 schedules do not fire, such as these; late: s5 by 5 h, ")
 
 
 @rule("M82", "M86")

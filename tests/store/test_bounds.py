@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
@@ -36,6 +37,8 @@ def test_an_id_above_the_sequence_is_refused_and_one_that_was_reserved_is_taken(
     connection: Connection,
 ) -> None:
     refuse(connection, "job_id", id=10)
+    for id_ in (0, -1, -(2**63)):  # no call of Python's takes it: it could not be cancelled
+        refuse(connection, "job_id", id=id_)
     [last] = insert(connection)
     connection.execute("delete from rota.job")
     refuse(connection, "job_id", id=last + 100)
@@ -81,6 +84,60 @@ def test_a_progress_that_python_cannot_read_is_refused(
     progress = rota.App(connection.info.dsn).get(id_).progress
     assert progress is not None and progress.done == 1.5
     connection.execute("delete from rota.job")
+
+
+GOOD = '{"done": 1, "total": null, "note": null, "at": "2026-01-14T10:00:00+00:00"}'
+
+
+@rule("M15", "M85")
+@pytest.mark.parametrize(
+    ("part", "becomes"),
+    [
+        ("1,", "1e400,"), ("1,", "9" * 5_000 + ","), ("1,", "-1,"),
+        ('"total": null', '"total": 1e400'), ('"total": null', '"total": -1'),
+        ("T10:00:00", "T24:00:00"), ("T10:00:00", "T10:60:00"), ("T10:00:00", "T10:00:60"),
+        ("2026-01-14", "2026-02-31"), ("2026-01-14", "2026-00-14"), ("2026-01-14", "2027-02-29"),
+        ("2026-01-14", "2026-01-00"), ("2026-01-14", "2026-13-14"), ("2026-01-14", "0000-01-14"),
+        ("2026-01-14", "9999-12-31"), ("2026-01-14T10:00:00+00:00", "8999-12-31T23:59:59-12:00"),
+        ("2026-01-14T10:00:00+00:00", "1970-01-01T00:00:00+01:00"),
+        ("+00:00", "+16:00"), ("+00:00", "-99:00"), ("+00:00", "+00:60"), ("+00:00", ""),
+    ],
+)  # fmt: skip
+def test_a_progress_that_only_postgresql_can_read_is_refused(
+    connection: Connection, part: str, becomes: str
+) -> None:
+    assert part in GOOD
+    refuse(connection, "job_progress", progress=GOOD.replace(part, becomes, 1))
+
+
+@rule("M85")
+@pytest.mark.parametrize(
+    ("part", "becomes"),
+    [
+        ("1,", "9007199254740992,"), ("1,", "5e-324,"), ("1,", "0." + "1" * 5_000 + ","),
+        ("2026-01-14", "2028-02-29"), ("2026-01-14", "2026-12-31"), ("T10:00:00", "T23:59:59"),
+        ("2026-01-14T10:00:00+00:00", "8999-12-31T23:59:59Z"),
+        ("2026-01-14T10:00:00+00:00", "1970-01-01T05:30:00.123456+05:30"),
+        ("+00:00", "-15:59"),
+    ],
+)  # fmt: skip
+def test_every_progress_that_is_taken_is_shown(
+    database: str,
+    connection: Connection,
+    capsys: pytest.CaptureFixture[str],
+    part: str,
+    becomes: str,
+) -> None:
+    [id_] = insert(
+        connection,
+        progress=GOOD.replace(part, becomes, 1),
+        status="running",
+        locked_by="w",
+        locked_until=datetime.now(UTC) + timedelta(hours=1),
+    )
+    for command in (["job", str(id_)], ["job", str(id_), "--json"], ["jobs"], ["top", "--once"]):
+        assert run([*command, "--url", database, "--schema", "rota"]) == 0
+    assert "Traceback" not in capsys.readouterr().err
 
 
 @rule("M15", "M85")

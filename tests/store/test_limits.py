@@ -22,6 +22,8 @@ LENGTHS = {
     "idempotency_key": bounds.KEY_MAX,
     "cron": cron.TEXT_MAX, "timezone": 100, "job_type.name": bounds.NAME_MAX,
     "schedule.name": bounds.NAME_MAX, "alert_rule.name": 100,
+    "paused_by": bounds.NAME_MAX, "paused_why": bounds.WHY_MAX, "last_error": bounds.WHY_MAX,
+    "release": bounds.NAME_MAX,
 }  # fmt: skip
 """Most characters, by column.
 
@@ -58,6 +60,9 @@ def test_a_limit_is_one_number_in_the_tables_and_in_python(connection: Connectio
             key = f"{table}.{column}" if column == "name" else column
             assert (least, int(most)) == ("1", LENGTHS[key]), (table, text)
             lengths.add(key)
+        for column, most in re.findall(r"\(\(length\((\w+)\) <= (\d+)\)\)", text):
+            assert int(most) == LENGTHS[column], (table, text)
+            lengths.add(column)
         for column, least, most in re.findall(
             r"\((priority|max_attempts) >= '?\(?(-?\d+)\)?'?[:\w]*\)(?: AND \(\1 <= '?(\d+))?", text
         ):

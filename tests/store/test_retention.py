@@ -437,6 +437,20 @@ def test_of_two_workers_that_archive_a_day_the_second_one_does_nothing(
 
 
 @rule("M13")
+@pytest.mark.parametrize("schema", ["rota", "jobs2"])
+def test_an_archive_in_sql_cannot_be_the_schema_itself(
+    database: str, connection: Connection, schema: str
+) -> None:
+    if schema != "rota":
+        migrate(database, schema)
+    change = f"update {schema}.installation set archive = %s"
+    with pytest.raises(psycopg.errors.CheckViolation, match="archive_is_elsewhere"):
+        connection.execute(change.encode(), [schema])
+    connection.execute(change.encode(), ["kept"])
+    connection.execute(change.encode(), [None])
+
+
+@rule("M13")
 def test_an_archive_that_cannot_be_used_is_refused(
     database: str, admin: Connection, connection: Connection
 ) -> None:
@@ -481,16 +495,16 @@ def keyed(connection: Connection, *keys: str) -> list[int]:
     return [id_ for ids in inserted for id_ in ids]
 
 
-def free(hand: Hand, after: int = 0, limit: int = 100) -> int:
-    return hand.run(ops.free_keys(after, limit)).freed
+def free(hand: Hand, limit: int = 100) -> int:
+    return hand.run(ops.free_keys(limit))
 
 
 @rule("M51")
 def test_the_key_of_a_live_job_that_was_deleted_by_hand_is_freed(connection: Connection) -> None:
     hand = Hand(connection)
-    gone, stays = keyed(connection, "gone", "stays")
+    [gone, _] = keyed(connection, "gone", "stays")
     connection.execute("delete from rota.job where id = %s", [gone])
-    assert hand.run(ops.free_keys(0, 100)) == ops.KeysRead(2, 1, stays)
+    assert free(hand) == 1
     assert rows(connection, "select key from rota.idempotency") == [("stays",)]
     assert keyed(connection, "gone") and free(hand) == 0
 
@@ -539,13 +553,34 @@ def test_freeing_keys_reads_a_bounded_part_of_one_index_and_waits_for_no_lock(
     ids = keyed(connection, *(f"k{at}" for at in range(30)))
     connection.execute("delete from rota.job where id = any (%s)", [ids[::2]])
     hand = Hand(connection)
-    assert hand.run(ops.free_keys(0, 10)) == ops.KeysRead(10, 5, ids[9])
-    assert hand.run(ops.free_keys(ids[9], 10)) == ops.KeysRead(10, 5, ids[19])
+    assert [free(hand, 10), free(hand, 10)] == [5, 5]
     connection.execute("set lock_timeout = '150ms'")
     with second.transaction():
         second.execute("select from rota.idempotency where job = %s for update", [ids[20]])
-        assert hand.run(ops.free_keys(ids[19], 10)) == ops.KeysRead(10, 4, ids[29])
-    assert hand.run(ops.free_keys(ids[29], 10)) == ops.KeysRead(0, 0, None)
+        assert free(hand, 10) == 4
+    assert free(hand, 10) == 0  # those of the first ten jobs again
+    assert free(hand, 10) == 1
+
+
+@rule("M51")
+def test_a_new_process_reads_on_where_the_last_one_stopped_and_then_from_the_first(
+    connection: Connection, second: Connection
+) -> None:
+    ids = keyed(connection, *(f"k{at}" for at in range(7)))
+
+    def freed_in_turn(job: int) -> list[int]:
+        connection.execute("delete from rota.job where id = %s", [job])
+        return [free(Hand(own), 3) for own in (connection, second, connection)]
+
+    assert freed_in_turn(ids[6]) == [0, 0, 1]  # the third reads the last one, and the first two
+    assert rows(connection, "select job from rota.idempotency_read") == [(ids[1],)]
+    assert freed_in_turn(ids[1]) == [0, 1, 0]
+    connection.execute("delete from rota.idempotency_read")  # as in a dump without it
+    assert freed_in_turn(ids[0]) == [1, 0, 0]
+    position = rows(connection, "select ctid, job from rota.idempotency_read")
+    assert free(Hand(second), 100) == 0
+    # Where one pass reads all keys it writes nothing.
+    assert rows(connection, "select ctid, job from rota.idempotency_read") == position
 
 
 def test_workers_are_forgotten_a_day_after_they_stopped_or_fell_silent(

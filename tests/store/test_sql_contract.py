@@ -325,6 +325,10 @@ def test_an_operator_that_may_not_read_acts_by_ids_and_one_that_may_does_everyth
         ("my_producer", "insert into rota.job_history (id) values (1)"),
         (
             "my_producer",
+            "insert into rota.schedule (name, job_type, last_error) values ('s', 't', 'x')",
+        ),
+        (
+            "my_producer",
             "select rota.job_claim('w', '1', '{t}', '{1 min}', '{f}', '{default}', '{1}', '{1}', "
             "'{1}',"
             " '{0}', '{1970-01-01Z}', '{0}', '{0}', 1, null, false)",

@@ -315,7 +315,7 @@ async def test_days_are_archived_by_all_workers_once_the_setting_says_so_and_rep
 async def test_the_keys_of_deleted_jobs_are_freed_part_by_part_and_reported(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retention, "KEYS", 2)
+    monkeypatch.setattr(retention, "KEYS_READ", 2)
     connection.execute(
         "insert into rota.job (job_type, idempotency_key) "
         "select 't', k from unnest('{a,b,c,d}'::text[]) k"

@@ -153,10 +153,14 @@ def _queues(facts: dict[str, Any]) -> _Section:
 
 def _running(facts: dict[str, Any]) -> _Section:
     rows = [
-        (one["id"], one["job_type"], words(one["ran_s"]), _progress(one), one["worker"])
+        (one["id"], one["job_type"], _ran(one["ran_s"]), _progress(one), one["worker"])
         for one in facts["running"]
     ]
     return "running", ("id", "type", "since", "progress", "worker"), rows
+
+
+def _ran(ran_s: float | None) -> str:
+    return "" if ran_s is None else words(ran_s)  # only a row that somebody inserted has no start
 
 
 def _progress(job: dict[str, Any]) -> str:

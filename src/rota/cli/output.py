@@ -19,6 +19,12 @@ from rota.model.units import words
 DELETE = "\x7f"
 PIPE_COLUMNS = 10_000
 """Width of a table in a pipe: no row is wrapped."""
+FACT_MAX = 65_536
+"""Most characters of a value that is shown: a payload of the usual limit is shown whole."""
+LINES_MAX = 1_000
+"""Most lines of it: each is filled up to the longest."""
+CELL_MAX = 2_000
+"""Most characters in a cell of a table: there may be a thousand rows."""
 
 
 def join_lines(text: str) -> str:
@@ -78,7 +84,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty:
     table = Table(*columns, box=None, pad_edge=False, header_style="bold")
     for row in listed:
         # A line break within a cell would look like a new row.
-        table.add_row(*(Text(cell(value).plain.replace("\n", " ")) for value in row))
+        table.add_row(*(Text(cell(value, CELL_MAX).plain.replace("\n", " ")) for value in row))
     console().print(table)
 
 
@@ -97,13 +103,13 @@ def console() -> Console:
     return out if out.is_terminal else Console(highlight=False, width=PIPE_COLUMNS)
 
 
-def cell(value: Any) -> Text:
-    """Format a value for a terminal, without control characters.
+def cell(value: Any, most: int = FACT_MAX) -> Text:
+    """Format a value for a terminal: `most` characters, without control characters.
 
     Anyone who may insert a row can put control characters into it. They would move the cursor or
-    colour the screen.
+    colour the screen. A text without an end would keep the terminal busy for minutes.
     """
-    text = _show(value)
+    text = _cut(_show(value), most)
     return Text(
         "".join(
             sign if sign.isprintable() or sign == "\n" else "\N{REPLACEMENT CHARACTER}"
@@ -128,6 +134,12 @@ def _show(value: Any) -> str:
             return str(value)
         case _:
             return str(value)
+
+
+def _cut(text: str, most: int) -> str:
+    shown = "".join(text[:most].splitlines(keepends=True)[:LINES_MAX])
+    left = len(text) - len(shown)
+    return text if not left else f"{shown}… ({left:,} more characters)"
 
 
 def job_facts(job: Job) -> dict[str, Any]:

@@ -89,14 +89,18 @@ def resume(
             ops.resume_queue(check_queue(queue, "a queue's name"), why, by),
         )
     with place.session() as opened:
+        behind = opened.run(ops.ids_behind()) if copy else []
         resumed, left = opened.run(_resume_and_list(resuming), atomic=True)
+    moved = [{"sequence": one.sequence, "last_id": one.highest_id} for one in behind]
     if as_json:
-        print_json({"resumed": resumed, "still_paused": left})
+        print_json({"resumed": resumed, "still_paused": left} | ({"moved": moved} if copy else {}))
         return
     unchanged = "this is not a restored copy" if copy else f"{name} was not paused"
     typer.echo(f"{name} resumed" if resumed else unchanged)
-    for one in left:
-        typer.echo(f"still paused: {what(one)}: {in_words(one)}")
+    for one in moved:
+        typer.echo(f"{one['sequence']} was behind its ids: moved to {one['last_id']}")
+    for paused in left:
+        typer.echo(f"still paused: {what(paused)}: {in_words(paused)}")
 
 
 def _resume_and_list(resuming: Operation[bool]) -> Operation[tuple[bool, list[Pause]]]:

@@ -12,6 +12,7 @@ from rota.cli.target import AppOption, JsonOption, Place, connect, need_app
 from rota.errors import UsageError
 from rota.model.units import seconds
 from rota.store import migrate as migrations
+from rota.store.drivers.own import translate_refusals
 
 DAY_S = 86400.0
 NAMES_MAX = 8
@@ -178,7 +179,8 @@ def sync(app: AppOption = None, as_json: JsonOption = False) -> None:
     chosen = need_app(app)
     with connect(chosen.database) as opened:
         opened.run(migrations.check(chosen.schema))
-    synced = chosen.sync()
+    with translate_refusals():
+        synced = chosen.sync()
     names, schedules = synced.job_types, synced.schedules
     if as_json:
         print_json({"schema": chosen.schema, "declared": names, "schedules": schedules})

@@ -20,6 +20,7 @@ from rota.declare.load import load
 from rota.errors import ConfigurationError
 from rota.store.db import Database
 from rota.store.driver import Operation
+from rota.store.drivers.own import translate_refusals
 from rota.store.errors import is_of_pooler
 
 T = TypeVar("T")
@@ -139,8 +140,8 @@ class Session:
 
 @contextmanager
 def connect(database: Database) -> Iterator[Session]:
-    """Connect to a database while the block runs."""
-    with database.open_connection("cli") as connection:
+    """Connect to a database while the block runs. Raises RotaError for a refused statement."""
+    with translate_refusals(), database.open_connection("cli") as connection:
         yield Session(database, connection)
 
 

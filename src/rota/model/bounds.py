@@ -20,6 +20,8 @@ ATTEMPTS_MAX = 10_000
 COUNT_MAX = 10_000
 """Jobs are counted up to this number: a look at a full queue must not cost more than at an empty
 one."""
+KEYS_READ = 10_000
+"""Keys of live jobs that a pass of retention, or doctor, reads to find those of deleted jobs."""
 LATEST = datetime(9000, 1, 1, tzinfo=UTC)
 """The latest instant of the tables: every client must be able to read the row and add an expiry."""
 

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from rota.errors import DatabaseUnavailable
+from rota.model.bounds import KEYS_READ
 from rota.observe.events import (
     DeadArchived,
     KeysFreed,
@@ -38,8 +39,6 @@ REMOVALS = {"drop": PartitionDropped, "archive": PartitionArchived}
 otherwise is left to newer workers."""
 BATCH = 1_000
 """Rows per statement."""
-KEYS = 10_000
-"""Keys of live jobs that a pass reads to find those of deleted jobs. The next pass reads on."""
 
 
 class Retention(Service):
@@ -63,8 +62,6 @@ class Retention(Service):
         """No pass before this time, because the pass before the jobs left nothing."""
         self._partitions_at = 0.0
         """No change of partitions before this time, while rows are deleted batch by batch."""
-        self._keys_after = 0
-        """The next pass reads the keys of jobs after this one."""
 
     async def begin(self, link: StoreLink) -> None:
         """Do the pass of a drain, before its jobs.
@@ -163,10 +160,9 @@ class Retention(Service):
 
     async def _free_keys(self, link: StoreLink) -> int:
         """Free keys of deleted jobs; one statement for each pass, so it never leaves more."""
-        keys = await link.run(ops.free_keys(self._keys_after, KEYS))
-        self._keys_after = 0 if keys.read < KEYS else keys.last_job or 0
-        if keys.freed:
-            self.bus.emit(KeysFreed(keys=keys.freed))
+        freed = await link.run(ops.free_keys(KEYS_READ))
+        if freed:
+            self.bus.emit(KeysFreed(keys=freed))
         return 0
 
     async def _archive_dead(self, link: StoreLink) -> int:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from rota.errors import SchemaMissing, SchemaTooNew
-from rota.model.bounds import COUNT_MAX
+from rota.model.bounds import COUNT_MAX, KEYS_READ
 from rota.observe.doctor import growth, server, work
 from rota.observe.doctor.finding import Finding, Level, Limits, bad, skip, warn
 from rota.store import migrate
@@ -21,11 +21,11 @@ ROTAS = "rota "
 """The prefix of the application_name of Rota's own connections."""
 LISTED = 10
 """Most items that a finding lists."""
+IDS = 10_000
+"""Keys of finished jobs, and runs of schedules, that are read for their jobs' ids."""
 HEADS = 1_000
 """Jobs of each queue and priority whose types are read."""
 RUNNING = 1_000
-KEYS = 10_000
-"""Keys of live jobs that are read."""
 LATE = timedelta(minutes=1)
 RETENTION_MARGIN = timedelta(days=1)
 """How long a day may stay after its time: retention runs once an hour, and retries if it must wait.
@@ -194,7 +194,7 @@ CHECKS = (
     Check(
         "ids",
         "Are new ids above all old ones?",
-        lambda source: source.facts("doctor_ids"),
+        lambda source: source.facts("doctor_ids", limit=IDS),
         server.ids,
     ),
     Check(
@@ -230,7 +230,7 @@ CHECKS = (
     Check(
         "keys",
         "Does a job that is gone hold an idempotency key?",
-        lambda source: source.facts("doctor_keys", limit=KEYS),
+        lambda source: source.facts("doctor_keys", limit=KEYS_READ),
         work.keys,
     ),
     Check("fences", "Do workers finish jobs that they have lost?", _workers, work.fences),

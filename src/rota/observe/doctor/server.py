@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rota.model.failure import list_names
 from rota.model.units import plural, words
 from rota.observe.doctor.finding import Finding, Limits, bad, ok, size, skip, warn
 
@@ -302,6 +303,8 @@ def retention(facts: Facts, limits: Limits) -> Finding:
             "end the oldest transaction (see `snapshot`); the next pass, within the hour, finishes "
             "it",
         )
+    if facts["detached"]:
+        return _judge_detached(facts["detached"], weight)
     if facts["overdue"]:
         return warn(
             f"{', '.join(facts['overdue'])} should have been removed; {weight}",
@@ -312,6 +315,19 @@ def retention(facts: Facts, limits: Limits) -> Finding:
         what for what in ("history", "attempts", "dead") if what not in (facts["keep_s"] or {})
     ]
     return ok("; kept for ever: ".join([weight, *([", ".join(forever)] if forever else [])]))
+
+
+def _judge_detached(days: list[Facts], weight: str) -> Finding:
+    names = list_names(one["name"] for one in days)
+    taken = list_names(one["name"] for one in days if one["is_taken"])
+    return warn(
+        f"detached, but still in Rota's schema: {names}; `rota jobs` does not show these days; "
+        f"{weight}",
+        f"the archive has a table of this name: {taken}: rename that table, and the next pass "
+        "moves the day"
+        if taken
+        else "look for `retention:` in the workers' logs: the next pass that can removes them",
+    )
 
 
 def connections(facts: Facts, limits: Limits) -> Finding:

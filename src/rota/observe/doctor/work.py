@@ -6,10 +6,10 @@ from difflib import get_close_matches
 from shlex import quote
 from typing import Any
 
-from rota.model.bounds import COUNT_MAX
+from rota.model.bounds import COUNT_MAX, KEYS_READ
 from rota.model.failure import one_line
 from rota.model.units import plural, words
-from rota.observe.doctor.finding import Finding, Limits, bad, ok, warn
+from rota.observe.doctor.finding import Finding, Limits, bad, ok, skip, warn
 
 Facts = dict[str, Any]
 
@@ -184,9 +184,10 @@ def schedules(facts: Facts, limits: Limits) -> Finding:
     ]
     if not late and not stopped:
         return ok("no schedule is late")
-    text = [f"late: {', '.join(late)}"] * bool(late) + [
-        f"paused by Rota: {', '.join(stopped)}"
-    ] * bool(stopped)
+    count = facts["overdue_count"]
+    text = [f"{count:,} schedules do not fire, such as these"] * (count > len(facts["overdue"]))
+    text += [f"late: {', '.join(late)}"] * bool(late)
+    text += [f"paused by Rota: {', '.join(stopped)}"] * bool(stopped)
     do = [
         "fix the cause in brackets; without one start a worker, or let cron run "
         "`rota work --drain` each minute: either fires schedules"
@@ -199,15 +200,24 @@ def schedules(facts: Facts, limits: Limits) -> Finding:
 
 def keys(facts: Facts, limits: Limits) -> Finding:
     """Judge whether jobs that were deleted by hand still hold their keys."""
-    count = facts["orphans"]
-    if not count:
+    count, is_all = facts["orphans"], facts["read"] < KEYS_READ
+    if not count and is_all:
         return ok("no deleted job holds an idempotency key")
+    if not count:
+        return skip(
+            f"no deleted job holds one of the {KEYS_READ:,} oldest idempotency keys of live jobs; "
+            "the others were not read",
+            "retention reads all of them in turn; to read them now: SELECT job_type, key FROM "
+            "rota.idempotency i WHERE expires_at IS NULL AND NOT EXISTS (SELECT FROM rota.job j "
+            "WHERE j.id = i.job)",
+        )
     example = facts["example"]
     return warn(
-        f"{count:,} live jobs were deleted from the table and still hold their idempotency keys, "
+        ("" if is_all else "≥ ")
+        + f"{count:,} live jobs were deleted from the table and still hold their idempotency keys, "
         f"such as {one_line(example['key'], 100)!r} of {one_line(example['job_type'], 100)}",
-        "retention frees them within some hours; cancel jobs with `rota cancel` instead, which "
-        "frees the key at once",
+        f"retention frees them: each worker reads {KEYS_READ:,} keys an hour, and each drain as "
+        "many; cancel jobs with `rota cancel` instead, which frees the key at once",
     )
 
 

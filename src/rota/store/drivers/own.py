@@ -16,7 +16,7 @@ import psycopg
 from psycopg import pq, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from rota.errors import ConfigurationError
+from rota.errors import ConfigurationError, RotaError
 from rota.store.drivers.psycopg3 import ERRORS, AsyncPsycopgDriver, translate
 from rota.store.errors import ServerTrouble, StoreError, is_of_statement, unavailable
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 CANCEL_S = 2.0
 """Longest time to send a cancel to a server that did not answer in time; at most a quarter of the
 limit."""
+
+RESTORED = "; after a restore without sequences run `rota resume --copy`"
 
 
 def parse_url(url: str) -> dict[str, Any]:
@@ -81,6 +83,22 @@ def translate_errors() -> Iterator[None]:
         if is_of_statement(known):
             raise
         raise unavailable(known) from error
+
+
+@contextmanager
+def translate_refusals() -> Iterator[None]:
+    """Turn an error of a statement itself into a RotaError on one line: for a person at a terminal.
+
+    A user's trigger may raise a text of any length, with any characters.
+    """
+    try:
+        yield
+    except (StoreError, psycopg.Error) as error:
+        known = error if isinstance(error, StoreError) else translate(error)
+        if not is_of_statement(known):
+            raise
+        advice = RESTORED if known.constraint in ("job_pkey", "action_pkey") else ""
+        raise RotaError(f"the database refuses: {known.summary}{advice}") from error
 
 
 @contextmanager

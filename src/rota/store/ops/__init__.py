@@ -61,9 +61,11 @@ from rota.store.ops.partitions import (
     take_step,
 )
 from rota.store.ops.pause import (
+    Behind,
     Pause,
     Until,
     copy_check,
+    ids_behind,
     pause_all,
     pause_queue,
     pauses,
@@ -85,7 +87,7 @@ from rota.store.ops.read import (
     table,
 )
 from rota.store.ops.reap import Reaped, reap
-from rota.store.ops.retention import KeysRead, archive_dead, expire_keys, free_keys
+from rota.store.ops.retention import archive_dead, expire_keys, free_keys
 from rota.store.ops.schedules import (
     Agenda,
     Done,
@@ -116,6 +118,7 @@ __all__ = [
     "AlertRule",
     "Answer",
     "AttemptRecord",
+    "Behind",
     "Branches",
     "Claimant",
     "Claimed",
@@ -124,7 +127,6 @@ __all__ = [
     "Figures",
     "Filter",
     "Inserted",
-    "KeysRead",
     "NewRow",
     "News",
     "Overdue",
@@ -172,6 +174,7 @@ __all__ = [
     "forget_runs",
     "forget_workers",
     "free_keys",
+    "ids_behind",
     "insert",
     "insert_many",
     "leave",

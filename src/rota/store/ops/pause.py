@@ -69,6 +69,20 @@ def resume_copy(why: str | None, by: str) -> Operation[bool]:
     return (yield Query("resume_copy", {"why": why, "by": by}))[0][0]  # type: ignore[no-any-return]
 
 
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """A sequence that is behind the ids that it has given."""
+
+    sequence: str
+    last_id: int
+    highest_id: int
+
+
+def ids_behind() -> Operation[list[Behind]]:
+    """List the sequences that are behind their ids; `resume_copy` moves them."""
+    return [Behind(*row) for row in (yield Query("ids_behind", {"limit": None}))]
+
+
 def pauses() -> Operation[list[Pause]]:
     """List the pauses; a pause of everything comes first."""
     return [Pause(*row) for row in (yield Query("pauses"))]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rota.store.driver import Operation, Query
 from rota.store.isolate import Refusals
 from rota.store.ops.batch import take_batch
@@ -22,17 +20,7 @@ def expire_keys(limit: int) -> Operation[int]:
     return (yield Query("keys_expire", {"limit": limit}))[0][0]  # type: ignore[no-any-return]
 
 
-@dataclass(frozen=True, slots=True)
-class KeysRead:
-    """How many keys of live jobs were read, and how many of them freed."""
-
-    read: int
-    freed: int
-    last_job: int | None
-    """The last job; None: there was none."""
-
-
-def free_keys(after: int, limit: int) -> Operation[KeysRead]:
-    """Free keys whose job was deleted by hand, among those of the jobs after this one."""
-    rows = yield Query("keys_free", {"after": after, "limit": limit})
-    return KeysRead(*rows[0])
+def free_keys(limit: int) -> Operation[int]:
+    """Free keys whose job was deleted by hand, among the next keys of live jobs; return how
+    many."""
+    return (yield Query("keys_free", {"limit": limit}))[0][0]  # type: ignore[no-any-return]

@@ -1,11 +1,16 @@
 -- Returns the sequences that are behind the ids that they have given: after a move by logical
--- replication, or a restore without sequences, they begin again. An attempt counts too: it may be
--- all that is left of a job. SECURITY DEFINER: a reader needs no right on the sequences.
--- Locks: none; indexes job_pkey, job_history_id, attempt_job and action_pkey.
-create or replace function {schema}.ids_behind()
+-- replication, or a restore without sequences, they begin again. Everything that names a job
+-- counts: an attempt, a key, a run of a schedule or an action may be all that is left of it. Keys
+-- of jobs that are over, and runs, have no index on the job: p_limit of each are read, the latest
+-- ones, in the order of an index; NULL: all. SECURITY DEFINER: a reader needs no right on the
+-- sequences.
+-- Locks: none; indexes job_pkey, job_history_id, attempt_job, action_pkey, action_job,
+--   idempotency_live, idempotency_expires and schedule_run_enqueued. Without p_limit it reads
+--   idempotency and schedule_run whole.
+create or replace function {schema}.ids_behind(p_limit int)
 returns table (sequence text, last_id bigint, highest_id bigint)
 language sql security definer
-set search_path = pg_catalog, pg_temp
+set enable_sort = off set search_path = pg_catalog, pg_temp
 as $$
   select
     given.sequence,
@@ -18,7 +23,37 @@ as $$
         greatest(
           (select max(j.id) from {schema}.job j),
           (select max(h.id) from {schema}.job_history h),
-          (select max(a.job) from {schema}.attempt a)
+          (select max(a.job) from {schema}.attempt a),
+          (select max(a.job) from {schema}.action a where a.job is not null),
+          (select max(s.last_job) from {schema}.schedule s),
+          (select max(i.job) from {schema}.idempotency i where i.expires_at is null),
+          case
+            when p_limit is null
+              then (select max(i.job) from {schema}.idempotency i where i.expires_at is not null)
+            else (
+              select max(l.job)
+              from (
+                select i.job
+                from {schema}.idempotency i
+                where i.expires_at is not null
+                order by i.expires_at desc
+                limit p_limit
+              ) l
+            )
+          end,
+          case
+            when p_limit is null
+              then (select max(r.job) from {schema}.schedule_run r)
+            else (
+              select max(l.job)
+              from (
+                select r.job
+                from {schema}.schedule_run r
+                order by r.enqueued_at desc
+                limit p_limit
+              ) l
+            )
+          end
         )
       ),
       (pg_get_serial_sequence('{schema}.action', 'id'), (select max(a.id) from {schema}.action a))

@@ -1,9 +1,9 @@
 -- Refuses rows that job_refusal refuses: at an INSERT once for the statement, at an UPDATE of a
 -- column that a person may have changed once for the row. SECURITY DEFINER: a producer needs INSERT
 -- on job and nothing else.
--- At an INSERT also an id that the sequence has not given, because it blocks the producer that will
--- get it; and a run of a schedule that would never start, because every tick of that schedule would
--- be skipped.
+-- At an INSERT also an id that the sequence has not given: it blocks the producer that will get it,
+-- and below 1 no call of Python's can name it. And a run of a schedule that would never start,
+-- because every tick of that schedule would be skipped.
 -- Keeps: M15, no producer can stop another, a reader or a schedule.
 create or replace function {schema}.job_check()
 returns trigger
@@ -20,8 +20,8 @@ begin
       min(coalesce(
         {schema}.job_refusal(row(f.*)::{schema}.job),
         case
-          when f.id > v_last_id
-            then format('id %s is above the last that the sequence gave; leave it out', f.id)
+          when f.id not between 1 and v_last_id
+            then format('id %s is not one that the sequence gave; leave it out', f.id)
           when f.schedule is not null
             and (f.status <> 'queued' or f.run_at > {schema}.clock() + interval '2 days')
             then 'schedule is given, so the job must be queued and due within two days'

@@ -1,26 +1,44 @@
 -- Frees keys of jobs that a person has deleted from the table: their jobs never ended, so they have
--- no expiry, and would be held for ever. Reads up to p_limit keys of live jobs, those of the oldest
--- first, from the job after p_after on. Returns how many it read and freed, and the last job. A key
--- with an expiry is never freed here: its job has ended, and may have left no row.
+-- no expiry, and would be held for ever. Reads up to p_limit keys of live jobs, on from where the
+-- last call of any process stopped, and after the last one from the first: a drain is a new process
+-- each time. Returns how many it freed. A key with an expiry is never freed here: its job has
+-- ended, and may have left no row.
 -- Locks: the rows of the keys that it frees, with SKIP LOCKED; indexes idempotency_live and
---   job_pkey.
+--   job_pkey. Only if there are more keys than it reads, the row of idempotency_read.
 -- Keeps: M51, a key is held while its job is live, and not for ever. A job and its key are always
 --   committed together, and so are the end of a job and the expiry of its key.
-create or replace function {schema}.keys_free(p_after bigint, p_limit int)
-returns table (read int, freed int, last_job bigint)
+create or replace function {schema}.keys_free(p_limit int)
+returns int
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
 set enable_mergejoin = off set jit = off set search_path = pg_catalog, pg_temp
 as $$
+declare
+  v_after bigint := coalesce((select r.job from {schema}.idempotency_read r), 0);
+  v_read int;
+  v_freed int;
+  v_last bigint;
 begin
-  return query
-  with held as materialized (
+  with ahead as materialized (
     select i.job_type, i.key, i.job
     from {schema}.idempotency i
     where i.expires_at is null
-      and i.job > p_after
+      and i.job > v_after
     order by i.job
     limit p_limit
+  ),
+  again as materialized (
+    select i.job_type, i.key, i.job
+    from {schema}.idempotency i
+    where i.expires_at is null
+      and i.job <= v_after
+    order by i.job
+    limit p_limit - (select count(*) from ahead)
+  ),
+  held as (
+    select * from ahead
+    union all
+    select * from again
   ),
   orphan as materialized (
     select i.job_type, i.key
@@ -38,7 +56,15 @@ begin
     returning i.key
   )
   select
-    (select count(*) from held)::int,
-    (select count(*) from gone)::int,
-    (select max(h.job) from held h);
+    (select count(*) from held),
+    (select count(*) from gone),
+    coalesce((select max(a.job) from again a), (select max(a.job) from ahead a))
+  into v_read, v_freed, v_last;
+  if v_read >= p_limit then
+    insert into {schema}.idempotency_read as r (job)
+    values (v_last)
+    on conflict (id) do update
+    set job = excluded.job;
+  end if;
+  return v_freed;
 end $$;

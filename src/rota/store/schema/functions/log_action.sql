@@ -1,4 +1,8 @@
 -- Writes to the audit log what a person did to a schedule or a queue; with neither, to everything.
+-- Where the rows came without their sequences, it sets these right first: a copy must be paused
+-- before anything else is done to it.
+-- Locks: only then as ids_ensure.
+-- Keeps: M87, who and why.
 create or replace function {schema}.log_action(
   p_verb text,
   p_why text,
@@ -12,11 +16,22 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  insert into {schema}.action (verb, schedule, queue, by, why, detail)
-  values (
-    p_verb, p_schedule, p_queue,
-    coalesce({schema}.one_line(p_by, 200), session_user),
-    {schema}.one_line(p_why, 500),
-    p_detail
-  );
+  loop
+    begin
+      insert into {schema}.action (verb, schedule, queue, by, why, detail)
+      values (
+        p_verb, p_schedule, p_queue,
+        coalesce({schema}.one_line(p_by, 200), session_user),
+        {schema}.one_line(p_why, 500),
+        p_detail
+      );
+      return;
+    exception
+      when unique_violation then
+        perform {schema}.ids_ensure();
+        if not found then
+          raise;
+        end if;
+    end;
+  end loop;
 end $$;

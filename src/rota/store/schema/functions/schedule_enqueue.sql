@@ -1,4 +1,6 @@
 -- Inserts a job of a schedule. Returns its id. p_tick NULL: a person triggered it.
+-- Keeps: M82, a tick is not lost silently: where a trigger of the user's leaves the row out, this
+--   is an error like any other refusal, and the tick stays due.
 create or replace function {schema}.schedule_enqueue(
   p_schedule {schema}.schedule,
   p_tick timestamptz,
@@ -33,5 +35,8 @@ begin
     p_schedule.meta, p_schedule.name, p_tick
   )
   returning id into v_job;
+  if v_job is null then
+    raise check_violation using message = 'a trigger on {schema}.job left it out';
+  end if;
   return v_job;
 end $$;

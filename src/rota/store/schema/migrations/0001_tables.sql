@@ -185,6 +185,17 @@ create table installation (
   archive text
 );
 
+-- A day that moves to where it is would stay for ever, and each pass would report it as moved.
+do $$
+begin
+  execute format(
+    'alter table installation '
+      'add constraint installation_archive_is_elsewhere '
+      'check (archive <> %L)',
+    current_schema()
+  );
+end $$;
+
 create table worker (
   name text primary key,
   host text not null,
@@ -229,6 +240,13 @@ create index idempotency_expires on idempotency (expires_at) where expires_at is
 -- The keys of live jobs, the oldest job first: those whose job was deleted by hand stay there.
 create index idempotency_live on idempotency (job) where expires_at is null;
 
+-- Up to which job a pass of retention has read those keys; one row, or none yet. The next pass, of
+-- any process, reads on from there.
+create table idempotency_read (
+  id int primary key default 1 check (id = 1),
+  job bigint not null
+);
+
 -- Every finish reads this; it is empty unless a type keeps failures only.
 create index job_type_unkept on job_type (name) where history = 'failures';
 
@@ -256,8 +274,9 @@ create table schedule (
   overlap text not null default 'skip' check (overlap in ('skip', 'allow')),
   jitter interval check (jitter >= interval '0' and jitter <= interval '1 day'),
   paused_at timestamptz,
-  paused_by text,
-  paused_why text,
+  -- Texts that people read have a limit here, too: whoever may insert a row could fill a screen.
+  paused_by text check (length(paused_by) <= 200),
+  paused_why text check (length(paused_why) <= 500),
   -- Rota has paused the schedule, because it cannot be planned or enqueued as it is. A change of
   -- the definition ends this pause.
   refused boolean not null default false,
@@ -269,8 +288,9 @@ create table schedule (
   last_run_at timestamptz,                       -- when the last run was enqueued, …
   last_job bigint,                               -- … as this job
   -- Why the database did not take the job of the tick that is due; NULL: it did.
-  last_error text,
-  release text,                                  -- of code: the release that declared it last, …
+  last_error text check (length(last_error) <= 500),
+  -- Of code: the release that declared it last, …
+  release text check (length(release) <= 200),
   declared_at timestamptz,                       -- … and when
   created_at timestamptz not null default clock(),
   updated_at timestamptz not null default clock(),  -- of the definition

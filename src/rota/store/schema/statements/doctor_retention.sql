@@ -1,8 +1,10 @@
 -- Read how long finished things are kept, what should be gone by now, and how much there is.
 -- Parameters: margin interval (how long a day may stay after its time)
 -- Rows: facts text (JSON: keep_s by what [NULL: for ever], days, bytes and last_day_bytes of
---   history, overdue and pending: names of partitions; archive: name, is_open [whether the owner of
---   the schema may move a table there], days, bytes [NULL: there is none])
+--   history, overdue and pending: names of partitions; detached: name and is_taken [whether the
+--   archive has a table of this name] of days that are no partition any more; archive: name,
+--   is_open [whether the owner of the schema may move a table there], days, bytes [NULL: there is
+--   none])
 -- Locks: none.
 -- Keeps: M13.
 with partition as materialized (
@@ -20,6 +22,33 @@ with partition as materialized (
   join pg_inherits i on i.inhparent = t.parent
   join pg_class c on c.oid = i.inhrelid
   where c.relname::text ~ '_[0-9]{8}$'
+),
+detached as materialized (
+  select
+    c.relname::text as name,
+    exists (
+      select from pg_class o
+      join :schema.installation n on o.relnamespace = to_regnamespace(quote_ident(n.archive))::oid
+      where o.relname = c.relname
+    ) as is_taken
+  from (
+    values
+      ('history', (:'schema' || '.job_history')::regclass::oid),
+      ('attempts', (:'schema' || '.attempt')::regclass::oid)
+  ) t(what, parent)
+  join pg_class p on p.oid = t.parent
+  join pg_class c
+    on c.relnamespace = p.relnamespace
+    and c.relkind = 'r'
+    and c.relname::text ~ '_[0-9]{8}$'
+    and left(c.relname::text, -9) = p.relname::text
+  left join :schema.retention r on r.what = t.what
+  where not exists (select from pg_inherits i where i.inhrelid = c.oid)
+    and right(c.relname::text, 8) collate "C" < to_char(
+      (:schema.clock() - coalesce(r.keep, interval '0') - :margin::interval) at time zone 'UTC'
+        - interval '1 day',
+      'YYYYMMDD'
+    )
 ),
 today as (
   select (:schema.clock() at time zone 'UTC')::date as day
@@ -57,6 +86,10 @@ select json_build_object(
     select coalesce(json_agg(p.name order by p.name), '[]')
     from partition p
     where p.is_pending
+  ),
+  'detached', (
+    select coalesce(json_agg(d order by d.name), '[]')
+    from detached d
   ),
   'archive', (
     select json_build_object(

@@ -312,7 +312,7 @@ def test_of_workers_that_are_killed_at_any_point_each_job_has_one_invoice(
         before = value(connection, invoices)
         expire_leases(connection)
         worker = start_worker(database, slots=20)
-        eventually(lambda before=before: value(connection, invoices) != before)  # type: ignore[misc]
+        eventually(lambda: value(connection, invoices) != before, what="an invoice")  # noqa: B023
         worker.kill()
     expire_leases(connection)
     start_worker(database, slots=20)

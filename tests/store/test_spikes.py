@@ -391,7 +391,9 @@ async def test_an_idle_worker_beside_a_spike_pays_for_its_first_look_and_nothing
     async def nobody() -> None: ...
 
     parts = LoneParts(jobs, clock=ManualClock())  # or another look at everything is due soon
-    parts.executor = Executor(parts, [SlotGroup((queue,), 10, 0.0)], Processes("w", None))
+    parts.executor = Executor(
+        parts, [SlotGroup((queue,), 10, 0.0)], Processes("w", None, Database(""), "r")
+    )
     link = StoreLink(Database(spikes.url, notify=False), "claim")
     claimer = Claimer(parts, link, listens=False)
     try:

@@ -90,7 +90,7 @@ def lone_executor(
     jobs.job("t", queue=queue)(_nothing)
     parts = LoneParts(jobs, clock=clock, buffer_s=buffer_s)
     group = SlotGroup((queue,), slots, clock.monotonic())
-    parts.executor = Executor(parts, [group], Processes("host:1", None))
+    parts.executor = Executor(parts, [group], Processes("host:1", None, Database(""), "r"))
     return parts.executor, parts.others
 
 

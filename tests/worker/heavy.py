@@ -167,6 +167,17 @@ def _outcome(how: str) -> Any:
     return object() if how == "odd result" else None
 
 
+@jobs.job("bills", executor="process", retry=FIXED, takes_context=True)
+def bills(context: rota.Context, how: str) -> None:
+    """Write an invoice in the transaction that finishes the job."""
+    with context.transaction() as connection:
+        connection.execute("insert into public.invoice values (%s)", [context.job.id])
+        if how == "raises":
+            raise ValueError("no such customer")
+    if how == "dies after":
+        os._exit(9)
+
+
 @jobs.job("hangs", executor="process", timeout="5m", retry=FIXED)
 def hangs(place: str) -> NoReturn:
     """Start another program, and never end."""

@@ -506,7 +506,7 @@ def held_job(job_type: str, **arguments: str) -> tuple[Attempt, Context]:
 @pytest.fixture
 async def pool() -> AsyncIterator[Processes]:
     """The processes of a worker, without the worker."""
-    pool = Processes("worker", None)
+    pool = Processes("worker", None, Database(""), "r")
     yield pool
     pool.close()
 
@@ -667,7 +667,7 @@ async def test_a_job_whose_process_does_not_get_what_it_needs_to_come_up_costs_n
 def test_a_copy_of_the_worker_that_outlives_it_keeps_no_process() -> None:
     """Such as the children of `multiprocessing` that a handler in a thread has left."""
     held, _ = held_job("awaited")
-    process = HandlerChild(describe_handler(held.job_type, "worker", None))
+    process = HandlerChild(describe_handler(held.job_type, "worker", None, Database(""), "r"))
     assert isinstance(process.receive(30), Ready)
     copy = os.fork()
     if copy == 0:
@@ -716,7 +716,7 @@ async def test_a_handler_that_is_only_cancelled_may_finish(pool: Processes, tmp_
 async def test_an_async_handler_that_is_stopped_at_once_stops_too(tmp_path: Path) -> None:
     arguments = {"place": str(tmp_path / "why")}
     held, _ = held_job("stops awaiting", **arguments)
-    process = HandlerChild(describe_handler(held.job_type, "worker", None))
+    process = HandlerChild(describe_handler(held.job_type, "worker", None, Database(""), "r"))
     assert isinstance(process.receive(30), Ready)
     process.send(RunJob(held.job, pickle.dumps(arguments)))
     process.send(Stop("at once"))
@@ -731,7 +731,7 @@ async def test_what_a_process_sent_before_it_died_is_read_also_while_it_is_stopp
 ) -> None:
     """Else a handler that has run would count as one that never began, and run again."""
     held, _ = held_job("fails", how="os._exit")
-    process = HandlerChild(describe_handler(held.job_type, "worker", None))
+    process = HandlerChild(describe_handler(held.job_type, "worker", None, Database(""), "r"))
     assert isinstance(process.receive(30), Ready)
     process.send(RunJob(held.job, pickle.dumps({"how": "os._exit"})))
     # All its threads must have ended: only then is its end of the channel closed.
@@ -786,7 +786,9 @@ def test_a_process_whose_worker_is_gone_ends_also_where_the_kernel_does_not_see_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("rota.runtime.child_process._kill_at_hang_up", lambda *_: None)
-    process = HandlerChild(describe_handler(heavy.jobs.types["until"], "worker", None))
+    process = HandlerChild(
+        describe_handler(heavy.jobs.types["until"], "worker", None, Database(""), "r")
+    )
     assert isinstance(process.receive(30), Ready)
     process.channel.close()
     eventually(lambda: not living(process.pid))

@@ -77,6 +77,13 @@ async def kill(ctx: rota.Context) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@app.job("bill", retry=RETRY, max_attempts=1_000, takes_context=True)
+async def bill(ctx: rota.Context) -> None:
+    """Write an invoice in the transaction that finishes the job."""
+    async with ctx.transaction() as connection:
+        await connection.execute("insert into public.invoice values (%s)", [ctx.job.id])
+
+
 @app.job("nap", retry=RETRY, takes_context=True)
 async def nap(ctx: rota.Context) -> None:
     """Take a moment."""

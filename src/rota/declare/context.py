@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import contextvars
 import threading
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+)
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from rota.declare.result import encode_result
 from rota.errors import AttemptCancelled, UsageError
 from rota.model.failure import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
     from datetime import datetime
 
     from rota.model.job import Job
@@ -25,11 +32,20 @@ PROGRESS_MOST = 2**53
 _current: ContextVar[Context] = ContextVar("rota_context")
 
 
+class Completes(Protocol):
+    """Finishes the job of a context in a transaction of its handler's: the worker's part of
+    `Context.complete`."""
+
+    def complete(self, context: Context, connection: Any, result_json: str | None) -> Any: ...
+    def open(self) -> AbstractContextManager[Any]: ...
+    def aopen(self) -> AbstractAsyncContextManager[Any]: ...
+
+
 class Context:
     """The running attempt. The first argument of handlers declared with `takes_context=True`;
     `rota.context()` returns it too, also in threads."""
 
-    __slots__ = ("_on_progress", "_progress", "_stopped", "job", "state", "worker")
+    __slots__ = ("_completer", "_on_progress", "_progress", "_stopped", "job", "state", "worker")
 
     def __init__(
         self,
@@ -37,6 +53,7 @@ class Context:
         worker: str,
         state: Any = None,
         on_progress: Callable[[Context], None] | None = None,
+        completer: Completes | None = None,
     ) -> None:
         self.job = job
         """The job as claimed; `job.attempts` counts this attempt."""
@@ -47,6 +64,7 @@ class Context:
         self._stopped: str | None = None
         self._progress: tuple[float, float | None, str | None] | None = None
         self._on_progress = on_progress
+        self._completer = completer
 
     @property
     def scheduled_for(self) -> datetime | None:
@@ -91,6 +109,44 @@ class Context:
         if self._on_progress is not None:
             self._on_progress(self)
 
+    def transaction(self) -> JobTransaction:
+        """Return a transaction whose commit also finishes the job: `with ctx.transaction() as
+        connection:`, or `async with` in an async handler.
+
+        The connection is one of psycopg's, opened for the block and closed after it. What the
+        block writes with it is committed together with the success of the job, or not at all: if
+        the block raises, or if the job was lost meanwhile, everything is rolled back, and the
+        attempt ends as by that error. It ends the connection if the block sends nothing for a
+        minute.
+        """
+        return JobTransaction(self)
+
+    def complete(self, connection: Any, result: Any = None) -> Any:
+        """Finish the job in an open transaction of yours. Call it last, then commit; on an async
+        connection, await it.
+
+        The commit makes the job succeed, whatever the handler does afterwards. If the transaction
+        is not committed, the attempt has failed, even if the handler returns.
+
+        Args:
+            connection: a psycopg connection to the database of the job, in a transaction. Its role
+                needs the rights of a worker.
+            result: the job's result, in place of what the handler returns.
+
+        Raises:
+            UsageError: no transaction is open; the result has no JSON form or is over 64 KiB.
+            AttemptCancelled: this attempt does not hold the job any more. Roll back.
+        """
+        encoded, problem = (None, None) if result is None else encode_result(result)
+        if problem is not None:
+            raise UsageError(f"complete: the result cannot be stored: {problem}")
+        return self._find_completer().complete(self, connection, encoded)
+
+    def _find_completer(self) -> Completes:
+        if self._completer is None:
+            raise UsageError("only a worker can finish the job of a context")
+        return self._completer
+
     def encode_progress(self) -> str:
         """Return the latest progress report in JSON. Called by the worker after a report, from any
         thread."""
@@ -109,6 +165,43 @@ class Context:
         first reason stays."""
         if self._stopped is None:
             self._stopped = why
+
+
+class JobTransaction:
+    """A transaction that finishes the job of a context; see `Context.transaction`."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._plain: AbstractContextManager[Any] | None = None
+        self._async: AbstractAsyncContextManager[Any] | None = None
+
+    def __enter__(self) -> Any:
+        self._plain = self._open()
+        return self._plain.__enter__()
+
+    def __exit__(self, *raised: Any) -> bool | None:
+        assert self._plain is not None
+        return self._plain.__exit__(*raised)
+
+    async def __aenter__(self) -> Any:
+        self._async = self._aopen()
+        return await self._async.__aenter__()
+
+    async def __aexit__(self, *raised: Any) -> bool | None:
+        assert self._async is not None
+        return await self._async.__aexit__(*raised)
+
+    @contextmanager
+    def _open(self) -> Iterator[Any]:
+        with self._context._find_completer().open() as connection:
+            yield connection
+            self._context.complete(connection)
+
+    @asynccontextmanager
+    async def _aopen(self) -> AsyncIterator[Any]:
+        async with self._context._find_completer().aopen() as connection:
+            yield connection
+            await self._context.complete(connection)
 
 
 def _amount(value: object, name: str) -> float:

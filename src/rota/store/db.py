@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rota.store.driver import Operation, adrive, drive
+from rota.errors import UsageError
+from rota.store.driver import Operation, Translator, adrive, drive
 from rota.store.drivers import find_async_driver, find_driver, own
 from rota.store.drivers.own import Deadline, OwnConnection
 from rota.store.drivers.psycopg3 import AsyncPsycopgDriver, PsycopgDriver
@@ -31,6 +32,8 @@ ANSWER_S = STATEMENT_TIMEOUT_S + 5.0
 The server's own timeout comes first, if the server can be reached. This limit is for a proxy or a
 firewall that swallows packets, while the kernels on both sides believe in the connection.
 """
+HANDLER_IDLE_S = 60
+"""How long a transaction that Rota opens for a handler may stand idle between two statements."""
 UNACKNOWLEDGED_S = 15
 """TCP_USER_TIMEOUT (Linux): seconds after which a connection breaks whose peer acknowledges
 nothing."""
@@ -44,7 +47,7 @@ class Database:
 
     def __init__(self, url: str, schema: str = "rota", *, notify: bool = True) -> None:
         self._conninfo = own.parse_url(url)
-        self._url = url
+        self.url = url
         self.statements = Statements(schema)
         self.schema = schema
         self.notify = notify
@@ -55,7 +58,7 @@ class Database:
     def strip_settings(self) -> Database:
         """Return the same database without session settings and LISTEN, as behind a transaction
         pooler."""
-        return Database(self._url, self.schema, notify=False)
+        return Database(self.url, self.schema, notify=False)
 
     def conninfo(
         self,
@@ -110,12 +113,50 @@ class Database:
         with own.translate_errors(), own.connect(self.conninfo(role)) as connection:
             yield connection
 
+    @contextmanager
+    def open_transaction(self) -> Iterator[psycopg.Connection]:
+        """Open a connection with a transaction for a handler's block; it is committed after it.
+
+        Its statements have no limit in time: the attempt has one.
+        """
+        with own.translate_errors():
+            connection = own.open_plain(self._handler_conninfo())
+        with connection, connection.transaction():
+            connection.execute(_IDLE)
+            yield connection
+
+    @asynccontextmanager
+    async def aopen_transaction(self) -> AsyncIterator[psycopg.AsyncConnection]:
+        """As `open_transaction`, in the running loop."""
+        with own.translate_errors():
+            connection = await own.open_async(self._handler_conninfo())
+        async with connection, connection.transaction():
+            await connection.execute(_IDLE)
+            yield connection
+
+    def _handler_conninfo(self) -> str:
+        return self.conninfo("handler", statement_timeout_s=0, lock_timeout_s=0)
+
     # Operations, on a connection of the pool or on the caller's
 
-    def run(self, operation: Operation[T], connection: Any = None, *, atomic: bool = False) -> T:
-        """Run an operation; `atomic`: in one transaction, also on an autocommit connection."""
+    def run(
+        self,
+        operation: Operation[T],
+        connection: Any = None,
+        *,
+        atomic: bool = False,
+        joins: bool = False,
+    ) -> T:
+        """Run an operation.
+
+        Args:
+            connection: the caller's; None: one of the pool.
+            atomic: in one transaction, also on an autocommit connection.
+            joins: refuse a connection of the caller's on which no transaction is open.
+        """
         if connection is not None:
             driver = find_driver(connection)
+            _check_joins(driver, joins)
             with Border(is_own=False):
                 return drive(driver, operation, self.statements, atomic=atomic)
         with Border(is_own=True), self._pools.connection() as pooled:
@@ -127,10 +168,13 @@ class Database:
         connection: Any = None,
         *,
         atomic: bool = False,
+        joins: bool = False,
     ) -> T:
-        """Run an operation from a loop. On Rota's own connections each answer has a limit."""
+        """Run an operation from a loop, as `run` does. On Rota's own connections each answer has a
+        limit."""
         if connection is not None:
             theirs = find_async_driver(connection)
+            _check_joins(theirs, joins)
             with Border(is_own=False):
                 return await adrive(theirs, operation, self.statements, atomic=atomic)
         with Border(is_own=True):
@@ -146,6 +190,18 @@ class Database:
     async def aclose(self) -> None:
         """Close the pool of the running loop, and the sync one."""
         await self._pools.aclose()
+
+
+_IDLE = f"set idle_in_transaction_session_timeout = '{HANDLER_IDLE_S}s'".encode()
+
+
+def _check_joins(driver: Translator, joins: bool) -> None:
+    if joins and not driver.joins_transaction:
+        raise UsageError(
+            "the connection is in autocommit, and no transaction is open on it: the job would be "
+            "finished before your writes are committed; open one, as in `with "
+            "connection.transaction():`"
+        )
 
 
 class Border:

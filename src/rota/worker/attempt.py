@@ -105,6 +105,7 @@ class Attempt:
     __slots__ = (
         "began_at",
         "claimed_at",
+        "completes",
         "context",
         "ended_at",
         "is_suspect",
@@ -147,6 +148,9 @@ class Attempt:
         """When its lease was last renewed. Written by the lease keeper's thread."""
         self.keeps_lease = False
         """Whether its lease is renewed: from `admit` on, until its outcome is written."""
+        self.completes = False
+        """Whether its handler may have finished the job in a transaction of its own. Written by the
+        handler's thread."""
         self.context: Context | None = None
         """Set once, before `begin`."""
         self.runner: Runner | None = None
@@ -184,6 +188,7 @@ class Attempt:
         """Whether its handler just returned, and nothing else is known of it or of its writing."""
         return (
             self.outcome is NOTHING
+            and not self.completes
             and self.state is _ENDED
             and not self.is_suspect
             and not self.write_unconfirmed

@@ -7,7 +7,7 @@ import contextvars
 import logging
 from typing import TYPE_CHECKING, Any
 
-from rota.declare.context import Context
+from rota.declare.context import Completes, Context
 from rota.errors import AttemptTimeout, PayloadError, WorkerExhausted
 from rota.model.failure import list_names
 from rota.model.outcome import Cancel, End, Errored, HandedBack, Interrupted, PayloadMismatch
@@ -46,7 +46,13 @@ class Executor(Service):
 
     name = "executor"
 
-    def __init__(self, parts: Parts, groups: list[SlotGroup], processes: Processes) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        groups: list[SlotGroup],
+        processes: Processes,
+        completer: Completes | None = None,
+    ) -> None:
         super().__init__(parts.bus, parts.clock)
         self.groups = groups
         self.state: Any = None
@@ -58,6 +64,7 @@ class Executor(Service):
         self._running: set[Attempt] = set()
         """Attempts that have a slot."""
         self._runners = Runners(parts, processes)
+        self._completer = completer
         self._lease = LeaseGate()
         self._suspects = SuspectGate()
         self._all_gates: tuple[Gate, ...] = (self._lease, self._suspects, parts.start_recorder)
@@ -231,7 +238,11 @@ class Executor(Service):
     def _begin(self, attempt: Attempt, arguments: dict[str, Any]) -> None:
         parts = self._parts
         attempt.context = Context(
-            attempt.job, parts.spec.name, self.state, parts.lease_keeper.note_progress
+            attempt.job,
+            parts.spec.name,
+            self.state,
+            parts.lease_keeper.note_progress,
+            self._completer,
         )
         attempt.runner = self._runners[attempt.job_type]
         attempt.begin()
@@ -241,6 +252,8 @@ class Executor(Service):
 
     def lose(self, attempt: Attempt) -> None:
         """Stop an attempt whose job another claim has; its outcome is discarded."""
+        if attempt.completes:
+            return  # the job may be gone because it has succeeded
         if attempt.is_over or attempt.is_lost:
             return  # cancelled again and again, its handler could not even clean up
         attempt.lose()

@@ -7,12 +7,20 @@ low.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from rota.errors import DatabaseUnavailable
 from rota.model.job import Status
-from rota.model.outcome import Failure, HandedBack, Interrupted, refuse_outcome
+from rota.model.outcome import (
+    Errored,
+    Failure,
+    HandedBack,
+    Interrupted,
+    Succeeded,
+    refuse_outcome,
+)
 from rota.model.retry import DEFAULT_RETRY
 from rota.model.settle import RetryRules, Transition, settle
 from rota.observe.events import (
@@ -29,6 +37,7 @@ from rota.observe.events import (
 from rota.runtime.service import Service
 from rota.store import ops
 from rota.upkeep.quarantine import Quarantine
+from rota.worker.completion import NotCommitted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -39,6 +48,8 @@ if TYPE_CHECKING:
     from rota.worker.parts import Parts
 
     Part = list[tuple[Attempt, Ending]]
+
+logger = logging.getLogger("rota")
 
 FLUSH_MAX = 1_000
 """Most jobs per flush. After a failed flush it is divided by four, so that one bad job (a trigger
@@ -150,6 +161,8 @@ class Finisher(Service):
             if self._attempts.get(attempt.job.id) is not attempt or attempt.is_lost:
                 self._discard(attempt)
                 continue
+            if attempt.completes:
+                attempt.write_unconfirmed = True  # its own transaction may have written it
             ending = self._settle(attempt)
             careful = careful or attempt.write_unconfirmed or attempt in refused
             (over if ending.transition.status.is_over else others).append((attempt, ending))
@@ -207,6 +220,9 @@ class Finisher(Service):
     def _settle(self, attempt: Attempt) -> Ending:
         end, rules = attempt.outcome, attempt.job_type.rules
         assert end is not None
+        if attempt.completes and isinstance(end, Succeeded):
+            # If this is wrong, the job is gone, and `_find_settled` finds its success.
+            end = Errored(NotCommitted())
         try:
             transition = settle(
                 attempt.job, end, rules, must_record_start=attempt.must_record_start
@@ -220,6 +236,7 @@ class Finisher(Service):
             attempt.job,
             transition,
             None if began_at is None else self.clock.monotonic() - began_at,
+            attempt.completes,
         )
 
     def _take_in(self, part: Part, written: Mapping[int, Written | Refused]) -> None:
@@ -234,6 +251,8 @@ class Finisher(Service):
                 continue
             self._forget(attempt)
             self.counts[outcome.status] += 1
+            if attempt.completes:
+                _tell_late_failure(attempt, ending.transition, outcome)
             if not (quiet and outcome.status == Status.SUCCEEDED):
                 self.bus.emit(self._make_event(attempt, ending.transition, outcome))
 
@@ -288,3 +307,17 @@ class Finisher(Service):
             else f"its payload does not fit this release: {failure.message}"
         )
         return JobHandedBack.of(*of, why=why)
+
+
+def _tell_late_failure(attempt: Attempt, transition: Transition, outcome: Written) -> None:
+    """Log what a handler raised after the commit that finished its job."""
+    failure = transition.failure
+    if outcome.status != Status.SUCCEEDED or failure is None:
+        return
+    if isinstance(attempt.outcome, Succeeded):
+        return
+    logger.warning(
+        "job %s %s has succeeded with the commit of its transaction; then its handler failed: %s: "
+        "%s",
+        attempt.job.id, attempt.job.job_type, failure.error_type, failure.message,
+    )  # fmt: skip

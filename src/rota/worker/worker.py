@@ -16,6 +16,7 @@ from rota.store import ops
 from rota.store.link import StoreLink
 from rota.upkeep.upkeep_set import UpkeepSet
 from rota.worker.claimer import Claimer
+from rota.worker.completion import Completer
 from rota.worker.copy_guard import CopyGuard
 from rota.worker.executor import Executor
 from rota.worker.finisher import LOCK_TIMEOUT_S, UNTIMED_S, Finisher
@@ -31,6 +32,7 @@ from rota.worker.shutdown import Shutdown
 from rota.worker.summary import Summary
 
 if TYPE_CHECKING:
+    from rota.declare.context import Context
     from rota.observe.events import Bus
     from rota.runtime.service import Service
     from rota.store.db import Database
@@ -167,6 +169,15 @@ class Worker:
         if spec.config.drain:
             await upkeep_set.run_before_drain(self._shutdown.asked.is_set)
 
+    def _note_completing(self, context: Context) -> float | None:
+        """Note that a handler finishes its job itself; return the seconds since it began. From any
+        thread."""
+        attempt = self.parts.attempts.get(context.job.id)
+        if attempt is None or attempt.context is not context or attempt.began_at is None:
+            return None  # it was lost: the database will refuse it
+        attempt.completes = True
+        return self.parts.clock.monotonic() - attempt.began_at
+
     def _build(self, upkeep: StoreLink, upkeep_set: UpkeepSet, thread: LoopThread) -> None:
         """Make the parts."""
         parts, spec, database = self.parts, self._spec, self._database
@@ -184,7 +195,9 @@ class Worker:
 
         parts.start_recorder = StartRecorder(parts, start)
         groups = spec.make_slot_groups(parts.clock.monotonic())
-        parts.executor = Executor(parts, groups, Processes(self.name, spec.module))
+        processes = Processes(self.name, spec.module, database, spec.release)
+        completer = Completer(database, spec.release, self._note_completing)
+        parts.executor = Executor(parts, groups, processes, completer)
         parts.finisher = Finisher(parts, finish)
         parts.claimer = Claimer(parts, claim, listens=listens)
         parts.lease_keeper = LeaseKeeper(parts, lease, thread.loop)

@@ -107,8 +107,18 @@ def connect(conninfo: str) -> Iterator[psycopg.Connection]:
 
     It prepares nothing: the block is short, and there may be an unknown pooler in between.
     """
-    with psycopg.connect(conninfo, autocommit=True, prepare_threshold=None) as connection:
+    with open_plain(conninfo) as connection:
         yield connection
+
+
+def open_plain(conninfo: str) -> psycopg.Connection:
+    """Open a connection, in autocommit, that prepares nothing. Raises psycopg's errors."""
+    return psycopg.connect(conninfo, autocommit=True, prepare_threshold=None)
+
+
+async def open_async(conninfo: str) -> psycopg.AsyncConnection:
+    """As `open_plain`, for the running loop."""
+    return await psycopg.AsyncConnection.connect(conninfo, autocommit=True, prepare_threshold=None)
 
 
 def wait_for_notification(connection: psycopg.Connection, for_s: float) -> bool:

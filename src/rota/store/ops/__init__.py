@@ -51,7 +51,16 @@ from rota.store.ops.figures import (
     roll_up_stats,
     stats,
 )
-from rota.store.ops.finish import Ending, Written, find_settled, finish, finish_plain, leave
+from rota.store.ops.finish import (
+    Completion,
+    Ending,
+    Written,
+    complete,
+    find_settled,
+    finish,
+    finish_plain,
+    leave,
+)
 from rota.store.ops.job_types import declare
 from rota.store.ops.lease import Refused, Renewed, progress, renew, start
 from rota.store.ops.partitions import (
@@ -122,6 +131,7 @@ __all__ = [
     "Branches",
     "Claimant",
     "Claimed",
+    "Completion",
     "Done",
     "Ending",
     "Figures",
@@ -155,6 +165,7 @@ __all__ = [
     "chain",
     "choose",
     "claim",
+    "complete",
     "copy_check",
     "declare",
     "declare_schedules",

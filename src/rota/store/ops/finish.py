@@ -25,6 +25,8 @@ class Ending(msgspec.Struct, frozen=True):
     transition: Transition
     ran_s: float | None
     """Seconds since the handler began; None: it did not."""
+    completes: bool = False
+    """Whether its handler may have finished the job in a transaction of its own."""
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -78,6 +80,17 @@ def finish_plain(
     except (RowRefused, RowLocked):
         return None
     return {row[0] for row in rows}
+
+
+Completion = Operation[bool]
+
+
+def complete(job: Job, ran_s: float | None, result_json: str | None, release: str) -> Completion:
+    """Move a job to history as a success, in the transaction of the caller's connection; return
+    whether its claim held it."""
+    yield Query("today_ensure")
+    transition = Transition("succeed", Status.SUCCEEDED, result_json=result_json)
+    return bool((yield from _finish(release, [Ending(job, transition, ran_s)], True)))
 
 
 Write = Callable[[Sequence[Ending], bool], Operation[dict[int, Written]]]
@@ -221,7 +234,9 @@ def find_settled(endings: Sequence[Ending], worker: str) -> Operation[dict[int, 
         "ids": format_numbers([ending.job.id for ending in endings]),
         "claims": format_numbers([ending.job.claims for ending in endings]),
         "succeeded": [
-            ending.job.job_type if ending.transition.status == Status.SUCCEEDED else None
+            ending.job.job_type
+            if ending.completes or ending.transition.status == Status.SUCCEEDED
+            else None
             for ending in endings
         ],
         "worker": worker,

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
-from time import sleep
+from time import monotonic, sleep
 from typing import Any
 
 from rota.declare.context import Context, enter
@@ -35,6 +35,8 @@ from rota.model.retry import DEFAULT_RETRY
 from rota.model.settle import RetryRules, judge, judge_cause
 from rota.runtime import logs
 from rota.runtime.child_process import SIGNALS, Channel, join_parent
+from rota.store.db import Database
+from rota.worker.completion import Completer
 from rota.worker.processes import messages
 from rota.worker.processes.importable import import_handler
 from rota.worker.runners import is_stop, read_return
@@ -77,6 +79,9 @@ class HandlerProcess:
         self._handler = handler
         retry_on, fatal_on = pickle.loads(setup.errors)
         self._rules = RetryRules(1, DEFAULT_RETRY, retry_on, fatal_on)
+        database = Database(setup.url, setup.schema, notify=setup.notify)
+        self._completer = Completer(database, setup.release, self._note_completing)
+        self._began_at = 0.0
         self._runs: queue.SimpleQueue[tuple[messages.RunJob, Context]] = queue.SimpleQueue()
         """From the receiving thread to the main thread."""
         self._context: Context | None = None
@@ -109,13 +114,19 @@ class HandlerProcess:
                 message = self._channel.receive()
                 if isinstance(message, messages.RunJob):
                     # Made here, because a stop request may follow at once.
-                    self._context = Context(message.job, self._setup.worker, None, self._note)
+                    self._context = Context(
+                        message.job, self._setup.worker, None, self._note, self._completer
+                    )
                     self._channel.send(messages.Begun())
                     self._runs.put((message, self._context))
                 elif isinstance(message, messages.Stop):
                     self._stop(message.why)
         except EOFError:  # the worker is gone: as the kernel should have done
             os.killpg(0, signal.SIGKILL)
+
+    def _note_completing(self, context: Context) -> float:
+        self._channel.send(messages.Completing(context.job.id, context.job.claims))
+        return monotonic() - self._began_at
 
     def _note(self, context: Context) -> None:
         self._progressed = context
@@ -137,6 +148,7 @@ class HandlerProcess:
 
     def _attempt(self, run: messages.RunJob, context: Context) -> End:
         enter(context)
+        self._began_at = monotonic()
         try:
             arguments = pickle.loads(run.arguments)
             given = (context,) if self._setup.takes_context else ()

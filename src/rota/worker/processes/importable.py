@@ -20,6 +20,8 @@ from rota.worker.processes.messages import Setup
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from rota.store.db import Database
+
 _is_importing = False
 """Whether this process is one of `executor="process"` that imports its handler."""
 
@@ -47,12 +49,22 @@ def check_importable(types: Iterable[JobType[..., ..., Any]]) -> None:
             _check(job_type)
 
 
-def describe_handler(job_type: JobType[..., ..., Any], worker: str, module: str | None) -> Setup:
+def describe_handler(
+    job_type: JobType[..., ..., Any],
+    worker: str,
+    module: str | None,
+    database: Database,
+    release: str,
+) -> Setup:
     """Return what a process must know to run a job type's handler; `module` is where the App is,
     None when that is not known."""
     handlers = job_type.func.__module__
     return Setup(
         worker=worker,
+        release=release,
+        url=database.url,
+        schema=database.schema,
+        notify=database.notify,
         argv=sys.argv,
         log_level=logging.getLogger().getEffectiveLevel(),
         log_format=logs.form(),

@@ -14,6 +14,11 @@ class Setup(msgspec.Struct, frozen=True):
     """The first message: the handler to run."""
 
     worker: str
+    release: str
+    url: str
+    """Of the database, for `Context.transaction`."""
+    schema: str
+    notify: bool
     argv: list[str]
     log_level: int
     log_format: str | None
@@ -85,6 +90,13 @@ class Progressed(msgspec.Struct, frozen=True):
     """The claim of that job: the next job may run by the time this arrives."""
     progress_json: str
     """As `Context.encode_progress` returns it."""
+
+
+class Completing(msgspec.Struct, frozen=True):
+    """The handler is about to finish the job in a transaction of its own."""
+
+    job: int
+    claim: int
 
 
 class Ended(msgspec.Struct, frozen=True):

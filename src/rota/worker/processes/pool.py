@@ -23,6 +23,7 @@ from rota.worker.processes.process_attempt import (
 from rota.worker.runners import Threads, hand_back_unstarted
 
 if TYPE_CHECKING:
+    from rota.store.db import Database
     from rota.worker.attempt import Attempt
 
 IDLE_S = 60.0
@@ -38,9 +39,11 @@ class Processes:
     worker's loop owns the idle ones.
     """
 
-    def __init__(self, worker: str, module: str | None) -> None:
+    def __init__(self, worker: str, module: str | None, database: Database, release: str) -> None:
         self._worker = worker
         self._module = module
+        self._database = database
+        self._release = release
         self._threads = Threads("rota-process")
         self._memory = GroupMemory()
         self._idle: defaultdict[str, list[HandlerChild]] = defaultdict(list)
@@ -144,7 +147,9 @@ class Processes:
         return Errored(error.with_traceback(None))  # the worker's frames do not help
 
     def _start(self, attempt: Attempt) -> HandlerChild:
-        setup = describe_handler(attempt.job_type, self._worker, self._module)
+        setup = describe_handler(
+            attempt.job_type, self._worker, self._module, self._database, self._release
+        )
         try:
             process = HandlerChild(setup)
         except (OSError, ProcessDied) as error:  # no files, no memory: not the job's fault

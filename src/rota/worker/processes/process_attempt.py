@@ -78,6 +78,8 @@ class ProcessAttempt:
                     self.has_begun = True
                 case messages.Ended(job, claim, end) if (job, claim) == self._claim:
                     return end_stopped(self._attempt) if isinstance(end, messages.Stopped) else end
+                case messages.Completing(job, claim) if (job, claim) == self._claim:
+                    self._attempt.completes = True
                 case messages.Progressed(job, claim, progress) if (job, claim) == self._claim:
                     self._context.progress(**msgspec.json.decode(progress))
 

@@ -1,0 +1,63 @@
+"""Finishing a job in a transaction of its handler's: what the handler writes and that its job has
+succeeded are committed together, or not at all."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from rota.errors import AttemptCancelled
+from rota.store import ops
+
+if TYPE_CHECKING:
+    from rota.declare.context import Context
+    from rota.store.db import Database
+
+NOT_HELD = "in the database of this connection the job is not held by this attempt"
+
+
+class NotCommitted(Exception):
+    """The handler ended, but the transaction that would have finished its job was not committed."""
+
+    def __init__(self) -> None:
+        super().__init__("the transaction in which ctx.complete() was called was not committed")
+
+
+class Completer:
+    """Finishes jobs of one worker, or of one process that runs its handlers. From any thread."""
+
+    def __init__(
+        self, database: Database, release: str, note: Callable[[Context], float | None]
+    ) -> None:
+        self._database = database
+        self._release = release
+        self._note = note
+        """Called before the job is finished: from then on it may be over. Returns the seconds since
+        its handler began."""
+
+    def complete(self, context: Context, connection: Any, result_json: str | None) -> Any:
+        """Finish the job on this connection; on an async one the answer must be awaited."""
+        ran_s = self._note(context)
+        operation = ops.complete(context.job, ran_s, result_json, self._release)
+        if inspect.iscoroutinefunction(getattr(connection, "commit", None)):
+            return self._acomplete(operation, connection)
+        _refuse_if_not(self._database.run(operation, connection, joins=True))
+        return None
+
+    async def _acomplete(self, operation: ops.Completion, connection: Any) -> None:
+        _refuse_if_not(await self._database.arun(operation, connection, joins=True))
+
+    def open(self) -> AbstractContextManager[Any]:
+        """Open a connection with a transaction, for plain code."""
+        return self._database.open_transaction()
+
+    def aopen(self) -> AbstractAsyncContextManager[Any]:
+        """Open a connection with a transaction, for the running loop."""
+        return self._database.aopen_transaction()
+
+
+def _refuse_if_not(is_held: bool) -> None:
+    if not is_held:
+        raise AttemptCancelled(NOT_HELD)

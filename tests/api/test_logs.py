@@ -146,6 +146,7 @@ def test_an_event_is_written_with_its_fields() -> None:
         "attempt": 2, "claim": 3, "worker": "w",
         "error_type": "OSError", "error": "no route", "verdict": "transient",
         "verdict_rule": "default", "response_code": 503, "stack": "a\nstack",
+        "retry_after_s": None,
     }  # fmt: skip
 
 

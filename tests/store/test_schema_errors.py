@@ -27,8 +27,13 @@ from rota.errors import (
     SchemaMissing,
     SchemaTooNew,
 )
+from rota.store import ops
+from rota.store.db import Border, Database
+from rota.store.driver import drive
+from rota.store.drivers.psycopg3 import PsycopgDriver
 from rota.store.migrate import Migrated, migrate
 from rota.store.settings import PAYLOAD_BYTES_MOST
+from rota.store.statements import Statements
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
 
@@ -303,3 +308,35 @@ def test_a_role_that_is_no_superuser_migrates_and_works(
     assert app.drain().succeeded == 2
     assert not send.using(idempotency_key="b").enqueue().created
     app.close()
+
+
+def _serve_as_a_pooler_whose_server_died(listening: socket.socket) -> None:
+    """Let a client in, and answer its first query as PgBouncer does: FATAL, but without the field
+    that PostgreSQL always sends beside it."""
+    with listening.accept()[0] as client:
+        while client.recv(8192)[4:8] != struct.pack("!i", 196608):
+            client.sendall(b"N")
+        said = b"".join(
+            b"S" + struct.pack("!i", 4 + len(fact)) + fact
+            for fact in (b"server_version\x0018.0\x00", b"client_encoding\x00UTF8\x00")
+        )
+        client.sendall(b"R" + struct.pack("!ii", 8, 0) + said + b"Z" + struct.pack("!ic", 5, b"I"))
+        client.recv(8192)
+        fields = b"SFATAL\0C08P01\0Mserver conn crashed?\0\0"
+        client.sendall(b"E" + struct.pack("!i", 4 + len(fields)) + fields)
+
+
+@rule("M2")
+def test_a_pooler_whose_server_died_is_an_outage() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        pooler = Thread(target=_serve_as_a_pooler_whose_server_died, args=[listening])
+        pooler.start()
+        url = f"postgresql://someone@127.0.0.1:{listening.getsockname()[1]}/any"
+        with (
+            pytest.raises(DatabaseUnavailable, match="server conn crashed"),
+            Database(url, notify=False).open_connection("test") as connection,
+            Border(is_own=True),
+        ):
+            drive(PsycopgDriver(connection), ops.payload_bytes_max(), Statements("rota"))
+        pooler.join(10)
+        assert not pooler.is_alive()

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import rota
+from rota.model.classify import classify
 from tests.support.rules import rule
 from tests.support.web import Web, serving
 from tests.worker.hand import Hand
@@ -181,3 +182,90 @@ async def test_an_outcome_raised_from_an_error_keeps_what_the_error_was(
     assert "in ask" in stack and "urlopen" in stack
     if expected_s is not None:
         assert waits_s(connection) == expected_s
+
+
+@rule("M40", "M41")
+def test_a_server_that_always_asks_for_a_short_wait_does_not_use_up_all_attempts() -> None:
+    policy = rota.Exponential("10s", cap="1h", jitter=0)
+    asked = [policy.delay_asked_for_s(1, attempt, 1, attempt) for attempt in range(1, 10)]
+    assert asked == [1, 10, 20, 40, 80, 160, 320, 640, 1_280]
+    assert policy.delay_asked_for_s(60, 2, 1, 2) == 60
+
+
+@rule("M40", "M41")
+def test_jobs_that_are_told_the_same_wait_do_not_come_back_at_once() -> None:
+    policy = rota.Exponential("10s", jitter=0.25)
+    waits = {policy.delay_asked_for_s(60, 1, job, 1) for job in range(1, 1_001)}
+    assert len(waits) > 900 and min(waits) >= 60 and max(waits) <= 75
+
+
+class Answer(Exception):
+    def __init__(self, headers: Any, status_code: int = 429) -> None:
+        super().__init__("no")
+        self.status_code = status_code
+        self.headers = headers
+
+
+class Unprintable:
+    def __str__(self) -> str:
+        raise RuntimeError("not me")
+
+
+@rule("M41", "M43")
+@pytest.mark.parametrize(
+    ("headers", "expected_s"),
+    [
+        ({"Retry-After": 7}, 7),
+        ({"Retry-After": "7.5"}, 7.5),
+        ({Unprintable(): "1", "Retry-After": "7"}, None),
+        ({"Retry-After": Unprintable()}, None),
+        ([("Retry-After", "7")], None),
+        ("Retry-After: 7", None),
+    ],
+)
+def test_headers_of_any_kind_cost_no_verdict(headers: Any, expected_s: float | None) -> None:
+    seen = classify(Answer(headers))
+    assert (seen.rule, seen.retry_after_s) == ("status 429", expected_s)
+
+
+@rule("M41")
+async def test_an_answer_in_a_group_is_obeyed_too(database: str, connection: Connection) -> None:
+    async def asks() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fails())
+
+    async def fails() -> None:
+        raise Answer({"Retry-After": "7"})
+
+    put(connection, "asks")
+    await work(database, asks)
+    assert waits_s(connection) == 7
+
+
+@rule("M41")
+async def test_a_retry_from_an_error_that_is_fatal_waits_as_its_server_asks(
+    database: str, connection: Connection
+) -> None:
+    def asks() -> None:
+        raise rota.Retry from Answer({"Retry-After": "7"}, 404)
+
+    put(connection, "asks")
+    await work(database, asks)
+    assert waits_s(connection) == 7
+
+
+@rule("M41")
+async def test_an_outcome_may_have_any_attribute_of_the_users(
+    database: str, connection: Connection
+) -> None:
+    class NoUse(rota.Dead):
+        def __init__(self, cause: Exception) -> None:
+            super().__init__("no use")
+            self.cause = cause
+
+    def asks() -> None:
+        raise NoUse(ValueError("why"))
+
+    put(connection, "asks")
+    await work(database, asks)
+    assert rows(connection, "select status, last_error from rota.job") == [("dead", "no use")]

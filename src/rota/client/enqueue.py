@@ -34,7 +34,7 @@ class EnqueueCalls(Caller):
 
     def enqueue_many(self, jobs: Iterable[NewJob], /, *, connection: Any = None) -> list[Enqueued]:
         """Insert jobs of any types, all or none, with one INSERT per 1,000 or per
-        megabyte of payloads.
+        million characters of payloads.
 
         Returns the results in the order of the input.
 

@@ -4,6 +4,7 @@ and headers."""
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -32,7 +33,7 @@ class Classification:
     rule: str
     response_code: int | None = None
     retry_after_s: float | None = None
-    """How long the server asks to wait; None: it does not ask, or the error is fatal."""
+    """How long the server asks to wait; None: it does not ask."""
 
 
 def classify(error: BaseException, retry_on: Errors = (), fatal_on: Errors = ()) -> Classification:
@@ -43,8 +44,8 @@ def classify(error: BaseException, retry_on: Errors = (), fatal_on: Errors = ())
     counts, not its cause. A group is fatal if all its errors are.
     """
     seen = _classify(error, retry_on, fatal_on)
-    if seen.verdict is Verdict.FATAL or seen.response_code is None:
-        return seen
+    if seen.response_code is None or isinstance(error, BaseExceptionGroup):
+        return seen  # that of a group is one of its members'
     return replace(seen, retry_after_s=_retry_after_s(error))
 
 
@@ -165,6 +166,9 @@ def _smtp_code(error: BaseException) -> int | None:
     return code
 
 
+_SECONDS = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,12})?")
+
+
 def _retry_after_s(error: BaseException) -> float | None:
     """Return what a Retry-After header asks for (RFC 9110, 10.2.3): seconds, or a date. None: no
     wait, or nothing that can be read."""
@@ -175,7 +179,7 @@ def _retry_after_s(error: BaseException) -> float | None:
         asked = _header(headers, "retry-after")
         if asked is None:
             continue
-        if asked.isdecimal():
+        if _SECONDS.fullmatch(asked):
             wait_s = float(asked)
         else:
             # By the server's own clock: it may differ from ours.
@@ -190,12 +194,11 @@ def _header(headers: object, name: str) -> str | None:
     """Return a header, whatever its case: not every client's mapping ignores it."""
     items = _read(headers, "items")
     try:
-        listed = list(items()) if callable(items) else []
-    except (Exception, SystemExit):  # noqa: BLE001 - a foreign mapping
+        for given, value in items() if callable(items) else ():
+            if str(given).lower() == name:
+                return str(value).strip()[:100]
+    except (Exception, SystemExit):  # noqa: BLE001 - a foreign mapping, of foreign keys
         return None
-    for given in listed:
-        if isinstance(given, tuple) and len(given) == 2 and str(given[0]).lower() == name:
-            return str(given[1]).strip()[:100]
     return None
 
 

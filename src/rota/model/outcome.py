@@ -31,8 +31,8 @@ class Outcome(Exception):
     """What a handler says about its job: raise it or return it."""
 
     reason: str
-    cause: Failure | None = None
-    """What a handler's process stored of the error from which this was raised; elsewhere
+    _judged_cause: Failure | None = None
+    """What a handler's process read from the error from which this was raised; elsewhere
     `__cause__` is that error."""
 
     def __init__(self, reason: str = "") -> None:

@@ -55,6 +55,15 @@ class RetryPolicy(ABC):
         stray = self.jitter * (2 * _fraction(job_id, claims) - 1)
         return max(LEAST_S, self.delay_s(attempt) * (1 + stray))
 
+    def delay_asked_for_s(self, asked_s: float, attempt: int, job_id: int, claims: int) -> float:
+        """Return the seconds to wait where a server asks for a wait, with jitter that only adds.
+
+        From the second attempt on at least the policy's delay after the attempt before: a server
+        that always asks for a second would otherwise use up all attempts in an outage.
+        """
+        least_s = self.delay_s(attempt - 1) if attempt > 1 else LEAST_S
+        return max(asked_s, least_s) * (1 + self.jitter * _fraction(job_id, claims))
+
     def plan_s(self, max_attempts: int) -> tuple[float, ...]:
         """Return the delays between `max_attempts` attempts, at most a hundred, before jitter."""
         return tuple(self.delay_s(attempt) for attempt in range(1, min(max_attempts, PLAN_MAX + 1)))

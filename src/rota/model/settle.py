@@ -114,8 +114,7 @@ def _settle_outcome(job: Job, outcome: Outcome, rules: RetryRules) -> Transition
         case Retry(after_s=after_s):
             text = said or "the handler asked for a retry"
             failure = _failure_of(outcome, text, Verdict.TRANSIENT, rules)
-            wait_s = failure.retry_after_s if after_s is None else after_s
-            return _retry_or_give_up(job, failure, rules, wait_s)
+            return _retry_or_give_up(job, failure, rules, after_s)
     raise TypeError(f"not an end of an attempt: {outcome!r}")
 
 
@@ -171,8 +170,8 @@ def judge(error: BaseException, rules: RetryRules) -> Failure:
 
 def judge_cause(outcome: Outcome, rules: RetryRules) -> Failure | None:
     """Return what to store of the error from which an outcome was raised; None: of none."""
-    if outcome.cause is not None:
-        return outcome.cause
+    if outcome._judged_cause is not None:
+        return outcome._judged_cause
     error = outcome.__cause__
     return None if error is None or isinstance(error, Outcome) else judge(error, rules)
 
@@ -180,7 +179,7 @@ def judge_cause(outcome: Outcome, rules: RetryRules) -> Failure | None:
 def _settle_failure(job: Job, failure: Failure, rules: RetryRules) -> Transition:
     if failure.verdict == Verdict.FATAL:
         return Transition("give_up", Status.DEAD, failure=failure)
-    return _retry_or_give_up(job, failure, rules, failure.retry_after_s)
+    return _retry_or_give_up(job, failure, rules, None)
 
 
 def _settle_interrupted(
@@ -204,9 +203,12 @@ def _retry_or_give_up(
 ) -> Transition:
     if job.attempts >= (job.max_attempts or rules.max_attempts):
         return Transition("give_up", Status.DEAD, failure=failure)
-    delay_s = (
-        rules.retry.delay_with_jitter_s(job.attempts, job.id, job.claims)
-        if after_s is None
-        else max(1.0, after_s)
-    )
+    if after_s is not None:
+        delay_s = max(1.0, after_s)
+    elif failure.retry_after_s is not None:
+        delay_s = rules.retry.delay_asked_for_s(
+            failure.retry_after_s, job.attempts, job.id, job.claims
+        )
+    else:
+        delay_s = rules.retry.delay_with_jitter_s(job.attempts, job.id, job.claims)
     return Transition("retry", Status.FAILED, delay_s=delay_s, failure=failure)

@@ -134,8 +134,8 @@ _CHECK_VIOLATION = "23514"
 _AWAY = ("08", "57P")
 """A server that shuts down, starts, or cannot be reached."""
 _SESSION = (*_AWAY, "28", "3D")
-"""These, or a login that is refused. Only an error that ends the session means this one: a trigger
-of the user's may ask another server, which is away."""
+"""These, or a login that is refused. Only an error that ends the session says so of our server: a
+trigger of the user's may ask another server, which is away."""
 _WHOLE_SERVER = (READ_ONLY, "53", "58")
 """A server without disk, memory or connections, or with failing files."""
 _WAITED = ("55P03", "57014", "40P01", "40001")
@@ -159,7 +159,7 @@ def store_error(
     table: str | None = None,
     driver_error: Exception | None = None,
 ) -> StoreError:
-    """Return the StoreError for a server's error; `ends_session`: it is FATAL."""
+    """Return the StoreError for a server's error; `ends_session`: it is FATAL, or a pooler's."""
     if ends_session and sqlstate.startswith(_SESSION):
         kind: type[StoreError] = ServerTrouble
     else:

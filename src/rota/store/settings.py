@@ -51,7 +51,7 @@ def change_settings(
         connection.execute(
             sql.SQL(
                 "create or replace function {}.payload_bytes_max() returns int language sql "
-                "immutable parallel safe as {}"
+                "stable parallel safe as {}"
             ).format(sql.Identifier(schema), sql.Literal(f"select {payload_bytes_max}"))
         )
     for what, period in keep.items():

@@ -124,7 +124,8 @@ def translate(
         text,
         error.sqlstate,
         name=name,
-        ends_session=error.diag.severity_nonlocalized in ("FATAL", "PANIC"),
+        # PostgreSQL always says it; a pooler, which speaks of its own connection, does not.
+        ends_session=error.diag.severity_nonlocalized != "ERROR",
         constraint=error.diag.constraint_name,
         table=error.diag.table_name,
         driver_error=error,

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
+import msgspec
+
 from rota.errors import RotaError
 from rota.model.job import Status
 from rota.store.driver import Operation, Query, format_numbers, format_texts
@@ -14,8 +16,8 @@ from rota.store.driver import Operation, Query, format_numbers, format_texts
 INSERT_MAX = 1_000
 """Rows of one INSERT."""
 PAYLOADS_MAX = 1_000_000
-"""Characters of the payloads of one INSERT, unless a single one is longer. The server parses them
-together, in several times their size."""
+"""Most characters of the payloads of one INSERT, unless a single one is longer. The server parses
+them together, and needs several times as much memory."""
 KEY_TRIES = 5
 """Tries of an enqueue when the job that held its key was cancelled in the same moment."""
 
@@ -44,11 +46,7 @@ class NewRow(NamedTuple):
     idempotency_key: str | None
 
 
-_COMMON = (
-    "queues", "job_types", "payload_versions", "priorities",
-    "run_ats", "delays_s", "expires_s", "max_attempts", "metas",
-)  # fmt: skip
-"""The parameters of `jobs_insert` for the fields that jobs may share, in the order of `NewRow`."""
+_COMMON = NewRow._fields[:-2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,17 +148,18 @@ def _lock_order(row: NewRow, at: int) -> tuple[bool, bytes, bytes, int]:
 
 def _columns(rows: Sequence[NewRow]) -> dict[str, Any]:
     """The parameters of `jobs_insert` for these jobs, without their ids."""
-    common: dict[tuple[Any, ...], int] = {}
-    which = [common.setdefault(row[:-2], len(common) + 1) for row in rows]
+    places: dict[tuple[Any, ...], int] = {}
+    which = [places.setdefault(row[:-2], len(places) + 1) for row in rows]
+    common = [dict(zip(_COMMON, values, strict=True)) for values in places]
+    for one in common:
+        if one["meta"] is not None:
+            one["meta"] = msgspec.Raw(one["meta"].encode())
     keys = [row.idempotency_key for row in rows]
     return {
         "payloads": f"[{','.join([row.payload for row in rows])}]",
         "keys": format_texts(keys) if keys.count(None) < len(keys) else None,
-        "which": format_numbers(which) if len(common) > 1 else None,
-        **{
-            name: list(values)
-            for name, values in zip(_COMMON, zip(*common, strict=True), strict=True)
-        },
+        "which": format_numbers(which) if len(places) > 1 else None,
+        "common": msgspec.json.encode(common).decode(),
     }
 
 

@@ -211,7 +211,7 @@ class HandlerProcess:
     def _keep_cause(self, plain: Outcome, end: Outcome) -> Outcome:
         """Keep of the error from which an outcome was raised what is stored of it."""
         cause = judge_cause(end, self._rules)
-        plain.cause = None if cause is None else _name_as_main(cause)
+        plain._judged_cause = None if cause is None else _name_as_main(cause)
         return plain
 
 

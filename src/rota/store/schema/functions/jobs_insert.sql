@@ -1,47 +1,51 @@
 -- Inserts up to 1,000 jobs, and returns their ids in the order of the payloads; NULL for a job that
--- was not inserted, because its key is taken or a trigger of the user's left it out. What jobs
--- often have in common comes once for all that share it: p_which says which queue, type and so on
--- each job has (1, 2, …; NULL: all have the first). p_delays_s counts from now, p_expires_s from
--- run_at. p_ids are ids that job_reserve gave; NULL: it reserves them itself. p_keys NULL: no job
--- has a key.
+-- was not inserted, because its key is taken or a trigger of the user's left it out.
+--
+-- p_ids: ids that job_reserve gave; NULL: it reserves them itself. p_payloads: an array of objects.
+-- p_keys: the idempotency keys; NULL: no job has one. p_common: an array of objects with what jobs
+-- often have in common, once for all that share it: queue, job_type, payload_version, priority,
+-- run_at (NULL: now), delay_s (seconds from now), expires_s (seconds from run_at), max_attempts and
+-- meta. p_which: the place in p_common of each job, from 1; NULL: all have the first.
 --
 -- It takes all keys before the rows, with one INSERT instead of one for each row; a setting tells
--- job_fill so. It has its caller's rights, and no search_path of its own: a trigger of the user's
--- finds what it finds at any other INSERT.
--- Locks: with keys, the rows of `idempotency` that they become, in the order of (job type, key):
---   two calls with the same keys cannot deadlock.
+-- job_fill so. If a trigger of the user's runs before the INSERT, which may change a key or leave
+-- out a row, each row takes its own. The function has its caller's rights and no search_path of its
+-- own: such a trigger finds what it finds at any other INSERT.
+-- Locks: with keys, the rows of `idempotency` that they become, in the order of (type, key): two
+--   calls with the same keys cannot deadlock.
 -- Keeps: M20, M51, M22 as job_insert.
 create or replace function {schema}.jobs_insert(
   p_ids bigint[],
   p_payloads jsonb,
   p_keys text[],
   p_which int[],
-  p_queues text[],
-  p_job_types text[],
-  p_payload_versions int[],
-  p_priorities int[],
-  p_run_ats timestamptz[],
-  p_delays_s float8[],
-  p_expires_s float8[],
-  p_max_attempts int[],
-  p_metas text[]
+  p_common jsonb
 )
 returns bigint[]
 language plpgsql
 as $$
 declare
   v_ids bigint[] := p_ids;
+  v_at_once boolean := p_keys is not null and not {schema}.job_has_triggers();
   v_keyed bigint[];
   v_inserted bigint[];
 begin
   if v_ids is null then
     v_ids := array(select {schema}.job_reserve(jsonb_array_length(p_payloads)));
   end if;
-  if p_keys is not null then
-    v_keyed := {schema}.keys_take(v_ids, p_keys, p_which, p_job_types);
+  if v_at_once then
+    v_keyed := {schema}.keys_take(
+      v_ids,
+      p_keys,
+      array(
+        select p_common -> (coalesce(u.which, 1) - 1) ->> 'job_type'
+        from unnest(v_ids, p_which) with ordinality u(id, which, place)
+        order by u.place
+      )
+    );
+    -- Rows that a trigger after the INSERT adds are one level deeper, and take theirs.
+    perform set_config('{schema}.keys_taken', (pg_trigger_depth() + 1)::text, true);
   end if;
-  -- Rows that a trigger of the user's inserts meanwhile are one level deeper, and take theirs.
-  perform set_config('{schema}.keys_taken', (pg_trigger_depth() + 1)::text, true);
   with common as materialized (
     select
       c.*,
@@ -56,13 +60,15 @@ begin
             {schema}.clock() + coalesce(u.delay_s, 0) * interval '1 second'
           )
         ) as run_at
-      from unnest(
-        p_queues, p_job_types, p_payload_versions, p_priorities,
-        p_run_ats, p_delays_s, p_expires_s, p_max_attempts, p_metas::jsonb[]
+      from rows from (
+        jsonb_to_recordset(p_common) as (
+          queue text, job_type text, payload_version int, priority int,
+          run_at timestamptz, delay_s float8, expires_s float8, max_attempts int, meta jsonb
+        )
       ) with ordinality u(
         queue, job_type, payload_version, priority,
         asked_run_at, delay_s, expires_s, max_attempts, meta,
-        which
+        place
       )
     ) c
   ),
@@ -74,31 +80,34 @@ begin
       idempotency_key, meta
     )
     select
-      given.id,
-      c.queue, c.job_type, given.payload, c.payload_version, c.priority,
+      new.id,
+      c.queue, c.job_type, new.payload, c.payload_version, c.priority,
       c.run_at, c.expires_at, c.max_attempts,
-      given.key, c.meta
+      new.key, c.meta
     from rows from (
       unnest(v_ids),
       jsonb_array_elements(p_payloads),
       unnest(p_keys),
       unnest(p_which)
-    ) given(id, payload, key, which)
-    join common c on c.which = coalesce(given.which, 1)
-    where given.key is null
-      or given.id in (select unnest(v_keyed))
+    ) new(id, payload, key, which)
+    join common c on c.place = coalesce(new.which, 1)
+    where new.key is null
+      or not v_at_once
+      or new.id in (select unnest(v_keyed))
     returning id
   )
   select array_agg(i.id) into v_inserted
   from inserted i;
-  perform set_config('{schema}.keys_taken', '', true);
+  if v_at_once then
+    perform set_config('{schema}.keys_taken', '', true);
+  end if;
   if cardinality(v_inserted) = cardinality(v_ids) then
     return v_ids;
   end if;
   return array(
     select i.id
-    from unnest(v_ids) with ordinality given(id, place)
-    left join unnest(v_inserted) i(id) on i.id = given.id
-    order by given.place
+    from unnest(v_ids) with ordinality asked(id, place)
+    left join unnest(v_inserted) i(id) on i.id = asked.id
+    order by asked.place
   );
 end $$;

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import aclosing
+from typing import Any
 
 import psycopg
 import pytest
@@ -155,6 +156,25 @@ async def test_a_new_connection_without_an_answer_is_not_waited_for_either(
         )
         proxy.heal()
         await hand.heard(JobSucceeded, job=job)
+
+
+@rule("M2")
+async def test_a_connection_that_breaks_without_an_answer_or_an_error_is_an_outage(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = psycopg.AsyncConnection.connect
+    broken: list[str] = []
+
+    async def breaks(conninfo: str, **settings: Any) -> Any:
+        if "rota lease" in conninfo and not broken:
+            broken.append(conninfo)
+            raise IndexError("list index out of range")  # as psycopg does in a race
+        return await connect(conninfo, **settings)
+
+    monkeypatch.setattr("psycopg.AsyncConnection.connect", breaks)
+    async with Hand(database, jobs) as hand:
+        await hand.lost("lease keeper")
+        await hand.heard(JobSucceeded, job=put(connection, "quick"))
 
 
 @rule("M83")

@@ -22,7 +22,9 @@ from rota.store.errors import (
 
 Connection = TypeVar("Connection", psycopg.Connection, psycopg.AsyncConnection)
 
-ERRORS = (psycopg.Error, UnicodeEncodeError)
+ERRORS = (psycopg.Error, UnicodeEncodeError, IndexError)
+"""IndexError: psycopg 3.3 looks for the first result, or the last error, of a connection that broke
+without either (psycopg issue 1337)."""
 _PREPARED = "_pg3_"
 """The prefix of the names that psycopg gives prepared statements, in every server language."""
 _SHARED = ("26000", "42P05", "08P01")

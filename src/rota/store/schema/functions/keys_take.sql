@@ -1,10 +1,10 @@
 -- Takes the keys of new jobs, and returns the jobs that have theirs now; a job without a key is not
--- among them. SECURITY DEFINER: a producer needs INSERT on job and nothing else, and that is checked
--- here, because a key without a job would refuse the jobs of others.
+-- among them. SECURITY DEFINER: a producer needs INSERT on job and nothing else, and that is
+-- checked here, because a key without a job would refuse the jobs of others.
 --
 -- Keys that are free become rows with one INSERT. If one of the keys has expired, or a type has
--- former names, key_take is asked for each: a second pass for those alone would lock rows in another
--- order than a call that has other keys beside them, and the two would deadlock.
+-- former names, key_take is asked for each: a second pass for those alone would lock rows in
+-- another order than a call that has other keys beside them, and the two would deadlock.
 -- Locks: the rows of `idempotency` that the keys become, in the order of (type, key).
 -- Keeps: M51, as key_take.
 create or replace function {schema}.keys_take(p_ids bigint[], p_keys text[], p_job_types text[])

@@ -140,6 +140,14 @@ def outlast_lease(ctx: rota.Context, n: int) -> int:
     return n
 
 
+@app.job("bills", max_attempts=TRIES, retry=RETRY, takes_context=True)
+async def bill(ctx: rota.Context, n: int) -> None:
+    """Commit a row together with the success of the job."""
+    async with ctx.transaction() as connection, record(ctx):
+        await connection.execute("insert into chaos.invoice values (%s)", [ctx.job.id])
+        await asyncio.sleep(chance(ctx).uniform(0, 0.05))
+
+
 @app.job("once", max_attempts=1, retry=RETRY, takes_context=True)
 async def once(ctx: rota.Context, n: int) -> int:
     """Begin only once."""
@@ -174,7 +182,8 @@ async def flaky(ctx: rota.Context, n: int) -> int:
 
 
 TYPES: list[tuple[int, Any]] = [
-    (52, quick),
+    (44, quick),
+    (8, bill),
     (16, use_thread),
     (3, near_the_lease),
     (1, outlast_lease),

@@ -67,6 +67,17 @@ CHECKS = [
         """,
     ),
     Check(
+        "what a handler commits with its job's success exists once, and only with the success",
+        """
+        select j.id as job, j.status, count(i.job) as rows from chaos.job j
+        left join chaos.invoice i on i.job = j.id where j.job_type = 'bills'
+        group by j.id, j.status having count(i.job) <> (j.status = 'succeeded')::int
+        union all
+        select i.job, null, 1 from chaos.invoice i
+        where not exists (select from chaos.job j where j.id = i.job and j.job_type = 'bills')
+        """,
+    ),
+    Check(
         "a worker starts only jobs that it has claimed",
         """
         select w.job, w.claim, w.worker from chaos.witness w

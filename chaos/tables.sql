@@ -58,6 +58,9 @@ create index on chaos.witness (job, claim);
 -- What a caller's transaction wrote beside its job.
 create table chaos.sale (tag bigint primary key);
 
+-- What a handler wrote in the transaction that finished its job.
+create table chaos.invoice (job bigint not null);
+
 -- What the producer knows to be committed, the processes of the workers, and what was done to them; loaded when all is over.
 create table chaos.ordered (tag bigint primary key, job bigint not null, way text not null);
 create table chaos.process (pid int not null, release text not null, began_at_s float8 not null, ended_at_s float8, how text not null, code int);

@@ -85,6 +85,9 @@ BREAKS: dict[str, LiteralString] = {
         insert into rota.job (id, queue, job_type, payload, status, priority)
           values (1, 'default', 'quick', '{"n": 1}', 'dead', 0)""",
     "a job and the rows of its transaction exist together or not at all": "delete from chaos.sale",
+    "what a handler commits with its job's success exists once, and only with the success": (
+        "insert into chaos.invoice values (2)"
+    ),
     "a worker starts only jobs that it has claimed": (
         "update chaos.witness set worker = 'h:102:b' where job = 2"
     ),

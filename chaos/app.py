@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -143,9 +143,12 @@ def outlast_lease(ctx: rota.Context, n: int) -> int:
 @app.job("bills", max_attempts=TRIES, retry=RETRY, takes_context=True)
 async def bill(ctx: rota.Context, n: int) -> None:
     """Commit a row together with the success of the job."""
-    async with ctx.transaction() as connection, record(ctx):
-        await connection.execute("insert into chaos.invoice values (%s)", [ctx.job.id])
-        await asyncio.sleep(chance(ctx).uniform(0, 0.05))
+    async with AsyncExitStack() as attempt:
+        await attempt.enter_async_context(record(ctx))
+        async with ctx.transaction() as connection:
+            await connection.execute("insert into chaos.invoice values (%s)", [ctx.job.id])
+            await asyncio.sleep(chance(ctx).uniform(0, 0.05))
+            await attempt.aclose()  # the end is recorded before the commit, which ends the claim
 
 
 @app.job("once", max_attempts=1, retry=RETRY, takes_context=True)

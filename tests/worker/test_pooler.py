@@ -100,6 +100,26 @@ async def test_a_drain_works_behind_a_transaction_pooler(
     assert _left(pooled) == ([], [], [])
 
 
+@rule("M54")
+async def test_a_handlers_transaction_leaves_no_limit_in_the_sessions_of_a_pooler(
+    pooled: str, connection: Connection
+) -> None:
+    limit = "show idle_in_transaction_session_timeout"
+    seen: list[object] = []
+    jobs = rota.Jobs()
+
+    @jobs.job("bills", takes_context=True)
+    async def bills(ctx: rota.Context) -> None:
+        async with ctx.transaction() as own:
+            seen.append(await (await own.execute(limit)).fetchone())
+
+    put_many(connection, "bills", 10)
+    report = await Hand(pooled, jobs, notify=False, drain=True).run()
+    assert (report.succeeded, set(seen)) == (10, {("1min",)})
+    with psycopg.connect(pooled, autocommit=True, prepare_threshold=None) as other:
+        assert {other.execute(limit).fetchone() for _ in range(20)} == {("0",)}
+
+
 @rule("M2")
 def test_an_app_that_wants_to_listen_gets_an_error_that_names_the_pooler(pooled: str) -> None:
     jobs = _jobs()

@@ -192,7 +192,8 @@ class Database:
         await self._pools.aclose()
 
 
-_IDLE = f"set idle_in_transaction_session_timeout = '{HANDLER_IDLE_S}s'".encode()
+_IDLE = f"set local idle_in_transaction_session_timeout = '{HANDLER_IDLE_S}s'".encode()
+"""LOCAL: behind a transaction pooler the session belongs to others afterwards."""
 
 
 def _check_joins(driver: Translator, joins: bool) -> None:

@@ -7,6 +7,8 @@ from rota.app import App
 from rota.client.actions import ActionResult
 from rota.client.timeline import Timeline
 from rota.declare.context import Context, context
+from rota.declare.effect import Effect
+from rota.declare.files import write_file
 from rota.declare.job_type import Enqueued, JobType, NewJob
 from rota.declare.jobs import Jobs
 from rota.declare.release import VERSION
@@ -17,6 +19,8 @@ from rota.errors import (
     CopiedDatabase,
     DatabaseUnavailable,
     DeclarationError,
+    EffectHeld,
+    EffectNotFound,
     JobNotFound,
     JoinTimeout,
     PayloadError,
@@ -40,6 +44,7 @@ from rota.store.ops import (
     ActionRecord,
     AlertRecord,
     AttemptRecord,
+    EffectRecord,
     Pause,
     QueueDepth,
     Stats,
@@ -63,6 +68,10 @@ __all__ = [
     "DatabaseUnavailable",
     "Dead",
     "DeclarationError",
+    "Effect",
+    "EffectHeld",
+    "EffectNotFound",
+    "EffectRecord",
     "Enqueued",
     "Exponential",
     "Fixed",
@@ -101,4 +110,5 @@ __all__ = [
     "errors",
     "events",
     "logs",
+    "write_file",
 ]

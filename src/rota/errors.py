@@ -102,6 +102,32 @@ class JobNotFound(UsageError):
         super().__init__(f"no job {job}: it never existed, or retention has deleted it", job=job)
 
 
+class EffectNotFound(UsageError):
+    """No effect has this key, or no step of that job this name: it never began, its error proved
+    that it did not happen, or retention has deleted it."""
+
+    key: str
+    job: int | None
+    """Of a step: the job that was named."""
+
+    def __init__(self, key: str, job: int | None = None) -> None:
+        what = f"effect {key!r}" if job is None else f"step {key!r} of job {job}"
+        super().__init__(f"no {what}; `rota effects` lists what there is", key=key, job=job)
+
+
+class EffectHeld(RotaError):
+    """A running job is at this effect. Nothing was changed; wait until that job ends, or cancel
+    it."""
+
+    key: str
+
+    def __init__(self, key: str) -> None:
+        super().__init__(
+            f"a running job is at effect {key!r}: nothing was changed; wait for it, or cancel it",
+            key=key,
+        )
+
+
 class ScheduleNotFound(UsageError):
     """No schedule has this name: it never existed, or was deleted."""
 

@@ -82,7 +82,9 @@ def test_migrate_makes_the_schema_once_and_check_names_what_is_missing(
             what: keep / timedelta(days=1)
             for what, keep in rows(connection, "select what, keep from jobs.retention")
         }
-    assert kept == {"history": 30, "attempts": 90, "dead": 1.5, "actions": 90, "figures": 400}
+    assert kept == {
+        "history": 30, "attempts": 90, "dead": 1.5, "actions": 90, "figures": 400, "effects": 90
+    }  # fmt: skip
     assert rota("migrate", *here, "--keep-attempts", "23h").error == (
         2,
         "--keep-attempts must be at least 1 d, not '23h'",

@@ -4,36 +4,17 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
-
-import psycopg
-from psycopg.rows import TupleRow
 
 import rota
 
 PAGE = (Path(__file__).parents[2] / "docs/concepts.md").read_text(encoding="utf-8")
-EXAMPLE, IN_A_TRANSACTION, IN_A_PROCESS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+EXAMPLE, IN_A_PROCESS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 def test_the_example_of_the_page_runs_its_job(database: str) -> None:
     app = rota.App(database)
     exec(EXAMPLE, {"app": app})  # the page is ours
     assert app.get(1).result == "hello Ada"
-    app.close()
-
-
-def test_the_transaction_of_the_page_writes_one_invoice_and_enqueues_the_next(
-    database: str, connection: psycopg.Connection[TupleRow]
-) -> None:
-    connection.execute("create table public.invoice (customer int)")
-    app = rota.App(database)
-    names: dict[str, Any] = {"app": app, "rota": rota}
-    exec(IN_A_TRANSACTION, names)  # the page is ours
-    names["bill"].enqueue(812)
-    assert app.drain().succeeded == 1
-    assert connection.execute("select customer from public.invoice").fetchall() == [(812,)]
-    [following] = app.find(status="queued")
-    assert following.payload == {"customer": 812}
     app.close()
 
 

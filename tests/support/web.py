@@ -18,6 +18,8 @@ class Asked:
     method: str
     path: str
     body: bytes
+    headers: dict[str, str]
+    """By their names in lower case."""
 
     @property
     def json(self) -> Any:
@@ -50,7 +52,8 @@ def serving() -> Iterator[Web]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            web.asked.append(Asked(self.command, self.path, body))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            web.asked.append(Asked(self.command, self.path, body, headers))
             while web.dribbles and not web.over.wait(0.05):
                 self.wfile.write(b"H")
             if web.status is None:

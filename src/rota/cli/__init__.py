@@ -26,6 +26,7 @@ from rota.cli import (
     db,
     demo,
     doctor,
+    effects,
     enqueue,
     jobs,
     overview,
@@ -63,6 +64,8 @@ cli.command("bury")(actions.command(Action.BURY))
 cli.command()(actions.requeue)
 cli.command("ignore")(actions.command(Action.IGNORE))
 cli.command("run-again")(actions.command(Action.RUN_AGAIN))
+cli.command()(effects.effects)
+cli.command()(effects.settle)
 cli.command()(pause.pause)
 cli.command()(pause.resume)
 cli.command()(schedules.schedules)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Annotated, Any
 
@@ -184,6 +184,9 @@ def requeue(
             metavar="JSON", help="Corrected arguments as a JSON object; only with a single id."
         ),
     ] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Forget the steps that were finished, and start over.")
+    ] = False,
     *,
     filters: Filters,
     actor: Actor,
@@ -192,12 +195,16 @@ def requeue(
 ) -> None:
     """Run dead jobs again, as new jobs.
 
-    The new jobs take over the idempotency keys. The dead jobs are archived.
+    The new jobs take over the idempotency keys, and the steps that were finished. The dead jobs are
+    archived.
     """
     given = Given.make(ids, filters, None, as_json=as_json)
     if payload is not None and len(given.ids) != 1:
         raise UsageError("--payload needs exactly one job id")
-    _do(make_request(Action.REQUEUE, actor.by, actor.why), given, place, payload)
+    request = replace(make_request(Action.REQUEUE, actor.by, actor.why), fresh=fresh)
+    _do(request, given, place, payload)
+    if fresh and not as_json:
+        typer.echo("their finished steps are forgotten: they start over")
 
 
 def _do(request: ActionRequest, given: Given, place: Place, payload: str | None = None) -> None:

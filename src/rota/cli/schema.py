@@ -64,6 +64,14 @@ def migrate(
             help="How long hourly statistics are kept. Unchanged if omitted; initially 400d.",
         ),
     ] = None,
+    keep_effects: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="How long effects and steps are kept after they are done. Unchanged if omitted; "
+            "initially 90d.",
+        ),
+    ] = None,
     archive: Annotated[
         str | None,
         typer.Option(
@@ -102,6 +110,7 @@ def migrate(
         dead=keep_dead,
         actions=keep_actions,
         figures=keep_figures,
+        effects=keep_effects,
     )
     changes = ["--payload-bytes-max"] if payload_bytes_max is not None else []
     changes += [f"--keep-{what}" for what in keep]

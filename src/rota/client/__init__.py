@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rota.client.actions import ActionCalls, Actions
 from rota.client.alerts import Alerts
+from rota.client.effects import Effects
 from rota.client.enqueue import EnqueueCalls
 from rota.client.find import FindCalls
 from rota.client.queues import Queues
@@ -33,6 +34,11 @@ class Client(EnqueueCalls, FindCalls, ActionCalls):
     def queues(self) -> Queues:
         """Read queues; pause and resume one queue or everything."""
         return Queues(self)
+
+    @cached_property
+    def effects(self) -> Effects:
+        """Find effects and steps, and settle those that may have happened."""
+        return Effects(self)
 
     @cached_property
     def alerts(self) -> Alerts:

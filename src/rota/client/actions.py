@@ -103,6 +103,7 @@ class ActionCalls(Caller):
         id: int,
         *,
         payload: Mapping[str, Any] | None = None,
+        fresh: bool = False,
         why: str | None = None,
         by: str | None = None,
         connection: Any = None,
@@ -116,30 +117,37 @@ class ActionCalls(Caller):
         Args:
             payload: corrected arguments of the handler by name, checked against the type if this
                 App declares it. The dead job keeps its own. Defaults to the dead job's.
+            fresh: forget the steps that its handler finished, and start over.
 
         Raises:
             PayloadError: the payload does not fit the type, or cannot be stored. Nothing changed.
             WrongStatus: the job is not dead, or is already archived.
             JobNotFound: there is no such job.
         """
-        return self._run(self._requeue(id, payload, by, why), connection)
+        return self._run(self._requeue(id, payload, fresh, by, why), connection)
 
     async def arequeue(
         self,
         id: int,
         *,
         payload: Mapping[str, Any] | None = None,
+        fresh: bool = False,
         why: str | None = None,
         by: str | None = None,
         connection: Any = None,
     ) -> Enqueued:
         """Run a dead job again, as a new job; return the new job. Raises as `requeue`."""
-        return await self._arun(self._requeue(id, payload, by, why), connection)
+        return await self._arun(self._requeue(id, payload, fresh, by, why), connection)
 
     def _requeue(
-        self, id: int, payload: Mapping[str, Any] | None, by: str | None, why: str | None
+        self,
+        id: int,
+        payload: Mapping[str, Any] | None,
+        fresh: bool,
+        by: str | None,
+        why: str | None,
     ) -> Operation[Enqueued]:
-        request = make_request(Action.REQUEUE, by, why)
+        request = replace(make_request(Action.REQUEUE, by, why), fresh=fresh)
         check_id(id)
         if payload is not None:
             request = yield from correct_payload(request, id, payload, self._type_of)

@@ -11,9 +11,9 @@ import msgspec
 from rota.errors import JobNotFound
 from rota.model.failure import one_line
 from rota.model.job import Action, Job, Status
-from rota.model.units import words
+from rota.model.units import plural, words
 from rota.store import ops
-from rota.store.ops import ActionRecord, AttemptRecord, Filter
+from rota.store.ops import ActionRecord, AttemptRecord, EffectRecord, Filter
 
 if TYPE_CHECKING:
     from rota.store.driver import Operation
@@ -72,8 +72,9 @@ def read_timeline(id: int) -> Operation[Timeline]:
     actions = yield from ops.actions(
         ids, [job.created_at for job in chain], queues, until, ACTIONS_MAX
     )
+    effects = yield from ops.effects_of(ids)
     [job] = [job for job in chain if job.id == id]
-    entries = collect_entries(chain, attempts, actions, id)
+    entries = collect_entries(chain, attempts, actions, effects, id)
     return Timeline(job=job, chain=chain, attempts=attempts[id], entries=entries)
 
 
@@ -81,6 +82,7 @@ def collect_entries(
     chain: Sequence[Job],
     attempts: dict[int, list[AttemptRecord]],
     actions: Sequence[ActionRecord],
+    effects: Sequence[EffectRecord],
     id: int,
 ) -> list[Entry]:
     """Return the entries of a chain of jobs, in order. An action on a queue, or on everything,
@@ -88,6 +90,7 @@ def collect_entries(
     entries = [
         entry for job in chain for entry in _list_entries_of_job(job, attempts[job.id], actions)
     ]
+    entries += [_make_effect_entry(effect) for effect in effects]
     entries += [_make_action_entry(action, {job.id for job in chain}, id) for action in actions]
     # The sort is stable: entries of the same instant keep their order.
     return sorted(entries, key=lambda entry: (entry.at, _RANK.get(entry.what, 1)))
@@ -207,6 +210,18 @@ def describe_resolution(job: Job) -> str | None:
     return one_line(_append_reason(f"by {resolution.get('by')}{became}", resolution.get("why")))
 
 
+def _make_effect_entry(effect: EffectRecord) -> Entry:
+    what = "effect" if effect.step_of is None else "step"
+    text = f"{effect.key}: {effect.status}"
+    if effect.result is not None:
+        text += f", {msgspec.json.encode(effect.result).decode()}"
+    if effect.uncertain_before:
+        text += f"; may have happened before ({plural(effect.uncertain_before, 'time')})"
+    if effect.status == "uncertain":
+        text += f", it may have happened; if_uncertain={effect.if_uncertain!r}"
+    return Entry(effect.done_at or effect.intended_at, effect.job, what, one_line(text))
+
+
 def _make_action_entry(action: ActionRecord, chain: Collection[int], id: int) -> Entry:
     detail: Any = action.detail if isinstance(action.detail, dict) else {}
     job, to, became = action.job, "", ""
@@ -225,6 +240,10 @@ def _make_action_entry(action: ActionRecord, chain: Collection[int], id: int) ->
         became = f", {detail.get('as', 'requeued')} as job {detail['requeued_as']}"
     elif "run_again_as" in detail:
         became = f", as job {detail['run_again_as']}"
+    if "effect" in detail:
+        to = f"{detail['effect']} as {str(detail.get('as')).replace('_', ' ')} "
+    if "fresh" in detail:
+        became += ", from the first step"
     return Entry(
         action.at,
         job,

@@ -11,24 +11,31 @@ from contextlib import (
     contextmanager,
 )
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 import msgspec
 
+from rota.declare.effect import EffectBlock, Journal, StepBlock, run_step
 from rota.declare.result import encode_result
 from rota.errors import AttemptCancelled, UsageError
 from rota.model.failure import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
     from datetime import datetime
 
+    from rota.declare.effect import KeepsEffects
+    from rota.model.effect import IfUncertain
     from rota.model.job import Job
+    from rota.model.retry import Errors
+
+T = TypeVar("T")
 
 NOTE_MAX = 200
 PROGRESS_MOST = 2**53
 """Up to this, every JSON reader keeps a whole number exact."""
 
+_making_journals = threading.Lock()
 _current: ContextVar[Context] = ContextVar("rota_context")
 
 
@@ -45,7 +52,17 @@ class Context:
     """The running attempt. The first argument of handlers declared with `takes_context=True`;
     `rota.context()` returns it too, also in threads."""
 
-    __slots__ = ("_completer", "_on_progress", "_progress", "_stopped", "job", "state", "worker")
+    __slots__ = (
+        "_completer",
+        "_effects",
+        "_journal",
+        "_on_progress",
+        "_progress",
+        "_stopped",
+        "job",
+        "state",
+        "worker",
+    )
 
     def __init__(
         self,
@@ -54,6 +71,7 @@ class Context:
         state: Any = None,
         on_progress: Callable[[Context], None] | None = None,
         completer: Completes | None = None,
+        effects: KeepsEffects | None = None,
     ) -> None:
         self.job = job
         """The job as claimed; `job.attempts` counts this attempt."""
@@ -65,6 +83,8 @@ class Context:
         self._progress: tuple[float, float | None, str | None] | None = None
         self._on_progress = on_progress
         self._completer = completer
+        self._effects = effects
+        self._journal: Journal | None = None
 
     @property
     def scheduled_for(self) -> datetime | None:
@@ -146,6 +166,87 @@ class Context:
         if self._completer is None:
             raise UsageError("only a worker can finish the job of a context")
         return self._completer
+
+    def effect(
+        self, key: str, *, if_uncertain: IfUncertain = "dead", safe: Errors = ()
+    ) -> EffectBlock:
+        """Guard something that must not be repeated blindly, such as a mail or a charge: `with
+        ctx.effect("welcome_email:user:42") as effect:`, or `async with`.
+
+        Before the block the intent is committed, after it what came of it. The block always runs,
+        and asks `effect.done` whether to do it. If the block ends without a result, whatever the
+        reason, it may have happened: unless the error proves that it did not (the server refused
+        the connection or the request; `effect.not_done(…)`; one of `safe`).
+
+        Args:
+            key: names the effect among all jobs, by the business event; 1 to 255 characters.
+            if_uncertain: what a later attempt does if it may have happened: "dead" ends the job, so
+                that a person decides; "skip" treats it as done; "repeat" does it again.
+            safe: exception classes and status codes that prove that nothing happened.
+
+        Raises:
+            UsageError: an argument is invalid, or the effect is open in this attempt.
+            Dead: it may have happened, and a person must decide.
+            Snooze: another job is at it; this one comes back later, uncharged.
+            AttemptCancelled: this attempt does not hold the job any more.
+        """
+        return EffectBlock(self._find_journal(), key, if_uncertain, safe)
+
+    @overload
+    def step(
+        self,
+        name: str,
+        fn: Callable[..., Coroutine[Any, Any, T]],
+        *args: Any,
+        if_uncertain: IfUncertain = ...,
+        **kwargs: Any,
+    ) -> Coroutine[Any, Any, T]: ...
+
+    @overload
+    def step(
+        self,
+        name: str,
+        fn: Callable[..., T],
+        *args: Any,
+        if_uncertain: IfUncertain = ...,
+        **kwargs: Any,
+    ) -> T: ...
+
+    def step(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        *args: Any,
+        if_uncertain: IfUncertain = "repeat",
+        **kwargs: Any,
+    ) -> Any:
+        """Call a function once for this job, and keep what it returns: a retried or requeued job
+        gets the kept value, and runs only what is missing. In an async handler, await it.
+
+        A step is at least once, as a job is: if it was interrupted, it runs again, unless
+        `if_uncertain` says otherwise. Steps must be called in the same order in every attempt.
+
+        Args:
+            name: names the step in its job; 1 to 255 characters.
+            fn: a function; in an async handler also an async one. A plain one blocks the loop.
+            if_uncertain: as for `effect`.
+
+        Returns:
+            What `fn` returned, after a way through JSON: in its annotated type, if it has one.
+
+        Raises:
+            UsageError: an argument is invalid, or the name was used before in this attempt.
+            Dead: the steps are called in another order than before; the result cannot be kept; it
+                may have happened, and a person must decide.
+            Snooze, AttemptCancelled: as `effect`.
+        """
+        return run_step(StepBlock(self._find_journal(), name, if_uncertain, fn), fn, args, kwargs)
+
+    def _find_journal(self) -> Journal:
+        with _making_journals:  # threads of one handler share its journal
+            if self._journal is None:
+                self._journal = Journal(self, self._effects)
+            return self._journal
 
     def encode_progress(self) -> str:
         """Return the latest progress report in JSON. Called by the worker after a report, from any

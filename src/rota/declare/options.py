@@ -159,8 +159,8 @@ class JobTypeOptions:
             timeout_s=seconds(given["timeout"], name="timeout", least=TIMEOUT_S_MIN),
             lease_s=_check_duration(given["lease"], "lease", LEASE_S_MIN),
             expires_s=_check_duration(given["expires"], "expires", EXPIRES_S_MIN),
-            retry_on=_check_errors(given["retry_on"], "retry_on"),
-            fatal_on=_check_errors(given["fatal_on"], "fatal_on"),
+            retry_on=check_errors(given["retry_on"], "retry_on"),
+            fatal_on=check_errors(given["fatal_on"], "fatal_on"),
             version=version,
             upgrade=_check_upgrades(version, given["upgrade"] or {}),
             aliases=_check_aliases(given["aliases"]),
@@ -215,7 +215,7 @@ def _check_retry(value: Any) -> RetryPolicy:
     return value
 
 
-def _check_errors(value: Any, name: str) -> Errors:
+def check_errors(value: Any, name: str) -> Errors:
     if not isinstance(value, tuple) or not all(map(_is_error, value)):
         raise UsageError(
             f"{name} must be a tuple of exception classes and status codes (100 to 599), "

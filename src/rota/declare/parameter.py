@@ -40,7 +40,7 @@ def type_of(parameter: inspect.Parameter, known: dict[str, Any], *, job_type: st
         return Any
     hint = _resolve(parameter, known, where)
     try:
-        unreadable = next((kind for kind in _custom_types(hint) if not _is_readable(kind)), None)
+        unreadable = find_unreadable(hint)
     except (TypeError, NameError, ValueError) as error:
         raise DeclarationError(f"{where}: its type cannot be read from JSON: {error}") from None
     if unreadable is not None:
@@ -73,6 +73,11 @@ def _resolve(parameter: inspect.Parameter, known: dict[str, Any], where: str) ->
         raise DeclarationError(
             f"{where}: its annotation {annotation!r} cannot be resolved: {error}"
         ) from None
+
+
+def find_unreadable(hint: Any) -> type | None:
+    """Return a class in this type that cannot be read from JSON; None: there is none."""
+    return next((kind for kind in _custom_types(hint) if not _is_readable(kind)), None)
 
 
 def _custom_types(hint: Any) -> Iterable[type]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
-from typing import Any
 
 from rota.model.retry import Errors
 
@@ -50,7 +49,7 @@ def classify(error: BaseException, retry_on: Errors = (), fatal_on: Errors = ())
 
 
 def _classify(error: BaseException, retry_on: Errors, fatal_on: Errors) -> Classification:
-    code = _response_code(error)
+    code = response_code(error)
     if code is not None and code in fatal_on:
         return Classification(Verdict.FATAL, f"fatal_on {code}", code)
     if code is not None and code in retry_on:
@@ -61,14 +60,15 @@ def _classify(error: BaseException, retry_on: Errors, fatal_on: Errors) -> Class
         if kind in retry_on:
             return Classification(Verdict.TRANSIENT, f"retry_on {kind.__name__}", code)
     if isinstance(error, BaseExceptionGroup):
-        verdicts = [classify(member, retry_on, fatal_on) for member in _members(error)]
+        verdicts = [classify(member, retry_on, fatal_on) for member in list_members(error)]
         return next((seen for seen in verdicts if seen.verdict is Verdict.TRANSIENT), verdicts[0])
     return _by_default(error, code)
 
 
-def _members(group: BaseExceptionGroup[Any]) -> Iterator[BaseException]:
+def list_members(error: BaseException) -> Iterator[BaseException]:
+    """Yield the errors in a group, or the one that is no group."""
     # A loop, not recursion: groups can nest deeper than the stack.
-    stack: list[BaseException] = [group]
+    stack: list[BaseException] = [error]
     while stack:
         error = stack.pop()
         if isinstance(error, BaseExceptionGroup):
@@ -136,7 +136,8 @@ def _by_default(error: BaseException, code: int | None) -> Classification:
     return Classification(Verdict.TRANSIENT, "unknown error", code)
 
 
-def _response_code(error: BaseException) -> int | None:
+def response_code(error: BaseException) -> int | None:
+    """Return the HTTP or SMTP code of the answer that an error reports; None: it reports none."""
     smtp_code = _smtp_code(error)
     if smtp_code is not None:
         return smtp_code

@@ -146,6 +146,7 @@ class Retention(Service):
             lambda: link.run(ops.forget_runs(BATCH)),
             lambda: link.run(ops.forget_figures(BATCH)),
             lambda: link.run(ops.forget_alerts(BATCH)),
+            lambda: link.run(ops.forget_effects(BATCH)),
         ]
         for forget in kinds:
             try:

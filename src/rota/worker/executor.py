@@ -21,6 +21,7 @@ from rota.worker.runners import ASYNC_STOP_S, Runners
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from rota.declare.effect import KeepsEffects
     from rota.worker.attempt import Attempt
     from rota.worker.gates import Answers, Gate
     from rota.worker.parts import Parts
@@ -52,6 +53,7 @@ class Executor(Service):
         groups: list[SlotGroup],
         processes: Processes,
         completer: Completes | None = None,
+        effects: KeepsEffects | None = None,
     ) -> None:
         super().__init__(parts.bus, parts.clock)
         self.groups = groups
@@ -65,6 +67,7 @@ class Executor(Service):
         """Attempts that have a slot."""
         self._runners = Runners(parts, processes)
         self._completer = completer
+        self._effects = effects
         self._lease = LeaseGate()
         self._suspects = SuspectGate()
         self._all_gates: tuple[Gate, ...] = (self._lease, self._suspects, parts.start_recorder)
@@ -243,6 +246,7 @@ class Executor(Service):
             self.state,
             parts.lease_keeper.note_progress,
             self._completer,
+            self._effects,
         )
         attempt.runner = self._runners[attempt.job_type]
         attempt.begin()

@@ -18,6 +18,7 @@ from rota.upkeep.upkeep_set import UpkeepSet
 from rota.worker.claimer import Claimer
 from rota.worker.completion import Completer
 from rota.worker.copy_guard import CopyGuard
+from rota.worker.effects import EffectKeeper
 from rota.worker.executor import Executor
 from rota.worker.finisher import LOCK_TIMEOUT_S, UNTIMED_S, Finisher
 from rota.worker.gates.start_record import StartRecorder
@@ -197,7 +198,7 @@ class Worker:
         groups = spec.make_slot_groups(parts.clock.monotonic())
         processes = Processes(self.name, spec.module, database, spec.release)
         completer = Completer(database, spec.release, self._note_completing)
-        parts.executor = Executor(parts, groups, processes, completer)
+        parts.executor = Executor(parts, groups, processes, completer, EffectKeeper(database))
         parts.finisher = Finisher(parts, finish)
         parts.claimer = Claimer(parts, claim, listens=listens)
         parts.lease_keeper = LeaseKeeper(parts, lease, thread.loop)

@@ -233,6 +233,12 @@ CHECKS = (
         lambda source: source.facts("doctor_keys", limit=KEYS_READ),
         work.keys,
     ),
+    Check(
+        "effects",
+        "Is there an effect that may have happened?",
+        lambda source: source.facts("doctor_effects", limit=COUNT_MAX),
+        work.effects,
+    ),
     Check("fences", "Do workers finish jobs that they have lost?", _workers, work.fences),
     Check("dead", "Are there dead jobs?", _jobs, work.dead),
     Check("contention", "Outgrown: do workers block each other?", _growth, growth.contention),

@@ -221,6 +221,27 @@ def keys(facts: Facts, limits: Limits) -> Finding:
     )
 
 
+def effects(facts: Facts, limits: Limits) -> Finding:
+    """Judge whether effects that may have happened wait for a person."""
+    count, oldest = facts["uncertain"], facts["oldest"]
+    at_least = "≥ " if count >= COUNT_MAX else ""
+    if not count:
+        return ok("no effect is uncertain")
+    some = plural(count, "effect")
+    if oldest is None:
+        return ok(
+            f"{at_least}{some} may or may not have happened; by their policy nobody needs to look"
+        )
+    key = one_line(oldest["key"], 100)
+    of = "" if oldest["step_of"] is None else f" --job {oldest['job']}"
+    return warn(
+        f"{at_least}{some} may or may not have happened, {facts['waiting']:,} of them wait for a "
+        f"person: the oldest is {key!r} of job {oldest['job']}, for {words(oldest['age_s'])}",
+        f"look at the other side, then `rota settle {quote(key)}{of} --done` or `--not-done`, and "
+        f"`rota requeue` the dead job; `rota effects --status uncertain` lists them",
+    )
+
+
 def dead(facts: Facts, limits: Limits) -> Finding:
     """Judge whether there are dead jobs."""
     count = facts["dead"]

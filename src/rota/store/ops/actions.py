@@ -29,6 +29,8 @@ class ActionRequest:
     payload: str | None = None
     """For a requeue of one job: the new job's payload, as JSON."""
     payload_version: int | None = None
+    fresh: bool = False
+    """For a requeue: whether the finished steps are forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,11 @@ def act(request: ActionRequest, ids: Sequence[int]) -> Operation[list[Answer]]:
     on none."""
     params: dict[str, Any] = {"ids": sorted(set(ids)), "why": request.why, "by": request.by}
     if request.action is Action.REQUEUE:
-        params |= {"payload": request.payload, "payload_version": request.payload_version}
+        params |= {
+            "payload": request.payload,
+            "payload_version": request.payload_version,
+            "fresh": request.fresh,
+        }
     rows = yield Query(f"job_{request.action.value}", params)
     return [Answer(*row) for row in rows]
 

@@ -35,7 +35,7 @@ class HandlerChild(ChildProcess):
         """Number of jobs that it got."""
         self.send(setup)
 
-    def send(self, message: messages.Setup | messages.RunJob | messages.Stop) -> None:
+    def send(self, message: messages.ToProcess) -> None:
         """Send a message. Raises ProcessDied if it has ended; but not for a stop request, because
         its last messages must still be received."""
         if isinstance(message, messages.RunJob):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import itertools
 import os
 import pickle
 import queue
@@ -11,6 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -18,6 +20,8 @@ from time import monotonic, sleep
 from typing import Any
 
 from rota.declare.context import Context, enter
+from rota.errors import RotaError
+from rota.model.effect import EffectAnswer, EffectCall
 from rota.model.outcome import (
     Cancel,
     Dead,
@@ -67,6 +71,40 @@ def main(descriptor: int) -> None:
 def _ignore(*_: object) -> None: ...
 
 
+class EffectChannel:
+    """Keeps effects through the worker: so a process needs no connection for them."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._numbers = itertools.count()
+        self._waiting: dict[int, Future[EffectAnswer]] = {}
+        """By the number of the call. The caller adds, the receiving thread removes."""
+
+    def call(self, context: Context, call: EffectCall) -> EffectAnswer:
+        """Ask the worker, and wait."""
+        return self._ask(context, call).result()
+
+    async def acall(self, context: Context, call: EffectCall) -> EffectAnswer:
+        """Ask the worker, from a handler's loop."""
+        return await asyncio.wrap_future(self._ask(context, call))
+
+    def receive(self, message: messages.EffectAnswered) -> None:
+        """Pass on an answer. Called by the receiving thread."""
+        waiting = self._waiting.pop(message.number)
+        if not waiting.set_running_or_notify_cancel():
+            return
+        if isinstance(message.answer, RotaError):
+            waiting.set_exception(message.answer)
+        else:
+            waiting.set_result(message.answer)
+
+    def _ask(self, context: Context, call: EffectCall) -> Future[EffectAnswer]:
+        number, answer = next(self._numbers), Future[EffectAnswer]()
+        self._waiting[number] = answer
+        self._channel.send(messages.EffectCalled(call.job, call.claims, number, call))
+        return answer
+
+
 class HandlerProcess:
     """This process. The main thread runs one job after another, a second one receives messages
     of the worker, a third sends progress."""
@@ -81,6 +119,7 @@ class HandlerProcess:
         self._rules = RetryRules(1, DEFAULT_RETRY, retry_on, fatal_on)
         database = Database(setup.url, setup.schema, notify=setup.notify)
         self._completer = Completer(database, setup.release, self._note_completing)
+        self._effects = EffectChannel(channel)
         self._began_at = 0.0
         self._runs: queue.SimpleQueue[tuple[messages.RunJob, Context]] = queue.SimpleQueue()
         """From the receiving thread to the main thread."""
@@ -115,12 +154,19 @@ class HandlerProcess:
                 if isinstance(message, messages.RunJob):
                     # Made here, because a stop request may follow at once.
                     self._context = Context(
-                        message.job, self._setup.worker, None, self._note, self._completer
+                        message.job,
+                        self._setup.worker,
+                        None,
+                        self._note,
+                        self._completer,
+                        self._effects,
                     )
                     self._channel.send(messages.Begun())
                     self._runs.put((message, self._context))
                 elif isinstance(message, messages.Stop):
                     self._stop(message.why)
+                elif isinstance(message, messages.EffectAnswered):
+                    self._effects.receive(message)
         except EOFError:  # the worker is gone: as the kernel should have done
             os.killpg(0, signal.SIGKILL)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from rota.errors import RotaError
+from rota.model.effect import EffectAnswer, EffectCall
 from rota.model.job import Job
 from rota.model.outcome import Failed, Failure, Outcome, Succeeded
 
@@ -49,6 +51,16 @@ class Stop(msgspec.Struct, frozen=True):
     killed."""
 
     why: str
+
+
+class EffectAnswered(msgspec.Struct, frozen=True):
+    """The database's answer about an effect, or why there is none."""
+
+    number: int
+    answer: EffectAnswer | RotaError
+
+
+ToProcess = Setup | RunJob | Stop | EffectAnswered
 
 
 # From the process
@@ -97,6 +109,16 @@ class Completing(msgspec.Struct, frozen=True):
 
     job: int
     claim: int
+
+
+class EffectCalled(msgspec.Struct, frozen=True):
+    """The handler tells of an effect, and waits for the answer."""
+
+    job: int
+    claim: int
+    number: int
+    """Of this call, for its answer."""
+    call: EffectCall
 
 
 class Ended(msgspec.Struct, frozen=True):

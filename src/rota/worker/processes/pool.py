@@ -6,12 +6,15 @@ import asyncio
 import pickle
 from collections import defaultdict
 from contextlib import suppress
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from rota.errors import ProcessDied
+from rota.errors import DatabaseUnavailable, ProcessDied, RotaError
 from rota.model.outcome import End, Errored
 from rota.runtime.procfs import GroupMemory
+from rota.worker.effects import EffectKeeper
+from rota.worker.processes import messages
 from rota.worker.processes.handler_child import HandlerChild
 from rota.worker.processes.importable import describe_handler
 from rota.worker.processes.process_attempt import (
@@ -23,6 +26,7 @@ from rota.worker.processes.process_attempt import (
 from rota.worker.runners import Threads, hand_back_unstarted
 
 if TYPE_CHECKING:
+    from rota.model.effect import EffectAnswer
     from rota.store.db import Database
     from rota.worker.attempt import Attempt
 
@@ -44,6 +48,7 @@ class Processes:
         self._module = module
         self._database = database
         self._release = release
+        self._effects = EffectKeeper(database)
         self._threads = Threads("rota-process")
         self._memory = GroupMemory()
         self._idle: defaultdict[str, list[HandlerChild]] = defaultdict(list)
@@ -123,7 +128,9 @@ class Processes:
         try:
             pickled = pickle.dumps(arguments)
             process = process or self._start(attempt)
-            watched = ProcessAttempt(attempt, process, self._memory)
+            watched = ProcessAttempt(
+                attempt, process, self._memory, partial(self._answer, attempt, process)
+            )
             end = watched.run(pickled)
             is_reusable = process.is_ready and process.jobs < settings.recycle_after
         except ProcessDied as death:
@@ -138,6 +145,29 @@ class Processes:
             self._end(process)
             process = None
         return end, process
+
+    def _answer(
+        self, attempt: Attempt, process: HandlerChild, asked: messages.EffectCalled
+    ) -> None:
+        """Answer a handler that tells of an effect, in another thread: the one of its attempt must
+        be able to end it meanwhile."""
+        assert attempt.context is not None
+        context = attempt.context
+
+        def call() -> None:
+            answer: EffectAnswer | RotaError
+            try:
+                answer = self._effects.call(context, asked.call)
+            except RotaError as error:
+                answer = error
+            with suppress(ProcessDied):  # its attempt finds that out
+                process.send(messages.EffectAnswered(asked.number, answer))
+
+        try:
+            self._threads.submit(call)
+        except RuntimeError as error:  # no thread
+            refusal = DatabaseUnavailable(f"no thread to write an effect: {error}", refused=True)
+            process.send(messages.EffectAnswered(asked.number, refusal))
 
     def _end_by_error(self, attempt: Attempt, error: Exception) -> End:
         if self._closed or isinstance(error, HandlerNotStoppedError):

@@ -3,6 +3,7 @@ how it ended."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,13 @@ class ProcessAttempt:
     """An attempt that a process runs. One thread of the worker does everything here; of the attempt
     it sets `began_at`, and nothing else."""
 
-    def __init__(self, attempt: Attempt, process: HandlerChild, memory: GroupMemory) -> None:
+    def __init__(
+        self,
+        attempt: Attempt,
+        process: HandlerChild,
+        memory: GroupMemory,
+        answer: Callable[[messages.EffectCalled], None],
+    ) -> None:
         assert attempt.context is not None
         assert attempt.job_type.options.process is not None
         self._attempt = attempt
@@ -47,6 +54,8 @@ class ProcessAttempt:
         self._claim = attempt.job.id, attempt.job.claims
         self._process = process
         self._memory = memory
+        self._answer = answer
+        """Answers a call about an effect, in another thread."""
         self._memory_bytes_max = attempt.job_type.options.process.memory_bytes_max
         self._memory_check_at = 0.0
         self._ready_by = monotonic() + START_S
@@ -80,6 +89,8 @@ class ProcessAttempt:
                     return end_stopped(self._attempt) if isinstance(end, messages.Stopped) else end
                 case messages.Completing(job, claim) if (job, claim) == self._claim:
                     self._attempt.completes = True
+                case messages.EffectCalled(job, claim) as asked if (job, claim) == self._claim:
+                    self._answer(asked)
                 case messages.Progressed(job, claim, progress) if (job, claim) == self._claim:
                     self._context.progress(**msgspec.json.decode(progress))
 

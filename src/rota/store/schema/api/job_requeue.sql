@@ -1,16 +1,19 @@
 -- Requeues dead jobs. Each becomes a new job with the same origin, which takes over the key and the
 -- progress. The old job is archived with its content, and says who requeued it, when, why and as
 -- which job. With p_payload, for a single job, the new job has that payload instead;
--- p_payload_version defaults to the type's. new_id is the id of the new job or, for a job that is
+-- p_payload_version defaults to the type's. With p_fresh the steps that its handler finished are
+-- forgotten, and it starts over. new_id is the id of the new job or, for a job that is
 -- refused, the id as which it was requeued before.
--- Locks: the rows of the jobs, in id order; index job_pkey. Then the rows of their keys.
+-- Locks: the rows of the jobs, in id order; index job_pkey. Then the rows of their keys, and of
+-- their effects; index effect_job.
 -- Keeps: M44, the old job keeps its content and says what became of it; M51, the key moves along.
 create or replace function {schema}.job_requeue(
   p_ids bigint[],
   p_why text default null,
   p_by text default null,
   p_payload jsonb default null,
-  p_payload_version smallint default null
+  p_payload_version smallint default null,
+  p_fresh boolean default false
 )
 returns table (id bigint, answer text, status text, new_id bigint)
 language plpgsql security definer
@@ -82,9 +85,28 @@ begin
   set idempotency_key = m.key
   from moved m
   where j.id = m.job;
+  if p_fresh then
+    delete from {schema}.effect e
+    using {schema}.job d
+    where d.id = any (v_dead)
+      and e.origin_id = coalesce(d.origin_id, d.id);
+  end if;
+  -- The new job may ask for the others, so retention keeps them. No claim has the number 0: what
+  -- was uncertain stays so.
+  update {schema}.effect e
+  set
+    job = p.new_id,
+    claim = 0
+  from unnest(v_dead, v_new) p(id, new_id)
+  where e.job = p.id;
   perform {schema}.dead_resolve(
     v_dead,
-    array(select jsonb_build_object('as', v_as, 'requeued_as', n.id) from unnest(v_new) n(id)),
+    array(
+      select
+        jsonb_build_object('as', v_as, 'requeued_as', n.id)
+          || case when p_fresh then '{"fresh": true}' else '{}' end::jsonb
+      from unnest(v_new) n(id)
+    ),
     {schema}.one_line(p_why, 500),
     v_by
   );
@@ -92,4 +114,6 @@ begin
   select a.id, a.answer, a.status, a.new_id
   from {schema}.job_answers(p_ids, v_dead, 'done'::text) a;
 end $$;
-revoke execute on function {schema}.job_requeue(bigint[], text, text, jsonb, smallint) from public;
+revoke execute on function {schema}.job_requeue(
+  bigint[], text, text, jsonb, smallint, boolean
+) from public;

@@ -146,6 +146,33 @@ create index action_job on action (job, at) where job is not null;
 
 create index action_at on action (at);
 
+-- A side effect of a job: what it is about to do, written and committed before, and what came of
+-- it, written after. An intent without a result, whose claim is over, is uncertain: it may have
+-- happened.
+create table effect (
+  -- 0: an effect, whose key all jobs share; else a step of the jobs with this origin.
+  origin_id bigint not null default 0,
+  key text not null check (length(key) between 1 and 255),
+  place int check ((place is null) = (origin_id = 0)),  -- of a step: it was called as the first, …
+  job bigint not null,                           -- the job that intended it last, …
+  claim int not null,                            -- … under this value of job.claims, …
+  entry int not null,                            -- … and which of that claim's intents it was
+  if_uncertain text not null check (if_uncertain in ('skip', 'repeat', 'dead')),
+  uncertain_before int not null default 0,       -- earlier intents that may have happened
+  result jsonb,
+  intended_at timestamptz not null default clock(),
+  done_at timestamptz,                           -- NULL: no result yet
+  primary key (key, origin_id)
+);
+
+create unique index effect_step on effect (origin_id, place) where place is not null;
+
+create index effect_job on effect (job);
+
+create index effect_intended on effect (intended_at) where done_at is null;
+
+create index effect_done on effect (done_at) where done_at is not null;
+
 create table queue (
   name text primary key,
   notify_until timestamptz,                      -- until then a worker waits for a NOTIFY
@@ -220,7 +247,9 @@ create table worker (
 -- How long finished things are kept; without a row, for ever. `rota migrate --keep-history 30d` or
 -- plain SQL changes a row.
 create table retention (
-  what text primary key check (what in ('history', 'attempts', 'dead', 'actions', 'figures')),
+  what text primary key check (
+    what in ('history', 'attempts', 'dead', 'actions', 'figures', 'effects')
+  ),
   keep interval not null check (keep >= interval '1 day')
 );
 
@@ -229,7 +258,8 @@ insert into retention (what, keep) values
   ('attempts', '90 days'),
   ('dead', '90 days'),
   ('actions', '90 days'),
-  ('figures', '400 days');
+  ('figures', '400 days'),
+  ('effects', '90 days');
 
 -- The next three are for retention, so that its passes never read whole tables. A job that has no
 -- key and does not die is in none of them.

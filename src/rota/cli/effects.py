@@ -1,0 +1,110 @@
+"""`rota effects` lists what handlers guard with `ctx.effect` and `ctx.step`; `rota settle` says
+whether one has happened."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from rota.cli.output import print_json, print_table
+from rota.cli.target import Actor, JsonOption, Place
+from rota.client.base import ID_MAX, LIST_MAX
+from rota.client.effects import STATUSES, find_effects
+from rota.client.effects import settle as settle_effect
+from rota.errors import UsageError
+
+
+def effects(
+    key: Annotated[
+        str | None,
+        typer.Argument(metavar="KEY", help="Only the effect with this key, or steps of this name."),
+    ] = None,
+    job: Annotated[
+        int | None,
+        typer.Option(
+            metavar="ID", min=1, max=ID_MAX, help="Only those of this job and of its chain."
+        ),
+    ] = None,
+    status: Annotated[
+        str | None,
+        typer.Option(metavar="STATUS", help=f"Only with this status: {', '.join(STATUSES)}."),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=LIST_MAX, help="Maximum number.")] = 100,
+    *,
+    place: Place,
+    as_json: JsonOption = False,
+) -> None:
+    """List effects and steps: without KEY and --job, those that are not done.
+
+    An uncertain one may have happened: look at the other side, then use `rota settle`.
+    """
+    with place.session() as opened:
+        found = opened.run(find_effects(key, job, status, limit))
+    if as_json:
+        print_json({"effects": [msgspec.structs.asdict(one) for one in found]})
+        return
+    columns = (
+        "key",
+        "step of",
+        "status",
+        "job",
+        "if uncertain",
+        "intended at",
+        "done at",
+        "result",
+    )
+    rows = [
+        (
+            one.key, one.step_of, one.status, one.job, one.if_uncertain,
+            one.intended_at, one.done_at, _encode(one.result),
+        )
+        for one in found
+    ]  # fmt: skip
+    print_table(columns, rows, empty="no effects found")
+
+
+def _encode(result: Any) -> str | None:
+    return None if result is None else msgspec.json.encode(result).decode()
+
+
+def settle(
+    key: Annotated[
+        str, typer.Argument(metavar="KEY", help="The effect's key; with --job, a step's name.")
+    ],
+    done: Annotated[
+        bool | None,
+        typer.Option(
+            "--done/--not-done",
+            help="It has happened: no job does it again. Or it has not: the next attempt does it.",
+        ),
+    ] = None,
+    result: Annotated[
+        str | None,
+        typer.Option(metavar="JSON", help="With --done: the result, such as the provider's id."),
+    ] = None,
+    job: Annotated[
+        int | None,
+        typer.Option(metavar="ID", min=1, max=ID_MAX, help="Of a step: any job of its chain."),
+    ] = None,
+    *,
+    actor: Actor,
+    place: Place,
+) -> None:
+    """Say whether an uncertain effect has happened, after a look at the other side.
+
+    A dead job is not requeued by that: use `rota requeue`.
+    """
+    if done is None:
+        raise UsageError("say --done or --not-done")
+    with place.session() as opened:
+        opened.run(settle_effect(key, done, _decode(result), job, actor.why, actor.by))
+    typer.echo(f"{key}: {'done' if done else 'not done'}")
+
+
+def _decode(result: str | None) -> Any:
+    try:
+        return None if result is None else msgspec.json.decode(result)
+    except msgspec.DecodeError as error:
+        raise UsageError(f"--result is not JSON: {error}") from None

@@ -1,0 +1,149 @@
+"""Calls on effects and steps: find them, and settle what a person has looked at."""
+
+from __future__ import annotations
+
+import builtins
+from typing import TYPE_CHECKING, Any, Literal
+
+from rota.client.base import LIST_MAX, Namespace, check_by, check_id, check_why
+from rota.declare.result import encode_result
+from rota.errors import EffectHeld, EffectNotFound, UsageError
+from rota.model.bounds import KEY_MAX, check_integer, check_text
+from rota.store import ops
+from rota.store.ops import EffectRecord
+
+if TYPE_CHECKING:
+    from rota.store.driver import Operation
+
+STATUSES = ("intended", "done", "uncertain")
+EffectStatus = Literal["intended", "done", "uncertain"]
+
+
+class Effects(Namespace):
+    """`app.effects`: what handlers guard with `ctx.effect` and `ctx.step`.
+
+    The action log records the reason, `why` (one line of at most 500 characters), and the person
+    or program that settles, `by` (at most 200; defaults to `user@host` of this process).
+    """
+
+    def find(
+        self,
+        key: str | None = None,
+        *,
+        job: int | None = None,
+        status: EffectStatus | None = None,
+        limit: int = 100,
+    ) -> builtins.list[EffectRecord]:
+        """Find effects: with a key, or of a job (its steps and those of its chain too), or the
+        latest with a status.
+
+        Args:
+            key: the effect's key, or a step's name.
+            job: a job's id.
+            status: `intended`, `done` or `uncertain`. Defaults to all that are not done; with a key
+                or a job, to all.
+            limit: most to return, 1 … 10,000.
+
+        Raises:
+            UsageError: an argument cannot be one.
+        """
+        return self._run(find_effects(key, job, status, limit))
+
+    async def afind(
+        self,
+        key: str | None = None,
+        *,
+        job: int | None = None,
+        status: EffectStatus | None = None,
+        limit: int = 100,
+    ) -> builtins.list[EffectRecord]:
+        """Find effects. Arguments and errors are those of `find`."""
+        return await self._arun(find_effects(key, job, status, limit))
+
+    def settle(
+        self,
+        key: str,
+        *,
+        done: bool,
+        result: Any = None,
+        job: int | None = None,
+        why: str | None = None,
+        by: str | None = None,
+    ) -> None:
+        """Say whether an effect has happened, after a look at the other side.
+
+        Done: no attempt does it again. Not done: it is forgotten, and the next attempt that asks
+        does it, even if it was done before. A dead job must still be requeued.
+
+        Args:
+            key: the effect's key; with `job`, a step's name.
+            result: of one that is done, what `effect.result` is from then on.
+            job: of a step, any job of its chain.
+
+        Raises:
+            EffectNotFound: there is no such effect.
+            EffectHeld: a running job is at it. Nothing was changed.
+            UsageError: an argument cannot be stored.
+        """
+        self._run(settle(key, done, result, job, why, by))
+
+    async def asettle(
+        self,
+        key: str,
+        *,
+        done: bool,
+        result: Any = None,
+        job: int | None = None,
+        why: str | None = None,
+        by: str | None = None,
+    ) -> None:
+        """Say whether an effect has happened. Arguments and errors are those of `settle`."""
+        await self._arun(settle(key, done, result, job, why, by))
+
+
+def find_effects(
+    key: str | None, job: int | None, status: str | None, limit: int
+) -> Operation[builtins.list[EffectRecord]]:
+    """Find effects, as `Effects.find` does."""
+    if status is not None and status not in STATUSES:
+        raise UsageError(f"status must be one of {', '.join(STATUSES)}, not {status!r}")
+    check_integer(limit, "limit", 1, LIST_MAX)
+    if key is not None:
+        check_text(key, "key", KEY_MAX)
+    if job is not None:
+        check_id(job)
+    if key is None and job is None:
+        return (yield from ops.effects(status, limit))
+    chain = [] if job is None else (yield from ops.chain(job)) or [job]
+    found = yield from ops.effects_of(chain, key if job is None else None)
+    return [
+        one
+        for one in found
+        if (key is None or one.key == key) and status in (None, one.status)
+    ][-limit:]  # fmt: skip
+
+
+def settle(
+    key: str, done: bool, result: Any, job: int | None, why: str | None, by: str | None
+) -> Operation[None]:
+    """Settle an effect, as `Effects.settle` does."""
+    check_text(key, "key", KEY_MAX)
+    if not isinstance(done, bool):
+        raise UsageError(f"done must be True or False, not {done!r}")
+    encoded, problem = (None, None) if result is None else encode_result(result)
+    if problem is not None:
+        raise UsageError(f"the result cannot be stored: {problem}")
+    if encoded is not None and not done:
+        raise UsageError("a result is for an effect that is done")
+    settled = yield from ops.settle_effect(
+        key,
+        done=done,
+        result_json=encoded,
+        step_of=None if job is None else check_id(job),
+        why=check_why(why),
+        by=check_by(by),
+    )
+    if settled == "unknown":
+        raise EffectNotFound(key, job)
+    if settled == "held":
+        raise EffectHeld(key)

@@ -1,0 +1,333 @@
+"""Effects and steps, as a handler uses them: `with ctx.effect(…)` and `ctx.step(…)`."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import itertools
+import logging
+import threading
+import typing
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from rota.declare.options import check_errors
+from rota.declare.parameter import find_unreadable, from_json
+from rota.declare.result import encode_result
+from rota.errors import RotaError, UsageError
+from rota.model.bounds import KEY_MAX, check_text
+from rota.model.effect import (
+    EffectAnswer,
+    EffectCall,
+    IfUncertain,
+    find_obstacle,
+    proves_not_done,
+)
+from rota.model.outcome import Dead
+
+if TYPE_CHECKING:
+    from rota.declare.context import Context
+    from rota.model.retry import Errors
+
+logger = logging.getLogger("rota")
+
+CANCELLED_S = 0.4
+"""How long an async handler that is cancelled may still wait for a write about an effect. Twice
+that is less than the worker gives it to stop."""
+POLICIES = typing.get_args(IfUncertain)
+
+
+class KeepsEffects(Protocol):
+    """Writes effects to the database: the worker's part."""
+
+    def call(self, context: Context, call: EffectCall) -> EffectAnswer: ...
+    async def acall(self, context: Context, call: EffectCall) -> EffectAnswer: ...
+
+
+class NotDone(Exception):
+    """Raised by a handler in the block of an effect: what the block was for did not happen."""
+
+
+class Effect:
+    """What the block of `ctx.effect` knows."""
+
+    __slots__ = ("_is_withdrawn", "done", "key", "result", "uncertain")
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        """For the provider, as its `Idempotency-Key`: it is the same in every attempt."""
+        self.done = False
+        """Whether it has happened, or may have and is not to be repeated: the block must not do it
+        again."""
+        self.uncertain = False
+        """Whether it may have happened in an earlier attempt."""
+        self.result: Any = None
+        """What to keep of it, in JSON, such as the provider's id; if it is done, what was kept."""
+        self._is_withdrawn = False
+
+    def not_done(self, cause: BaseException | str = "") -> BaseException:
+        """Return an error to raise in the block, which says that nothing happened: the next attempt
+        does it as if this one had not tried.
+
+        Args:
+            cause: the error to raise, such as the one that proves it or an outcome; or a text.
+        """
+        self._is_withdrawn = True
+        return cause if isinstance(cause, BaseException) else NotDone(cause or "it was not done")
+
+
+class EffectBlock:
+    """The block of an effect; see `Context.effect`. Each is entered once."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        key: str,
+        if_uncertain: IfUncertain,
+        safe: Errors,
+        place: int | None = None,
+    ) -> None:
+        what = "an effect's key" if place is None else "a step's name"
+        check_text(key, what, KEY_MAX)
+        if if_uncertain not in POLICIES:
+            raise UsageError(
+                f"if_uncertain must be one of {', '.join(POLICIES)}, not {if_uncertain!r}"
+            )
+        self._journal = journal
+        self._safe = check_errors(safe, "safe")
+        self._intent = EffectCall(
+            "intend", journal.job, journal.claims, journal.next_entry(), key, place, if_uncertain
+        )
+        self.effect = Effect(key)
+
+    def __enter__(self) -> Effect:
+        self._journal.open(self._intent)
+        try:
+            return self._begin(self._journal.call(self._intent))
+        except BaseException:
+            self._journal.close(self._intent)
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, stack: object
+    ) -> None:
+        try:
+            end = self._find_end(error)
+            if end is not None:
+                self._check(self._journal.call(end), error)
+        finally:
+            self._journal.close(self._intent)
+
+    async def __aenter__(self) -> Effect:
+        self._journal.open(self._intent)
+        try:
+            try:
+                return self._begin(await self._journal.acall(self._intent))
+            except asyncio.CancelledError:
+                # Its block does not begin: an intent that was committed must not look uncertain.
+                with suppress(TimeoutError, RotaError):
+                    async with asyncio.timeout(CANCELLED_S):
+                        await self._journal.acall(self._make_end("withdraw"))
+                raise
+        except BaseException:
+            self._journal.close(self._intent)
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, stack: object
+    ) -> None:
+        try:
+            end = self._find_end(error)
+            if end is not None:
+                self._check(await self._journal.acall(end), error)
+        finally:
+            self._journal.close(self._intent)
+
+    def _begin(self, answer: EffectAnswer) -> Effect:
+        obstacle = find_obstacle(self._intent, answer)
+        if obstacle is not None:
+            raise obstacle
+        effect = self.effect
+        effect.done = answer.state in ("done", "skip")
+        effect.uncertain = answer.state == "skip" or (answer.earlier > 0 and not effect.done)
+        if answer.result_json is not None:
+            effect.result = msgspec.json.decode(answer.result_json)
+        return effect
+
+    def _find_end(self, error: BaseException | None) -> EffectCall | None:
+        """Return what to write at the end of the block; None: nothing is to be changed."""
+        effect = self.effect
+        if effect.done:
+            return None
+        if error is None:
+            return self._make_end("finish", self._encode(effect.result))
+        if effect._is_withdrawn or proves_not_done(error, self._safe):
+            return self._make_end("withdraw")
+        return None
+
+    def _encode(self, result: Any) -> str | None:
+        if result is None:
+            return None
+        encoded, problem = encode_result(result)
+        if problem is not None:
+            what = "the result of effect %r of job %d is not kept: %s"
+            logger.warning(what, self.effect.key, self._journal.job, problem)
+        return encoded
+
+    def _make_end(self, verb: Any, result_json: str | None = None) -> EffectCall:
+        return msgspec.structs.replace(self._intent, verb=verb, result_json=result_json)
+
+    def _check(self, answer: EffectAnswer, error: BaseException | None) -> None:
+        obstacle = find_obstacle(self._intent, answer)
+        if obstacle is not None and error is None:
+            raise obstacle
+        self.effect.done = error is None
+
+
+class StepBlock(EffectBlock):
+    """The block of a step. Its result passes through JSON, as what the function is said to return:
+    so it is the same in the attempt that ran it and in every later one."""
+
+    def __init__(
+        self, journal: Journal, name: str, if_uncertain: IfUncertain, fn: Callable[..., Any]
+    ) -> None:
+        super().__init__(journal, name, if_uncertain, (), journal.next_place(name))
+        self._type = _find_return_type(fn)
+        self.value: Any = None
+        """What the step returned, now or in an earlier attempt."""
+
+    def _begin(self, answer: EffectAnswer) -> Effect:
+        effect = super()._begin(answer)
+        if answer.result_json is not None:
+            self.value = self._decode(answer.result_json)
+        return effect
+
+    def _encode(self, result: Any) -> str:
+        encoded, problem = encode_result(result)
+        if encoded is None:
+            raise self._refuse(problem)
+        self.value = self._decode(encoded)
+        return encoded
+
+    def _decode(self, encoded: str) -> Any:
+        try:
+            return msgspec.json.decode(encoded, type=self._type, dec_hook=from_json)
+        except ValueError as error:
+            raise self._refuse(f"its function does not return what it says: {error}") from error
+
+    def _refuse(self, problem: object) -> Dead:
+        return Dead(f"the result of step {self.effect.key!r} cannot be kept: {problem}")
+
+
+def _find_return_type(fn: Callable[..., Any]) -> Any:
+    """Return what a function says that it returns, or that comes of it when it is awaited; Any if
+    it does not say so, or nothing that JSON can be read as."""
+    try:
+        said = typing.get_type_hints(inspect.unwrap(fn)).get("return", Any)
+        if isinstance(typing.get_origin(said), type) and issubclass(
+            typing.get_origin(said), Awaitable
+        ):
+            said = typing.get_args(said)[-1]
+        return Any if find_unreadable(said) else said
+    except (NameError, TypeError, AttributeError, ValueError):
+        return Any
+
+
+class Journal:
+    """The effects and steps of one attempt. From any thread of its handler."""
+
+    def __init__(self, context: Context, keeper: KeepsEffects | None) -> None:
+        self._context = context
+        self._keeper = keeper
+        self.job = context.job.id
+        self.claims = context.job.claims
+        self._entries = itertools.count(1)
+        self._lock = threading.Lock()
+        self._steps: dict[str, int] = {}
+        """The place of each step that was called."""
+        self._open: set[tuple[str, bool]] = set()
+
+    def next_entry(self) -> int:
+        """Return the number of the next intent."""
+        return next(self._entries)
+
+    def next_place(self, name: str) -> int:
+        """Return the place of the next step. Raises UsageError: it was called before."""
+        with self._lock:
+            if name in self._steps:
+                raise UsageError(
+                    f"step {name!r} was called before in this attempt; give each step of a job a "
+                    "name of its own, such as f'page:{number}'"
+                )
+            self._steps[name] = len(self._steps) + 1
+            return self._steps[name]
+
+    def open(self, intent: EffectCall) -> None:
+        """Note that a block begins. Raises UsageError: it is within a block of the same effect."""
+        with self._lock:
+            if _identify(intent) in self._open:
+                raise UsageError(
+                    f"effect {intent.key!r} is open already in this attempt; it has one block at a "
+                    "time"
+                )
+            self._open.add(_identify(intent))
+
+    def close(self, intent: EffectCall) -> None:
+        """Note that a block has ended."""
+        with self._lock:
+            self._open.discard(_identify(intent))
+
+    def call(self, call: EffectCall) -> EffectAnswer:
+        """Write an intent or its end."""
+        return self._find_keeper().call(self._context, call)
+
+    async def acall(self, call: EffectCall) -> EffectAnswer:
+        """Write it from the running loop. If the handler is cancelled meanwhile, the write may
+        still end."""
+        task = asyncio.ensure_future(self._find_keeper().acall(self._context, call))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            await asyncio.wait([task], timeout=CANCELLED_S)
+            task.add_done_callback(_forget)
+            task.cancel()
+            raise
+
+    def _find_keeper(self) -> KeepsEffects:
+        if self._keeper is None:
+            raise UsageError("only a worker can keep the effects of a context")
+        return self._keeper
+
+
+def _identify(intent: EffectCall) -> tuple[str, bool]:
+    return intent.key, intent.place is not None
+
+
+def _forget(task: asyncio.Future[EffectAnswer]) -> None:
+    """Take the error of a write that nobody waits for any more: asyncio would report it."""
+    if not task.cancelled():
+        task.exception()
+
+
+def run_step(block: StepBlock, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Run a step unless it is done; return what it returned. On a running loop, await the
+    answer."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        with block as effect:
+            if not effect.done:
+                effect.result = fn(*args, **kwargs)
+        return block.value
+    return _run_step_async(block, fn, args, kwargs)
+
+
+async def _run_step_async(block: StepBlock, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    async with block as effect:
+        if not effect.done:
+            value = fn(*args, **kwargs)
+            effect.result = await value if inspect.isawaitable(value) else value
+    return block.value

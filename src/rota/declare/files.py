@@ -1,0 +1,161 @@
+"""Files that are there whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import IO, Any, Literal
+
+from rota.declare.context import context
+from rota.declare.effect import Effect, EffectBlock
+from rota.errors import UsageError
+
+PREFIX = "file_generated:"
+"""Of the effect that records a file."""
+PART = ".part"
+"""The end of a temporary name: a process that is killed leaves such a file behind."""
+
+
+class OutputFile:
+    """A file that is being written; it has the methods of an open file, too."""
+
+    def __init__(self, path: Path, stream: IO[Any], effect: Effect) -> None:
+        self.path = path
+        """Where it will be."""
+        self.done = effect.done
+        """Whether an earlier attempt has written it, or another job with its key. Then what is
+        written now is dropped."""
+        self.result = effect.result
+        """What is recorded of one that is done: its path, and its size in bytes."""
+        self._stream = stream
+
+    def write(self, data: Any) -> int:
+        """Write a part of it; return its length."""
+        return self._stream.write(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def write_file(
+    path: str | os.PathLike[str],
+    *,
+    key: str | None = None,
+    mode: Literal["wb", "w"] = "wb",
+    encoding: str = "utf-8",
+) -> FileBlock:
+    """Write a file that is there whole or not at all: `with rota.write_file("a.csv") as file:`, or
+    `async with`.
+
+    The block writes under a temporary name in the same directory. After it the file is flushed to
+    disk and renamed, so a reader sees the old one or the new one. If the block raises, nothing is
+    left.
+
+    Args:
+        path: the file; its directory must exist. A file that is there is replaced.
+        key: names the file among all jobs, by the business event ("sales_report:2026-01-14"). With
+            it, that the file was written is recorded as the effect `file_generated:KEY`; a later
+            attempt, or another job, finds `file.done` true. Needs a running handler.
+        mode: "wb" for bytes, "w" for text.
+        encoding: of text.
+
+    Raises:
+        UsageError: an argument is invalid; with a key, no handler runs here.
+        OSError: the file cannot be written.
+    """
+    if mode not in ("wb", "w"):
+        raise UsageError(f'mode must be "wb" or "w", not {mode!r}')
+    guard = None
+    if key is not None:
+        # Every error proves that it is not there: only a process that ends leaves it open, and
+        # then it is written again.
+        guard = context().effect(PREFIX + key, if_uncertain="repeat", safe=(BaseException,))
+    return FileBlock(Path(path), guard, mode, encoding)
+
+
+class FileBlock:
+    """The block in which a file is written; see `write_file`."""
+
+    def __init__(self, path: Path, guard: EffectBlock | None, mode: str, encoding: str) -> None:
+        self._path = path
+        self._guard = guard
+        self._mode = mode
+        self._encoding = encoding if mode == "w" else None
+        self._effect = Effect("") if guard is None else guard.effect
+        self._part = path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}{PART}")
+        self._stream: IO[Any] | None = None
+
+    def __enter__(self) -> OutputFile:
+        if self._guard is not None:
+            self._guard.__enter__()
+        try:
+            return self._open()
+        except BaseException as error:
+            if self._guard is not None:
+                self._guard.__exit__(type(error), error, None)
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, stack: object
+    ) -> None:
+        try:
+            self._close(error)
+        except BaseException as failure:
+            error = failure
+            raise
+        finally:
+            if self._guard is not None:
+                self._guard.__exit__(kind, error, stack)
+
+    async def __aenter__(self) -> OutputFile:
+        if self._guard is not None:
+            await self._guard.__aenter__()
+        try:
+            return self._open()
+        except BaseException as error:
+            if self._guard is not None:
+                await self._guard.__aexit__(type(error), error, None)
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, stack: object
+    ) -> None:
+        try:
+            self._close(error)
+        except BaseException as failure:
+            error = failure
+            raise
+        finally:
+            if self._guard is not None:
+                await self._guard.__aexit__(kind, error, stack)
+
+    def _open(self) -> OutputFile:
+        # Not by tempfile: only its owner could read the file.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        descriptor = os.open(self._part, flags, 0o666)
+        self._stream = os.fdopen(descriptor, self._mode, encoding=self._encoding)
+        return OutputFile(self._path, self._stream, self._effect)
+
+    def _close(self, error: BaseException | None) -> None:
+        """Put the file in its place, or drop it."""
+        assert self._stream is not None
+        try:
+            self._stream.close()  # what is in its buffer, too
+            if error is None and not self._effect.done:
+                size = self._part.stat().st_size
+                _sync(self._part)
+                self._part.replace(self._path)
+                _sync(self._path.parent)
+                self._effect.result = {"path": str(self._path), "bytes": size}
+        finally:
+            self._part.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    """Write a file, or the names in a directory, to disk: they survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,132 @@
+"""Side effects that must not be repeated blindly: what a handler asks the database about one, what
+the answer means, and which errors prove that nothing happened. Pure."""
+
+from __future__ import annotations
+
+import errno
+from datetime import timedelta
+from typing import Literal
+
+import msgspec
+
+from rota.errors import AttemptCancelled
+from rota.model.classify import list_members, response_code
+from rota.model.outcome import Dead, Outcome, Snooze
+from rota.model.retry import Errors
+from rota.model.units import words
+
+IfUncertain = Literal["skip", "repeat", "dead"]
+"""What to do about an effect that may have happened: treat it as done, do it again, or end the job
+as dead, so that a person decides."""
+
+HELD_S = (1.0, 60.0)
+"""Shortest and longest time until a job asks again for an effect that another job is at."""
+
+
+class EffectCall(msgspec.Struct, frozen=True):
+    """What the handler of one claim tells the database of an effect."""
+
+    verb: Literal["intend", "finish", "withdraw"]
+    job: int
+    claims: int
+    entry: int
+    """Which intent of this claim it is, so that a call can be repeated after a lost answer."""
+    key: str
+    place: int | None
+    """Of a step: how many steps its handler called with this one. None: an effect."""
+    if_uncertain: IfUncertain
+    result_json: str | None = None
+
+
+class EffectAnswer(msgspec.Struct, frozen=True):
+    """What the database says. `effect_intend.sql` explains the states of an intent; the end of one
+    is `ended` or `lost`."""
+
+    state: Literal["begun", "done", "skip", "uncertain", "held", "moved", "ended", "lost"]
+    result_json: str | None = None
+    earlier: int = 0
+    """Intents before this one that may have happened."""
+    holder: int = 0
+    """The job that intended it last."""
+    age_s: float = 0.0
+    """How long ago."""
+    expected: str | None = None
+    """Of a step: which one was called at this place before."""
+
+
+def find_obstacle(call: EffectCall, answer: EffectAnswer) -> Outcome | AttemptCancelled | None:
+    """Return how the attempt ends because of an answer; None: it goes on."""
+    what = f"step {call.key!r}" if call.place is not None else f"effect {call.key!r}"
+    match answer.state:
+        case "lost":
+            return AttemptCancelled(f"the job is not held by this attempt any more: {what}")
+        case "held":
+            after_s = min(max(HELD_S[0], answer.age_s), HELD_S[1])
+            return Snooze(timedelta(seconds=after_s), f"job {answer.holder} is at {what}")
+        case "uncertain":
+            return Dead(
+                f"{what} may have happened {words(answer.age_s)} ago, in job {answer.holder}; look "
+                f"there, then say so with `rota settle` and requeue"
+            )
+        case "moved":
+            now = f"{what} is called as number {call.place}"
+            before = "it was at another place" if answer.expected is None else repr(answer.expected)
+            return Dead(
+                f"the steps are in another order than in an earlier attempt: {now}, where it was "
+                f"{before}; requeue with the release that began, or with --fresh"
+            )
+    return None
+
+
+# Class names anywhere among an error's bases, so that no library has to be imported to know them.
+_NOT_CONNECTED = frozenset(
+    {
+        "ConnectionRefusedError", "gaierror", "herror",
+        "ConnectError", "ConnectTimeout", "PoolTimeout",
+        "NewConnectionError", "ConnectTimeoutError", "NameResolutionError",
+        "ClientConnectorError", "ConnectionTimeoutError", "EndpointConnectionError",
+        "SMTPConnectError",
+    }
+)  # fmt: skip
+"""Of httpx, urllib3, requests, aiohttp, botocore, smtplib and aiosmtplib."""
+
+
+def proves_not_done(error: BaseException, safe: Errors = ()) -> bool:
+    """Whether an error proves that the request which it ended did nothing: the server refused the
+    connection or the request, or the error is one of `safe`.
+
+    Only the error itself counts, and of an Outcome the error from which it was raised: what came
+    before may have been another request. All errors of a group must prove it.
+    """
+    if isinstance(error, Outcome):
+        return error.__cause__ is not None and proves_not_done(error.__cause__, safe)
+    return all(_proves(member, safe) for member in list_members(error))
+
+
+def _proves(error: BaseException, safe: Errors) -> bool:
+    if any(kind in safe for kind in type(error).__mro__):
+        return True
+    code = response_code(error)
+    if code is not None:
+        # A bare SMTPResponseException comes from QUIT, after the message was accepted.
+        is_quit = type(error).__name__ == "SMTPResponseException"
+        return code in safe or (not is_quit and (400 <= code < 500 or _is_refusal(error, code)))
+    names = {kind.__name__ for kind in type(error).__mro__}
+    if names & _NOT_CONNECTED:
+        return True
+    if isinstance(error, OSError) and error.errno == errno.ECONNREFUSED:
+        return True
+    return "ConnectionError" in names and _is_unconnected_request(error)
+
+
+def _is_refusal(error: BaseException, code: int) -> bool:
+    """Whether a code from 500 on is one: of HTTP 503 only, of SMTP each."""
+    return code == 503 or any("SMTP" in kind.__name__ for kind in type(error).__mro__)
+
+
+def _is_unconnected_request(error: BaseException) -> bool:
+    """Whether a ConnectionError of requests has an error of urllib3 in it that says so."""
+    inner = error.args[0] if error.args else None
+    reason = getattr(inner, "reason", None)
+    names = {kind.__name__ for kind in type(reason).__mro__}
+    return bool(names & _NOT_CONNECTED)

@@ -1,0 +1,93 @@
+"""Effects: what handlers tell of them, and what people read and settle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from rota.model.effect import EffectAnswer, EffectCall
+from rota.store.driver import Operation, Query, Row
+
+
+def call_effect(call: EffectCall) -> Operation[EffectAnswer]:
+    """Write an intent or its end. The same call again answers the same."""
+    claim: dict[str, Any] = {
+        "id": call.job, "claims": call.claims, "entry": call.entry, "key": call.key
+    }  # fmt: skip
+    if call.verb == "intend":
+        asked = {**claim, "place": call.place, "if_uncertain": call.if_uncertain}
+        [row] = yield Query("effect_intend", asked)
+        state, result, earlier, holder, age_s, expected = row
+        return EffectAnswer(state, result, earlier or 0, holder or 0, age_s or 0.0, expected)
+    ended = {
+        **claim,
+        "is_step": call.place is not None,
+        "done": call.verb == "finish",
+        "result": call.result_json,
+    }
+    is_held = (yield Query("effect_end", ended))[0][0]
+    return EffectAnswer("ended" if is_held else "lost")
+
+
+class EffectRecord(msgspec.Struct, frozen=True):
+    """An effect or a step: a row of the view `effects`."""
+
+    key: str
+    """Of a step, its name."""
+    step_of: int | None
+    """Of a step, the origin of its jobs; None: an effect, which all jobs share."""
+    place: int | None
+    """Of a step, how many steps were called with this one."""
+    status: Literal["intended", "done", "uncertain"]
+    job: int
+    """The job that intended it last, or the one that was requeued from that."""
+    if_uncertain: str
+    uncertain_before: int
+    """Intents before the last one that may have happened."""
+    result: Any
+    intended_at: datetime
+    done_at: datetime | None
+
+
+def effects(status: str | None, limit: int) -> Operation[list[EffectRecord]]:
+    """List effects with a status, the latest first; None: all that are not done."""
+    asked = {
+        "done": status == "done", "status": status if status != "done" else None, "limit": limit
+    }  # fmt: skip
+    return [_record(row) for row in (yield Query("effects", asked))]
+
+
+def effects_of(jobs: Sequence[int], key: str | None = None) -> Operation[list[EffectRecord]]:
+    """Read the effects and steps of jobs, and those with this key, in order."""
+    rows = yield Query("effects_of", {"jobs": list(jobs), "key": key})
+    return [_record(row) for row in rows]
+
+
+def settle_effect(
+    key: str,
+    *,
+    done: bool,
+    result_json: str | None,
+    step_of: int | None,
+    why: str | None,
+    by: str,
+) -> Operation[Literal["done", "not_done", "held", "unknown"]]:
+    """Settle an effect, or a step of a job, by hand; return what became of it."""
+    settled = {
+        "key": key, "done": done, "result": result_json, "step_of": step_of, "why": why, "by": by
+    }  # fmt: skip
+    return (yield Query("effect_settle", settled))[0][0]  # type: ignore[no-any-return]
+
+
+def forget_effects(limit: int) -> Operation[int]:
+    """Delete effects that retention no longer keeps; return how many."""
+    return (yield Query("effects_forget", {"limit": limit}))[0][0]  # type: ignore[no-any-return]
+
+
+def _record(row: Row) -> EffectRecord:
+    facts = dict(zip(EffectRecord.__struct_fields__, row, strict=True))
+    facts["result"] = None if facts["result"] is None else msgspec.json.decode(facts["result"])
+    return EffectRecord(**facts)

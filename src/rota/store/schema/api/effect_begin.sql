@@ -1,0 +1,42 @@
+-- Writes that this claim is about to do something that must not be repeated blindly: call it before
+-- a mail, a charge, a webhook, commit, and look at `state`:
+--   begun      do it, then call effect_finish; if it certainly did not happen, effect_withdraw
+--   done       it has happened: do not do it again; `result` is what was kept of it
+--   skip       it may have happened, and if_uncertain says not to repeat it
+--   uncertain  it may have happened, and a person must decide (effect_settle): end the job as dead
+--   held       another job is at it: snooze this one
+-- if_uncertain: skip, repeat or dead. A second call for the same claim answers the same.
+create or replace function {schema}.effect_begin(
+  id bigint,
+  claims int,
+  key text,
+  if_uncertain text default 'dead'
+)
+returns table (state text, result jsonb)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  v_wrong text := case
+    when effect_begin.key is null or length(effect_begin.key) not between 1 and 255
+      then 'key must have 1 to 255 characters'
+    when effect_begin.if_uncertain is null
+      or effect_begin.if_uncertain not in ('skip', 'repeat', 'dead')
+      then 'if_uncertain must be skip, repeat or dead'
+  end;
+begin
+  if v_wrong is not null then
+    raise exception 'rota.effect_begin: %', v_wrong using errcode = 'invalid_parameter_value';
+  end if;
+  select i.state, i.result::jsonb into state, result
+  from {schema}.effect_intend(
+    effect_begin.id, effect_begin.claims, 0,
+    effect_begin.key, null::int, effect_begin.if_uncertain
+  ) i;
+  if state = 'lost' then
+    perform {schema}.lease_lost(effect_begin.id, effect_begin.claims);
+  end if;
+  return next;
+end $$;
+revoke execute on function {schema}.effect_begin(bigint, int, text, text) from public;

@@ -1,0 +1,24 @@
+-- Writes that what effect_begin announced has happened, and what to keep of it, such as the
+-- provider's id of the message. A second call for the same claim answers the same.
+create or replace function {schema}.effect_finish(
+  id bigint,
+  claims int,
+  key text,
+  result jsonb default null
+)
+returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if octet_length(effect_finish.result::text) > 65536 then
+    raise warning 'the result of effect % is over 64 KiB and is not kept', effect_finish.key;
+    effect_finish.result := null;
+  end if;
+  if not {schema}.effect_end(
+    effect_finish.id, effect_finish.claims, 0, effect_finish.key, false, true, effect_finish.result
+  ) then
+    perform {schema}.lease_lost(effect_finish.id, effect_finish.claims);
+  end if;
+end $$;
+revoke execute on function {schema}.effect_finish(bigint, int, text, jsonb) from public;

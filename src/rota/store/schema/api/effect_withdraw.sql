@@ -1,0 +1,15 @@
+-- Takes back what effect_begin announced, because it certainly did not happen: the server refused
+-- the connection or the request. The next attempt begins it anew.
+create or replace function {schema}.effect_withdraw(id bigint, claims int, key text)
+returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if not {schema}.effect_end(
+    effect_withdraw.id, effect_withdraw.claims, 0, effect_withdraw.key, false, false, null::jsonb
+  ) then
+    perform {schema}.lease_lost(effect_withdraw.id, effect_withdraw.claims);
+  end if;
+end $$;
+revoke execute on function {schema}.effect_withdraw(bigint, int, text) from public;

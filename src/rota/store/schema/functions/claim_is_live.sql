@@ -1,0 +1,15 @@
+-- Whether a claim still holds its job. Its lease may be over: until the job is taken away, its
+-- worker may be at it.
+create or replace function {schema}.claim_is_live(p_job bigint, p_claims int)
+returns boolean
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select exists (
+    select
+    from {schema}.job j
+    where j.id = p_job
+      and j.claims = p_claims
+      and j.status = 'running'
+  )
+$$;

@@ -1,0 +1,44 @@
+-- Ends an intent of this claim: with p_done it has happened, and p_result is kept; without, it is
+-- proven that it did not, and the intent is taken back. One before which others may have happened
+-- stays uncertain. Returns whether the claim still holds its job and the intent is its own; if not,
+-- nothing was written.
+-- Locks: the row of the effect; index effect_pkey.
+-- Keeps: M52; M32, a claim that has lost its job writes no effect.
+create or replace function {schema}.effect_end(
+  p_id bigint,
+  p_claims int,
+  p_entry int,
+  p_key text,
+  p_is_step boolean,
+  p_done boolean,
+  p_result jsonb
+)
+returns boolean
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_job {schema}.job := {schema}.job_by_claim(p_id, p_claims, false);
+  v_origin bigint := {schema}.effect_origin(v_job, p_is_step);
+begin
+  if v_job.id is null then
+    return false;
+  end if;
+  if p_done then
+    update {schema}.effect e
+    set
+      result = p_result,
+      done_at = {schema}.clock()
+    where e.key = p_key
+      and e.origin_id = v_origin
+      and (e.job, e.claim, e.entry) = (p_id, p_claims, p_entry);
+    return found;
+  end if;
+  delete from {schema}.effect e
+  where e.key = p_key
+    and e.origin_id = v_origin
+    and (e.job, e.claim, e.entry) = (p_id, p_claims, p_entry)
+    and e.done_at is null
+    and e.uncertain_before = 0;
+  return true;
+end $$;

@@ -1,0 +1,9 @@
+-- Returns the origin under which an effect of a job is kept: a step belongs to the origin of its
+-- job, so that a requeued job finds it; any other effect to all jobs.
+create or replace function {schema}.effect_origin(p_job {schema}.job, p_is_step boolean)
+returns bigint
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+  select case when p_is_step then coalesce(p_job.origin_id, p_job.id) else 0 end
+$$;

@@ -1,0 +1,55 @@
+"""Writes what handlers tell of their effects, and waits for a database that is away."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from rota.errors import DatabaseUnavailable
+from rota.model.back_off import BackOff
+from rota.store import ops
+
+if TYPE_CHECKING:
+    from rota.declare.context import Context
+    from rota.model.effect import EffectAnswer, EffectCall
+    from rota.store.db import Database
+
+PAUSE_S = (0.1, 2.0)
+"""Shortest and longest pause between two tries, while the database is away."""
+
+
+class EffectKeeper:
+    """Keeps the effects of a worker's handlers. From any thread.
+
+    What has happened is known here only. So a write is tried until the database has it, or until
+    the attempt is to stop: a lost lease and a timeout both say so.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def call(self, context: Context, call: EffectCall) -> EffectAnswer:
+        """Write an intent or its end, from a thread."""
+        pauses = BackOff(*PAUSE_S)
+        while True:
+            try:
+                return self._database.run(ops.call_effect(call))
+            except DatabaseUnavailable as error:
+                _raise_unless_again(context, error)
+            time.sleep(pauses.next_s())
+
+    async def acall(self, context: Context, call: EffectCall) -> EffectAnswer:
+        """Write an intent or its end, from the worker's loop."""
+        pauses = BackOff(*PAUSE_S)
+        while True:
+            try:
+                return await self._database.arun(ops.call_effect(call))
+            except DatabaseUnavailable as error:
+                _raise_unless_again(context, error)
+            await asyncio.sleep(pauses.next_s())
+
+
+def _raise_unless_again(context: Context, error: DatabaseUnavailable) -> None:
+    if error.refused or context.cancelled is not None:
+        raise error

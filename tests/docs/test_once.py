@@ -1,0 +1,80 @@
+"""The blocks of docs/once.md work, and its commands do what the page says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg.rows import TupleRow
+
+import rota
+from tests.support.rules import rule
+from tests.support.web import serving
+
+PAGE = (Path(__file__).parents[2] / "docs/once.md").read_text(encoding="utf-8")
+EFFECT, STEPS, FILE, IN_A_TRANSACTION = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+def declare(app: rota.App, block: str, **names: Any) -> dict[str, Any]:
+    names = {"app": app, "rota": rota, **names}
+    exec(block, names)  # the page is ours
+    return names
+
+
+@rule("M52")
+def test_the_mail_of_the_page_is_sent_once_for_two_jobs(database: str) -> None:
+    app = rota.App(database)
+    with serving() as provider:
+        provider.headers["Message-ID"] = "m-7"
+        welcome = declare(app, EFFECT, PROVIDER=provider.url)["welcome"]
+        for _ in range(2):
+            welcome.enqueue(42)
+            assert app.drain().succeeded == 1
+        assert [asked.body for asked in provider.asked] == [b"to=42"]
+        [asked] = provider.asked
+        assert asked.headers["idempotency-key"] == "welcome_email:user:42"
+    [effect] = app.effects.find("welcome_email:user:42")
+    assert (effect.status, effect.result) == ("done", "m-7")
+    app.close()
+
+
+@rule("M44")
+def test_the_steps_of_the_page_run_and_keep_their_results(database: str) -> None:
+    app = rota.App(database)
+    declare(app, STEPS)["checkout"].enqueue(7)
+    assert app.drain().succeeded == 1
+    assert app.get(1).result == 4200
+    kept = [(step.key, step.place, step.result) for step in app.effects.find(job=1)]
+    assert kept == [("reserve", 1, "reservation of 7"), ("charge", 2, 4200)]
+    app.close()
+
+
+@rule("M53")
+def test_the_file_of_the_page_is_written_once(database: str, tmp_path: Path) -> None:
+    app = rota.App(database)
+    report = declare(app, FILE, FOLDER=tmp_path)["sales_report"]
+    for _ in range(2):
+        report.enqueue("2026-01-14")
+        assert app.drain().succeeded == 1
+    [file] = tmp_path.iterdir()
+    assert (file.name, file.read_text()) == ("sales-2026-01-14.csv", "day,sum\n")
+    [effect] = app.effects.find("file_generated:sales_report:2026-01-14")
+    assert (effect.job, effect.result) == (1, {"path": str(file), "bytes": 8})
+    app.close()
+
+
+def test_the_transaction_of_the_page_writes_one_invoice_and_enqueues_the_next(
+    database: str, connection: psycopg.Connection[TupleRow]
+) -> None:
+    connection.execute("create table public.invoice (customer int)")
+    app = rota.App(database)
+    names: dict[str, Any] = {"app": app, "rota": rota}
+    exec(IN_A_TRANSACTION, names)  # the page is ours
+    names["bill"].enqueue(812)
+    assert app.drain().succeeded == 1
+    assert connection.execute("select customer from public.invoice").fetchall() == [(812,)]
+    [following] = app.find(status="queued")
+    assert following.payload == {"customer": 812}
+    app.close()

@@ -57,7 +57,7 @@ def effects(status: str | None, limit: int) -> Operation[list[EffectRecord]]:
     asked = {
         "done": status == "done", "status": status if status != "done" else None, "limit": limit
     }  # fmt: skip
-    return [_record(row) for row in (yield Query("effects", asked))]
+    return [_record(row) for row in (yield Query("effects_list", asked))]
 
 
 def effects_of(jobs: Sequence[int], key: str | None = None) -> Operation[list[EffectRecord]]:

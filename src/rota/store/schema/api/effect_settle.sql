@@ -1,8 +1,8 @@
 -- Settles an effect by hand: a person looked at the provider's side, and says whether it happened.
 -- Done with a result: no job does it again. Not done: it is forgotten, and the next attempt that
 -- asks begins it anew, also where it was done before. p_step_of: of a step, any job of its chain.
--- Returns what became of it: done; not_done; held, where a job is at it now and nothing was changed;
--- unknown, where there is no such effect.
+-- Returns what became of it: done; not_done; held, where a job is at it now and nothing was
+-- changed; unknown, where there is no such effect.
 -- Locks: the row of the effect; index effect_pkey.
 -- Keeps: M52, what is uncertain stops for a person; M87, who and why.
 create or replace function {schema}.effect_settle(
@@ -32,7 +32,12 @@ begin
   if p_step_of is not null then
     v_origin := coalesce(
       (select coalesce(j.origin_id, j.id) from {schema}.job j where j.id = p_step_of),
-      (select coalesce(h.origin_id, h.id) from {schema}.job_history h where h.id = p_step_of limit 1),
+      (
+        select coalesce(h.origin_id, h.id)
+        from {schema}.job_history h
+        where h.id = p_step_of
+        limit 1
+      ),
       p_step_of
     );
   end if;

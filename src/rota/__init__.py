@@ -34,6 +34,7 @@ from rota.errors import (
     WrongStatus,
 )
 from rota.integrations import asgi
+from rota.model.effect import IfUncertain
 from rota.model.job import Job, Status
 from rota.model.outcome import Cancel, Dead, Retry, Snooze
 from rota.model.retry import Exponential, Fixed, Linear, Quadratic, RetryPolicy, Steps
@@ -75,6 +76,7 @@ __all__ = [
     "Enqueued",
     "Exponential",
     "Fixed",
+    "IfUncertain",
     "Job",
     "JobNotFound",
     "JobType",

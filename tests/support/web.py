@@ -31,12 +31,13 @@ class Asked:
 class Web:
     """The server.
 
-    `status` is what it answers; None: nothing, until the test is over. `dribbles`: it answers a
-    byte at a time, as long. A body with `refused` in it is answered with 400.
+    `status` is what it answers, after `pause_s`; None: nothing, until the test is over.
+    `dribbles`: it answers a byte at a time, as long. A body with `refused` in it is answered with 400.
     """
 
     url: str = ""
     status: int | None = 200
+    pause_s: float = 0.0
     dribbles: bool = False
     refused: bytes | None = None
     headers: dict[str, str] = field(default_factory=dict)
@@ -59,6 +60,7 @@ def serving() -> Iterator[Web]:
             if web.status is None:
                 web.over.wait(60)
                 return
+            web.over.wait(web.pause_s)
             self.send_response(
                 400 if web.refused is not None and web.refused in body else web.status
             )

@@ -32,7 +32,8 @@ class Web:
     """The server.
 
     `status` is what it answers, after `pause_s`; None: nothing, until the test is over.
-    `dribbles`: it answers a byte at a time, as long. A body with `refused` in it is answered with 400.
+    `dribbles`: it answers a byte at a time, as long. A body with `refused` in it is answered with
+    400.
     """
 
     url: str = ""

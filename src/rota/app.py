@@ -356,23 +356,7 @@ class App(Client):
     async def _work(
         self, config: WorkerConfig, *, health_port: int | None = None, signals: bool
     ) -> Summary:
-        by_name = index_by_name(self.types.values())
-        if not by_name:
-            raise ConfigurationError(
-                "this App has no job types, so a worker would do nothing; "
-                "declare job types, or give App(jobs=[…])"
-            )
-        spec = WorkerSpec(
-            types=by_name,
-            release=self.release,
-            lease_s=self._lease_s,
-            declaration=self._encode_types(),
-            config=config,
-            lifespan=self._lifespan,
-            module=self._module,
-            schedules=self._encode_schedules(),
-        )
-        worker = Worker(self.database, spec, self._bus)
+        worker = Worker(self.database, self._make_spec(config), self._bus)
         with (
             serve_health(health_port, worker.health.liveness, worker.health.readiness),
             handle_signals(worker, signals=signals),
@@ -387,6 +371,24 @@ class App(Client):
                 # done.
                 await aping(config.ping_url)
         return report
+
+    def _make_spec(self, config: WorkerConfig) -> WorkerSpec:
+        by_name = index_by_name(self.types.values())
+        if not by_name:
+            raise ConfigurationError(
+                "this App has no job types, so a worker would do nothing; "
+                "declare job types, or give App(jobs=[…])"
+            )
+        return WorkerSpec(
+            types=by_name,
+            release=self.release,
+            lease_s=self._lease_s,
+            declaration=self._encode_types(),
+            config=config,
+            lifespan=self._lifespan,
+            module=self._module,
+            schedules=self._encode_schedules(),
+        )
 
     def _encode_types(self) -> str:
         rows = [make_row(job_type, self._lease_s) for job_type in self.types.values()]

@@ -46,6 +46,9 @@ class Worker:
     Made and used on one loop; `health` may be read from any thread.
     """
 
+    finisher_class = Finisher
+    """What writes outcomes: `rota.testing` loses some."""
+
     def __init__(
         self, database: Database, spec: WorkerSpec, bus: Bus, clock: Clock = SYSTEM_CLOCK
     ) -> None:
@@ -199,7 +202,7 @@ class Worker:
         processes = Processes(self.name, spec.module, database, spec.release)
         completer = Completer(database, spec.release, self._note_completing)
         parts.executor = Executor(parts, groups, processes, completer, EffectKeeper(database))
-        parts.finisher = Finisher(parts, finish)
+        parts.finisher = self.finisher_class(parts, finish)
         parts.claimer = Claimer(parts, claim, listens=listens)
         parts.lease_keeper = LeaseKeeper(parts, lease, thread.loop)
 

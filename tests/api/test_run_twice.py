@@ -1,0 +1,158 @@
+"""`rota.testing.run_twice`: a second run is harmless, or the test says what it did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+import rota
+from rota.testing import arun_twice, run_twice
+from tests.support.rules import rule
+
+Context = rota.Context
+Connection = psycopg.Connection[TupleRow]
+
+
+@pytest.fixture
+def app(database: str) -> Iterator[rota.App]:
+    app = rota.App(database)
+    yield app
+    app.close()
+
+
+@pytest.fixture(autouse=True)
+def users(connection: Connection) -> None:
+    """A table of the application's."""
+    connection.execute("create table public.app_user (name text, mails int default 0)")
+    connection.execute("insert into public.app_user values ('ada')")
+
+
+def count_mail(database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("update public.app_user set mails = mails + 1")
+
+
+@rule("M50")
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_second_run_that_changes_a_table_is_told_with_the_rows(
+    app: rota.App, database: str, is_async: bool
+) -> None:
+    async def amail() -> None:
+        count_mail(database)
+
+    def mail() -> None:
+        count_mail(database)
+
+    job = app.job("mail")(amail if is_async else mail)
+    with pytest.raises(AssertionError) as told:
+        run_twice(job.new(), tables=["app_user"])
+    assert str(told.value) == (
+        "a second run of 'mail' is not harmless:\n"
+        "  table app_user: 1 row more: (ada,2)\n"
+        "  table app_user: 1 row gone: (ada,1)"
+    )
+
+
+@rule("M50")
+def test_a_guarded_handler_passes_and_its_first_success_is_lost(
+    app: rota.App, database: str, connection: Connection
+) -> None:
+    runs = []
+
+    @app.job("mail", takes_context=True)
+    def mail(ctx: Context) -> None:
+        runs.append(ctx.job.claims)
+        with ctx.effect("mail:ada") as effect:
+            if not effect.done:
+                count_mail(database)
+
+    run_twice(mail.new(), tables=["public.app_user"])
+    assert len(runs) == 2
+    assert connection.execute("select name, mails from app_user").fetchall() == [("ada", 1)]
+    [job] = app.find(job_type="mail")
+    assert (job.status, job.attempts, job.claims) == ("succeeded", 1, max(runs))
+
+
+@rule("M50")
+def test_a_job_that_is_enqueued_again_is_told_and_one_with_a_key_is_not(app: rota.App) -> None:
+    @app.job("next")
+    def follow() -> None: ...
+
+    @app.job("forgets")
+    def forgets() -> None:
+        follow.enqueue()
+
+    @app.job("keeps")
+    def keeps() -> None:
+        follow.using(idempotency_key="once").enqueue()
+
+    with pytest.raises(AssertionError, match="1 job of type 'next' enqueued again"):
+        run_twice(forgets.new())
+    run_twice(keeps.new())
+
+
+@rule("M50")
+def test_an_effect_that_is_done_again_is_told(app: rota.App) -> None:
+    @app.job("mail", takes_context=True)
+    def mail(ctx: Context) -> None:
+        with ctx.effect(f"mail:{ctx.job.claims}"):
+            pass
+
+    with pytest.raises(AssertionError, match="effect 'mail:3' was done by the second run only"):
+        run_twice(mail.new())
+
+
+@rule("M50", "M54")
+def test_a_handler_that_finishes_its_job_itself_has_no_second_run(app: rota.App) -> None:
+    runs = []
+
+    @app.job("bills", takes_context=True)
+    def bills(ctx: Context) -> None:
+        runs.append(ctx.job.id)
+        with ctx.transaction() as connection:
+            connection.execute("update public.app_user set mails = mails + 1")
+
+    run_twice(bills.new(), tables=["app_user"])
+    assert len(runs) == 1
+
+
+@rule("M50")
+def test_a_run_that_does_not_succeed_is_told_with_its_error(app: rota.App) -> None:
+    @app.job("fails")
+    def fails() -> None:
+        raise ValueError("no customer 7")
+
+    @app.job("fails_later", takes_context=True)
+    def fails_later(ctx: Context) -> None:
+        if ctx.job.claims > 1:
+            raise ValueError("it is there already")
+
+    with pytest.raises(AssertionError, match=r"first run .* failed: ValueError: no customer 7"):
+        run_twice(fails.new())
+    with pytest.raises(AssertionError, match=r"second run .* failed: ValueError: it is there al"):
+        run_twice(fails_later.new())
+
+
+@rule("M50")
+async def test_it_runs_on_a_loop_and_refuses_what_it_cannot_compare(
+    database: str, tmp_path: Path
+) -> None:
+    app = rota.App(database)
+
+    @app.job("touch")
+    async def touch(path: str) -> None:
+        with rota.write_file(path) as file:
+            file.write(b"x")
+
+    await arun_twice(touch.new(str(tmp_path / "x")), tables=["app_user"])
+    with pytest.raises(rota.UsageError, match="there is no table 'no_such'"):
+        await arun_twice(touch.new(str(tmp_path / "x")), tables=["no_such"])
+    with pytest.raises(rota.UsageError, match="await arun_twice"):
+        run_twice(touch.new(str(tmp_path / "x")))
+    with pytest.raises(rota.UsageError, match="takes a job such as"):
+        run_twice(touch)  # type: ignore[arg-type]
+    await app.aclose()

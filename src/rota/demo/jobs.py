@@ -22,6 +22,7 @@ from psycopg_pool import ConnectionPool
 
 from rota.app import App
 from rota.declare.context import Context
+from rota.declare.files import write_file
 from rota.declare.jobs import Jobs
 from rota.model.retry import Fixed
 
@@ -62,7 +63,7 @@ async def lifespan() -> AsyncIterator[Shop]:
 def send_welcome_email(ctx: Context, user_id: int) -> dict[str, str]:
     """Write a mail to the outbox and note it in the user's row.
 
-    A second run would write the same file.
+    A second run finds that the file is written, and the note.
     """
     shop: Shop = ctx.state
     with shop.pool.connection() as connection:
@@ -73,12 +74,15 @@ def send_welcome_email(ctx: Context, user_id: int) -> dict[str, str]:
             raise LookupError(f"no user {user_id}")
         message_id = f"<{ctx.job.origin_id}@shop.example>"
         mail = shop.files / "outbox" / f"{user_id}.eml"
-        mail.with_suffix(".part").write_text(
-            f"To: {row[0]}\nMessage-ID: {message_id}\nSubject: Welcome\n\nWelcome!\n"
-        )
-        mail.with_suffix(".part").rename(mail)
+        with write_file(mail, key=f"welcome_email:user:{user_id}", mode="w") as file:
+            if not file.done:
+                file.write(
+                    f"To: {row[0]}\nMessage-ID: {message_id}\nSubject: Welcome\n\nWelcome!\n"
+                )
         connection.execute(
-            "update rota_demo_app.app_user set welcomed_at = now() where id = %s", [user_id]
+            "update rota_demo_app.app_user set welcomed_at = now() "
+            "where id = %s and welcomed_at is null",
+            [user_id],
         )
     return {"message_id": message_id}
 
@@ -111,10 +115,23 @@ class PartnerError(Exception):
 
 
 @jobs.job(
-    "tell_partner", queue="webhook", max_attempts=5, retry=Fixed("1s", jitter=0), timeout="10s"
+    "tell_partner",
+    queue="webhook",
+    max_attempts=5,
+    retry=Fixed("1s", jitter=0),
+    timeout="10s",
+    takes_context=True,
 )
-def tell_partner(url: str, user_id: int) -> dict[str, int]:
-    """POST a new user to the partner's server. The status code decides whether a retry helps."""
+def tell_partner(ctx: Context, url: str, user_id: int) -> dict[str, int]:
+    """POST a new user to the partner's server, once. The status code decides whether a retry
+    helps; the partner knows the key, so what is uncertain is sent again."""
+    with ctx.effect(f"tell_partner:user:{user_id}", if_uncertain="repeat") as effect:
+        if not effect.done:
+            effect.result = _post(url, user_id, effect.key)
+        return {"status_code": effect.result}
+
+
+def _post(url: str, user_id: int, key: str) -> int:
     address = urlsplit(url)
     connection = http.client.HTTPConnection(
         address.hostname or "", address.port, timeout=PARTNER_TIMEOUT_S
@@ -124,28 +141,28 @@ def tell_partner(url: str, user_id: int) -> dict[str, int]:
             "POST",
             address.path,
             body=f'{{"user_id": {user_id}}}',
-            headers={"Content-Type": "application/json"},
+            headers={"Content-Type": "application/json", "Idempotency-Key": key},
         )
         status_code = connection.getresponse().status
     finally:
         connection.close()
     if status_code >= 300:
         raise PartnerError(status_code)
-    return {"status_code": status_code}
+    return status_code
 
 
 @jobs.job("import_contacts", max_attempts=3, retry=Fixed("1s", jitter=0), takes_context=True)
-def import_contacts(ctx: Context, file: str) -> int:
-    """Create a user for each line of a CSV file: all of them or none."""
+def import_contacts(ctx: Context, file: str) -> None:
+    """Create a user for each line of a CSV file: all of them or none, together with the success of
+    the job."""
     shop: Shop = ctx.state
-    with shop.pool.connection() as connection, (shop.files / file).open(newline="") as lines:
+    with ctx.transaction() as connection, (shop.files / file).open(newline="") as lines:
         for number, line in enumerate(csv.DictReader(lines), start=2):
             if "@" not in line["email"]:
                 raise ValueError(f"{file}, line {number}: {line['email']!r} is no address")
             connection.execute(
                 "insert into rota_demo_app.app_user (email) values (%s)", [line["email"]]
             )
-    return number - 1
 
 
 @jobs.job(

@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pytest
 from psycopg.rows import TupleRow
 
 import rota
+from rota.testing import run_twice
 from tests.support.rules import rule
 from tests.support.web import serving
 
 PAGE = (Path(__file__).parents[2] / "docs/once.md").read_text(encoding="utf-8")
-EFFECT, STEPS, FILE, IN_A_TRANSACTION = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+EFFECT, STEPS, FILE, IN_A_TRANSACTION, TWICE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 def declare(app: rota.App, block: str, **names: Any) -> dict[str, Any]:
@@ -77,4 +79,43 @@ def test_the_transaction_of_the_page_writes_one_invoice_and_enqueues_the_next(
     assert connection.execute("select customer from public.invoice").fetchall() == [(812,)]
     [following] = app.find(status="queued")
     assert following.payload == {"customer": 812}
+    app.close()
+
+
+@rule("M50")
+def test_a_second_run_of_each_handler_of_the_page_is_harmless(
+    database: str, connection: psycopg.Connection[TupleRow], tmp_path: Path
+) -> None:
+    connection.execute("create table public.invoice (customer int)")
+    app = rota.App(database)
+    with serving() as provider:
+        provider.headers["Message-ID"] = "m-7"
+        run_twice(declare(app, EFFECT, PROVIDER=provider.url)["welcome"].new(42))
+        assert len(provider.asked) == 1
+    run_twice(declare(app, STEPS)["checkout"].new(7))
+    run_twice(declare(app, FILE, FOLDER=tmp_path)["sales_report"].new("2026-01-14"))
+    run_twice(declare(app, IN_A_TRANSACTION)["bill"].new(812), tables=["invoice"])
+    app.close()
+
+
+@rule("M50")
+def test_the_test_of_the_page_fails_with_the_message_of_the_page(
+    database: str, connection: psycopg.Connection[TupleRow]
+) -> None:
+    connection.execute("create table public.reminder (user_id int, at timestamp)")
+    app = rota.App(database)
+
+    @app.job("mail")
+    def mail() -> None: ...
+
+    @app.job("remind")
+    def remind(user: int) -> None:
+        connection.execute("insert into reminder values (%s, '2026-01-14 09:30')", [user])
+        mail.enqueue()
+
+    [said] = re.findall(r"```\n(a second run of .*?)```", PAGE, re.DOTALL)
+    test = declare(app, TWICE, remind=remind)["test_a_second_run_of_the_handler_is_harmless"]
+    with pytest.raises(AssertionError) as told:
+        test()
+    assert sorted(str(told.value).split("\n")) == sorted(said.strip().split("\n"))
     app.close()

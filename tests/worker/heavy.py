@@ -245,6 +245,46 @@ def prints() -> None:
     logging.getLogger("heavy").warning("a line logged by a handler")
 
 
+def _prepare(notes: str) -> int:
+    say(notes, "step")
+    return 12
+
+
+@jobs.job("guarded", executor="process", retry=FIXED, takes_context=True)
+def guarded(ctx: rota.Context, notes: str) -> int:
+    """Die within an effect, fail after it, then succeed."""
+    size = ctx.step("prepare", _prepare, notes)
+    with ctx.effect("mail", if_uncertain="repeat") as effect:
+        if not effect.done:
+            effect.result = _send(ctx, notes)
+    if ctx.job.attempts == 2:
+        raise ValueError("later")
+    return size
+
+
+@jobs.job("aguarded", executor="process", retry=FIXED, takes_context=True)
+async def aguarded(ctx: rota.Context, notes: str) -> int:
+    """The same on a loop."""
+
+    async def prepare() -> int:
+        return _prepare(notes)
+
+    size = await ctx.step("prepare", prepare)
+    async with ctx.effect("mail", if_uncertain="repeat") as effect:
+        if not effect.done:
+            effect.result = _send(ctx, notes)
+    if ctx.job.attempts == 2:
+        raise ValueError("later")
+    return size
+
+
+def _send(ctx: rota.Context, notes: str) -> str:
+    say(notes, "send")
+    if ctx.job.attempts == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "m-1"
+
+
 @jobs.job("plain")
 def plain() -> None:
     """In a thread, beside the others."""

@@ -110,6 +110,7 @@ def test_there_is_a_rule_of_each_kind_and_no_other_kind(connection: Connection) 
             "alert_rule_repeat_after_check|invalid input syntax",
         ),
         ("kind, job_type", "'dead', ''", "alert_rule_job_type_check"),
+        ("kind, critical_from", "'unclaimed', 5", "alert_rule_critical_from_counts_jobs"),
     ],
 )
 def test_a_rule_that_would_not_do_what_it_says_is_refused(
@@ -151,17 +152,49 @@ def test_a_rule_has_a_name_that_one_can_see_and_type(connection: Connection, nam
 
 
 @rule("M86")
-def test_ten_dead_in_an_hour_are_found_and_nine_or_old_ones_are_not(connection: Connection) -> None:
-    dead(connection, 9)
+def test_the_dead_of_an_hour_are_found_from_as_many_as_the_rule_says(
+    connection: Connection,
+) -> None:
     dead(connection, 5, ago="61 minutes")
     assert found(connection, "dead jobs") == {}
     dead(connection, 1)
-    assert found(connection, "dead jobs") == {"": 10}
+    assert found(connection, "dead jobs") == {"": 1}
 
     connection.execute(
-        "update rota.alert_rule set at_least = 14, period = '2 hours' where name = 'dead jobs'"
+        "update rota.alert_rule set at_least = 7, period = '2 hours' where name = 'dead jobs'"
     )
-    assert found(connection, "dead jobs") == {"": 15}
+    assert found(connection, "dead jobs") == {}
+    dead(connection, 1)
+    assert found(connection, "dead jobs") == {"": 7}
+
+
+@rule("M86")
+def test_the_first_dead_job_is_a_warning_and_ten_are_critical_in_one_alert(
+    connection: Connection,
+) -> None:
+    said = []
+    for more in (1, 8, 1, 5):
+        dead(connection, more)
+        said += [(told.state, told.severity, told.message) for told in messages(connection)]
+    assert said == [
+        ("fires", "warning", "1 job died within 01:00:00 and waits for a person: t (1)"),
+        ("repeats", "critical", "10 jobs died within 01:00:00 and wait for a person: t (10)"),
+    ]
+    connection.execute("delete from rota.job")
+    assert [(told.state, told.severity) for _ in range(3) for told in messages(connection)] == [
+        ("over", "critical")
+    ]
+    dead(connection, 12)
+    assert [(told.state, told.severity) for told in messages(connection)] == [("fires", "critical")]
+
+
+@rule("M86")
+def test_a_post_says_how_severe_the_alert_was_when_it_was_reported(connection: Connection) -> None:
+    dead(connection, 1)
+    messages(connection)
+    connection.execute("update rota.alert_rule set severity = 'critical'")
+    [told] = Hand(connection).run(ops.take_unposted(10))
+    assert told.severity == "warning"
 
 
 @rule("M86")
@@ -404,15 +437,19 @@ def test_a_schedule_that_a_pause_of_everything_held_up_is_no_alert_before_its_ti
     assert set(found(connection, "schedule overdue")) == {"late", "stopped"}
 
 
-def step(
+def messages(
     connection: Connection, name: str = "dead jobs", *, repeat_after_s: float | None = 3600
-) -> list[str]:
+) -> list[ops.AlertMessage]:
     """Evaluate a rule once, as upkeep does; return its notifications."""
     hand = Hand(connection)
     decided = decide(
         hand.run(ops.find_alert_matches(name)), hand.run(ops.standing(name)), repeat_after_s
     )
-    return [told.state for told, _ in hand.run(ops.write_alerts(name, decided, 0))]
+    return [told for told, _ in hand.run(ops.write_alerts(name, decided, 0))]
+
+
+def step(connection: Connection, name: str = "dead jobs") -> list[str]:
+    return [told.state for told in messages(connection, name)]
 
 
 @rule("M86")
@@ -436,7 +473,7 @@ def test_an_alert_fires_once_repeats_after_a_while_and_says_when_it_is_over(
 def test_two_workers_that_decide_at_the_same_time_report_it_once(
     connection: Connection, second: Connection
 ) -> None:
-    decided = [Decision(AlertStep.FIRES, "", 0, AlertMatch("", 10, "ten"))]
+    decided = [Decision(AlertStep.FIRES, "", 0, AlertMatch("", 10, "ten", "critical"))]
     connection.execute("begin")
     assert len(Hand(connection).run(ops.write_alerts("dead jobs", decided, 0))) == 1
     second.execute("set lock_timeout = '100ms'")
@@ -552,10 +589,10 @@ def test_an_alert_notifies_also_when_its_job_is_refused(connection: Connection) 
 @rule("M13")
 def test_alerts_that_have_long_been_over_are_forgotten(connection: Connection) -> None:
     connection.execute(
-        "insert into rota.alert (rule, subject, state, since, last_notified_at, notifications, "
-        "value, message, over_at)"
-        " select 'same error', n::text, 'over', rota.clock(), rota.clock(), 2, 1, '', rota.clock() "
-        "- n * interval '1 day'"
+        "insert into rota.alert (rule, subject, state, severity, since, last_notified_at, "
+        "notifications, value, message, over_at)"
+        " select 'same error', n::text, 'over', 'warning', rota.clock(), rota.clock(), 2, 1, '', "
+        "rota.clock() - n * interval '1 day'"
         " from generate_series(29, 31, 2) n"
     )
     assert Hand(connection).run(ops.forget_alerts(1000)) == 1

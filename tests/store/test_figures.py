@@ -202,6 +202,17 @@ def test_figures_of_a_day_that_history_has_no_more_stay(
 
 
 @rule("M85")
+def test_a_recount_of_the_hour_that_is_not_over_counts_nothing_twice(
+    connection: Connection, hand: Hand
+) -> None:
+    ended(connection, HOUR + MINUTE, 3)
+    roll_up(hand, HOUR + 10 * MINUTE)
+    connection.execute("update rota.stat_rollup set complete_to = %s", [HOUR])
+    roll_up(hand, HOUR + 15 * MINUTE)
+    assert [one.succeeded for one in figures(hand).types] == [3]
+
+
+@rule("M85")
 def test_failures_are_counted_with_the_queue_of_their_job(connection: Connection) -> None:
     connection.execute(
         "update rota.stat_rollup "

@@ -48,6 +48,8 @@ def attempts(
     *,
     jobs: int | None = None,
     error: str = "OSError",
+    release: str | None = None,
+    worker: str = "w",
 ) -> None:
     """Attempts that failed, of as many jobs unless `jobs` says how many; at once, in a partition
     made for them.
@@ -57,10 +59,10 @@ def attempts(
         "select rota.partition_ensure('attempt', (%s::timestamptz at time zone 'UTC')::date)", [at]
     )
     connection.execute(
-        "insert into rota.attempt (job, claim, attempt, job_type, worker, finished_at, outcome, "
-        "error_type)"
-        " select n %% %s, n, 1, 't', 'w', %s, 'failed', %s from generate_series(1, %s) n",
-        [jobs or count, at, error, count],
+        "insert into rota.attempt (job, claim, attempt, job_type, worker, release, finished_at, "
+        "outcome, error_type)"
+        " select n %% %s, n, 1, 't', %s, %s, %s, 'failed', %s from generate_series(1, %s) n",
+        [jobs or count, worker, release, at, error, count],
     )
 
 
@@ -232,6 +234,40 @@ def test_failures_are_compared_with_what_is_usual_here(connection: Connection) -
     assert found(connection, "failure rate") == {"": 6}
     attempts(connection, 24 * 60, ago="1 day 4 minutes")  # two: six is no longer five times as many
     assert found(connection, "failure rate") == {}
+
+
+@rule("M86")
+def test_the_failure_rate_says_which_releases_failed_and_how_long_ago_each_started(
+    connection: Connection,
+) -> None:
+    def message() -> str:
+        [one] = Hand(connection).run(ops.find_alert_matches("failure rate"))
+        return one.message
+
+    set_clock(connection, "2026-01-14 09:00")
+    connection.execute(
+        "insert into rota.release (name, started_at) values "
+        "('2.4.1', rota.clock() - interval '6 minutes 7.5 seconds'), "
+        "('2.4.0', rota.clock() - interval '3 days 1 hour')"
+    )
+    attempts(connection, 30)
+    rate = "6.0 failures a minute over 00:05:00, usually 0.00: t (30)"
+    assert message() == rate, "no release is known"
+
+    attempts(connection, 41, release="2.4.1")
+    attempts(connection, 2, release="2.4.0")
+    Hand(connection, "crashes", release="2.4.2").send_heartbeat()
+    attempts(connection, 1, worker="crashes", error="LeaseExpired")
+    assert message() == (
+        "14.8 failures a minute over 00:05:00, usually 0.00: t (74); 41 of 74 by release 2.4.1, "
+        "started 00:06:07 ago; 2 by 2.4.0, started 3 days 01:00:00 ago; 1 by 2.4.2"
+    )
+    attempts(connection, 9, release="2.4.0")
+    attempts(connection, 1, release="2.4.3")
+    assert message().endswith(
+        "; 41 of 84 by release 2.4.1, started 00:06:07 ago; "
+        "11 by 2.4.0, started 3 days 01:00:00 ago; 1 by 2.4.2; …"
+    )
 
 
 @rule("M86")

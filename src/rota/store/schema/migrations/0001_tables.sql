@@ -396,6 +396,7 @@ create table stat_hour (
   succeeded_late bigint not null default 0,      -- of these: after a failed attempt
   retried bigint not null default 0,             -- attempts that failed, with another to follow
   dead bigint not null default 0,
+  failed_by_release jsonb not null default '{}', -- of retried and dead: {"release": attempts}
   cancelled bigint not null default 0,
   waited jsonb not null default '{}',            -- of successes: from run_at to the start …
   ran jsonb not null default '{}',               -- … and from the start to the end

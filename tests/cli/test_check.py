@@ -56,14 +56,33 @@ def test_check_of_one_rule_looks_at_no_other_and_goes_by_the_table(
 ) -> None:
     connection.execute(DEAD)
     assert rota("check", "--rule", "same error").status == 0
-    connection.execute("update rota.alert_rule set severity = 'warning' where name = 'dead jobs'")
+    connection.execute("update rota.alert_rule set critical_from = 11 where name = 'dead jobs'")
     found = rota("check", "--rule", "dead jobs", "--json")
     assert found.status == 1
     assert found.json["status"] == "warning"
     [one] = found.json["rules"]
-    assert (one["name"], one["findings"][0]["value"]) == ("dead jobs", 10)
+    [finding] = one["findings"]
+    assert (one["name"], finding["value"], finding["severity"]) == ("dead jobs", 10, "warning")
     connection.execute("update rota.alert_rule set at_least = 11 where name = 'dead jobs'")
     assert rota("check", "--rule", "dead jobs").status == 0
+
+
+@rule("M86")
+def test_check_warns_of_the_first_dead_job_and_says_what_is_critical_first(
+    rota: CommandLine, connection: Connection
+) -> None:
+    connection.execute(DEAD.replace("10)", "1)"))
+    warning = rota("check")
+    assert warning.status == 1
+    assert warning.out.startswith(
+        "WARNING - dead jobs: 1 job died within 01:00:00 and waits for a person: t (1) | "
+    )
+    connection.execute("update rota.alert_rule set critical_from = 25 where name = 'same error'")
+    connection.execute(ATTEMPTS)
+    critical = rota("check")
+    assert critical.status == 2
+    assert critical.out.startswith("CRITICAL - same error: 25 different jobs failed with Odd/Error")
+    assert "; dead jobs: 1 job died" in critical.out
 
 
 @rule("M86")

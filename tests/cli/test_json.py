@@ -250,9 +250,9 @@ def fill(connection: Connection) -> None:
         "values (date_trunc('hour', now()), 't', 'q', 1, '{\"3\": 1}')"
     )
     connection.execute(
-        "insert into rota.alert (rule, subject, state, since, last_notified_at, notifications, "
-        "value, message) "
-        "values ('dead jobs', '', 'fires', now(), now(), 1, 1, 'm')"
+        "insert into rota.alert (rule, subject, state, severity, since, last_notified_at, "
+        "notifications, value, message) "
+        "values ('dead jobs', '', 'fires', 'warning', now(), now(), 1, 1, 'm')"
     )
 
 

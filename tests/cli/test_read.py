@@ -121,6 +121,17 @@ def test_the_overviews_show_the_current_state_and_count_no_further_than_they_mus
         "0",
     ]
     assert rota.ok("stats", "--json").json["types"][0]["dead"] == 7
+    assert "failed attempts" not in shown, "no release is known"
+    connection.execute(
+        "update rota.stat_hour set failed_by_release = "
+        '\'{"r1": 1, "r2": 1041, "r3": 5, "r4": 4, "r5\\n!": 3, "r6": 2}\''
+    )
+    assert (
+        rota.ok("stats").out.splitlines()[-1]
+        == "failed attempts: 1,041 by r2, 5 by r3, 4 by r4, 3 by r5 !, 2 by r6, …"
+    )
+    facts = rota.ok("stats", "--json").json
+    assert facts["failed_by_release"]["r1"] == facts["types"][0]["failed_by_release"]["r1"] == 1
     default, email = rota.ok("queues", "--json").json["queues"]
     assert (default["queue"], default["due"], default["later"]) == ("default", 10_000, 0)
     assert (email["queue"], email["priority"], email["due"], email["later"]) == ("email", 5, 0, 1)

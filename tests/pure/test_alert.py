@@ -22,28 +22,31 @@ class Row:
     is_over: bool = True
     missed: int = 0
     told_at: float = 0.0
+    severity: str = ""
 
     def write(self, decision: Decision, now: float) -> None:
         assert decision.notifications == self.told, "the decision names the row as it was seen"
         if decision.step in TELLS:
             self.told, self.missed, self.told_at = self.told + 1, 0, now
             self.is_over = decision.step == AlertStep.OVER
+            self.severity = decision.match.severity if decision.match else self.severity
         else:
             self.missed = self.missed + 1 if decision.step == AlertStep.MISSED else 0
 
 
-def course(found: list[bool], repeat_after_s: float | None) -> list[AlertStep | None]:
-    """What is decided of one subject, evaluated once a minute."""
+def course(found: list[str | None], repeat_after_s: float | None) -> list[AlertStep | None]:
+    """What is decided of one subject, evaluated once a minute: each time its severity, or None."""
     row = Row()
     steps: list[AlertStep | None] = []
-    for minute, is_found in enumerate(found):
+    for minute, severity in enumerate(found):
         now = minute * 60.0
         known = (
-            [Standing("s", row.told, row.is_over, row.missed, now - row.told_at)]
+            [Standing("s", row.told, row.is_over, row.missed, now - row.told_at, row.severity)]
             if row.told
             else []
         )
-        decided = decide([AlertMatch("s", 1, "m")] if is_found else [], known, repeat_after_s)
+        matches = [AlertMatch("s", 1, "m", severity)] if severity else []
+        decided = decide(matches, known, repeat_after_s)
         for one in decided:
             row.write(one, now)
         steps.append(decided[0].step if decided else None)
@@ -51,37 +54,37 @@ def course(found: list[bool], repeat_after_s: float | None) -> list[AlertStep | 
 
 
 @rule("M86")
-@given(st.lists(st.booleans(), max_size=40), st.sampled_from([None, REPEAT_S]))
+@given(
+    st.lists(st.sampled_from([None, "warning", "critical"]), max_size=40),
+    st.sampled_from([None, REPEAT_S]),
+)
 def test_each_alert_notifies_once_repeats_in_time_and_ends_once(
-    found: list[bool], repeat_after_s: float | None
+    found: list[str | None], repeat_after_s: float | None
 ) -> None:
     steps = course(found, repeat_after_s)
 
     stands = False
-    told_at = 0
-    for minute, (is_found, step) in enumerate(zip(found, steps, strict=True)):
+    told_at, told = 0, None
+    for minute, (severity, step) in enumerate(zip(found, steps, strict=True)):
+        is_due = repeat_after_s is not None and (minute - told_at) * 60 >= repeat_after_s
+        is_worse = (told, severity) == ("warning", "critical")
         if step == AlertStep.FIRES:
-            assert is_found and not stands
+            assert severity and not stands
         elif step == AlertStep.REPEATS:
-            assert (
-                is_found
-                and stands
-                and repeat_after_s is not None
-                and (minute - told_at) * 60 >= repeat_after_s
-            )
+            assert severity and stands and (is_due or is_worse)
         elif step == AlertStep.OVER:
-            assert stands and found[minute - OVER_AFTER + 1 : minute + 1] == [False] * OVER_AFTER
-        elif is_found:
-            assert stands and (repeat_after_s is None or (minute - told_at) * 60 < repeat_after_s)
+            assert stands and found[minute - OVER_AFTER + 1 : minute + 1] == [None] * OVER_AFTER
+        elif severity:
+            assert stands and not is_due and not is_worse
         if step in TELLS:
-            stands, told_at = step != AlertStep.OVER, minute
-        if found[max(0, minute - OVER_AFTER + 1) : minute + 1] == [False] * OVER_AFTER:
+            stands, told_at, told = step != AlertStep.OVER, minute, severity
+        if found[max(0, minute - OVER_AFTER + 1) : minute + 1] == [None] * OVER_AFTER:
             assert not stands, "what is gone is over, and is not told of for ever"
 
 
 @rule("M86")
 def test_one_evaluation_that_misses_it_ends_nothing() -> None:
-    assert course([True, False, True, False, False, False], None) == [
+    assert course(["warning", None, "warning", None, None, None], None) == [
         AlertStep.FIRES,
         AlertStep.MISSED,
         AlertStep.STILL,
@@ -91,13 +94,25 @@ def test_one_evaluation_that_misses_it_ends_nothing() -> None:
     ]
 
 
+@rule("M86")
+def test_an_alert_that_becomes_critical_is_reported_at_once_and_once() -> None:
+    assert course(["warning", "critical", "warning", "critical"], None) == [
+        AlertStep.FIRES,
+        AlertStep.REPEATS,
+        AlertStep.STILL,
+        AlertStep.STILL,
+    ]
+
+
 def test_each_subject_is_decided_by_itself() -> None:
     known = [
-        Standing("b", 3, False, 1, 10.0),
-        Standing("c", 2, True, 0, 10.0),
-        Standing("d", 1, False, 0, 10.0),
+        Standing("b", 3, False, 1, 10.0, "warning"),
+        Standing("c", 2, True, 0, 10.0, "warning"),
+        Standing("d", 1, False, 0, 10.0, "warning"),
     ]
-    decided = decide([AlertMatch("a", 1, ""), AlertMatch("d", 1, "")], known, None)
+    decided = decide(
+        [AlertMatch("a", 1, "", "warning"), AlertMatch("d", 1, "", "warning")], known, None
+    )
     assert [(one.subject, one.step, one.notifications) for one in decided] == [
         ("a", AlertStep.FIRES, 0),
         ("b", AlertStep.OVER, 3),

@@ -95,6 +95,24 @@ def test_the_articles_own_payload_runs_unchanged_against_a_typed_handler() -> No
     assert unknown == frozenset()
 
 
+def send_from(
+    from_: str, to: str = "x", *, class_: int = 0, match_: int = 0, in__: int = 0
+) -> None: ...
+
+
+@rule("M12")
+def test_a_field_named_like_a_keyword_fills_the_parameter_with_an_underscore() -> None:
+    own = codec(send_from)
+    text = own.encode(("a",), {"class_": 1, "match_": 2, "in__": 3})
+    assert text == '{"from":"a","class":1,"match_":2,"in__":3}'
+    assert own.decode(text)[0] == {"from_": "a", "class_": 1, "match_": 2, "in__": 3}
+    assert own.encode((), {"from": "a"}) == own.encode((), {"from_": "a"}) == '{"from":"a"}'
+    assert own.decode('{"from": "a", "from_": "b"}') == ({"from_": "a"}, frozenset({"from_"}))
+    assert own.validate({"from": "a"})[0] == {"from_": "a"}
+    with pytest.raises(PayloadError, match="'from': missing"):
+        own.decode('{"from_": "b"}')
+
+
 def test_only_what_was_given_is_stored() -> None:
     assert codec(send).encode((42,), {}) == '{"user_id":42}'
     assert (
@@ -206,6 +224,8 @@ def test_subclasses_of_simple_types_are_stored_as_these() -> None:
         (send, (1, None), {}, "template", "expected str, got null"),
         (send, (1, "a", True), {}, None, "the handler takes at most 2 positional arguments, not 3"),
         (send, (1,), {"user_id": 2}, "user_id", "given twice, by position and by name"),
+        (send_from, ("a",), {"from_": "b"}, "from", "given twice, by position and by name"),
+        (send_from, (), {"from_": 3}, "from", "expected str, got int"),
         (
             send,
             (1,),

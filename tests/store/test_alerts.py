@@ -48,6 +48,8 @@ def attempts(
     *,
     jobs: int | None = None,
     error: str = "OSError",
+    release: str | None = None,
+    worker: str = "w",
 ) -> None:
     """Attempts that failed, of as many jobs unless `jobs` says how many; at once, in a partition
     made for them.
@@ -57,10 +59,10 @@ def attempts(
         "select rota.partition_ensure('attempt', (%s::timestamptz at time zone 'UTC')::date)", [at]
     )
     connection.execute(
-        "insert into rota.attempt (job, claim, attempt, job_type, worker, finished_at, outcome, "
-        "error_type)"
-        " select n %% %s, n, 1, 't', 'w', %s, 'failed', %s from generate_series(1, %s) n",
-        [jobs or count, at, error, count],
+        "insert into rota.attempt (job, claim, attempt, job_type, worker, release, finished_at, "
+        "outcome, error_type)"
+        " select n %% %s, n, 1, 't', %s, %s, %s, 'failed', %s from generate_series(1, %s) n",
+        [jobs or count, worker, release, at, error, count],
     )
 
 
@@ -110,6 +112,7 @@ def test_there_is_a_rule_of_each_kind_and_no_other_kind(connection: Connection) 
             "alert_rule_repeat_after_check|invalid input syntax",
         ),
         ("kind, job_type", "'dead', ''", "alert_rule_job_type_check"),
+        ("kind, critical_from", "'unclaimed', 5", "alert_rule_critical_from_counts_jobs"),
     ],
 )
 def test_a_rule_that_would_not_do_what_it_says_is_refused(
@@ -151,17 +154,49 @@ def test_a_rule_has_a_name_that_one_can_see_and_type(connection: Connection, nam
 
 
 @rule("M86")
-def test_ten_dead_in_an_hour_are_found_and_nine_or_old_ones_are_not(connection: Connection) -> None:
-    dead(connection, 9)
+def test_the_dead_of_an_hour_are_found_from_as_many_as_the_rule_says(
+    connection: Connection,
+) -> None:
     dead(connection, 5, ago="61 minutes")
     assert found(connection, "dead jobs") == {}
     dead(connection, 1)
-    assert found(connection, "dead jobs") == {"": 10}
+    assert found(connection, "dead jobs") == {"": 1}
 
     connection.execute(
-        "update rota.alert_rule set at_least = 14, period = '2 hours' where name = 'dead jobs'"
+        "update rota.alert_rule set at_least = 7, period = '2 hours' where name = 'dead jobs'"
     )
-    assert found(connection, "dead jobs") == {"": 15}
+    assert found(connection, "dead jobs") == {}
+    dead(connection, 1)
+    assert found(connection, "dead jobs") == {"": 7}
+
+
+@rule("M86")
+def test_the_first_dead_job_is_a_warning_and_ten_are_critical_in_one_alert(
+    connection: Connection,
+) -> None:
+    said = []
+    for more in (1, 8, 1, 5):
+        dead(connection, more)
+        said += [(told.state, told.severity, told.message) for told in messages(connection)]
+    assert said == [
+        ("fires", "warning", "1 job died within 01:00:00 and waits for a person: t (1)"),
+        ("repeats", "critical", "10 jobs died within 01:00:00 and wait for a person: t (10)"),
+    ]
+    connection.execute("delete from rota.job")
+    assert [(told.state, told.severity) for _ in range(3) for told in messages(connection)] == [
+        ("over", "critical")
+    ]
+    dead(connection, 12)
+    assert [(told.state, told.severity) for told in messages(connection)] == [("fires", "critical")]
+
+
+@rule("M86")
+def test_a_post_says_how_severe_the_alert_was_when_it_was_reported(connection: Connection) -> None:
+    dead(connection, 1)
+    messages(connection)
+    connection.execute("update rota.alert_rule set severity = 'critical'")
+    [told] = Hand(connection).run(ops.take_unposted(10))
+    assert told.severity == "warning"
 
 
 @rule("M86")
@@ -199,6 +234,40 @@ def test_failures_are_compared_with_what_is_usual_here(connection: Connection) -
     assert found(connection, "failure rate") == {"": 6}
     attempts(connection, 24 * 60, ago="1 day 4 minutes")  # two: six is no longer five times as many
     assert found(connection, "failure rate") == {}
+
+
+@rule("M86")
+def test_the_failure_rate_says_which_releases_failed_and_how_long_ago_each_started(
+    connection: Connection,
+) -> None:
+    def message() -> str:
+        [one] = Hand(connection).run(ops.find_alert_matches("failure rate"))
+        return one.message
+
+    set_clock(connection, "2026-01-14 09:00")
+    connection.execute(
+        "insert into rota.release (name, started_at) values "
+        "('2.4.1', rota.clock() - interval '6 minutes 7.5 seconds'), "
+        "('2.4.0', rota.clock() - interval '3 days 1 hour')"
+    )
+    attempts(connection, 30)
+    rate = "6.0 failures a minute over 00:05:00, usually 0.00: t (30)"
+    assert message() == rate, "no release is known"
+
+    attempts(connection, 41, release="2.4.1")
+    attempts(connection, 2, release="2.4.0")
+    Hand(connection, "crashes", release="2.4.2").send_heartbeat()
+    attempts(connection, 1, worker="crashes", error="LeaseExpired")
+    assert message() == (
+        "14.8 failures a minute over 00:05:00, usually 0.00: t (74); 41 of 74 by release 2.4.1, "
+        "started 00:06:07 ago; 2 by 2.4.0, started 3 days 01:00:00 ago; 1 by 2.4.2"
+    )
+    attempts(connection, 9, release="2.4.0")
+    attempts(connection, 1, release="2.4.3")
+    assert message().endswith(
+        "; 41 of 84 by release 2.4.1, started 00:06:07 ago; "
+        "11 by 2.4.0, started 3 days 01:00:00 ago; 1 by 2.4.2; …"
+    )
 
 
 @rule("M86")
@@ -404,15 +473,19 @@ def test_a_schedule_that_a_pause_of_everything_held_up_is_no_alert_before_its_ti
     assert set(found(connection, "schedule overdue")) == {"late", "stopped"}
 
 
-def step(
+def messages(
     connection: Connection, name: str = "dead jobs", *, repeat_after_s: float | None = 3600
-) -> list[str]:
+) -> list[ops.AlertMessage]:
     """Evaluate a rule once, as upkeep does; return its notifications."""
     hand = Hand(connection)
     decided = decide(
         hand.run(ops.find_alert_matches(name)), hand.run(ops.standing(name)), repeat_after_s
     )
-    return [told.state for told, _ in hand.run(ops.write_alerts(name, decided, 0))]
+    return [told for told, _ in hand.run(ops.write_alerts(name, decided, 0))]
+
+
+def step(connection: Connection, name: str = "dead jobs") -> list[str]:
+    return [told.state for told in messages(connection, name)]
 
 
 @rule("M86")
@@ -436,7 +509,7 @@ def test_an_alert_fires_once_repeats_after_a_while_and_says_when_it_is_over(
 def test_two_workers_that_decide_at_the_same_time_report_it_once(
     connection: Connection, second: Connection
 ) -> None:
-    decided = [Decision(AlertStep.FIRES, "", 0, AlertMatch("", 10, "ten"))]
+    decided = [Decision(AlertStep.FIRES, "", 0, AlertMatch("", 10, "ten", "critical"))]
     connection.execute("begin")
     assert len(Hand(connection).run(ops.write_alerts("dead jobs", decided, 0))) == 1
     second.execute("set lock_timeout = '100ms'")
@@ -552,10 +625,10 @@ def test_an_alert_notifies_also_when_its_job_is_refused(connection: Connection) 
 @rule("M13")
 def test_alerts_that_have_long_been_over_are_forgotten(connection: Connection) -> None:
     connection.execute(
-        "insert into rota.alert (rule, subject, state, since, last_notified_at, notifications, "
-        "value, message, over_at)"
-        " select 'same error', n::text, 'over', rota.clock(), rota.clock(), 2, 1, '', rota.clock() "
-        "- n * interval '1 day'"
+        "insert into rota.alert (rule, subject, state, severity, since, last_notified_at, "
+        "notifications, value, message, over_at)"
+        " select 'same error', n::text, 'over', 'warning', rota.clock(), rota.clock(), 2, 1, '', "
+        "rota.clock() - n * interval '1 day'"
         " from generate_series(29, 31, 2) n"
     )
     assert Hand(connection).run(ops.forget_alerts(1000)) == 1

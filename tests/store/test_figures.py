@@ -202,6 +202,17 @@ def test_figures_of_a_day_that_history_has_no_more_stay(
 
 
 @rule("M85")
+def test_a_recount_of_the_hour_that_is_not_over_counts_nothing_twice(
+    connection: Connection, hand: Hand
+) -> None:
+    ended(connection, HOUR + MINUTE, 3)
+    roll_up(hand, HOUR + 10 * MINUTE)
+    connection.execute("update rota.stat_rollup set complete_to = %s", [HOUR])
+    roll_up(hand, HOUR + 15 * MINUTE)
+    assert [one.succeeded for one in figures(hand).types] == [3]
+
+
+@rule("M85")
 def test_failures_are_counted_with_the_queue_of_their_job(connection: Connection) -> None:
     connection.execute(
         "update rota.stat_rollup "
@@ -220,6 +231,89 @@ def test_failures_are_counted_with_the_queue_of_their_job(connection: Connection
         "order by 1"
     ).fetchall()
     assert rows == [("default", 1, 0, 0), ("q", 2, 1, 1)]
+
+
+def failed(
+    connection: Connection,
+    count: int,
+    release: str | None,
+    at: datetime = HOUR + MINUTE,
+    *,
+    job_type: str = "t",
+    outcome: str = "failed",
+    worker: str = "w",
+    error: str = "OSError",
+) -> None:
+    """Insert attempts that failed, of jobs that are no more."""
+    connection.execute(
+        "insert into rota.attempt (job, claim, attempt, job_type, worker, release, finished_at, "
+        "outcome, error_type) select n, 1, 1, %s, %s, %s, %s, %s, %s from generate_series(1, %s) n",
+        [job_type, worker, release, at, outcome, error, count],
+    )
+
+
+@rule("M85")
+def test_failures_are_counted_by_release_and_again_when_history_is_counted_again(
+    connection: Connection, hand: Hand
+) -> None:
+    failed(connection, 2, "2.4.0")
+    failed(connection, 30, "2.4.1")
+    failed(connection, 10, "2.4.1", HOUR + 3 * MINUTE, outcome="dead")
+    failed(connection, 5, "2.4.0", HOUR + 61 * MINUTE)
+    failed(connection, 4, "2.4.0", job_type="u")
+    failed(connection, 3, None, outcome="dead", error="Expired")
+    ended(connection, HOUR + MINUTE, job_type="v")
+
+    def check() -> None:
+        stats = figures(hand)
+        assert [(one.job_type, list(one.failed_by_release.items())) for one in stats.types] == [
+            ("t", [("2.4.1", 40), ("2.4.0", 7)]),
+            ("u", [("2.4.0", 4)]),
+            ("v", []),
+        ]
+        assert [
+            (one.hour, one.failed_by_release) for one in stats.hours if one.job_type == "t"
+        ] == [(HOUR + 60 * MINUTE, {"2.4.0": 5}), (HOUR, {"2.4.1": 40, "2.4.0": 2})]
+        assert list(stats.failed_by_release.items()) == [("2.4.1", 40), ("2.4.0", 11)]
+        assert [(one.retried, one.dead) for one in stats.types] == [(37, 13), (4, 0), (0, 0)]
+        of_u = hand.run(ops.stats(24, "u", None))
+        assert of_u.failed_by_release == {"2.4.0": 4}
+
+    for minutes in (4, 10):
+        roll_up(hand, HOUR + minutes * MINUTE)
+    assert figures(hand).types[0].failed_by_release == {"2.4.1": 40, "2.4.0": 2}
+    roll_up(hand, HOUR + 70 * MINUTE)
+    check()
+    connection.execute("update rota.stat_rollup set complete_to = %s", [HOUR])
+    roll_up(hand, HOUR + 70 * MINUTE)
+    check()
+
+
+@rule("M85")
+def test_what_a_dead_worker_lost_counts_for_its_release_and_what_expired_for_none(
+    connection: Connection, hand: Hand
+) -> None:
+    Hand(connection, "crashes", release="2.4.1").send_heartbeat()
+    failed(connection, 2, None, worker="crashes", error="LeaseExpired")
+    failed(connection, 4, None, worker="crashes", error="Expired", outcome="dead")
+    failed(connection, 8, None, worker="forgotten", error="LeaseExpired")
+    roll_up(hand, HOUR + 10 * MINUTE)
+    [one] = figures(hand).types
+    assert (one.retried, one.dead, one.failed_by_release) == (10, 4, {"2.4.1": 2})
+
+
+@rule("M13", "M85")
+def test_an_hour_keeps_the_twenty_releases_with_the_most_failures(
+    connection: Connection, hand: Hand
+) -> None:
+    for number in range(25):
+        failed(connection, 1 + number % 5, f"r{number}", HOUR + (number % 3) * MINUTE)
+        roll_up(hand, HOUR + 5 * MINUTE)
+    connection.execute("update rota.stat_rollup set complete_to = %s", [HOUR])
+    roll_up(hand, HOUR + 65 * MINUTE)
+    [one] = figures(hand).types
+    assert len(one.failed_by_release) == 20 and one.retried == 75
+    assert sorted(set(one.failed_by_release.values())) == [2, 3, 4, 5]
 
 
 @rule("M85")

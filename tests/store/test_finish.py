@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import psycopg
 import pytest
 from psycopg.rows import TupleRow, dict_row
 
 import rota
-from rota.model.job import Status
+from rota.model.job import Job, Status
 from rota.model.settle import Transition
 from tests.store.planned import set_clock
 from tests.store.work import CANCEL, FAIL, GIVE_UP, HAND_BACK, SNOOZE, SUCCEED, Hand, expire, insert
@@ -69,6 +71,113 @@ def test_a_finished_job_is_in_history_with_all_that_is_known_of_it(connection: C
     assert connection.execute(
         "select (select count(*) from rota.job), (select count(*) from rota.attempt)"
     ).fetchone() == (0, 0)
+
+
+NOON = datetime(2100, 1, 1, 12, tzinfo=UTC)
+EVERY_COLUMN: dict[str, Any] = {
+    "origin_id": 100,
+    "queue": "q",
+    "job_type": "t",
+    "payload": '{"a": 1}',
+    "payload_version": 2,
+    "status": "failed",
+    "priority": 3,
+    "run_at": NOON,
+    "expires_at": NOON + timedelta(minutes=1),
+    "attempts": 4,
+    "max_attempts": 5,
+    "claims": 6,
+    "losses": 7,
+    "progress": '{"done": 8, "total": null, "note": null, "at": "2026-01-01T00:00:00Z"}',
+    "mismatched_releases": ["1.9"],
+    "last_error": "no route to host",
+    "error_type": "OSError",
+    "response_code": 503,
+    "verdict": "transient",
+    "verdict_rule": "default",
+    "idempotency_key": "k",
+    "meta": '{"b": 9}',
+    "schedule": "nightly",
+    "scheduled_for": NOON + timedelta(minutes=2),
+    "created_at": NOON + timedelta(minutes=3),
+    "updated_at": NOON + timedelta(minutes=4),
+    "started_at": NOON + timedelta(minutes=5),
+    "failed_at": NOON + timedelta(minutes=6),
+}
+"""A value for each column that a job of any status may have, besides its id; no two are alike."""
+ASKED: dict[str, Any] = {
+    "cancel_requested_at": NOON + timedelta(minutes=7),
+    "cancel_reason": "a person asked",
+}
+HELD = {
+    "status": "running",
+    "locked_by": "host:1",
+    "locked_until": NOON + timedelta(minutes=8),
+    "start_recorded": True,
+}
+ERROR = {"last_error", "error_type", "response_code", "verdict", "verdict_rule"}
+
+
+def _settles(transition: Transition) -> Callable[[rota.App, Connection, Job], object]:
+    return lambda _, connection, job: Hand(connection).settle((job, transition))
+
+
+@rule("M13", "M82")
+@pytest.mark.parametrize(
+    ("columns", "end", "status", "changed"),
+    [
+        (
+            ASKED | HELD,
+            _settles(SUCCEED),
+            "succeeded",
+            {"status", "locked_until", "start_recorded", "started_at", "updated_at"},
+        ),
+        (
+            ASKED | HELD,
+            _settles(CANCEL),
+            "cancelled",
+            {"status", "locked_until", "start_recorded", "started_at", "updated_at"} | ERROR,
+        ),
+        (
+            {},
+            lambda app, _, job: app.cancel(job.id, why="not needed"),
+            "cancelled",
+            {"status", "cancel_requested_at", "cancel_reason", "updated_at"} | ERROR,
+        ),
+        (
+            ASKED | {"status": "dead", "locked_by": "host:1"},
+            lambda app, _, job: app.actions.ignore(job.id, why="seen"),
+            "dead",
+            set(),
+        ),
+    ],
+    ids=["succeeded", "cancelled by its handler", "cancelled by a person", "dead and ignored"],
+)
+def test_history_loses_no_column_of_a_job_however_it_ends(
+    app: rota.App,
+    connection: Connection,
+    columns: dict[str, Any],
+    end: Callable[[rota.App, Connection, Job], object],
+    status: str,
+    changed: set[str],
+) -> None:
+    def row(table: str) -> dict[str, Any]:
+        [(found,)] = connection.execute(f"select to_jsonb(j) from rota.{table} j".encode())
+        return dict(found)
+
+    given = EVERY_COLUMN | columns
+    with connection.transaction():
+        # No trigger asks how such a row came about.
+        connection.execute("set local session_replication_role = replica")
+        [job] = insert(connection, **given)
+    before = row("job")
+    assert before.keys() == {"id"} | EVERY_COLUMN.keys() | ASKED.keys() | HELD.keys(), "a new one?"
+    assert len({str(before[name]) for name in given}) == len(given)
+    end(app, connection, app.get(job))
+    after = row("job_history")
+    assert after.keys() - before.keys() == {"finished_at", "release", "resolution", "result"}
+    assert after["status"] == status
+    assert {name for name in before if after[name] != before[name]} == changed
 
 
 @rule("M13")

@@ -22,7 +22,7 @@ _SAID_MAX = 5
 
 _RULES = (
     "name", "kind", "at_least", "factor", "period", "queue", "job_type", "severity",
-    "repeat_after", "notify_job", "enabled",
+    "critical_from", "repeat_after", "notify_job", "enabled",
 )  # fmt: skip
 _DURATIONS = ("period", "repeat_after")
 
@@ -53,9 +53,9 @@ def check(
         _end(UNKNOWN, f"{type(error).__name__}: {error}", as_json=as_json)
     worst = max(
         (
-            CRITICAL if one["severity"] == "critical" else WARNING
-            for one, findings in found
-            if findings
+            CRITICAL if finding.severity == "critical" else WARNING
+            for _, findings in found
+            for finding in findings
         ),
         default=OK,
     )
@@ -94,6 +94,7 @@ def alerts(
         "factor",
         "period",
         "severity",
+        "critical_from",
         "repeat_after",
         "notify_job",
         "enabled",
@@ -104,7 +105,7 @@ def alerts(
         empty="no rules",
     )
     typer.echo("")
-    shown = ("rule", "subject", "state", "since", "last_notified_at", "message")
+    shown = ("rule", "subject", "state", "severity", "since", "last_notified_at", "message")
     print_table(
         [name.replace("_", " ") for name in shown],
         [[getattr(one, name) for name in shown] for one in found],
@@ -124,7 +125,7 @@ def _evaluate(
 
 def _line(worst: int, found: list[tuple[dict[str, Any], list[AlertMatch]]]) -> str:
     said = [
-        (rule["severity"], f"{rule['name']}: {finding.message}")
+        (finding.severity, f"{rule['name']}: {finding.message}")
         for rule, findings in found
         for finding in findings
     ]
@@ -151,7 +152,12 @@ def _plain(text: str) -> str:
 
 def _as_facts(rule: dict[str, Any], findings: list[AlertMatch]) -> dict[str, Any]:
     found = [
-        {"subject": finding.subject, "value": finding.value, "message": finding.message}
+        {
+            "subject": finding.subject,
+            "value": finding.value,
+            "severity": finding.severity,
+            "message": finding.message,
+        }
         for finding in findings
     ]
     return {

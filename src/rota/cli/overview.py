@@ -12,6 +12,7 @@ from rota.cli.pause import in_words, what
 from rota.cli.target import JsonOption, Place
 from rota.client.find import HOURS_MAX
 from rota.model.bounds import COUNT_MAX
+from rota.model.failure import one_line
 from rota.model.retry import plan_in_words
 from rota.model.units import show_count, words
 from rota.store import ops
@@ -26,6 +27,8 @@ _TYPES = (
     "key_ttl", "history", "on_lost", "version", "retry_after", "release", "declared_at",
 )  # fmt: skip
 _DURATIONS = ("timeout", "lease", "expires", "key_ttl")
+_RELEASES_MAX = 5
+"""Most releases on one line. `--json` has the others."""
 
 
 def stats(
@@ -95,6 +98,10 @@ def _print_figures(found: Stats, hours: int, *, by_hour: bool) -> None:
         for one in (found.hours if by_hour else found.types)
     ]
     print_table(("hour" if by_hour else "type", *columns), rows, empty="nothing")
+    if found.failed_by_release:
+        by = [f"{count:,} by {one_line(name)}" for name, count in found.failed_by_release.items()]
+        more = ", …" if len(by) > _RELEASES_MAX else ""
+        typer.echo(f"failed attempts: {', '.join(by[:_RELEASES_MAX])}{more}")
 
 
 def _figures(one: Figures) -> list[str]:

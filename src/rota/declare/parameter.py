@@ -4,6 +4,7 @@ Pure."""
 from __future__ import annotations
 
 import inspect
+import keyword
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -14,6 +15,13 @@ import msgspec
 
 from rota.declare.storable import is_pydantic
 from rota.errors import DeclarationError
+
+
+def field_of(name: str) -> str:
+    """Return the name of the payload's field that fills a parameter: `from` for `from_`, because
+    no parameter can be called like a keyword of Python."""
+    bare = name.removesuffix("_")
+    return bare if keyword.iskeyword(bare) else name
 
 
 def type_of(parameter: inspect.Parameter, known: dict[str, Any], *, job_type: str) -> Any:

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from rota.declare.parameter import from_json, may_be_unstorable, to_json, type_of
+from rota.declare.parameter import field_of, from_json, may_be_unstorable, to_json, type_of
 from rota.declare.storable import PLAIN, first_unstorable
 from rota.errors import DeclarationError, PayloadError
 
@@ -24,10 +24,20 @@ class Codec:
     """Encodes and decodes the arguments of one job type. Both directions accept what the JSON form
     of a parameter's type accepts."""
 
-    __slots__ = ("_checks_again", "_decode", "job_type", "names", "positional", "required")
+    __slots__ = (
+        "_checks_again",
+        "_decode",
+        "_fields",
+        "_parameters",
+        "job_type",
+        "names",
+        "positional",
+        "required",
+    )
 
     job_type: str
     names: frozenset[str]
+    """All names are those of the payload's fields: `from`, if the parameter is `from_`."""
     positional: tuple[str, ...]
     required: frozenset[str]
 
@@ -35,23 +45,29 @@ class Codec:
         self, job_type: str, parameters: list[inspect.Parameter], hints: Mapping[str, Any]
     ) -> None:
         self.job_type = job_type
-        self.names = frozenset(parameter.name for parameter in parameters)
+        fields = {parameter.name: field_of(parameter.name) for parameter in parameters}
+        self.names = frozenset(fields.values())
         self.positional = tuple(
-            parameter.name
+            fields[parameter.name]
             for parameter in parameters
             if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
         )
         self.required = frozenset(
-            parameter.name for parameter in parameters if parameter.default is parameter.empty
+            fields[parameter.name]
+            for parameter in parameters
+            if parameter.default is parameter.empty
         )
+        # Only where the names differ: nearly all handlers have no such parameter.
+        self._fields = {name: field for name, field in fields.items() if field != name}
+        self._parameters = {field: name for name, field in self._fields.items()}
         # A TypedDict, because msgspec decodes it straight into keyword arguments, without those
         # that are missing.
-        fields = {
-            name: hint if name in self.required else typing.NotRequired[hint]
+        types = {
+            fields[name]: hint if fields[name] in self.required else typing.NotRequired[hint]
             for name, hint in hints.items()
         }
         make: Any = typing.TypedDict
-        self._decode = msgspec.json.Decoder(make("Payload", fields), dec_hook=from_json).decode
+        self._decode = msgspec.json.Decoder(make("Payload", types), dec_hook=from_json).decode
         self._checks_again = any(may_be_unstorable(hint) for hint in hints.values())
 
     @classmethod
@@ -124,6 +140,8 @@ class Codec:
             raise PayloadError(self.job_type, None, f"not valid JSON: {error}") from None
         if self._checks_again:
             self._refuse_unstorable(arguments, None)
+        if self._parameters:
+            arguments = {self._parameters.get(name, name): arguments[name] for name in arguments}
         return arguments, unknown
 
     def validate(self, payload: Mapping[str, Any]) -> Arguments:
@@ -153,6 +171,8 @@ class Codec:
             most = f"at most {len(self.positional)} positional arguments, not {len(args)}"
             raise PayloadError(self.job_type, None, f"the handler takes {most}", index)
         given = dict(zip(self.positional, args, strict=False)) if args else {}
+        if self._fields:
+            kwargs = {self._fields.get(name, name): kwargs[name] for name in kwargs}
         if given and not given.keys().isdisjoint(kwargs):
             twice = next(name for name in given if name in kwargs)
             raise PayloadError(self.job_type, twice, "given twice, by position and by name", index)

@@ -32,6 +32,7 @@ class AlertMatch:
     subject: str
     value: float
     message: str
+    severity: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,8 @@ class Standing:
     """Evaluations in a row that did not find it."""
     notified_s: float
     """Seconds since the last one."""
+    severity: str
+    """The severity that the last one had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +72,22 @@ def decide(
     before = {known.subject: known for known in standing}
     decided = []
     for subject in sorted(matches.keys() | before.keys()):
-        step = _step(subject in matches, before.get(subject), repeat_after_s)
+        step = _step(matches.get(subject), before.get(subject), repeat_after_s)
         if step is not None:
             notifications = before[subject].notifications if subject in before else 0
             decided.append(Decision(step, subject, notifications, matches.get(subject)))
     return decided
 
 
-def _step(is_found: bool, known: Standing | None, repeat_after_s: float | None) -> AlertStep | None:
+def _step(
+    match: AlertMatch | None, known: Standing | None, repeat_after_s: float | None
+) -> AlertStep | None:
     if known is None or known.is_over:
-        return AlertStep.FIRES if is_found else None
-    if not is_found:
+        return AlertStep.FIRES if match else None
+    if match is None:
         return AlertStep.OVER if known.missed + 1 >= OVER_AFTER else AlertStep.MISSED
+    if match.severity == "critical" and known.severity != "critical":
+        return AlertStep.REPEATS  # worse than reported: that does not wait
     if repeat_after_s is not None and known.notified_s >= repeat_after_s:
         return AlertStep.REPEATS
     return AlertStep.STILL

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 class AlertFired(Event):
     """An alert rule found something that a person should know.
 
-    `repeated`: the rule still finds it after `repeat_after`. `subject` is an error type, a queue, a
-    job type or a schedule, or empty if the rule has a single subject. Of all processes, one emits
-    the event.
+    `repeated`: the rule still finds it after `repeat_after`, or it has become critical. `subject`
+    is an error type, a queue, a job type or a schedule, or empty if the rule has a single subject.
+    Of all processes, one emits the event.
     """
 
     level = logging.ERROR

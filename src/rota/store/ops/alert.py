@@ -73,6 +73,7 @@ def write_alerts(
             "notifications": one.notifications,
             "value": None if one.match is None else one.match.value,
             "message": None if one.match is None else one.match.message,
+            "severity": None if one.match is None else one.match.severity,
         }
         for one in decided
     ]

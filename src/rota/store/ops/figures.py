@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import accumulate
+from typing import TypeVar
 
 import msgspec
 
@@ -35,6 +36,11 @@ class Figures(msgspec.Struct, frozen=True):
     """Failed attempts that were to be retried."""
     dead: int
     """Attempts after which the job was dead."""
+    failed_by_release: dict[str, int]
+    """Of `retried` and `dead`: the attempts that failed, by the release that ran them, most first.
+
+    Without those of no known release, such as jobs that expired.
+    """
     cancelled: int
     waited_p50_s: float | None
     """For succeeded jobs, from when the last attempt was due until its handler began."""
@@ -69,7 +75,9 @@ class Stats(msgspec.Struct, frozen=True):
     too_long: list[Overrun]
     """Jobs that run too long, those that began first."""
     complete_to: datetime | None
-    """The time up to which `types` and `hours` are complete."""
+    """The time up to which the figures below are complete."""
+    failed_by_release: dict[str, int]
+    """The sum of all hours and types."""
     types: list[Figures]
     """For each job type, the sum of all hours of the question."""
     hours: list[Figures]
@@ -84,6 +92,9 @@ def stats(hours: int, job_type: str | None, queue: str | None) -> Operation[Stat
     overruns = yield Query("jobs_too_long", {**asked, "read_max": COUNT_MAX, "limit": OVERRUNS_MAX})
     rollup = yield Query("stat_rollup")
     types, per_hour = sum_up((yield Query("figures", {**asked, "hours": hours})))
+    by_release: dict[str, int] = {}
+    for one in types:
+        _add(by_release, one.failed_by_release)
     return Stats(
         jobs=dict(counts),
         counted_to=COUNT_MAX,
@@ -91,12 +102,14 @@ def stats(hours: int, job_type: str | None, queue: str | None) -> Operation[Stat
         oldest_due_s=oldest and oldest[1],
         too_long=[Overrun(*row) for row in overruns],
         complete_to=rollup[0][0] if rollup else None,
+        failed_by_release=_most_first(by_release),
         types=types,
         hours=per_hour,
     )
 
 
 Buckets = dict[int, int]
+Key = TypeVar("Key", int, str)
 
 
 def sum_up(rows: Iterable[Row]) -> tuple[list[Figures], list[Figures]]:
@@ -106,8 +119,10 @@ def sum_up(rows: Iterable[Row]) -> tuple[list[Figures], list[Figures]]:
     """
     of_type: dict[str, _Sum] = defaultdict(_Sum)
     of_hour: dict[tuple[datetime, str], _Sum] = {}
-    for job_type, hour, *counts, waited, ran in rows:
-        part = _Sum(counts, _BUCKETS.decode(waited), _BUCKETS.decode(ran))
+    for job_type, hour, *counts, releases, waited, ran in rows:
+        part = _Sum(
+            counts, _RELEASES.decode(releases), _BUCKETS.decode(waited), _BUCKETS.decode(ran)
+        )
         of_type[job_type].add(part)
         if (hour, job_type) in of_hour:  # in another queue
             of_hour[hour, job_type].add(part)
@@ -120,21 +135,33 @@ def sum_up(rows: Iterable[Row]) -> tuple[list[Figures], list[Figures]]:
 @dataclass(slots=True)
 class _Sum:
     counts: list[int] = field(default_factory=lambda: [0] * 5)
+    releases: dict[str, int] = field(default_factory=dict)
     waited: Buckets = field(default_factory=dict)
     ran: Buckets = field(default_factory=dict)
 
     def add(self, other: _Sum) -> None:
         self.counts = [mine + its for mine, its in zip(self.counts, other.counts, strict=True)]
-        for mine, its in ((self.waited, other.waited), (self.ran, other.ran)):
-            for bucket, jobs in its.items():
-                mine[bucket] = mine.get(bucket, 0) + jobs
+        _add(self.releases, other.releases)
+        _add(self.waited, other.waited)
+        _add(self.ran, other.ran)
 
     def figures(self, job_type: str, hour: datetime | None) -> Figures:
         succeeded, succeeded_late, retried, dead, cancelled = self.counts
         waited, ran = percentiles(self.waited), percentiles(self.ran)
+        releases = _most_first(self.releases)
         return Figures(
-            job_type, hour, succeeded, succeeded_late, retried, dead, cancelled, *waited, *ran
-        )
+            job_type, hour, succeeded, succeeded_late, retried, dead, releases, cancelled,
+            *waited, *ran,
+        )  # fmt: skip
+
+
+def _add(mine: dict[Key, int], its: dict[Key, int]) -> None:
+    for key, count in its.items():
+        mine[key] = mine.get(key, 0) + count
+
+
+def _most_first(counts: dict[str, int]) -> dict[str, int]:
+    return dict(sorted(counts.items(), key=lambda one: (-one[1], one[0])))
 
 
 def percentiles(buckets: Buckets) -> tuple[float | None, float | None]:
@@ -149,6 +176,7 @@ def percentiles(buckets: Buckets) -> tuple[float | None, float | None]:
 
 
 _BUCKETS = msgspec.json.Decoder(Buckets)
+_RELEASES = msgspec.json.Decoder(dict[str, int])
 
 
 def roll_up_stats() -> Operation[bool]:

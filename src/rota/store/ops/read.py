@@ -135,6 +135,8 @@ class AlertRecord(msgspec.Struct, frozen=True):
     over_at: datetime | None
     value: float
     message: str
+    severity: str
+    """`warning` or `critical`, as last reported."""
 
 
 def read_alerts() -> Operation[list[AlertRecord]]:

@@ -10,7 +10,10 @@ as $$
     '',
     dead.jobs::float8,
     format(
-      '%s%s jobs died within %s and wait for a person: %s',
+      case
+        when dead.jobs = 1 then '%s%s job died within %s and waits for a person: %s'
+        else '%s%s jobs died within %s and wait for a person: %s'
+      end,
       case when dead.jobs >= greatest(p_rule.at_least, 1000) then 'at least ' else '' end,
       dead.jobs, p_rule.period, {schema}.alert_names(dead.job_types)
     )

@@ -10,6 +10,7 @@ declare
   v_minutes float8 := extract(epoch from p_rule.period) / 60;
   v_count bigint;
   v_types text[];
+  v_releases text[];
   v_span float8;
   v_rate float8;
   v_usual float8;
@@ -17,8 +18,9 @@ begin
   select
     count(*),
     array_agg(f.job_type),
+    array_agg(coalesce(f.release, {schema}.lost_release(f.worker, f.error_type))),
     extract(epoch from {schema}.clock() - min(f.finished_at)) / 60
-  into v_count, v_types, v_span
+  into v_count, v_types, v_releases, v_span
   from {schema}.alert_failures({schema}.clock() - p_rule.period, {schema}.clock()) f
   where p_rule.job_type is null
     or f.job_type = p_rule.job_type;
@@ -46,9 +48,10 @@ begin
     subject := '';
     value := v_rate;
     message := format(
-      '%s failures a minute over %s, usually %s: %s',
+      '%s failures a minute over %s, usually %s: %s%s',
       round(v_rate::numeric, 1), p_rule.period,
-      round(coalesce(v_usual, 0)::numeric, 2), {schema}.alert_names(v_types)
+      round(coalesce(v_usual, 0)::numeric, 2), {schema}.alert_names(v_types),
+      '; ' || {schema}.alert_releases(v_releases)
     );
     return next;
   end if;

@@ -1,14 +1,23 @@
 -- Returns the newest 10,000 attempts that failed between p_since and p_until. They are enough to
 -- recognise many similar failures.
 create or replace function {schema}.alert_failures(p_since timestamptz, p_until timestamptz)
-returns table (job bigint, job_type text, error_type text, finished_at timestamptz)
+returns table (
+  job bigint,
+  job_type text,
+  error_type text,
+  finished_at timestamptz,
+  worker text,
+  release text
+)
 language sql stable
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
 set search_path = pg_catalog, pg_temp
 as $$
-  select newest.job, newest.job_type, newest.error_type, newest.finished_at
+  select
+    newest.job, newest.job_type, newest.error_type, newest.finished_at,
+    newest.worker, newest.release
   from (
-    select a.job, a.job_type, a.error_type, a.finished_at, a.outcome
+    select a.job, a.job_type, a.error_type, a.finished_at, a.worker, a.release, a.outcome
     from {schema}.attempt a
     where a.finished_at > p_since
       and a.finished_at <= p_until

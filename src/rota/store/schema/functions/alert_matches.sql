@@ -1,10 +1,11 @@
--- Returns what a rule finds now: its subjects, each with a figure and a sentence, the worst 100
--- first. It only reads, and reads a bounded part of each index. SECURITY DEFINER: a monitoring role
--- needs no right to read payloads. The function shows only names of types, queues and errors.
+-- Returns what a rule finds now: its subjects, each with a figure, a sentence and how severe it is,
+-- the worst 100 first. It only reads, and reads a bounded part of each index. SECURITY DEFINER: a
+-- monitoring role needs no right to read payloads. The function shows only names of types, queues
+-- and errors.
 -- Locks: none; indexes job_dead, job_ready and attempt_finished, a bounded part of each.
 -- Keeps: M86, the cost does not grow with the number of jobs.
 create or replace function {schema}.alert_matches(p_rule text)
-returns table (subject text, value float8, message text)
+returns table (subject text, value float8, message text, severity text)
 language plpgsql stable security definer
 set enable_seqscan = off set enable_bitmapscan = off set jit = off set intervalstyle = 'postgres'
 set search_path = pg_catalog, pg_temp
@@ -22,15 +23,19 @@ begin
   end if;
   case
     when v_rule.kind = 'dead' then
-      return query select * from {schema}.alert_dead(v_rule);
+      return query
+      select m.*, {schema}.alert_severity(v_rule, m.value)
+      from {schema}.alert_dead(v_rule) m;
     when v_rule.kind = 'same_error' then
-      return query select * from {schema}.alert_same_error(v_rule);
+      return query
+      select m.*, {schema}.alert_severity(v_rule, m.value)
+      from {schema}.alert_same_error(v_rule) m;
     when v_rule.kind = 'failure_rate' then
-      return query select * from {schema}.alert_failure_rate(v_rule);
+      return query select m.*, v_rule.severity from {schema}.alert_failure_rate(v_rule) m;
     when v_rule.kind in ('unclaimed', 'unknown_type', 'no_worker') then
-      return query select * from {schema}.alert_waiting(v_rule);
+      return query select m.*, v_rule.severity from {schema}.alert_waiting(v_rule) m;
     when v_rule.kind = 'schedule_overdue' then
-      return query select * from {schema}.alert_overdue(v_rule);
+      return query select m.*, v_rule.severity from {schema}.alert_overdue(v_rule) m;
     else
       null;  -- there is no such rule
   end case;

@@ -20,24 +20,21 @@ set search_path = pg_catalog, pg_temp
 as $$
   update {schema}.alert a
   set post_at = {schema}.clock() + interval '50 seconds'
-  from {schema}.alert_rule r
-  where r.name = a.rule
-    and (a.rule, a.subject) in (
-      select u.rule, u.subject
-      from {schema}.alert u
-      where u.posted < u.notifications
-        and (
-          u.post_at is null
-          or u.post_at <= {schema}.clock()
-          or u.post_at > {schema}.clock() + interval '1 day'
-        )
-        and (u.over_at is null or u.over_at > {schema}.clock() - interval '1 day')
-      order by u.post_at nulls first, u.last_notified_at
-      limit p_limit
-      for update skip locked
-    )
+  where (a.rule, a.subject) in (
+    select u.rule, u.subject
+    from {schema}.alert u
+    where u.posted < u.notifications
+      and (
+        u.post_at is null
+        or u.post_at <= {schema}.clock()
+        or u.post_at > {schema}.clock() + interval '1 day'
+      )
+      and (u.over_at is null or u.over_at > {schema}.clock() - interval '1 day')
+    order by u.post_at nulls first, u.last_notified_at
+    limit p_limit
+    for update skip locked
+  )
   returning
-    a.rule, a.subject, a.state,
-    r.severity,
+    a.rule, a.subject, a.state, a.severity,
     a.since, a.over_at, a.notifications, a.value, a.message
 $$;

@@ -1,9 +1,9 @@
 -- Writes the decisions about a rule's subjects. p_steps is an array of objects: step (fires,
 -- repeats, over, missed, still), subject, notifications (the count that was read; 0: no row),
--- value, message. Returns the notifications to send. A step is left out when another worker has
--- written a notification for its subject since. If the rule has a job type, a job of it is enqueued
--- in the same transaction; an error that prevents this is returned as problem. The rule is not
--- evaluated again before p_pause has passed.
+-- value, message, severity. Returns the notifications to send. A step is left out when another
+-- worker has written a notification for its subject since. If the rule has a job type, a job of it
+-- is enqueued in the same transaction; an error that prevents this is returned as problem. The rule
+-- is not evaluated again before p_pause has passed.
 -- Locks: the row of the rule, then those of its alerts, by subject.
 -- Keeps: M86, each notification is written once: the statement names the count that was read.
 create or replace function {schema}.alert_write(p_rule text, p_steps jsonb, p_pause interval)
@@ -35,7 +35,7 @@ begin
   for v_step in
     select *
     from jsonb_to_recordset(p_steps)
-      s(step text, subject text, notifications int, value float8, message text)
+      s(step text, subject text, notifications int, value float8, message text, severity text)
     order by s.subject
   loop
     if v_step.step in ('missed', 'still') then
@@ -50,10 +50,10 @@ begin
       continue;
     end if;
     insert into {schema}.alert as a (
-      rule, subject, state, since, last_notified_at, notifications, value, message
+      rule, subject, state, severity, since, last_notified_at, notifications, value, message
     )
     select
-      p_rule, v_step.subject, v_step.step,
+      p_rule, v_step.subject, v_step.step, coalesce(v_step.severity, v_rule.severity),
       {schema}.clock(), {schema}.clock(), 1,
       coalesce(v_step.value, 0), coalesce(v_step.message, '')
     where v_step.step = 'fires'
@@ -67,13 +67,13 @@ begin
       post_at = null,
       since = case when excluded.state = 'fires' then {schema}.clock() else a.since end,
       over_at = case when excluded.state = 'over' then {schema}.clock() end,
+      severity = case when excluded.state = 'over' then a.severity else excluded.severity end,
       value = case when excluded.state = 'over' then a.value else excluded.value end,
       message = case when excluded.state = 'over' then a.message else excluded.message end
     where a.notifications = v_step.notifications
-    returning a.subject, a.state, a.since, a.notifications, a.value, a.message
-    into subject, state, since, notifications, value, message;
+    returning a.subject, a.state, a.severity, a.since, a.notifications, a.value, a.message
+    into subject, state, severity, since, notifications, value, message;
     continue when not found;
-    severity := v_rule.severity;
     problem := null;
     if v_rule.notify_job is not null then
       begin

@@ -10,38 +10,63 @@ language sql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
 set search_path = pg_catalog, pg_temp
 as $$
-  insert into {schema}.stat_hour as s (hour, job_type, queue, retried, dead)
-  select
-    p_hour, a.job_type, a.queue,
-    count(*) filter (where a.outcome = 'failed'),
-    count(*) filter (where a.outcome = 'dead')
-  from (
+  with alike as materialized (
+    select f.job_type, f.queue, f.outcome, f.release, count(*) as attempts
+    from (
+      select
+        a.job_type, a.outcome,
+        coalesce(a.release, {schema}.lost_release(a.worker, a.error_type)) as release,
+        coalesce(
+          (select j.queue from {schema}.job j where j.id = a.job),
+          (
+            select h.queue
+            from {schema}.job_history h
+            where h.id = a.job
+              and h.finished_at >= a.finished_at
+            limit 1
+          ),
+          (
+            select t.queue
+            from {schema}.job_type t
+            where t.name = {schema}.canonical_type(a.job_type)
+          ),
+          'default'
+        ) as queue
+      from {schema}.attempt a
+      where a.finished_at >= p_from
+        and a.finished_at < p_to
+        and a.outcome in ('failed', 'dead')
+    ) f
+    group by 1, 2, 3, 4
+  ),
+  counted as (
     select
-      a.job_type, a.outcome,
-      coalesce(
-        (select j.queue from {schema}.job j where j.id = a.job),
-        (
-          select h.queue
-          from {schema}.job_history h
-          where h.id = a.job
-            and h.finished_at >= a.finished_at
-          limit 1
-        ),
-        (
-          select t.queue
-          from {schema}.job_type t
-          where t.name = {schema}.canonical_type(a.job_type)
-        ),
-        'default'
-      ) as queue
-    from {schema}.attempt a
-    where a.finished_at >= p_from
-      and a.finished_at < p_to
-      and a.outcome in ('failed', 'dead')
-  ) a
-  group by 2, 3
+      a.job_type, a.queue,
+      coalesce(sum(a.attempts) filter (where a.outcome = 'failed'), 0) as retried,
+      coalesce(sum(a.attempts) filter (where a.outcome = 'dead'), 0) as dead
+    from alike a
+    group by 1, 2
+  ),
+  released as (
+    select b.job_type, b.queue, jsonb_object_agg(b.release, b.attempts) as attempts
+    from (
+      select a.job_type, a.queue, a.release, sum(a.attempts) as attempts
+      from alike a
+      where a.release is not null
+      group by 1, 2, 3
+    ) b
+    group by 1, 2
+  )
+  insert into {schema}.stat_hour as s (hour, job_type, queue, retried, dead, failed_by_release)
+  select
+    p_hour, c.job_type, c.queue,
+    c.retried, c.dead,
+    {schema}.releases_sum('{}'::jsonb, r.attempts)
+  from counted c
+  left join released r on r.job_type = c.job_type and r.queue = c.queue
   on conflict (hour, job_type, queue) do update
   set
     retried = s.retried + excluded.retried,
-    dead = s.dead + excluded.dead
+    dead = s.dead + excluded.dead,
+    failed_by_release = {schema}.releases_sum(s.failed_by_release, excluded.failed_by_release)
 $$;

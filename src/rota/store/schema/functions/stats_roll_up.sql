@@ -55,6 +55,8 @@ begin
         {schema}.history_block(v_name, v_from - interval '1 minute', v_blocks),
         greatest(0, v_blocks - 262144)
       );
+    end if;
+    if v_from = v_hour then
       delete from {schema}.stat_hour s where s.hour = v_hour;
     end if;
     if v_blocks > 0 then

@@ -396,6 +396,7 @@ create table stat_hour (
   succeeded_late bigint not null default 0,      -- of these: after a failed attempt
   retried bigint not null default 0,             -- attempts that failed, with another to follow
   dead bigint not null default 0,
+  failed_by_release jsonb not null default '{}', -- of retried and dead: {"release": attempts}
   cancelled bigint not null default 0,
   waited jsonb not null default '{}',            -- of successes: from run_at to the start …
   ran jsonb not null default '{}',               -- … and from the start to the end
@@ -438,6 +439,8 @@ create table alert_rule (
   -- Only of this type; for all kinds but schedule_overdue.
   job_type text check (length(job_type) between 1 and 200),
   severity text not null default 'critical' check (severity in ('warning', 'critical')),
+  -- From so many jobs on the alert is critical; for dead and same_error.
+  critical_from int check (critical_from between 1 and 1000),
   -- NULL: the alert is not repeated.
   repeat_after interval default '4 hours'
     check (repeat_after between interval '1 minute' and interval '3650 days'),
@@ -456,6 +459,10 @@ create table alert_rule (
   -- A field that a kind does not use is refused: its author would believe that the rule watches
   -- less than it does.
   constraint alert_rule_rate_has_factor check ((kind = 'failure_rate') = (factor is not null)),
+  constraint alert_rule_critical_from_counts_jobs check (
+    critical_from is null
+    or kind in ('dead', 'same_error')
+  ),
   constraint alert_rule_queue_counts check (
     queue is null
     or kind in ('unclaimed', 'unknown_type', 'no_worker')
@@ -466,14 +473,14 @@ create table alert_rule (
   )
 );
 
-insert into alert_rule (name, kind, at_least, factor, period, severity) values
-  ('dead jobs', 'dead', 10, null, '1 hour', 'critical'),
-  ('same error', 'same_error', 20, null, '1 hour', 'warning'),
-  ('failure rate', 'failure_rate', 30, 5, '5 minutes', 'warning'),
-  ('unclaimed jobs', 'unclaimed', 1, null, '10 minutes', 'critical'),
-  ('unknown type', 'unknown_type', 1, null, '10 minutes', 'critical'),
-  ('no worker', 'no_worker', 1, null, '10 minutes', 'critical'),
-  ('schedule overdue', 'schedule_overdue', 1, null, '10 minutes', 'critical');
+insert into alert_rule (name, kind, at_least, factor, period, severity, critical_from) values
+  ('dead jobs', 'dead', 1, null, '1 hour', 'warning', 10),
+  ('same error', 'same_error', 20, null, '1 hour', 'warning', null),
+  ('failure rate', 'failure_rate', 30, 5, '5 minutes', 'warning', null),
+  ('unclaimed jobs', 'unclaimed', 1, null, '10 minutes', 'critical', null),
+  ('unknown type', 'unknown_type', 1, null, '10 minutes', 'critical', null),
+  ('no worker', 'no_worker', 1, null, '10 minutes', 'critical', null),
+  ('schedule overdue', 'schedule_overdue', 1, null, '10 minutes', 'critical', null);
 
 -- What a rule has found: one row for each subject, from the time it first fires. `notifications`
 -- counts those of the subject and only grows. A worker that writes one names the count that it
@@ -482,7 +489,8 @@ create table alert (
   rule text not null references alert_rule on update cascade on delete cascade,
   -- An error type, a queue, a job type or a schedule; '': the rule has a single subject.
   subject text not null,
-  state text not null check (state in ('fires', 'repeats', 'over')),  -- the last notification
+  state text not null check (state in ('fires', 'repeats', 'over')),  -- the last notification …
+  severity text not null,                        -- … and how severe it called the problem
   since timestamptz not null,
   last_notified_at timestamptz not null,
   notifications int not null,

@@ -1,8 +1,8 @@
 -- Read what ended in the last hours, latest hour first.
 -- Parameters: hours int (with the current one); job_type text (NULL: all); queue text (NULL: all)
 -- Rows: job_type text; hour timestamptz; succeeded int8; succeeded_late int8; retried int8;
---   dead int8; cancelled int8; waited text; ran text. One for each hour, type and queue; the last
---   two are buckets as JSON.
+--   dead int8; cancelled int8; releases text; waited text; ran text. One for each hour, type and
+--   queue. JSON: failed attempts by release, and two times by bucket.
 -- Locks: none; index stat_hour_pkey.
 -- Keeps: M85, with a bound on the rows read: those of the hours asked for, not of the jobs.
 select
@@ -10,6 +10,7 @@ select
   s.hour,
   s.succeeded, s.succeeded_late,
   s.retried, s.dead, s.cancelled,
+  s.failed_by_release::text as releases,
   s.waited::text as waited,
   s.ran::text as ran
 from :schema.stat_hour s

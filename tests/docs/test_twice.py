@@ -1,0 +1,60 @@
+"""A second run of each handler that the pages show is harmless."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rota
+from rota.testing import run_twice
+from tests.support.rules import rule
+
+ROOT = Path(__file__).parents[2]
+ARGUMENTS: dict[str, dict[str, dict[str, Any]]] = {
+    "README.md": {"send_welcome_email": {"user_id": 1}, "daily_report": {}},
+    "docs/alerts.md": {
+        "page_somebody": {"rule": "r", "state": "fires", "severity": "warning", "message": "m"}
+    },
+    "docs/asgi.md": {"greet": {"name": "Ada"}},
+    "docs/concepts.md": {"greet": {"name": "Ada"}},
+    "docs/schedules.md": {
+        "cleanup_nightly": {}, "daily_report": {"region": "eu"}, "sweep_carts": {}
+    },
+}  # fmt: skip
+"""What the handlers of a page are called with."""
+ELSEWHERE = {
+    "docs/once.md": "test_once.py has a provider for it",
+    "docs/arguments.md": "its handlers do nothing; test_arguments.py runs them",
+}
+
+
+def blocks(page: str) -> list[str]:
+    """The blocks of a page that declare a handler of an App."""
+    found = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    return [block for block in found if "@app.job(" in block]
+
+
+def test_no_page_is_forgotten() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    showing = {str(page.relative_to(ROOT)) for page in pages if blocks(str(page))}
+    assert showing == ARGUMENTS.keys() | ELSEWHERE.keys()
+
+
+@rule("M50")
+@pytest.mark.parametrize("page", ARGUMENTS)
+def test_a_second_run_of_each_handler_of_a_page_is_harmless(
+    page: str, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROTA_DATABASE_URL", database)
+    monkeypatch.setenv("TICK_SECRET", "a-secret-of-this-test")
+    app = rota.App()
+    names: dict[str, Any] = {"app": app, "rota": rota, "send_mail": print}
+    for block in blocks(page):
+        exec(compile(block, page, "exec"), names)  # the page is ours
+    types = names["app"].types
+    assert types.keys() == ARGUMENTS[page].keys()
+    for name, arguments in ARGUMENTS[page].items():
+        run_twice(types[name].new(**arguments))

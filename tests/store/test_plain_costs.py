@@ -1,0 +1,100 @@
+"""What a plain job costs: keys, effects and all that it does not use cost it nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import TupleRow
+
+import rota
+from tests.support.rules import rule
+from tests.support.wait import eventually
+
+Connection = psycopg.Connection[TupleRow]
+
+JOBS = 300
+WRITTEN = {"job": (JOBS, JOBS, JOBS), "history": (JOBS, 0, 0)}
+"""Rows inserted, updated and deleted: the INSERT, the claim, and the finish that moves the row."""
+UPKEEP = {
+    "alert_rule", "definition", "installation", "job_type", "migration", "queue", "release", "stat_hour",
+    "stat_rollup", "worker",
+}  # fmt: skip
+"""What a drain reads and writes for itself."""
+RECORDS = {"insert": 3, "claim": 4, "finish": 3}
+"""WAL records of each job. INSERT: the row, the primary key, job_ready. Claim: the lock, the update,
+the primary key, job_lease. Finish: the row that goes, the row of history and its index."""
+
+
+@rule("M2", "M13")
+def test_a_plain_job_touches_its_own_rows_and_no_other_table(
+    database: str, connection: Connection
+) -> None:
+    app = rota.App(database)
+
+    @app.job("plain")
+    def plain() -> None: ...
+
+    app.sync()
+    before = written(connection)
+    plain.enqueue_many([{}] * JOBS)
+    assert app.drain().succeeded == JOBS
+    app.close()
+    # The server counts what a connection did when that ends.
+    eventually(
+        lambda: difference(before, written(connection)).get("history") == WRITTEN["history"],
+        what="the server has counted all",
+    )
+    counted = difference(before, written(connection))
+    assert {table: rows for table, rows in counted.items() if table not in UPKEEP} == WRITTEN
+
+
+def written(connection: Connection) -> dict[str, tuple[int, int, int]]:
+    """Rows inserted, updated and deleted so far, by table; the days of history are one."""
+    connection.execute("select pg_stat_clear_snapshot()")
+    counted: dict[str, tuple[int, int, int]] = {}
+    for table, *rows in connection.execute(
+        "select relname, n_tup_ins, n_tup_upd, n_tup_del from pg_stat_user_tables "
+        "where schemaname = 'rota'"
+    ):
+        name = "history" if table.startswith("job_history") else table
+        old = counted.get(name, (0, 0, 0))
+        counted[name] = (old[0] + rows[0], old[1] + rows[1], old[2] + rows[2])
+    return counted
+
+
+def difference(
+    before: dict[str, tuple[int, int, int]], after: dict[str, tuple[int, int, int]]
+) -> dict[str, tuple[int, int, int]]:
+    grown = {
+        table: (rows[0] - before[table][0], rows[1] - before[table][1], rows[2] - before[table][2])
+        for table, rows in after.items()
+    }
+    return {table: rows for table, rows in grown.items() if rows != (0, 0, 0)}
+
+
+@rule("M2", "M13")
+def test_a_plain_job_writes_as_many_wal_records_as_its_rows_and_entries(
+    connection: Connection,
+) -> None:
+    connection.execute("select rota.partitions_ensure(0)")
+    statements = {
+        "insert": "insert into rota.job (job_type, queue, priority) "
+        f"select 'plain', 'default', 0 from generate_series(1, {JOBS})",
+        "claim": f"select * from rota.claim('default', '{{plain}}', 'w', {JOBS})",
+        "finish": "select rota.job_finish((select array_agg(id order by id) from rota.job), "
+        f"array_fill(1, array[{JOBS}]), null, array_fill(1::bigint, array[{JOBS}]), null, null, "
+        "null, 'r')",
+    }
+    records = {name: wal_records(connection, one) for name, one in statements.items()}
+    assert connection.execute("select count(*) from rota.job_history").fetchall() == [(JOBS,)]
+    # Pages that fill up, and the few rows of the worker and of the queue, add some.
+    assert {name: count // JOBS for name, count in records.items()} == RECORDS
+
+
+def wal_records(connection: Connection, statement: str) -> int:
+    query = sql.SQL("explain (analyze, wal, format json) " + statement)
+    [(plan,)] = connection.execute(query).fetchall()
+    records: Any = plan[0]["Plan"]["WAL Records"]
+    return int(records)

@@ -18,13 +18,13 @@ JOBS = 300
 WRITTEN = {"job": (JOBS, JOBS, JOBS), "history": (JOBS, 0, 0)}
 """Rows inserted, updated and deleted: the INSERT, the claim, and the finish that moves the row."""
 UPKEEP = {
-    "alert_rule", "definition", "installation", "job_type", "migration", "queue", "release", "stat_hour",
-    "stat_rollup", "worker",
+    "alert_rule", "definition", "installation", "job_type", "migration", "queue", "release",
+    "stat_hour", "stat_rollup", "worker",
 }  # fmt: skip
 """What a drain reads and writes for itself."""
 RECORDS = {"insert": 3, "claim": 4, "finish": 3}
-"""WAL records of each job. INSERT: the row, the primary key, job_ready. Claim: the lock, the update,
-the primary key, job_lease. Finish: the row that goes, the row of history and its index."""
+"""WAL records of each job. INSERT: the row, the primary key, job_ready. Claim: the lock, the
+update, the primary key, job_lease. Finish: the row that goes, the row of history, its index."""
 
 
 @rule("M2", "M13")

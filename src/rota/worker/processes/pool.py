@@ -160,6 +160,8 @@ class Processes:
                 answer = self._effects.call(context, asked.call)
             except RotaError as error:
                 answer = error
+            except Exception as error:  # noqa: BLE001 - the handler waits for an answer
+                answer = RotaError(f"the effect was not written: {type(error).__name__}: {error}")
             with suppress(ProcessDied):  # its attempt finds that out
                 process.send(messages.EffectAnswered(asked.number, answer))
 

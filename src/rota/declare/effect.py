@@ -54,7 +54,7 @@ class NotDone(Exception):
 class Effect:
     """What the block of `ctx.effect` knows."""
 
-    __slots__ = ("_is_withdrawn", "done", "key", "result", "uncertain")
+    __slots__ = ("_proof", "done", "key", "result", "uncertain")
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -66,7 +66,7 @@ class Effect:
         """Whether it may have happened in an earlier attempt."""
         self.result: Any = None
         """What to keep of it, in JSON, such as the provider's id; if it is done, what was kept."""
-        self._is_withdrawn = False
+        self._proof: BaseException | None = None
 
     def not_done(self, cause: BaseException | str = "") -> BaseException:
         """Return an error to raise in the block, which says that nothing happened: the next attempt
@@ -75,8 +75,10 @@ class Effect:
         Args:
             cause: the error to raise, such as the one that proves it or an outcome; or a text.
         """
-        self._is_withdrawn = True
-        return cause if isinstance(cause, BaseException) else NotDone(cause or "it was not done")
+        self._proof = (
+            cause if isinstance(cause, BaseException) else NotDone(cause or "it was not done")
+        )
+        return self._proof
 
 
 class EffectBlock:
@@ -117,7 +119,9 @@ class EffectBlock:
         try:
             end = self._find_end(error)
             if end is not None:
-                self._check(self._journal.call(end), error)
+                self._check(self._journal.call(end))
+        except RotaError as failure:
+            self._raise_unless(error, failure)
         finally:
             self._journal.close(self._intent)
 
@@ -142,7 +146,9 @@ class EffectBlock:
         try:
             end = self._find_end(error)
             if end is not None:
-                self._check(await self._journal.acall(end), error)
+                self._check(await self._journal.acall(end))
+        except RotaError as failure:
+            self._raise_unless(error, failure)
         finally:
             self._journal.close(self._intent)
 
@@ -164,7 +170,7 @@ class EffectBlock:
             return None
         if error is None:
             return self._make_end("finish", self._encode(effect.result))
-        if effect._is_withdrawn or proves_not_done(error, self._safe):
+        if error is effect._proof or proves_not_done(error, self._safe):
             return self._make_end("withdraw")
         return None
 
@@ -180,11 +186,18 @@ class EffectBlock:
     def _make_end(self, verb: Any, result_json: str | None = None) -> EffectCall:
         return msgspec.structs.replace(self._intent, verb=verb, result_json=result_json)
 
-    def _check(self, answer: EffectAnswer, error: BaseException | None) -> None:
+    def _check(self, answer: EffectAnswer) -> None:
         obstacle = find_obstacle(self._intent, answer)
-        if obstacle is not None and error is None:
+        if obstacle is not None:
             raise obstacle
-        self.effect.done = error is None
+
+    def _raise_unless(self, error: BaseException | None, failure: RotaError) -> None:
+        """Raise why the end of the block could not be written, unless the block raised: then its own
+        error says more."""
+        if error is None:
+            raise failure
+        what = "effect %r of job %d stays uncertain: %s"
+        logger.warning(what, self.effect.key, self._journal.job, failure)
 
 
 class StepBlock(EffectBlock):

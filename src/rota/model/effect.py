@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 from datetime import timedelta
+from shlex import quote
 from typing import Literal
 
 import msgspec
@@ -64,9 +65,10 @@ def find_obstacle(call: EffectCall, answer: EffectAnswer) -> Outcome | AttemptCa
             after_s = min(max(HELD_S[0], answer.age_s), HELD_S[1])
             return Snooze(timedelta(seconds=after_s), f"job {answer.holder} is at {what}")
         case "uncertain":
+            of = f" --job {call.job}" if call.place is not None else ""
             return Dead(
-                f"{what} may have happened {words(answer.age_s)} ago, in job {answer.holder}; look "
-                f"there, then say so with `rota settle` and requeue"
+                f"{what} may have happened {words(answer.age_s)} ago, in job {answer.holder}: look "
+                f"there, then `rota settle {quote(call.key)}{of} --done` or `--not-done`, and requeue"
             )
         case "moved":
             now = f"{what} is called as number {call.place}"

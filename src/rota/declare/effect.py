@@ -119,7 +119,7 @@ class EffectBlock:
         try:
             end = self._find_end(error)
             if end is not None:
-                self._check(self._journal.call(end))
+                self._check(self._journal.call(end), error)
         except RotaError as failure:
             self._raise_unless(error, failure)
         finally:
@@ -146,7 +146,7 @@ class EffectBlock:
         try:
             end = self._find_end(error)
             if end is not None:
-                self._check(await self._journal.acall(end))
+                self._check(await self._journal.acall(end), error)
         except RotaError as failure:
             self._raise_unless(error, failure)
         finally:
@@ -186,14 +186,15 @@ class EffectBlock:
     def _make_end(self, verb: Any, result_json: str | None = None) -> EffectCall:
         return msgspec.structs.replace(self._intent, verb=verb, result_json=result_json)
 
-    def _check(self, answer: EffectAnswer) -> None:
+    def _check(self, answer: EffectAnswer, error: BaseException | None) -> None:
         obstacle = find_obstacle(self._intent, answer)
         if obstacle is not None:
             raise obstacle
+        self.effect.done = error is None
 
     def _raise_unless(self, error: BaseException | None, failure: RotaError) -> None:
-        """Raise why the end of the block could not be written, unless the block raised: then its own
-        error says more."""
+        """Raise why the end of the block could not be written. If the block raised, its own error
+        says more."""
         if error is None:
             raise failure
         what = "effect %r of job %d stays uncertain: %s"

@@ -249,17 +249,21 @@ def test_enqueue_inserts_a_checked_job_and_says_when_its_key_is_taken(
         "1d",
         "--meta",
         '{"from": "shell"}',
+        "--timeout",
+        "90s",
     )
     rota.ok("enqueue", "report", "--payload", '{"day": "2026-01-14"}', *more)
     rota.ok("enqueue", "other", "--force", *more)
     assert (
         rows(
             connection,
-            "select max_attempts, expires_at - run_at, meta from rota.job "
+            "select max_attempts, expires_at - run_at, meta, timeout from rota.job "
             "where max_attempts is not null",
         )
-        == [(2, timedelta(days=1), {"from": "shell"})] * 2
+        == [(2, timedelta(days=1), {"from": "shell"}, timedelta(seconds=90))] * 2
     )
+    [(newest,)] = rows(connection, "select max(id)::text from rota.job")
+    assert re.search(r"^timeout +1 min 30 s *$", rota.ok("job", newest).out, re.MULTILINE)
     assert rows(
         connection, "select job_type, run_at > now() + '50 min' from rota.job order by id"
     ) == [

@@ -314,7 +314,7 @@ def test_a_requeued_job_is_a_new_one_that_goes_on_and_the_old_one_keeps_its_cont
 ) -> None:
     job = dead(
         connection, idempotency_key="k", payload='{"a": [1, "\\u2603", null]}', payload_version=3,
-        meta='{"from": "shop"}', max_attempts=4,
+        meta='{"from": "shop"}', max_attempts=4, timeout="90 s",
         schedule="nightly", scheduled_for="2026-01-01", progress=PROGRESS, queue="default",
         priority=0,
     )  # fmt: skip
@@ -335,6 +335,7 @@ def test_a_requeued_job_is_a_new_one_that_goes_on_and_the_old_one_keeps_its_cont
         "payload_version",
         "priority",
         "max_attempts",
+        "timeout",
         "idempotency_key",
         "meta",
         "schedule",
@@ -540,7 +541,7 @@ def test_a_job_run_again_is_a_run_of_its_own(
     connection.execute(
         f"update rota.{table} set idempotency_key = 'k', payload = '{{\"a\": 1}}', meta = '{{}}', "
         "schedule = 's',"
-        f" scheduled_for = '2026-01-01', progress = '{PROGRESS}'".encode()
+        f" scheduled_for = '2026-01-01', timeout = '90 s', progress = '{PROGRESS}'".encode()
     )
     new = app.actions.run_again(job, why="the file was lost")
     assert (new.created, new.status) == (True, "queued")
@@ -557,6 +558,7 @@ def test_a_job_run_again_is_a_run_of_its_own(
         "s",
         first.scheduled_for,
     )
+    assert found.timeout_s == first.timeout_s == 90
     assert app.actions.run_again(job).id > new.id
     assert one(
         connection, f"select detail from rota.action where job = {job} order by id limit 1"

@@ -108,6 +108,7 @@ def test_a_producer_of_python_enqueues_one_many_and_with_every_option(
 
     options: dict[str, Any] = {
         "queue": "q", "priority": 3, "delay": "1h", "expires": "2h", "max_attempts": 2,
+        "timeout": "1m",
         "meta": {"a": 1}, "idempotency_key": "k",
     }  # fmt: skip
     assert work.enqueue(1).created and work.using(**options).enqueue(2).created

@@ -99,6 +99,9 @@ def test_a_job_claimed_in_sql_is_leased_by_its_type_and_what_it_came_to_is_seen_
     shell.call("declare", "t", lease="50 s", max_attempts=4)
     (made,) = shell.call("enqueue", "t", Jsonb({"a": 1}), priority=7)
     (job,) = shell.claim()
+    assert job["timeout"] == timedelta(minutes=5)
+    shell.call("enqueue", "t", timeout="90 s")
+    assert [one["timeout"] for one in shell.claim()] == [timedelta(seconds=90)]
     assert (job["id"], job["payload"], job["attempt"], job["max_attempts"], made["created"]) == (
         made["id"],
         {"a": 1},
@@ -729,6 +732,8 @@ BAD_JOBS: list[tuple[dict[str, Any], str]] = [
     ({"expires_at": "infinity"}, "expires_at must lie .*, not at infinity; leave it out for never"),
     ({"max_attempts": 0}, "max_attempts must be from 1 to 10000, not 0"),
     ({"max_attempts": 10_001}, "max_attempts must be from 1 to 10000, not 10001"),
+    ({"timeout": "0 s"}, "timeout must be from 1 ms to a hundred years, not "),
+    ({"timeout": "36526 days"}, "timeout must be from 1 ms to a hundred years, not "),
     ({"idempotency_key": ""}, "idempotency_key must be 1 to 255 characters, not 0"),
     (
         {"idempotency_key": "k" * 256},

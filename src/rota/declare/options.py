@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal, TypedDict, get_args
 
 import msgspec
@@ -271,6 +271,8 @@ class UsingOptions(TypedDict, total=False):
     max_attempts: int | None
     """Charged attempts after which the job is dead, 1 … 10,000. Defaults to the type's when an
     attempt is settled."""
+    timeout: Duration | None
+    """The longest an attempt of it may run, at least 1 ms. Defaults to the type's."""
     expires: Duration | None
     """How long after `run_at` it may still start, at least 1 ms. Defaults to the type's."""
     idempotency_key: str | None
@@ -290,6 +292,7 @@ class EnqueueOptions(msgspec.Struct, frozen=True):
     priority: int | None = None
     queue: str | None = None
     max_attempts: int | None = None
+    timeout: timedelta | None = None
     expires_s: float | None = None
     idempotency_key: str | None = None
     meta_json: str | None = None
@@ -327,12 +330,18 @@ def _takes_meta(meta: dict[str, Any]) -> None: ...
 
 META = Codec.of(_takes_meta, job_type="meta", takes_context=False)
 
+
+def _check_timeout(value: Any, name: str) -> timedelta:
+    return timedelta(seconds=seconds(value, name=name, least=TIMEOUT_S_MIN))
+
+
 _USING: dict[str, tuple[str, Callable[[Any, str], Any]]] = {
     "run_at": ("run_at", check_aware),
     "delay": ("delay_s", lambda value, name: seconds(value, name=name)),
     "priority": ("priority", check_priority),
     "queue": ("queue", check_queue),
     "max_attempts": ("max_attempts", check_max_attempts),
+    "timeout": ("timeout", _check_timeout),
     "expires": ("expires_s", lambda value, name: seconds(value, name=name, least=EXPIRES_S_MIN)),
     "idempotency_key": ("idempotency_key", lambda value, name: check_text(value, name, KEY_MAX)),
     "meta": ("meta_json", _encode_meta),

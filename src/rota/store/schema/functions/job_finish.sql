@@ -85,7 +85,7 @@ begin
     insert into {schema}.job_history (
       id, origin_id, queue, job_type, payload, payload_version,
       status, priority, run_at, expires_at,
-      attempts, max_attempts, claims, locked_by, losses,
+      attempts, max_attempts, timeout, claims, locked_by, losses,
       cancel_requested_at, cancel_reason, progress, mismatched_releases,
       last_error, error_type, response_code, verdict, verdict_rule,
       idempotency_key, meta, schedule, scheduled_for, created_at,
@@ -96,7 +96,7 @@ begin
     select
       o.id, o.origin_id, o.queue, o.job_type, o.payload, o.payload_version,
       e.status, o.priority, o.run_at, o.expires_at,
-      o.attempts, o.max_attempts, o.claims, o.locked_by, o.losses,
+      o.attempts, o.max_attempts, o.timeout, o.claims, o.locked_by, o.losses,
       o.cancel_requested_at, coalesce(o.cancel_reason, e.reason), o.progress, o.mismatched_releases,
       coalesce(e.reason, o.last_error),
       case when e.reason is null then o.error_type end,

@@ -19,6 +19,7 @@ create table job (
   attempts int not null default 0,               -- charged attempts, with the one that runs
   -- NULL: the type's, read when the attempt is settled; 10 if there is no type.
   max_attempts int,
+  timeout interval,                              -- of an attempt; NULL: the type's
   -- The fence: +1 at every claim and at every way out of 'running', never reset.
   claims int not null default 0,
   locked_by text,

@@ -190,6 +190,24 @@ def test_the_timeline_of_an_expired_job_lays_no_attempt_at_the_door_of_the_worke
     )
 
 
+@rule("M36", "M85")
+def test_the_timeline_of_a_dropped_job_ends_with_what_held_it_up(
+    app: rota.App, connection: Connection
+) -> None:
+    @app.job("refresh", on_expired="drop")
+    def refresh() -> None:
+        raise AssertionError
+
+    app.sync()
+    [(job,)] = connection.execute(
+        "insert into rota.job (job_type, expires_at) values ('refresh', now()) returning id"
+    ).fetchall()
+    assert app.drain().dead == 0
+    timeline = app.timeline(job)
+    assert [entry.what for entry in timeline.entries] == ["enqueued", "cancelled"]
+    assert timeline.entries[-1].text.startswith("cancelled: expired: not started before expires_at")
+
+
 @rule("M44", "M85", "M87")
 def test_each_action_on_a_job_is_shown_once_in_order_and_in_all_the_jobs_it_leads_to(
     app: rota.App, connection: Connection

@@ -12,7 +12,9 @@ from psycopg.rows import TupleRow
 import rota
 
 PAGE = (Path(__file__).parents[2] / "docs/concepts.md").read_text(encoding="utf-8")
-EXAMPLE, IN_A_TRANSACTION, IN_A_PROCESS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+EXAMPLE, IN_A_TRANSACTION, DROPPED, IN_A_PROCESS = re.findall(
+    r"```python\n(.*?)```", PAGE, re.DOTALL
+)
 
 
 def test_the_example_of_the_page_runs_its_job(database: str) -> None:
@@ -34,6 +36,19 @@ def test_the_transaction_of_the_page_writes_one_invoice_and_enqueues_the_next(
     assert connection.execute("select customer from public.invoice").fetchall() == [(812,)]
     [following] = app.find(status="queued")
     assert following.payload == {"customer": 812}
+    app.close()
+
+
+def test_the_refresh_of_the_page_is_dropped_once_its_time_has_passed(
+    database: str, connection: psycopg.Connection[TupleRow]
+) -> None:
+    jobs = rota.Jobs()
+    exec(DROPPED, {"jobs": jobs})  # the page is ours
+    app = rota.App(database, jobs=[jobs])
+    late = jobs.types["refresh_prices"].enqueue(shop=1).id
+    connection.execute("update rota.job set expires_at = rota.clock()")
+    assert app.drain().claimed == 0
+    assert app.get(late).status == "cancelled"
     app.close()
 
 

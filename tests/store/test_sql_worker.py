@@ -250,6 +250,7 @@ def test_a_type_declared_in_sql_gets_what_one_declared_in_python_gets(
         {"queue": ""}, {"priority": 101}, {"max_attempts": 0}, {"lease": "0.5 s"},
         {"retry_after": []}, {"retry_after": ["0 s"]},
         {"retry_after": [None]}, {"expires": "0 s"}, {"history": "none"}, {"on_lost": "wait"},
+        {"on_expired": "wait"}, {"on_expired": None},
         {"aliases": ["t"]}, {"version": 0}, {"release": ""},
     ],
 )  # fmt: skip
@@ -303,6 +304,24 @@ def test_an_expired_job_is_dead_and_not_handed_out(shell: Shell, connection: Con
     for job in late:
         row = _row(connection, job)
         assert (row["status"], row["error_type"], row["attempts"]) == ("dead", "Expired", 0)
+
+
+@rule("M15", "M36", "M51")
+def test_an_expired_job_of_a_type_that_drops_is_cancelled_and_not_handed_out(
+    shell: Shell, connection: Connection
+) -> None:
+    shell.call("declare", "t", on_expired="drop")
+    late = insert(connection, expires_at="now", idempotency_key="k")
+    (good,) = insert(connection)
+    assert shell.ids() == [good]
+    [row] = connection.execute(
+        "select id, status, attempts, started_at, cancel_reason from rota.job_history"
+    ).fetchall()
+    assert row[:4] == (*late, "cancelled", 0, None)
+    assert row[4].startswith("expired: not started before expires_at (")
+    assert row[4].endswith("): it was claimed too late")
+    assert connection.execute("select job from rota.idempotency").fetchall() == []
+    assert connection.execute("select from rota.attempt").fetchall() == []
 
 
 @rule("M15", "M33")

@@ -32,6 +32,7 @@ from rota.model.units import Duration, Size, seconds, size_bytes
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 History = Literal["all", "failures"]
 OnLost = Literal["retry", "dead"]
+OnExpired = Literal["dead", "drop"]
 ExecutorKind = Literal["process"]
 
 LEASE_S_MIN = 1.0
@@ -61,8 +62,11 @@ class JobOptions(TypedDict, total=False):
     """How long a claim holds a job, at least 1 s; renewed at each third of it. Take 5 to 20 times a
     typical run. Defaults to the App's."""
     expires: Duration | None
-    """How long after `run_at` a job may still start, at least 1 ms; later than that it is dead.
-    Defaults to no limit."""
+    """How long after `run_at` a job may still start, at least 1 ms; then `on_expired` says what
+    becomes of it. Defaults to no limit."""
+    on_expired: OnExpired
+    """What becomes of a job that was not started in time: `dead`, for a person to look at, or
+    `drop`: it is cancelled, and its idempotency key is free. Defaults to "dead"."""
     retry_on: Errors
     """Exception classes, and status codes of HTTP or SMTP, worth another attempt. Defaults to
     none."""
@@ -104,6 +108,7 @@ JOB_DEFAULTS: JobOptions = {
     "timeout": "5m",
     "lease": None,
     "expires": None,
+    "on_expired": "dead",
     "retry_on": (),
     "fatal_on": (),
     "version": None,
@@ -138,6 +143,7 @@ class JobTypeOptions:
     key_ttl_s: float
     history: str
     on_lost: str
+    on_expired: str
     process: ProcessOptions | None
     """None: an async function runs on the worker's loop, a plain one in a thread."""
 
@@ -167,6 +173,7 @@ class JobTypeOptions:
             key_ttl_s=seconds(given["key_ttl"], name="key_ttl"),
             history=check_choice(given["history"], "history", get_args(History)),
             on_lost=check_choice(given["on_lost"], "on_lost", get_args(OnLost)),
+            on_expired=check_choice(given["on_expired"], "on_expired", get_args(OnExpired)),
             process=ProcessOptions.check(given),
         )
 

@@ -16,7 +16,7 @@ MEANING: Mapping[Status, str] = {
     Status.FAILED: "an attempt failed; the job is retried at run_at",
     Status.DEAD: "Rota does not try it again; a person must decide",
     Status.SUCCEEDED: "over: its handler returned",
-    Status.CANCELLED: "over: its handler or a person cancelled it",
+    Status.CANCELLED: "over: its handler or a person cancelled it, or it was dropped at its expiry",
 }
 
 TRANSITIONS: Mapping[tuple[Status | None, str], Status] = {
@@ -39,6 +39,10 @@ TRANSITIONS: Mapping[tuple[Status | None, str], Status] = {
     (Status.QUEUED, "expire"): Status.DEAD,
     (Status.WAITING, "expire"): Status.DEAD,
     (Status.FAILED, "expire"): Status.DEAD,
+    (Status.QUEUED, "drop"): Status.CANCELLED,
+    (Status.WAITING, "drop"): Status.CANCELLED,
+    (Status.FAILED, "drop"): Status.CANCELLED,
+    (Status.RUNNING, "drop"): Status.CANCELLED,
     (Status.QUEUED, "retry_now"): Status.QUEUED,
     (Status.FAILED, "retry_now"): Status.QUEUED,
     (Status.RUNNING, "retry_now"): Status.QUEUED,

@@ -1,6 +1,6 @@
 -- Claims up to n due jobs of a queue for a worker, by the leases of their types. A claimed job
 -- counts as begun; a start that must be recorded is recorded here. A job past its expires_at is not
--- returned; it becomes dead.
+-- returned; it becomes dead or, by its type's on_expired, is dropped.
 --
 -- `after` says how far the worker's previous claim got, so that a long queue is not walked from its
 -- beginning each time: each row has the value for the next claim in `seen`. With `after`, a claim

@@ -113,6 +113,8 @@ def parameters(function: Callable[..., Any]) -> dict[str, Any]:
         ("`app.cancel(...)` and `await app.acancel(...)`", rota.App.retry_now),
         ("`app.cancel(...)` and `await app.acancel(...)`", Actions.abury),
         ("`app.cancel(...)` and `await app.acancel(...)`", Actions.run_again),
+        ("`app.reschedule(...)` and `await app.areschedule(...)`", rota.App.reschedule),
+        ("`app.reschedule(...)` and `await app.areschedule(...)`", rota.App.areschedule),
         ("`app.requeue(...)` and `await app.arequeue(...)`", rota.App.requeue),
         ("`app.requeue(...)` and `await app.arequeue(...)`", rota.App.arequeue),
         ("`app.queues.pause(...)` and `await app.queues.apause(...)`", Queues.pause),

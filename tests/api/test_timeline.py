@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 
 import psycopg
@@ -242,6 +243,15 @@ def test_each_action_on_a_job_is_shown_once_in_order_and_in_all_the_jobs_it_lead
     assert read_entries(app, copy) == [(copy, "run_again"), (copy, "enqueued"), (copy, "succeeded")]
     assert app.timeline(copy).entries[0].text == f"of job {third} by carl: once more"
 
+    later = send.enqueue("x").id
+    app.reschedule(later, delay="1h", queue="slow", why="she asked for it", by="ann")
+    app.reschedule(later, queue="slow", by="ann")
+    [_, moved, again] = app.timeline(later).entries
+    assert re.fullmatch(
+        r"run_at [-0-9]+ [0-9:]+\+\S+ → [-0-9]+ [0-9:]+\+\S+, queue default → slow, by ann: she .*",
+        moved.text,
+    )
+    assert again.text == "nothing changed, by ann"
     buried, off = send.enqueue("x").id, send.enqueue("x").id
     app.actions.bury(buried, why="not today", by="ann")
     app.actions.ignore(buried, why="by hand", by="ann")

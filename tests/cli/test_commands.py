@@ -434,6 +434,25 @@ def test_an_action_by_a_filter_says_how_many_and_asks_without_yes(
     assert rota.ok(
         "requeue", "--error-type", "E", "--since", "2037-01-14 09:00", "--yes", "--json"
     ).json == {"jobs": []}
+    moved = ("--to-queue", "night", "--delay", "1h", "--priority", "-5")
+    assert rota("reschedule", "5", "--to-queue", "night").error == (
+        1,
+        "job 5 is dead, not queued or failed; nothing was changed; "
+        "requeue or ignore a dead job instead",
+    )
+    why = ("--why", "not by day", "--by", "ann")
+    assert "done" in rota.ok("reschedule", "23", "24", *moved, *why).out
+    assert rows(
+        connection,
+        "select distinct queue, priority, run_at > now() + interval '59 min' from rota.job "
+        "where id in (23, 24)",
+    ) == [("night", -5, True)]
+    assert "queue default → night, by ann: not by day" in rota.ok("job", "23").out
+    some = rota.ok("reschedule", "--queue", "night", "--run-at", "2037-01-01T00:00:00Z", "--yes")
+    assert some.err == "2 jobs to be rescheduled\n"
+    assert rota("reschedule", "23").error == (
+        2, "reschedule: give at least one of --run-at, --delay, --priority and --to-queue",
+    )  # fmt: skip
     nothing = rota.ok("retry", "--type", "report", "--yes")
     assert (nothing.out, nothing.err) == ("no jobs found\n", "0 jobs to be retried\n")
     for wrong in ("succeeded", "lost"):  # one that the action refuses, and one that is none

@@ -44,6 +44,7 @@ def test_each_sql_statement_answers_for_each_job(connection: Connection, dead: N
         ["done"],
         ["refused"],
         ["done"],
+        ["done"],
         ["requeue"],
     ]
 
@@ -57,7 +58,14 @@ def test_each_python_line_works(
     app.close()
     assert capsys.readouterr().out.startswith("3 requeued {2: ")
     verbs = connection.execute("select verb, count(*) from rota.action group by verb").fetchall()
-    assert dict(verbs) == {"requeue": 4, "bury": 1, "ignore": 1, "cancel": 3, "run_again": 1}
+    assert dict(verbs) == {
+        "requeue": 4,
+        "bury": 1,
+        "ignore": 1,
+        "cancel": 3,
+        "run_again": 1,
+        "reschedule": 1,
+    }
 
 
 @rule("M44", "M87")

@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -89,6 +90,8 @@ def test_what_an_action_makes_of_a_job_is_what_the_table_says(
 ) -> None:
     name = action.value
     doing: Callable[..., Any] = getattr(app if hasattr(app, name) else app.actions, name)
+    if action is Action.RESCHEDULE:
+        doing = partial(doing, priority=0)
     for status in Status:
         job = stand(connection, status)
         before = one(connection, f"{ROW}{job}")[0]
@@ -703,6 +706,7 @@ def test_a_filter_that_cannot_be_meant_is_refused(
 async def test_every_action_can_be_awaited(app: rota.App, connection: Connection) -> None:
     first, second = insert(connection, 2)
     assert await app.aretry_now(first) is Status.QUEUED
+    assert await app.areschedule(first, priority=1) is Status.QUEUED
     assert await app.actions.abury(first) is Status.DEAD
     new = await app.arequeue(first, payload={"a": 1})
     assert await app.acancel(new.id) is Status.CANCELLED

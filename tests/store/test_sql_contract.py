@@ -356,6 +356,7 @@ def test_an_operator_that_may_not_read_acts_by_ids_and_one_that_may_does_everyth
             "select rota.job_finish('{1}', '{0}', null, null, null, null, null, '1')",
         ),
         ("my_producer", "select rota.job_retry_now('{1}')"),
+        ("my_producer", "select rota.job_reschedule('{1}', p_priority => 1)"),
         ("my_producer", "select rota.job_bury('{1}')"),
         ("my_producer", "select rota.job_requeue('{1}')"),
         ("my_producer", "select rota.job_ignore('{1}', 'x')"),

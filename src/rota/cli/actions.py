@@ -1,4 +1,5 @@
-"""`rota retry`, `bury`, `cancel`, `requeue`, `ignore` and `run-again`, by ids or by a filter."""
+"""`rota retry`, `reschedule`, `bury`, `cancel`, `requeue`, `ignore` and `run-again`, by ids or by a
+filter."""
 
 from __future__ import annotations
 
@@ -10,11 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
-from rota.cli.enqueue import arguments
+from rota.cli.enqueue import arguments, instant
 from rota.cli.jobs import TIME, read_moment
 from rota.cli.output import print_json, print_table
 from rota.cli.target import Actor, JsonOption, Place, Session, find_app
-from rota.client.actions import correct_payload, make_request, sort_errors
+from rota.client.actions import check_moved, correct_payload, make_request, sort_errors
 from rota.client.base import ID_MAX
 from rota.client.selection import MANY, MANY_MAX, select_jobs
 from rota.declare.jobs import index_by_name
@@ -29,6 +30,7 @@ SHOWN_MAX = 20
 """Beyond this many rows only counts are printed: more do not fit on a screen."""
 _PAST = {
     Action.RETRY_NOW: "retried",
+    Action.RESCHEDULE: "rescheduled",
     Action.CANCEL: "cancelled",
     Action.BURY: "buried",
     Action.REQUEUE: "requeued",
@@ -174,6 +176,49 @@ def _status_option(action: Action) -> object:
             metavar="STATUS", help=f"Filter: jobs with this status: {', '.join(takes(action))}."
         ),
     ]
+
+
+def reschedule(
+    ids: Ids = None,
+    run_at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="New earliest start, with UTC offset: 2026-11-20T08:00:00+01:00.",
+        ),
+    ] = None,
+    delay: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="New earliest start, from now: 90s, 10m, 1h30m. Not with --run-at.",
+        ),
+    ] = None,
+    priority: Annotated[
+        int | None, typer.Option(metavar="NUMBER", help="New priority, -100 to 100.")
+    ] = None,
+    to_queue: Annotated[str | None, typer.Option(metavar="NAME", help="New queue.")] = None,
+    *,
+    status: Annotated[
+        str | None,
+        typer.Option(
+            metavar="STATUS",
+            help=f"Filter: jobs with this status: {', '.join(takes(Action.RESCHEDULE))}.",
+        ),
+    ] = None,
+    filters: Filters,
+    actor: Actor,
+    place: Place,
+    as_json: JsonOption = False,
+) -> None:
+    """Move queued and failed jobs to another time, priority or queue.
+
+    With the time their expiry moves. A job that is due goes to the end of its line.
+    """
+    names = "--run-at, --delay, --priority and --to-queue"
+    moved = check_moved(instant(run_at), delay, priority, to_queue, names=names)
+    given = Given.make(ids, filters, status, as_json=as_json)
+    _do(make_request(Action.RESCHEDULE, actor.by, actor.why, moved), given, place)
 
 
 def requeue(

@@ -39,6 +39,7 @@ class Action(StrEnum):
     """What people do to jobs: verbs of TRANSITIONS and of the table `action`."""
 
     RETRY_NOW = "retry_now"
+    RESCHEDULE = "reschedule"
     CANCEL = "cancel"
     BURY = "bury"
     REQUEUE = "requeue"

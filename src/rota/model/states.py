@@ -46,6 +46,8 @@ TRANSITIONS: Mapping[tuple[Status | None, str], Status] = {
     (Status.QUEUED, "retry_now"): Status.QUEUED,
     (Status.FAILED, "retry_now"): Status.QUEUED,
     (Status.RUNNING, "retry_now"): Status.QUEUED,
+    (Status.QUEUED, "reschedule"): Status.QUEUED,
+    (Status.FAILED, "reschedule"): Status.FAILED,
     (Status.QUEUED, "bury"): Status.DEAD,
     (Status.WAITING, "bury"): Status.DEAD,
     (Status.FAILED, "bury"): Status.DEAD,
@@ -58,8 +60,8 @@ TRANSITIONS: Mapping[tuple[Status | None, str], Status] = {
 }
 """Every way a job can move. Tests compare the CHECKs of the tables and docs/states.md with it.
 
-`requeue`, `ignore` and `run_again` do not change the status: they archive the dead job, or make a
-new job.
+`reschedule`, `requeue`, `ignore` and `run_again` do not change the status: they move the job to
+another time or queue, archive the dead job, or make a new job.
 """
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Literal
@@ -20,6 +20,17 @@ ACTION_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
+class Moved:
+    """When and where rescheduled jobs run; None leaves it as it is."""
+
+    run_at: datetime | None = None
+    delay: timedelta | None = None
+    """The same as a time from now."""
+    priority: int | None = None
+    queue: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ActionRequest:
     """An action of a person on jobs, and its reason."""
 
@@ -29,6 +40,8 @@ class ActionRequest:
     payload: str | None = None
     """For a requeue of one job: the new job's payload, as JSON."""
     payload_version: int | None = None
+    moved: Moved | None = None
+    """For a reschedule: to when and where."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +59,18 @@ class Answer:
 def act(request: ActionRequest, ids: Sequence[int]) -> Operation[list[Answer]]:
     """Act on up to 1,000 jobs in one statement: on all of them or, if the database refuses a row,
     on none."""
-    params: dict[str, Any] = {"ids": sorted(set(ids)), "why": request.why, "by": request.by}
-    if request.action is Action.REQUEUE:
-        params |= {"payload": request.payload, "payload_version": request.payload_version}
+    params = {"ids": sorted(set(ids)), **_params(request)}
     rows = yield Query(f"job_{request.action.value}", params)
     return [Answer(*row) for row in rows]
+
+
+def _params(request: ActionRequest) -> dict[str, Any]:
+    params: dict[str, Any] = {"why": request.why, "by": request.by}
+    if request.action is Action.REQUEUE:
+        params |= {"payload": request.payload, "payload_version": request.payload_version}
+    if request.moved is not None:
+        params |= asdict(request.moved)
+    return params
 
 
 def act_on_many(

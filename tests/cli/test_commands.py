@@ -591,3 +591,27 @@ def test_a_worker_that_is_told_to_stop_says_so_and_exits_0(
     assert (process.returncode, out) == (0, "")
     assert err.splitlines()[-1].endswith("stopped")
     assert rows(connection, "select stopped_at is not null from rota.worker") == [(True,)]
+
+
+@rule("M10", "M51", "M87")
+def test_a_job_is_moved_and_cancelled_by_its_key(rota: CommandLine, connection: Connection) -> None:
+    for job_type in ("a", "b"):
+        connection.execute(
+            "insert into rota.job (job_type, idempotency_key) values (%s, 'user:1')", [job_type]
+        )
+    assert rota("cancel", "--key", "user:1").error == (
+        2, "jobs of several types hold the key 'user:1': a, b; name one of them"
+    )  # fmt: skip
+    moved = rota.ok("reschedule", "--key", "user:1", "--type", "a", "--delay", "3d", "--json")
+    assert moved.json == {"jobs": [{"id": 1, "answer": "done", "status": "queued"}]}
+    said = rota.ok("cancel", "--key", "user:1", "--type", "a", "--why", "acted first")
+    assert "cancelled" in said.out
+    assert rows(connection, "select id, cancel_reason from rota.job_history") == [
+        (1, "acted first")
+    ]
+    assert rota("cancel", "--key", "user:1", "--type", "a").error == (
+        2, "no job of type 'a' holds the idempotency key 'user:1'"
+    )  # fmt: skip
+    for wrong in (("2",), ("--queue", "default")):
+        status, error = rota("cancel", "--key", "user:1", *wrong).error
+        assert (status, error[:22]) == (2, "--key is for one job: ")

@@ -146,13 +146,13 @@ def test_every_block_of_the_page_works_with_the_documented_grants_alone(
         if who in by:
             with psycopg.connect(_as(database, by[who]), autocommit=True) as own:
                 _run(own, block, roles)
-    assert connection.execute("select count(*) from rota.job").fetchone() == (1004,)
+    assert connection.execute("select count(*) from rota.job").fetchone() == (1003,)
     assert connection.execute(
         "select result from rota.job_history where status = 'succeeded'"
     ).fetchall() == [({"width": 640},)]
     assert connection.execute(
         "select count(*) from rota.job_history where status = 'cancelled'"
-    ).fetchone() == (2,)
+    ).fetchone() == (3,)
     assert connection.execute(
         "select resolution ->> 'as' from rota.job_history where status = 'dead' order by id"
     ).fetchall() == [
@@ -357,6 +357,9 @@ def test_an_operator_that_may_not_read_acts_by_ids_and_one_that_may_does_everyth
         ),
         ("my_producer", "select rota.job_retry_now('{1}')"),
         ("my_producer", "select rota.job_reschedule('{1}', p_priority => 1)"),
+        ("my_producer", "select rota.key_cancel('k')"),
+        ("my_producer", "select rota.key_reschedule('k', p_priority => 1)"),
+        ("my_operator", "select rota.key_act('cancel', 'k', '', '', '', null, null, null, null)"),
         ("my_producer", "select rota.job_bury('{1}')"),
         ("my_producer", "select rota.job_requeue('{1}')"),
         ("my_producer", "select rota.job_ignore('{1}', 'x')"),

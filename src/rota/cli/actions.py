@@ -15,7 +15,13 @@ from rota.cli.enqueue import arguments, instant
 from rota.cli.jobs import TIME, read_moment
 from rota.cli.output import print_json, print_table
 from rota.cli.target import Actor, JsonOption, Place, Session, find_app
-from rota.client.actions import check_moved, correct_payload, make_request, sort_errors
+from rota.client.actions import (
+    act_on_key,
+    check_moved,
+    correct_payload,
+    make_request,
+    sort_errors,
+)
 from rota.client.base import ID_MAX
 from rota.client.selection import MANY, MANY_MAX, select_jobs
 from rota.declare.jobs import index_by_name
@@ -42,11 +48,6 @@ _HELP = {
 
     A running job loses its claim; its worker stops the handler. A filter selects failed jobs,
     unless --status is given.
-    """,
-    Action.CANCEL: """Cancel unfinished jobs.
-
-    A job that is not running ends at once; a running job is stopped by its worker. Dead and
-    finished jobs are refused.
     """,
     Action.BURY: """Mark jobs as dead: they are not tried again.
 
@@ -99,6 +100,14 @@ LimitOption = Annotated[
         min=1, max=MANY_MAX, help="With a filter: maximum number of jobs, the oldest first."
     ),
 ]
+KeyOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KEY",
+        help="The job that holds this idempotency key, instead of an id. With --type if jobs of "
+        "several types hold it.",
+    ),
+]
 YesOption = Annotated[
     bool, typer.Option("--yes", help="With a filter: do not ask for confirmation.")
 ]
@@ -125,13 +134,21 @@ class Given:
     filters: dict[str, Any]
     yes: bool
     as_json: bool
+    key: str | None = None
+    """The idempotency key of a single job; then the only filter is its type."""
 
     @classmethod
     def make(
-        cls, ids: list[int] | None, filters: Filters, status: str | None, *, as_json: bool
+        cls,
+        ids: list[int] | None,
+        filters: Filters,
+        status: str | None,
+        key: str | None = None,
+        *,
+        as_json: bool,
     ) -> Given:
-        """Return what is given, without the filters that are not. Raises UsageError for both ids
-        and filters."""
+        """Return what is given, without the filters that are not. Raises UsageError for two of ids,
+        a key and filters."""
         selecting: dict[str, Any] = {
             "job_type": filters.job_type,
             "queue": filters.queue,
@@ -144,7 +161,9 @@ class Given:
         named = {name: value for name, value in selecting.items() if value is not None}
         if ids and named:
             raise UsageError("give ids or a filter, not both")
-        return cls(ids or [], named, filters.yes, as_json)
+        if key is not None and (ids or named.keys() - {"job_type"}):
+            raise UsageError("--key is for one job: with it, give no ids and no filter but --type")
+        return cls(ids or [], named, filters.yes, as_json, key)
 
 
 def command(action: Action) -> Callable[..., None]:
@@ -178,8 +197,34 @@ def _status_option(action: Action) -> object:
     ]
 
 
+def cancel(
+    ids: Ids = None,
+    key: KeyOption = None,
+    *,
+    status: Annotated[
+        str | None,
+        typer.Option(
+            metavar="STATUS",
+            help=f"Filter: jobs with this status: {', '.join(takes(Action.CANCEL))}.",
+        ),
+    ] = None,
+    filters: Filters,
+    actor: Actor,
+    place: Place,
+    as_json: JsonOption = False,
+) -> None:
+    """Cancel unfinished jobs.
+
+    A job that is not running ends at once; a running job is stopped by its worker. Dead and
+    finished jobs are refused.
+    """
+    given = Given.make(ids, filters, status, key, as_json=as_json)
+    _do(make_request(Action.CANCEL, actor.by, actor.why), given, place)
+
+
 def reschedule(
     ids: Ids = None,
+    key: KeyOption = None,
     run_at: Annotated[
         str | None,
         typer.Option(
@@ -217,7 +262,7 @@ def reschedule(
     """
     names = "--run-at, --delay, --priority and --to-queue"
     moved = check_moved(instant(run_at), delay, priority, to_queue, names=names)
-    given = Given.make(ids, filters, status, as_json=as_json)
+    given = Given.make(ids, filters, status, key, as_json=as_json)
     _do(make_request(Action.RESCHEDULE, actor.by, actor.why, moved), given, place)
 
 
@@ -246,6 +291,12 @@ def requeue(
 
 
 def _do(request: ActionRequest, given: Given, place: Place, payload: str | None = None) -> None:
+    if given.key is not None:
+        with place.session() as opened:
+            acting = act_on_key(request, given.key, given.filters.get("job_type"))
+            answer = opened.run(acting)
+        _say(request.action, [answer], {}, given)
+        return
     which = None if given.ids else select_jobs(request.action, **given.filters)
     if which is not None and not given.yes and not sys.stdin.isatty():
         raise UsageError(

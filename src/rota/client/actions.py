@@ -18,6 +18,7 @@ from rota.client.base import (
     Namespace,
     check_by,
     check_id,
+    check_texts,
     check_why,
     parse_moment,
 )
@@ -26,8 +27,9 @@ from rota.client.selection import ActionFilters, find_jobs
 from rota.declare.job_type import Enqueued, JobType
 from rota.declare.options import EnqueueOptions
 from rota.declare.payload import encode_untyped
-from rota.errors import JobNotFound, RotaError, UsageError, WrongStatus
-from rota.model.bounds import check_integer
+from rota.errors import JobNotFound, KeyNotFound, RotaError, UsageError, WrongStatus
+from rota.model.bounds import KEY_MAX, check_integer, check_text
+from rota.model.failure import list_names
 from rota.model.job import Action, Status
 from rota.model.states import takes
 from rota.model.units import Duration
@@ -36,6 +38,9 @@ from rota.store.ops import ActionRecord, ActionRequest, Answer, Filter, Moved
 
 if TYPE_CHECKING:
     from rota.store.driver import Operation
+
+
+AnyType = JobType[..., ..., Any]
 
 
 class ActionResult(msgspec.Struct, frozen=True):
@@ -58,25 +63,49 @@ class ActionCalls(Caller):
     """
 
     def cancel(
-        self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
+        self,
+        id: int | None = None,
+        *,
+        key: str | None = None,
+        job_type: AnyType | str | None = None,
+        why: str | None = None,
+        by: str | None = None,
+        connection: Any = None,
     ) -> Status:
-        """Cancel an unfinished job; return its new status.
+        """Cancel an unfinished job, by its id or its idempotency key; return its new status.
 
         `cancelled`: the job was not running, and ends at once. `running`: its worker is asked to
         stop it. The job becomes `cancelled` when its handler stops, `succeeded` if its handler
         returns all the same. If a running job is cancelled twice, the first reason stays.
 
+        Args:
+            key: the idempotency key that the job holds, instead of `id`.
+            job_type: the type of the job that holds the key, or its name, also a former one.
+                Defaults to the only type of which a job holds it.
+
         Raises:
+            UsageError: jobs of several types hold the key.
             WrongStatus: the job is dead or finished.
             JobNotFound: there is no such job.
+            KeyNotFound: no job holds the key.
         """
-        return self._run(_move(Action.CANCEL, id, by, why), connection)
+        request = make_request(Action.CANCEL, by, why)
+        return self._run(_act_on(request, id, key, job_type), connection)
 
     async def acancel(
-        self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
+        self,
+        id: int | None = None,
+        *,
+        key: str | None = None,
+        job_type: AnyType | str | None = None,
+        why: str | None = None,
+        by: str | None = None,
+        connection: Any = None,
     ) -> Status:
-        """Cancel an unfinished job; return its new status. Raises as `cancel`."""
-        return await self._arun(_move(Action.CANCEL, id, by, why), connection)
+        """Cancel an unfinished job, by its id or its idempotency key; return its new status. Raises
+        as `cancel`."""
+        request = make_request(Action.CANCEL, by, why)
+        return await self._arun(_act_on(request, id, key, job_type), connection)
 
     def retry_now(
         self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
@@ -101,8 +130,10 @@ class ActionCalls(Caller):
 
     def reschedule(
         self,
-        id: int,
+        id: int | None = None,
         *,
+        key: str | None = None,
+        job_type: AnyType | str | None = None,
         run_at: datetime | None = None,
         delay: Duration | None = None,
         priority: int | None = None,
@@ -117,23 +148,30 @@ class ActionCalls(Caller):
         the end of its line.
 
         Args:
+            key: as for `cancel`.
+            job_type: as for `cancel`.
             run_at: the earliest time to run: an aware datetime; one in the past means now.
             delay: the same as a duration from now. Not together with `run_at`.
             priority: −100 … 100.
             queue: 1 … 100 printable characters.
 
         Raises:
-            UsageError: none of these is given, or one is out of range.
+            UsageError: nothing to change is given, an option is out of range, or jobs of several
+                types hold the key.
             WrongStatus: the job is neither queued nor failed: a worker may have begun it.
             JobNotFound: there is no such job.
+            KeyNotFound: no job holds the key.
         """
         moved = check_moved(run_at, delay, priority, queue)
-        return self._run(_move(Action.RESCHEDULE, id, by, why, moved), connection)
+        request = make_request(Action.RESCHEDULE, by, why, moved)
+        return self._run(_act_on(request, id, key, job_type), connection)
 
     async def areschedule(
         self,
-        id: int,
+        id: int | None = None,
         *,
+        key: str | None = None,
+        job_type: AnyType | str | None = None,
         run_at: datetime | None = None,
         delay: Duration | None = None,
         priority: int | None = None,
@@ -145,7 +183,8 @@ class ActionCalls(Caller):
         """Move a queued or failed job to another time, priority or queue; return its status. Raises
         as `reschedule`."""
         moved = check_moved(run_at, delay, priority, queue)
-        return await self._arun(_move(Action.RESCHEDULE, id, by, why, moved), connection)
+        request = make_request(Action.RESCHEDULE, by, why, moved)
+        return await self._arun(_act_on(request, id, key, job_type), connection)
 
     def requeue(
         self,
@@ -447,11 +486,47 @@ def _read_log(since: datetime | Duration | None, limit: int) -> Operation[list[A
 # One job
 
 
-def _move(
-    action: Action, id: int, by: str | None, why: str | None, moved: Moved | None = None
-) -> Operation[Status]:
-    answer = yield from _act_on_one(make_request(action, by, why, moved), id)
+def _move(action: Action, id: int, by: str | None, why: str | None) -> Operation[Status]:
+    answer = yield from _act_on_one(make_request(action, by, why), id)
     return Status(answer.status or Status.DEAD)
+
+
+def _act_on(
+    request: ActionRequest, id: int | None, key: str | None, job_type: AnyType | str | None
+) -> Operation[Status]:
+    if (id is None) == (key is None):
+        raise UsageError(f"{request.action.value}: give the id of a job, or a key")
+    if key is None:
+        if job_type is not None:
+            raise UsageError(f"{request.action.value}: job_type goes with a key, not with an id")
+        answer = yield from _act_on_one(request, check_id(id))
+    else:
+        answer = yield from act_on_key(request, key, job_type)
+    return Status(answer.status or Status.DEAD)
+
+
+def act_on_key(
+    request: ActionRequest, key: str, job_type: AnyType | str | None
+) -> Operation[Answer]:
+    """Cancel or reschedule the job that holds a key.
+
+    Raises KeyNotFound, WrongStatus, and UsageError if jobs of several types hold it.
+    """
+    check_text(key, "key", KEY_MAX)
+    name = job_type.name if isinstance(job_type, JobType) else job_type
+    check_texts(job_type=name)
+    holders = yield from ops.act_on_key(request, key, name)
+    holder = holders[0]
+    if holder.answer == "ambiguous":
+        types = list_names(one.job_type or "" for one in holders)
+        raise UsageError(f"jobs of several types hold the key {key!r}: {types}; name one of them")
+    if holder.job is None or holder.answer == "not found":
+        raise KeyNotFound(key, name)
+    answer = Answer(holder.job, holder.answer, holder.status)
+    refusal = explain_refusal(request.action, answer)
+    if refusal is not None:
+        raise refusal
+    return answer
 
 
 def _run_again(id: int, by: str | None, why: str | None) -> Operation[Enqueued]:

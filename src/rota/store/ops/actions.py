@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -71,6 +71,26 @@ def _params(request: ActionRequest) -> dict[str, Any]:
     if request.moved is not None:
         params |= asdict(request.moved)
     return params
+
+
+class KeyHolder(NamedTuple):
+    """The answer for the job that holds a key, and its type."""
+
+    job: int | None
+    """None: no job holds it."""
+    answer: Literal["done", "cancelled", "requested", "refused", "not found", "ambiguous"]
+    """Ambiguous: several types hold the key, each with a row; nothing was changed."""
+    status: str | None
+    job_type: str | None
+
+
+def act_on_key(
+    request: ActionRequest, key: str, job_type: str | None
+) -> Operation[list[KeyHolder]]:
+    """Cancel or reschedule the job that holds a key, of one type or of the only one that does."""
+    params = {"key": key, "job_type": job_type, **_params(request)}
+    rows = yield Query(f"key_{request.action.value}", params)
+    return [KeyHolder(*row) for row in rows]
 
 
 def act_on_many(

@@ -128,6 +128,18 @@ class EffectHeld(RotaError):
         )
 
 
+class KeyNotFound(UsageError):
+    """No job holds this idempotency key: none ever did, it was cancelled, or its time is over."""
+
+    key: str
+    job_type: str | None
+    """The type that was asked for; None: any."""
+
+    def __init__(self, key: str, job_type: str | None) -> None:
+        of = "no job" if job_type is None else f"no job of type {job_type!r}"
+        super().__init__(f"{of} holds the idempotency key {key!r}", key=key, job_type=job_type)
+
+
 class ScheduleNotFound(UsageError):
     """No schedule has this name: it never existed, or was deleted."""
 

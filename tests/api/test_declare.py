@@ -66,6 +66,8 @@ def upgraded(payload: dict[str, Any]) -> dict[str, Any]:
         ("history", "none"),
         ("history", None),
         ("on_lost", "forget"),
+        ("on_expired", "cancel"),
+        ("on_expired", None),
         ("executor", "thread"),
         ("max_memory", "1GiB"),
         ("recycle_after", 5),

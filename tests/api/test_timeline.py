@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 
 import psycopg
@@ -190,6 +191,24 @@ def test_the_timeline_of_an_expired_job_lays_no_attempt_at_the_door_of_the_worke
     )
 
 
+@rule("M36", "M85")
+def test_the_timeline_of_a_dropped_job_ends_with_what_held_it_up(
+    app: rota.App, connection: Connection
+) -> None:
+    @app.job("refresh", on_expired="drop")
+    def refresh() -> None:
+        raise AssertionError
+
+    app.sync()
+    [(job,)] = connection.execute(
+        "insert into rota.job (job_type, expires_at) values ('refresh', now()) returning id"
+    ).fetchall()
+    assert app.drain().dead == 0
+    timeline = app.timeline(job)
+    assert [entry.what for entry in timeline.entries] == ["enqueued", "cancelled"]
+    assert timeline.entries[-1].text.startswith("cancelled: expired: not started before expires_at")
+
+
 @rule("M44", "M85", "M87")
 def test_each_action_on_a_job_is_shown_once_in_order_and_in_all_the_jobs_it_leads_to(
     app: rota.App, connection: Connection
@@ -224,6 +243,15 @@ def test_each_action_on_a_job_is_shown_once_in_order_and_in_all_the_jobs_it_lead
     assert read_entries(app, copy) == [(copy, "run_again"), (copy, "enqueued"), (copy, "succeeded")]
     assert app.timeline(copy).entries[0].text == f"of job {third} by carl: once more"
 
+    later = send.enqueue("x").id
+    app.reschedule(later, delay="1h", queue="slow", why="she asked for it", by="ann")
+    app.reschedule(later, queue="slow", by="ann")
+    [_, moved, again] = app.timeline(later).entries
+    assert re.fullmatch(
+        r"run_at [-0-9]+ [0-9:]+\+\S+ → [-0-9]+ [0-9:]+\+\S+, queue default → slow, by ann: she .*",
+        moved.text,
+    )
+    assert again.text == "nothing changed, by ann"
     buried, off = send.enqueue("x").id, send.enqueue("x").id
     app.actions.bury(buried, why="not today", by="ann")
     app.actions.ignore(buried, why="by hand", by="ann")

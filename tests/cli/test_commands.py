@@ -251,17 +251,21 @@ def test_enqueue_inserts_a_checked_job_and_says_when_its_key_is_taken(
         "1d",
         "--meta",
         '{"from": "shell"}',
+        "--timeout",
+        "90s",
     )
     rota.ok("enqueue", "report", "--payload", '{"day": "2026-01-14"}', *more)
     rota.ok("enqueue", "other", "--force", *more)
     assert (
         rows(
             connection,
-            "select max_attempts, expires_at - run_at, meta from rota.job "
+            "select max_attempts, expires_at - run_at, meta, timeout from rota.job "
             "where max_attempts is not null",
         )
-        == [(2, timedelta(days=1), {"from": "shell"})] * 2
+        == [(2, timedelta(days=1), {"from": "shell"}, timedelta(seconds=90))] * 2
     )
+    [(newest,)] = rows(connection, "select max(id)::text from rota.job")
+    assert re.search(r"^timeout +1 min 30 s *$", rota.ok("job", newest).out, re.MULTILINE)
     assert rows(
         connection, "select job_type, run_at > now() + '50 min' from rota.job order by id"
     ) == [
@@ -432,6 +436,25 @@ def test_an_action_by_a_filter_says_how_many_and_asks_without_yes(
     assert rota.ok(
         "requeue", "--error-type", "E", "--since", "2037-01-14 09:00", "--yes", "--json"
     ).json == {"jobs": []}
+    moved = ("--to-queue", "night", "--delay", "1h", "--priority", "-5")
+    assert rota("reschedule", "5", "--to-queue", "night").error == (
+        1,
+        "job 5 is dead, not queued or failed; nothing was changed; "
+        "requeue or ignore a dead job instead",
+    )
+    why = ("--why", "not by day", "--by", "ann")
+    assert "done" in rota.ok("reschedule", "23", "24", *moved, *why).out
+    assert rows(
+        connection,
+        "select distinct queue, priority, run_at > now() + interval '59 min' from rota.job "
+        "where id in (23, 24)",
+    ) == [("night", -5, True)]
+    assert "queue default → night, by ann: not by day" in rota.ok("job", "23").out
+    some = rota.ok("reschedule", "--queue", "night", "--run-at", "2037-01-01T00:00:00Z", "--yes")
+    assert some.err == "2 jobs to be rescheduled\n"
+    assert rota("reschedule", "23").error == (
+        2, "reschedule: give at least one of --run-at, --delay, --priority and --to-queue",
+    )  # fmt: skip
     nothing = rota.ok("retry", "--type", "report", "--yes")
     assert (nothing.out, nothing.err) == ("no jobs found\n", "0 jobs to be retried\n")
     for wrong in ("succeeded", "lost"):  # one that the action refuses, and one that is none
@@ -570,3 +593,27 @@ def test_a_worker_that_is_told_to_stop_says_so_and_exits_0(
     assert (process.returncode, out) == (0, "")
     assert err.splitlines()[-1].endswith("stopped")
     assert rows(connection, "select stopped_at is not null from rota.worker") == [(True,)]
+
+
+@rule("M10", "M51", "M87")
+def test_a_job_is_moved_and_cancelled_by_its_key(rota: CommandLine, connection: Connection) -> None:
+    for job_type in ("a", "b"):
+        connection.execute(
+            "insert into rota.job (job_type, idempotency_key) values (%s, 'user:1')", [job_type]
+        )
+    assert rota("cancel", "--key", "user:1").error == (
+        2, "jobs of several types hold the key 'user:1': a, b; name one of them"
+    )  # fmt: skip
+    moved = rota.ok("reschedule", "--key", "user:1", "--type", "a", "--delay", "3d", "--json")
+    assert moved.json == {"jobs": [{"id": 1, "answer": "done", "status": "queued"}]}
+    said = rota.ok("cancel", "--key", "user:1", "--type", "a", "--why", "acted first")
+    assert "cancelled" in said.out
+    assert rows(connection, "select id, cancel_reason from rota.job_history") == [
+        (1, "acted first")
+    ]
+    assert rota("cancel", "--key", "user:1", "--type", "a").error == (
+        2, "no job of type 'a' holds the idempotency key 'user:1'"
+    )  # fmt: skip
+    for wrong in (("2",), ("--queue", "default")):
+        status, error = rota("cancel", "--key", "user:1", *wrong).error
+        assert (status, error[:22]) == (2, "--key is for one job: ")

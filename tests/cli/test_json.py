@@ -59,6 +59,7 @@ ABOUT = (
     ["schedule", "delete", "weekly"],
     ["enqueue", "send_mail", "--payload", '{"user_id": 1}', "--delay", "1h"],
     ["retry", "2"],
+    ["reschedule", "2", "--priority", "1"],
     ["cancel", "2"],
     ["bury", "4"],
     ["requeue", "3"],

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -44,7 +46,39 @@ def test_each_sql_statement_answers_for_each_job(connection: Connection, dead: N
         ["done"],
         ["refused"],
         ["done"],
+        ["done"],
+        ["not found"],
+        ["not found"],
         ["requeue"],
+    ]
+
+
+@rule("M20", "M51", "M87")
+def test_the_follow_up_of_the_page_is_moved_and_cancelled_when_the_user_acts_first(
+    database: str, connection: Connection
+) -> None:
+    app = rota.App(database)
+
+    @app.job("follow_up")
+    def follow_up(user: int) -> None: ...
+
+    names: dict[str, Any] = {
+        "app": app, "rota": rota, "follow_up": follow_up, "psycopg": psycopg, "datetime": datetime,
+    }  # fmt: skip
+    exec(compile(block("py"), "docs/actions.md", "exec"), names)
+    day = datetime(2100, 1, 1, tzinfo=UTC)
+    with psycopg.connect(database) as own:
+        names["signed_up"](own, 42)
+        names["signed_up"](own, 43)
+        names["asked_for_another_day"](own, 42, day)
+        names["acted"](own, 43)
+        names["acted"](own, 43)
+    app.close()
+    assert connection.execute("select status, payload, run_at from rota.job").fetchall() == [
+        ("queued", {"user": 42}, day)
+    ]
+    assert connection.execute("select payload, cancel_reason from rota.job_history").fetchall() == [
+        ({"user": 43}, "acted first")
     ]
 
 
@@ -57,7 +91,14 @@ def test_each_python_line_works(
     app.close()
     assert capsys.readouterr().out.startswith("3 requeued {2: ")
     verbs = connection.execute("select verb, count(*) from rota.action group by verb").fetchall()
-    assert dict(verbs) == {"requeue": 4, "bury": 1, "ignore": 1, "cancel": 3, "run_again": 1}
+    assert dict(verbs) == {
+        "requeue": 4,
+        "bury": 1,
+        "ignore": 1,
+        "cancel": 3,
+        "run_again": 1,
+        "reschedule": 1,
+    }
 
 
 @rule("M44", "M87")

@@ -5,16 +5,32 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import psycopg
+from psycopg.rows import TupleRow
+
 import rota
 
 PAGE = (Path(__file__).parents[2] / "docs/concepts.md").read_text(encoding="utf-8")
-EXAMPLE, IN_A_PROCESS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+EXAMPLE, DROPPED, IN_A_PROCESS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 def test_the_example_of_the_page_runs_its_job(database: str) -> None:
     app = rota.App(database)
     exec(EXAMPLE, {"app": app})  # the page is ours
     assert app.get(1).result == "hello Ada"
+    app.close()
+
+
+def test_the_refresh_of_the_page_is_dropped_once_its_time_has_passed(
+    database: str, connection: psycopg.Connection[TupleRow]
+) -> None:
+    jobs = rota.Jobs()
+    exec(DROPPED, {"jobs": jobs})  # the page is ours
+    app = rota.App(database, jobs=[jobs])
+    late = jobs.types["refresh_prices"].enqueue(shop=1).id
+    connection.execute("update rota.job set expires_at = rota.clock()")
+    assert app.drain().claimed == 0
+    assert app.get(late).status == "cancelled"
     app.close()
 
 

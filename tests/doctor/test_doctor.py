@@ -504,6 +504,10 @@ def test_jobs_that_do_not_end_are_reported(
         "rota.clock() + interval '1 minute'"
     )
     assert f"job {id_} t for 7 min (timeout 5 min)" in is_red(look(database, "running"), Level.WARN)
+    connection.execute("update rota.job set timeout = '5 minutes 30 s'")
+    assert "(timeout 5 min 30 s)" in is_red(look(database, "running"), Level.WARN)
+    connection.execute("update rota.job set timeout = '8 minutes'")
+    assert look(database, "running").level is Level.OK
     connection.execute("update rota.job set locked_until = rota.clock() - interval '2 minutes'")
     assert f"job {id_} t (2 min)" in is_red(look(database, "running"))
 

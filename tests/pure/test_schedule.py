@@ -229,6 +229,7 @@ def test_what_cannot_be_is_refused_where_it_is_written(
             "takes no idempotency_key",
         ),
         (lambda jobs: jobs.types["clean"].using(delay="1m").new(), "takes no delay"),
+        (lambda jobs: jobs.types["clean"].using(timeout="1m").new(), "takes no timeout: give it"),
         (lambda jobs: jobs.types["clean"].using(run_at=datetime.now(UTC)).new(), "takes no run_at"),
     ],
 )

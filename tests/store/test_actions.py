@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -89,6 +90,8 @@ def test_what_an_action_makes_of_a_job_is_what_the_table_says(
 ) -> None:
     name = action.value
     doing: Callable[..., Any] = getattr(app if hasattr(app, name) else app.actions, name)
+    if action is Action.RESCHEDULE:
+        doing = partial(doing, priority=0)
     for status in Status:
         job = stand(connection, status)
         before = one(connection, f"{ROW}{job}")[0]
@@ -314,7 +317,7 @@ def test_a_requeued_job_is_a_new_one_that_goes_on_and_the_old_one_keeps_its_cont
 ) -> None:
     job = dead(
         connection, idempotency_key="k", payload='{"a": [1, "\\u2603", null]}', payload_version=3,
-        meta='{"from": "shop"}', max_attempts=4,
+        meta='{"from": "shop"}', max_attempts=4, timeout="90 s",
         schedule="nightly", scheduled_for="2026-01-01", progress=PROGRESS, queue="default",
         priority=0,
     )  # fmt: skip
@@ -335,6 +338,7 @@ def test_a_requeued_job_is_a_new_one_that_goes_on_and_the_old_one_keeps_its_cont
         "payload_version",
         "priority",
         "max_attempts",
+        "timeout",
         "idempotency_key",
         "meta",
         "schedule",
@@ -540,7 +544,7 @@ def test_a_job_run_again_is_a_run_of_its_own(
     connection.execute(
         f"update rota.{table} set idempotency_key = 'k', payload = '{{\"a\": 1}}', meta = '{{}}', "
         "schedule = 's',"
-        f" scheduled_for = '2026-01-01', progress = '{PROGRESS}'".encode()
+        f" scheduled_for = '2026-01-01', timeout = '90 s', progress = '{PROGRESS}'".encode()
     )
     new = app.actions.run_again(job, why="the file was lost")
     assert (new.created, new.status) == (True, "queued")
@@ -557,6 +561,7 @@ def test_a_job_run_again_is_a_run_of_its_own(
         "s",
         first.scheduled_for,
     )
+    assert found.timeout_s == first.timeout_s == 90
     assert app.actions.run_again(job).id > new.id
     assert one(
         connection, f"select detail from rota.action where job = {job} order by id limit 1"
@@ -701,6 +706,7 @@ def test_a_filter_that_cannot_be_meant_is_refused(
 async def test_every_action_can_be_awaited(app: rota.App, connection: Connection) -> None:
     first, second = insert(connection, 2)
     assert await app.aretry_now(first) is Status.QUEUED
+    assert await app.areschedule(first, priority=1) is Status.QUEUED
     assert await app.actions.abury(first) is Status.DEAD
     new = await app.arequeue(first, payload={"a": 1})
     assert await app.acancel(new.id) is Status.CANCELLED

@@ -58,6 +58,7 @@ def _count_statements(connection: Connection) -> None:
         {"delay": "1h", "expires": "2d"},
         {"run_at": datetime(2020, 1, 1, tzinfo=UTC), "priority": 7, "queue": "other"},
         {"run_at": datetime(2090, 1, 1, tzinfo=UTC), "max_attempts": 3, "meta": {"a": ["\u00e4"]}},
+        {"timeout": "90s"},
     ],
 )
 def test_jobs_that_are_alike_are_inserted_as_others_are(
@@ -342,7 +343,7 @@ def test_a_key_freed_between_the_refusal_and_the_question_who_holds_it_is_taken(
     app: rota.App, connection: Connection
 ) -> None:
     connection.execute("insert into rota.job (job_type, idempotency_key) values ('t', 'k')")
-    row = ops.NewRow("default", "t", None, 0, None, None, None, None, None, "{}", "k")
+    row = ops.NewRow("default", "t", None, 0, None, None, None, None, None, None, "{}", "k")
     statements = app.database.statements
     for operation in (ops.insert(row), ops.insert_many([row])):
         query, refused = next(operation), False

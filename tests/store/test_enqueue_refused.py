@@ -189,6 +189,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"queue": "q" * 101}, "queue must be 1 to 100"),
     ({"queue": "a\nb"}, "queue must be 1 to 100 printable"),
     ({"max_attempts": 0}, "max_attempts must be a whole number from 1"),
+    ({"timeout": "0s"}, "timeout must be at least 1 ms, not '0s'"),
+    ({"timeout": 20}, "timeout must be a timedelta or a string"),
     ({"expires": "-1h"}, "expires"),
     ({"idempotency_key": ""}, "idempotency_key must be 1 to 255"),
     ({"idempotency_key": "k" * 256}, "idempotency_key must be 1 to 255"),

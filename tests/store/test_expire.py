@@ -110,6 +110,39 @@ def test_an_expired_job_keeps_its_key_as_any_dead_job_does(connection: Connectio
     assert insert(connection, idempotency_key="k") == []
 
 
+@rule("M36", "M44", "M51")
+@pytest.mark.parametrize("status", ["queued", "failed", "waiting"])
+def test_an_expired_job_of_a_type_that_drops_is_cancelled_with_its_reason_and_frees_its_key(
+    connection: Connection, status: str
+) -> None:
+    connection.execute(
+        "insert into rota.job_type (name, aliases, on_expired) values ('new', '{t}', 'drop')"
+    )
+    late = [
+        *_late(connection, idempotency_key="k", status=status, attempts=2),
+        *_late(connection, job_type="new", idempotency_key="l", status=status),
+    ]
+    [dead] = _late(connection, job_type="u", status=status)
+    gone = {one.job: one for one in _expire(connection)}
+    assert {job: one.status for job, one in gone.items()} == {
+        late[0]: "cancelled", late[1]: "cancelled", dead: "dead",
+    }  # fmt: skip
+    assert (gone[late[0]].attempt, gone[late[1]].attempt) == (3, 1)
+    assert gone[late[0]].message.startswith("expired: not started ")
+    assert connection.execute(
+        "select id, status, attempts, cancel_reason, last_error, error_type, verdict, started_at "
+        "from rota.job_history order by id"
+    ).fetchall() == [
+        (job, "cancelled", attempts, gone[job].message, gone[job].message, None, None, None)
+        for job, attempts in zip(late, (2, 0), strict=True)
+    ]
+    assert connection.execute("select id from rota.job").fetchall() == [(dead,)]
+    assert connection.execute("select job from rota.attempt").fetchall() == [(dead,)], (
+        "an attempt would count in the alerts of errors"
+    )
+    assert connection.execute("select from rota.idempotency").fetchall() == []
+
+
 @rule("M32", "M36")
 def test_a_running_job_does_not_expire_and_a_dead_one_is_left_alone(connection: Connection) -> None:
     hand = Hand(connection)

@@ -442,10 +442,21 @@ def test_a_job_that_runs_for_longer_than_its_type_may_is_named(
         "update rota.job set started_at = rota.clock() - interval '6 minutes' where id = %s",
         [unknown],
     )
+    longer, shorter = insert(connection, 2, timeout="3 minutes")
+    connection.execute(
+        "update rota.job set timeout = '90 s' where id = %s",
+        [shorter],
+    )
+    Hand(connection).claim()
+    connection.execute(
+        "update rota.job set started_at = rota.clock() - interval '100 s' where id = any (%s)",
+        [[longer, shorter]],
+    )
     named = figures(hand).too_long
     assert [(one.id, one.worker, one.timeout_s) for one in named] == [
         (unknown, "hand", None),
         (slow, "hand", 60.0),
+        (shorter, "hand", 90.0),
     ]
     assert named[1].running_s == pytest.approx(120, abs=60)
-    assert [one.id for one in hand.run(ops.stats(1, "t", None)).too_long] == [slow]
+    assert [one.id for one in hand.run(ops.stats(1, "t", None)).too_long] == [slow, shorter]

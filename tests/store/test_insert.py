@@ -247,6 +247,8 @@ def test_an_app_that_runs_follows_a_limit_that_is_raised_or_lowered(
         ("priority", "101"),
         ("priority", "-101"),
         ("max_attempts", "0"),
+        ("timeout", "'0.9 ms'"),
+        ("timeout", "'36526 days'"),
         ("queue", "''"),
         ("job_type", "''"),
         ("idempotency_key", "''"),

@@ -99,6 +99,9 @@ def test_a_job_claimed_in_sql_is_leased_by_its_type_and_what_it_came_to_is_seen_
     shell.call("declare", "t", lease="50 s", max_attempts=4)
     (made,) = shell.call("enqueue", "t", Jsonb({"a": 1}), priority=7)
     (job,) = shell.claim()
+    assert job["timeout"] == timedelta(minutes=5)
+    shell.call("enqueue", "t", timeout="90 s")
+    assert [one["timeout"] for one in shell.claim()] == [timedelta(seconds=90)]
     assert (job["id"], job["payload"], job["attempt"], job["max_attempts"], made["created"]) == (
         made["id"],
         {"a": 1},
@@ -247,6 +250,7 @@ def test_a_type_declared_in_sql_gets_what_one_declared_in_python_gets(
         {"queue": ""}, {"priority": 101}, {"max_attempts": 0}, {"lease": "0.5 s"},
         {"retry_after": []}, {"retry_after": ["0 s"]},
         {"retry_after": [None]}, {"expires": "0 s"}, {"history": "none"}, {"on_lost": "wait"},
+        {"on_expired": "wait"}, {"on_expired": None},
         {"aliases": ["t"]}, {"version": 0}, {"release": ""},
     ],
 )  # fmt: skip
@@ -300,6 +304,24 @@ def test_an_expired_job_is_dead_and_not_handed_out(shell: Shell, connection: Con
     for job in late:
         row = _row(connection, job)
         assert (row["status"], row["error_type"], row["attempts"]) == ("dead", "Expired", 0)
+
+
+@rule("M15", "M36", "M51")
+def test_an_expired_job_of_a_type_that_drops_is_cancelled_and_not_handed_out(
+    shell: Shell, connection: Connection
+) -> None:
+    shell.call("declare", "t", on_expired="drop")
+    late = insert(connection, expires_at="now", idempotency_key="k")
+    (good,) = insert(connection)
+    assert shell.ids() == [good]
+    [row] = connection.execute(
+        "select id, status, attempts, started_at, cancel_reason from rota.job_history"
+    ).fetchall()
+    assert row[:4] == (*late, "cancelled", 0, None)
+    assert row[4].startswith("expired: not started before expires_at (")
+    assert row[4].endswith("): it was claimed too late")
+    assert connection.execute("select job from rota.idempotency").fetchall() == []
+    assert connection.execute("select from rota.attempt").fetchall() == []
 
 
 @rule("M15", "M33")
@@ -729,6 +751,8 @@ BAD_JOBS: list[tuple[dict[str, Any], str]] = [
     ({"expires_at": "infinity"}, "expires_at must lie .*, not at infinity; leave it out for never"),
     ({"max_attempts": 0}, "max_attempts must be from 1 to 10000, not 0"),
     ({"max_attempts": 10_001}, "max_attempts must be from 1 to 10000, not 10001"),
+    ({"timeout": "0 s"}, "timeout must be from 1 ms to a hundred years, not "),
+    ({"timeout": "36526 days"}, "timeout must be from 1 ms to a hundred years, not "),
     ({"idempotency_key": ""}, "idempotency_key must be 1 to 255 characters, not 0"),
     (
         {"idempotency_key": "k" * 256},

@@ -29,7 +29,8 @@ def declare(
     declared = {
         "name": name, "aliases": aliases, "queue": "default", "priority": 0, "max_attempts": 10,
         "timeout_s": 60, "lease_s": 60,
-        "expires_s": None, "key_ttl_s": 60, "history": history, "on_lost": "retry", "version": None,
+        "expires_s": None, "key_ttl_s": 60, "history": history, "on_lost": "retry",
+        "on_expired": "dead", "version": None,
         "retry_after_s": [10],
     }  # fmt: skip
     connection.execute("select rota.job_type_declare(%s::jsonb, '1')", [json.dumps([declared])])

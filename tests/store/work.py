@@ -182,6 +182,8 @@ def act(
     action: Action, *ids: int, why: str | None = None, by: str = "tester"
 ) -> Operation[list[ops.Answer]]:
     """Do something to jobs, as a person does."""
-    answers, refusals = yield from ops.act_on_many(ops.ActionRequest(action, by, why), ids)
+    moved = ops.Moved(priority=0) if action is Action.RESCHEDULE else None
+    request = ops.ActionRequest(action, by, why, moved=moved)
+    answers, refusals = yield from ops.act_on_many(request, ids)
     assert refusals == {}
     return answers

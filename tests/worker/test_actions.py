@@ -3,12 +3,16 @@ nothing more is written for it."""
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 
 import rota
 from rota.model.job import Status
-from rota.observe.events import JobSucceeded, LeaseLost
+from rota.observe.events import JobSucceeded, LeaseLost, WorkerStarted
 from tests.support.rules import rule
+from tests.support.wait import eventually
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, rows
 from tests.worker.test_cancel import StoppableHandlers, until_the_keeper_rests
@@ -54,3 +58,40 @@ async def test_a_worker_learns_that_its_job_was_taken_and_the_next_attempt_begin
     assert rows(connection, "select error_type, outcome from rota.attempt") == [
         ("LeaseTaken", "queued") if action == "retry_now" else ("Buried", "dead")
     ]
+
+
+@rule("M30", "M81", "M87")
+async def test_a_job_that_is_moved_to_now_or_to_another_queue_starts_at_once(
+    database: str, connection: Connection
+) -> None:
+    jobs, app = rota.Jobs(), rota.App(database)
+
+    @jobs.job("t", queue="served")
+    async def work() -> None: ...
+
+    async with Hand(database, jobs, queues={"served": 1}, poll_s=3600) as hand:
+        await hand.heard(WorkerStarted)
+        later, elsewhere = [
+            row[0]
+            for row in rows(
+                connection,
+                "insert into rota.job (job_type, queue, run_at) values "
+                "('t', 'served', rota.clock() + interval '1 h'), ('t', 'other', rota.clock()) "
+                "returning id",
+            )
+        ]
+        connection.execute(
+            "update rota.job set run_at = rota.clock() - interval '2 h' where id = %s", [elsewhere]
+        )
+        moves: list[tuple[int, Any]] = [(later, {"delay": "0s"}), (elsewhere, {"queue": "served"})]
+        for job, moved in moves:
+            await asyncio.to_thread(eventually, lambda: _waits(connection))
+            await app.areschedule(job, **moved, why="now")
+            await hand.heard(JobSucceeded, job=job)  # the next poll is an hour away
+    await app.aclose()
+
+
+def _waits(connection: Connection) -> bool:
+    """Whether the worker waits for a wake-up."""
+    asked = "select exists (select from rota.queue where notify_until > rota.clock())"
+    return rows(connection, asked) == [(True,)]

@@ -4,14 +4,15 @@ claims one too late."""
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 import rota
-from rota.model.job import Job
+from rota.model.job import Job, Status
 from rota.model.settle import settle
-from rota.observe.events import Bus, Event, JobDead, WorkerStarted
+from rota.observe.events import Bus, Event, JobCancelled, JobDead, WorkerStarted
 from rota.store import ops
 from rota.store.db import Database
 from rota.store.link import StoreLink
@@ -154,7 +155,51 @@ async def test_a_job_whose_turn_comes_too_late_never_starts_and_says_why(
         return
     assert transition.failure is not None
     assert (attempt.began_at, transition.verb, transition.charged) == (None, "give_up", False)
-    assert transition.failure.message == f"not started before expires_at ({expires_at}): {said}"
+    text = f"not started before expires_at ({expires_at}): {said}"
+    assert transition.failure.message == text
+    rules = replace(jobs.types["quick"].rules, drop_if_expired=True)
+    dropped = settle(job, attempt.outcome, rules)
+    assert (dropped.verb, dropped.status, dropped.charged) == ("drop", Status.CANCELLED, False)
+    assert (dropped.reason, dropped.failure) == (f"expired: {text}", None)
+
+
+@rule("M36", "M51")
+@pytest.mark.parametrize("by", ["a pass", "the worker that claimed it"])
+async def test_a_job_whose_time_has_passed_is_dropped_if_its_type_says_so(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    claims = by != "a pass"
+    monkeypatch.setattr(expirer, "PERIOD_S", 0.05)
+    if claims:
+        monkeypatch.setattr(Expirer, "tick", _rest)
+    jobs = rota.Jobs()
+
+    @jobs.job("refresh", on_expired="drop", queue="served" if claims else "not served")
+    async def refresh() -> None:
+        raise AssertionError
+
+    async with Hand(database, jobs, queues={"served": 1}) as hand:
+        await hand.heard(WorkerStarted)
+        job = value(
+            connection,
+            "insert into rota.job (job_type, expires_at, idempotency_key) "
+            "values ('refresh', rota.clock(), 'k') returning id",
+        )
+        gone = await hand.heard(JobCancelled)
+        assert gone.job == job and gone.reason is not None
+        assert gone.reason.startswith("expired: not started before expires_at (")
+        assert (gone.attempt, gone.claim) == (1, int(claims))
+        assert gone.describe() == f"cancelled: {gone.reason}"
+    assert not any(isinstance(event, JobDead) for event in hand.events)
+    assert rows(
+        connection,
+        "select status, attempts, started_at, cancel_reason, locked_by from rota.job_history",
+    ) == [("cancelled", 0, None, gone.reason, hand.name if claims else None)]
+    assert rows(connection, "select from rota.attempt union all select from rota.idempotency") == []
+
+
+async def _rest(_: Expirer) -> float:
+    return 3600.0
 
 
 class Watched:

@@ -392,6 +392,19 @@ async def test_a_handler_that_asks_learns_why_before_it_is_killed_and_the_next_d
     assert rows(connection, ran) == [("rota.errors.AttemptTimeout", True)] * 2
 
 
+@rule("M21", "M35")
+async def test_a_job_s_own_timeout_counts_in_a_process_too(
+    database: str, connection: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_attempt, "PROCESS_STOP_S", 30.0)
+    monkeypatch.setattr("rota.worker.runners.ProcessRunner.stop_s", 60.0)
+    put(connection, "stops", place=str(tmp_path / "why"))
+    connection.execute("update rota.job set timeout = '1.5 s'")
+    async with Hand(database, heavy.jobs, slots=1) as hand:
+        await hand.heard(JobFailed)
+    assert (tmp_path / "why").read_text() == "it ran longer than its timeout of 1.5 s\n"
+
+
 @rule("M32")
 async def test_a_handler_whose_lease_was_lost_is_killed_and_writes_nothing(
     database: str, connection: Connection, tmp_path: Path

@@ -7,6 +7,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 from typing import NoReturn
 
 import pytest
@@ -51,6 +52,35 @@ async def test_an_async_handler_that_runs_over_its_time_is_stopped_and_tried_aga
         value(connection, "select finished_at - started_at >= interval '0.3 s' from rota.attempt")
         is True
     )
+
+
+@rule("M21", "M35")
+async def test_a_job_may_run_for_as_long_as_it_was_enqueued_with_whatever_its_type_says(
+    database: str, connection: Connection
+) -> None:
+    jobs = rota.Jobs()
+    app = rota.App(database, jobs=[jobs])
+    go = asyncio.Event()
+
+    @jobs.job("patient", timeout="1h", retry=FIXED)
+    async def patient() -> None:
+        await asyncio.Event().wait()
+
+    @jobs.job("hasty", timeout="0.3s", retry=FIXED)
+    async def hasty() -> None:
+        await go.wait()
+
+    short = (await patient.using(timeout="0.2s").aenqueue()).id
+    long = (await hasty.using(timeout="1h").aenqueue()).id
+    async with Hand(database, jobs) as hand:
+        failed = await hand.heard(JobFailed, job=short)
+        await hand.heard(JobFailed, job=(await hasty.aenqueue()).id)
+        go.set()  # later than the type's time after the start of both
+        await hand.heard(JobSucceeded, job=long)
+    assert "longer than its timeout of 0.2 s" in failed.failure.message
+    ended = await app.aget(long)
+    assert (ended.timeout_s, ended.timeout) == (3600.0, timedelta(hours=1))
+    await app.aclose()
 
 
 @rule("M35")

@@ -1,4 +1,5 @@
-"""`rota retry`, `bury`, `cancel`, `requeue`, `ignore` and `run-again`, by ids or by a filter."""
+"""`rota retry`, `reschedule`, `bury`, `cancel`, `requeue`, `ignore` and `run-again`, by ids or by a
+filter."""
 
 from __future__ import annotations
 
@@ -10,11 +11,17 @@ from typing import Annotated, Any
 
 import typer
 
-from rota.cli.enqueue import arguments
+from rota.cli.enqueue import arguments, instant
 from rota.cli.jobs import TIME, read_moment
 from rota.cli.output import print_json, print_table
 from rota.cli.target import Actor, JsonOption, Place, Session, find_app
-from rota.client.actions import correct_payload, make_request, sort_errors
+from rota.client.actions import (
+    act_on_key,
+    check_moved,
+    correct_payload,
+    make_request,
+    sort_errors,
+)
 from rota.client.base import ID_MAX
 from rota.client.selection import MANY, MANY_MAX, select_jobs
 from rota.declare.jobs import index_by_name
@@ -29,6 +36,7 @@ SHOWN_MAX = 20
 """Beyond this many rows only counts are printed: more do not fit on a screen."""
 _PAST = {
     Action.RETRY_NOW: "retried",
+    Action.RESCHEDULE: "rescheduled",
     Action.CANCEL: "cancelled",
     Action.BURY: "buried",
     Action.REQUEUE: "requeued",
@@ -40,11 +48,6 @@ _HELP = {
 
     A running job loses its claim; its worker stops the handler. A filter selects failed jobs,
     unless --status is given.
-    """,
-    Action.CANCEL: """Cancel unfinished jobs.
-
-    A job that is not running ends at once; a running job is stopped by its worker. Dead and
-    finished jobs are refused.
     """,
     Action.BURY: """Mark jobs as dead: they are not tried again.
 
@@ -97,6 +100,14 @@ LimitOption = Annotated[
         min=1, max=MANY_MAX, help="With a filter: maximum number of jobs, the oldest first."
     ),
 ]
+KeyOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KEY",
+        help="The job that holds this idempotency key, instead of an id. With --type if jobs of "
+        "several types hold it.",
+    ),
+]
 YesOption = Annotated[
     bool, typer.Option("--yes", help="With a filter: do not ask for confirmation.")
 ]
@@ -123,13 +134,21 @@ class Given:
     filters: dict[str, Any]
     yes: bool
     as_json: bool
+    key: str | None = None
+    """The idempotency key of a single job; then the only filter is its type."""
 
     @classmethod
     def make(
-        cls, ids: list[int] | None, filters: Filters, status: str | None, *, as_json: bool
+        cls,
+        ids: list[int] | None,
+        filters: Filters,
+        status: str | None,
+        key: str | None = None,
+        *,
+        as_json: bool,
     ) -> Given:
-        """Return what is given, without the filters that are not. Raises UsageError for both ids
-        and filters."""
+        """Return what is given, without the filters that are not. Raises UsageError for two of ids,
+        a key and filters."""
         selecting: dict[str, Any] = {
             "job_type": filters.job_type,
             "queue": filters.queue,
@@ -142,7 +161,9 @@ class Given:
         named = {name: value for name, value in selecting.items() if value is not None}
         if ids and named:
             raise UsageError("give ids or a filter, not both")
-        return cls(ids or [], named, filters.yes, as_json)
+        if key is not None and (ids or named.keys() - {"job_type"}):
+            raise UsageError("--key is for one job: with it, give no ids and no filter but --type")
+        return cls(ids or [], named, filters.yes, as_json, key)
 
 
 def command(action: Action) -> Callable[..., None]:
@@ -174,6 +195,75 @@ def _status_option(action: Action) -> object:
             metavar="STATUS", help=f"Filter: jobs with this status: {', '.join(takes(action))}."
         ),
     ]
+
+
+def cancel(
+    ids: Ids = None,
+    key: KeyOption = None,
+    *,
+    status: Annotated[
+        str | None,
+        typer.Option(
+            metavar="STATUS",
+            help=f"Filter: jobs with this status: {', '.join(takes(Action.CANCEL))}.",
+        ),
+    ] = None,
+    filters: Filters,
+    actor: Actor,
+    place: Place,
+    as_json: JsonOption = False,
+) -> None:
+    """Cancel unfinished jobs.
+
+    A job that is not running ends at once; a running job is stopped by its worker. Dead and
+    finished jobs are refused.
+    """
+    given = Given.make(ids, filters, status, key, as_json=as_json)
+    _do(make_request(Action.CANCEL, actor.by, actor.why), given, place)
+
+
+def reschedule(
+    ids: Ids = None,
+    key: KeyOption = None,
+    run_at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="New earliest start, with UTC offset: 2026-11-20T08:00:00+01:00.",
+        ),
+    ] = None,
+    delay: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="New earliest start, from now: 90s, 10m, 1h30m. Not with --run-at.",
+        ),
+    ] = None,
+    priority: Annotated[
+        int | None, typer.Option(metavar="NUMBER", help="New priority, -100 to 100.")
+    ] = None,
+    to_queue: Annotated[str | None, typer.Option(metavar="NAME", help="New queue.")] = None,
+    *,
+    status: Annotated[
+        str | None,
+        typer.Option(
+            metavar="STATUS",
+            help=f"Filter: jobs with this status: {', '.join(takes(Action.RESCHEDULE))}.",
+        ),
+    ] = None,
+    filters: Filters,
+    actor: Actor,
+    place: Place,
+    as_json: JsonOption = False,
+) -> None:
+    """Move queued and failed jobs to another time, priority or queue.
+
+    With the time their expiry moves. A job that is due goes to the end of its line.
+    """
+    names = "--run-at, --delay, --priority and --to-queue"
+    moved = check_moved(instant(run_at), delay, priority, to_queue, names=names)
+    given = Given.make(ids, filters, status, key, as_json=as_json)
+    _do(make_request(Action.RESCHEDULE, actor.by, actor.why, moved), given, place)
 
 
 def requeue(
@@ -208,6 +298,12 @@ def requeue(
 
 
 def _do(request: ActionRequest, given: Given, place: Place, payload: str | None = None) -> None:
+    if given.key is not None:
+        with place.session() as opened:
+            acting = act_on_key(request, given.key, given.filters.get("job_type"))
+            answer = opened.run(acting)
+        _say(request.action, [answer], {}, given)
+        return
     which = None if given.ids else select_jobs(request.action, **given.filters)
     if which is not None and not given.yes and not sys.stdin.isatty():
         raise UsageError(

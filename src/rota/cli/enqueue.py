@@ -100,6 +100,10 @@ def enqueue(
             help="Earliest start, with UTC offset: 2026-11-20T08:00:00+01:00. Default: now.",
         ),
     ] = None,
+    timeout: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="Longest run of an attempt. Default: the type's."),
+    ] = None,
     delay: Annotated[
         str | None,
         typer.Option(
@@ -120,6 +124,7 @@ def enqueue(
     options: UsingOptions = {
         "run_at": instant(run_at),
         "delay": delay,
+        "timeout": timeout,
         "idempotency_key": idempotency_key,
     }
     checked = EnqueueOptions().update({**overrides.read(), **options})
@@ -206,6 +211,7 @@ def _row(job_type: str, payload: str, checked: EnqueueOptions) -> ops.NewRow:
         delay_s=checked.delay_s,
         expires_s=checked.expires_s,
         max_attempts=checked.max_attempts,
+        timeout=checked.timeout,
         idempotency_key=checked.idempotency_key,
         meta=checked.meta_json,
     )

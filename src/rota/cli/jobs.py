@@ -16,6 +16,7 @@ from rota.client.find import check_filter
 from rota.client.timeline import describe_resolution, read_timeline
 from rota.errors import UsageError
 from rota.model.job import Job, Progress, Status
+from rota.model.units import words
 from rota.store import ops
 from rota.store.ops import Filter
 
@@ -196,6 +197,7 @@ def _facts(job: Job) -> Iterator[tuple[str, Any]]:
     yield "meta", job.meta_json
     yield "idempotency key", job.idempotency_key
     yield "attempts", _attempts(job)
+    yield "timeout", None if job.timeout_s is None else words(job.timeout_s)
     yield "losses", job.losses or None
     yield "claims", job.claims
     for name in ("created_at", "run_at", "expires_at", "started_at", "failed_at", "finished_at"):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
@@ -18,23 +18,29 @@ from rota.client.base import (
     Namespace,
     check_by,
     check_id,
+    check_texts,
     check_why,
     parse_moment,
 )
 from rota.client.enqueue import refuse_too_large
 from rota.client.selection import ActionFilters, find_jobs
 from rota.declare.job_type import Enqueued, JobType
+from rota.declare.options import EnqueueOptions
 from rota.declare.payload import encode_untyped
-from rota.errors import JobNotFound, RotaError, UsageError, WrongStatus
-from rota.model.bounds import check_integer
+from rota.errors import JobNotFound, KeyNotFound, RotaError, UsageError, WrongStatus
+from rota.model.bounds import KEY_MAX, check_integer, check_text
+from rota.model.failure import list_names
 from rota.model.job import Action, Status
 from rota.model.states import takes
 from rota.model.units import Duration
 from rota.store import ops
-from rota.store.ops import ActionRecord, ActionRequest, Answer, Filter
+from rota.store.ops import ActionRecord, ActionRequest, Answer, Filter, Moved
 
 if TYPE_CHECKING:
     from rota.store.driver import Operation
+
+
+AnyType = JobType[..., ..., Any]
 
 
 class ActionResult(msgspec.Struct, frozen=True):
@@ -49,7 +55,7 @@ class ActionResult(msgspec.Struct, frozen=True):
 
 
 class ActionCalls(Caller):
-    """The frequent actions of an App on one job: cancel, retry now, requeue.
+    """The frequent actions of an App on one job: cancel, retry now, reschedule, requeue.
 
     Each takes a reason, `why` (one line of at most 500 characters), and the person or program that
     acts, `by` (at most 200 characters; defaults to `user@host` of this process). The action joins
@@ -57,25 +63,49 @@ class ActionCalls(Caller):
     """
 
     def cancel(
-        self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
+        self,
+        id: int | None = None,
+        *,
+        key: str | None = None,
+        job_type: AnyType | str | None = None,
+        why: str | None = None,
+        by: str | None = None,
+        connection: Any = None,
     ) -> Status:
-        """Cancel an unfinished job; return its new status.
+        """Cancel an unfinished job, by its id or its idempotency key; return its new status.
 
         `cancelled`: the job was not running, and ends at once. `running`: its worker is asked to
         stop it. The job becomes `cancelled` when its handler stops, `succeeded` if its handler
         returns all the same. If a running job is cancelled twice, the first reason stays.
 
+        Args:
+            key: the idempotency key that the job holds, instead of `id`.
+            job_type: the type of the job that holds the key, or its name, also a former one.
+                Defaults to the only type of which a job holds it.
+
         Raises:
+            UsageError: jobs of several types hold the key.
             WrongStatus: the job is dead or finished.
             JobNotFound: there is no such job.
+            KeyNotFound: no job holds the key.
         """
-        return self._run(_move(Action.CANCEL, id, by, why), connection)
+        request = make_request(Action.CANCEL, by, why)
+        return self._run(_act_on(request, id, key, job_type), connection)
 
     async def acancel(
-        self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
+        self,
+        id: int | None = None,
+        *,
+        key: str | None = None,
+        job_type: AnyType | str | None = None,
+        why: str | None = None,
+        by: str | None = None,
+        connection: Any = None,
     ) -> Status:
-        """Cancel an unfinished job; return its new status. Raises as `cancel`."""
-        return await self._arun(_move(Action.CANCEL, id, by, why), connection)
+        """Cancel an unfinished job, by its id or its idempotency key; return its new status. Raises
+        as `cancel`."""
+        request = make_request(Action.CANCEL, by, why)
+        return await self._arun(_act_on(request, id, key, job_type), connection)
 
     def retry_now(
         self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
@@ -97,6 +127,64 @@ class ActionCalls(Caller):
     ) -> Status:
         """Make a job due now; return its new status. Raises as `retry_now`."""
         return await self._arun(_move(Action.RETRY_NOW, id, by, why), connection)
+
+    def reschedule(
+        self,
+        id: int | None = None,
+        *,
+        key: str | None = None,
+        job_type: AnyType | str | None = None,
+        run_at: datetime | None = None,
+        delay: Duration | None = None,
+        priority: int | None = None,
+        queue: str | None = None,
+        why: str | None = None,
+        by: str | None = None,
+        connection: Any = None,
+    ) -> Status:
+        """Move a queued or failed job to another time, priority or queue; return its status.
+
+        With the time its expiry moves: it has as long to start as before. A job that is due goes to
+        the end of its line.
+
+        Args:
+            key: as for `cancel`.
+            job_type: as for `cancel`.
+            run_at: the earliest time to run: an aware datetime; one in the past means now.
+            delay: the same as a duration from now. Not together with `run_at`.
+            priority: −100 … 100.
+            queue: 1 … 100 printable characters.
+
+        Raises:
+            UsageError: nothing to change is given, an option is out of range, or jobs of several
+                types hold the key.
+            WrongStatus: the job is neither queued nor failed: a worker may have begun it.
+            JobNotFound: there is no such job.
+            KeyNotFound: no job holds the key.
+        """
+        moved = check_moved(run_at, delay, priority, queue)
+        request = make_request(Action.RESCHEDULE, by, why, moved)
+        return self._run(_act_on(request, id, key, job_type), connection)
+
+    async def areschedule(
+        self,
+        id: int | None = None,
+        *,
+        key: str | None = None,
+        job_type: AnyType | str | None = None,
+        run_at: datetime | None = None,
+        delay: Duration | None = None,
+        priority: int | None = None,
+        queue: str | None = None,
+        why: str | None = None,
+        by: str | None = None,
+        connection: Any = None,
+    ) -> Status:
+        """Move a queued or failed job to another time, priority or queue; return its status. Raises
+        as `reschedule`."""
+        moved = check_moved(run_at, delay, priority, queue)
+        request = make_request(Action.RESCHEDULE, by, why, moved)
+        return await self._arun(_act_on(request, id, key, job_type), connection)
 
     def requeue(
         self,
@@ -273,6 +361,38 @@ class Actions(Namespace):
         """Make jobs due now, as `retry_now_many`."""
         return await self._arun(_act_on_many(Action.RETRY_NOW, by, why, filters))
 
+    def reschedule_many(
+        self,
+        *,
+        run_at: datetime | None = None,
+        delay: Duration | None = None,
+        priority: int | None = None,
+        to_queue: str | None = None,
+        why: str | None = None,
+        by: str | None = None,
+        **filters: Unpack[ActionFilters],
+    ) -> ActionResult:
+        """Move jobs to another time, priority or queue, as `app.reschedule`; without `status`
+        queued and failed ones. `to_queue` is the new queue: `queue` is a filter. Filters and errors
+        are those of `cancel_many`."""
+        moved = check_moved(run_at, delay, priority, to_queue, names=_OF_MANY)
+        return self._run(_act_on_many(Action.RESCHEDULE, by, why, filters, moved))
+
+    async def areschedule_many(
+        self,
+        *,
+        run_at: datetime | None = None,
+        delay: Duration | None = None,
+        priority: int | None = None,
+        to_queue: str | None = None,
+        why: str | None = None,
+        by: str | None = None,
+        **filters: Unpack[ActionFilters],
+    ) -> ActionResult:
+        """Move jobs to another time, priority or queue, as `reschedule_many`."""
+        moved = check_moved(run_at, delay, priority, to_queue, names=_OF_MANY)
+        return await self._arun(_act_on_many(Action.RESCHEDULE, by, why, filters, moved))
+
     def bury_many(
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
@@ -325,14 +445,45 @@ class Actions(Namespace):
         return await self._arun(_act_on_many(Action.RUN_AGAIN, by, why, filters))
 
 
+_OF_MANY = "run_at, delay, priority and to_queue"
+
+
 def make_request(
-    action: Action, by: object, why: object, *, name_of_why: str = "why"
+    action: Action,
+    by: object,
+    why: object,
+    moved: Moved | None = None,
+    *,
+    name_of_why: str = "why",
 ) -> ActionRequest:
     """Return the request of an action. Raises UsageError, which calls the reason `name_of_why`."""
     reason = check_why(why)
     if action is Action.IGNORE and reason is None:
         raise UsageError(f"{name_of_why} is required: it records why these jobs are ignored")
-    return ActionRequest(action, check_by(by), reason)
+    return ActionRequest(action, check_by(by), reason, moved=moved)
+
+
+def check_moved(
+    run_at: datetime | None,
+    delay: Duration | None,
+    priority: int | None,
+    queue: str | None,
+    *,
+    names: str = "run_at, delay, priority and queue",
+) -> Moved:
+    """Return to when and where jobs are rescheduled. Raises UsageError."""
+    checked = EnqueueOptions().update(
+        {"run_at": run_at, "delay": delay, "priority": priority, "queue": queue}
+    )
+    moved = Moved(
+        run_at=checked.run_at,
+        delay=None if checked.delay_s is None else timedelta(seconds=checked.delay_s),
+        priority=checked.priority,
+        queue=checked.queue,
+    )
+    if moved == Moved():
+        raise UsageError(f"reschedule: give at least one of {names}")
+    return moved
 
 
 def _read_log(since: datetime | Duration | None, limit: int) -> Operation[list[ActionRecord]]:
@@ -346,6 +497,44 @@ def _read_log(since: datetime | Duration | None, limit: int) -> Operation[list[A
 def _move(action: Action, id: int, by: str | None, why: str | None) -> Operation[Status]:
     answer = yield from _act_on_one(make_request(action, by, why), id)
     return Status(answer.status or Status.DEAD)
+
+
+def _act_on(
+    request: ActionRequest, id: int | None, key: str | None, job_type: AnyType | str | None
+) -> Operation[Status]:
+    if (id is None) == (key is None):
+        raise UsageError(f"{request.action.value}: give the id of a job, or a key")
+    if key is None:
+        if job_type is not None:
+            raise UsageError(f"{request.action.value}: job_type goes with a key, not with an id")
+        answer = yield from _act_on_one(request, check_id(id))
+    else:
+        answer = yield from act_on_key(request, key, job_type)
+    return Status(answer.status or Status.DEAD)
+
+
+def act_on_key(
+    request: ActionRequest, key: str, job_type: AnyType | str | None
+) -> Operation[Answer]:
+    """Cancel or reschedule the job that holds a key.
+
+    Raises KeyNotFound, WrongStatus, and UsageError if jobs of several types hold it.
+    """
+    check_text(key, "key", KEY_MAX)
+    name = job_type.name if isinstance(job_type, JobType) else job_type
+    check_texts(job_type=name)
+    holders = yield from ops.act_on_key(request, key, name)
+    holder = holders[0]
+    if holder.answer == "ambiguous":
+        types = list_names(one.job_type or "" for one in holders)
+        raise UsageError(f"jobs of several types hold the key {key!r}: {types}; name one of them")
+    if holder.job is None or holder.answer == "not found":
+        raise KeyNotFound(key, name)
+    answer = Answer(holder.job, holder.answer, holder.status)
+    refusal = explain_refusal(request.action, answer)
+    if refusal is not None:
+        raise refusal
+    return answer
 
 
 def _run_again(id: int, by: str | None, why: str | None) -> Operation[Enqueued]:
@@ -395,9 +584,13 @@ def correct_payload(
 
 
 def _act_on_many(
-    action: Action, by: str | None, why: str | None, filters: ActionFilters
+    action: Action,
+    by: str | None,
+    why: str | None,
+    filters: ActionFilters,
+    moved: Moved | None = None,
 ) -> Operation[ActionResult]:
-    request = make_request(action, by, why)
+    request = make_request(action, by, why, moved)
     ids = yield from find_jobs(action, filters)
     answers, refusals = yield from ops.act_on_many(request, ids)
     return sort_answers(action, answers, refusals)
@@ -419,7 +612,11 @@ def explain_refusal(action: Action, answer: Answer) -> RotaError | None:
 def _advise(action: Action, answer: Answer) -> str:
     if answer.new_id is not None:
         return f"; it was requeued as job {answer.new_id}"
-    if answer.status == Status.DEAD and action in (Action.CANCEL, Action.RETRY_NOW):
+    if answer.status == Status.DEAD and action in (
+        Action.CANCEL,
+        Action.RETRY_NOW,
+        Action.RESCHEDULE,
+    ):
         return "; requeue or ignore a dead job instead"
     return ""
 

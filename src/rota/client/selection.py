@@ -26,6 +26,7 @@ MANY = 100_000
 STATUSES_BY_DEFAULT: Mapping[Action, Sequence[Status]] = {
     Action.CANCEL: takes(Action.CANCEL),
     Action.RETRY_NOW: (Status.FAILED,),
+    Action.RESCHEDULE: takes(Action.RESCHEDULE),
     Action.BURY: (Status.QUEUED, Status.WAITING, Status.FAILED),
     Action.REQUEUE: (Status.DEAD,),
     Action.IGNORE: (Status.DEAD,),

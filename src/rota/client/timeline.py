@@ -131,6 +131,8 @@ def _list_entries_of_job(
         yield from _list_end(job)
 
 
+_MOVED = ("run_at", "expires_at", "priority", "queue")
+"""What a reschedule may change, in the order of its entry."""
 _OUTCOME = {"queued": "handed back"}
 """The word for an attempt that was not charged, after which the job was queued again."""
 
@@ -240,6 +242,8 @@ def _make_action_entry(action: ActionRecord, chain: Collection[int], id: int) ->
         became = f", {detail.get('as', 'requeued')} as job {detail['requeued_as']}"
     elif "run_again_as" in detail:
         became = f", as job {detail['run_again_as']}"
+    elif action.verb == Action.RESCHEDULE:
+        to = _describe_move(detail)
     if "effect" in detail:
         to = f"{detail['effect']} as {str(detail.get('as')).replace('_', ' ')} "
     if "fresh" in detail:
@@ -251,6 +255,25 @@ def _make_action_entry(action: ActionRecord, chain: Collection[int], id: int) ->
         one_line(_append_reason(f"{to}by {action.by}{became}", action.why)),
         action=action,
     )
+
+
+def _describe_move(detail: dict[str, Any]) -> str:
+    before, after = detail.get("from"), detail.get("to")
+    if not isinstance(before, dict) or not isinstance(after, dict):  # not written by Rota
+        return ""
+    parts = [
+        f"{name} {_format_value(before.get(name))} → {_format_value(after[name])}"
+        for name in _MOVED
+        if name in after
+    ]
+    return f"{', '.join(parts) or 'nothing changed'}, "
+
+
+def _format_value(value: object) -> str:
+    try:
+        return _format_time(datetime.fromisoformat(str(value)))
+    except ValueError:
+        return str(value)
 
 
 def _append_reason(text: str, why: object) -> str:

@@ -105,6 +105,7 @@ class JobType(Generic[P, Q, R]):
             options.retry_on,
             options.fatal_on,
             options.on_lost == "dead",
+            options.on_expired == "drop",
         )
         self.enqueue_options = EnqueueOptions()
 
@@ -234,6 +235,7 @@ def make_row(job_type: JobType[..., ..., Any], lease_s: float) -> dict[str, Any]
         "key_ttl_s": options.key_ttl_s,
         "history": options.history,
         "on_lost": options.on_lost,
+        "on_expired": options.on_expired,
         "version": options.version,
         "retry_after_s": options.retry.plan_s(PLAN_MAX),
     }

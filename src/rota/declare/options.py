@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal, TypedDict, get_args
 
 import msgspec
@@ -32,6 +32,7 @@ from rota.model.units import Duration, Size, seconds, size_bytes
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 History = Literal["all", "failures"]
 OnLost = Literal["retry", "dead"]
+OnExpired = Literal["dead", "drop"]
 ExecutorKind = Literal["process"]
 
 LEASE_S_MIN = 1.0
@@ -61,8 +62,11 @@ class JobOptions(TypedDict, total=False):
     """How long a claim holds a job, at least 1 s; renewed at each third of it. Take 5 to 20 times a
     typical run. Defaults to the App's."""
     expires: Duration | None
-    """How long after `run_at` a job may still start, at least 1 ms; later than that it is dead.
-    Defaults to no limit."""
+    """How long after `run_at` a job may still start, at least 1 ms; then `on_expired` says what
+    becomes of it. Defaults to no limit."""
+    on_expired: OnExpired
+    """What becomes of a job that was not started in time: `dead`, for a person to look at, or
+    `drop`: it is cancelled, and its idempotency key is free. Defaults to "dead"."""
     retry_on: Errors
     """Exception classes, and status codes of HTTP or SMTP, worth another attempt. Defaults to
     none."""
@@ -104,6 +108,7 @@ JOB_DEFAULTS: JobOptions = {
     "timeout": "5m",
     "lease": None,
     "expires": None,
+    "on_expired": "dead",
     "retry_on": (),
     "fatal_on": (),
     "version": None,
@@ -138,6 +143,7 @@ class JobTypeOptions:
     key_ttl_s: float
     history: str
     on_lost: str
+    on_expired: str
     process: ProcessOptions | None
     """None: an async function runs on the worker's loop, a plain one in a thread."""
 
@@ -167,6 +173,7 @@ class JobTypeOptions:
             key_ttl_s=seconds(given["key_ttl"], name="key_ttl"),
             history=check_choice(given["history"], "history", get_args(History)),
             on_lost=check_choice(given["on_lost"], "on_lost", get_args(OnLost)),
+            on_expired=check_choice(given["on_expired"], "on_expired", get_args(OnExpired)),
             process=ProcessOptions.check(given),
         )
 
@@ -271,6 +278,8 @@ class UsingOptions(TypedDict, total=False):
     max_attempts: int | None
     """Charged attempts after which the job is dead, 1 … 10,000. Defaults to the type's when an
     attempt is settled."""
+    timeout: Duration | None
+    """The longest an attempt of it may run, at least 1 ms. Defaults to the type's."""
     expires: Duration | None
     """How long after `run_at` it may still start, at least 1 ms. Defaults to the type's."""
     idempotency_key: str | None
@@ -290,6 +299,7 @@ class EnqueueOptions(msgspec.Struct, frozen=True):
     priority: int | None = None
     queue: str | None = None
     max_attempts: int | None = None
+    timeout: timedelta | None = None
     expires_s: float | None = None
     idempotency_key: str | None = None
     meta_json: str | None = None
@@ -327,12 +337,18 @@ def _takes_meta(meta: dict[str, Any]) -> None: ...
 
 META = Codec.of(_takes_meta, job_type="meta", takes_context=False)
 
+
+def _check_timeout(value: Any, name: str) -> timedelta:
+    return timedelta(seconds=seconds(value, name=name, least=TIMEOUT_S_MIN))
+
+
 _USING: dict[str, tuple[str, Callable[[Any, str], Any]]] = {
     "run_at": ("run_at", check_aware),
     "delay": ("delay_s", lambda value, name: seconds(value, name=name)),
     "priority": ("priority", check_priority),
     "queue": ("queue", check_queue),
     "max_attempts": ("max_attempts", check_max_attempts),
+    "timeout": ("timeout", _check_timeout),
     "expires": ("expires_s", lambda value, name: seconds(value, name=name, least=EXPIRES_S_MIN)),
     "idempotency_key": ("idempotency_key", lambda value, name: check_text(value, name, KEY_MAX)),
     "meta": ("meta_json", _encode_meta),

@@ -143,6 +143,8 @@ def _check_job(job: Any) -> None:
                 f"the job of a schedule takes no {option}: "
                 "the tick determines when it runs, and each tick makes one job"
             )
+    if options.timeout is not None:
+        raise UsageError("the job of a schedule takes no timeout: give it to the job type")
 
 
 def make_bare_job(job_type: Any, name: str) -> NewJob:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -39,6 +39,7 @@ class Action(StrEnum):
     """What people do to jobs: verbs of TRANSITIONS and of the table `action`."""
 
     RETRY_NOW = "retry_now"
+    RESCHEDULE = "reschedule"
     CANCEL = "cancel"
     BURY = "bury"
     REQUEUE = "requeue"
@@ -74,6 +75,8 @@ class Job(msgspec.Struct, frozen=True):
     """The schedule's tick; None: a person triggered it."""
     losses: int = 0
     """How often a worker was lost with the job after it may have begun."""
+    timeout_s: float | None = None
+    """Seconds that an attempt may run; None: as long as the type says."""
     locked_by: str | None = None
     started_at: datetime | None = None
     status: Status = Status.RUNNING
@@ -97,6 +100,11 @@ class Job(msgspec.Struct, frozen=True):
     def payload(self) -> dict[str, Any]:
         """The payload as stored, not converted to the handler's types."""
         return msgspec.json.decode(self.payload_json, type=dict[str, Any])
+
+    @property
+    def timeout(self) -> timedelta | None:
+        """The longest an attempt may run; None: as long as the type says."""
+        return None if self.timeout_s is None else timedelta(seconds=self.timeout_s)
 
     @property
     def meta(self) -> Any:

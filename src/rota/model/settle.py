@@ -61,6 +61,8 @@ class RetryRules:
     fatal_on: Errors = ()
     dead_if_lost: bool = False
     """Whether a job that began and was lost is dead, whatever attempts it has left."""
+    drop_if_expired: bool = False
+    """Whether a job that was not started in time is cancelled; otherwise it is dead."""
 
     @property
     def must_record_start(self) -> bool:
@@ -90,7 +92,7 @@ def settle(job: Job, end: End, rules: RetryRules, *, must_record_start: bool = F
         case Interrupted(why):
             return _settle_interrupted(job, why, rules, must_record_start=must_record_start)
         case Expired(late_s):
-            return _settle_expired(job, late_s)
+            return _settle_expired(job, late_s, rules)
         case PayloadMismatch(error):
             failure = Failure(error_type(error), message(error), Verdict.FATAL, "payload mismatch")
             return Transition(
@@ -128,8 +130,10 @@ def _failure_of(outcome: Dead | Retry, text: str, verdict: Verdict, rules: Retry
     return replace(cause, message=said, verdict=verdict, verdict_rule=f"raised {name}")
 
 
-def _settle_expired(job: Job, late_s: float) -> Transition:
+def _settle_expired(job: Job, late_s: float, rules: RetryRules) -> Transition:
     text = f"not started before expires_at ({job.expires_at}): {_explain_delay(job, late_s)}"
+    if rules.drop_if_expired:
+        return Transition("drop", Status.CANCELLED, charged=False, reason=f"expired: {text}")
     failure = Failure("Expired", text, Verdict.FATAL, "expired")
     return Transition("give_up", Status.DEAD, charged=False, failure=failure)
 

@@ -16,7 +16,7 @@ MEANING: Mapping[Status, str] = {
     Status.FAILED: "an attempt failed; the job is retried at run_at",
     Status.DEAD: "Rota does not try it again; a person must decide",
     Status.SUCCEEDED: "over: its handler returned",
-    Status.CANCELLED: "over: its handler or a person cancelled it",
+    Status.CANCELLED: "over: its handler or a person cancelled it, or it was dropped at its expiry",
 }
 
 TRANSITIONS: Mapping[tuple[Status | None, str], Status] = {
@@ -39,9 +39,15 @@ TRANSITIONS: Mapping[tuple[Status | None, str], Status] = {
     (Status.QUEUED, "expire"): Status.DEAD,
     (Status.WAITING, "expire"): Status.DEAD,
     (Status.FAILED, "expire"): Status.DEAD,
+    (Status.QUEUED, "drop"): Status.CANCELLED,
+    (Status.WAITING, "drop"): Status.CANCELLED,
+    (Status.FAILED, "drop"): Status.CANCELLED,
+    (Status.RUNNING, "drop"): Status.CANCELLED,
     (Status.QUEUED, "retry_now"): Status.QUEUED,
     (Status.FAILED, "retry_now"): Status.QUEUED,
     (Status.RUNNING, "retry_now"): Status.QUEUED,
+    (Status.QUEUED, "reschedule"): Status.QUEUED,
+    (Status.FAILED, "reschedule"): Status.FAILED,
     (Status.QUEUED, "bury"): Status.DEAD,
     (Status.WAITING, "bury"): Status.DEAD,
     (Status.FAILED, "bury"): Status.DEAD,
@@ -54,8 +60,8 @@ TRANSITIONS: Mapping[tuple[Status | None, str], Status] = {
 }
 """Every way a job can move. Tests compare the CHECKs of the tables and docs/states.md with it.
 
-`requeue`, `ignore` and `run_again` do not change the status: they archive the dead job, or make a
-new job.
+`reschedule`, `requeue`, `ignore` and `run_again` do not change the status: they move the job to
+another time or queue, archive the dead job, or make a new job.
 """
 
 

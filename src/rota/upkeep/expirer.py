@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from rota.model.job import Status
 from rota.model.outcome import Failure
-from rota.observe.events import JobDead
+from rota.observe.events import JobCancelled, JobDead
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.runtime.service import Service
 from rota.store import ops
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
 
     from rota.observe.events import Bus
     from rota.store.link import StoreLink
+    from rota.store.ops import Overdue
 
 PERIOD_S = 10.0
-"""An unclaimed job is dead this soon after its expiry. If it is claimed too late, its worker
+"""An unclaimed job ends this soon after its expiry. If it is claimed too late, its worker
 ends it."""
 BATCH = 500
 
@@ -55,15 +57,17 @@ class Expirer(Service):
         if not more:
             self._reading.end(started, self._took_s)
         for gone in expired:
-            failure = Failure("Expired", gone.message, "fatal", "expired")
-            self.bus.emit(
-                JobDead(
-                    job=gone.job,
-                    job_type=gone.job_type,
-                    attempt=gone.attempt,
-                    claim=gone.claim,
-                    worker=self._worker,
-                    failure=failure,
-                )
-            )
+            self.bus.emit(self._make_event(gone))
         return 0 if more else PERIOD_S
+
+    def _make_event(self, gone: Overdue) -> JobCancelled | JobDead:
+        of: dict[str, Any] = {
+            "job": gone.job,
+            "job_type": gone.job_type,
+            "attempt": gone.attempt,
+            "claim": gone.claim,
+            "worker": self._worker,
+        }
+        if gone.status == Status.CANCELLED:
+            return JobCancelled(**of, reason=gone.message)
+        return JobDead(**of, failure=Failure("Expired", gone.message, "fatal", "expired"))

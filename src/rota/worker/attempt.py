@@ -195,6 +195,12 @@ class Attempt:
         )
 
     @property
+    def timeout_s(self) -> float:
+        """How long the handler may run: the job's own time, else the type's."""
+        own_s = self.job.timeout_s
+        return self.job_type.options.timeout_s if own_s is None else own_s
+
+    @property
     def ran_s(self) -> float:
         """How long the handler ran; 0 where it did not begin."""
         if self.began_at is None or self.ended_at is None:

@@ -311,7 +311,7 @@ class Executor(Service):
             await asyncio.wait(tasks, timeout=ASYNC_STOP_S)
 
     def _watch(self, attempt: Attempt, now: float) -> None:
-        timeout_s = attempt.job_type.options.timeout_s
+        timeout_s = attempt.timeout_s
         is_late = attempt.began_at is not None and now - attempt.began_at > timeout_s
         if is_late and not attempt.is_over and attempt.stop_deadline is None:
             why = f"it ran longer than its timeout of {timeout_s:g} s"

@@ -83,8 +83,8 @@ class JobDead(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCancelled(JobEvent):
-    """The handler cancelled the job, or a person did while a worker held it, and that is
-    committed."""
+    """The handler cancelled the job, or a person did while a worker held it, or it was dropped at
+    its expiry, and that is committed."""
 
     reason: str | None
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -17,6 +17,17 @@ from rota.store.ops.read import instant_or_ago
 
 ACTION_MAX = 1_000
 """Most jobs per statement: it holds their locks, and workers wait for its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """When and where rescheduled jobs run; None leaves it as it is."""
+
+    run_at: datetime | None = None
+    delay: timedelta | None = None
+    """The same as a time from now."""
+    priority: int | None = None
+    queue: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +42,8 @@ class ActionRequest:
     payload_version: int | None = None
     fresh: bool = False
     """For a requeue: whether the finished steps are forgotten."""
+    moved: Moved | None = None
+    """For a reschedule: to when and where."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +61,42 @@ class Answer:
 def act(request: ActionRequest, ids: Sequence[int]) -> Operation[list[Answer]]:
     """Act on up to 1,000 jobs in one statement: on all of them or, if the database refuses a row,
     on none."""
-    params: dict[str, Any] = {"ids": sorted(set(ids)), "why": request.why, "by": request.by}
+    params = {"ids": sorted(set(ids)), **_params(request)}
+    rows = yield Query(f"job_{request.action.value}", params)
+    return [Answer(*row) for row in rows]
+
+
+def _params(request: ActionRequest) -> dict[str, Any]:
+    params: dict[str, Any] = {"why": request.why, "by": request.by}
     if request.action is Action.REQUEUE:
         params |= {
             "payload": request.payload,
             "payload_version": request.payload_version,
             "fresh": request.fresh,
         }
-    rows = yield Query(f"job_{request.action.value}", params)
-    return [Answer(*row) for row in rows]
+    if request.moved is not None:
+        params |= asdict(request.moved)
+    return params
+
+
+class KeyHolder(NamedTuple):
+    """The answer for the job that holds a key, and its type."""
+
+    job: int | None
+    """None: no job holds it."""
+    answer: Literal["done", "cancelled", "requested", "refused", "not found", "ambiguous"]
+    """Ambiguous: several types hold the key, each with a row; nothing was changed."""
+    status: str | None
+    job_type: str | None
+
+
+def act_on_key(
+    request: ActionRequest, key: str, job_type: str | None
+) -> Operation[list[KeyHolder]]:
+    """Cancel or reschedule the job that holds a key, of one type or of the only one that does."""
+    params = {"key": key, "job_type": job_type, **_params(request)}
+    rows = yield Query(f"key_{request.action.value}", params)
+    return [KeyHolder(*row) for row in rows]
 
 
 def act_on_many(

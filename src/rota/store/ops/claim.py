@@ -96,9 +96,9 @@ class Claimed:
 
 # The columns of the function job_claim.
 _ID, _QUEUE, _PRIORITY, _RUN_AT = 0, 2, 6, 7
-_OF_THE_JOB = 18
+_OF_THE_JOB = 19
 """These are the first fields of a Job, in their order."""
-_START_RECORDED, _SUSPECTED, _REFUSAL = 18, 19, 20
+_START_RECORDED, _SUSPECTED, _REFUSAL = 19, 20, 21
 
 _NO_NEWS = News()
 _news = msgspec.json.Decoder(News)

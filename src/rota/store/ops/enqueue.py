@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import msgspec
@@ -40,6 +40,7 @@ class NewRow(NamedTuple):
     delay_s: float | None
     expires_s: float | None
     max_attempts: int | None
+    timeout: timedelta | None
     meta: str | None
     # From here on what each job has of its own: the jobs of a bulk often share the rest.
     payload: str

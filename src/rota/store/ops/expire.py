@@ -23,6 +23,8 @@ class Overdue:
     attempt: int
     expires_at: datetime
     message: str
+    status: str
+    """dead, or cancelled: dropped by its type's on_expired."""
 
 
 def expire(

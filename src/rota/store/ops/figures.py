@@ -51,7 +51,7 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 class Overrun(msgspec.Struct, frozen=True):
-    """A job that has been running for longer than an attempt of its type may take."""
+    """A job that has been running for longer than its attempt may take."""
 
     id: int
     job_type: str

@@ -1,6 +1,6 @@
 -- Claims up to n due jobs of a queue for a worker, by the leases of their types. A claimed job
 -- counts as begun; a start that must be recorded is recorded here. A job past its expires_at is not
--- returned; it becomes dead.
+-- returned; it becomes dead or, by its type's on_expired, is dropped.
 --
 -- `after` says how far the worker's previous claim got, so that a long queue is not walked from its
 -- beginning each time: each row has the value for the next claim in `seen`. With `after`, a claim
@@ -25,6 +25,7 @@ returns table (
   payload_version smallint,
   attempt int,
   max_attempts int,
+  timeout interval,
   run_at timestamptz,
   expires_at timestamptz,
   locked_until timestamptz,
@@ -89,6 +90,7 @@ begin
     {schema}.canonical_type(j.job_type),
     j.payload, j.payload_version, j.attempts,
     coalesce(j.max_attempts, t.max_attempts, 10),
+    coalesce(j.timeout, t.timeout, interval '5 minutes'),
     j.run_at, j.expires_at, j.locked_until,
     coalesce(j.origin_id, j.id),
     j.idempotency_key, j.meta, j.schedule, j.scheduled_for,

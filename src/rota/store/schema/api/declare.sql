@@ -15,7 +15,8 @@ create or replace function {schema}.declare(
   timeout interval default '5 minutes',
   aliases text[] default '{}',
   version int default null,
-  release text default 'unknown'
+  release text default 'unknown',
+  on_expired text default 'dead'
 )
 returns void
 language plpgsql security definer
@@ -45,6 +46,8 @@ declare
       then 'history must be all or failures'
     when coalesce(on_lost, '') not in ('retry', 'dead')
       then 'on_lost must be retry or dead'
+    when coalesce(on_expired, '') not in ('dead', 'drop')
+      then 'on_expired must be dead or drop'
     when coalesce(cardinality(retry_after), 0) not between 1 and 100
       then 'retry_after must be 1 to 100 intervals; the last one repeats'
     when exists (
@@ -82,6 +85,7 @@ begin
       'key_ttl_s', extract(epoch from key_ttl),
       'history', history,
       'on_lost', on_lost,
+      'on_expired', on_expired,
       'version', version,
       'retry_after_s', (
         select jsonb_agg(extract(epoch from wait) order by n)
@@ -93,5 +97,5 @@ begin
 end $$;
 revoke execute on function {schema}.declare(
   text, text, int, int, interval, interval[], interval, interval,
-  text, text, interval, text[], int, text
+  text, text, interval, text[], int, text, text
 ) from public;

@@ -10,7 +10,8 @@ create or replace function {schema}.enqueue(
   max_attempts int default null,
   idempotency_key text default null,
   meta jsonb default null,
-  payload_version int default null
+  payload_version int default null,
+  timeout interval default null
 )
 returns table (id bigint, created boolean, status text)
 language plpgsql security definer
@@ -23,12 +24,14 @@ begin
     insert into {schema}.job (
       job_type, payload, queue, priority,
       run_at, expires_at, max_attempts,
-      idempotency_key, meta, payload_version
+      idempotency_key, meta, payload_version,
+      timeout
     )
     values (
       enqueue.job_type, coalesce(enqueue.payload, '{}'), enqueue.queue, enqueue.priority,
       coalesce(enqueue.run_at, {schema}.clock()), enqueue.expires_at, enqueue.max_attempts,
-      enqueue.idempotency_key, enqueue.meta, enqueue.payload_version
+      enqueue.idempotency_key, enqueue.meta, enqueue.payload_version,
+      enqueue.timeout
     )
     returning job.id, true, job.status;
     if found then
@@ -49,5 +52,5 @@ begin
     using errcode = '40001';
 end $$;
 revoke execute on function {schema}.enqueue(
-  text, jsonb, text, int, timestamptz, timestamptz, int, text, jsonb, int
+  text, jsonb, text, int, timestamptz, timestamptz, int, text, jsonb, int, interval
 ) from public;

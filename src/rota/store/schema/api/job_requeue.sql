@@ -47,7 +47,7 @@ begin
     payload_version,
     priority, run_at,
     expires_at,
-    max_attempts, progress, meta, schedule, scheduled_for
+    max_attempts, timeout, progress, meta, schedule, scheduled_for
   )
   select
     p.new_id, coalesce(d.origin_id, d.id), d.queue, d.job_type,
@@ -65,7 +65,7 @@ begin
     end,
     d.priority, {schema}.clock(),
     {schema}.expires_anew(d.expires_at, d.run_at, d.created_at, d.claims),
-    d.max_attempts, d.progress, d.meta, d.schedule, d.scheduled_for
+    d.max_attempts, d.timeout, d.progress, d.meta, d.schedule, d.scheduled_for
   from unnest(v_dead, v_new) p(id, new_id)
   join {schema}.job d on d.id = p.id;
   with moved as (

@@ -1,5 +1,5 @@
--- Ends those of these claimed jobs whose expires_at has passed, uncharged, and returns the others
--- (for a claim in SQL; a worker in Python does it before a job begins).
+-- Ends those of these claimed jobs whose expires_at has passed, uncharged, as job_expire does, and
+-- returns the others (for a claim in SQL; a worker in Python does it before a job begins).
 -- Locks: the rows of the jobs, which the claim has locked.
 -- Keeps: M36, past its expiry a job is not started.
 create or replace function {schema}.claims_expire(p_ids bigint[], p_release text)
@@ -10,6 +10,9 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_late jsonb;
+  v_dropped bigint[];
+  v_claims int[];
+  v_reasons text[];
   v_ids bigint[];
 begin
   select
@@ -22,16 +25,36 @@ begin
         'error_type', 'Expired',
         'verdict', 'fatal',
         'verdict_rule', 'expired',
-        'message', {schema}.expiry_message(j, 'it was claimed too late'::text)
+        'message', said.message
       )
-    ) filter (where j.expires_at <= {schema}.clock()),
-    array_agg(j.id) filter (where (j.expires_at <= {schema}.clock()) is not true)
-  into v_late, v_ids
+    ) filter (where late.is_late and not late.drops),
+    array_agg(j.id) filter (where late.is_late and late.drops),
+    array_agg(j.claims) filter (where late.is_late and late.drops),
+    array_agg('expired: ' || said.message) filter (where late.is_late and late.drops),
+    array_agg(j.id) filter (where not late.is_late)
+  into v_late, v_dropped, v_claims, v_reasons, v_ids
   from {schema}.job j
+  left join {schema}.job_type t on t.name = {schema}.canonical_type(j.job_type)
+  cross join lateral (
+    select
+      coalesce(j.expires_at <= {schema}.clock(), false) as is_late,
+      coalesce(t.on_expired = 'drop', false) as drops
+  ) late
+  cross join lateral (
+    select {schema}.expiry_message(j, 'it was claimed too late'::text) as message
+  ) said
   where j.id = any (p_ids);
   if v_late is not null then
     perform {schema}.partitions_ensure(0);
     perform {schema}.job_leave(v_late, p_release);
+  end if;
+  if v_dropped is not null then
+    perform {schema}.partitions_ensure(0);
+    perform {schema}.job_finish(
+      v_dropped, v_claims, array_fill('cancelled'::text, array[cardinality(v_dropped)]),
+      null::bigint[], null::text[],
+      v_reasons, null::jsonb[], p_release
+    );
   end if;
   return coalesce(v_ids, '{}');
 end $$;

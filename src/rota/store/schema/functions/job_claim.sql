@@ -55,6 +55,7 @@ returns table (
   schedule text,
   scheduled_for timestamptz,
   losses int,
+  timeout_s float8,
   start_recorded boolean,
   suspected boolean,
   refusal text

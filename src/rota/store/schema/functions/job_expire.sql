@@ -1,7 +1,8 @@
 -- Ends waiting jobs whose expires_at has passed: they become dead, uncharged, and say what held
--- them up. It reads the index of expiries from (p_after, p_after_id) on, so that it does not walk
--- over the entries of all jobs that ever had an expiry. No worker holds such a job, so no claim is
--- named and the fence stays. p_only: only these jobs; NULL: all.
+-- them up. Those of a type with on_expired = 'drop' are cancelled with that reason instead. It
+-- reads the index of expiries from (p_after, p_after_id) on, so that it does not walk over the
+-- entries of all jobs that ever had an expiry. No worker holds such a job, so the fence stays.
+-- p_only: only these jobs; NULL: all.
 create or replace function {schema}.job_expire(
   p_worker text,
   p_after timestamptz,
@@ -15,7 +16,8 @@ returns table (
   claims int,
   attempt int,
   expires_at timestamptz,
-  message text
+  message text,
+  status text
 )
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
@@ -40,9 +42,16 @@ begin
   ),
   decided as materialized (
     select
-      l.id,
-      (l.job).started_at,
-      {schema}.expiry_message(l.job, {schema}.expiry_reason(l.job)) as message
+      l.id, l.job,
+      {schema}.expiry_message(l.job, {schema}.expiry_reason(l.job)) as message,
+      coalesce(
+        (
+          select t.on_expired = 'drop'
+          from {schema}.job_type t
+          where t.name = {schema}.canonical_type((l.job).job_type)
+        ),
+        false
+      ) as drops
     from late l
   ),
   expired as (
@@ -58,6 +67,7 @@ begin
       updated_at = {schema}.clock()
     from decided d
     where j.id = d.id
+      and not d.drops
     returning j.id, j.job_type, j.claims, j.attempts + 1 as attempt, j.expires_at, d.message
   ),
   recorded as (
@@ -70,7 +80,32 @@ begin
       e.id, e.claims, e.attempt, e.job_type, p_worker, {schema}.clock(), 'dead',
       'Expired', e.message, 'fatal', 'expired'
     from expired e
+  ),
+  dropped as materialized (
+    select finished.id
+    from (
+      select
+        array_agg(d.id) as ids,
+        array_agg((d.job).claims) as claims,
+        array_agg('cancelled'::text) as statuses,
+        array_agg('expired: ' || d.message) as reasons
+      from decided d
+      where d.drops
+      having count(*) > 0
+    ) a
+    cross join lateral {schema}.job_finish(
+      a.ids, a.claims, a.statuses,
+      null::bigint[], null::text[],
+      a.reasons, null::jsonb[], null::text
+    ) finished(id)
   )
-  select e.id, e.job_type, e.claims, e.attempt, e.expires_at, e.message
-  from expired e;
+  select e.id, e.job_type, e.claims, e.attempt, e.expires_at, e.message, 'dead'
+  from expired e
+  union all
+  select
+    d.id, (d.job).job_type, (d.job).claims, (d.job).attempts + 1, (d.job).expires_at,
+    'expired: ' || d.message,
+    'cancelled'
+  from dropped x
+  join decided d on d.id = x.id;
 end $$;

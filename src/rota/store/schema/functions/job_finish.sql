@@ -1,8 +1,8 @@
 -- Moves jobs that have ended to history; no other statement does. p_statuses says how each ended
 -- (succeeded, cancelled, or dead with a resolution; NULL: all succeeded). The reason of a cancelled
 -- job replaces the last attempt's error, which stays in `attempt`. p_ran_us: microseconds since the
--- handler began, of a running job only; NULL: it did not begin. Returns the jobs whose claim was
--- still held.
+-- handler began, of a running job only; NULL: it did not begin, and a cancelled one is not charged.
+-- Returns the jobs whose claim was still held.
 --
 -- A success keeps the job's key until the key expires. Any other end frees the key, unless a
 -- requeue has taken it over. A success of a type with history = 'failures' leaves no row.
@@ -85,7 +85,7 @@ begin
     insert into {schema}.job_history (
       id, origin_id, queue, job_type, payload, payload_version,
       status, priority, run_at, expires_at,
-      attempts, max_attempts, claims, locked_by, losses,
+      attempts, max_attempts, timeout, claims, locked_by, losses,
       cancel_requested_at, cancel_reason, progress, mismatched_releases,
       last_error, error_type, response_code, verdict, verdict_rule,
       idempotency_key, meta, schedule, scheduled_for, created_at,
@@ -96,7 +96,12 @@ begin
     select
       o.id, o.origin_id, o.queue, o.job_type, o.payload, o.payload_version,
       e.status, o.priority, o.run_at, o.expires_at,
-      o.attempts, o.max_attempts, o.claims, o.locked_by, o.losses,
+      case
+        when e.status = 'cancelled' and o.status = 'running' and e.ran_us is null
+          then o.attempts - 1
+        else o.attempts
+      end,
+      o.max_attempts, o.timeout, o.claims, o.locked_by, o.losses,
       o.cancel_requested_at, coalesce(o.cancel_reason, e.reason), o.progress, o.mismatched_releases,
       coalesce(e.reason, o.last_error),
       case when e.reason is null then o.error_type end,

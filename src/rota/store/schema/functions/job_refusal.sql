@@ -69,11 +69,11 @@ return case
       'meta is %s bytes, over the limit of %s',
       octet_length(p_job.meta::text), {schema}.payload_bytes_max()
     )
-  when not {schema}.is_progress(p_job.progress)
-    then 'progress must be what rota.progress writes: done, total, note and at'
   when octet_length(concat(
     p_job.last_error, p_job.error_type, p_job.verdict, p_job.verdict_rule, p_job.cancel_reason,
     p_job.locked_by, p_job.schedule, p_job.mismatched_releases, p_job.progress
   )) > 65536
     then 'last_error and all other texts together must be at most 65536 bytes'
+  when p_job.timeout is not null or p_job.progress is not null
+    then {schema}.job_rare_refusal(p_job.timeout, p_job.progress)
 end;

@@ -27,6 +27,7 @@ returns table (
   schedule text,
   scheduled_for timestamptz,
   losses int,
+  timeout_s float8,
   start_recorded boolean,
   suspected boolean,
   refusal text
@@ -57,7 +58,7 @@ begin
     j.attempts, j.max_attempts, j.claims,
     j.idempotency_key, j.meta::text, j.created_at,
     j.schedule, j.scheduled_for,
-    coalesce(j.losses, 0)::int, j.start_recorded,
+    coalesce(j.losses, 0)::int, extract(epoch from j.timeout)::float8, j.start_recorded,
     j.losses > 0 and j.error_type = 'LeaseExpired',
     null::text;  -- no refusal: job_claim passes the rows on as they are
 end $$;

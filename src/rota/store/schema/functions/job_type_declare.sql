@@ -13,14 +13,14 @@ begin
   insert into {schema}.job_type as t (
     name, aliases, queue, priority, max_attempts,
     timeout, lease, expires, key_ttl,
-    history, on_lost, version,
+    history, on_lost, on_expired, version,
     retry_after, release
   )
   select
     d.name, d.aliases, d.queue, d.priority, d.max_attempts,
     make_interval(secs => d.timeout_s), make_interval(secs => d.lease_s),
     make_interval(secs => d.expires_s), make_interval(secs => d.key_ttl_s),
-    d.history, d.on_lost, d.version,
+    d.history, d.on_lost, d.on_expired, d.version,
     array(
       select make_interval(secs => s)
       from unnest(d.retry_after_s) with ordinality u(s, n)
@@ -30,7 +30,7 @@ begin
   from jsonb_to_recordset(p_types) d(
     name text, aliases text[], queue text, priority smallint, max_attempts int,
     timeout_s float8, lease_s float8, expires_s float8, key_ttl_s float8,
-    history text, on_lost text, version smallint,
+    history text, on_lost text, on_expired text, version smallint,
     retry_after_s float8[]
   )
   order by d.name  -- ten workers that start at once take the locks in one order
@@ -46,6 +46,7 @@ begin
     key_ttl = excluded.key_ttl,
     history = excluded.history,
     on_lost = excluded.on_lost,
+    on_expired = excluded.on_expired,
     version = excluded.version,
     retry_after = excluded.retry_after,
     release = excluded.release,

@@ -4,8 +4,8 @@
 -- p_ids: ids that job_reserve gave; NULL: it reserves them itself. p_payloads: an array of objects.
 -- p_keys: the idempotency keys; NULL: no job has one. p_common: an array of objects with what jobs
 -- often have in common, once for all that share it: queue, job_type, payload_version, priority,
--- run_at (NULL: now), delay_s (seconds from now), expires_s (seconds from run_at), max_attempts and
--- meta. p_which: the place in p_common of each job, from 1; NULL: all have the first.
+-- run_at (NULL: now), delay_s (seconds from now), expires_s (seconds from run_at), max_attempts,
+-- timeout and meta. p_which: the place in p_common of each job, from 1; NULL: all have the first.
 --
 -- It takes all keys before the rows, with one INSERT instead of one for each row; a setting tells
 -- job_fill so. If a trigger of the user's runs before the INSERT, which may change a key or leave
@@ -63,11 +63,13 @@ begin
       from rows from (
         jsonb_to_recordset(p_common) as (
           queue text, job_type text, payload_version int, priority int,
-          run_at timestamptz, delay_s float8, expires_s float8, max_attempts int, meta jsonb
+          run_at timestamptz, delay_s float8, expires_s float8, max_attempts int,
+          timeout interval, meta jsonb
         )
       ) with ordinality u(
         queue, job_type, payload_version, priority,
-        asked_run_at, delay_s, expires_s, max_attempts, meta,
+        asked_run_at, delay_s, expires_s, max_attempts,
+        timeout, meta,
         place
       )
     ) c
@@ -76,13 +78,13 @@ begin
     insert into {schema}.job (
       id,
       queue, job_type, payload, payload_version, priority,
-      run_at, expires_at, max_attempts,
+      run_at, expires_at, max_attempts, timeout,
       idempotency_key, meta
     )
     select
       new.id,
       c.queue, c.job_type, new.payload, c.payload_version, c.priority,
-      c.run_at, c.expires_at, c.max_attempts,
+      c.run_at, c.expires_at, c.max_attempts, c.timeout,
       new.key, c.meta
     from rows from (
       unnest(v_ids),

@@ -8,7 +8,8 @@ returns table (
   attempts int,
   started_at timestamptz,
   locked_until timestamptz,
-  progress jsonb
+  progress jsonb,
+  timeout interval
 )
 language sql stable
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
@@ -16,7 +17,7 @@ set search_path = pg_catalog, pg_temp
 as $$
   select
     j.id, j.job_type, j.queue, j.locked_by,
-    j.attempts, j.started_at, j.locked_until, j.progress
+    j.attempts, j.started_at, j.locked_until, j.progress, j.timeout
   from {schema}.job j
   where j.status = 'running'
   order by j.locked_until

@@ -19,6 +19,7 @@ create table job (
   attempts int not null default 0,               -- charged attempts, with the one that runs
   -- NULL: the type's, read when the attempt is settled; 10 if there is no type.
   max_attempts int,
+  timeout interval,                              -- of an attempt; NULL: the type's
   -- The fence: +1 at every claim and at every way out of 'running', never reset.
   claims int not null default 0,
   locked_by text,
@@ -111,6 +112,9 @@ create table job_type (
   history text not null default 'all' check (history in ('all', 'failures')),
   -- What becomes of a job whose worker was lost after the job had begun.
   on_lost text not null default 'retry' check (on_lost in ('retry', 'dead')),
+  -- What becomes of a job that was not started before its expires_at: a person must look, or it is
+  -- cancelled.
+  on_expired text not null default 'dead' check (on_expired in ('dead', 'drop')),
   version smallint,
   -- The wait after attempt 1, 2, …, before jitter; the last one repeats.
   retry_after interval[] not null default '{}',

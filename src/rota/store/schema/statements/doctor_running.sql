@@ -13,7 +13,9 @@ with looked as materialized (
   from :schema.running_jobs(:limit::int) r
 ),
 timed as (
-  select l.*, coalesce(t.timeout, interval '5 minutes') as timeout
+  select
+    l.id, l.job_type, l.worker, l.started_at, l.running_s,
+    coalesce(l.timeout, t.timeout, interval '5 minutes') as timeout
   from looked l
   left join :schema.job_type t on t.name = :schema.canonical_type(l.job_type)
 )

@@ -1,8 +1,8 @@
 -- Insert one job.
 -- Parameters: queue text; job_type text; payload text (JSON object); payload_version int;
 --   priority int; run_at timestamptz (NULL: now); delay_s float8 (seconds from now);
---   expires_s float8 (seconds from run_at); max_attempts int; idempotency_key text; meta text
---   (JSON)
+--   expires_s float8 (seconds from run_at); max_attempts int; timeout interval;
+--   idempotency_key text; meta text (JSON)
 -- Rows: id int8. None when the idempotency key is taken.
 -- Locks: with a key, the row of `idempotency` that it becomes; waits for a transaction that is
 --   inserting the same key.
@@ -10,12 +10,13 @@
 --   database's clock.
 insert into :schema.job (
   queue, job_type, payload, payload_version, priority,
-  run_at, expires_at, max_attempts,
+  run_at, expires_at, max_attempts, timeout,
   idempotency_key, meta
 )
 select
   :queue::text, :job_type::text, :payload::text::jsonb, :payload_version::int, :priority::int,
   due.run_at, due.run_at + :expires_s::float8 * interval '1 second', :max_attempts::int,
+  :timeout::interval,
   :idempotency_key::text, :meta::text::jsonb
 from (
   select greatest(

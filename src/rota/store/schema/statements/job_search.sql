@@ -7,7 +7,7 @@
 -- Rows: id int8; origin_id int8; queue text; job_type text; payload text; payload_version int2;
 --   priority int2; run_at timestamptz; expires_at timestamptz; attempts int4; max_attempts int4;
 --   claims int4; idempotency_key text; meta text; created_at timestamptz;
---   schedule text; scheduled_for timestamptz; losses int2;
+--   schedule text; scheduled_for timestamptz; losses int2; timeout_s float8;
 --   locked_by text; started_at timestamptz; status text; locked_until timestamptz;
 --   cancel_requested_at timestamptz; cancel_reason text; progress text; last_error text;
 --   error_type text; response_code int4; verdict text; verdict_rule text;
@@ -20,7 +20,7 @@ select
   id, origin_id, queue, job_type, payload::text, payload_version,
   priority, run_at, expires_at, attempts, max_attempts,
   claims, idempotency_key, meta::text, created_at,
-  schedule, scheduled_for, losses,
+  schedule, scheduled_for, losses, extract(epoch from timeout)::float8 as timeout_s,
   locked_by, started_at, status, locked_until,
   cancel_requested_at, cancel_reason, progress::text, last_error,
   error_type, response_code, verdict, verdict_rule,

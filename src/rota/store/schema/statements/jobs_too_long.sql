@@ -1,4 +1,4 @@
--- Find the jobs that have been running for longer than an attempt of their type may take, those
+-- Find the jobs that have been running for longer than an attempt of them may take, those
 -- that began first.
 -- Parameters: job_type text (NULL: all); queue text (NULL: all); read_max int (most running jobs to
 --   read); limit int
@@ -11,7 +11,7 @@ select
   r.locked_by as worker,
   r.started_at,
   extract(epoch from :schema.clock() - r.started_at)::float8 as running_s,
-  extract(epoch from t.timeout)::float8 as timeout_s
+  extract(epoch from coalesce(r.timeout, t.timeout))::float8 as timeout_s
 from (
   select j.*
   from :schema.job j
@@ -21,6 +21,6 @@ from (
   limit :read_max::int
 ) r
 left join :schema.job_type t on t.name = :schema.canonical_type(r.job_type)
-where :schema.clock() - r.started_at > coalesce(t.timeout, interval '5 minutes')
+where :schema.clock() - r.started_at > coalesce(r.timeout, t.timeout, interval '5 minutes')
 order by r.started_at
 limit :limit::int

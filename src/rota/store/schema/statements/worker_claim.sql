@@ -11,7 +11,7 @@
 -- Rows: id int8; origin_id int8; queue text; job_type text; payload text; payload_version int2;
 --   priority int2; run_at timestamptz; expires_at timestamptz; attempts int4; max_attempts int4;
 --   claims int4; idempotency_key text; meta text; created_at timestamptz;
---   schedule text; scheduled_for timestamptz; losses int4;
+--   schedule text; scheduled_for timestamptz; losses int4; timeout_s float8;
 --   start_recorded bool (false: job_start must record it before it begins); suspected bool;
 --   refusal text (why the database refuses it); started timestamptz;
 --   snapshot text (which transactions were under way before it looked); news text.

@@ -1,5 +1,6 @@
 -- Shows live and finished jobs together, for people and dashboards. An original has its own id as
--- origin_id. max_attempts is the type's if the job has none.
+-- origin_id. max_attempts is the type's if the job has
+-- none; timeout is the job's own.
 create or replace view {schema}.jobs as
 select
   j.id,
@@ -15,6 +16,7 @@ select
     ),
     10
   ) as max_attempts,
+  j.timeout,
   j.claims, j.locked_by, j.locked_until,
   coalesce(j.losses, 0::smallint) as losses,
   j.cancel_requested_at, j.cancel_reason, j.progress,

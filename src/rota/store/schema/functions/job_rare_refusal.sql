@@ -1,0 +1,15 @@
+-- Says what is wrong with the columns that few rows have; NULL: nothing (for job_refusal). A single
+-- INSERT prepares each call there, so these columns share one.
+create or replace function {schema}.job_rare_refusal(p_timeout interval, p_progress jsonb)
+returns text
+language plpgsql stable parallel safe
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return case
+    when p_timeout not between interval '1 millisecond' and interval '36525 days'
+      then format('timeout must be from 1 ms to a hundred years, not %s', p_timeout)
+    when not {schema}.is_progress(p_progress)
+      then 'progress must be what rota.progress writes: done, total, note and at'
+  end;
+end $$;

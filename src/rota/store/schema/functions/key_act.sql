@@ -1,0 +1,59 @@
+-- Cancels or reschedules the job that holds a key (for key_cancel and key_reschedule). It looks the
+-- job up again if that was refused: another job may have taken the key over meanwhile. Its rows are
+-- those of the action, with the job's type: one with the answer 'not found' and no id if no job
+-- holds the key, and one for each type with the answer 'ambiguous' if several do.
+-- Locks: the row of the job, then that of its key. The key is read without a lock: a worker that
+--   ends the job locks its row first.
+create or replace function {schema}.key_act(
+  p_verb text,
+  p_key text,
+  p_job_type text,
+  p_why text,
+  p_by text,
+  p_run_at timestamptz,
+  p_delay interval,
+  p_priority int,
+  p_queue text
+)
+returns table (id bigint, answer text, status text, job_type text)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  v_types text[];
+  v_ids bigint[];
+  v_id bigint;
+  v_answer text := 'not found';
+  v_status text;
+begin
+  for attempt in 1 .. 5 loop
+    select array_agg(h.job_type), array_agg(h.id) into v_types, v_ids
+    from {schema}.key_find(p_key, p_job_type) h;
+    if cardinality(v_ids) > 1 then
+      return query
+      select h.id, 'ambiguous', h.status, h.job_type
+      from {schema}.key_find(p_key, p_job_type) h;
+      return;
+    end if;
+    exit when v_ids is null or v_ids[1] = v_id;
+    v_id := v_ids[1];
+    job_type := v_types[1];
+    if p_verb = 'cancel' then
+      select a.answer, a.status into v_answer, v_status
+      from {schema}.job_cancel(v_ids, p_why, p_by) a;
+    else
+      select a.answer, a.status into v_answer, v_status
+      from {schema}.job_reschedule(
+        v_ids, p_why, p_by, p_run_at, p_delay, p_priority, p_queue
+      ) a;
+    end if;
+    exit when v_answer not in ('refused', 'not found');
+  end loop;
+  id := v_id;
+  -- A success of a type that keeps failures only has left its key and no row.
+  answer := case when v_answer = 'not found' and v_ids[1] = v_id then 'refused' else v_answer end;
+  status := case when answer = 'refused' then coalesce(v_status, 'succeeded') else v_status end;
+  job_type := coalesce(job_type, p_job_type);
+  return next;
+end $$;

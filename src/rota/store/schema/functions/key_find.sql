@@ -1,0 +1,41 @@
+-- Returns which job holds a key, for each type under which the key is taken; with p_job_type (a
+-- former name counts) only of that type. Without it, a key that has expired is not taken.
+-- Locks: none; index idempotency_pkey: one descent for each type that ever had a key.
+create or replace function {schema}.key_find(p_key text, p_job_type text)
+returns table (job_type text, id bigint, status text)
+language sql stable
+set enable_seqscan = off set enable_bitmapscan = off set search_path = pg_catalog, pg_temp
+as $$
+  with recursive kind(name) as (
+    (
+      select i.job_type
+      from {schema}.idempotency i
+      order by i.job_type
+      limit 1
+    )
+    union all
+    select (
+      select i.job_type
+      from {schema}.idempotency i
+      where i.job_type > k.name
+      order by i.job_type
+      limit 1
+    )
+    from kind k
+    where k.name is not null
+  ),
+  asked as (
+    select {schema}.canonical_type(p_job_type) as name
+    where p_job_type is not null
+    union
+    select {schema}.canonical_type(k.name)
+    from kind k
+    join {schema}.idempotency i on i.job_type = k.name and i.key = p_key
+    where p_job_type is null
+      and (i.expires_at is null or i.expires_at > {schema}.clock())
+  )
+  select a.name, holder.id, holder.status
+  from asked a
+  cross join lateral {schema}.key_holders(array[a.name], array[p_key]) holder
+  order by a.name
+$$;

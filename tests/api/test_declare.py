@@ -61,6 +61,7 @@ def upgraded(payload: dict[str, Any]) -> dict[str, Any]:
         ("aliases", ("",)),
         ("aliases", 5),
         ("aliases", ("a" * 201,)),
+        ("key", "user_id"),
         ("key_ttl", 90),
         ("key_ttl", "-1d"),
         ("history", "none"),

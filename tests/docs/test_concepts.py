@@ -12,7 +12,7 @@ from psycopg.rows import TupleRow
 import rota
 
 PAGE = (Path(__file__).parents[2] / "docs/concepts.md").read_text(encoding="utf-8")
-EXAMPLE, IN_A_TRANSACTION, IN_A_PROCESS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+EXAMPLE, IN_A_TRANSACTION, KEY, IN_A_PROCESS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 def test_the_example_of_the_page_runs_its_job(database: str) -> None:
@@ -34,6 +34,13 @@ def test_the_transaction_of_the_page_writes_one_invoice_and_enqueues_the_next(
     assert connection.execute("select customer from public.invoice").fetchall() == [(812,)]
     [following] = app.find(status="queued")
     assert following.payload == {"customer": 812}
+    app.close()
+
+
+def test_the_key_of_the_page_is_made_of_the_arguments(database: str) -> None:
+    app = rota.App(database)
+    exec(KEY, {"app": app})  # the page is ours
+    assert app.get(1).idempotency_key == "welcome:42:short"
     app.close()
 
 

@@ -15,7 +15,7 @@ from rota.cli.output import print_json
 from rota.cli.target import JsonOption, Place, Session, find_app
 from rota.client import DirectClient
 from rota.client.enqueue import refuse_too_large
-from rota.declare.job_type import Enqueued, JobType, NewJob
+from rota.declare.job_type import Enqueued, JobType
 from rota.declare.jobs import index_by_name
 from rota.declare.options import EnqueueOptions, UsingOptions
 from rota.declare.payload import encode_untyped
@@ -126,7 +126,7 @@ def enqueue(
     given = arguments(job_type, payload)
     declared = find_type(find_app(place.app), job_type, force=force)
     if declared is not None:
-        new = NewJob(declared, declared.codec.encode((), given), checked)
+        new = declared.make((), given, checked)
         with place.session() as opened:
             enqueued = DirectClient(opened.database).enqueue(
                 new.using(connection=opened.connection)

@@ -23,7 +23,8 @@ _WORKERS = (
 )  # fmt: skip
 _TYPES = (
     "name", "aliases", "queue", "priority", "max_attempts", "timeout", "lease", "expires",
-    "key_ttl", "history", "on_lost", "version", "retry_after", "release", "declared_at",
+    "key_arguments", "on_duplicate", "key_scope", "key_ttl", "history", "on_lost", "version",
+    "retry_after", "release", "declared_at",
 )  # fmt: skip
 _DURATIONS = ("timeout", "lease", "expires", "key_ttl")
 

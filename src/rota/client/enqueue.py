@@ -152,7 +152,7 @@ def _make_row(job: NewJob) -> NewRow:
         delay_s=options.delay_s,
         expires_s=defaults.expires_s if options.expires_s is None else options.expires_s,
         max_attempts=options.max_attempts,
-        idempotency_key=options.idempotency_key,
+        idempotency_key=options.idempotency_key or job.key,
         meta=options.meta_json,
     )
 

@@ -29,6 +29,7 @@ from rota.model.bounds import (
 from rota.model.retry import DEFAULT_MAX_ATTEMPTS, DEFAULT_RETRY, Errors, RetryPolicy
 from rota.model.units import Duration, Size, seconds, size_bytes
 
+KeyFunction = Callable[..., str]
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 History = Literal["all", "failures"]
 OnLost = Literal["retry", "dead"]
@@ -78,6 +79,10 @@ class JobOptions(TypedDict, total=False):
     aliases: tuple[str, ...]
     """Former names. Their jobs run here, and their idempotency keys move along. Defaults to
     none."""
+    key: KeyFunction | None
+    """A function that makes each job's idempotency key from the handler's arguments that it names,
+    as in `lambda user_id: f"welcome:{user_id}"`. A key that a call gives counts instead. Defaults
+    to none."""
     key_ttl: Duration
     """How long after success an idempotency key stays taken. Defaults to 90 days."""
     history: History
@@ -109,6 +114,7 @@ JOB_DEFAULTS: JobOptions = {
     "version": None,
     "upgrade": None,
     "aliases": (),
+    "key": None,
     "key_ttl": "90d",
     "history": "all",
     "on_lost": "retry",
@@ -135,6 +141,7 @@ class JobTypeOptions:
     version: int | None
     upgrade: Mapping[int, Upgrade]
     aliases: tuple[str, ...]
+    key: KeyFunction | None
     key_ttl_s: float
     history: str
     on_lost: str
@@ -164,6 +171,7 @@ class JobTypeOptions:
             version=version,
             upgrade=_check_upgrades(version, given["upgrade"] or {}),
             aliases=_check_aliases(given["aliases"]),
+            key=_check_key(given["key"]),
             key_ttl_s=seconds(given["key_ttl"], name="key_ttl"),
             history=check_choice(given["history"], "history", get_args(History)),
             on_lost=check_choice(given["on_lost"], "on_lost", get_args(OnLost)),
@@ -230,6 +238,15 @@ def _is_error(given: Any) -> bool:
     return isinstance(given, int) and not isinstance(given, bool) and 100 <= given <= 599
 
 
+def _check_key(value: Any) -> KeyFunction | None:
+    if value is not None and not callable(value):
+        raise UsageError(
+            "key must be a function of the handler's arguments, "
+            f"as in lambda user_id: f'welcome:{{user_id}}', not {value!r}"
+        )
+    return value  # type: ignore[no-any-return]
+
+
 def _check_aliases(value: Any) -> tuple[str, ...]:
     if not isinstance(value, tuple | list):
         raise UsageError(f"aliases must be a tuple of names, not {value!r}")
@@ -274,7 +291,8 @@ class UsingOptions(TypedDict, total=False):
     expires: Duration | None
     """How long after `run_at` it may still start, at least 1 ms. Defaults to the type's."""
     idempotency_key: str | None
-    """1 … 255 printable characters. A second job of the type with the same key is not inserted."""
+    """1 … 255 printable characters. A second job of the type with the same key is not inserted.
+    Defaults to what the type's `key` makes, otherwise to none."""
     meta: Mapping[str, Any] | None
     """A mapping kept with the job, in JSON, at most as large as a payload; no handler argument."""
     connection: Any

@@ -24,12 +24,17 @@ class Codec:
     """Encodes and decodes the arguments of one job type. Both directions accept what the JSON form
     of a parameter's type accepts."""
 
-    __slots__ = ("_checks_again", "_decode", "job_type", "names", "positional", "required")
+    __slots__ = (
+        *("_checks_again", "_decode"),
+        *("defaults", "job_type", "names", "positional", "required"),
+    )
 
     job_type: str
     names: frozenset[str]
     positional: tuple[str, ...]
     required: frozenset[str]
+    defaults: Mapping[str, Any]
+    """The handler's, of the arguments that a payload may lack."""
 
     def __init__(
         self, job_type: str, parameters: list[inspect.Parameter], hints: Mapping[str, Any]
@@ -44,6 +49,11 @@ class Codec:
         self.required = frozenset(
             parameter.name for parameter in parameters if parameter.default is parameter.empty
         )
+        self.defaults = {
+            parameter.name: parameter.default
+            for parameter in parameters
+            if parameter.name not in self.required
+        }
         # A TypedDict, because msgspec decodes it straight into keyword arguments, without those
         # that are missing.
         fields = {

@@ -62,6 +62,7 @@ def upgraded(payload: dict[str, Any]) -> dict[str, Any]:
         ("aliases", 5),
         ("aliases", ("a" * 201,)),
         ("key", "user_id"),
+        ("on_duplicate", "ignore"),
         ("key_ttl", 90),
         ("key_ttl", "-1d"),
         ("history", "none"),

@@ -234,7 +234,7 @@ def test_enqueue_inserts_a_checked_job_and_says_when_its_key_is_taken(
         "2037-01-01T00:00:00+01:00",
     )
     first = rota.ok("enqueue", "send_mail", "--payload", '{"user_id": 7}', *options, "--json").json
-    assert first == {"id": first["id"], "created": True, "status": "queued"}
+    assert first == {"id": first["id"], "created": True, "status": "queued", "change": None}
     assert rows(
         connection, "select queue, priority, run_at, payload, idempotency_key from rota.job"
     ) == [("slow", -3, datetime.fromisoformat("2036-12-31T23:00:00+00:00"), {"user_id": 7}, "once")]

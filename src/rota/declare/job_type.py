@@ -34,6 +34,9 @@ class Enqueued(msgspec.Struct, frozen=True):
     id: int
     created: bool
     status: str
+    change: str | None = None
+    """What was done to the first job, by `on_duplicate`: `replaced` or `postponed`; None: nothing,
+    or this job was created."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +187,7 @@ class JobType(Generic[P, Q, R]):
             PayloadError: the arguments do not fit. Nothing was inserted, and the caller's
                 transaction can continue.
             UsageError: the type's key function failed, or returned no key. Likewise.
+            KeyTaken: another job has the key, and `on_duplicate` is "raise". Likewise.
             DatabaseUnavailable: the database does not answer.
         """
         return self.registry.sender.enqueue(self.new(*args, **kwargs))
@@ -267,6 +271,7 @@ def make_row(job_type: JobType[..., ..., Any], lease_s: float) -> dict[str, Any]
         "lease_s": options.lease_s or lease_s,
         "expires_s": options.expires_s,
         "key_arguments": job_type.key_arguments,
+        "on_duplicate": options.on_duplicate,
         "key_ttl_s": options.key_ttl_s,
         "history": options.history,
         "on_lost": options.on_lost,

@@ -33,6 +33,7 @@ KeyFunction = Callable[..., str]
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 History = Literal["all", "failures"]
 OnLost = Literal["retry", "dead"]
+OnDuplicate = Literal["join", "replace", "postpone", "raise"]
 ExecutorKind = Literal["process"]
 
 LEASE_S_MIN = 1.0
@@ -83,6 +84,9 @@ class JobOptions(TypedDict, total=False):
     """A function that makes each job's idempotency key from the handler's arguments that it names,
     as in `lambda user_id: f"welcome:{user_id}"`. A key that a call gives counts instead. Defaults
     to none."""
+    on_duplicate: OnDuplicate
+    """What an enqueue does if another job has the key: `join` it; `replace` its payload or
+    `postpone` it, if it is queued; or `raise` KeyTaken. Defaults to "join"."""
     key_ttl: Duration
     """How long after success an idempotency key stays taken. Defaults to 90 days."""
     history: History
@@ -115,6 +119,7 @@ JOB_DEFAULTS: JobOptions = {
     "upgrade": None,
     "aliases": (),
     "key": None,
+    "on_duplicate": "join",
     "key_ttl": "90d",
     "history": "all",
     "on_lost": "retry",
@@ -142,6 +147,7 @@ class JobTypeOptions:
     upgrade: Mapping[int, Upgrade]
     aliases: tuple[str, ...]
     key: KeyFunction | None
+    on_duplicate: str
     key_ttl_s: float
     history: str
     on_lost: str
@@ -172,6 +178,7 @@ class JobTypeOptions:
             upgrade=_check_upgrades(version, given["upgrade"] or {}),
             aliases=_check_aliases(given["aliases"]),
             key=_check_key(given["key"]),
+            on_duplicate=check_choice(given["on_duplicate"], "on_duplicate", get_args(OnDuplicate)),
             key_ttl_s=seconds(given["key_ttl"], name="key_ttl"),
             history=check_choice(given["history"], "history", get_args(History)),
             on_lost=check_choice(given["on_lost"], "on_lost", get_args(OnLost)),
@@ -293,6 +300,8 @@ class UsingOptions(TypedDict, total=False):
     idempotency_key: str | None
     """1 … 255 printable characters. A second job of the type with the same key is not inserted.
     Defaults to what the type's `key` makes, otherwise to none."""
+    on_duplicate: OnDuplicate | None
+    """What to do if another job has the key. Defaults to the type's."""
     meta: Mapping[str, Any] | None
     """A mapping kept with the job, in JSON, at most as large as a payload; no handler argument."""
     connection: Any
@@ -310,6 +319,7 @@ class EnqueueOptions(msgspec.Struct, frozen=True):
     max_attempts: int | None = None
     expires_s: float | None = None
     idempotency_key: str | None = None
+    on_duplicate: str | None = None
     meta_json: str | None = None
     connection: Any = None
 
@@ -353,6 +363,10 @@ _USING: dict[str, tuple[str, Callable[[Any, str], Any]]] = {
     "max_attempts": ("max_attempts", check_max_attempts),
     "expires": ("expires_s", lambda value, name: seconds(value, name=name, least=EXPIRES_S_MIN)),
     "idempotency_key": ("idempotency_key", lambda value, name: check_text(value, name, KEY_MAX)),
+    "on_duplicate": (
+        "on_duplicate",
+        lambda value, name: check_choice(value, name, get_args(OnDuplicate)),
+    ),
     "meta": ("meta_json", _encode_meta),
     "connection": ("connection", lambda value, name: value),
 }

@@ -63,6 +63,7 @@ def upgraded(payload: dict[str, Any]) -> dict[str, Any]:
         ("aliases", ("a" * 201,)),
         ("key", "user_id"),
         ("on_duplicate", "ignore"),
+        ("key_scope", "live"),
         ("key_ttl", 90),
         ("key_ttl", "-1d"),
         ("history", "none"),

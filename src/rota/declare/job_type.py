@@ -272,6 +272,7 @@ def make_row(job_type: JobType[..., ..., Any], lease_s: float) -> dict[str, Any]
         "expires_s": options.expires_s,
         "key_arguments": job_type.key_arguments,
         "on_duplicate": options.on_duplicate,
+        "key_scope": options.key_scope,
         "key_ttl_s": options.key_ttl_s,
         "history": options.history,
         "on_lost": options.on_lost,

@@ -33,6 +33,7 @@ KeyFunction = Callable[..., str]
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 History = Literal["all", "failures"]
 OnLost = Literal["retry", "dead"]
+KeyScope = Literal["ttl", "pending"]
 OnDuplicate = Literal["join", "replace", "postpone", "raise"]
 ExecutorKind = Literal["process"]
 
@@ -87,6 +88,9 @@ class JobOptions(TypedDict, total=False):
     on_duplicate: OnDuplicate
     """What an enqueue does if another job has the key: `join` it; `replace` its payload or
     `postpone` it, if it is queued; or `raise` KeyTaken. Defaults to "join"."""
+    key_scope: KeyScope
+    """How long a key is held: `ttl`, while the job is live or dead and for `key_ttl` after its
+    success; or `pending`, until the job starts for the first time. Defaults to "ttl"."""
     key_ttl: Duration
     """How long after success an idempotency key stays taken. Defaults to 90 days."""
     history: History
@@ -120,6 +124,7 @@ JOB_DEFAULTS: JobOptions = {
     "aliases": (),
     "key": None,
     "on_duplicate": "join",
+    "key_scope": "ttl",
     "key_ttl": "90d",
     "history": "all",
     "on_lost": "retry",
@@ -148,6 +153,7 @@ class JobTypeOptions:
     aliases: tuple[str, ...]
     key: KeyFunction | None
     on_duplicate: str
+    key_scope: str
     key_ttl_s: float
     history: str
     on_lost: str
@@ -179,6 +185,7 @@ class JobTypeOptions:
             aliases=_check_aliases(given["aliases"]),
             key=_check_key(given["key"]),
             on_duplicate=check_choice(given["on_duplicate"], "on_duplicate", get_args(OnDuplicate)),
+            key_scope=_check_key_scope(given),
             key_ttl_s=seconds(given["key_ttl"], name="key_ttl"),
             history=check_choice(given["history"], "history", get_args(History)),
             on_lost=check_choice(given["on_lost"], "on_lost", get_args(OnLost)),
@@ -252,6 +259,15 @@ def _check_key(value: Any) -> KeyFunction | None:
             f"as in lambda user_id: f'welcome:{{user_id}}', not {value!r}"
         )
     return value  # type: ignore[no-any-return]
+
+
+def _check_key_scope(given: JobOptions) -> str:
+    scope = check_choice(given["key_scope"], "key_scope", get_args(KeyScope))
+    if scope == "pending" and given["key_ttl"] != JOB_DEFAULTS["key_ttl"]:
+        raise UsageError(
+            'key_ttl needs key_scope="ttl": with "pending" a key is free when its job starts'
+        )
+    return scope
 
 
 def _check_aliases(value: Any) -> tuple[str, ...]:

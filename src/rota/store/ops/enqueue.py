@@ -18,8 +18,9 @@ INSERT_MAX = 1_000
 PAYLOADS_MAX = 1_000_000
 """Most characters of the payloads of one INSERT, unless a single one is longer. The server parses
 them together, and needs several times as much memory."""
-KEY_TRIES = 5
-"""Tries of an enqueue when the job that held its key was cancelled in the same moment."""
+KEY_TRIES = 20
+"""Tries of an enqueue when the job that held its key was cancelled in the same moment, or gave the
+key up because it started. The second is usual for a key that is enqueued without a pause."""
 
 
 _QUEUED = Status.QUEUED.value

@@ -39,7 +39,7 @@ begin
     raise exception 'rota.enqueue: on_duplicate is postpone, so run_at must say until when'
       using errcode = '22023';
   end if;
-  for attempt in 1 .. 5 loop
+  for attempt in 1 .. 20 loop
     return query
     insert into {schema}.job (
       job_type, payload, queue, priority,
@@ -79,7 +79,8 @@ begin
       return next;
       return;
     end if;
-    -- The job that held the key was cancelled after the INSERT and before this look-up: try again.
+    -- The job that held the key was cancelled, or gave it up, after the INSERT and before this
+    -- look-up: try again.
   end loop;
   raise exception
     'the idempotency key % of job type % was taken and freed again and again; '

@@ -7,8 +7,9 @@
 --                stays. Its expiry moves along, because it is counted from run_at
 -- No row: the key was freed or went to another job in the meantime; the caller tries again.
 -- p_common has the columns of the new job as in jobs_insert; expires_at may stand for expires_s.
--- Locks: the holder, if it is queued and may be changed. A worker that is claiming it is waited
---   for, and then it is not queued any more.
+-- Locks: the holder, if it is queued and may be changed, or must not start before this transaction
+--   has ended (holder_keep). A worker that is claiming it is waited for, and then it is not queued
+--   any more.
 -- Keeps: M51, a holder that has begun is not changed.
 create or replace function {schema}.holder_meet(
   p_how text,
@@ -42,6 +43,9 @@ begin
     if id is distinct from v_id then
       return;
     end if;
+  end if;
+  if v_id is not null and not {schema}.holder_keep(v_id, p_job_type, p_key) then
+    return;
   end if;
   if v_status = 'queued' and p_how in ('replace', 'postpone') then
     select * into v_common

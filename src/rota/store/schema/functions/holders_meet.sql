@@ -22,13 +22,18 @@ declare
     order by w.n
   );
 begin
-  if not p_how && '{replace,postpone}' then
+  if not p_how && '{replace,postpone}'
+    and not exists (select from {schema}.job_type t where t.key_scope = 'pending')
+  then
     return query
     select h.place, h.id, h.status, null::text
     from {schema}.key_holders(v_job_types, p_keys) h;
     return;
   end if;
-  perform {schema}.holders_lock(array_agg(a.job_type), array_agg(a.key))
+  perform {schema}.holders_lock(
+    coalesce(array_agg(a.job_type), '{}'),
+    coalesce(array_agg(a.key), '{}')
+  )
   from unnest(v_job_types, p_keys, p_how) a(job_type, key, how)
   where a.how in ('replace', 'postpone');
   for n in 1 .. cardinality(p_keys) loop

@@ -1,7 +1,8 @@
 -- Ends waiting jobs whose expires_at has passed: they become dead, uncharged, and say what held
 -- them up. It reads the index of expiries from (p_after, p_after_id) on, so that it does not walk
 -- over the entries of all jobs that ever had an expiry. No worker holds such a job, so no claim is
--- named and the fence stays. p_only: only these jobs; NULL: all.
+-- named and the fence stays. A key that was held until the start is free.
+-- p_only: only these jobs; NULL: all.
 create or replace function {schema}.job_expire(
   p_worker text,
   p_after timestamptz,
@@ -70,7 +71,11 @@ begin
       e.id, e.claims, e.attempt, e.job_type, p_worker, {schema}.clock(), 'dead',
       'Expired', e.message, 'fatal', 'expired'
     from expired e
+  ),
+  freed as materialized (
+    select {schema}.keys_give_up(array(select e.id from expired e))
   )
   select e.id, e.job_type, e.claims, e.attempt, e.expires_at, e.message
-  from expired e;
+  from expired e
+  cross join freed;
 end $$;

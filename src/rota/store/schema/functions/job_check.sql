@@ -38,12 +38,21 @@ begin
     into v_refusal, v_is_awaited, v_has_keys
     from fresh f;
     if v_has_keys and v_refusal is null then
-      v_refusal := {schema}.key_refusal(array(
-        select distinct f.job_type
-        from fresh f
-        where f.idempotency_key is null
-          and f.schedule is null
-      ));
+      -- Asked without a call: where a type declares a key, every INSERT comes here.
+      if exists (
+        select from {schema}.job_type t
+        join fresh f on f.job_type = t.name or f.job_type = any (t.aliases)
+        where t.key_arguments is not null
+          and f.idempotency_key is null
+      )
+      then
+        v_refusal := {schema}.key_refusal(array(
+          select distinct f.job_type
+          from fresh f
+          where f.idempotency_key is null
+            and f.schedule is null
+        ));
+      end if;
     end if;
     if v_is_awaited and v_refusal is null then
       perform {schema}.wake_up(array(

@@ -177,6 +177,36 @@ class WrongStatus(RotaError):
         )
 
 
+class KeyTaken(RotaError):
+    """Another job has the idempotency key, and `on_duplicate` is "raise". Nothing was inserted.
+
+    The caller's transaction, if any, is still usable.
+    """
+
+    job: int
+    """The job that has the key."""
+    job_type: str
+    key: str
+    status: str
+    """The status of the job that has the key."""
+    index: int | None
+    """Position in the list of jobs, from 0; None for a single job."""
+
+    def __init__(
+        self, job: int, job_type: str, key: str, status: str, index: int | None = None
+    ) -> None:
+        at = "" if index is None else f" (job {index} of the list)"
+        super().__init__(
+            f"job type {job_type!r}{at}: job {job} ({status}) has the idempotency key {key!r}; "
+            "nothing was inserted",
+            job=job,
+            job_type=job_type,
+            key=key,
+            status=status,
+            index=index,
+        )
+
+
 class JoinTimeout(RotaError):
     """The job did not finish within the timeout of `join`. The job itself continues."""
 

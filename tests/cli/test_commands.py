@@ -17,7 +17,7 @@ from psycopg.rows import TupleRow
 
 from rota.cli import cli, run
 from rota.store.migrate import definitions, migrations
-from tests.support.cli import CommandLine
+from tests.support.cli import CommandLine, Ran
 from tests.support.project import enter
 from tests.support.rules import rule
 from tests.support.wait import eventually
@@ -222,6 +222,36 @@ def test_without_an_app_the_commands_that_need_one_say_how_to_name_it_and_the_ot
 
 
 @rule("M51")
+def test_enqueue_makes_the_key_of_the_type_and_does_to_its_holder_what_it_is_told(
+    rota: CommandLine, shop: Path, connection: Connection
+) -> None:
+    with (shop / "shop.py").open("a") as file:
+        file.write(
+            "@app.job('index', key=lambda doc: f'index:{doc}', on_duplicate='replace')\n"
+            "def index(doc: int, text: str) -> None: ...\n"
+        )
+
+    def enqueue(text: str, *options: str) -> Ran:
+        payload = json.dumps({"doc": 7, "text": text})
+        return rota("enqueue", "index", "--payload", payload, *options)
+
+    rota.ok("sync")
+    assert enqueue("a").out == "job 1 queued\n"
+    assert enqueue("b").out == "not inserted: job 1 (queued) was replaced\n"
+    later = ("--on-duplicate", "postpone", "--delay", "1h")
+    assert enqueue("c", *later).out == "not inserted: job 1 (queued) was postponed\n"
+    taken = enqueue("d", "--on-duplicate", "raise")
+    assert taken.status == 1 and "job 1 (queued) has the idempotency key 'index:7'" in taken.err
+    assert rows(connection, "select payload, idempotency_key from rota.job") == [
+        ({"doc": 7, "text": "b"}, "index:7")
+    ]
+    (shop / "shop.py").write_text("import rota\napp = rota.App()\n")  # an older release
+    refused = rota("enqueue", "index", "--force")
+    assert refused.status == 2 and "Traceback" not in refused.err
+    assert "idempotency_key is missing: job type 'index' declares one, made of doc" in refused.err
+
+
+@rule("M51")
 def test_enqueue_inserts_a_checked_job_and_says_when_its_key_is_taken(
     rota: CommandLine, connection: Connection
 ) -> None:
@@ -236,7 +266,7 @@ def test_enqueue_inserts_a_checked_job_and_says_when_its_key_is_taken(
         "2037-01-01T00:00:00+01:00",
     )
     first = rota.ok("enqueue", "send_mail", "--payload", '{"user_id": 7}', *options, "--json").json
-    assert first == {"id": first["id"], "created": True, "status": "queued"}
+    assert first == {"id": first["id"], "created": True, "status": "queued", "change": None}
     assert rows(
         connection, "select queue, priority, run_at, payload, idempotency_key from rota.job"
     ) == [("slow", -3, datetime.fromisoformat("2036-12-31T23:00:00+00:00"), {"user_id": 7}, "once")]

@@ -11,7 +11,9 @@ from psycopg.rows import TupleRow
 import rota
 
 PAGE = (Path(__file__).parents[2] / "docs/concepts.md").read_text(encoding="utf-8")
-EXAMPLE, DROPPED, IN_A_PROCESS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+EXAMPLE, KEY, PENDING_KEY, DROPPED, IN_A_PROCESS = re.findall(
+    r"```python\n(.*?)```", PAGE, re.DOTALL
+)
 
 
 def test_the_example_of_the_page_runs_its_job(database: str) -> None:
@@ -32,6 +34,19 @@ def test_the_refresh_of_the_page_is_dropped_once_its_time_has_passed(
     assert app.drain().claimed == 0
     assert app.get(late).status == "cancelled"
     app.close()
+
+
+def test_the_key_of_the_page_is_made_of_the_arguments(database: str) -> None:
+    app = rota.App(database)
+    exec(KEY, {"app": app})  # the page is ours
+    assert app.get(1).idempotency_key == "welcome:42:short"
+    app.close()
+
+
+def test_the_index_job_of_the_page_has_a_key_until_it_starts() -> None:
+    app = rota.Jobs()
+    exec(PENDING_KEY, {"app": app})  # the page is ours
+    assert app.types["index"].options.key_scope == "pending"
 
 
 def test_the_handler_of_the_page_is_declared_as_it_says() -> None:

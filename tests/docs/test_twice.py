@@ -19,7 +19,9 @@ ARGUMENTS: dict[str, dict[str, dict[str, Any]]] = {
         "page_somebody": {"rule": "r", "state": "fires", "severity": "warning", "message": "m"}
     },
     "docs/asgi.md": {"greet": {"name": "Ada"}},
-    "docs/concepts.md": {"greet": {"name": "Ada"}},
+    "docs/concepts.md": {
+        "greet": {"name": "Ada"}, "welcome": {"user_id": 1}, "index": {"doc": 1, "version": 1}
+    },
     "docs/schedules.md": {
         "cleanup_nightly": {}, "daily_report": {"region": "eu"}, "sweep_carts": {}
     },

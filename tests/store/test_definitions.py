@@ -124,16 +124,16 @@ def test_the_check_sees_what_was_changed_by_hand(
     app = rota.App(empty_database)
     app.database.run(schema.check("rota", server_text=True))
     connection.execute("alter function rota.time_bucket(interval) volatile")
-    connection.execute("drop trigger job_insert_notify on rota.job")
+    connection.execute("drop trigger job_insert_run on rota.job")
     with pytest.raises(
         SchemaError,
-        match=r"changed since `rota migrate`: job_insert_notify \(trigger\), time_bucket\.",
+        match=r"changed since `rota migrate`: job_insert_run \(trigger\), time_bucket\.",
     ):
         app.database.run(schema.check("rota", server_text=True))
     connection.execute(
-        "delete from rota.definition where name in ('time_bucket', 'job_insert_notify (trigger)')"
+        "delete from rota.definition where name in ('time_bucket', 'job_insert_run (trigger)')"
     )
-    assert migrate(empty_database).replaced == ["time_bucket", "job_insert_notify (trigger)"]
+    assert migrate(empty_database).replaced == ["time_bucket", "job_insert_run (trigger)"]
     app.database.run(schema.check("rota", server_text=True))
     connection.execute(
         "alter function rota.time_bucket(interval) volatile; update rota.definition set "

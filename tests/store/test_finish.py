@@ -86,6 +86,7 @@ EVERY_COLUMN: dict[str, Any] = {
     "expires_at": NOON + timedelta(minutes=1),
     "attempts": 4,
     "max_attempts": 5,
+    "timeout": timedelta(seconds=11),
     "claims": 6,
     "losses": 7,
     "progress": '{"done": 8, "total": null, "note": null, "at": "2026-01-01T00:00:00Z"}',

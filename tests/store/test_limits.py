@@ -19,7 +19,7 @@ Connection = psycopg.Connection[TupleRow]
 
 LENGTHS = {
     "job_type": bounds.NAME_MAX, "notify_job": bounds.NAME_MAX, "queue": bounds.QUEUE_MAX,
-    "idempotency_key": bounds.KEY_MAX,
+    "idempotency_key": bounds.KEY_MAX, "key": bounds.KEY_MAX,
     "cron": cron.TEXT_MAX, "timezone": 100, "job_type.name": bounds.NAME_MAX,
     "schedule.name": bounds.NAME_MAX, "alert_rule.name": 100,
     "paused_by": bounds.NAME_MAX, "paused_why": bounds.WHY_MAX, "last_error": bounds.WHY_MAX,

@@ -623,6 +623,7 @@ def test_migrate_sets_for_how_long_things_are_kept(database: str, connection: Co
         ("actions", timedelta(days=90)),
         ("attempts", timedelta(days=90)),
         ("dead", timedelta(days=90)),
+        ("effects", timedelta(days=90)),
         ("figures", timedelta(days=400)),
         ("history", timedelta(days=14)),
     ]
@@ -632,6 +633,7 @@ def test_migrate_sets_for_how_long_things_are_kept(database: str, connection: Co
         ("actions", timedelta(days=90)),
         ("attempts", timedelta(days=90)),
         ("dead", timedelta(days=7)),
+        ("effects", timedelta(days=90)),
         ("figures", timedelta(days=400)),
         ("history", timedelta(days=30)),
     ]

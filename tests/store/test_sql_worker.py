@@ -287,7 +287,7 @@ def test_an_enqueue_in_sql_answers_for_a_taken_key_as_python_does(
         3,
     )
     assert shell.call("enqueue", "t", idempotency_key="k") == [
-        {"id": first["id"], "created": False, "status": "queued"}
+        {"id": first["id"], "created": False, "status": "queued", "change": None}
     ]
     assert handler.using(idempotency_key="k").enqueue() == rota.Enqueued(
         first["id"], False, "queued"

@@ -14,8 +14,8 @@ from rota.app import App
 from rota.cli.output import print_json
 from rota.cli.target import JsonOption, Place, Session, find_app
 from rota.client import DirectClient
-from rota.client.enqueue import refuse_too_large
-from rota.declare.job_type import Enqueued, JobType, NewJob
+from rota.client.enqueue import check_duplicates, refuse_too_large
+from rota.declare.job_type import Enqueued, JobType
 from rota.declare.jobs import index_by_name
 from rota.declare.options import EnqueueOptions, UsingOptions
 from rota.declare.payload import encode_untyped
@@ -113,7 +113,17 @@ def enqueue(
     idempotency_key: Annotated[
         str | None,
         typer.Option(
-            metavar="KEY", help="If a job of this type already has this key, insert nothing."
+            metavar="KEY",
+            help="If a job of this type already has this key, insert nothing. "
+            "Default: the key that the type declares.",
+        ),
+    ] = None,
+    on_duplicate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHAT",
+            help="If another job has the key: join it, replace its payload, postpone it, or raise "
+            "an error. Default: the type's.",
         ),
     ] = None,
     force: ForceOption = False,
@@ -126,12 +136,13 @@ def enqueue(
         "delay": delay,
         "timeout": timeout,
         "idempotency_key": idempotency_key,
+        "on_duplicate": on_duplicate,  # type: ignore[typeddict-item]
     }
     checked = EnqueueOptions().update({**overrides.read(), **options})
     given = arguments(job_type, payload)
     declared = find_type(find_app(place.app), job_type, force=force)
     if declared is not None:
-        new = NewJob(declared, declared.codec.encode((), given), checked)
+        new = declared.make((), given, checked)
         with place.session() as opened:
             enqueued = DirectClient(opened.database).enqueue(
                 new.using(connection=opened.connection)
@@ -201,6 +212,8 @@ def find_type(app: App | None, name: str, *, force: bool) -> JobType[..., ..., A
 
 
 def _row(job_type: str, payload: str, checked: EnqueueOptions) -> ops.NewRow:
+    on_duplicate = checked.on_duplicate or "join"
+    check_duplicates(job_type, checked.idempotency_key, checked, on_duplicate)
     return ops.NewRow(
         queue=checked.queue,  # None: the queue that the database has for the type, if any
         job_type=check_text(job_type, "the job type's name", NAME_MAX),
@@ -214,6 +227,7 @@ def _row(job_type: str, payload: str, checked: EnqueueOptions) -> ops.NewRow:
         timeout=checked.timeout,
         idempotency_key=checked.idempotency_key,
         meta=checked.meta_json,
+        on_duplicate=on_duplicate,
     )
 
 
@@ -223,7 +237,7 @@ def _enqueue_row(opened: Session, row: ops.NewRow) -> Enqueued:
         return (yield from ops.insert(row))
 
     inserted = opened.run(operation())
-    return Enqueued(inserted.id, inserted.created, inserted.status)
+    return Enqueued(inserted.id, inserted.created, inserted.status, inserted.change)
 
 
 def _say(enqueued: Enqueued, *, as_json: bool) -> None:
@@ -231,5 +245,7 @@ def _say(enqueued: Enqueued, *, as_json: bool) -> None:
         print_json(enqueued)
     elif enqueued.created:
         typer.echo(f"job {enqueued.id} {enqueued.status}")
+    elif enqueued.change is not None:
+        typer.echo(f"not inserted: job {enqueued.id} ({enqueued.status}) was {enqueued.change}")
     else:
         typer.echo(f"not inserted: job {enqueued.id} ({enqueued.status}) has this idempotency key")

@@ -24,8 +24,8 @@ _WORKERS = (
 )  # fmt: skip
 _TYPES = (
     "name", "aliases", "queue", "priority", "max_attempts", "timeout", "lease", "expires",
-    "key_ttl", "history", "on_lost", "on_expired", "version", "retry_after", "release",
-    "declared_at",
+    "key_arguments", "on_duplicate", "key_scope", "key_ttl", "history", "on_lost", "on_expired",
+    "version", "retry_after", "release", "declared_at",
 )  # fmt: skip
 _DURATIONS = ("timeout", "lease", "expires", "key_ttl")
 _RELEASES_MAX = 5

@@ -27,7 +27,6 @@ from rota.client.schedules import (
     read_runs,
     trigger_schedule,
 )
-from rota.declare.job_type import NewJob
 from rota.declare.options import EnqueueOptions
 from rota.declare.payload import encode_untyped
 from rota.declare.schedule import ScheduleOptions, check_schedule, check_timing
@@ -206,7 +205,7 @@ def put(
         "jitter": jitter,
     }
     if declared is not None:
-        new = NewJob(declared, declared.codec.encode((), arguments), options)
+        new = declared.make((), arguments, options)
         schedule = check_schedule(name, cron, new, timing)
     else:
         schedule = _check_undeclared(name, cron, job_type, arguments, options, timing)

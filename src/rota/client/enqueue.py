@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rota.client.base import Caller
 from rota.declare.job_type import Enqueued, NewJob
 from rota.declare.jsonb import PAYLOAD_BYTES_LEAST, fits, text_bytes
+from rota.declare.options import EnqueueOptions
 from rota.errors import PayloadError, UsageError
 from rota.store import ops
 from rota.store.errors import PayloadRefused
@@ -45,6 +46,8 @@ class EnqueueCalls(Caller):
         Raises:
             PayloadError: a payload is over the limit; `index` says whose. Nothing was inserted.
             UsageError: the jobs name different connections.
+            KeyTaken: another job has the key of one of these, whose `on_duplicate` is "raise".
+                Nothing was inserted.
             DatabaseUnavailable: the database does not answer.
         """
         listed = _list_jobs(jobs)
@@ -60,20 +63,22 @@ class EnqueueCalls(Caller):
         return await self._arun(self._enqueue_many(listed), given, atomic=True)
 
     def _enqueue(self, job: NewJob) -> Operation[Enqueued]:
+        row = _make_row(job)
         yield from self._refuse_large([job], indexed=False)
         try:
-            inserted = yield from ops.insert(_make_row(job))
+            inserted = yield from ops.insert(row)
         except PayloadRefused as error:
             raise self._explain_refusal([job], error, indexed=False) from None
-        return Enqueued(inserted.id, inserted.created, inserted.status)
+        return _answer(inserted)
 
     def _enqueue_many(self, jobs: Sequence[NewJob]) -> Operation[list[Enqueued]]:
+        rows = [_make_row(job) for job in jobs]
         yield from self._refuse_large(jobs, indexed=True)
         try:
-            inserted = yield from ops.insert_many([_make_row(job) for job in jobs])
+            inserted = yield from ops.insert_many(rows)
         except PayloadRefused as error:
             raise self._explain_refusal(jobs, error, indexed=True) from None
-        return [Enqueued(one.id, one.created, one.status) for one in inserted]
+        return [_answer(one) for one in inserted]
 
     def _refuse_large(self, jobs: Sequence[NewJob], *, indexed: bool) -> Operation[None]:
         """Refuse what the database would refuse, before it aborts the transaction."""
@@ -140,8 +145,15 @@ def _find_connection(jobs: Sequence[NewJob], given: Any) -> Any:
     return next(iter(found.values()), None)
 
 
+def _answer(inserted: ops.Inserted) -> Enqueued:
+    return Enqueued(inserted.id, inserted.created, inserted.status, inserted.change)
+
+
 def _make_row(job: NewJob) -> NewRow:
     options, defaults = job.options, job.job_type.options
+    key = options.idempotency_key or job.key
+    on_duplicate = options.on_duplicate or defaults.on_duplicate
+    check_duplicates(job.job_type.name, key, options, on_duplicate)
     return NewRow(
         queue=options.queue or defaults.queue,
         job_type=job.job_type.name,
@@ -153,9 +165,27 @@ def _make_row(job: NewJob) -> NewRow:
         expires_s=defaults.expires_s if options.expires_s is None else options.expires_s,
         max_attempts=options.max_attempts,
         timeout=options.timeout,
-        idempotency_key=options.idempotency_key,
+        idempotency_key=key,
         meta=options.meta_json,
+        on_duplicate=on_duplicate,
     )
+
+
+def check_duplicates(
+    job_type: str, key: str | None, options: EnqueueOptions, on_duplicate: str
+) -> None:
+    """Raise UsageError if the job lacks what its `on_duplicate` needs."""
+    if key is None:
+        if options.on_duplicate is not None:
+            raise UsageError(
+                f"job type {job_type!r}: on_duplicate needs a key: give idempotency_key, "
+                "or declare the type with key=…"
+            )
+    elif on_duplicate == "postpone" and options.run_at is None and options.delay_s is None:
+        raise UsageError(
+            f"job type {job_type!r}: on_duplicate='postpone' needs run_at or delay, "
+            "which say until when"
+        )
 
 
 def refuse_too_large(job_type: str, payload: str, meta: str | None) -> Operation[None]:

@@ -14,6 +14,7 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack
 
 import msgspec
 
+from rota.declare.key import KeyMaker
 from rota.declare.options import EnqueueOptions, JobTypeOptions, UsingOptions
 from rota.declare.payload import Codec
 from rota.errors import DeclarationError, PayloadError, UsageError
@@ -33,6 +34,9 @@ class Enqueued(msgspec.Struct, frozen=True):
     id: int
     created: bool
     status: str
+    change: str | None = None
+    """What was done to the first job, by `on_duplicate`: `replaced` or `postponed`; None: nothing,
+    or this job was created."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +46,12 @@ class NewJob:
     job_type: JobType[..., ..., Any]
     payload_json: str
     options: EnqueueOptions = field(default_factory=EnqueueOptions)
+    key: str | None = None
+    """What the type's key function made of the arguments; a key of the options counts instead."""
 
     def using(self, **options: Unpack[UsingOptions]) -> NewJob:
         """Return the same job with other options: those of `JobType.using`."""
-        return NewJob(self.job_type, self.payload_json, self.options.update(options))
+        return NewJob(self.job_type, self.payload_json, self.options.update(options), self.key)
 
 
 class Sender(Protocol):
@@ -99,6 +105,16 @@ class JobType(Generic[P, Q, R]):
                 f"job type {name!r}: the handler must be a plain or an async function, not {func!r}"
             )
         self.codec = Codec.of(func, job_type=name, takes_context=takes_context)
+        self._key_maker = (
+            None
+            if options.key is None
+            else KeyMaker(
+                options.key,
+                job_type=name,
+                names=self.codec.parameters,
+                defaults=self.codec.defaults,
+            )
+        )
         self.rules = RetryRules(
             options.max_attempts,
             options.retry,
@@ -138,7 +154,32 @@ class JobType(Generic[P, Q, R]):
     def new(self, /, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """Return a job with these arguments, for `enqueue_many`. Raises PayloadError if they do not
         fit."""
-        return NewJob(self, self.codec.encode(args, kwargs), self.enqueue_options)
+        return self.make(args, kwargs, self.enqueue_options)
+
+    def make(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        options: EnqueueOptions,
+        index: int | None = None,
+    ) -> NewJob:
+        """Return a job with these arguments and checked options; `index` is its place in a list.
+
+        Raises:
+            PayloadError: the arguments do not fit.
+            UsageError: the key function failed.
+        """
+        payload = self.codec.encode(args, kwargs, index)
+        if self._key_maker is None or options.idempotency_key is not None:
+            return NewJob(self, payload, options)
+        # From the payload, so that the function gets what the handler will get.
+        arguments, _ = self.codec.decode(payload)
+        return NewJob(self, payload, options, self._key_maker.make(arguments, index))
+
+    @property
+    def key_arguments(self) -> tuple[str, ...] | None:
+        """The arguments of which the key is made; None: the type declares no key."""
+        return None if self._key_maker is None else self._key_maker.arguments
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """Insert a job with these arguments.
@@ -146,6 +187,8 @@ class JobType(Generic[P, Q, R]):
         Raises:
             PayloadError: the arguments do not fit. Nothing was inserted, and the caller's
                 transaction can continue.
+            UsageError: the type's key function failed, or returned no key. Likewise.
+            KeyTaken: another job has the key, and `on_duplicate` is "raise". Likewise.
             DatabaseUnavailable: the database does not answer.
         """
         return self.registry.sender.enqueue(self.new(*args, **kwargs))
@@ -175,11 +218,7 @@ class JobType(Generic[P, Q, R]):
                 f"job type {self.name!r}: enqueue_many takes a list of mappings, not one mapping"
             )
         return [
-            NewJob(
-                self,
-                self.codec.encode((), self._check_mapping(given, index), index),
-                self.enqueue_options,
-            )
+            self.make((), self._check_mapping(given, index), self.enqueue_options, index)
             for index, given in enumerate(arguments)
         ]
 
@@ -232,6 +271,9 @@ def make_row(job_type: JobType[..., ..., Any], lease_s: float) -> dict[str, Any]
         "timeout_s": options.timeout_s,
         "lease_s": options.lease_s or lease_s,
         "expires_s": options.expires_s,
+        "key_arguments": job_type.key_arguments,
+        "on_duplicate": options.on_duplicate,
+        "key_scope": options.key_scope,
         "key_ttl_s": options.key_ttl_s,
         "history": options.history,
         "on_lost": options.on_lost,

@@ -29,10 +29,13 @@ from rota.model.bounds import (
 from rota.model.retry import DEFAULT_MAX_ATTEMPTS, DEFAULT_RETRY, Errors, RetryPolicy
 from rota.model.units import Duration, Size, seconds, size_bytes
 
+KeyFunction = Callable[..., str]
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 History = Literal["all", "failures"]
 OnLost = Literal["retry", "dead"]
 OnExpired = Literal["dead", "drop"]
+KeyScope = Literal["ttl", "pending"]
+OnDuplicate = Literal["join", "replace", "postpone", "raise"]
 ExecutorKind = Literal["process"]
 
 LEASE_S_MIN = 1.0
@@ -82,6 +85,16 @@ class JobOptions(TypedDict, total=False):
     aliases: tuple[str, ...]
     """Former names. Their jobs run here, and their idempotency keys move along. Defaults to
     none."""
+    key: KeyFunction | None
+    """A function that makes each job's idempotency key from the handler's arguments that it names,
+    as in `lambda user_id: f"welcome:{user_id}"`. A key that a call gives counts instead. Defaults
+    to none."""
+    on_duplicate: OnDuplicate
+    """What an enqueue does if another job has the key: `join` it; `replace` its payload or
+    `postpone` it, if it is queued; or `raise` KeyTaken. Defaults to "join"."""
+    key_scope: KeyScope
+    """How long a key is held: `ttl`, while the job is live or dead and for `key_ttl` after its
+    success; or `pending`, until the job starts for the first time. Defaults to "ttl"."""
     key_ttl: Duration
     """How long after success an idempotency key stays taken. Defaults to 90 days."""
     history: History
@@ -114,6 +127,9 @@ JOB_DEFAULTS: JobOptions = {
     "version": None,
     "upgrade": None,
     "aliases": (),
+    "key": None,
+    "on_duplicate": "join",
+    "key_scope": "ttl",
     "key_ttl": "90d",
     "history": "all",
     "on_lost": "retry",
@@ -140,6 +156,9 @@ class JobTypeOptions:
     version: int | None
     upgrade: Mapping[int, Upgrade]
     aliases: tuple[str, ...]
+    key: KeyFunction | None
+    on_duplicate: str
+    key_scope: str
     key_ttl_s: float
     history: str
     on_lost: str
@@ -170,6 +189,9 @@ class JobTypeOptions:
             version=version,
             upgrade=_check_upgrades(version, given["upgrade"] or {}),
             aliases=_check_aliases(given["aliases"]),
+            key=_check_key(given["key"]),
+            on_duplicate=check_choice(given["on_duplicate"], "on_duplicate", get_args(OnDuplicate)),
+            key_scope=_check_key_scope(given),
             key_ttl_s=seconds(given["key_ttl"], name="key_ttl"),
             history=check_choice(given["history"], "history", get_args(History)),
             on_lost=check_choice(given["on_lost"], "on_lost", get_args(OnLost)),
@@ -237,6 +259,24 @@ def _is_error(given: Any) -> bool:
     return isinstance(given, int) and not isinstance(given, bool) and 100 <= given <= 599
 
 
+def _check_key(value: Any) -> KeyFunction | None:
+    if value is not None and not callable(value):
+        raise UsageError(
+            "key must be a function of the handler's arguments, "
+            f"as in lambda user_id: f'welcome:{{user_id}}', not {value!r}"
+        )
+    return value  # type: ignore[no-any-return]
+
+
+def _check_key_scope(given: JobOptions) -> str:
+    scope = check_choice(given["key_scope"], "key_scope", get_args(KeyScope))
+    if scope == "pending" and given["key_ttl"] != JOB_DEFAULTS["key_ttl"]:
+        raise UsageError(
+            'key_ttl needs key_scope="ttl": with "pending" a key is free when its job starts'
+        )
+    return scope
+
+
 def _check_aliases(value: Any) -> tuple[str, ...]:
     if not isinstance(value, tuple | list):
         raise UsageError(f"aliases must be a tuple of names, not {value!r}")
@@ -283,7 +323,10 @@ class UsingOptions(TypedDict, total=False):
     expires: Duration | None
     """How long after `run_at` it may still start, at least 1 ms. Defaults to the type's."""
     idempotency_key: str | None
-    """1 … 255 printable characters. A second job of the type with the same key is not inserted."""
+    """1 … 255 printable characters. A second job of the type with the same key is not inserted.
+    Defaults to what the type's `key` makes, otherwise to none."""
+    on_duplicate: OnDuplicate | None
+    """What to do if another job has the key. Defaults to the type's."""
     meta: Mapping[str, Any] | None
     """A mapping kept with the job, in JSON, at most as large as a payload; no handler argument."""
     connection: Any
@@ -302,6 +345,7 @@ class EnqueueOptions(msgspec.Struct, frozen=True):
     timeout: timedelta | None = None
     expires_s: float | None = None
     idempotency_key: str | None = None
+    on_duplicate: str | None = None
     meta_json: str | None = None
     connection: Any = None
 
@@ -351,6 +395,10 @@ _USING: dict[str, tuple[str, Callable[[Any, str], Any]]] = {
     "timeout": ("timeout", _check_timeout),
     "expires": ("expires_s", lambda value, name: seconds(value, name=name, least=EXPIRES_S_MIN)),
     "idempotency_key": ("idempotency_key", lambda value, name: check_text(value, name, KEY_MAX)),
+    "on_duplicate": (
+        "on_duplicate",
+        lambda value, name: check_choice(value, name, get_args(OnDuplicate)),
+    ),
     "meta": ("meta_json", _encode_meta),
     "connection": ("connection", lambda value, name: value),
 }

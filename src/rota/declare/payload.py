@@ -25,14 +25,8 @@ class Codec:
     of a parameter's type accepts."""
 
     __slots__ = (
-        "_checks_again",
-        "_decode",
-        "_fields",
-        "_parameters",
-        "job_type",
-        "names",
-        "positional",
-        "required",
+        *("_checks_again", "_decode", "_fields", "_parameters"),
+        *("defaults", "job_type", "names", "positional", "required"),
     )
 
     job_type: str
@@ -40,6 +34,8 @@ class Codec:
     """All names are those of the payload's fields: `from`, if the parameter is `from_`."""
     positional: tuple[str, ...]
     required: frozenset[str]
+    defaults: Mapping[str, Any]
+    """The handler's, by the parameters that a payload may lack."""
 
     def __init__(
         self, job_type: str, parameters: list[inspect.Parameter], hints: Mapping[str, Any]
@@ -60,6 +56,11 @@ class Codec:
         # Only where the names differ: nearly all handlers have no such parameter.
         self._fields = {name: field for name, field in fields.items() if field != name}
         self._parameters = {field: name for name, field in self._fields.items()}
+        self.defaults = {
+            parameter.name: parameter.default
+            for parameter in parameters
+            if fields[parameter.name] not in self.required
+        }
         # A TypedDict, because msgspec decodes it straight into keyword arguments, without those
         # that are missing.
         types = {
@@ -69,6 +70,11 @@ class Codec:
         make: Any = typing.TypedDict
         self._decode = msgspec.json.Decoder(make("Payload", types), dec_hook=from_json).decode
         self._checks_again = any(may_be_unstorable(hint) for hint in hints.values())
+
+    @property
+    def parameters(self) -> frozenset[str]:
+        """The names of the handler's parameters: `from_`, if the payload's field is `from`."""
+        return frozenset(self._parameters.get(field, field) for field in self.names)
 
     @classmethod
     def of(cls, func: Callable[..., Any], *, job_type: str, takes_context: bool) -> Codec:

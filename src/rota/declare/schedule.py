@@ -136,6 +136,7 @@ def _check_job(job: Any) -> None:
         "run_at": options.run_at,
         "delay": options.delay_s,
         "idempotency_key": options.idempotency_key,
+        "on_duplicate": options.on_duplicate,
         "connection": options.connection,
     }.items():
         if value is not None:

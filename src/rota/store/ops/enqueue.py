@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rota.errors import RotaError
+from rota.errors import KeyTaken, RotaError
 from rota.model.job import Status
 from rota.store.driver import Operation, Query, format_numbers, format_texts
 
@@ -18,8 +18,9 @@ INSERT_MAX = 1_000
 PAYLOADS_MAX = 1_000_000
 """Most characters of the payloads of one INSERT, unless a single one is longer. The server parses
 them together, and needs several times as much memory."""
-KEY_TRIES = 5
-"""Tries of an enqueue when the job that held its key was cancelled in the same moment."""
+KEY_TRIES = 20
+"""Tries of an enqueue when the job that held its key was cancelled in the same moment, or gave the
+key up because it started. The second is usual for a key that is enqueued without a pause."""
 
 
 _QUEUED = Status.QUEUED.value
@@ -45,9 +46,12 @@ class NewRow(NamedTuple):
     # From here on what each job has of its own: the jobs of a bulk often share the rest.
     payload: str
     idempotency_key: str | None
+    on_duplicate: str = "join"
 
 
-_COMMON = NewRow._fields[:-2]
+_COMMON = NewRow._fields[:-3]
+_CHANGES = ("replace", "postpone")
+"""What an enqueue may do to the job that holds its key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,8 @@ class Inserted:
     id: int
     created: bool
     status: str
+    change: str | None = None
+    """What was done to the job that holds the key: replaced or postponed; None: nothing."""
 
 
 def insert(row: NewRow) -> Operation[Inserted]:
@@ -66,11 +72,10 @@ def insert(row: NewRow) -> Operation[Inserted]:
         found = yield Query("job_insert", params)
         if found:
             return Inserted(found[0][0], True, _QUEUED)
-        holders = yield Query(
-            "key_holders", {"job_types": [row.job_type], "keys": [row.idempotency_key]}
-        )
-        if holders:
-            return Inserted(holders[0][1], False, holders[0][2])
+        results: dict[int, Inserted] = {}
+        yield from _meet_holders([row], [0], results)
+        if results:
+            return _refuse_taken(row, results[0], None)
     raise _key_contended(row)
 
 
@@ -99,9 +104,9 @@ def insert_many(rows: Sequence[NewRow]) -> Operation[list[Inserted]]:
                     refused.append(at)
                 else:
                     results[at] = Inserted(id_, True, _QUEUED)
-        pending = yield from _find_holders(rows, refused, results)
+        pending = yield from _meet_holders(rows, refused, results)
         if not pending:
-            return [results[at] for at in range(len(rows))]
+            return [_refuse_taken(row, results[at], at) for at, row in enumerate(rows)]
     raise _key_contended(rows[pending[0]])
 
 
@@ -120,24 +125,44 @@ def _split(rows: Sequence[NewRow], order: Sequence[int]) -> Iterator[list[int]]:
         yield chunk
 
 
-def _find_holders(
+def _meet_holders(
     rows: Sequence[NewRow], refused: Sequence[int], results: dict[int, Inserted]
 ) -> Operation[list[int]]:
-    """Add to the results the jobs that hold the keys of those refused; return whose are free."""
+    """Add to the results the jobs that hold the keys of those refused, and change them as
+    `on_duplicate` says; return whose keys are free."""
     keyless = sum(rows[at].idempotency_key is None for at in refused)
     if keyless:
         raise RotaError(
             f"{keyless} of {len(rows)} jobs were not inserted, because a trigger on rota.job left "
             "them out; roll back if the transaction is yours"
         )
-    if refused:
-        asked = {
-            "job_types": [rows[at].job_type for at in refused],
-            "keys": [rows[at].idempotency_key for at in refused],
-        }
-        for place, holder, status in (yield Query("key_holders", asked)):
-            results[refused[place - 1]] = Inserted(holder, False, status)
+    # Of the others no payload is read.
+    asked = [
+        rows[at] if rows[at].on_duplicate == "replace" else rows[at]._replace(payload="{}")
+        for at in refused
+    ]
+    chunks = list(_split(asked, range(len(asked))))
+    changing = [row for row in asked if row.on_duplicate in _CHANGES]
+    if len(chunks) > 1 and changing:
+        # All at once, because the order of the chunks is not that of the ids.
+        keys = [row.idempotency_key for row in changing]
+        yield Query("holders_lock", {"job_types": [row.job_type for row in changing], "keys": keys})
+    for chunk in chunks:
+        given = [asked[place] for place in chunk]
+        how = format_texts([row.on_duplicate for row in given])
+        for place, id_, status, change in (
+            yield Query("holders_meet", _columns(given) | {"how": how})
+        ):
+            results[refused[chunk[place - 1]]] = Inserted(id_, False, status, change)
     return [at for at in refused if at not in results]
+
+
+def _refuse_taken(row: NewRow, inserted: Inserted, index: int | None) -> Inserted:
+    """Raise KeyTaken for a job that may not join another one."""
+    if inserted.created or row.on_duplicate != "raise":
+        return inserted
+    assert row.idempotency_key is not None
+    raise KeyTaken(inserted.id, row.job_type, row.idempotency_key, inserted.status, index)
 
 
 def _lock_order(row: NewRow, at: int) -> tuple[bool, bytes, bytes, int]:
@@ -150,7 +175,7 @@ def _lock_order(row: NewRow, at: int) -> tuple[bool, bytes, bytes, int]:
 def _columns(rows: Sequence[NewRow]) -> dict[str, Any]:
     """The parameters of `jobs_insert` for these jobs, without their ids."""
     places: dict[tuple[Any, ...], int] = {}
-    which = [places.setdefault(row[:-2], len(places) + 1) for row in rows]
+    which = [places.setdefault(row[:-3], len(places) + 1) for row in rows]
     common = [dict(zip(_COMMON, values, strict=True)) for values in places]
     for one in common:
         if one["meta"] is not None:

@@ -16,7 +16,10 @@ create or replace function {schema}.declare(
   aliases text[] default '{}',
   version int default null,
   release text default 'unknown',
-  on_expired text default 'dead'
+  on_expired text default 'dead',
+  key_arguments text[] default null,
+  on_duplicate text default 'join',
+  key_scope text default 'ttl'
 )
 returns void
 language plpgsql security definer
@@ -65,6 +68,12 @@ declare
       then 'aliases must be other names of 1 to 200 characters'
     when version not between 1 and 32767
       then 'version must be from 1 to 32767'
+    when array_position(key_arguments, null) is not null
+      then 'key_arguments must be the names of arguments; leave it out if the type has no key'
+    when coalesce(on_duplicate, '') not in ('join', 'replace', 'postpone', 'raise')
+      then 'on_duplicate must be join, replace, postpone or raise'
+    when coalesce(key_scope, '') not in ('ttl', 'pending')
+      then 'key_scope must be ttl or pending'
     when coalesce(length(release), 0) not between 1 and 200
       then 'release must be 1 to 200 characters'
   end;
@@ -83,6 +92,9 @@ begin
       'lease_s', extract(epoch from lease),
       'expires_s', extract(epoch from expires),
       'key_ttl_s', extract(epoch from key_ttl),
+      'key_arguments', key_arguments,
+      'on_duplicate', on_duplicate,
+      'key_scope', key_scope,
       'history', history,
       'on_lost', on_lost,
       'on_expired', on_expired,
@@ -97,5 +109,5 @@ begin
 end $$;
 revoke execute on function {schema}.declare(
   text, text, int, int, interval, interval[], interval, interval,
-  text, text, interval, text[], int, text, text
+  text, text, interval, text[], int, text, text, text[], text, text
 ) from public;

@@ -1,5 +1,6 @@
 -- Enqueues one job, and answers as Python's `enqueue` does: with its id or, when its key is taken,
--- with the id and status of the job that holds the key.
+-- with the id and status of the job that holds the key. on_duplicate says what becomes of that job;
+-- NULL: what the type declares.
 create or replace function {schema}.enqueue(
   job_type text,
   payload jsonb default '{}',
@@ -11,15 +12,35 @@ create or replace function {schema}.enqueue(
   idempotency_key text default null,
   meta jsonb default null,
   payload_version int default null,
-  timeout interval default null
+  timeout interval default null,
+  on_duplicate text default null
 )
-returns table (id bigint, created boolean, status text)
+returns table (id bigint, created boolean, status text, change text)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
+declare
+  v_how text := coalesce(
+    enqueue.on_duplicate,
+    (
+      select t.on_duplicate
+      from {schema}.job_type t
+      where t.name = {schema}.canonical_type(enqueue.job_type)
+        and enqueue.idempotency_key is not null
+    ),
+    'join'
+  );
 begin
-  for attempt in 1 .. 5 loop
+  if v_how not in ('join', 'replace', 'postpone', 'raise') then
+    raise exception
+      'rota.enqueue: on_duplicate must be join, replace, postpone or raise, not %', v_how
+      using errcode = '22023';
+  elsif v_how = 'postpone' and enqueue.idempotency_key is not null and enqueue.run_at is null then
+    raise exception 'rota.enqueue: on_duplicate is postpone, so run_at must say until when'
+      using errcode = '22023';
+  end if;
+  for attempt in 1 .. 20 loop
     return query
     insert into {schema}.job (
       job_type, payload, queue, priority,
@@ -33,17 +54,36 @@ begin
       enqueue.idempotency_key, enqueue.meta, enqueue.payload_version,
       enqueue.timeout
     )
-    returning job.id, true, job.status;
+    returning job.id, true, job.status, null::text;
     if found then
       return;
     end if;
-    return query
-    select holder.id, false, holder.status
-    from {schema}.key_holders(array[enqueue.job_type], array[enqueue.idempotency_key]) holder;
-    if found then
+    select m.id, false, m.status, m.change into id, created, status, change
+    from {schema}.holder_meet(
+      v_how,
+      enqueue.job_type,
+      enqueue.idempotency_key,
+      coalesce(enqueue.payload, '{}'),
+      jsonb_build_object(
+        'payload_version', enqueue.payload_version,
+        'priority', enqueue.priority,
+        'run_at', enqueue.run_at,
+        'expires_at', enqueue.expires_at,
+        'max_attempts', enqueue.max_attempts,
+        'meta', enqueue.meta
+      )
+    ) m;
+    if found and v_how = 'raise' then
+      raise exception
+        'rota.enqueue: job % (%) has the idempotency key % of job type %; nothing was inserted',
+        id, status, enqueue.idempotency_key, enqueue.job_type
+        using errcode = 'unique_violation';
+    elsif found then
+      return next;
       return;
     end if;
-    -- The job that held the key was cancelled after the INSERT and before this look-up: try again.
+    -- The job that held the key was cancelled, or gave it up, after the INSERT and before this
+    -- look-up: try again.
   end loop;
   raise exception
     'the idempotency key % of job type % was taken and freed again and again; '
@@ -52,5 +92,5 @@ begin
     using errcode = '40001';
 end $$;
 revoke execute on function {schema}.enqueue(
-  text, jsonb, text, int, timestamptz, timestamptz, int, text, jsonb, int, interval
+  text, jsonb, text, int, timestamptz, timestamptz, int, text, jsonb, int, interval, text
 ) from public;

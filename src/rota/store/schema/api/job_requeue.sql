@@ -41,6 +41,7 @@ begin
   v_dead := {schema}.dead_lock(p_ids);
   v_new := array(select {schema}.job_reserve(cardinality(v_dead)));
   -- Without the key, which the old job still holds.
+  perform set_config('{schema}.needs_no_key', 'on', true);
   insert into {schema}.job (
     id, origin_id, queue, job_type,
     payload,
@@ -68,6 +69,7 @@ begin
     d.max_attempts, d.timeout, d.progress, d.meta, d.schedule, d.scheduled_for
   from unnest(v_dead, v_new) p(id, new_id)
   join {schema}.job d on d.id = p.id;
+  perform set_config('{schema}.needs_no_key', '', true);
   with moved as (
     update {schema}.idempotency i
     set

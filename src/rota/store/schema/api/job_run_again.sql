@@ -25,6 +25,7 @@ begin
     order by j.id
   );
   v_new := array(select nextval(pg_get_serial_sequence('{schema}.job', 'id')) from unnest(v_old));
+  perform set_config('{schema}.needs_no_key', 'on', true);
   insert into {schema}.job (
     id, queue, job_type, payload, payload_version,
     priority, run_at,
@@ -53,6 +54,7 @@ begin
     where h.id = p.id
     limit 1
   ) o on true;
+  perform set_config('{schema}.needs_no_key', '', true);
   insert into {schema}.action (verb, job, by, why, detail)
   select
     'run_again',

@@ -3,7 +3,11 @@
 -- on job and nothing else.
 -- At an INSERT also an id that the sequence has not given: it blocks the producer that will get it,
 -- and below 1 no call of Python's can name it. And a run of a schedule that would never start,
--- because every tick of that schedule would be skipped.
+-- because every tick of that schedule would be skipped. And a job that key_refusal refuses: that is
+-- asked only if some type declares a key.
+-- After an INSERT it wakes workers. A commit that carries a NOTIFY holds a database-wide lock until
+-- it is flushed. So only due rows wake a worker, and only a worker that waits for their queue. The
+-- channel has the schema's name; its payload is the queue.
 -- Keeps: M15, no producer can stop another, a reader or a schedule.
 create or replace function {schema}.job_check()
 returns trigger
@@ -13,6 +17,8 @@ as $$
 declare
   v_refusal text;
   v_last_id bigint;
+  v_is_awaited boolean;
+  v_has_keys boolean;
 begin
   if tg_op = 'INSERT' then
     v_last_id := coalesce(pg_sequence_last_value('{schema}.job_id_seq'), 0);
@@ -26,9 +32,36 @@ begin
             and (f.status <> 'queued' or f.run_at > {schema}.clock() + interval '2 days')
             then 'schedule is given, so the job must be queued and due within two days'
         end
-      ))
-    into v_refusal
+      )),
+      exists (select from {schema}.queue q where q.notify_until > {schema}.clock()),
+      exists (select from {schema}.job_type t where t.key_arguments is not null)
+    into v_refusal, v_is_awaited, v_has_keys
     from fresh f;
+    if v_has_keys and v_refusal is null then
+      -- Asked without a call: where a type declares a key, every INSERT comes here.
+      if exists (
+        select from {schema}.job_type t
+        join fresh f on f.job_type = t.name or f.job_type = any (t.aliases)
+        where t.key_arguments is not null
+          and f.idempotency_key is null
+      )
+      then
+        v_refusal := {schema}.key_refusal(array(
+          select distinct f.job_type
+          from fresh f
+          where f.idempotency_key is null
+            and f.schedule is null
+        ));
+      end if;
+    end if;
+    if v_is_awaited and v_refusal is null then
+      perform {schema}.wake_up(array(
+        select distinct f.queue
+        from fresh f
+        where f.status = 'queued'
+          and f.run_at <= {schema}.clock()
+      ));
+    end if;
   else
     v_refusal := {schema}.job_refusal(new);
     -- What was so before, such as a payload over a limit that was lowered, is not refused now.

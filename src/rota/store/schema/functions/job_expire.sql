@@ -1,7 +1,8 @@
 -- Ends waiting jobs whose expires_at has passed: they become dead, uncharged, and say what held
 -- them up. Those of a type with on_expired = 'drop' are cancelled with that reason instead. It
 -- reads the index of expiries from (p_after, p_after_id) on, so that it does not walk over the
--- entries of all jobs that ever had an expiry. No worker holds such a job, so the fence stays.
+-- entries of all jobs that ever had an expiry. No worker holds such a job, so the fence stays. A
+-- key that was held until the start is free.
 -- p_only: only these jobs; NULL: all.
 create or replace function {schema}.job_expire(
   p_worker text,
@@ -98,9 +99,13 @@ begin
       null::bigint[], null::text[],
       a.reasons, null::jsonb[], null::text
     ) finished(id)
+  ),
+  freed as materialized (
+    select {schema}.keys_give_up(array(select e.id from expired e))
   )
   select e.id, e.job_type, e.claims, e.attempt, e.expires_at, e.message, 'dead'
   from expired e
+  cross join freed
   union all
   select
     d.id, (d.job).job_type, (d.job).claims, (d.job).attempts + 1, (d.job).expires_at,

@@ -1,6 +1,8 @@
 -- Gives these jobs to a worker, and returns those that it now holds (for job_claim). Where
 -- must_record_start says so of the job, or p_records of its type, it may begin only after job_start
--- has recorded it. The function has no search_path of its own: job_claim has one.
+-- has recorded it. Jobs of types whose keys are held until the start give theirs up; if there is no
+-- such type, that costs a look at an empty index. The function has no search_path of its own:
+-- job_claim has one.
 create or replace function {schema}.job_take(
   p_ids bigint[],
   p_worker text,
@@ -61,4 +63,7 @@ begin
     coalesce(j.losses, 0)::int, extract(epoch from j.timeout)::float8, j.start_recorded,
     j.losses > 0 and j.error_type = 'LeaseExpired',
     null::text;  -- no refusal: job_claim passes the rows on as they are
+  if exists (select from {schema}.job_type t where t.key_scope = 'pending') then
+    perform {schema}.keys_give_up(p_ids);
+  end if;
 end $$;

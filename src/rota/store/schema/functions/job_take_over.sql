@@ -84,6 +84,9 @@ begin
     failed_at = case when v_buries then {schema}.clock() else j.failed_at end,
     updated_at = {schema}.clock()
   where j.id = any (v_done);
+  if v_buries then
+    perform {schema}.keys_give_up(v_done);
+  end if;
   insert into {schema}.action (verb, job, by, why, detail)
   select
     p_verb,

@@ -13,6 +13,7 @@ begin
   insert into {schema}.job_type as t (
     name, aliases, queue, priority, max_attempts,
     timeout, lease, expires, key_ttl,
+    key_arguments, on_duplicate, key_scope,
     history, on_lost, on_expired, version,
     retry_after, release
   )
@@ -20,6 +21,7 @@ begin
     d.name, d.aliases, d.queue, d.priority, d.max_attempts,
     make_interval(secs => d.timeout_s), make_interval(secs => d.lease_s),
     make_interval(secs => d.expires_s), make_interval(secs => d.key_ttl_s),
+    d.key_arguments, coalesce(d.on_duplicate, 'join'), coalesce(d.key_scope, 'ttl'),
     d.history, d.on_lost, d.on_expired, d.version,
     array(
       select make_interval(secs => s)
@@ -30,6 +32,7 @@ begin
   from jsonb_to_recordset(p_types) d(
     name text, aliases text[], queue text, priority smallint, max_attempts int,
     timeout_s float8, lease_s float8, expires_s float8, key_ttl_s float8,
+    key_arguments text[], on_duplicate text, key_scope text,
     history text, on_lost text, on_expired text, version smallint,
     retry_after_s float8[]
   )
@@ -44,6 +47,9 @@ begin
     lease = excluded.lease,
     expires = excluded.expires,
     key_ttl = excluded.key_ttl,
+    key_arguments = excluded.key_arguments,
+    on_duplicate = excluded.on_duplicate,
+    key_scope = excluded.key_scope,
     history = excluded.history,
     on_lost = excluded.on_lost,
     on_expired = excluded.on_expired,

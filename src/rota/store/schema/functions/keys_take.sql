@@ -1,6 +1,6 @@
 -- Takes the keys of new jobs, and returns the jobs that have theirs now; a job without a key is not
 -- among them. SECURITY DEFINER: a producer needs INSERT on job and nothing else, and that is
--- checked here, because a key without a job would refuse the jobs of others.
+-- checked, because a key without a job would refuse the jobs of others.
 --
 -- Keys that are free become rows with one INSERT. If one of the keys has expired, or a type has
 -- former names, key_take is asked for each: a second pass for those alone would lock rows in
@@ -13,7 +13,6 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_role name := coalesce(nullif(current_setting('role'), 'none'), session_user);
   v_types text[] := array(select distinct t from unnest(p_job_types) t);
   v_names text[] := array(
     select {schema}.canonical_type(t.given)
@@ -24,10 +23,7 @@ declare
   v_taken bigint[] := '{}';
   v_asked record;
 begin
-  if not has_any_column_privilege(v_role, '{schema}.job', 'INSERT') then
-    raise exception 'role % may not take a key: it has no INSERT on {schema}.job', v_role
-      using errcode = 'insufficient_privilege';
-  end if;
+  perform {schema}.producer_check();
   v_one_by_one := exists (
     select from {schema}.job_type t
     where t.name = any (v_names)

@@ -108,6 +108,14 @@ create table job_type (
   lease interval not null default lease_default(),
   expires interval,
   key_ttl interval not null default '90 days',
+  -- The arguments of which the type's code makes the idempotency key of each job. NULL: the type
+  -- declares no key.
+  key_arguments text[],
+  -- What an enqueue does if another job has the key; a plain INSERT always joins that job.
+  on_duplicate text not null default 'join'
+    check (on_duplicate in ('join', 'replace', 'postpone', 'raise')),
+  -- How long a key is held: until key_ttl after a success, or while the job waits for its start.
+  key_scope text not null default 'ttl' check (key_scope in ('ttl', 'pending')),
   -- Whether a success leaves a row in job_history.
   history text not null default 'all' check (history in ('all', 'failures')),
   -- What becomes of a job whose worker was lost after the job had begun.
@@ -283,6 +291,12 @@ create table idempotency_read (
 
 -- Every finish reads this; it is empty unless a type keeps failures only.
 create index job_type_unkept on job_type (name) where history = 'failures';
+
+-- Every INSERT reads the first, every claim the second; they are empty unless a type declares a
+-- key, or has keys that its jobs give up when they start.
+create index job_type_keyed on job_type (name) where key_arguments is not null;
+
+create index job_type_pending on job_type (name) where key_scope = 'pending';
 
 -- It holds only waiting jobs that have an expiry: the others pay nothing. With the id, a pass over
 -- many jobs that expire at once continues where its last batch ended, and does not read again the

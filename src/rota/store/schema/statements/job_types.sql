@@ -1,14 +1,17 @@
 -- List the declared job types.
 -- Parameters: none
 -- Rows: name text; aliases text[]; queue text; priority int2; max_attempts int4; timeout interval;
---   lease interval; expires interval; key_ttl interval; history text; on_lost text;
---   on_expired text; version int2; retry_after interval[]; release text; declared_at timestamptz
+--   lease interval; expires interval;
+--   key_arguments text[]; on_duplicate text; key_scope text; key_ttl interval;
+--   history text; on_lost text; on_expired text; version int2;
+--   retry_after interval[]; release text; declared_at timestamptz
 -- Locks: none.
 -- Keeps: M40, the retry rules can be printed.
 select
   name, aliases,
   queue, priority, max_attempts,
-  timeout, lease, expires, key_ttl,
+  timeout, lease, expires,
+  key_arguments, on_duplicate, key_scope, key_ttl,
   history, on_lost, on_expired, version, retry_after,
   release, declared_at
 from :schema.job_type

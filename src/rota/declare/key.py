@@ -1,0 +1,86 @@
+"""How a job type makes the idempotency key of a job: a function of the handler's arguments."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rota.errors import DeclarationError, UsageError
+from rota.model.bounds import KEY_MAX, check_text
+
+
+class KeyMaker:
+    """Makes keys with the function that a job type declares."""
+
+    __slots__ = ("_defaults", "_func", "_job_type", "arguments")
+
+    arguments: tuple[str, ...]
+    """The arguments of the handler that the function takes."""
+
+    def __init__(
+        self,
+        func: Callable[..., str],
+        *,
+        job_type: str,
+        names: frozenset[str],
+        defaults: Mapping[str, Any],
+    ) -> None:
+        """Take the declared function, and the names and defaults of the handler's parameters.
+
+        Raises:
+            DeclarationError: it takes something else than these arguments, or it is async.
+        """
+        self._func = func
+        self._job_type = job_type
+        if inspect.iscoroutinefunction(func):
+            raise self._wrong("must be a plain function: the key is made before any await")
+        try:
+            parameters = inspect.signature(func).parameters.values()
+        except (ValueError, TypeError) as error:
+            raise self._wrong(f"has no signature that can be read: {error}") from None
+        for parameter in parameters:
+            if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+                raise self._wrong(
+                    f"is called with named arguments, so it cannot take {str(parameter)!r}"
+                )
+            if parameter.name not in names:
+                takes = f"it takes {', '.join(sorted(names))}" if names else "it takes none"
+                raise self._wrong(
+                    f"takes {parameter.name!r}, which is no argument of the handler; {takes}"
+                )
+        self.arguments = tuple(parameter.name for parameter in parameters)
+        self._defaults = {name: defaults[name] for name in self.arguments if name in defaults}
+
+    def make(self, arguments: Mapping[str, Any], index: int | None = None) -> str:
+        """Return the key of a job with these arguments, which are those of its payload.
+
+        Raises:
+            UsageError: the function raised, or returned anything but a key.
+        """
+        given = {
+            name: arguments[name] if name in arguments else self._defaults[name]
+            for name in self.arguments
+        }
+        at = "" if index is None else f" (job {index} of the list)"
+        where = f"job type {self._job_type!r}{at}: its key function at {self._place}"
+        try:
+            key = self._func(**given)
+        except Exception as error:
+            raise UsageError(
+                f"{where} raised {type(error).__name__}: {error}; nothing was inserted"
+            ) from error
+        try:
+            return check_text(key, "what it returns", KEY_MAX)
+        except UsageError as error:
+            raise UsageError(f"{where}: {error}; nothing was inserted") from None
+
+    @property
+    def _place(self) -> str:
+        code = getattr(inspect.unwrap(self._func), "__code__", None)
+        return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(self._func)
+
+    def _wrong(self, why: str) -> DeclarationError:
+        return DeclarationError(
+            f"job type {self._job_type!r}: the key function at {self._place} {why}"
+        )

@@ -1,0 +1,31 @@
+-- Says whether a job may be joined by another one with its key. With key_scope 'pending' it must
+-- still hold the key, and is kept from being claimed until this transaction ends. So it will see
+-- what this transaction writes, and a change is never joined to a job that has begun.
+-- Locks: with key_scope 'pending' the row of the job, FOR KEY SHARE: others may join or change it.
+--   A worker that is claiming it is waited for.
+-- Keeps: M51, with key_scope 'pending' a change that comes while the job runs makes a new job.
+create or replace function {schema}.holder_keep(p_job bigint, p_job_type text, p_key text)
+returns boolean
+language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if not exists (
+    select from {schema}.job_type t
+    where t.name = {schema}.canonical_type(p_job_type)
+      and t.key_scope = 'pending'
+  )
+  then
+    return true;
+  end if;
+  perform from {schema}.job j
+  where j.id = p_job
+    and j.status = 'queued'
+  for key share;
+  return exists (
+    select from {schema}.key_holders(array[p_job_type], array[p_key]) h
+    where h.id = p_job
+  );
+end $$;
+revoke execute on function {schema}.holder_keep(bigint, text, text) from public;

@@ -1,0 +1,114 @@
+-- Does for a job whose key is taken what its producer asks (p_how), and returns the job that holds
+-- the key, with what was changed of it:
+--   join, raise  nothing
+--   replace      a queued holder becomes what the new job would be. It keeps its id, its queue and,
+--                unless a time is asked for, its place; of two priorities the higher one counts
+--   postpone     a queued holder becomes due later, at the time that is asked for; what else it has
+--                stays. Its expiry moves along, because it is counted from run_at
+-- No row: the key was freed or went to another job in the meantime; the caller tries again.
+-- p_common has the columns of the new job as in jobs_insert; expires_at may stand for expires_s.
+-- Locks: the holder, if it is queued and may be changed, or must not start before this transaction
+--   has ended (holder_keep). A worker that is claiming it is waited for, and then it is not queued
+--   any more.
+-- Keeps: M51, a holder that has begun is not changed.
+create or replace function {schema}.holder_meet(
+  p_how text,
+  p_job_type text,
+  p_key text,
+  p_payload jsonb,
+  p_common jsonb
+)
+returns table (id bigint, status text, change text)
+language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  v_id bigint;
+  v_status text;
+  v_common record;
+  v_is_timed boolean;
+  v_asked timestamptz;
+  v_queue text;
+  v_run_at timestamptz;
+begin
+  select h.id, h.status into v_id, v_status
+  from {schema}.key_holders(array[p_job_type], array[p_key]) h;
+  if v_status = 'queued' and p_how in ('replace', 'postpone') then
+    -- Not FOR UPDATE: producers that only keep the job from being claimed need not wait.
+    perform from {schema}.job j where j.id = v_id for no key update;
+    select h.id, h.status into id, v_status
+    from {schema}.key_holders(array[p_job_type], array[p_key]) h;
+    if id is distinct from v_id then
+      return;
+    end if;
+  end if;
+  if v_id is not null and not {schema}.holder_keep(v_id, p_job_type, p_key) then
+    return;
+  end if;
+  if v_status = 'queued' and p_how in ('replace', 'postpone') then
+    select * into v_common
+    from jsonb_to_record(p_common) c(
+      payload_version smallint, priority smallint,
+      run_at timestamptz, delay_s float8, expires_at timestamptz, expires_s float8,
+      max_attempts int, meta jsonb
+    );
+    v_is_timed := coalesce(v_common.run_at is not null or v_common.delay_s is not null, false);
+    v_asked := greatest(
+      {schema}.clock(),
+      coalesce(
+        v_common.run_at,
+        {schema}.clock() + coalesce(v_common.delay_s, 0) * interval '1 second'
+      )
+    );
+    if p_how = 'replace' then
+      change := 'replaced';
+      update {schema}.job j
+      set
+        payload = p_payload,
+        payload_version = v_common.payload_version,
+        priority = greatest(j.priority, v_common.priority),
+        -- Where its priority rises it has no place to keep, and workers may have searched there.
+        run_at = case
+          when v_is_timed or v_common.priority > j.priority then v_asked
+          else least(j.run_at, v_asked)
+        end,
+        expires_at = coalesce(
+          v_common.expires_at,
+          v_asked + v_common.expires_s * interval '1 second',
+          v_asked + (
+            select t.expires
+            from {schema}.job_type t
+            where t.name = {schema}.canonical_type(p_job_type)
+          )
+        ),
+        max_attempts = coalesce(v_common.max_attempts, j.max_attempts),
+        meta = v_common.meta,
+        -- They are about the payload that was there.
+        progress = null,
+        mismatched_releases = null,
+        updated_at = {schema}.clock()
+      where j.id = v_id
+      returning j.queue, j.run_at into v_queue, v_run_at;
+    else
+      change := 'postponed';
+      update {schema}.job j
+      set
+        run_at = greatest(j.run_at, v_asked),
+        expires_at = j.expires_at + (greatest(j.run_at, v_asked) - j.run_at),
+        updated_at = {schema}.clock()
+      where j.id = v_id
+      returning j.queue, j.run_at into v_queue, v_run_at;
+    end if;
+    if v_run_at <= {schema}.clock() then
+      perform {schema}.wake_up(array[v_queue]);
+    end if;
+  end if;
+  if v_id is not null then
+    id := v_id;
+    status := v_status;
+    return next;
+  end if;
+end $$;
+revoke execute on function {schema}.holder_meet(text, text, text, jsonb, jsonb) from public;

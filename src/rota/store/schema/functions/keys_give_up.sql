@@ -1,0 +1,27 @@
+-- Frees the keys of these jobs if their types have key_scope 'pending': such a job holds its key
+-- only while it waits for its first start. A job that comes back later holds none. The text of the
+-- key stays on the job as a record.
+-- Locks: the rows of the keys; indexes job_pkey and idempotency_pkey.
+-- Keeps: M51, a job that gave its key up never frees that of another job.
+create or replace function {schema}.keys_give_up(p_ids bigint[])
+returns void
+language sql
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set jit = off set search_path = pg_catalog, pg_temp
+as $$
+  delete from {schema}.idempotency i
+  using (
+    select j.id, j.job_type, j.idempotency_key, {schema}.canonical_type(j.job_type) as name
+    from {schema}.job j
+    where j.id = any (p_ids)
+      and j.idempotency_key is not null
+  ) k
+  where exists (
+      select from {schema}.job_type t
+      where t.name = k.name
+        and t.key_scope = 'pending'
+    )
+    and i.job_type in (k.job_type, k.name)
+    and i.key = k.idempotency_key
+    and i.job = k.id
+$$;

@@ -1,6 +1,0 @@
--- Calls job_notify once for each INSERT.
-create or replace trigger job_insert_notify
-after insert on {schema}.job
-referencing new table as fresh
-for each statement
-execute function {schema}.job_notify();

@@ -1,0 +1,294 @@
+"""Keys that are held until their jobs start: a change that comes while a job runs is not lost."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from typing import Any, cast
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+import rota
+from tests.store.work import FAIL, HAND_BACK, SNOOZE, SUCCEED, Hand, expire, waits
+from tests.support.rules import rule
+from tests.support.wait import eventually
+
+Connection = psycopg.Connection[TupleRow]
+Index = rota.JobType[[int], [int], None]
+
+
+@pytest.fixture
+def index(app: rota.App) -> Index:
+    @app.job("t", key=lambda: "k", on_duplicate="replace", key_scope="pending", aliases=("old",))
+    def index(text: int) -> None: ...
+
+    app.sync()
+    return index
+
+
+def _held(connection: Connection) -> list[int]:
+    return [job for (job,) in connection.execute("select job from rota.idempotency").fetchall()]
+
+
+def _claim_in_sql(connection: Connection) -> None:
+    connection.execute("select rota.claim('default', '{t}', 'shell', 10)")
+
+
+CLAIMS = pytest.mark.parametrize(
+    "claim",
+    [lambda own: Hand(own).claim(), lambda own: Hand(own).claim(refused=None), _claim_in_sql],
+    ids=["python", "all or none", "sql"],
+)
+Claim = Callable[[Connection], Any]
+
+
+@rule("M15", "M51")
+@CLAIMS
+def test_a_claim_gives_the_key_up_and_the_next_enqueue_makes_a_new_job(
+    connection: Connection, index: Index, claim: Claim
+) -> None:
+    first = index.enqueue(1)
+    assert index.enqueue(2) == rota.Enqueued(first.id, False, "queued", "replaced")
+    assert _held(connection) == [first.id]
+    claim(connection)
+    assert _held(connection) == []
+    second = index.enqueue(3)
+    assert second.created and _held(connection) == [second.id]
+    # The text stays as a record: which job was for that key?
+    assert connection.execute("select distinct idempotency_key from rota.job").fetchall() == [
+        ("k",)
+    ]
+
+
+@rule("M51", "M85")
+def test_a_job_that_is_over_is_still_found_by_its_key(app: rota.App, index: Index) -> None:
+    first = index.enqueue(1)
+    app.drain()
+    second = index.enqueue(2)
+    found = app.find(idempotency_key="k", since="1h")
+    assert [job.id for job in found] == [second.id, first.id]
+
+
+@rule("M51")
+def test_a_claim_leaves_the_keys_of_other_types_and_jobs(
+    app: rota.App, connection: Connection, index: Index
+) -> None:
+    @app.job("kept")
+    def kept() -> None: ...
+
+    app.sync()
+    index.enqueue(1)
+    other = kept.using(idempotency_key="k").enqueue()
+    later = index.using(idempotency_key="later", delay="1h").enqueue(2)
+    assert len(Hand(connection, types=["t", "kept"]).claim().jobs) == 2
+    assert sorted(_held(connection)) == [other.id, later.id]
+
+
+@rule("M12", "M51")
+def test_jobs_under_a_former_name_give_up_the_key_of_the_type(
+    connection: Connection, index: Index
+) -> None:
+    connection.execute("insert into rota.job (job_type, idempotency_key) values ('old', 'k')")
+    [job] = Hand(connection, types=["t", "old"]).claim().jobs
+    assert job.job_type == "old" and _held(connection) == []
+
+
+@rule("M51")
+@pytest.mark.parametrize(
+    "transition", [HAND_BACK, SNOOZE, FAIL], ids=["hand back", "snooze", "fail"]
+)
+def test_a_job_that_comes_back_holds_no_key_and_frees_none(
+    connection: Connection, index: Index, transition: Any
+) -> None:
+    index.enqueue(1)
+    hand = Hand(connection)
+    hand.settle((hand.claim().jobs[0], transition))
+    second = index.enqueue(2)
+    assert second.created
+    # Neither a further claim of the first nor its end frees the key of the second.
+    connection.execute(
+        "update rota.job set run_at = now() - interval '1 min' where id <> %s", [second.id]
+    )
+    connection.execute(
+        "update rota.job set run_at = now() + interval '1 h' where id = %s", [second.id]
+    )
+    [again] = hand.claim().jobs
+    assert again.id != second.id and _held(connection) == [second.id]
+    hand.settle((again, SUCCEED))
+    assert _held(connection) == [second.id]
+    assert index.enqueue(3) == rota.Enqueued(second.id, False, "queued", "replaced")
+
+
+@rule("M51", "M87")
+def test_no_action_takes_the_key_again(app: rota.App, connection: Connection, index: Index) -> None:
+    first = index.enqueue(1)
+    hand = Hand(connection)
+    hand.claim()
+    expire(connection)
+    hand.reap()
+    second = index.enqueue(2)
+    app.retry_now(first.id)
+    app.actions.bury(first.id)
+    requeued = app.requeue(first.id)
+    assert app.get(requeued.id).idempotency_key is None
+    assert _held(connection) == [second.id]
+
+
+@rule("M51")
+def test_a_job_that_dies_before_its_start_holds_no_key(
+    app: rota.App, connection: Connection, index: Index
+) -> None:
+    buried = index.enqueue(1)
+    app.actions.bury(buried.id)
+    assert _held(connection) == []
+    late = index.using(expires="1ms").enqueue(2)
+    kept = index.using(idempotency_key="other", delay="1h").enqueue(3)
+    app.drain()
+    assert app.get(late.id).status == "dead"
+    assert _held(connection) == [kept.id]
+    connection.execute("update rota.job set expires_at = now() where id = %s", [kept.id])
+    connection.execute("select from rota.job_expire('w', '-infinity', 0, 10)")
+    assert (app.get(kept.id).status, _held(connection)) == ("dead", [])
+
+
+JOINS = pytest.mark.parametrize("way", ["replace", "join", "postpone", "bulk", "insert", "sql"])
+
+
+def _enqueue(index: Index, own: Connection, way: Any) -> bool:
+    """Enqueue in the transaction of a connection; return whether that made a job."""
+    if way == "insert":
+        insert = "insert into rota.job (job_type, idempotency_key) values ('t', 'k')"
+        return own.execute(insert).rowcount == 1
+    if way == "sql":
+        call = (
+            "select created from rota.enqueue('t', idempotency_key => 'k', on_duplicate => 'join')"
+        )
+        return own.execute(call).fetchone() == (True,)
+    how = "join" if way == "bulk" else way
+    using = index.using(connection=own, on_duplicate=cast(Any, how), delay="0s")
+    if way == "bulk":
+        return index.registry.sender.enqueue_many([using.new(2)])[0].created
+    return using.enqueue(2).created
+
+
+@rule("M51")
+@JOINS
+def test_a_job_that_was_joined_does_not_start_before_the_joining_transaction_ends(
+    database: str, connection: Connection, index: Index, way: str
+) -> None:
+    index.enqueue(1)
+    with psycopg.connect(database) as one, psycopg.connect(database) as other:
+        assert not _enqueue(index, one, way)
+        if way not in ("replace", "postpone"):
+            assert not _enqueue(index, other, way)  # joining needs no turn
+            other.commit()
+        assert Hand(connection).claim().jobs == []
+        one.commit()
+        assert len(Hand(connection).claim().jobs) == 1
+
+
+@rule("M51")
+@JOINS
+def test_a_change_that_meets_a_claim_makes_a_new_job(
+    database: str, connection: Connection, index: Index, way: str
+) -> None:
+    first = index.enqueue(1)
+    with psycopg.connect(database) as claims, psycopg.connect(database) as own:
+        claims.execute("select from rota.job for update")  # a claim locks, before it frees the key
+        with ThreadPoolExecutor(1) as pool:
+            created: Future[bool] = pool.submit(_enqueue, index, own, way)
+            eventually(waits(connection, own))
+            [job] = Hand(claims).claim().jobs
+            claims.commit()
+            assert created.result(30)
+        own.commit()
+    assert (job.id, job.payload) == (first.id, {"text": 1})
+    [second] = _held(connection)
+    assert second != first.id
+
+
+@rule("M51")
+@JOINS
+def test_a_change_that_meets_a_claim_joins_the_job_that_has_the_key_now(
+    database: str, connection: Connection, index: Index, way: str
+) -> None:
+    index.enqueue(1)
+    with psycopg.connect(database) as claims, psycopg.connect(database) as own:
+        claims.execute("select from rota.job for update")
+        with ThreadPoolExecutor(1) as pool:
+            created: Future[bool] = pool.submit(_enqueue, index, own, way)
+            eventually(waits(connection, own))
+            Hand(claims).claim()
+            second = index.using(connection=claims).enqueue(3)
+            claims.commit()
+            assert second.created and not created.result(30)
+        assert Hand(connection).claim().jobs == []
+        own.commit()
+    assert [job.id for job in Hand(connection).claim().jobs] == [second.id]
+
+
+@rule("M51")
+def test_two_joiners_that_then_replace_do_not_deadlock(
+    database: str, connection: Connection, index: Index
+) -> None:
+    index.enqueue(1)
+    with psycopg.connect(database) as one, psycopg.connect(database) as other:
+        for own in (one, other):
+            assert not _enqueue(index, own, "join")
+        assert not _enqueue(index, one, "replace")
+        with ThreadPoolExecutor(1) as pool:
+            second = pool.submit(_enqueue, index, other, "replace")
+            eventually(waits(connection, other))
+            one.commit()
+            assert not second.result(30)
+
+
+@rule("M51")
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["replace", "join", "bulk", "insert", "sql"])
+def test_no_change_is_lost_between_producers_and_workers(
+    database: str, connection: Connection, way: str
+) -> None:
+    """Each producer commits a change and an enqueue together; a job takes what it sees."""
+    connection.execute("create table change (n int primary key, taken bool default false)")
+    done = threading.Event()
+    with closing(rota.App(database, release="1")) as app:
+
+        @app.job("t", key=lambda: "k", on_duplicate="replace", key_scope="pending")
+        def index(text: int = 0) -> None: ...
+
+        app.sync()
+
+        def produce(producer: int) -> None:
+            with psycopg.connect(database) as own:
+                for n in range(40):
+                    own.execute("insert into change values (%s)", [producer * 100 + n])
+                    _enqueue(index, own, way)
+                    own.commit()
+
+        def work(name: int) -> int:
+            with psycopg.connect(database, autocommit=True) as own:
+                hand, ran = Hand(own, name=f"{name}"), 0
+                while True:
+                    is_last = done.is_set()
+                    jobs = hand.claim(1).jobs
+                    for job in jobs:
+                        own.execute("update change set taken = true where not taken")
+                        hand.settle((job, SUCCEED))
+                        ran += 1
+                    if is_last and not jobs:
+                        return ran
+
+        with ThreadPoolExecutor(8) as pool:
+            workers = [pool.submit(work, name) for name in range(2)]
+            try:
+                list(pool.map(produce, range(6)))
+            finally:
+                done.set()
+            assert sum(worker.result(60) for worker in workers) > 1
+    assert connection.execute("select count(*) from change where not taken").fetchone() == (0,)
+    assert _held(connection) == []

@@ -160,8 +160,7 @@ class Processes:
                 answer = self._effects.call(context, asked.call)
             except RotaError as error:
                 answer = error
-            with suppress(ProcessDied):  # its attempt finds that out
-                process.send(messages.EffectAnswered(asked.number, answer))
+            process.send(messages.EffectAnswered(asked.number, answer))
 
         try:
             self._threads.submit(call)

@@ -754,6 +754,23 @@ async def test_what_a_process_sent_before_it_died_is_read_whatever_it_is_told_th
     process.end()
 
 
+@rule("M52", "M33")
+async def test_an_effect_that_the_database_refuses_ends_the_attempt_and_not_the_thread(
+    database: str, connection: Connection
+) -> None:
+    connection.execute(
+        "create function refuse() returns trigger language plpgsql as "
+        "'begin raise exception ''no effects today''; end'"
+    )
+    connection.execute(
+        "create trigger refuse before insert on rota.effect for each row execute function refuse()"
+    )
+    job = put(connection, "sends")
+    await asyncio.wait_for(drained(database), 30)
+    assert status(connection, job) == "failed"
+    assert "no effects today" in str(value(connection, "select message from rota.attempt"))
+
+
 async def test_cancelling_an_attempt_stops_its_handler_and_waits_until_it_is_over(
     pool: Processes, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +35,16 @@ STARTED = "insert into chaos.run (job, claim, worker) values (%s, %s, %s)"
 ENDED = "update chaos.run set ended_at = clock_timestamp() where job = %s and claim = %s"
 POOL: dict[str, Any] = {"min_size": 0, "max_size": 4, "timeout": 5, "kwargs": {"autocommit": True}}
 PR_SET_PDEATHSIG = 1
+SHARED = 50
+"""How many tags in a row name the same effect: so several jobs may be at one. The view
+`chaos.sender` has it too."""
+STEPS = ("reserve", "charge", "ship")
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Where handlers write their records."""
+    """Where handlers write their records, beside their file."""
 
-    witness: Witness
     asynchronous: AsyncConnectionPool[psycopg.AsyncConnection]
     synchronous: ConnectionPool[psycopg.Connection]
 
@@ -48,13 +52,13 @@ class Records:
 @asynccontextmanager
 async def records() -> AsyncIterator[Records]:
     """Open the records for the life of a worker."""
-    url, witness = os.environ["ROTA_DATABASE_URL"], Witness(Path(os.environ["CHAOS_WITNESS"]))
+    url = os.environ["ROTA_DATABASE_URL"]
     synchronous = ConnectionPool(url, open=True, check=ConnectionPool.check_connection, **POOL)
     try:
         async with AsyncConnectionPool(
             url, open=False, check=AsyncConnectionPool.check_connection, **POOL
         ) as asynchronous:
-            yield Records(witness, asynchronous, synchronous)
+            yield Records(asynchronous, synchronous)
     finally:
         synchronous.close()
 
@@ -62,10 +66,16 @@ async def records() -> AsyncIterator[Records]:
 app = rota.App(release=os.environ.get("CHAOS_RELEASE", "r0"), lease=LEASE, lifespan=records)
 
 
+@cache
+def open_witness() -> Witness:
+    """Open the file of this process, which may be a handler's own: it has no lifespan."""
+    return Witness(Path(os.environ["CHAOS_WITNESS"]))
+
+
 @contextmanager
 def witness_attempt(ctx: rota.Context) -> Iterator[None]:
     """Write the start at once and the end last, with how it ended."""
-    witness: Witness = ctx.state.witness
+    witness = open_witness()
     witness.says("start", ctx)
     how = "raised"
     try:
@@ -73,6 +83,9 @@ def witness_attempt(ctx: rota.Context) -> Iterator[None]:
         how = "returned"
     except (asyncio.CancelledError, rota.AttemptCancelled):
         how = "stopped"
+        raise
+    except rota.Snooze:  # another job is at its effect
+        how = "snoozed"
         raise
     finally:
         witness.says("end", ctx, how)
@@ -184,8 +197,88 @@ async def flaky(ctx: rota.Context, n: int) -> int:
     return n
 
 
+def name_effect(ctx: rota.Context, n: int) -> str:
+    """Return the key of the message that a job is to send."""
+    return f"{ctx.job.job_type}:{n // SHARED}"
+
+
+def pause_s(ctx: rota.Context) -> float:
+    """Return how long a handler waits before and after what it must not repeat blindly: then much
+    harm comes within an effect."""
+    return chance(ctx).uniform(0, 0.8)
+
+
+def deliver(ctx: rota.Context, effect: rota.Effect) -> None:
+    """Send the message: the provider is the witness. It is refused at times, and at times there is
+    no answer."""
+    match chance(ctx).randrange(20):
+        case 0:
+            raise effect.not_done("the mailbox is full")
+        case 1:
+            raise ConnectionRefusedError("no provider")
+        case 2:
+            raise TimeoutError("the provider does not have it")
+    open_witness().says("message", ctx, effect.key)
+    if chance(ctx).randrange(20) == 3:
+        raise TimeoutError("the provider has it")
+    effect.result = ctx.job.claims
+
+
+@app.job("send_skip", max_attempts=TRIES, retry=RETRY, takes_context=True)
+async def send_at_most_once(ctx: rota.Context, n: int) -> None:
+    """Send a message that nobody may get twice."""
+    async with record(ctx):
+        async with ctx.effect(name_effect(ctx, n), if_uncertain="skip") as effect:
+            if not effect.done:
+                await asyncio.sleep(pause_s(ctx))
+                deliver(ctx, effect)
+                await asyncio.sleep(pause_s(ctx))
+        open_witness().says("done", ctx, effect.key)
+
+
+@app.job("send_repeat", max_attempts=TRIES, retry=RETRY, takes_context=True)
+def send_at_least_once(ctx: rota.Context, n: int) -> None:
+    """Send a message that must arrive, from a thread."""
+    with record_in_thread(ctx):
+        send(ctx, n, "repeat")
+
+
+@app.job("send_dead", executor="process", max_attempts=TRIES, retry=RETRY, takes_context=True)
+def send_or_give_up(ctx: rota.Context, n: int) -> None:
+    """Send a message about which a person decides, from a process of its own."""
+    with witness_attempt(ctx):
+        send(ctx, n, "dead")
+
+
+def send(ctx: rota.Context, n: int, if_uncertain: rota.IfUncertain) -> None:
+    """Send a message from a plain function."""
+    with ctx.effect(name_effect(ctx, n), if_uncertain=if_uncertain) as effect:
+        if not effect.done:
+            time.sleep(pause_s(ctx))
+            deliver(ctx, effect)
+            time.sleep(pause_s(ctx))
+    open_witness().says("done", ctx, effect.key)
+
+
+@app.job("three_steps", max_attempts=TRIES, retry=RETRY, takes_context=True)
+async def take_three_steps(ctx: rota.Context, n: int) -> None:
+    """Do three things, one after the other."""
+    async with record(ctx):
+        for name in STEPS:
+            await ctx.step(name, take_step, ctx, name)
+            open_witness().says("done", ctx, name)
+
+
+async def take_step(ctx: rota.Context, name: str) -> int:
+    """Note that this step runs."""
+    await asyncio.sleep(pause_s(ctx))
+    open_witness().says("step", ctx, name)
+    await asyncio.sleep(pause_s(ctx))
+    return ctx.job.claims
+
+
 TYPES: list[tuple[int, Any]] = [
-    (44, quick),
+    (37, quick),
     (8, bill),
     (16, use_thread),
     (3, near_the_lease),
@@ -193,6 +286,10 @@ TYPES: list[tuple[int, Any]] = [
     (12, once),
     (8, dead_when_lost),
     (8, flaky),
+    (2, send_at_most_once),
+    (2, send_at_least_once),
+    (1, send_or_give_up),
+    (2, take_three_steps),
 ]
 """The share of each in a hundred jobs."""
 
@@ -205,5 +302,11 @@ def end_with_parent() -> None:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-if "CHAOS_WITNESS" in os.environ:
+def is_worker() -> bool:
+    """Whether this process is a worker: not the run itself, and no process of handlers, which leads
+    a session and dies with its worker by Rota's own means."""
+    return "CHAOS_WITNESS" in os.environ and os.getsid(0) != os.getpid()
+
+
+if is_worker():
     end_with_parent()

@@ -34,6 +34,18 @@ union all select 'attempts that overlapped, the lease of the first lost', count(
 union all select 'dead, the start recorded but never seen by the handler', count(*) from chaos.job j
   where j.status = 'dead' and not exists (select from chaos.witness w where w.job = j.id
     and w.said = 'start')
+union all select 'messages', count(*) from chaos.deed where said = 'message'
+union all select 'messages sent again', count(*) - count(distinct key) from chaos.deed
+  where said = 'message'
+union all select 'uncertain, ' || if_uncertain, count(*) from rota.effects
+  where status = 'uncertain' group by if_uncertain
+union all select 'dead of an uncertain effect', count(*) from rota.attempt
+  where outcome = 'dead' and message like '% may have happened %'
+union all select 'attempts that found another job at their effect', count(*) from chaos.witness
+  where how = 'snoozed'
+union all select 'steps run', count(*) from chaos.deed where said = 'step'
+union all select 'steps run again', count(*) - count(distinct (job, key)) from chaos.deed
+  where said = 'step'
 union all select 'worker processes', count(*) from chaos.process
 union all select 'worker processes that found no database', count(*) from chaos.process
   where how = 'found no database'

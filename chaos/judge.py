@@ -174,7 +174,9 @@ CHECKS = [
           as max_attempts
         from chaos.witness w join chaos.job j on j.id = w.job join rota.job_type t
           on t.name = j.job_type
-        where w.said = 'start' group by w.job, j.job_type, j.max_attempts, t.max_attempts
+        where w.said = 'start' and not exists (select from chaos.witness e where e.job = w.job
+          and e.claim = w.claim and e.how = 'snoozed')
+        group by w.job, j.job_type, j.max_attempts, t.max_attempts
         having count(*) > coalesce(j.max_attempts, t.max_attempts) + 1
         """,
     ),
@@ -185,7 +187,9 @@ CHECKS = [
         from chaos.witness w join chaos.job j on j.id = w.job join rota.job_type t
           on t.name = j.job_type
         where w.said = 'start' and coalesce(j.max_attempts, t.max_attempts) = 1
-          group by w.job, j.job_type having count(*) > 1
+          and not exists (select from chaos.witness e where e.job = w.job and e.claim = w.claim
+            and e.how = 'snoozed')
+        group by w.job, j.job_type having count(*) > 1
         """,
     ),
     Check(
@@ -219,6 +223,90 @@ CHECKS = [
         select c.job, c.claim, c.worker, c.ended_status, c.losses from chaos.claim c
         where c.ended_by in ('rota upkeep', 'rota reap') and c.charged
           and coalesce(c.was_losses, 0) = 0 and c.recorded is not true
+        """,
+    ),
+    Check(
+        "no message is sent twice whose effect says 'skip' or 'dead'",
+        """
+        select min(d.job) as job, d.key, count(*) from chaos.deed d
+        where d.said = 'message' and d.key not like 'send_repeat:%' group by d.key
+          having count(*) > 1
+        """,
+    ),
+    Check(
+        "a message whose effect says 'repeat' is sent once more at most for each failed attempt",
+        """
+        select min(d.job) as job, d.key, count(*), failed.count as failed
+        from chaos.deed d
+        cross join lateral (select count(*) from chaos.sender s join chaos.claim c on c.job = s.job
+          where s.key = d.key and c.began and c.ended_status is not null) failed
+        where d.said = 'message' and d.key like 'send_repeat:%' group by d.key, failed.count
+          having count(*) > 1 + failed.count
+        """,
+    ),
+    Check(
+        "nothing is done again by an attempt that began after its effect or step was done",
+        """
+        select d.job, d.claim, d.key, d.began_at, e.done_at from chaos.deed d
+        join rota.effect e using (key, origin_id) where e.done_at < d.began_at
+        union all
+        select d.job, d.claim, d.key, d.began_at, o.done_at from chaos.deed d
+        join chaos.deed o using (key, origin_id) where o.done_at < d.began_at
+        """,
+    ),
+    Check(
+        "an effect or step that a handler saw done stays done, with the result of its attempt",
+        """
+        select d.job, d.claim, d.key, e.job as by_job, e.claim as by_claim, e.result
+        from chaos.deed d left join rota.effect e using (key, origin_id)
+        where d.done_at is not null and (e.done_at is null
+          or (e.job, e.claim, e.result) is distinct from (d.job, d.claim, to_jsonb(d.claim)))
+        """,
+    ),
+    Check(
+        "an effect or step that is done has happened, in the attempt that is named",
+        """
+        select e.job, e.claim, e.key, e.done_at from rota.effect e
+        where e.done_at is not null and not exists (select from chaos.deed d
+          where (d.job, d.claim, d.key, d.origin_id) = (e.job, e.claim, e.key, e.origin_id)
+            and d.at <= e.done_at)
+        """,
+    ),
+    Check(
+        "a job succeeds only if its effect is done, or is uncertain and says 'skip'",
+        """
+        select s.job, s.key, e.status from chaos.sender s
+        left join rota.effects e on e.key = s.key and e.step_of is null
+        where s.status = 'succeeded' and e.status is distinct from 'done'
+          and (e.status, s.if_uncertain) is distinct from ('uncertain', 'skip')
+        """,
+    ),
+    Check(
+        "a job is dead of an uncertain effect only if it has one that says 'dead'",
+        """
+        select a.job, a.claim, a.message, e.key, e.status from rota.attempt a
+        left join chaos.sender s on s.job = a.job
+        left join rota.effects e on e.key = s.key and e.step_of is null
+        where a.outcome = 'dead' and a.message like '% may have happened %'
+          and (s.if_uncertain, e.status) is distinct from ('dead', 'uncertain')
+        """,
+    ),
+    Check(
+        "no effect or step is intended when all jobs have ended",
+        "select job, claim, key, step_of, intended_at from rota.effects where status = 'intended'",
+    ),
+    Check(
+        "a job succeeds only if its steps are done, and they were done in order",
+        """
+        select j.id as job, string_agg(e.place || ' ' || e.key, ', ' order by e.done_at) as done
+        from chaos.job j
+        left join rota.effects e on e.step_of = j.id and e.status = 'done'
+        where j.job_type = 'three_steps' and j.status = 'succeeded' group by j.id
+        having string_agg(e.place || ' ' || e.key, ', ' order by e.done_at)
+          is distinct from '1 reserve, 2 charge, 3 ship'
+        union all
+        select a.job, a.message from rota.attempt a
+          where a.message like 'the steps are in another order%'
         """,
     ),
     Check(

@@ -46,12 +46,12 @@ create table chaos.run (
 
 -- What the handlers wrote to files, which no crash of the server takes away; loaded when all is over.
 create table chaos.witness (
-  said text not null,                            -- start or end
+  said text not null,                            -- start or end; message or step: what is under an effect happens; done: its block is over
   job bigint not null,
   claim int not null,
   at_s float8 not null,                          -- seconds since 1970, by the clock of this machine, which is the server's too
   worker text not null,
-  how text not null                              -- of an end: returned, raised or stopped
+  how text not null                              -- of an end: returned, raised, stopped or snoozed; of the others the effect's key or the step's name
 );
 create index on chaos.witness (job, claim);
 
@@ -85,3 +85,15 @@ left join lateral (
   where c.job = taken.job and c.was_claims = taken.claims and c.was_status = 'running' and c.status is distinct from 'running'
   order by c.seq limit 1) ended on true
 where taken.status = 'running' and taken.was_status is distinct from 'running';
+
+-- The jobs that send a message, with the key of its effect; some have the same.
+create view chaos.sender as
+select id as job, status, split_part(job_type, '_', 2) as if_uncertain, job_type || ':' || (payload->>'n')::bigint / 50 as key
+from chaos.job where job_type like 'send%';
+
+-- Each time that a message was sent or a step ran: in which claim, when the handler of that had begun, and when it saw that the effect is done.
+create view chaos.deed as
+select w.said, w.job, w.claim, w.how as key, case w.said when 'step' then w.job else 0 end as origin_id, to_timestamp(w.at_s) as at,
+  (select to_timestamp(min(b.at_s)) from chaos.witness b where b.job = w.job and b.claim = w.claim and b.said = 'start') as began_at,
+  (select to_timestamp(min(d.at_s)) from chaos.witness d where d.job = w.job and d.claim = w.claim and d.said = 'done' and d.how = w.how) as done_at
+from chaos.witness w where w.said in ('message', 'step');

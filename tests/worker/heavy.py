@@ -42,6 +42,13 @@ def add(a: int, b: int, on: date = date(2026, 1, 1)) -> dict[str, Any]:
     return {"sum": a + b, "day": on.isoformat(), "pid": os.getpid(), "group": os.getpgid(0)}
 
 
+@jobs.job("sends", executor="process", retry=FIXED, takes_context=True)
+def send(ctx: rota.Context) -> None:
+    """Announce an effect."""
+    with ctx.effect("a mail"):
+        pass
+
+
 @jobs.job("recycled", executor="process", recycle_after=2)
 def recycled() -> int:
     """Say which process it is."""

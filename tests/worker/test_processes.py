@@ -26,6 +26,7 @@ import rota
 from rota.declare.config import WorkerConfig
 from rota.declare.context import Context
 from rota.errors import ConfigurationError, DeclarationError, ProcessDied
+from rota.model.effect import EffectAnswer
 from rota.model.job import Job
 from rota.model.outcome import Cancel, HandedBack, Interrupted, Succeeded
 from rota.observe.events import HandlerAbandoned, JobClaimed, JobFailed, JobSucceeded, LeaseLost
@@ -35,7 +36,16 @@ from rota.worker.processes import Processes, process_attempt
 from rota.worker.processes import pool as pools
 from rota.worker.processes.handler_child import _BOOT, HandlerChild
 from rota.worker.processes.importable import describe_handler
-from rota.worker.processes.messages import Begun, Ended, Progressed, Ready, RunJob, Stop, Stopped
+from rota.worker.processes.messages import (
+    Begun,
+    EffectAnswered,
+    Ended,
+    Progressed,
+    Ready,
+    RunJob,
+    Stop,
+    Stopped,
+)
 from rota.worker.spec import WorkerSpec
 from rota.worker.worker import Worker
 from tests.support import forked
@@ -739,8 +749,9 @@ async def test_an_async_handler_that_is_stopped_at_once_stops_too(tmp_path: Path
 
 
 @rule("M2", "M33")
-async def test_what_a_process_sent_before_it_died_is_read_also_while_it_is_stopped(
-    tmp_path: Path,
+@pytest.mark.parametrize("late", [Stop("at once"), EffectAnswered(0, EffectAnswer("ended"))])
+async def test_what_a_process_sent_before_it_died_is_read_whatever_it_is_told_then(
+    late: Stop | EffectAnswered,
 ) -> None:
     """Else a handler that has run would count as one that never began, and run again."""
     held, _ = held_job("fails", how="os._exit")
@@ -749,11 +760,28 @@ async def test_what_a_process_sent_before_it_died_is_read_also_while_it_is_stopp
     process.send(RunJob(held.job, pickle.dumps({"how": "os._exit"})))
     # All its threads must have ended: only then is its end of the channel closed.
     await asyncio.to_thread(eventually, lambda: process.has_exited)
-    process.send(Stop("at once"))
+    process.send(late)
     assert process.receive(10) == Begun()
     with pytest.raises(ProcessDied):
         process.receive(10)
     process.end()
+
+
+@rule("M52", "M33")
+async def test_an_effect_that_the_database_refuses_ends_the_attempt_and_not_the_thread(
+    database: str, connection: Connection
+) -> None:
+    connection.execute(
+        "create function refuse() returns trigger language plpgsql as "
+        "'begin raise exception ''no effects today''; end'"
+    )
+    connection.execute(
+        "create trigger refuse before insert on rota.effect for each row execute function refuse()"
+    )
+    job = put(connection, "sends")
+    await asyncio.wait_for(drained(database), 30)
+    assert status(connection, job) == "failed"
+    assert "no effects today" in str(value(connection, "select message from rota.attempt"))
 
 
 async def test_cancelling_an_attempt_stops_its_handler_and_waits_until_it_is_over(

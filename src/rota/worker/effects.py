@@ -51,5 +51,5 @@ class EffectKeeper:
 
 
 def _raise_unless_again(context: Context, error: DatabaseUnavailable) -> None:
-    if error.refused or context.cancelled is not None:
+    if context.cancelled is not None:
         raise error

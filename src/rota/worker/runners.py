@@ -250,17 +250,19 @@ class Threads:
         self._work: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._idle = threading.Semaphore(0)
         self._count = 0
+        self._starting = threading.Lock()
 
     def submit(self, call: Callable[[], object]) -> None:
-        """Run `call` in a thread; it must not raise. From one thread only.
+        """Run `call` in a thread; it must not raise.
 
         Raises:
             RuntimeError: the machine cannot start a thread; the call will not run.
         """
         if not self._idle.acquire(blocking=False):
-            name = f"{self._name}-{self._count + 1}"
-            threading.Thread(target=self._serve, name=name, daemon=True).start()
-            self._count += 1
+            with self._starting:
+                name = f"{self._name}-{self._count + 1}"
+                threading.Thread(target=self._serve, name=name, daemon=True).start()
+                self._count += 1
         self._work.put(call)
 
     def close(self) -> None:

@@ -36,14 +36,15 @@ class HandlerChild(ChildProcess):
         self.send(setup)
 
     def send(self, message: messages.ToProcess) -> None:
-        """Send a message. Raises ProcessDied if it has ended; but not for a stop request, because
-        its last messages must still be received."""
+        """Send a message. Raises ProcessDied if it has ended; but not for a stop request, nor for
+        an answer about an effect, which another thread sends: the thread of the attempt must still
+        receive its last messages."""
         if isinstance(message, messages.RunJob):
             self.jobs += 1
         try:
             self.channel.send(message)
         except EOFError:
-            if not isinstance(message, messages.Stop):
+            if not isinstance(message, messages.Stop | messages.EffectAnswered):
                 raise ProcessDied(describe_exit(self.end())) from None
 
     def receive(self, timeout_s: float) -> Any:

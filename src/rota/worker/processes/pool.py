@@ -11,6 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from rota.errors import DatabaseUnavailable, ProcessDied, RotaError
+from rota.model.failure import error_type, message
 from rota.model.outcome import End, Errored
 from rota.runtime.procfs import GroupMemory
 from rota.worker.effects import EffectKeeper
@@ -160,10 +161,10 @@ class Processes:
                 answer = self._effects.call(context, asked.call)
             except RotaError as error:
                 answer = error
-            except Exception as error:  # noqa: BLE001 - the handler waits for an answer
-                answer = RotaError(f"the effect was not written: {type(error).__name__}: {error}")
-            with suppress(ProcessDied):  # its attempt finds that out
-                process.send(messages.EffectAnswered(asked.number, answer))
+            except Exception as error:  # noqa: BLE001 - the driver's, which may not pickle
+                text = f"the database refuses: {error_type(error)}: {message(error)}"
+                answer = DatabaseUnavailable(text, refused=True)
+            process.send(messages.EffectAnswered(asked.number, answer))
 
         try:
             self._threads.submit(call)

@@ -244,6 +244,21 @@ def test_a_bad_address_fails_at_once_unless_another_of_the_same_mail_may_work_la
 
 
 @rule("M41")
+def test_the_codes_of_aiosmtplib_are_read_as_those_of_smtplib() -> None:
+    answered = type("SMTPResponseException", (Exception,), {})
+    unknown, later = answered(), answered()
+    unknown.code, later.code = 550, 451
+    several = type("SMTPRecipientsRefused", (Exception,), {})()
+    several.recipients = [unknown]
+    seen = classify(unknown)
+    assert (seen.verdict, seen.rule) == (Verdict.FATAL, "smtp 550")
+    assert classify(later).verdict is Verdict.TRANSIENT
+    assert classify(several).verdict is Verdict.FATAL
+    several.recipients = [unknown, later]
+    assert classify(several).verdict is Verdict.TRANSIENT
+
+
+@rule("M41")
 @pytest.mark.parametrize(
     ("error", "expected"),
     [

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
+from traceback import walk_tb
 
 from rota.model.retry import Errors
 
@@ -149,22 +150,35 @@ def response_code(error: BaseException) -> int | None:
     return next((code for code in map(_as_code, candidates) if code is not None), None)
 
 
+def was_redirected(error: BaseException) -> bool:
+    """Whether the request that an error ended was one to which an answer had sent its client."""
+    histories = (_read(error, "history"), _read(_read(error, "response"), "history"))
+    if any(isinstance(history, list | tuple) and history for history in histories):
+        return True
+    return any(frame.f_code.co_name in _REDIRECTS for frame, _ in walk_tb(error.__traceback__))
+
+
+_REDIRECTS = frozenset({"http_error_302", "resolve_redirects"})
+"""The functions of urllib and requests that follow an answer: their errors say nothing of it."""
+
+
 def _smtp_code(error: BaseException) -> int | None:
     code = _as_code(_read(error, "smtp_code"))
-    refused = _read(error, "recipients")
-    if (
-        code is None
-        and type(error).__name__ == "SMTPRecipientsRefused"
-        and isinstance(refused, dict)
-    ):
-        # smtplib gives {address: (code, text)}. If one address may work later, a retry helps.
-        codes = [
-            _as_code(answer[0])
-            for answer in refused.values()
-            if isinstance(answer, tuple) and answer
-        ]
+    if code is None and any("SMTP" in kind.__name__ for kind in type(error).__mro__):
+        code = _as_code(_read(error, "code"))  # as aiosmtplib calls it
+    if code is None and type(error).__name__ == "SMTPRecipientsRefused":
+        # If one address may work later, a retry helps.
+        codes = map(_as_code, _list_recipient_codes(_read(error, "recipients")))
         code = min((code for code in codes if code is not None), default=None)
     return code
+
+
+def _list_recipient_codes(refused: object) -> list[object]:
+    """Return the code of each address: of smtplib in {address: (code, text)}, of aiosmtplib in a
+    list of errors."""
+    if isinstance(refused, dict):
+        return [answer[0] for answer in refused.values() if isinstance(answer, tuple) and answer]
+    return [_read(one, "code") for one in refused] if isinstance(refused, list) else []
 
 
 _SECONDS = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,12})?")

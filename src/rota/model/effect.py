@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from rota.errors import AttemptCancelled
-from rota.model.classify import list_members, response_code
+from rota.model.classify import list_members, response_code, was_redirected
 from rota.model.outcome import Dead, Outcome, Snooze
 from rota.model.retry import Errors
 from rota.model.units import words
@@ -101,35 +101,48 @@ def proves_not_done(error: BaseException, safe: Errors = ()) -> bool:
     Only the error itself counts, and of an Outcome the error from which it was raised: what came
     before may have been another request. All errors of a group must prove it.
     """
+    if _is_safe(error, safe):
+        return True
     if isinstance(error, Outcome):
         return error.__cause__ is not None and proves_not_done(error.__cause__, safe)
     return all(_proves(member, safe) for member in list_members(error))
 
 
+def _is_safe(error: BaseException, safe: Errors) -> bool:
+    return any(kind in safe for kind in type(error).__mro__)
+
+
 def _proves(error: BaseException, safe: Errors) -> bool:
-    if any(kind in safe for kind in type(error).__mro__):
+    if _is_safe(error, safe):
         return True
     code = response_code(error)
-    if code is not None:
-        # A bare SMTPResponseException comes from QUIT, after the message was accepted.
-        is_quit = type(error).__name__ == "SMTPResponseException"
-        return code in safe or (not is_quit and (400 <= code < 500 or _is_refusal(error, code)))
-    names = {kind.__name__ for kind in type(error).__mro__}
-    if names & _NOT_CONNECTED:
+    if code in safe:
         return True
-    if isinstance(error, OSError) and error.errno == errno.ECONNREFUSED:
+    if was_redirected(error):
+        return False  # another server has had the request before
+    if code is not None and _is_refusal(error, code):
         return True
-    return "ConnectionError" in names and _is_unconnected_request(error)
+    return _is_unconnected(error) or _is_unconnected(_find_reason(error))
 
 
 def _is_refusal(error: BaseException, code: int) -> bool:
-    """Whether a code from 500 on is one: of HTTP 503 only, of SMTP each."""
-    return code == 503 or any("SMTP" in kind.__name__ for kind in type(error).__mro__)
+    """Whether the server that answered with a code has refused the request."""
+    if type(error).__name__ == "SMTPResponseException":
+        return False  # a bare one comes from QUIT, after the message was accepted
+    is_smtp = any("SMTP" in kind.__name__ for kind in type(error).__mro__)
+    return 400 <= code < 500 or code == 503 or (code >= 500 and is_smtp)
 
 
-def _is_unconnected_request(error: BaseException) -> bool:
-    """Whether a ConnectionError of requests has an error of urllib3 in it that says so."""
-    inner = error.args[0] if error.args else None
-    reason = getattr(inner, "reason", None)
-    names = {kind.__name__ for kind in type(reason).__mro__}
-    return bool(names & _NOT_CONNECTED)
+def _is_unconnected(error: object) -> bool:
+    """Whether an error says that there was no connection to send a request on."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    refused = isinstance(error, OSError) and error.errno == errno.ECONNREFUSED
+    return refused or bool(names & _NOT_CONNECTED)
+
+
+def _find_reason(error: BaseException) -> object:
+    """Return the error that one of urllib or requests has in it; None: there is none."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    if "ConnectionError" in names and error.args:
+        return getattr(error.args[0], "reason", None)
+    return getattr(error, "reason", None) if "URLError" in names else None

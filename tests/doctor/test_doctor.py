@@ -24,8 +24,9 @@ from rota.cli import run
 from rota.declare.release import VERSION
 from rota.errors import ConfigurationError, DatabaseUnavailable
 from rota.model.bounds import KEYS_READ
-from rota.observe.doctor import CHECKS, Finding, Level, Limits, examine
+from rota.observe.doctor import CHECKS, Finding, Level, Limits, checks, examine
 from rota.observe.doctor import server as server_checks
+from rota.observe.doctor import work as work_checks
 from rota.observe.events import JobSucceeded, LeaseLost
 from rota.store import ops, probe
 from rota.store.db import Database
@@ -532,6 +533,55 @@ def test_dead_jobs_are_reported(database: str, connection: Connection, healthy: 
         )
         said = is_red(look(database, "dead"), Level.WARN)
         assert said.startswith(f"{says}, the oldest for 3 d"), count
+
+
+def _intend(connection: Connection, policy: str, *keys: str, days: int = 0) -> None:
+    """Let effects have been intended by a job that is gone."""
+    for key in keys:
+        connection.execute(
+            "insert into rota.effect (key, job, claim, entry, if_uncertain, intended_at) "
+            "values (%s, 7, 1, 1, %s, rota.clock() - %s)",
+            [key, policy, timedelta(days=days)],
+        )
+
+
+@rule("M52")
+def test_effects_that_wait_for_a_person_are_reported(
+    database: str, connection: Connection, healthy: Hand
+) -> None:
+    assert look(database, "effects").what == "no effect is uncertain"
+    _intend(connection, "skip", "push:1")
+    _intend(connection, "repeat", "push:2")
+    seen = look(database, "effects")
+    assert (seen.level, seen.what) == (
+        Level.OK,
+        "2 effects may or may not have happened; by their policy nobody needs to look",
+    )
+    _intend(connection, "dead", "mail:1", days=1)
+    _intend(connection, "dead", "it's", days=3)
+    said = is_red(look(database, "effects"), Level.WARN)
+    assert said.startswith(
+        "4 effects may or may not have happened, 2 of them waiting for a person: the oldest is "
+        '"it\'s" of job 7, for 3 d → look at the other side, then `rota settle'
+    )
+    assert "--job" not in said
+    connection.execute("update rota.effect set origin_id = 5, place = 1 where key = 'it''s'")
+    assert " --job 7 --done" in is_red(look(database, "effects"), Level.WARN)
+    connection.execute("update rota.effect set done_at = rota.clock()")
+    assert look(database, "effects").what == "no effect is uncertain"
+
+
+@rule("M52")
+def test_an_effect_that_waits_for_a_person_is_seen_behind_many_that_wait_for_nobody(
+    database: str, connection: Connection, healthy: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for where in (checks, work_checks):
+        monkeypatch.setattr(where, "COUNT_MAX", 2)
+    _intend(connection, "skip", "push:1", "push:2", "push:3", days=9)
+    _intend(connection, "dead", "m" * 255, days=1)
+    said = is_red(look(database, "effects"), Level.WARN)
+    assert said.startswith("≥ 2 effects may or may not have happened, 1 of them waiting")
+    assert f"`rota settle {'m' * 255} --done`" in said
 
 
 @rule("M82")

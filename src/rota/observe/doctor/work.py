@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from shlex import quote
 from typing import Any
 
-from rota.model.bounds import COUNT_MAX, KEYS_READ
+from rota.model.bounds import COUNT_MAX, KEY_MAX, KEYS_READ
 from rota.model.failure import one_line
 from rota.model.units import plural, words
 from rota.observe.doctor.finding import Finding, Limits, bad, ok, skip, warn
@@ -232,11 +232,11 @@ def effects(facts: Facts, limits: Limits) -> Finding:
         return ok(
             f"{at_least}{some} may or may not have happened; by their policy nobody needs to look"
         )
-    key = one_line(oldest["key"], 100)
+    key = one_line(oldest["key"], KEY_MAX)  # whole: it is for a command
     of = "" if oldest["step_of"] is None else f" --job {oldest['job']}"
     return warn(
-        f"{at_least}{some} may or may not have happened, {facts['waiting']:,} of them wait for a "
-        f"person: the oldest is {key!r} of job {oldest['job']}, for {words(oldest['age_s'])}",
+        f"{at_least}{some} may or may not have happened, {facts['waiting']:,} of them waiting for "
+        f"a person: the oldest is {key!r} of job {oldest['job']}, for {words(oldest['age_s'])}",
         f"look at the other side, then `rota settle {quote(key)}{of} --done` or `--not-done`, and "
         f"`rota requeue` the dead job; `rota effects --status uncertain` lists them",
     )

@@ -1,22 +1,26 @@
--- Read effects that may have happened, the oldest first.
--- Parameters: limit int (most rows to read)
+-- Read effects that may have happened, and the oldest that waits for a person.
+-- Parameters: limit int (most rows to count of each)
 -- Rows: facts text (JSON: uncertain [how many], waiting [of these: for a person to decide], oldest
 --   [of the waiting: key, step_of, job, age_s; NULL: none])
 -- Locks: none; indexes effect_intended and job_pkey.
 -- Keeps: M52, what is uncertain is visible.
 with uncertain as materialized (
-  select e.key, e.step_of, e.job, e.if_uncertain, e.intended_at
+  select
   from :schema.effects e
   where e.done_at is null
     and e.status = 'uncertain'
-  order by e.intended_at
   limit :limit::int
 ),
--- Only for these: one that is skipped needs nobody, and one that is repeated will be.
+-- Only for these: one that is skipped needs nobody, and one that is repeated will be. Read for
+-- itself: many that are skipped must not hide it.
 waiting as materialized (
-  select u.*
-  from uncertain u
-  where u.if_uncertain = 'dead'
+  select e.key, e.step_of, e.job, e.intended_at
+  from :schema.effects e
+  where e.done_at is null
+    and e.if_uncertain = 'dead'
+    and e.status = 'uncertain'
+  order by e.intended_at
+  limit :limit::int
 )
 select json_build_object(
   'uncertain', (select count(*) from uncertain),

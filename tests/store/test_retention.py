@@ -628,12 +628,19 @@ def test_migrate_sets_for_how_long_things_are_kept(database: str, connection: Co
         ("history", timedelta(days=14)),
     ]
     connection.execute("delete from rota.retention where what = 'dead'")
-    migrate(database, keep={"history": timedelta(days=30), "dead": timedelta(days=7)})
+    migrate(
+        database,
+        keep={
+            "history": timedelta(days=30),
+            "dead": timedelta(days=7),
+            "effects": timedelta(days=9),
+        },
+    )
     assert rows(connection, kept) == [
         ("actions", timedelta(days=90)),
         ("attempts", timedelta(days=90)),
         ("dead", timedelta(days=7)),
-        ("effects", timedelta(days=90)),
+        ("effects", timedelta(days=9)),
         ("figures", timedelta(days=400)),
         ("history", timedelta(days=30)),
     ]

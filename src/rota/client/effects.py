@@ -114,13 +114,8 @@ def find_effects(
         check_id(job)
     if key is None and job is None:
         return (yield from ops.effects(status, limit))
-    chain = [] if job is None else (yield from ops.chain(job)) or [job]
-    found = yield from ops.effects_of(chain, key if job is None else None)
-    return [
-        one
-        for one in found
-        if (key is None or one.key == key) and status in (None, one.status)
-    ][-limit:]  # fmt: skip
+    chain = None if job is None else (yield from ops.chain(job)) or [job]
+    return (yield from ops.effects_of(chain, key, status, limit))
 
 
 def settle(

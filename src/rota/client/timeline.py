@@ -25,6 +25,8 @@ EXPIRED = "expired"
 """
 ACTIONS_MAX = 200
 """Most actions of one timeline; the latest ones are kept."""
+EFFECTS_MAX = 1_000
+"""Most effects and steps of one timeline; the latest ones are kept."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -72,7 +74,7 @@ def read_timeline(id: int) -> Operation[Timeline]:
     actions = yield from ops.actions(
         ids, [job.created_at for job in chain], queues, until, ACTIONS_MAX
     )
-    effects = yield from ops.effects_of(ids)
+    effects = yield from ops.effects_of(ids, None, None, EFFECTS_MAX)
     [job] = [job for job in chain if job.id == id]
     entries = collect_entries(chain, attempts, actions, effects, id)
     return Timeline(job=job, chain=chain, attempts=attempts[id], entries=entries)

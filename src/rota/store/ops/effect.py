@@ -60,10 +60,14 @@ def effects(status: str | None, limit: int) -> Operation[list[EffectRecord]]:
     return [_record(row) for row in (yield Query("effects_list", asked))]
 
 
-def effects_of(jobs: Sequence[int], key: str | None = None) -> Operation[list[EffectRecord]]:
-    """Read the effects and steps of jobs, and those with this key, in order."""
-    rows = yield Query("effects_of", {"jobs": list(jobs), "key": key})
-    return [_record(row) for row in rows]
+def effects_of(
+    jobs: Sequence[int] | None, key: str | None, status: str | None, limit: int
+) -> Operation[list[EffectRecord]]:
+    """Read the latest effects and steps of jobs, with a key, or both, in order; None: of any."""
+    asked = {
+        "jobs": None if jobs is None else list(jobs), "key": key, "status": status, "limit": limit
+    }  # fmt: skip
+    return [_record(row) for row in (yield Query("effects_of", asked))]
 
 
 def settle_effect(

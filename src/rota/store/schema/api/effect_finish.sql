@@ -18,7 +18,9 @@ begin
   if not {schema}.effect_end(
     effect_finish.id, effect_finish.claims, 0, effect_finish.key, false, true, effect_finish.result
   ) then
-    perform {schema}.lease_lost(effect_finish.id, effect_finish.claims);
+    perform {schema}.job_by_claim(effect_finish.id, effect_finish.claims);
+    raise exception 'rota.effect_finish: this claim has not begun effect %', effect_finish.key
+      using errcode = 'invalid_parameter_value';
   end if;
 end $$;
 revoke execute on function {schema}.effect_finish(bigint, int, text, jsonb) from public;

@@ -1,0 +1,246 @@
+"""`app.effects`: people look for effects and settle them, sync and async."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+import rota
+from rota.errors import EffectHeld, EffectNotFound, UsageError
+from tests.api.rows import Rows
+from tests.support.rules import rule
+
+Connection = psycopg.Connection[TupleRow]
+
+
+class Sent(Exception):
+    """Ends an attempt whose message may be on its way."""
+
+
+class Shop(NamedTuple):
+    """An App and its one type."""
+
+    app: rota.App
+    order: Any
+
+    def place(self, *numbers: int, fails: bool = False) -> list[int]:
+        """Enqueue orders and run them; their jobs."""
+        jobs = [self.order.enqueue(number, fails).id for number in numbers]
+        self.app.drain()
+        return jobs
+
+
+@pytest.fixture
+def shop(app: rota.App) -> Shop:
+    """An App with a handler that does two steps, sends one mail, and may not get an answer."""
+
+    @app.job("order", takes_context=True, max_attempts=1)
+    def order(ctx: rota.Context, number: int, fails: bool = False) -> None:
+        ctx.step("reserve", lambda: f"place {number}")
+        ctx.step("pack", lambda: None)
+        with ctx.effect(f"mail:{number}") as effect:
+            if not effect.done:
+                effect.result = f"m-{number}"
+                if fails:
+                    raise Sent
+
+    return Shop(app, order)
+
+
+def known(found: list[rota.EffectRecord]) -> list[tuple[str, str]]:
+    return [(one.key, one.status) for one in found]
+
+
+@rule("M52")
+def test_effects_are_found_by_key_job_and_status(shop: Shop) -> None:
+    [first] = shop.place(1)
+    [second] = shop.place(2, fails=True)
+    find = shop.app.effects.find
+    assert known(find()) == [("mail:2", "uncertain")]
+    assert known(find(status="uncertain")) == [("mail:2", "uncertain")]
+    assert find(status="intended") == []
+    latest = [("pack", "done"), ("reserve", "done"), ("mail:1", "done")]
+    assert known(find(status="done", limit=3)) == latest
+    assert len(find(status="done")) == 5
+    assert known(find("mail:1")) == [("mail:1", "done")]
+    assert [one.job for one in find("reserve")] == [first, second]
+    assert [one.job for one in find("reserve", limit=1)] == [second]
+    steps = [("reserve", "done"), ("pack", "done")]
+    assert known(find(job=first)) == [*steps, ("mail:1", "done")]
+    assert known(find(job=second, status="done")) == steps
+    assert known(find("reserve", job=second)) == [("reserve", "done")]
+    assert known(find("mail:1", job=second)) == []
+    assert known(find("mail:2", status="done")) == []
+    assert known(find(job=second, limit=1)) == [("mail:2", "uncertain")]
+    assert find("no such") == find(job=9_999) == []
+    [mail] = find("mail:1")
+    assert (mail.step_of, mail.place, mail.if_uncertain, mail.result) == (None, None, "dead", "m-1")
+    [step] = find("reserve", job=first)
+    assert (step.step_of, step.place, step.result) == (first, 1, "place 1")
+
+
+@rule("M52")
+async def test_effects_are_found_and_settled_from_a_loop_too(database: str) -> None:
+    app = rota.App(database)
+
+    @app.job("mail", takes_context=True, max_attempts=1)
+    async def mail(ctx: rota.Context) -> None:
+        async with ctx.effect("mail:1"):
+            raise Sent
+
+    await mail.aenqueue()
+    await app.adrain()
+    assert known(await app.effects.afind(status="uncertain")) == [("mail:1", "uncertain")]
+    await app.effects.asettle("mail:1", done=True, result={"id": 7})
+    [settled] = await app.effects.afind("mail:1")
+    assert (settled.status, settled.result) == ("done", {"id": 7})
+    with pytest.raises(EffectNotFound):
+        await app.effects.asettle("mail:2", done=False)
+    await app.aclose()
+
+
+@rule("M44", "M52", "M87")
+def test_a_settled_effect_is_sent_or_not_once_its_job_is_requeued(shop: Shop) -> None:
+    gone, lost = shop.place(1, 2, fails=True)
+    shop.app.effects.settle("mail:1", done=True, result="m-x", why="it is in the log", by="ann")
+    shop.app.effects.settle("mail:2", done=False)
+    again = [
+        shop.app.requeue(job, payload={"number": number}).id
+        for number, job in ((1, gone), (2, lost))
+    ]
+    assert shop.app.drain().succeeded == 2
+    assert [one.result for job in again for one in shop.app.effects.find(job=job)[2:]] == [
+        "m-x",
+        "m-2",
+    ]
+
+
+@rule("M52")
+def test_a_step_is_settled_by_its_job(shop: Shop) -> None:
+    first, second = shop.place(1, 2)
+    shop.app.effects.settle("reserve", job=first, done=False)
+    shop.app.effects.settle("pack", job=second, done=True, result=3)
+    assert known(shop.app.effects.find("reserve")) == [("reserve", "done")]
+    assert [one.result for one in shop.app.effects.find("pack")] == [None, 3]
+    with pytest.raises(EffectNotFound) as caught:
+        shop.app.effects.settle("reserve", job=first, done=True)
+    assert str(caught.value) == (
+        f"no step 'reserve' of job {first}; `rota effects` lists what there is"
+    )
+    with pytest.raises(EffectNotFound) as caught:
+        shop.app.effects.settle("reserve", done=True)
+    assert (caught.value.key, caught.value.job) == ("reserve", None)
+
+
+@rule("M52")
+def test_what_a_running_job_is_at_cannot_be_settled(app: rota.App) -> None:
+    refused: list[str] = []
+
+    @app.job("mail", takes_context=True)
+    def mail(ctx: rota.Context) -> None:
+        with ctx.effect("mail:1"):
+            for done in (True, False):
+                with pytest.raises(EffectHeld) as caught:
+                    app.effects.settle("mail:1", done=done)
+                refused.append(str(caught.value))
+            refused.extend(one.status for one in app.effects.find())
+
+    mail.enqueue()
+    assert app.drain().succeeded == 1
+    said = "a running job is at effect 'mail:1': nothing was changed; wait for it, or cancel it"
+    assert refused == [said, said, "intended"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"key": ""}, "key"),
+        ({"key": "k" * 256}, "key"),
+        ({"key": 7}, "key"),
+        ({"job": 0}, "id"),
+        ({"job": "7"}, "id"),
+        ({"status": "lost"}, "status must be one of intended, done, uncertain, not 'lost'"),
+        ({"limit": 0}, "limit"),
+        ({"limit": 10_001}, "limit"),
+        ({"limit": True}, "limit"),
+    ],
+)
+def test_a_search_for_what_cannot_be_is_refused(
+    app: rota.App, given: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        app.effects.find(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"key": ""}, "key"),
+        ({"key": "k" * 256}, "key"),
+        ({"done": 1}, "done must be True or False, not 1"),
+        ({"done": None}, "done must be True or False, not None"),
+        ({"done": False, "result": 1}, "a result is for an effect that is done"),
+        ({"result": object()}, "the result cannot be stored: "),
+        ({"result": "x" * 65_536}, "the result cannot be stored: larger than 65,536 bytes"),
+        ({"job": 0}, "id"),
+        ({"why": 7}, "why"),
+        ({"by": 7}, "by"),
+    ],
+)
+def test_a_settlement_that_cannot_be_is_refused(
+    app: rota.App, given: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        app.effects.settle(**{"key": "k", "done": True, **given})
+
+
+@rule("M43", "M52", "M87")
+def test_the_timeline_shows_effects_steps_and_who_settled_them(
+    shop: Shop, connection: Connection
+) -> None:
+    rows = Rows(connection)
+    [first] = shop.place(1, fails=True)
+    entries = shop.app.timeline(first).entries
+    texts = {entry.what: entry.text for entry in entries}
+    assert texts["effect"] == "mail:1: uncertain, it may have happened; if_uncertain='dead'"
+    assert [entry.text for entry in entries if entry.what == "step"] == [
+        'reserve: done, "place 1"', "pack: done"
+    ]  # fmt: skip
+    shop.app.effects.settle("mail:1", done=False, why="not in the log", by="ann")
+    again = shop.app.requeue(first, fresh=True, by="ann").id
+    rows.make_all_due()
+    connection.execute("update rota.job set payload = '{\"number\": 1}'")
+    shop.app.drain()
+    told = [(one.job, one.what, one.text) for one in shop.app.timeline(again).entries]
+    assert told[2:4] == [
+        (first, "settle", "mail:1 as not done by ann: not in the log"),
+        (first, "requeue", f"by ann, requeued as job {again}, from the first step"),
+    ]
+    assert told[5:-1] == [
+        (again, "step", 'reserve: done, "place 1"'),
+        (again, "step", "pack: done"),
+        (again, "effect", 'mail:1: done, "m-1"'),
+    ]
+
+
+@rule("M52")
+def test_a_requeue_from_the_first_step_runs_all_of_them_again(app: rota.App) -> None:
+    ran: list[str] = []
+
+    @app.job("order", takes_context=True, fatal_on=(Sent,))
+    def order(ctx: rota.Context) -> None:
+        ctx.step("reserve", lambda: ran.append("reserve"))
+        ctx.step("pack", lambda: ran.append("pack"))
+        raise Sent
+
+    first = order.enqueue().id
+    app.drain()
+    second = app.requeue(first).id
+    app.drain()
+    assert ran == ["reserve", "pack"]
+    app.requeue(second, fresh=True)
+    app.drain()
+    assert ran == ["reserve", "pack"] * 2

@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 import secrets
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import IO, Any, Literal
 
 from rota.declare.context import context
 from rota.declare.effect import Effect, EffectBlock
 from rota.errors import UsageError
+from rota.model.bounds import KEY_MAX, check_text
 
 PREFIX = "file_generated:"
 """Of the effect that records a file."""
 PART = ".part"
 """The end of a temporary name: a process that is killed leaves such a file behind."""
+STEM_MAX = 60
+"""Most characters of a temporary name that are those of the file: a name may have 255 bytes, and a
+character has up to four."""
 
 
 class OutputFile:
@@ -66,8 +71,11 @@ def write_file(
     """
     if mode not in ("wb", "w"):
         raise UsageError(f'mode must be "wb" or "w", not {mode!r}')
+    if not Path(path).name:
+        raise UsageError(f"path must name a file, not {str(path)!r}")
     guard = None
     if key is not None:
+        check_text(key, "key", KEY_MAX - len(PREFIX))
         # Every error proves that it is not there: only a process that ends leaves it open, and
         # then it is written again.
         guard = context().effect(PREFIX + key, if_uncertain="repeat", safe=(BaseException,))
@@ -83,7 +91,7 @@ class FileBlock:
         self._mode = mode
         self._encoding = encoding if mode == "w" else None
         self._effect = Effect("") if guard is None else guard.effect
-        self._part = path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}{PART}")
+        self._part = path.with_name(f".{path.name[:STEM_MAX]}.{secrets.token_hex(4)}{PART}")
         self._stream: IO[Any] | None = None
 
     def __enter__(self) -> OutputFile:
@@ -131,18 +139,24 @@ class FileBlock:
                 await self._guard.__aexit__(kind, error, stack)
 
     def _open(self) -> OutputFile:
-        # Not by tempfile: only its owner could read the file.
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        descriptor = os.open(self._part, flags, 0o666)
-        self._stream = os.fdopen(descriptor, self._mode, encoding=self._encoding)
+        if self._effect.done:
+            # What is written is dropped. The directory may be gone since.
+            self._stream = TemporaryFile(self._mode, encoding=self._encoding)  # noqa: SIM115
+        else:
+            # Not by tempfile: only its owner could read the file.
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            descriptor = os.open(self._part, flags, 0o666)
+            self._stream = os.fdopen(descriptor, self._mode, encoding=self._encoding)
         return OutputFile(self._path, self._stream, self._effect)
 
     def _close(self, error: BaseException | None) -> None:
         """Put the file in its place, or drop it."""
         assert self._stream is not None
+        if self._effect.done:
+            return self._stream.close()
         try:
             self._stream.close()  # what is in its buffer, too
-            if error is None and not self._effect.done:
+            if error is None:
                 size = self._part.stat().st_size
                 _sync(self._part)
                 self._part.replace(self._path)

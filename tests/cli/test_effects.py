@@ -74,6 +74,8 @@ def test_effects_are_listed_by_job_and_name_and_a_step_settled_by_its_job(
     assert listed("--job", "1", "--limit", "1") == [("mail:5", "uncertain")]
     assert listed("reserve") == listed("--status", "done") == [("reserve", "done")]
     assert listed("--status", "intended") == []
+    settled = rota.ok("settle", "mail:5", "--not-done", "--json").json
+    assert settled == {"key": "mail:5", "job": None, "done": False}
     assert rota.ok("settle", "reserve", "--job", "1", "--not-done").out == "reserve: not done\n"
     assert listed("reserve") == []
 

@@ -36,6 +36,7 @@ READING = (
     ["top"],
     ["alerts"],
     ["check"],
+    ["effects"],
 )
 """What a program may ask of an empty database too."""
 ABOUT = (
@@ -65,6 +66,7 @@ ABOUT = (
     ["requeue", "3"],
     ["ignore", "4", "--why", "solved"],
     ["run-again", "1"],
+    ["settle", "mail:1", "--not-done"],
     ["pause", "email", "--until", "1h"],
     ["resume", "email"],
     ["work", "--drain"],
@@ -155,6 +157,8 @@ def test_every_command_writes_instants_durations_and_absent_values_in_the_same_w
         )
         > 0
     )
+    [effect] = full["effects"]["effects"]
+    assert effect["intended_at"] is not None and effect["done_at"] is None
     later = full["queues"]["queues"][-1]
     assert (later["queue"], later["oldest_due"], later["oldest_due_s"]) == ("later", None, None)
 
@@ -243,6 +247,10 @@ def fill(connection: Connection) -> None:
     connection.execute(
         "insert into rota.schedule (name, job_type, cron, jitter, expires) "
         "values ('nightly', 't', '0 2 * * *', '5 min', '1 hour')"
+    )
+    connection.execute(
+        "insert into rota.effect (key, job, claim, entry, if_uncertain) "
+        "values ('mail:1', 999, 1, 1, 'dead')"
     )
     connection.execute("select rota.queue_pause('slow', now() + interval '1 hour')")
     connection.execute("select rota.stats_roll_up()")

@@ -439,12 +439,19 @@ async def test_a_worker_forgets_what_is_old(
         "insert into rota.worker (name, host, pid, version, release, job_types, queues) "
         "values ('gone', 'h', 1, '1', '1', '{}', '{}')"
     )
+    connection.execute(
+        "insert into rota.effect (key, job, claim, entry, if_uncertain) "
+        "values ('mail:1', 999, 1, 1, 'skip')"
+    )
     ahead(connection, 91)
     async with Hand(database, doing_nothing()) as hand:
         await hand.heard(DeadArchived)
         await hand.heard(PartitionDropped, 9, timeout_s=60)
         await asyncio.to_thread(
             eventually, lambda: rows(connection, "select from rota.idempotency") == []
+        )
+        await asyncio.to_thread(
+            eventually, lambda: rows(connection, "select from rota.effect") == []
         )
         assert value(connection, "select count(*) from rota.worker") == 1
     assert rows(connection, "select id, status, resolution->>'by' from rota.jobs") == [

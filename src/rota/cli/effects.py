@@ -91,6 +91,7 @@ def settle(
     *,
     actor: Actor,
     place: Place,
+    as_json: JsonOption = False,
 ) -> None:
     """Say whether an uncertain effect has happened, after a look at the other side.
 
@@ -100,7 +101,10 @@ def settle(
         raise UsageError("say --done or --not-done")
     with place.session() as opened:
         opened.run(settle_effect(key, done, _decode(result), job, actor.why, actor.by))
-    typer.echo(f"{key}: {'done' if done else 'not done'}")
+    if as_json:
+        print_json({"key": key, "job": job, "done": done})
+    else:
+        typer.echo(f"{key}: {'done' if done else 'not done'}")
 
 
 def _decode(result: str | None) -> Any:

@@ -14,7 +14,7 @@ import pytest
 from psycopg.rows import TupleRow, dict_row
 from psycopg.types.json import Jsonb
 
-from rota.model.effect import EffectAnswer, EffectCall
+from rota.model.effect import EffectAnswer, EffectCall, IfUncertain
 from rota.store import ops
 from rota.store.driver import Operation, Query
 from tests.store.test_sql_worker import LOST, Shell
@@ -278,6 +278,24 @@ def test_a_step_belongs_to_its_job_and_not_to_others(shell: Shell, hand: Hand) -
     assert step(hand, first, "charge", 1).result_json == '"r"'
     assert step(hand, second, "charge", 1).state == "begun"
     assert begin(shell, second, key="charge") == ("begun", None)
+
+
+@rule("M52")
+@pytest.mark.parametrize(
+    ("policy", "state"), [("dead", "uncertain"), ("skip", "skip"), ("repeat", "begun")]
+)
+def test_an_attempt_that_comes_again_to_what_it_left_open_meets_it_as_the_next_one_would(
+    shell: Shell, hand: Hand, policy: IfUncertain, state: str
+) -> None:
+    job = claim(shell)
+
+    def tell(verb: Any, entry: int) -> EffectAnswer:
+        return hand.run(ops.call_effect(EffectCall(verb, *job, entry, KEY, None, policy)))
+
+    assert tell("intend", 1).state == tell("intend", 1).state == "begun"
+    again = tell("intend", 2)
+    assert (again.state, again.earlier) == (state, 1 if policy == "repeat" else 0)
+    assert tell("finish", 1).state == ("lost" if policy == "repeat" else "ended")
 
 
 @rule("M52")

@@ -72,4 +72,6 @@ def test_a_job_goes_from_insert_to_history_with_nothing_configured(
         "welcome:42",
         "--json",
     )
-    assert json.loads(again.out) == {"id": enqueued["id"], "created": False, "status": "succeeded"}
+    assert json.loads(again.out) == {
+        "id": enqueued["id"], "created": False, "status": "succeeded", "change": None
+    }  # fmt: skip

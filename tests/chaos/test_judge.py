@@ -229,7 +229,7 @@ OTHER_BREAKS: list[tuple[str, LiteralString]] = [
     ),
     (
         "an effect or step that is done has happened, in the attempt that is named",
-        "update rota.effect set done_at = now() - interval '7 s' where key = 'ship'",
+        "update rota.effect set done_at = now() - interval '1 h' where key = 'ship'",
     ),
     (
         "a job succeeds only if its effect is done, or is uncertain and says 'skip'",

@@ -95,11 +95,13 @@ def test_what_can_be_said_of_a_job_in_python_can_be_said_on_the_command_line() -
     of_job = UsingOptions.__annotations__.keys() - {"connection"}
 
     assert of_enqueue >= of_job
-    # The tick determines when a job runs, and each tick makes one job; its timeout is its type's.
+    # The tick determines when a job runs, and each tick makes one job, without a key. Its timeout
+    # is its type's.
     assert of_put >= of_job - {
         "run_at",
         "delay",
         "idempotency_key",
+        "on_duplicate",
         "timeout",
     }
     assert of_put >= {

@@ -97,6 +97,27 @@ def test_jobs_under_a_former_name_give_up_the_key_of_the_type(
     assert job.job_type == "old" and _held(connection) == []
 
 
+@rule("M12", "M51")
+def test_two_names_of_a_type_whose_jobs_have_the_same_key_can_become_one(
+    app: rota.App, connection: Connection
+) -> None:
+    for name in ("old", "t"):
+        connection.execute(
+            "insert into rota.job (job_type, idempotency_key) values (%s, 'k')", [name]
+        )
+
+    @app.job("t", key=lambda: "k", key_scope="pending", aliases=("old",))
+    def handler() -> None: ...
+
+    app.sync()
+    connection.execute("set statement_timeout = '10s'")  # without the guard it never ends
+    for _ in range(2):  # both jobs are joined, one after the other
+        assert not handler.using(connection=connection).enqueue().created
+        Hand(connection, types=["t", "old"]).claim(1)
+    assert _held(connection) == []
+    assert handler.using(connection=connection).enqueue().created
+
+
 @rule("M51")
 @pytest.mark.parametrize(
     "transition", [HAND_BACK, SNOOZE, FAIL], ids=["hand back", "snooze", "fail"]

@@ -10,22 +10,26 @@ language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  v_names text[];
 begin
-  if not exists (
-    select from {schema}.job_type t
-    where t.name = {schema}.canonical_type(p_job_type)
-      and t.key_scope = 'pending'
-  )
-  then
+  select array_append(t.aliases, t.name) into v_names
+  from {schema}.job_type t
+  where t.name = {schema}.canonical_type(p_job_type)
+    and t.key_scope = 'pending';
+  if v_names is null then
     return true;
   end if;
   perform from {schema}.job j
   where j.id = p_job
     and j.status = 'queued'
   for key share;
+  -- Not key_holders, which returns one job: under two names of the type two jobs may have the key.
   return exists (
-    select from {schema}.key_holders(array[p_job_type], array[p_key]) h
-    where h.id = p_job
+    select from {schema}.idempotency i
+    where i.job_type = any (v_names)
+      and i.key = p_key
+      and i.job = p_job
   );
 end $$;
 revoke execute on function {schema}.holder_keep(bigint, text, text) from public;

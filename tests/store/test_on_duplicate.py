@@ -73,6 +73,22 @@ def test_a_replaced_job_is_due_when_the_new_call_says_and_expires_from_then(
 
 
 @rule("M51")
+def test_a_replaced_job_gets_the_timeout_that_the_call_names(
+    connection: Connection, index: Index
+) -> None:
+    index.enqueue(1)
+    index.using(timeout="7s").enqueue(2)
+    assert _row(connection, "timeout") == (timedelta(seconds=7),)
+    index.enqueue(3)
+    assert _row(connection, "timeout") == (timedelta(seconds=7),)
+    connection.execute(
+        "select rota.enqueue('t', idempotency_key => 'k', timeout => '9 s', "
+        "on_duplicate => 'replace')"
+    )
+    assert _row(connection, "timeout") == (timedelta(seconds=9),)
+
+
+@rule("M51")
 def test_a_replaced_job_gets_the_expiry_of_its_type(app: rota.App, connection: Connection) -> None:
     @app.job("t", key=lambda: "k", on_duplicate="replace", expires="1h")
     def handler() -> None: ...

@@ -52,7 +52,7 @@ begin
     from jsonb_to_record(p_common) c(
       payload_version smallint, priority smallint,
       run_at timestamptz, delay_s float8, expires_at timestamptz, expires_s float8,
-      max_attempts int, meta jsonb
+      max_attempts int, timeout interval, meta jsonb
     );
     v_is_timed := coalesce(v_common.run_at is not null or v_common.delay_s is not null, false);
     v_asked := greatest(
@@ -84,6 +84,7 @@ begin
           )
         ),
         max_attempts = coalesce(v_common.max_attempts, j.max_attempts),
+        timeout = coalesce(v_common.timeout, j.timeout),
         meta = v_common.meta,
         -- They are about the payload that was there.
         progress = null,

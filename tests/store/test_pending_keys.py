@@ -268,6 +268,23 @@ def test_two_joiners_that_then_replace_do_not_deadlock(
             assert not second.result(30)
 
 
+@rule("M51", "M87")
+def test_a_joiner_that_then_replaces_does_not_deadlock_with_a_cancel(
+    app: rota.App, database: str, connection: Connection, index: Index
+) -> None:
+    first = index.enqueue(1)
+    with psycopg.connect(database) as own, psycopg.connect(database) as canceller:
+        assert not _enqueue(index, own, "join")
+        with ThreadPoolExecutor(1) as pool:
+            cancelled = pool.submit(app.cancel, first.id, connection=canceller)
+            eventually(waits(connection, canceller))
+            assert not _enqueue(index, own, "replace")
+            own.commit()
+            assert cancelled.result(30) == "cancelled"
+            canceller.commit()
+    assert app.get(first.id).payload == {"text": 2}
+
+
 @rule("M51")
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["replace", "join", "bulk", "insert", "sql"])

@@ -98,6 +98,36 @@ def test_jobs_under_a_former_name_give_up_the_key_of_the_type(
 
 
 @rule("M12", "M51")
+def test_a_type_that_gets_this_scope_frees_the_keys_of_jobs_that_have_begun(
+    database: str, connection: Connection
+) -> None:
+    def declare(app: rota.App, **options: Any) -> rota.JobType[[int], [int], None]:
+        @app.job("t", key=lambda n: f"{n}", **options)
+        def handler(n: int) -> None: ...
+
+        app.sync()
+        return handler
+
+    with closing(rota.App(database, release="1")) as app:
+        before = declare(app)
+        before.enqueue(1)
+        app.drain()
+        handed_back = before.enqueue(2)
+        hand = Hand(connection)
+        hand.settle((hand.claim().jobs[0], HAND_BACK))
+        app.reschedule(handed_back.id, delay="1h")
+        before.enqueue(3)
+        hand.claim()
+        app.actions.bury(before.enqueue(4).id)
+        waiting = before.enqueue(5)
+    with closing(rota.App(database, release="2")) as app:
+        after = declare(app, key_scope="pending")
+        assert [after.enqueue(n).created for n in (1, 2, 3, 4, 5)] == [True] * 4 + [False]
+        app.cancel(waiting.id)
+        assert len(_held(connection)) == 4
+
+
+@rule("M12", "M51")
 def test_two_names_of_a_type_whose_jobs_have_the_same_key_can_become_one(
     app: rota.App, connection: Connection
 ) -> None:

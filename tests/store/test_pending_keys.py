@@ -127,6 +127,22 @@ def test_a_type_that_gets_this_scope_frees_the_keys_of_jobs_that_have_begun(
         assert len(_held(connection)) == 4
 
 
+@rule("M51")
+def test_a_job_that_a_trigger_of_the_users_keeps_from_being_claimed_holds_its_key(
+    connection: Connection, index: Index
+) -> None:
+    first = index.enqueue(1)
+    connection.execute(
+        "create function public.keep() returns trigger language plpgsql as 'begin return null; end'"
+    )
+    connection.execute(
+        "create trigger keep before update of status on rota.job "
+        "for each row execute function public.keep()"
+    )
+    assert Hand(connection).claim().jobs == []
+    assert _held(connection) == [first.id]
+
+
 @rule("M12", "M51")
 def test_two_names_of_a_type_whose_jobs_have_the_same_key_can_become_one(
     app: rota.App, connection: Connection

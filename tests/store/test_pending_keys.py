@@ -299,6 +299,28 @@ def test_a_change_that_meets_a_claim_joins_the_job_that_has_the_key_now(
 
 
 @rule("M51")
+def test_a_bulk_keeps_the_holders_of_its_keys_from_starting_so_that_it_never_takes_one_late(
+    app: rota.App, database: str, connection: Connection
+) -> None:
+    """A key that became free would be taken behind those of the first INSERT: two bulks with the
+    same keys would deadlock."""
+
+    @app.job("t", key=lambda n: f"{n}", key_scope="pending")
+    def without_aliases(n: int) -> None: ...
+
+    app.sync()
+    held = without_aliases.enqueue(1)
+    common = '[{"job_type": "t", "queue": "default", "priority": 0}]'
+    with psycopg.connect(database) as own:
+        first_statement = "select rota.jobs_insert(null, '[{}, {}]', '{2,1}', null, %s)"
+        [(made, none)] = [ids for (ids,) in own.execute(first_statement, [common]).fetchall()]
+        assert made > held.id and none is None
+        assert Hand(connection).claim().jobs == []
+        own.commit()
+    assert len(Hand(connection).claim().jobs) == 2
+
+
+@rule("M51")
 def test_two_joiners_that_then_replace_do_not_deadlock(
     database: str, connection: Connection, index: Index
 ) -> None:

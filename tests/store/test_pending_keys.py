@@ -337,6 +337,27 @@ def test_two_joiners_that_then_replace_do_not_deadlock(
 
 
 @rule("M51", "M87")
+def test_two_joiners_that_then_reschedule_do_not_deadlock(
+    app: rota.App, database: str, connection: Connection, index: Index
+) -> None:
+    first = index.enqueue(1)
+    with psycopg.connect(database) as one, psycopg.connect(database) as other:
+        for own in (one, other):
+            assert not _enqueue(index, own, "join")
+        one.execute("set lock_timeout = '5s'")
+        app.reschedule(first.id, delay="1h", connection=one)  # it need not wait for the other
+        with ThreadPoolExecutor(1) as pool:
+            second = pool.submit(app.reschedule, first.id, delay="2h", connection=other)
+            eventually(waits(connection, other))
+            one.commit()
+            assert second.result(30) == "queued"
+        other.commit()
+    assert connection.execute("select run_at > now() + '90 min' from rota.job").fetchone() == (
+        True,
+    )
+
+
+@rule("M51", "M87")
 def test_a_joiner_that_then_replaces_does_not_deadlock_with_a_cancel(
     app: rota.App, database: str, connection: Connection, index: Index
 ) -> None:

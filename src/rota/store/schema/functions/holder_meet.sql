@@ -54,7 +54,7 @@ begin
       run_at timestamptz, delay_s float8, expires_at timestamptz, expires_s float8,
       max_attempts int, timeout interval, meta jsonb
     );
-    v_is_timed := coalesce(v_common.run_at is not null or v_common.delay_s is not null, false);
+    v_is_timed := v_common.run_at is not null or v_common.delay_s is not null;
     v_asked := greatest(
       {schema}.clock(),
       coalesce(

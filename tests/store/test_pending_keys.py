@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import psycopg
 import pytest
@@ -101,15 +101,15 @@ def test_jobs_under_a_former_name_give_up_the_key_of_the_type(
 def test_a_type_that_gets_this_scope_frees_the_keys_of_jobs_that_have_begun(
     database: str, connection: Connection
 ) -> None:
-    def declare(app: rota.App, **options: Any) -> rota.JobType[[int], [int], None]:
-        @app.job("t", key=lambda n: f"{n}", **options)
+    def declare(app: rota.App, key_scope: Literal["ttl", "pending"]) -> Index:
+        @app.job("t", key=lambda n: f"{n}", key_scope=key_scope)
         def handler(n: int) -> None: ...
 
         app.sync()
         return handler
 
     with closing(rota.App(database, release="1")) as app:
-        before = declare(app)
+        before = declare(app, "ttl")
         before.enqueue(1)
         app.drain()
         handed_back = before.enqueue(2)
@@ -121,7 +121,7 @@ def test_a_type_that_gets_this_scope_frees_the_keys_of_jobs_that_have_begun(
         app.actions.bury(before.enqueue(4).id)
         waiting = before.enqueue(5)
     with closing(rota.App(database, release="2")) as app:
-        after = declare(app, key_scope="pending")
+        after = declare(app, "pending")
         assert [after.enqueue(n).created for n in (1, 2, 3, 4, 5)] == [True] * 4 + [False]
         app.cancel(waiting.id)
         assert len(_held(connection)) == 4

@@ -36,6 +36,24 @@ def test_the_refresh_of_the_page_is_dropped_once_its_time_has_passed(
     app.close()
 
 
+def test_the_page_says_what_delayed_an_expired_job_in_the_words_of_the_server(
+    connection: psycopg.Connection[TupleRow],
+) -> None:
+    connection.execute("insert into rota.job (job_type, expires_at) values ('x', now())")
+    connection.execute("update rota.job set run_at = now() - interval '1 min'")
+    for running in ([0], [5, 6]):
+        connection.execute("delete from rota.worker")
+        connection.execute(
+            "insert into rota.worker "
+            "(name, host, pid, version, release, job_types, queues, running, started_at) "
+            "select n, 'h', 1, '1', '1', '{x}', '{\"default\": 1}', n, now() - interval '1 h' "
+            "from unnest(%s::int[]) n",
+            [running],
+        )
+        [[reason]] = connection.execute("select rota.expiry_reason(j) from rota.job j").fetchall()
+        assert f"`{reason}`" in PAGE
+
+
 def test_the_key_of_the_page_is_made_of_the_arguments(database: str) -> None:
     app = rota.App(database)
     exec(KEY, {"app": app})  # the page is ours

@@ -73,6 +73,22 @@ def test_a_replaced_job_is_due_when_the_new_call_says_and_expires_from_then(
 
 
 @rule("M51")
+def test_a_replaced_job_gets_the_timeout_that_the_call_names(
+    connection: Connection, index: Index
+) -> None:
+    index.enqueue(1)
+    index.using(timeout="7s").enqueue(2)
+    assert _row(connection, "timeout") == (timedelta(seconds=7),)
+    index.enqueue(3)
+    assert _row(connection, "timeout") == (timedelta(seconds=7),)
+    connection.execute(
+        "select rota.enqueue('t', idempotency_key => 'k', timeout => '9 s', "
+        "on_duplicate => 'replace')"
+    )
+    assert _row(connection, "timeout") == (timedelta(seconds=9),)
+
+
+@rule("M51")
 def test_a_replaced_job_gets_the_expiry_of_its_type(app: rota.App, connection: Connection) -> None:
     @app.job("t", key=lambda: "k", on_duplicate="replace", expires="1h")
     def handler() -> None: ...
@@ -128,12 +144,15 @@ def test_raise_says_which_job_has_the_key_and_inserts_nothing(
 
 @rule("M51")
 @pytest.mark.parametrize("change", ["replace", "postpone"])
-@pytest.mark.parametrize("status", ["running", "failed", "dead", "succeeded"])
+@pytest.mark.parametrize("status", ["running", "failed", "queued", "dead", "succeeded"])
 def test_a_holder_that_has_begun_is_joined(
     app: rota.App, connection: Connection, change: Any, status: str
 ) -> None:
     seen: list[rota.Enqueued] = []
-    ends = {"running": None, "succeeded": None, "failed": OSError("x"), "dead": rota.Dead("no")}
+    ends = {
+        "running": None, "succeeded": None, "failed": OSError("x"), "dead": rota.Dead("no"),
+        "queued": rota.Snooze("1h"),
+    }  # fmt: skip
 
     @app.job("t", on_duplicate=change)
     def handler(text: int) -> None:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import psycopg
 import pytest
@@ -95,6 +95,73 @@ def test_jobs_under_a_former_name_give_up_the_key_of_the_type(
     connection.execute("insert into rota.job (job_type, idempotency_key) values ('old', 'k')")
     [job] = Hand(connection, types=["t", "old"]).claim().jobs
     assert job.job_type == "old" and _held(connection) == []
+
+
+@rule("M12", "M51")
+def test_a_type_that_gets_this_scope_frees_the_keys_of_jobs_that_have_begun(
+    database: str, connection: Connection
+) -> None:
+    def declare(app: rota.App, key_scope: Literal["ttl", "pending"]) -> Index:
+        @app.job("t", key=lambda n: f"{n}", key_scope=key_scope)
+        def handler(n: int) -> None: ...
+
+        app.sync()
+        return handler
+
+    with closing(rota.App(database, release="1")) as app:
+        before = declare(app, "ttl")
+        before.enqueue(1)
+        app.drain()
+        handed_back = before.enqueue(2)
+        hand = Hand(connection)
+        hand.settle((hand.claim().jobs[0], HAND_BACK))
+        app.reschedule(handed_back.id, delay="1h")
+        before.enqueue(3)
+        hand.claim()
+        app.actions.bury(before.enqueue(4).id)
+        waiting = before.enqueue(5)
+    with closing(rota.App(database, release="2")) as app:
+        after = declare(app, "pending")
+        assert [after.enqueue(n).created for n in (1, 2, 3, 4, 5)] == [True] * 4 + [False]
+        app.cancel(waiting.id)
+        assert len(_held(connection)) == 4
+
+
+@rule("M51")
+def test_a_job_that_a_trigger_of_the_users_keeps_from_being_claimed_holds_its_key(
+    connection: Connection, index: Index
+) -> None:
+    first = index.enqueue(1)
+    connection.execute(
+        "create function public.keep() returns trigger language plpgsql as 'begin return null; end'"
+    )
+    connection.execute(
+        "create trigger keep before update of status on rota.job "
+        "for each row execute function public.keep()"
+    )
+    assert Hand(connection).claim().jobs == []
+    assert _held(connection) == [first.id]
+
+
+@rule("M12", "M51")
+def test_two_names_of_a_type_whose_jobs_have_the_same_key_can_become_one(
+    app: rota.App, connection: Connection
+) -> None:
+    for name in ("old", "t"):
+        connection.execute(
+            "insert into rota.job (job_type, idempotency_key) values (%s, 'k')", [name]
+        )
+
+    @app.job("t", key=lambda: "k", key_scope="pending", aliases=("old",))
+    def handler() -> None: ...
+
+    app.sync()
+    connection.execute("set statement_timeout = '10s'")  # without the guard it never ends
+    for _ in range(2):  # both jobs are joined, one after the other
+        assert not handler.using(connection=connection).enqueue().created
+        Hand(connection, types=["t", "old"]).claim(1)
+    assert _held(connection) == []
+    assert handler.using(connection=connection).enqueue().created
 
 
 @rule("M51")
@@ -232,6 +299,28 @@ def test_a_change_that_meets_a_claim_joins_the_job_that_has_the_key_now(
 
 
 @rule("M51")
+def test_a_bulk_keeps_the_holders_of_its_keys_from_starting_so_that_it_never_takes_one_late(
+    app: rota.App, database: str, connection: Connection
+) -> None:
+    """A key that became free would be taken behind those of the first INSERT: two bulks with the
+    same keys would deadlock."""
+
+    @app.job("t", key=lambda n: f"{n}", key_scope="pending")
+    def without_aliases(n: int) -> None: ...
+
+    app.sync()
+    held = without_aliases.enqueue(1)
+    common = '[{"job_type": "t", "queue": "default", "priority": 0}]'
+    with psycopg.connect(database) as own:
+        first_statement = "select rota.jobs_insert(null, '[{}, {}]', '{2,1}', null, %s)"
+        [(made, none)] = [ids for (ids,) in own.execute(first_statement, [common]).fetchall()]
+        assert made > held.id and none is None
+        assert Hand(connection).claim().jobs == []
+        own.commit()
+    assert len(Hand(connection).claim().jobs) == 2
+
+
+@rule("M51")
 def test_two_joiners_that_then_replace_do_not_deadlock(
     database: str, connection: Connection, index: Index
 ) -> None:
@@ -245,6 +334,44 @@ def test_two_joiners_that_then_replace_do_not_deadlock(
             eventually(waits(connection, other))
             one.commit()
             assert not second.result(30)
+
+
+@rule("M51", "M87")
+def test_two_joiners_that_then_reschedule_do_not_deadlock(
+    app: rota.App, database: str, connection: Connection, index: Index
+) -> None:
+    first = index.enqueue(1)
+    with psycopg.connect(database) as one, psycopg.connect(database) as other:
+        for own in (one, other):
+            assert not _enqueue(index, own, "join")
+        one.execute("set lock_timeout = '5s'")
+        app.reschedule(first.id, delay="1h", connection=one)  # it need not wait for the other
+        with ThreadPoolExecutor(1) as pool:
+            second = pool.submit(app.reschedule, first.id, delay="2h", connection=other)
+            eventually(waits(connection, other))
+            one.commit()
+            assert second.result(30) == "queued"
+        other.commit()
+    assert connection.execute("select run_at > now() + '90 min' from rota.job").fetchone() == (
+        True,
+    )
+
+
+@rule("M51", "M87")
+def test_a_joiner_that_then_replaces_does_not_deadlock_with_a_cancel(
+    app: rota.App, database: str, connection: Connection, index: Index
+) -> None:
+    first = index.enqueue(1)
+    with psycopg.connect(database) as own, psycopg.connect(database) as canceller:
+        assert not _enqueue(index, own, "join")
+        with ThreadPoolExecutor(1) as pool:
+            cancelled = pool.submit(app.cancel, first.id, connection=canceller)
+            eventually(waits(connection, canceller))
+            assert not _enqueue(index, own, "replace")
+            own.commit()
+            assert cancelled.result(30) == "cancelled"
+            canceller.commit()
+    assert app.get(first.id).payload == {"text": 2}
 
 
 @rule("M51")
@@ -292,3 +419,21 @@ def test_no_change_is_lost_between_producers_and_workers(
             assert sum(worker.result(60) for worker in workers) >= 1
     assert connection.execute("select count(*) from change where not taken").fetchone() == (0,)
     assert _held(connection) == []
+
+
+@rule("M51")
+def test_a_job_that_overlapping_transactions_keep_gives_its_key_up_after_ten_seconds(
+    app: rota.App, database: str, connection: Connection, index: Index
+) -> None:
+    first = index.using(delay="1h").enqueue(1)
+    overdue = "update rota.job set run_at = rota.clock() - interval '11 seconds' where id = %s"
+    connection.execute(overdue, [first.id])
+    assert not index.enqueue(2).created, "nobody else keeps it: it is joined"
+    with psycopg.connect(database) as open_one, psycopg.connect(database) as late:
+        assert not _enqueue(index, open_one, "join")
+        second = index.using(connection=late).enqueue(3)
+        assert second.created
+        late.commit()
+        assert [job.id for job in Hand(connection).claim().jobs] == [second.id]
+        open_one.commit()
+    assert [job.id for job in Hand(connection).claim().jobs] == [first.id]

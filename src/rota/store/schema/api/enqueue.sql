@@ -70,6 +70,7 @@ begin
         'run_at', enqueue.run_at,
         'expires_at', enqueue.expires_at,
         'max_attempts', enqueue.max_attempts,
+        'timeout', enqueue.timeout,
         'meta', enqueue.meta
       )
     ) m;

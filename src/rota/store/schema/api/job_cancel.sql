@@ -23,6 +23,12 @@ declare
   v_workers text[];
 begin
   perform {schema}.today_ensure();
+  -- As strong as the end of the job needs it, at once: a producer that keeps the job from starting
+  -- may change it afterwards, and would wait for this call while this call waits for it.
+  perform from {schema}.job j
+  where j.id = any (p_ids)
+  order by j.id
+  for update;
   with asked as (
     update {schema}.job j
     set

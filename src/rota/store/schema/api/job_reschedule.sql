@@ -43,7 +43,8 @@ begin
     raise exception 'rota.job_reschedule: %; nothing was changed', v_wrong
       using errcode = 'invalid_parameter_value';
   end if;
-  -- By the primary key alone, as job_take_over does.
+  -- By the primary key alone, as job_take_over does. Not FOR UPDATE: two producers that joined the
+  -- job, and so keep it from starting, would wait for each other.
   v_done := array(
     select mine.id
     from (
@@ -51,7 +52,7 @@ begin
       from {schema}.job j
       where j.id = any (p_ids)
       order by j.id
-      for update
+      for no key update
     ) mine
     where mine.status in ('queued', 'failed')
   );

@@ -1,6 +1,8 @@
 -- Says whether a job may be joined by another one with its key. With key_scope 'pending' it must
 -- still hold the key, and is kept from being claimed until this transaction ends. So it will see
--- what this transaction writes, and a change is never joined to a job that has begun.
+-- what this transaction writes, and a change is never joined to a job that has begun. A job that
+-- has been due for ten seconds while others keep it is not joined any more, and gives its key up:
+-- transactions that overlap would keep it for ever.
 -- Locks: with key_scope 'pending' the row of the job, FOR KEY SHARE: others may join or change it.
 --   A worker that is claiming it is waited for.
 -- Keeps: M51, with key_scope 'pending' a change that comes while the job runs makes a new job.
@@ -10,22 +12,40 @@ language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  v_names text[];
 begin
-  if not exists (
-    select from {schema}.job_type t
-    where t.name = {schema}.canonical_type(p_job_type)
-      and t.key_scope = 'pending'
-  )
-  then
+  select array_append(t.aliases, t.name) into v_names
+  from {schema}.job_type t
+  where t.name = {schema}.canonical_type(p_job_type)
+    and t.key_scope = 'pending';
+  if v_names is null then
     return true;
+  end if;
+  if exists (
+      select from {schema}.job j
+      where j.id = p_job
+        and j.status = 'queued'
+        and j.run_at < {schema}.clock() - interval '10 seconds'
+    )
+    and {schema}.job_is_locked(p_job)
+  then
+    delete from {schema}.idempotency i
+    where i.job_type = any (v_names)
+      and i.key = p_key
+      and i.job = p_job;
+    return false;
   end if;
   perform from {schema}.job j
   where j.id = p_job
     and j.status = 'queued'
   for key share;
+  -- Not key_holders, which returns one job: under two names of the type two jobs may have the key.
   return exists (
-    select from {schema}.key_holders(array[p_job_type], array[p_key]) h
-    where h.id = p_job
+    select from {schema}.idempotency i
+    where i.job_type = any (v_names)
+      and i.key = p_key
+      and i.job = p_job
   );
 end $$;
 revoke execute on function {schema}.holder_keep(bigint, text, text) from public;

@@ -5,6 +5,7 @@
 --                unless a time is asked for, its place; of two priorities the higher one counts
 --   postpone     a queued holder becomes due later, at the time that is asked for; what else it has
 --                stays. Its expiry moves along, because it is counted from run_at
+-- A holder that has begun before, and was snoozed, is not changed: it stands for its own payload.
 -- No row: the key was freed or went to another job in the meantime; the caller tries again.
 -- p_common has the columns of the new job as in jobs_insert; expires_at may stand for expires_s.
 -- Locks: the holder, if it is queued and may be changed, or must not start before this transaction
@@ -27,6 +28,7 @@ as $$
 declare
   v_id bigint;
   v_status text;
+  v_is_new boolean := false;
   v_common record;
   v_is_timed boolean;
   v_asked timestamptz;
@@ -37,7 +39,10 @@ begin
   from {schema}.key_holders(array[p_job_type], array[p_key]) h;
   if v_status = 'queued' and p_how in ('replace', 'postpone') then
     -- Not FOR UPDATE: producers that only keep the job from being claimed need not wait.
-    perform from {schema}.job j where j.id = v_id for no key update;
+    select j.started_at is null into v_is_new
+    from {schema}.job j
+    where j.id = v_id
+    for no key update;
     select h.id, h.status into id, v_status
     from {schema}.key_holders(array[p_job_type], array[p_key]) h;
     if id is distinct from v_id then
@@ -47,14 +52,14 @@ begin
   if v_id is not null and not {schema}.holder_keep(v_id, p_job_type, p_key) then
     return;
   end if;
-  if v_status = 'queued' and p_how in ('replace', 'postpone') then
+  if v_status = 'queued' and v_is_new then
     select * into v_common
     from jsonb_to_record(p_common) c(
       payload_version smallint, priority smallint,
       run_at timestamptz, delay_s float8, expires_at timestamptz, expires_s float8,
-      max_attempts int, meta jsonb
+      max_attempts int, timeout interval, meta jsonb
     );
-    v_is_timed := coalesce(v_common.run_at is not null or v_common.delay_s is not null, false);
+    v_is_timed := v_common.run_at is not null or v_common.delay_s is not null;
     v_asked := greatest(
       {schema}.clock(),
       coalesce(
@@ -84,6 +89,7 @@ begin
           )
         ),
         max_attempts = coalesce(v_common.max_attempts, j.max_attempts),
+        timeout = coalesce(v_common.timeout, j.timeout),
         meta = v_common.meta,
         -- They are about the payload that was there.
         progress = null,

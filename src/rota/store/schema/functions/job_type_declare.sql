@@ -1,7 +1,10 @@
 -- Declares job types: an array of objects with the columns of job_type, durations in seconds. Keys
--- that were taken under a former name move to the new name.
--- Locks: the rows of the types, in the order of their names.
--- Keeps: M15, a plain INSERT takes what the type declares.
+-- that were taken under a former name move to the new name. Where key_scope becomes 'pending', the
+-- keys of jobs that have started, are dead or over are free.
+-- Locks: the rows of the types, in the order of their names; the rows of keys that move or become
+--   free.
+-- Keeps: M15, a plain INSERT takes what the type declares; M51, with key_scope 'pending' no change
+--   is joined to a job that has begun, also not to one that began before the type said so.
 create or replace function {schema}.job_type_declare(p_types jsonb, p_release text)
 returns int
 language plpgsql
@@ -9,6 +12,11 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_count int;
+  v_pending text[] := array(
+    select t.name
+    from {schema}.job_type t
+    where t.key_scope = 'pending'
+  );
 begin
   insert into {schema}.job_type as t (
     name, aliases, queue, priority, max_attempts,
@@ -58,8 +66,8 @@ begin
     release = excluded.release,
     declared_at = {schema}.clock();
   get diagnostics v_count = row_count;
-  -- Two former names may have the same key: one of the two moves. The other stays where it is, and
-  -- nothing looks it up any more.
+  -- Two former names may have the same key: one of the two moves. The other stays where it is until
+  -- the first is free.
   update {schema}.idempotency i
   set job_type = moved.name
   from (
@@ -78,5 +86,16 @@ begin
   ) moved
   where i.job_type = moved.job_type
     and i.key = moved.key;
+  delete from {schema}.idempotency i
+  using {schema}.job_type t
+  where t.key_scope = 'pending'
+    and t.name <> all (v_pending)
+    and i.job_type = any (array_append(t.aliases, t.name))
+    and not exists (
+      select from {schema}.job j
+      where j.id = i.job
+        and j.status = 'queued'
+        and j.claims = 0
+    );
   return v_count;
 end $$;

@@ -1,6 +1,7 @@
 -- Frees the keys of these jobs if their types have key_scope 'pending': such a job holds its key
 -- only while it waits for its first start. A job that comes back later holds none. The text of the
--- key stays on the job as a record.
+-- key stays on the job as a record. A job that is still queued keeps its key: a trigger of the
+-- user's kept it from being claimed.
 -- Locks: the rows of the keys; indexes job_pkey and idempotency_pkey.
 -- Keeps: M51, a job that gave its key up never frees that of another job.
 create or replace function {schema}.keys_give_up(p_ids bigint[])
@@ -15,6 +16,7 @@ as $$
     from {schema}.job j
     where j.id = any (p_ids)
       and j.idempotency_key is not null
+      and j.status <> 'queued'
   ) k
   where exists (
       select from {schema}.job_type t

@@ -3,9 +3,11 @@
 -- checked, because a key without a job would refuse the jobs of others.
 --
 -- Keys that are free become rows with one INSERT. If one of the keys has expired, or a type has
--- former names, key_take is asked for each: a second pass for those alone would lock rows in
--- another order than a call that has other keys beside them, and the two would deadlock.
--- Locks: the rows of `idempotency` that the keys become, in the order of (type, key).
+-- former names or keys that are free when their jobs start, key_take is asked for each: a second
+-- pass for those alone would lock rows in another order than a call that has other keys beside
+-- them, and the two would deadlock.
+-- Locks: the rows of `idempotency` that the keys become, in the order of (type, key); with
+--   key_scope 'pending' the jobs that hold the others, as holder_keep.
 -- Keeps: M51, as key_take.
 create or replace function {schema}.keys_take(p_ids bigint[], p_keys text[], p_job_types text[])
 returns bigint[]
@@ -27,7 +29,7 @@ begin
   v_one_by_one := exists (
     select from {schema}.job_type t
     where t.name = any (v_names)
-      and t.aliases <> '{}'
+      and (t.aliases <> '{}' or t.key_scope = 'pending')
   );
   -- Mostly no key at all has expired, which one look at an index shows.
   if not v_one_by_one

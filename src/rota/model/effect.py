@@ -114,12 +114,7 @@ def _proves(error: BaseException, safe: Errors) -> bool:
         # A bare SMTPResponseException comes from QUIT, after the message was accepted.
         is_quit = type(error).__name__ == "SMTPResponseException"
         return code in safe or (not is_quit and (400 <= code < 500 or _is_refusal(error, code)))
-    names = {kind.__name__ for kind in type(error).__mro__}
-    if names & _NOT_CONNECTED:
-        return True
-    if isinstance(error, OSError) and error.errno == errno.ECONNREFUSED:
-        return True
-    return "ConnectionError" in names and _is_unconnected_request(error)
+    return _is_not_connected(error) or _is_not_connected(_find_reason(error))
 
 
 def _is_refusal(error: BaseException, code: int) -> bool:
@@ -127,9 +122,17 @@ def _is_refusal(error: BaseException, code: int) -> bool:
     return code == 503 or any("SMTP" in kind.__name__ for kind in type(error).__mro__)
 
 
-def _is_unconnected_request(error: BaseException) -> bool:
-    """Whether a ConnectionError of requests has an error of urllib3 in it that says so."""
-    inner = error.args[0] if error.args else None
-    reason = getattr(inner, "reason", None)
-    names = {kind.__name__ for kind in type(reason).__mro__}
-    return bool(names & _NOT_CONNECTED)
+def _is_not_connected(error: object) -> bool:
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return bool(names & _NOT_CONNECTED) or (
+        isinstance(error, OSError) and error.errno == errno.ECONNREFUSED
+    )
+
+
+def _find_reason(error: BaseException) -> object:
+    """Return the error in one of urllib or urllib3, or in the ConnectionError that requests makes
+    of it: it ended the same call."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    if "ConnectionError" in names and error.args:
+        return getattr(error.args[0], "reason", None)
+    return getattr(error, "reason", None) if names & {"URLError", "MaxRetryError"} else None

@@ -81,9 +81,24 @@ def test_only_a_refusal_proves_that_nothing_happened(error: Exception, proves: b
 
 
 @rule("M52")
+def test_what_safe_names_proves_it_also_where_it_is_an_outcome_or_a_group() -> None:
+    later = rota.Retry("later")
+    assert not proves_not_done(later)
+    assert proves_not_done(later, (rota.Retry,))
+    group = ExceptionGroup("both", [ConnectionRefusedError()])
+    assert proves_not_done(group, (ExceptionGroup,))
+
+
+@rule("M52")
 def test_of_an_outcome_only_the_error_from_which_it_was_raised_counts() -> None:
     later = rota.Retry("later")
     later.__cause__ = answered(429)
     assert proves_not_done(later)
     later.__cause__ = TimeoutError()
     assert not proves_not_done(later)
+
+
+@rule("M52")
+def test_a_group_of_refusals_proves_nothing() -> None:
+    """A task group cancels the calls beside the one that failed, and does not tell of them."""
+    assert not proves_not_done(ExceptionGroup("one", [ConnectionRefusedError()]))

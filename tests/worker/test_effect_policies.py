@@ -185,6 +185,30 @@ async def test_a_refusal_does_not_prove_that_an_earlier_try_did_nothing(
 
 
 @rule("M52")
+async def test_a_refused_call_does_not_prove_that_the_one_beside_it_did_nothing(
+    database: str, connection: Connection
+) -> None:
+    sent: list[int] = []
+
+    async def send(is_sent: asyncio.Event) -> None:
+        sent.append(1)
+        is_sent.set()
+        await asyncio.Event().wait()  # for the answer: it is cancelled here
+
+    async def sends(ctx: Context) -> None:
+        is_sent = asyncio.Event()
+        async with ctx.effect("mail:7"), asyncio.TaskGroup() as group:
+            group.create_task(send(is_sent))
+            await is_sent.wait()
+            raise ConnectionRefusedError
+
+    put(connection, "sends")
+    await work(database, connection, sends)
+    assert sent == [1]
+    assert seen(connection) == [("mail:7", "uncertain", None, 0)]
+
+
+@rule("M52")
 @pytest.mark.parametrize("how", ["an error", "an outcome", "a text", "safe"])
 async def test_a_handler_can_prove_that_nothing_happened(
     database: str, connection: Connection, how: str

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from rota.errors import AttemptCancelled
-from rota.model.classify import list_members, response_code
+from rota.model.classify import response_code
 from rota.model.outcome import Dead, Outcome, Snooze
 from rota.model.retry import Errors
 from rota.model.units import words
@@ -99,16 +99,13 @@ def proves_not_done(error: BaseException, safe: Errors = ()) -> bool:
     connection or the request, or the error is one of `safe`.
 
     Only the error itself counts, and of an Outcome the error from which it was raised: what came
-    before may have been another request. All errors of a group must prove it.
+    before may have been another request. A group proves nothing: it comes of several requests, and
+    does not tell of those that succeeded or that its task group cancelled.
     """
-    if isinstance(error, Outcome):
-        return error.__cause__ is not None and proves_not_done(error.__cause__, safe)
-    return all(_proves(member, safe) for member in list_members(error))
-
-
-def _proves(error: BaseException, safe: Errors) -> bool:
     if any(kind in safe for kind in type(error).__mro__):
         return True
+    if isinstance(error, Outcome):
+        return error.__cause__ is not None and proves_not_done(error.__cause__, safe)
     code = response_code(error)
     if code is not None:
         # A bare SMTPResponseException comes from QUIT, after the message was accepted.

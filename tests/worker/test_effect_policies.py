@@ -255,6 +255,20 @@ async def test_a_caught_error_leaves_the_effect_uncertain_within_the_same_attemp
 
 
 @rule("M52")
+async def test_a_handler_that_writes_done_itself_does_not_lose_the_result(
+    database: str, connection: Connection
+) -> None:
+    def sends(ctx: Context) -> None:
+        with ctx.effect("mail:7") as effect:
+            effect.done = True
+            effect.result = "m-1"
+
+    put(connection, "sends")
+    await work(database, connection, sends)
+    assert seen(connection) == [("mail:7", "done", "m-1", 0)]
+
+
+@rule("M52")
 async def test_an_effect_within_itself_is_refused(database: str, connection: Connection) -> None:
     def sends(ctx: Context) -> None:
         with ctx.effect("mail:7"), ctx.effect("mail:7"):

@@ -104,6 +104,8 @@ class EffectBlock:
             "intend", journal.job, journal.claims, journal.next_entry(), key, place, if_uncertain
         )
         self.effect = Effect(key)
+        self._is_intended = False
+        """Whether the block is to do it: a handler may write `effect.done`."""
 
     def __enter__(self) -> Effect:
         self._journal.open(self._intent)
@@ -157,7 +159,8 @@ class EffectBlock:
         if obstacle is not None:
             raise obstacle
         effect = self.effect
-        effect.done = answer.state in ("done", "skip")
+        self._is_intended = answer.state == "begun"
+        effect.done = not self._is_intended
         effect.uncertain = answer.state == "skip" or (answer.earlier > 0 and not effect.done)
         if answer.result_json is not None:
             effect.result = msgspec.json.decode(answer.result_json)
@@ -165,12 +168,11 @@ class EffectBlock:
 
     def _find_end(self, error: BaseException | None) -> EffectCall | None:
         """Return what to write at the end of the block; None: nothing is to be changed."""
-        effect = self.effect
-        if effect.done:
+        if not self._is_intended:
             return None
         if error is None:
-            return self._make_end("finish", self._encode(effect.result))
-        if error is effect._proof or proves_not_done(error, self._safe):
+            return self._make_end("finish", self._encode(self.effect.result))
+        if error is self.effect._proof or proves_not_done(error, self._safe):
             return self._make_end("withdraw")
         return None
 

@@ -296,6 +296,16 @@ class Journal:
         with self._lock:
             self._open.discard(_identify(intent))
 
+    def refuse_open(self) -> None:
+        """Raise UsageError if a block is open: its end cannot be written once the job is over."""
+        with self._lock:
+            for key, is_step in self._open:
+                what = f"step {key!r}" if is_step else f"effect {key!r}"
+                raise UsageError(
+                    f"{what} is open: the commit ends the job, so that its result could not be "
+                    "written any more; begin the transaction after it"
+                )
+
     def call(self, call: EffectCall) -> EffectAnswer:
         """Write an intent or its end."""
         return self._find_keeper().call(self._context, call)

@@ -452,6 +452,27 @@ async def test_a_retried_job_runs_only_the_steps_that_are_missing(
 
 
 @rule("M44")
+async def test_what_a_step_returns_is_the_same_in_each_attempt(
+    database: str, connection: Connection
+) -> None:
+    """Also the order of its fields, by which a handler may call its next steps, and its numbers."""
+    got: list[str] = []
+
+    def sends(ctx: Context) -> None:
+        prices = ctx.step("prices", lambda: {"paper": 1e22, "ink": -0.0})
+        got.append(repr(prices))
+        for item in prices:
+            ctx.step(f"order {item}", str, item)
+        if ctx.job.attempts == 1:
+            raise ValueError("later")
+
+    put(connection, "sends")
+    await work(database, connection, sends)
+    assert got == ["{'paper': 1e+22, 'ink': -0.0}"] * 2
+    assert ends(connection)[0][:2] == ("succeeded", 2)
+
+
+@rule("M44")
 async def test_a_requeued_job_goes_on_and_one_with_fresh_starts_over(
     database: str, connection: Connection
 ) -> None:

@@ -16,7 +16,8 @@ begin
     effect_finish.result := null;
   end if;
   if not {schema}.effect_end(
-    effect_finish.id, effect_finish.claims, 0, effect_finish.key, false, true, effect_finish.result
+    effect_finish.id, effect_finish.claims, 0, effect_finish.key, false, true,
+    effect_finish.result::json
   ) then
     perform {schema}.lease_lost(effect_finish.id, effect_finish.claims);
   end if;

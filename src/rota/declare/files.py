@@ -16,6 +16,9 @@ PREFIX = "file_generated:"
 PART = ".part"
 """The end of a temporary name: a process that is killed leaves such a file behind."""
 
+NAME_BYTES_MAX = 200
+"""Most bytes of a file's name in its temporary one: file systems take 255 in all."""
+
 
 class OutputFile:
     """A file that is being written; it has the methods of an open file, too."""
@@ -61,11 +64,17 @@ def write_file(
         encoding: of text.
 
     Raises:
-        UsageError: an argument is invalid; with a key, no handler runs here.
+        UsageError: an argument is invalid; with a key, no handler runs here. Nothing was written.
         OSError: the file cannot be written.
     """
     if mode not in ("wb", "w"):
         raise UsageError(f'mode must be "wb" or "w", not {mode!r}')
+    if not Path(path).name:
+        raise UsageError(f"path must name a file, not {str(path)!r}")
+    try:
+        "".encode(encoding)
+    except LookupError as error:
+        raise UsageError(str(error)) from None
     guard = None
     if key is not None:
         # Every error proves that it is not there: only a process that ends leaves it open, and
@@ -83,7 +92,8 @@ class FileBlock:
         self._mode = mode
         self._encoding = encoding if mode == "w" else None
         self._effect = Effect("") if guard is None else guard.effect
-        self._part = path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}{PART}")
+        name = os.fsdecode(os.fsencode(path.name)[:NAME_BYTES_MAX])
+        self._part = path.with_name(f".{name}.{secrets.token_hex(4)}{PART}")
         self._stream: IO[Any] | None = None
 
     def __enter__(self) -> OutputFile:

@@ -573,18 +573,69 @@ async def test_a_step_that_is_interrupted_runs_again_unless_it_says_otherwise(
 @rule("M44", "M83")
 @pytest.mark.parametrize(
     ("result", "told"),
-    [(object(), "cannot be kept"), ("x" * 70_000, "cannot be kept: larger than 65,536 bytes")],
+    [
+        (object(), "cannot be kept"),
+        ("x" * 70_000, "cannot be kept: larger than 65,536 bytes"),
+        ("no number", "what it says: Expected `int`, got `str`. The step has run: "),
+    ],
 )
 async def test_a_step_whose_result_cannot_be_kept_ends_the_job_with_the_reason(
     database: str, connection: Connection, result: object, told: str
 ) -> None:
     def sends(ctx: Context) -> None:
-        ctx.step("makes", lambda: result)
+        ctx.step("makes", make)
 
+    def make() -> Any:
+        return result
+
+    if result == "no number":
+        make.__annotations__["return"] = int
     put(connection, "sends")
     await work(database, connection, sends)
     assert ends(connection) == [("dead", 1, "Dead")]
-    assert told in str(value(connection, "select last_error from rota.job"))
+    last_error = str(value(connection, "select last_error from rota.job"))
+    assert told in last_error
+    assert "`rota settle makes --job 1 --done --result …`" in last_error
+
+
+@rule("M44")
+async def test_a_step_whose_function_returns_another_type_in_a_new_release_is_not_run_again(
+    database: str, connection: Connection
+) -> None:
+    ran: list[int] = []
+
+    def charge() -> str:
+        ran.append(1)
+        return "c-1"
+
+    def sends(ctx: Context) -> None:
+        ctx.step("charge", charge)
+        charge.__annotations__["return"] = int
+        raise ValueError("later")
+
+    put(connection, "sends")
+    await work(database, connection, sends)
+    assert ran == [1]
+    assert ends(connection) == [("dead", 2, "Dead")]
+    last_error = str(value(connection, "select last_error from rota.job"))
+    assert last_error.startswith("what is kept of step 'charge' is not what its function says")
+
+
+@rule("M44")
+async def test_an_async_function_is_refused_as_a_step_of_a_plain_handler(
+    database: str, connection: Connection
+) -> None:
+    async def charge() -> None:
+        raise AssertionError("nobody awaits it")
+
+    def sends(ctx: Context) -> Any:
+        return ctx.step("charge", charge)
+
+    put(connection, "sends")
+    await work(database, connection, sends, max_attempts=1)
+    assert seen(connection) == []
+    told = str(value(connection, "select last_error from rota.job"))
+    assert "step 'charge': an async function needs an async handler" in told
 
 
 @rule("M52")

@@ -10,6 +10,7 @@ import threading
 import typing
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -218,24 +219,35 @@ class StepBlock(EffectBlock):
     def _begin(self, answer: EffectAnswer) -> Effect:
         effect = super()._begin(answer)
         if answer.result_json is not None:
-            self.value = self._decode(answer.result_json)
+            try:
+                self.value = self._decode(answer.result_json)
+            except ValueError as error:
+                raise Dead(
+                    f"what is kept of step {self.effect.key!r} is not what its function says that "
+                    f"it returns: {error}; requeue with the release that began, or settle the step"
+                ) from None
         return effect
 
     def _encode(self, result: Any) -> str:
         encoded, problem = encode_result(result)
         if encoded is None:
             raise self._refuse(problem)
-        self.value = self._decode(encoded)
+        try:
+            self.value = self._decode(encoded)
+        except ValueError as error:
+            raise self._refuse(f"its function does not return what it says: {error}") from None
         return encoded
 
     def _decode(self, encoded: str) -> Any:
-        try:
-            return msgspec.json.decode(encoded, type=self._type, dec_hook=from_json)
-        except ValueError as error:
-            raise self._refuse(f"its function does not return what it says: {error}") from error
+        return msgspec.json.decode(encoded, type=self._type, dec_hook=from_json)
 
     def _refuse(self, problem: object) -> Dead:
-        return Dead(f"the result of step {self.effect.key!r} cannot be kept: {problem}")
+        name, job = self.effect.key, self._journal.job
+        return Dead(
+            f"the result of step {name!r} cannot be kept: {problem}. The step has run: before you "
+            f"requeue, `rota settle {quote(name)} --job {job} --done --result …`, or it may run "
+            "again"
+        )
 
 
 def _find_return_type(fn: Callable[..., Any]) -> Any:
@@ -344,11 +356,20 @@ def run_step(block: StepBlock, fn: Callable[..., Any], args: Any, kwargs: Any) -
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        with block as effect:
-            if not effect.done:
-                effect.result = fn(*args, **kwargs)
-        return block.value
+        return _run_step_plain(block, fn, args, kwargs)
     return _run_step_async(block, fn, args, kwargs)
+
+
+def _run_step_plain(block: StepBlock, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    if inspect.iscoroutinefunction(fn):
+        raise UsageError(
+            f"step {block.effect.key!r}: an async function needs an async handler, which awaits "
+            "the step"
+        )
+    with block as effect:
+        if not effect.done:
+            effect.result = fn(*args, **kwargs)
+    return block.value
 
 
 async def _run_step_async(block: StepBlock, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:

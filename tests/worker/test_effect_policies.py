@@ -269,6 +269,21 @@ async def test_a_handler_that_writes_done_itself_does_not_lose_the_result(
 
 
 @rule("M52")
+async def test_a_plain_with_in_an_async_handler_is_refused(
+    database: str, connection: Connection
+) -> None:
+    """While the database is away, its end would keep the whole worker waiting."""
+
+    async def sends(ctx: Context) -> None:
+        with ctx.effect("mail:7"):
+            raise AssertionError("not on the loop")
+
+    put(connection, "sends")
+    await work(database, connection, sends, max_attempts=1)
+    assert (ends(connection), seen(connection)) == ([("dead", 1, "rota.errors.UsageError")], [])
+
+
+@rule("M52")
 async def test_an_effect_within_itself_is_refused(database: str, connection: Connection) -> None:
     def sends(ctx: Context) -> None:
         with ctx.effect("mail:7"), ctx.effect("mail:7"):
@@ -698,7 +713,7 @@ async def test_effects_and_steps_of_a_handler_in_a_process(
     assert backends == []
 
 
-async def test_it_is_told_where_no_worker_keeps_effects() -> None:
+def test_it_is_told_where_no_worker_keeps_effects() -> None:
     context = rota.Context(make_job(), "nobody")
     with pytest.raises(rota.UsageError, match="only a worker"), context.effect("mail:7"):
         pass

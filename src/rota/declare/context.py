@@ -188,7 +188,8 @@ class Context:
             safe: exception classes and status codes that prove that nothing happened.
 
         Raises:
-            UsageError: an argument is invalid, or the effect is open in this attempt.
+            UsageError: an argument is invalid, the effect is open in this attempt, or the `with`
+                of an async handler is no `async with`.
             Dead: it may have happened, and a person must decide.
             Snooze: another job is at it; this one comes back later, uncharged.
             AttemptCancelled: this attempt does not hold the job any more.

@@ -109,6 +109,11 @@ class EffectBlock:
         """Whether the block is to do it: a handler may write `effect.done`."""
 
     def __enter__(self) -> Effect:
+        if _is_on_loop():
+            # It would wait for the database, and through an outage, without letting the loop turn.
+            raise UsageError(
+                f"effect {self.effect.key!r}: in an async handler write `async with`, not `with`"
+            )
         self._journal.open(self._intent)
         try:
             return self._begin(self._journal.call(self._intent))
@@ -353,11 +358,16 @@ def _forget(task: asyncio.Future[EffectAnswer]) -> None:
 def run_step(block: StepBlock, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Run a step unless it is done; return what it returned. On a running loop, await the
     answer."""
+    run = _run_step_async if _is_on_loop() else _run_step_plain
+    return run(block, fn, args, kwargs)
+
+
+def _is_on_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return _run_step_plain(block, fn, args, kwargs)
-    return _run_step_async(block, fn, args, kwargs)
+        return False
+    return True
 
 
 def _run_step_plain(block: StepBlock, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:

@@ -255,6 +255,26 @@ async def test_a_caught_error_leaves_the_effect_uncertain_within_the_same_attemp
 
 
 @rule("M52")
+@pytest.mark.parametrize("asks", [True, False])
+async def test_a_block_that_does_not_ask_whether_it_is_done_is_warned_of(
+    database: str, connection: Connection, caplog: pytest.LogCaptureFixture, asks: bool
+) -> None:
+    def sends(ctx: Context) -> None:
+        with ctx.effect("mail:7") as effect:
+            if asks and effect.done:
+                return
+        ctx.step("counts", int)
+        if ctx.job.attempts == 1:
+            raise ValueError("later")
+
+    put(connection, "sends")
+    await work(database, connection, sends)
+    told = "effect 'mail:7' of job 1 was done before, and its block did not ask effect.done"
+    assert caplog.text.count(told) == (0 if asks else 1)
+    assert "did not ask" not in caplog.text.replace(told, "")
+
+
+@rule("M52")
 async def test_a_handler_that_writes_done_itself_does_not_lose_the_result(
     database: str, connection: Connection
 ) -> None:

@@ -55,19 +55,30 @@ class NotDone(Exception):
 class Effect:
     """What the block of `ctx.effect` knows."""
 
-    __slots__ = ("_proof", "done", "key", "result", "uncertain")
+    __slots__ = ("_done", "_is_asked", "_proof", "key", "result", "uncertain")
 
     def __init__(self, key: str) -> None:
         self.key = key
         """For the provider, as its `Idempotency-Key`: it is the same in every attempt."""
-        self.done = False
-        """Whether it has happened, or may have and is not to be repeated: the block must not do it
-        again."""
+        self._done = False
+        self._is_asked = False
+        """Whether the block has read `done`."""
         self.uncertain = False
         """Whether it may have happened in an earlier attempt."""
         self.result: Any = None
         """What to keep of it, in JSON, such as the provider's id; if it is done, what was kept."""
         self._proof: BaseException | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether it has happened, or may have and is not to be repeated: the block must not do it
+        again."""
+        self._is_asked = True
+        return self._done
+
+    @done.setter
+    def done(self, value: bool) -> None:
+        self._done = value
 
     def not_done(self, cause: BaseException | str = "") -> BaseException:
         """Return an error to raise in the block, which says that nothing happened: the next attempt
@@ -175,6 +186,12 @@ class EffectBlock:
     def _find_end(self, error: BaseException | None) -> EffectCall | None:
         """Return what to write at the end of the block; None: nothing is to be changed."""
         if not self._is_intended:
+            if not self.effect._is_asked:
+                what = (
+                    "effect %r of job %d was done before, and its block did not ask effect.done: "
+                    "it may have done it again"
+                )
+                logger.warning(what, self.effect.key, self._journal.job)
             return None
         if error is None:
             return self._make_end("finish", self._encode(self.effect.result))

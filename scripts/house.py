@@ -139,8 +139,9 @@ def is_participle(word: str) -> bool:
 
 
 def is_property(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether it is read as data."""
-    return any("property" in ast.unparse(decorator) for decorator in function.decorator_list)
+    """Whether it is read or set as data."""
+    decorators = [ast.unparse(decorator) for decorator in function.decorator_list]
+    return any("property" in name or name.endswith(".setter") for name in decorators)
 
 
 def nodes(files: Iterator[Path]) -> Iterator[tuple[Path, ast.AST]]:

@@ -54,8 +54,8 @@ def run_twice(new_job: NewJob, *, tables: Iterable[str] = ()) -> None:
 
     Raises:
         AssertionError: a run did not succeed, or the second one changed something; with what.
-        UsageError: there is no such table, the type belongs to no App, or this is called in a
-            running event loop (await `arun_twice`).
+        UsageError: there is no such table, the type belongs to no App, another job has the
+            idempotency key, or this is called in a running event loop (await `arun_twice`).
     """
     app = _find_app(new_job)
     run_alone("run_twice", arun_twice(new_job, tables=tables), app.aclose)
@@ -66,7 +66,10 @@ async def arun_twice(new_job: NewJob, *, tables: Iterable[str] = ()) -> None:
     app = _find_app(new_job)
     names = [tables] if isinstance(tables, str) else list(tables)
     queue = f"run_twice:{secrets.token_hex(8)}"
-    job = (await app.aenqueue(new_job.using(queue=queue))).id
+    enqueued = await app.aenqueue(new_job.using(queue=queue))
+    job = enqueued.id
+    if not enqueued.created:
+        raise UsageError(f"run_twice: job {job} ({enqueued.status}) has the idempotency key")
     config = WorkerConfig(queues={queue: 1}, drain=True)
     first = _LosingWorker(app.database, app._make_spec(config), Bus())
     if (await first.run()).succeeded == 1:
@@ -120,14 +123,16 @@ async def _explain(app: App, job: int) -> str:
     """Return what became of a job that should have succeeded."""
     found = await app.aget(job)
     assert found is not None
-    return f"it is {found.status}: {found.error_type}: {found.last_error}"
+    why = f": {found.error_type}: {found.last_error}" if found.error_type else ""
+    return f"it is {found.status}{why or f', due at {found.run_at}'}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
     """What a run can have changed."""
 
-    effects: dict[str, EffectRecord]
+    effects: dict[tuple[str, str], EffectRecord]
+    """By "effect" or "step", and key."""
     jobs: Counter[str]
     """Those that were enqueued after this one, by type."""
     tables: dict[str, Counter[str]]
@@ -135,11 +140,12 @@ class _Seen:
 
     def compare(self, after: _Seen) -> Iterator[str]:
         """Say what the second run changed."""
-        for key, effect in after.effects.items():
-            if key not in self.effects:
-                yield f"effect {key!r} was done by the second run only"
-            elif effect.intended_at != self.effects[key].intended_at:
-                yield f"effect {key!r} was done again"
+        for (kind, key), effect in after.effects.items():
+            before = self.effects.get((kind, key))
+            if before is None:
+                yield f"{kind} {key!r} was done by the second run only"
+            elif effect.intended_at != before.intended_at:
+                yield f"{kind} {key!r} was done again"
         for name, count in (after.jobs - self.jobs).items():
             yield f"{plural(count, 'job')} of type {name!r} enqueued again"
         for table, rows in after.tables.items():
@@ -157,7 +163,7 @@ def _compare_rows(table: str, before: Counter[str], after: Counter[str]) -> Iter
 async def _look(app: App, job: int, tables: Sequence[str]) -> _Seen:
     effects = await app.effects.afind(job=job, limit=LIST_MAX)
     return _Seen(
-        {effect.key: effect for effect in effects},
+        {("step" if one.step_of else "effect", one.key): one for one in effects},
         *(await asyncio.to_thread(_read, app.database, job, tables)),
     )
 

@@ -145,6 +145,7 @@ def test_a_directory_that_may_not_be_written_is_named(tmp_path: Path) -> None:
     ("path", "given", "said"),
     [
         ("a.txt", {"mode": "a"}, 'mode must be "wb" or "w", not \'a\''),
+        ("a.txt", {"mode": "w", "encoding": "hex"}, "not a text encoding"),
         ("", {}, "path must name a file, not ''"),
         ("/", {}, "path must name a file, not '/'"),
         ("a.txt", {"key": "k"}, "only a handler has a context"),

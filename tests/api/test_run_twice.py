@@ -106,6 +106,32 @@ def test_an_effect_that_is_done_again_is_told(app: rota.App) -> None:
         run_twice(mail.new())
 
 
+@rule("M50")
+def test_an_effect_and_a_step_of_one_name_are_two(app: rota.App) -> None:
+    @app.job("mail", takes_context=True)
+    def mail(ctx: Context) -> None:
+        if ctx.job.claims > 1:
+            with ctx.effect("send"):
+                pass
+        ctx.step("send", int)
+
+    with pytest.raises(AssertionError, match="effect 'send' was done by the second run only"):
+        run_twice(mail.new())
+
+
+@rule("M50")
+def test_a_job_that_cannot_run_is_told_with_the_reason(app: rota.App) -> None:
+    @app.job("mail")
+    def mail() -> None:
+        raise AssertionError("it is not due")
+
+    with pytest.raises(AssertionError, match=r"did not succeed: it is queued, due at \d"):
+        run_twice(mail.new().using(delay="1h"))
+    taken = mail.using(idempotency_key="mail:7").enqueue()
+    with pytest.raises(rota.UsageError, match=f"job {taken.id} .queued. has the id"):
+        run_twice(mail.new().using(idempotency_key="mail:7"))
+
+
 @rule("M50", "M54")
 def test_a_handler_that_finishes_its_job_itself_has_no_second_run(app: rota.App) -> None:
     runs = []

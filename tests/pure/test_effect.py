@@ -279,12 +279,12 @@ def test_another_error_proves_nothing_whatever_it_was_raised_from() -> None:
 
 
 @rule("M52")
-def test_all_errors_of_a_group_must_prove_it() -> None:
-    refused, reset = ConnectionRefusedError(), ConnectionResetError()
-    assert proves_not_done(ExceptionGroup("", [refused, ExceptionGroup("", [refused])]))
-    assert not proves_not_done(ExceptionGroup("", [refused, reset]))
-    assert not proves_not_done(ExceptionGroup("", [refused, ExceptionGroup("", [reset])]))
-    assert proves_not_done(ExceptionGroup("", [refused, reset]), (ConnectionResetError,))
+def test_a_group_of_refusals_proves_nothing_unless_it_is_safe() -> None:
+    """A task group cancels the calls beside the one that failed, and does not tell of them."""
+    refused = ExceptionGroup("", [ConnectionRefusedError()])
+    assert not proves_not_done(refused)
+    assert not proves_not_done(refused, (ConnectionRefusedError,))
+    assert proves_not_done(refused, (ExceptionGroup,))
 
 
 class Hostile(Exception):

@@ -113,6 +113,41 @@ async def test_a_handlers_writes_and_its_success_are_committed_together(
     assert (result, began) == ({"sum": 12} if how.startswith("own") else None, True)
 
 
+@rule("M54", "M52")
+@pytest.mark.parametrize("how", ["effect", "step", "async step", "complete"])
+async def test_it_is_refused_where_an_effect_or_a_step_is_open(
+    database: str, connection: Connection, how: str
+) -> None:
+    """Otherwise the commit ends the job, and what was done stays uncertain for ever."""
+
+    def bill(context: Context) -> None:
+        with context.transaction() as given:
+            write(given, context)
+
+    async def abill(context: Context) -> None:
+        async with context.transaction() as given:
+            await awrite(given, context)
+
+    def bills(context: Context) -> None:
+        if how == "step":
+            context.step("bill", bill, context)
+        with context.effect("bill"):
+            if how == "effect":
+                bill(context)
+            with psycopg.connect(database, autocommit=True) as own, own.transaction():
+                write(own, context)
+                context.complete(own)
+
+    async def bills_in_a_step(context: Context) -> None:
+        await context.step("bill", abill, context)
+
+    put(connection, "bills")
+    hand = await drained(database, bills_in_a_step if how == "async step" else bills)
+    assert (ends(hand), written(connection)) == ([JobFailed], [("failed", 0)])
+    what = "step 'bill'" if "step" in how else "effect 'bill'"
+    assert f"{what} is open" in str(value(connection, "select last_error from rota.job"))
+
+
 @rule("M54")
 @pytest.mark.parametrize("is_async", [True, False])
 async def test_an_error_before_the_commit_is_an_ordinary_failure(

@@ -185,6 +185,30 @@ async def test_a_refusal_does_not_prove_that_an_earlier_try_did_nothing(
 
 
 @rule("M52")
+async def test_a_refused_call_does_not_prove_that_the_one_beside_it_did_nothing(
+    database: str, connection: Connection
+) -> None:
+    sent: list[int] = []
+
+    async def send(is_sent: asyncio.Event) -> None:
+        sent.append(1)
+        is_sent.set()
+        await asyncio.Event().wait()  # for the answer: it is cancelled here
+
+    async def sends(ctx: Context) -> None:
+        is_sent = asyncio.Event()
+        async with ctx.effect("mail:7"), asyncio.TaskGroup() as group:
+            group.create_task(send(is_sent))
+            await is_sent.wait()
+            raise ConnectionRefusedError
+
+    put(connection, "sends")
+    await work(database, connection, sends)
+    assert sent == [1]
+    assert seen(connection) == [("mail:7", "uncertain", None, 0)]
+
+
+@rule("M52")
 @pytest.mark.parametrize("how", ["an error", "an outcome", "a text", "safe"])
 async def test_a_handler_can_prove_that_nothing_happened(
     database: str, connection: Connection, how: str
@@ -228,6 +252,55 @@ async def test_a_caught_error_leaves_the_effect_uncertain_within_the_same_attemp
     told = str(value(connection, "select last_error from rota.job"))
     assert told.startswith("effect 'mail:7' may have happened")
     assert "rota settle" in told
+
+
+@rule("M52")
+@pytest.mark.parametrize("asks", [True, False])
+async def test_a_block_that_does_not_ask_whether_it_is_done_is_warned_of(
+    database: str, connection: Connection, caplog: pytest.LogCaptureFixture, asks: bool
+) -> None:
+    def sends(ctx: Context) -> None:
+        with ctx.effect("mail:7") as effect:
+            if asks and effect.done:
+                return
+        ctx.step("counts", int)
+        if ctx.job.attempts == 1:
+            raise ValueError("later")
+
+    put(connection, "sends")
+    await work(database, connection, sends)
+    told = "effect 'mail:7' of job 1 was done before, and its block did not ask effect.done"
+    assert caplog.text.count(told) == (0 if asks else 1)
+    assert "did not ask" not in caplog.text.replace(told, "")
+
+
+@rule("M52")
+async def test_a_handler_that_writes_done_itself_does_not_lose_the_result(
+    database: str, connection: Connection
+) -> None:
+    def sends(ctx: Context) -> None:
+        with ctx.effect("mail:7") as effect:
+            effect.done = True
+            effect.result = "m-1"
+
+    put(connection, "sends")
+    await work(database, connection, sends)
+    assert seen(connection) == [("mail:7", "done", "m-1", 0)]
+
+
+@rule("M52")
+async def test_a_plain_with_in_an_async_handler_is_refused(
+    database: str, connection: Connection
+) -> None:
+    """While the database is away, its end would keep the whole worker waiting."""
+
+    async def sends(ctx: Context) -> None:
+        with ctx.effect("mail:7"):
+            raise AssertionError("not on the loop")
+
+    put(connection, "sends")
+    await work(database, connection, sends, max_attempts=1)
+    assert (ends(connection), seen(connection)) == ([("dead", 1, "rota.errors.UsageError")], [])
 
 
 @rule("M52")
@@ -414,6 +487,27 @@ async def test_a_retried_job_runs_only_the_steps_that_are_missing(
 
 
 @rule("M44")
+async def test_what_a_step_returns_is_the_same_in_each_attempt(
+    database: str, connection: Connection
+) -> None:
+    """Also the order of its fields, by which a handler may call its next steps, and its numbers."""
+    got: list[str] = []
+
+    def sends(ctx: Context) -> None:
+        prices = ctx.step("prices", lambda: {"paper": 1e22, "ink": -0.0})
+        got.append(repr(prices))
+        for item in prices:
+            ctx.step(f"order {item}", str, item)
+        if ctx.job.attempts == 1:
+            raise ValueError("later")
+
+    put(connection, "sends")
+    await work(database, connection, sends)
+    assert got == ["{'paper': 1e+22, 'ink': -0.0}"] * 2
+    assert ends(connection)[0][:2] == ("succeeded", 2)
+
+
+@rule("M44")
 async def test_a_requeued_job_goes_on_and_one_with_fresh_starts_over(
     database: str, connection: Connection
 ) -> None:
@@ -514,18 +608,69 @@ async def test_a_step_that_is_interrupted_runs_again_unless_it_says_otherwise(
 @rule("M44", "M83")
 @pytest.mark.parametrize(
     ("result", "told"),
-    [(object(), "cannot be kept"), ("x" * 70_000, "cannot be kept: larger than 65,536 bytes")],
+    [
+        (object(), "cannot be kept"),
+        ("x" * 70_000, "cannot be kept: larger than 65,536 bytes"),
+        ("no number", "what it says: Expected `int`, got `str`. The step has run: "),
+    ],
 )
 async def test_a_step_whose_result_cannot_be_kept_ends_the_job_with_the_reason(
     database: str, connection: Connection, result: object, told: str
 ) -> None:
     def sends(ctx: Context) -> None:
-        ctx.step("makes", lambda: result)
+        ctx.step("makes", make)
 
+    def make() -> Any:
+        return result
+
+    if result == "no number":
+        make.__annotations__["return"] = int
     put(connection, "sends")
     await work(database, connection, sends)
     assert ends(connection) == [("dead", 1, "Dead")]
-    assert told in str(value(connection, "select last_error from rota.job"))
+    last_error = str(value(connection, "select last_error from rota.job"))
+    assert told in last_error
+    assert "`rota settle makes --job 1 --done --result …`" in last_error
+
+
+@rule("M44")
+async def test_a_step_whose_function_returns_another_type_in_a_new_release_is_not_run_again(
+    database: str, connection: Connection
+) -> None:
+    ran: list[int] = []
+
+    def charge() -> str:
+        ran.append(1)
+        return "c-1"
+
+    def sends(ctx: Context) -> None:
+        ctx.step("charge", charge)
+        charge.__annotations__["return"] = int
+        raise ValueError("later")
+
+    put(connection, "sends")
+    await work(database, connection, sends)
+    assert ran == [1]
+    assert ends(connection) == [("dead", 2, "Dead")]
+    last_error = str(value(connection, "select last_error from rota.job"))
+    assert last_error.startswith("what is kept of step 'charge' is not what its function says")
+
+
+@rule("M44")
+async def test_an_async_function_is_refused_as_a_step_of_a_plain_handler(
+    database: str, connection: Connection
+) -> None:
+    async def charge() -> None:
+        raise AssertionError("nobody awaits it")
+
+    def sends(ctx: Context) -> Any:
+        return ctx.step("charge", charge)
+
+    put(connection, "sends")
+    await work(database, connection, sends, max_attempts=1)
+    assert seen(connection) == []
+    told = str(value(connection, "select last_error from rota.job"))
+    assert "step 'charge': an async function needs an async handler" in told
 
 
 @rule("M52")
@@ -588,7 +733,7 @@ async def test_effects_and_steps_of_a_handler_in_a_process(
     assert backends == []
 
 
-async def test_it_is_told_where_no_worker_keeps_effects() -> None:
+def test_it_is_told_where_no_worker_keeps_effects() -> None:
     context = rota.Context(make_job(), "nobody")
     with pytest.raises(rota.UsageError, match="only a worker"), context.effect("mail:7"):
         pass

@@ -136,8 +136,8 @@ class Context:
         The connection is one of psycopg's, opened for the block and closed after it. What the
         block writes with it is committed together with the success of the job, or not at all: if
         the block raises, or if the job was lost meanwhile, everything is rolled back, and the
-        attempt ends as by that error. It ends the connection if the block sends nothing for a
-        minute.
+        attempt ends as by that error. The server ends the connection if the block sends nothing for
+        a minute. Within the block of an effect or a step it raises UsageError.
         """
         return JobTransaction(self)
 
@@ -154,7 +154,8 @@ class Context:
             result: the job's result, in place of what the handler returns.
 
         Raises:
-            UsageError: no transaction is open; the result has no JSON form or is over 64 KiB.
+            UsageError: no transaction is open; an effect or a step is; the result has no JSON form
+                or is over 64 KiB.
             AttemptCancelled: this attempt does not hold the job any more. Roll back.
         """
         encoded, problem = (None, None) if result is None else encode_result(result)
@@ -165,6 +166,8 @@ class Context:
     def _find_completer(self) -> Completes:
         if self._completer is None:
             raise UsageError("only a worker can finish the job of a context")
+        if self._journal is not None:
+            self._journal.refuse_open()
         return self._completer
 
     def effect(
@@ -185,7 +188,8 @@ class Context:
             safe: exception classes and status codes that prove that nothing happened.
 
         Raises:
-            UsageError: an argument is invalid, or the effect is open in this attempt.
+            UsageError: an argument is invalid, the effect is open in this attempt, or the `with`
+                of an async handler is no `async with`.
             Dead: it may have happened, and a person must decide.
             Snooze: another job is at it; this one comes back later, uncharged.
             AttemptCancelled: this attempt does not hold the job any more.

@@ -10,6 +10,7 @@ import threading
 import typing
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -54,19 +55,30 @@ class NotDone(Exception):
 class Effect:
     """What the block of `ctx.effect` knows."""
 
-    __slots__ = ("_proof", "done", "key", "result", "uncertain")
+    __slots__ = ("_done", "_is_asked", "_proof", "key", "result", "uncertain")
 
     def __init__(self, key: str) -> None:
         self.key = key
         """For the provider, as its `Idempotency-Key`: it is the same in every attempt."""
-        self.done = False
-        """Whether it has happened, or may have and is not to be repeated: the block must not do it
-        again."""
+        self._done = False
+        self._is_asked = False
+        """Whether the block has read `done`."""
         self.uncertain = False
         """Whether it may have happened in an earlier attempt."""
         self.result: Any = None
         """What to keep of it, in JSON, such as the provider's id; if it is done, what was kept."""
         self._proof: BaseException | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether it has happened, or may have and is not to be repeated: the block must not do it
+        again."""
+        self._is_asked = True
+        return self._done
+
+    @done.setter
+    def done(self, value: bool) -> None:
+        self._done = value
 
     def not_done(self, cause: BaseException | str = "") -> BaseException:
         """Return an error to raise in the block, which says that nothing happened: the next attempt
@@ -104,8 +116,15 @@ class EffectBlock:
             "intend", journal.job, journal.claims, journal.next_entry(), key, place, if_uncertain
         )
         self.effect = Effect(key)
+        self._is_intended = False
+        """Whether the block is to do it: a handler may write `effect.done`."""
 
     def __enter__(self) -> Effect:
+        if _is_on_loop():
+            # It would wait for the database, and through an outage, without letting the loop turn.
+            raise UsageError(
+                f"effect {self.effect.key!r}: in an async handler write `async with`, not `with`"
+            )
         self._journal.open(self._intent)
         try:
             return self._begin(self._journal.call(self._intent))
@@ -157,7 +176,8 @@ class EffectBlock:
         if obstacle is not None:
             raise obstacle
         effect = self.effect
-        effect.done = answer.state in ("done", "skip")
+        self._is_intended = answer.state == "begun"
+        effect.done = not self._is_intended
         effect.uncertain = answer.state == "skip" or (answer.earlier > 0 and not effect.done)
         if answer.result_json is not None:
             effect.result = msgspec.json.decode(answer.result_json)
@@ -165,12 +185,17 @@ class EffectBlock:
 
     def _find_end(self, error: BaseException | None) -> EffectCall | None:
         """Return what to write at the end of the block; None: nothing is to be changed."""
-        effect = self.effect
-        if effect.done:
+        if not self._is_intended:
+            if not self.effect._is_asked:
+                what = (
+                    "effect %r of job %d was done before, and its block did not ask effect.done: "
+                    "it may have done it again"
+                )
+                logger.warning(what, self.effect.key, self._journal.job)
             return None
         if error is None:
-            return self._make_end("finish", self._encode(effect.result))
-        if error is effect._proof or proves_not_done(error, self._safe):
+            return self._make_end("finish", self._encode(self.effect.result))
+        if error is self.effect._proof or proves_not_done(error, self._safe):
             return self._make_end("withdraw")
         return None
 
@@ -216,24 +241,35 @@ class StepBlock(EffectBlock):
     def _begin(self, answer: EffectAnswer) -> Effect:
         effect = super()._begin(answer)
         if answer.result_json is not None:
-            self.value = self._decode(answer.result_json)
+            try:
+                self.value = self._decode(answer.result_json)
+            except ValueError as error:
+                raise Dead(
+                    f"what is kept of step {self.effect.key!r} is not what its function says that "
+                    f"it returns: {error}; requeue with the release that began, or settle the step"
+                ) from None
         return effect
 
     def _encode(self, result: Any) -> str:
         encoded, problem = encode_result(result)
         if encoded is None:
             raise self._refuse(problem)
-        self.value = self._decode(encoded)
+        try:
+            self.value = self._decode(encoded)
+        except ValueError as error:
+            raise self._refuse(f"its function does not return what it says: {error}") from None
         return encoded
 
     def _decode(self, encoded: str) -> Any:
-        try:
-            return msgspec.json.decode(encoded, type=self._type, dec_hook=from_json)
-        except ValueError as error:
-            raise self._refuse(f"its function does not return what it says: {error}") from error
+        return msgspec.json.decode(encoded, type=self._type, dec_hook=from_json)
 
     def _refuse(self, problem: object) -> Dead:
-        return Dead(f"the result of step {self.effect.key!r} cannot be kept: {problem}")
+        name, job = self.effect.key, self._journal.job
+        return Dead(
+            f"the result of step {name!r} cannot be kept: {problem}. The step has run: before you "
+            f"requeue, `rota settle {quote(name)} --job {job} --done --result …`, or it may run "
+            "again"
+        )
 
 
 def _find_return_type(fn: Callable[..., Any]) -> Any:
@@ -294,6 +330,16 @@ class Journal:
         with self._lock:
             self._open.discard(_identify(intent))
 
+    def refuse_open(self) -> None:
+        """Raise UsageError if a block is open: its end cannot be written once the job is over."""
+        with self._lock:
+            for key, is_step in self._open:
+                what = f"step {key!r}" if is_step else f"effect {key!r}"
+                raise UsageError(
+                    f"{what} is open: the commit ends the job, so that its result could not be "
+                    "written any more; begin the transaction after it"
+                )
+
     def call(self, call: EffectCall) -> EffectAnswer:
         """Write an intent or its end."""
         return self._find_keeper().call(self._context, call)
@@ -329,14 +375,28 @@ def _forget(task: asyncio.Future[EffectAnswer]) -> None:
 def run_step(block: StepBlock, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Run a step unless it is done; return what it returned. On a running loop, await the
     answer."""
+    run = _run_step_async if _is_on_loop() else _run_step_plain
+    return run(block, fn, args, kwargs)
+
+
+def _is_on_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        with block as effect:
-            if not effect.done:
-                effect.result = fn(*args, **kwargs)
-        return block.value
-    return _run_step_async(block, fn, args, kwargs)
+        return False
+    return True
+
+
+def _run_step_plain(block: StepBlock, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    if inspect.iscoroutinefunction(fn):
+        raise UsageError(
+            f"step {block.effect.key!r}: an async function needs an async handler, which awaits "
+            "the step"
+        )
+    with block as effect:
+        if not effect.done:
+            effect.result = fn(*args, **kwargs)
+    return block.value
 
 
 async def _run_step_async(block: StepBlock, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:

@@ -66,13 +66,17 @@ def write_file(
         encoding: of text.
 
     Raises:
-        UsageError: an argument is invalid; with a key, no handler runs here.
+        UsageError: an argument is invalid; with a key, no handler runs here. Nothing was written.
         OSError: the file cannot be written.
     """
     if mode not in ("wb", "w"):
         raise UsageError(f'mode must be "wb" or "w", not {mode!r}')
     if not Path(path).name:
         raise UsageError(f"path must name a file, not {str(path)!r}")
+    try:
+        "".encode(encoding)
+    except LookupError as error:
+        raise UsageError(str(error)) from None
     guard = None
     if key is not None:
         check_text(key, "key", KEY_MAX - len(PREFIX))

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from rota.errors import AttemptCancelled
-from rota.model.classify import list_members, response_code, was_redirected
+from rota.model.classify import response_code, was_redirected
 from rota.model.outcome import Dead, Outcome, Snooze
 from rota.model.retry import Errors
 from rota.model.units import words
@@ -99,22 +99,13 @@ def proves_not_done(error: BaseException, safe: Errors = ()) -> bool:
     connection or the request, or the error is one of `safe`.
 
     Only the error itself counts, and of an Outcome the error from which it was raised: what came
-    before may have been another request. All errors of a group must prove it.
+    before may have been another request. A group proves nothing: it comes of several requests, and
+    does not tell of those that succeeded or that its task group cancelled.
     """
-    if _is_safe(error, safe):
+    if any(kind in safe for kind in type(error).__mro__):
         return True
     if isinstance(error, Outcome):
         return error.__cause__ is not None and proves_not_done(error.__cause__, safe)
-    return all(_proves(member, safe) for member in list_members(error))
-
-
-def _is_safe(error: BaseException, safe: Errors) -> bool:
-    return any(kind in safe for kind in type(error).__mro__)
-
-
-def _proves(error: BaseException, safe: Errors) -> bool:
-    if _is_safe(error, safe):
-        return True
     code = response_code(error)
     if code in safe:
         return True
@@ -141,8 +132,9 @@ def _is_unconnected(error: object) -> bool:
 
 
 def _find_reason(error: BaseException) -> object:
-    """Return the error that one of urllib or requests has in it; None: there is none."""
+    """Return the error in one of urllib or urllib3, or in the ConnectionError that requests makes
+    of it: it ended the same call. None: there is none."""
     names = {kind.__name__ for kind in type(error).__mro__}
     if "ConnectionError" in names and error.args:
         return getattr(error.args[0], "reason", None)
-    return getattr(error, "reason", None) if "URLError" in names else None
+    return getattr(error, "reason", None) if names & {"URLError", "MaxRetryError"} else None

@@ -16,7 +16,8 @@ begin
     effect_finish.result := null;
   end if;
   if not {schema}.effect_end(
-    effect_finish.id, effect_finish.claims, 0, effect_finish.key, false, true, effect_finish.result
+    effect_finish.id, effect_finish.claims, 0, effect_finish.key, false, true,
+    effect_finish.result::json
   ) then
     perform {schema}.job_by_claim(effect_finish.id, effect_finish.claims);
     raise exception 'rota.effect_finish: this claim has not begun effect %', effect_finish.key

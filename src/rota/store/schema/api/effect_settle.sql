@@ -55,7 +55,7 @@ begin
   if p_done then
     update {schema}.effect e
     set
-      result = p_result,
+      result = p_result::json,
       done_at = {schema}.clock()
     where e.key = p_key
       and e.origin_id = v_origin;

@@ -7,7 +7,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   if not {schema}.effect_end(
-    effect_withdraw.id, effect_withdraw.claims, 0, effect_withdraw.key, false, false, null::jsonb
+    effect_withdraw.id, effect_withdraw.claims, 0, effect_withdraw.key, false, false, null::json
   ) then
     perform {schema}.lease_lost(effect_withdraw.id, effect_withdraw.claims);
   end if;

@@ -11,7 +11,7 @@ create or replace function {schema}.effect_end(
   p_key text,
   p_is_step boolean,
   p_done boolean,
-  p_result jsonb
+  p_result json
 )
 returns boolean
 language plpgsql

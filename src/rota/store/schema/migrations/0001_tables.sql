@@ -171,7 +171,7 @@ create table effect (
   entry int not null,                            -- … and which of that claim's intents it was
   if_uncertain text not null check (if_uncertain in ('skip', 'repeat', 'dead')),
   uncertain_before int not null default 0,       -- earlier intents that may have happened
-  result jsonb,
+  result json,                                   -- as it was given: its order and numbers, too
   intended_at timestamptz not null default clock(),
   done_at timestamptz,                           -- NULL: no result yet
   primary key (key, origin_id)

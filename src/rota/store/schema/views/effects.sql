@@ -15,7 +15,7 @@ select
   e.claim,
   e.if_uncertain,
   e.uncertain_before,
-  e.result,
+  e.result::jsonb as result,
   e.intended_at,
   e.done_at
 from {schema}.effect e;

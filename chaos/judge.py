@@ -260,7 +260,7 @@ CHECKS = [
         select d.job, d.claim, d.key, e.job as by_job, e.claim as by_claim, e.result
         from chaos.deed d left join rota.effect e using (key, origin_id)
         where d.done_at is not null and (e.done_at is null
-          or (e.job, e.claim, e.result) is distinct from (d.job, d.claim, to_jsonb(d.claim)))
+          or (e.job, e.claim, e.result::jsonb) is distinct from (d.job, d.claim, to_jsonb(d.claim)))
         """,
     ),
     Check(

@@ -28,8 +28,10 @@ from rota.worker.worker import Worker
 
 if TYPE_CHECKING:
     from rota.store.db import Database
+    from rota.store.link import StoreLink
     from rota.store.ops import EffectRecord
     from rota.worker.attempt import Attempt
+    from rota.worker.parts import Parts
 
 ROWS_MAX = 100_000
 """Most rows of a table that are compared."""
@@ -78,10 +80,13 @@ async def arun_twice(new_job: NewJob, *, tables: Iterable[str] = ()) -> None:
         raise AssertionError(f"the first run did not succeed: {await _explain(app, job)}")
     before = await _look(app, job, names)
     await app.aretry_now(job, why="rota.testing.run_twice", by="rota.testing")
-    second = Worker(app.database, app._make_spec(config), Bus())
+    second = _WatchingWorker(app.database, app._make_spec(config), Bus())
     if (await second.run()).succeeded != 1:
         raise AssertionError(f"the second run did not succeed: {await _explain(app, job)}")
-    differences = list(before.compare(await _look(app, job, names)))
+    differences = [
+        f"effect {key!r}: its block did not ask effect.done" for key in second.unasked_effects
+    ]
+    differences += before.compare(await _look(app, job, names))
     if differences:
         told = "".join(f"\n  {difference}" for difference in differences)
         raise AssertionError(f"a second run of {new_job.job_type.name!r} is not harmless:{told}")
@@ -109,6 +114,32 @@ class _LosingWorker(Worker):
         """Whether it has."""
         finisher = self.parts.finisher
         return isinstance(finisher, _LosingFinisher) and finisher.has_lost
+
+
+class _WatchingFinisher(Finisher):
+    """Sees what the contexts of ended attempts tell."""
+
+    def __init__(self, parts: Parts, link: StoreLink) -> None:
+        super().__init__(parts, link)
+        self.unasked_effects: list[str] = []
+
+    def add(self, attempt: Attempt) -> None:
+        if attempt.context is not None:
+            self.unasked_effects += attempt.context.unasked_effects
+        super().add(attempt)
+
+
+class _WatchingWorker(Worker):
+    """A worker that knows which effects its handlers did not ask about."""
+
+    finisher_class = _WatchingFinisher
+
+    @property
+    def unasked_effects(self) -> list[str]:
+        """Their keys; in processes of their own they are not seen."""
+        finisher = self.parts.finisher
+        assert isinstance(finisher, _WatchingFinisher)
+        return finisher.unasked_effects
 
 
 def _find_app(new_job: NewJob) -> App:

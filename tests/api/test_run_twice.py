@@ -132,6 +132,17 @@ def test_a_job_that_cannot_run_is_told_with_the_reason(app: rota.App) -> None:
         run_twice(mail.new().using(idempotency_key="mail:7"))
 
 
+@rule("M50", "M52")
+def test_a_block_that_does_not_ask_whether_its_effect_is_done_is_told(app: rota.App) -> None:
+    @app.job("mail", takes_context=True)
+    def mail(ctx: Context) -> None:
+        with ctx.effect("mail:ada"):
+            pass  # it would send again
+
+    with pytest.raises(AssertionError, match="effect 'mail:ada': its block did not ask"):
+        run_twice(mail.new())
+
+
 @rule("M50", "M54")
 def test_a_handler_that_finishes_its_job_itself_has_no_second_run(app: rota.App) -> None:
     runs = []

@@ -1,7 +1,7 @@
 """As a program: attempts whose handler sends one message under an effect. Each is ended at the next
-line that it runs of itself and of Rota's code for effects, until one gets to its end. Then the
+line (or every STEP-th) that it runs of itself and of Rota's code for effects, until one gets to its end. Then the
 next attempts run. It prints where each was ended, and what came of its job:
-`python -m tests.worker.once URL FOLDER POLICY HOW`.
+`python -m tests.worker.once URL FOLDER POLICY HOW STEP`.
 
 It forks, and has one thread only: so a test starts it as a process of its own.
 """
@@ -39,8 +39,8 @@ class Injected(Exception):
     """Ends an attempt like any error that proves nothing."""
 
 
-def main(url: str, folder: str, policy: Any, how: str) -> None:
-    """Print one object for each attempt that was ended."""
+def main(url: str, folder: str, policy: Any, how: str, step: str) -> None:
+    """Print one object for each attempt that was ended; `step` is how many lines lie between."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("select rota.declare('sends', lease => '1 s', max_attempts => 9)")
         ended: dict[int, str] = {}
@@ -48,7 +48,7 @@ def main(url: str, folder: str, policy: Any, how: str) -> None:
             job = int(str(value(connection, "select id from rota.enqueue('sends')")))
             path = Path(folder, str(job))
             path.touch()
-            in_child(partial(attempts, url, Path(folder), policy, how, len(ended) + 1))
+            in_child(partial(attempts, url, Path(folder), policy, how, 1 + len(ended) * int(step)))
             if status(connection, job) == "succeeded":
                 break
             ended[job] = find_place(connection, job, path)
@@ -107,7 +107,8 @@ def find_place(connection: Connection, job: int, path: Path) -> str:
 
 def attempts(url: str, folder: Path, policy: Any, how: str, line: int) -> None:
     """Claim what is due and call the handler; end the first attempt at a line, if that is not 0."""
-    client, keeper = DirectClient(Database(url)), EffectKeeper(Database(url))
+    database = Database(url)
+    client, keeper = DirectClient(database), EffectKeeper(database)
     with psycopg.connect(url, autocommit=True) as connection:
         claimed = rows(
             connection,

@@ -41,18 +41,18 @@ def promised() -> dict[tuple[str, str], tuple[int, str]]:
 @pytest.mark.waits
 @rule("M52")
 @pytest.mark.parametrize(
-    ("how", "policy"),
+    ("how", "policy", "step"),
     [
-        ("plain kill", "dead"),
-        ("plain kill", "skip"),
-        ("plain kill", "repeat"),
-        ("async raise", "repeat"),
+        ("plain kill", "dead", 1),
+        ("plain kill", "skip", 1),
+        ("plain kill", "repeat", 1),
+        ("async raise", "repeat", 4),
     ],
 )
 def test_an_attempt_that_ends_at_any_line_does_what_the_page_promises(
-    database: str, tmp_path: Path, how: str, policy: str
+    database: str, tmp_path: Path, how: str, policy: str, step: int
 ) -> None:
-    program = ["-m", "tests.worker.once", database, str(tmp_path), policy, how]
+    program = ["-m", "tests.worker.once", database, str(tmp_path), policy, how, str(step)]
     done = forked.run(program, env=os.environ, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     ends = [json.loads(line) for line in done.stdout.splitlines()]

@@ -246,6 +246,12 @@ class Context:
         """
         return run_step(StepBlock(self._find_journal(), name, if_uncertain, fn), fn, args, kwargs)
 
+    @property
+    def unasked_effects(self) -> list[str]:
+        """The effects that were done before, and whose blocks did not ask `effect.done`: they may
+        have done it again."""
+        return [] if self._journal is None else list(self._journal.unasked)
+
     def _find_journal(self) -> Journal:
         with _making_journals:  # threads of one handler share its journal
             if self._journal is None:

@@ -192,6 +192,7 @@ class EffectBlock:
                     "it may have done it again"
                 )
                 logger.warning(what, self.effect.key, self._journal.job)
+                self._journal.unasked.append(self.effect.key)
             return None
         if error is None:
             return self._make_end("finish", self._encode(self.effect.result))
@@ -299,6 +300,8 @@ class Journal:
         self._steps: dict[str, int] = {}
         """The place of each step that was called."""
         self._open: set[tuple[str, bool]] = set()
+        self.unasked: list[str] = []
+        """Effects that were done before, and whose blocks did not ask."""
 
     def next_entry(self) -> int:
         """Return the number of the next intent."""

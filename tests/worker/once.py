@@ -1,6 +1,6 @@
 """As a program: attempts whose handler sends one message under an effect. Each is ended at the next
-line (or every STEP-th) that it runs of itself and of Rota's code for effects, until one gets to its end. Then the
-next attempts run. It prints where each was ended, and what came of its job:
+line, or every STEP-th, that it runs of itself and of Rota's code for effects, until one gets to its
+end. Then the next attempts run. It prints where each was ended, and what came of its job:
 `python -m tests.worker.once URL FOLDER POLICY HOW STEP`.
 
 It forks, and has one thread only: so a test starts it as a process of its own.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import LiteralString
 
@@ -99,7 +99,8 @@ def test_no_process_is_left_when_the_demo_is_ended_half_way(
     with held(rota, "^worker 1") as demo:
         [worker] = workers_of(database)
         getattr(demo, how)()
-        demo.resume()
+        with suppress(psutil.NoSuchProcess):  # a kill ends it while it is held
+            demo.resume()
         eventually(lambda: gone(worker), WAIT_S, what="the worker noticed that its demo is gone")
     assert workers_of(database) == []
 

@@ -125,7 +125,7 @@ class _WatchingFinisher(Finisher):
 
     def add(self, attempt: Attempt) -> None:
         if attempt.context is not None:
-            self.unasked_effects += attempt.context.unasked_effects
+            self.unasked_effects += attempt.context._unasked_effects
         super().add(attempt)
 
 

@@ -247,7 +247,7 @@ class Context:
         return run_step(StepBlock(self._find_journal(), name, if_uncertain, fn), fn, args, kwargs)
 
     @property
-    def unasked_effects(self) -> list[str]:
+    def _unasked_effects(self) -> list[str]:
         """The effects that were done before, and whose blocks did not ask `effect.done`: they may
         have done it again."""
         return [] if self._journal is None else list(self._journal.unasked)

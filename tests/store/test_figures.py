@@ -147,6 +147,7 @@ def test_one_folds_at_a_time_and_one_that_is_killed_leaves_it_to_the_next(
     roll_up(hand, HOUR + 10 * MINUTE)
     roll_up(other, HOUR + 10 * MINUTE)
     assert [one.succeeded for one in figures(hand).types] == [3]
+    assert figures(hand).complete_to == HOUR + 8 * MINUTE
 
 
 @rule("M85")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rota import errors
 from rota.app import App
-from rota.client.actions import ActionResult
+from rota.client.requests import ActionResult
 from rota.client.timeline import Timeline
 from rota.declare.context import Context, context
 from rota.declare.effect import Effect

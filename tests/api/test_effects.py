@@ -241,6 +241,9 @@ def test_a_requeue_from_the_first_step_runs_all_of_them_again(app: rota.App) -> 
     second = app.requeue(first).id
     app.drain()
     assert ran == ["reserve", "pack"]
-    app.requeue(second, fresh=True)
+    third = app.requeue(second, fresh=True).id
     app.drain()
     assert ran == ["reserve", "pack"] * 2
+    assert app.actions.requeue_many(ids=[third], fresh=True).done == [third]
+    app.drain()
+    assert ran == ["reserve", "pack"] * 3

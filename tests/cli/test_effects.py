@@ -82,7 +82,9 @@ def test_effects_are_listed_by_job_and_name_and_a_step_settled_by_its_job(
 
 @rule("M52")
 def test_a_requeue_from_the_first_step_says_so_and_keeps_the_effects(rota: CommandLine) -> None:
-    rota.ok("requeue", "1", "--fresh")
+    told = "their finished steps are forgotten: they start over"
+    assert told not in rota.ok("requeue", "--type", "nobody", "--fresh", "--yes").out
+    assert told in rota.ok("requeue", "1", "--fresh").out
     kept = rota.ok("effects", "--job", "2", "--json").json["effects"]
     assert [(one["key"], one["status"]) for one in kept] == [("mail:5", "uncertain")]
     assert ", from the first step" in rota.ok("job", "2").out

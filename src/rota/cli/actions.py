@@ -15,14 +15,14 @@ from rota.cli.enqueue import arguments, instant
 from rota.cli.jobs import TIME, read_moment
 from rota.cli.output import print_json, print_table
 from rota.cli.target import Actor, JsonOption, Place, Session, find_app
-from rota.client.actions import (
+from rota.client.base import ID_MAX
+from rota.client.requests import (
     act_on_key,
     check_moved,
     correct_payload,
     make_request,
     sort_errors,
 )
-from rota.client.base import ID_MAX
 from rota.client.selection import MANY, MANY_MAX, select_jobs
 from rota.declare.jobs import index_by_name
 from rota.errors import PayloadError, UsageError
@@ -293,8 +293,6 @@ def requeue(
         raise UsageError("--payload needs exactly one job id")
     request = replace(make_request(Action.REQUEUE, actor.by, actor.why), fresh=fresh)
     _do(request, given, place, payload)
-    if fresh and not as_json:
-        typer.echo("their finished steps are forgotten: they start over")
 
 
 def _do(request: ActionRequest, given: Given, place: Place, payload: str | None = None) -> None:
@@ -302,7 +300,7 @@ def _do(request: ActionRequest, given: Given, place: Place, payload: str | None 
         with place.session() as opened:
             acting = act_on_key(request, given.key, given.filters.get("job_type"))
             answer = opened.run(acting)
-        _say(request.action, [answer], {}, given)
+        _say(request, [answer], {}, given)
         return
     which = None if given.ids else select_jobs(request.action, **given.filters)
     if which is not None and not given.yes and not sys.stdin.isatty():
@@ -315,7 +313,7 @@ def _do(request: ActionRequest, given: Given, place: Place, payload: str | None 
             request = _correct_payload(opened, request, given.ids[0], payload, place.app)
         ids = given.ids if which is None else _confirm(opened, request, which, given)
         answers, refusals = opened.run(ops.act_on_many(request, ids))
-    _say(request.action, answers, refusals, given)
+    _say(request, answers, refusals, given)
 
 
 def _correct_payload(
@@ -346,7 +344,10 @@ def _confirm(opened: Session, request: ActionRequest, which: Which, given: Given
     return ids
 
 
-def _say(action: Action, answers: list[Answer], refusals: dict[int, str], given: Given) -> None:
+def _say(
+    request: ActionRequest, answers: list[Answer], refusals: dict[int, str], given: Given
+) -> None:
+    action = request.action
     errors = sort_errors(action, answers, refusals)
     done = len(answers) + len(refusals) - len(errors)
     makes = action in (Action.REQUEUE, Action.RUN_AGAIN)
@@ -369,6 +370,8 @@ def _say(action: Action, answers: list[Answer], refusals: dict[int, str], given:
             typer.echo(f"{done:,} {_PAST[action]}, {len(errors):,} refused")
             for error in list(errors.values())[:SHOWN_MAX]:
                 typer.echo(f"  {error}")
+    if request.fresh and done and not given.as_json:
+        typer.echo("their finished steps are forgotten: they start over")
     if errors:
         raise next(iter(errors.values()))
 

@@ -1,57 +1,39 @@
-"""Actions of people on jobs: the calls, their operations, and the reasons of refusals.
-
-The command line uses the same operations.
-"""
+"""Calls of people who act on jobs: on one, on many, and the action log."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Unpack
 
-import msgspec
-
 from rota.client.base import (
-    LIST_MAX,
     Caller,
     Namespace,
-    check_by,
     check_id,
-    check_texts,
-    check_why,
-    parse_moment,
 )
-from rota.client.enqueue import refuse_too_large
-from rota.client.selection import ActionFilters, find_jobs
+from rota.client.requests import (
+    OF_MANY,
+    ActionResult,
+    AnyType,
+    act_anew,
+    act_by_id_or_key,
+    act_on_many,
+    act_once,
+    check_moved,
+    correct_payload,
+    make_request,
+    read_log,
+    run_again,
+)
+from rota.client.selection import ActionFilters
 from rota.declare.job_type import Enqueued, JobType
-from rota.declare.options import EnqueueOptions
-from rota.declare.payload import encode_untyped
-from rota.errors import JobNotFound, KeyNotFound, RotaError, UsageError, WrongStatus
-from rota.model.bounds import KEY_MAX, check_integer, check_text
-from rota.model.failure import list_names
 from rota.model.job import Action, Status
-from rota.model.states import takes
 from rota.model.units import Duration
-from rota.store import ops
-from rota.store.ops import ActionRecord, ActionRequest, Answer, Filter, Moved
+from rota.store.ops import ActionRecord
 
 if TYPE_CHECKING:
     from rota.store.driver import Operation
-
-
-AnyType = JobType[..., ..., Any]
-
-
-class ActionResult(msgspec.Struct, frozen=True):
-    """The result of an action on many jobs."""
-
-    done: list[int]
-    """Ids of the jobs on which the action was done, ascending."""
-    new_ids: dict[int, int]
-    """Id of the new job, by the id of the job that was requeued or runs again."""
-    refused: dict[int, str]
-    """Why the action was refused, by the id of the job."""
 
 
 class ActionCalls(Caller):
@@ -90,7 +72,7 @@ class ActionCalls(Caller):
             KeyNotFound: no job holds the key.
         """
         request = make_request(Action.CANCEL, by, why)
-        return self._run(_act_on(request, id, key, job_type), connection)
+        return self._run(act_by_id_or_key(request, id, key, job_type), connection)
 
     async def acancel(
         self,
@@ -105,7 +87,7 @@ class ActionCalls(Caller):
         """Cancel an unfinished job, by its id or its idempotency key; return its new status. Raises
         as `cancel`."""
         request = make_request(Action.CANCEL, by, why)
-        return await self._arun(_act_on(request, id, key, job_type), connection)
+        return await self._arun(act_by_id_or_key(request, id, key, job_type), connection)
 
     def retry_now(
         self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
@@ -120,13 +102,13 @@ class ActionCalls(Caller):
             WrongStatus: the job is waiting for another job, dead or finished.
             JobNotFound: there is no such job.
         """
-        return self._run(_move(Action.RETRY_NOW, id, by, why), connection)
+        return self._run(act_once(Action.RETRY_NOW, id, by, why), connection)
 
     async def aretry_now(
         self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
     ) -> Status:
         """Make a job due now; return its new status. Raises as `retry_now`."""
-        return await self._arun(_move(Action.RETRY_NOW, id, by, why), connection)
+        return await self._arun(act_once(Action.RETRY_NOW, id, by, why), connection)
 
     def reschedule(
         self,
@@ -164,7 +146,7 @@ class ActionCalls(Caller):
         """
         moved = check_moved(run_at, delay, priority, queue)
         request = make_request(Action.RESCHEDULE, by, why, moved)
-        return self._run(_act_on(request, id, key, job_type), connection)
+        return self._run(act_by_id_or_key(request, id, key, job_type), connection)
 
     async def areschedule(
         self,
@@ -184,7 +166,7 @@ class ActionCalls(Caller):
         as `reschedule`."""
         moved = check_moved(run_at, delay, priority, queue)
         request = make_request(Action.RESCHEDULE, by, why, moved)
-        return await self._arun(_act_on(request, id, key, job_type), connection)
+        return await self._arun(act_by_id_or_key(request, id, key, job_type), connection)
 
     def requeue(
         self,
@@ -239,7 +221,7 @@ class ActionCalls(Caller):
         check_id(id)
         if payload is not None:
             request = yield from correct_payload(request, id, payload, self._type_of)
-        return (yield from _repeat(request, id))
+        return (yield from act_anew(request, id))
 
     def _type_of(self, name: str) -> JobType[..., ..., Any] | None:
         """Return the declared type with that name or alias; None if this client knows none."""
@@ -264,13 +246,13 @@ class Actions(Namespace):
             WrongStatus: the job is dead or finished.
             JobNotFound: there is no such job.
         """
-        return self._run(_move(Action.BURY, id, by, why), connection)
+        return self._run(act_once(Action.BURY, id, by, why), connection)
 
     async def abury(
         self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
     ) -> Status:
         """Make an unfinished job dead; return that status. Raises as `bury`."""
-        return await self._arun(_move(Action.BURY, id, by, why), connection)
+        return await self._arun(act_once(Action.BURY, id, by, why), connection)
 
     def ignore(self, id: int, *, why: str, by: str | None = None, connection: Any = None) -> None:
         """Archive a dead job without another attempt. Its idempotency key becomes free.
@@ -280,13 +262,13 @@ class Actions(Namespace):
             WrongStatus: the job is not dead, or is already archived.
             JobNotFound: there is no such job.
         """
-        self._run(_move(Action.IGNORE, id, by, why), connection)
+        self._run(act_once(Action.IGNORE, id, by, why), connection)
 
     async def aignore(
         self, id: int, *, why: str, by: str | None = None, connection: Any = None
     ) -> None:
         """Archive a dead job without another attempt. Raises as `ignore`."""
-        await self._arun(_move(Action.IGNORE, id, by, why), connection)
+        await self._arun(act_once(Action.IGNORE, id, by, why), connection)
 
     def run_again(
         self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
@@ -300,13 +282,13 @@ class Actions(Namespace):
             WrongStatus: the job is neither finished nor dead.
             JobNotFound: there is no such job.
         """
-        return self._run(_run_again(id, by, why), connection)
+        return self._run(run_again(id, by, why), connection)
 
     async def arun_again(
         self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
     ) -> Enqueued:
         """Run a finished or dead job again, as a new job; return it. Raises as `run_again`."""
-        return await self._arun(_run_again(id, by, why), connection)
+        return await self._arun(run_again(id, by, why), connection)
 
     def log(
         self, *, since: datetime | Duration | None = None, limit: int = 100
@@ -320,13 +302,13 @@ class Actions(Namespace):
         Raises:
             UsageError: an argument is out of range.
         """
-        return self._run(_read_log(since, limit))
+        return self._run(read_log(since, limit))
 
     async def alog(
         self, *, since: datetime | Duration | None = None, limit: int = 100
     ) -> list[ActionRecord]:
         """Read the log of actions, as `log`."""
-        return await self._arun(_read_log(since, limit))
+        return await self._arun(read_log(since, limit))
 
     def cancel_many(
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
@@ -340,26 +322,26 @@ class Actions(Namespace):
             UsageError: no filter is given, or the action is impossible for jobs with that status.
                 Nothing changed.
         """
-        return self._run(_act_on_many(Action.CANCEL, by, why, filters))
+        return self._run(act_on_many(make_request(Action.CANCEL, by, why), filters))
 
     async def acancel_many(
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
         """Cancel jobs, as `cancel_many`."""
-        return await self._arun(_act_on_many(Action.CANCEL, by, why, filters))
+        return await self._arun(act_on_many(make_request(Action.CANCEL, by, why), filters))
 
     def retry_now_many(
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
         """Make jobs due now; without `status` failed ones. With `status="running"` jobs lose their
         leases. Filters and errors are those of `cancel_many`."""
-        return self._run(_act_on_many(Action.RETRY_NOW, by, why, filters))
+        return self._run(act_on_many(make_request(Action.RETRY_NOW, by, why), filters))
 
     async def aretry_now_many(
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
         """Make jobs due now, as `retry_now_many`."""
-        return await self._arun(_act_on_many(Action.RETRY_NOW, by, why, filters))
+        return await self._arun(act_on_many(make_request(Action.RETRY_NOW, by, why), filters))
 
     def reschedule_many(
         self,
@@ -375,8 +357,8 @@ class Actions(Namespace):
         """Move jobs to another time, priority or queue, as `app.reschedule`; without `status`
         queued and failed ones. `to_queue` is the new queue: `queue` is a filter. Filters and errors
         are those of `cancel_many`."""
-        moved = check_moved(run_at, delay, priority, to_queue, names=_OF_MANY)
-        return self._run(_act_on_many(Action.RESCHEDULE, by, why, filters, moved))
+        moved = check_moved(run_at, delay, priority, to_queue, names=OF_MANY)
+        return self._run(act_on_many(make_request(Action.RESCHEDULE, by, why, moved), filters))
 
     async def areschedule_many(
         self,
@@ -390,256 +372,71 @@ class Actions(Namespace):
         **filters: Unpack[ActionFilters],
     ) -> ActionResult:
         """Move jobs to another time, priority or queue, as `reschedule_many`."""
-        moved = check_moved(run_at, delay, priority, to_queue, names=_OF_MANY)
-        return await self._arun(_act_on_many(Action.RESCHEDULE, by, why, filters, moved))
+        moved = check_moved(run_at, delay, priority, to_queue, names=OF_MANY)
+        return await self._arun(
+            act_on_many(make_request(Action.RESCHEDULE, by, why, moved), filters)
+        )
 
     def bury_many(
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
         """Make jobs dead; without `status` queued, waiting and failed ones. Filters and errors are
         those of `cancel_many`."""
-        return self._run(_act_on_many(Action.BURY, by, why, filters))
+        return self._run(act_on_many(make_request(Action.BURY, by, why), filters))
 
     async def abury_many(
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
         """Make jobs dead, as `bury_many`."""
-        return await self._arun(_act_on_many(Action.BURY, by, why, filters))
+        return await self._arun(act_on_many(make_request(Action.BURY, by, why), filters))
 
     def requeue_many(
-        self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
+        self,
+        *,
+        fresh: bool = False,
+        why: str | None = None,
+        by: str | None = None,
+        **filters: Unpack[ActionFilters],
     ) -> ActionResult:
-        """Requeue dead jobs. Filters and errors are those of `cancel_many`."""
-        return self._run(_act_on_many(Action.REQUEUE, by, why, filters))
+        """Requeue dead jobs; with `fresh` they forget the steps that were finished. Filters and
+        errors are those of `cancel_many`."""
+        request = replace(make_request(Action.REQUEUE, by, why), fresh=fresh)
+        return self._run(act_on_many(request, filters))
 
     async def arequeue_many(
-        self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
+        self,
+        *,
+        fresh: bool = False,
+        why: str | None = None,
+        by: str | None = None,
+        **filters: Unpack[ActionFilters],
     ) -> ActionResult:
         """Requeue dead jobs, as `requeue_many`."""
-        return await self._arun(_act_on_many(Action.REQUEUE, by, why, filters))
+        request = replace(make_request(Action.REQUEUE, by, why), fresh=fresh)
+        return await self._arun(act_on_many(request, filters))
 
     def ignore_many(
         self, *, why: str, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
         """Archive dead jobs without another attempt. Filters and errors are those of
         `cancel_many`."""
-        return self._run(_act_on_many(Action.IGNORE, by, why, filters))
+        return self._run(act_on_many(make_request(Action.IGNORE, by, why), filters))
 
     async def aignore_many(
         self, *, why: str, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
         """Archive dead jobs without another attempt, as `ignore_many`."""
-        return await self._arun(_act_on_many(Action.IGNORE, by, why, filters))
+        return await self._arun(act_on_many(make_request(Action.IGNORE, by, why), filters))
 
     def run_again_many(
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
         """Run finished or dead jobs again, as new jobs. `status` is required, for finished jobs
         also `since`. Other filters and errors are those of `cancel_many`."""
-        return self._run(_act_on_many(Action.RUN_AGAIN, by, why, filters))
+        return self._run(act_on_many(make_request(Action.RUN_AGAIN, by, why), filters))
 
     async def arun_again_many(
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> ActionResult:
         """Run finished or dead jobs again, as `run_again_many`."""
-        return await self._arun(_act_on_many(Action.RUN_AGAIN, by, why, filters))
-
-
-_OF_MANY = "run_at, delay, priority and to_queue"
-
-
-def make_request(
-    action: Action,
-    by: object,
-    why: object,
-    moved: Moved | None = None,
-    *,
-    name_of_why: str = "why",
-) -> ActionRequest:
-    """Return the request of an action. Raises UsageError, which calls the reason `name_of_why`."""
-    reason = check_why(why)
-    if action is Action.IGNORE and reason is None:
-        raise UsageError(f"{name_of_why} is required: it records why these jobs are ignored")
-    return ActionRequest(action, check_by(by), reason, moved=moved)
-
-
-def check_moved(
-    run_at: datetime | None,
-    delay: Duration | None,
-    priority: int | None,
-    queue: str | None,
-    *,
-    names: str = "run_at, delay, priority and queue",
-) -> Moved:
-    """Return to when and where jobs are rescheduled. Raises UsageError."""
-    checked = EnqueueOptions().update(
-        {"run_at": run_at, "delay": delay, "priority": priority, "queue": queue}
-    )
-    moved = Moved(
-        run_at=checked.run_at,
-        delay=None if checked.delay_s is None else timedelta(seconds=checked.delay_s),
-        priority=checked.priority,
-        queue=checked.queue,
-    )
-    if moved == Moved():
-        raise UsageError(f"reschedule: give at least one of {names}")
-    return moved
-
-
-def _read_log(since: datetime | Duration | None, limit: int) -> Operation[list[ActionRecord]]:
-    check_integer(limit, "limit", 1, LIST_MAX)
-    return (yield from ops.action_log(parse_moment(since, "since"), limit))
-
-
-# One job
-
-
-def _move(action: Action, id: int, by: str | None, why: str | None) -> Operation[Status]:
-    answer = yield from _act_on_one(make_request(action, by, why), id)
-    return Status(answer.status or Status.DEAD)
-
-
-def _act_on(
-    request: ActionRequest, id: int | None, key: str | None, job_type: AnyType | str | None
-) -> Operation[Status]:
-    if (id is None) == (key is None):
-        raise UsageError(f"{request.action.value}: give the id of a job, or a key")
-    if key is None:
-        if job_type is not None:
-            raise UsageError(f"{request.action.value}: job_type goes with a key, not with an id")
-        answer = yield from _act_on_one(request, check_id(id))
-    else:
-        answer = yield from act_on_key(request, key, job_type)
-    return Status(answer.status or Status.DEAD)
-
-
-def act_on_key(
-    request: ActionRequest, key: str, job_type: AnyType | str | None
-) -> Operation[Answer]:
-    """Cancel or reschedule the job that holds a key.
-
-    Raises KeyNotFound, WrongStatus, and UsageError if jobs of several types hold it.
-    """
-    check_text(key, "key", KEY_MAX)
-    name = job_type.name if isinstance(job_type, JobType) else job_type
-    check_texts(job_type=name)
-    holders = yield from ops.act_on_key(request, key, name)
-    holder = holders[0]
-    if holder.answer == "ambiguous":
-        types = list_names(one.job_type or "" for one in holders)
-        raise UsageError(f"jobs of several types hold the key {key!r}: {types}; name one of them")
-    if holder.job is None or holder.answer == "not found":
-        raise KeyNotFound(key, name)
-    answer = Answer(holder.job, holder.answer, holder.status)
-    refusal = explain_refusal(request.action, answer)
-    if refusal is not None:
-        raise refusal
-    return answer
-
-
-def _run_again(id: int, by: str | None, why: str | None) -> Operation[Enqueued]:
-    return (yield from _repeat(make_request(Action.RUN_AGAIN, by, why), id))
-
-
-def _repeat(request: ActionRequest, id: int) -> Operation[Enqueued]:
-    answer = yield from _act_on_one(request, id)
-    assert answer.new_id is not None
-    return Enqueued(answer.new_id, True, Status.QUEUED.value)
-
-
-def _act_on_one(request: ActionRequest, id: int) -> Operation[Answer]:
-    [answer] = yield from ops.act(request, [check_id(id)])
-    refusal = explain_refusal(request.action, answer)
-    if refusal is not None:
-        raise refusal
-    return answer
-
-
-def correct_payload(
-    request: ActionRequest,
-    id: int,
-    payload: Mapping[str, Any],
-    type_of: Callable[[str], JobType[..., ..., Any] | None],
-) -> Operation[ActionRequest]:
-    """Return a requeue with a corrected payload, checked against the job's type and the payload
-    limit. Raises PayloadError, JobNotFound."""
-    if not isinstance(payload, Mapping):
-        raise UsageError(f"payload must be a mapping of the handler's arguments, not {payload!r}")
-    found = yield from ops.find(Filter(ids=[id]))
-    if not found:
-        raise JobNotFound(id)
-    name = found[0].job_type
-    job_type = type_of(name)
-    text = (
-        encode_untyped(name, dict(payload))
-        if job_type is None
-        else job_type.codec.encode((), dict(payload))
-    )
-    yield from refuse_too_large(name, text, None)
-    version = None if job_type is None else job_type.options.version
-    return replace(request, payload=text, payload_version=version)
-
-
-# Many jobs
-
-
-def _act_on_many(
-    action: Action,
-    by: str | None,
-    why: str | None,
-    filters: ActionFilters,
-    moved: Moved | None = None,
-) -> Operation[ActionResult]:
-    request = make_request(action, by, why, moved)
-    ids = yield from find_jobs(action, filters)
-    answers, refusals = yield from ops.act_on_many(request, ids)
-    return sort_answers(action, answers, refusals)
-
-
-# Answers
-
-
-def explain_refusal(action: Action, answer: Answer) -> RotaError | None:
-    """Return why an action on a job was refused; None if it was not."""
-    if answer.status is None:
-        return JobNotFound(answer.job)
-    if answer.answer != "refused":
-        return None
-    wanted = tuple(status.value for status in takes(action))
-    return WrongStatus(answer.job, wanted, answer.status, _advise(action, answer))
-
-
-def _advise(action: Action, answer: Answer) -> str:
-    if answer.new_id is not None:
-        return f"; it was requeued as job {answer.new_id}"
-    if answer.status == Status.DEAD and action in (
-        Action.CANCEL,
-        Action.RETRY_NOW,
-        Action.RESCHEDULE,
-    ):
-        return "; requeue or ignore a dead job instead"
-    return ""
-
-
-def sort_errors(
-    action: Action, answers: Sequence[Answer], refusals: Mapping[int, str]
-) -> dict[int, RotaError]:
-    """Return why an action was refused, by the ids of the jobs on which it was."""
-    errors = {answer.job: explain_refusal(action, answer) for answer in answers}
-    errors |= {
-        job: RotaError(f"job {job}: the database refuses: {why}") for job, why in refusals.items()
-    }
-    return {job: error for job, error in sorted(errors.items()) if error is not None}
-
-
-def sort_answers(
-    action: Action, answers: Sequence[Answer], refusals: Mapping[int, str]
-) -> ActionResult:
-    """Return the result of an action on many jobs."""
-    errors = sort_errors(action, answers, refusals)
-    done = [answer for answer in answers if answer.job not in errors]
-    return ActionResult(
-        done=[answer.job for answer in done],
-        new_ids={answer.job: answer.new_id for answer in done if answer.new_id is not None},
-        refused={job: str(error) for job, error in errors.items()},
-    )
+        return await self._arun(act_on_many(make_request(Action.RUN_AGAIN, by, why), filters))

@@ -61,15 +61,14 @@ def _classify(error: BaseException, retry_on: Errors, fatal_on: Errors) -> Class
         if kind in retry_on:
             return Classification(Verdict.TRANSIENT, f"retry_on {kind.__name__}", code)
     if isinstance(error, BaseExceptionGroup):
-        verdicts = [classify(member, retry_on, fatal_on) for member in list_members(error)]
+        verdicts = [classify(member, retry_on, fatal_on) for member in _members(error)]
         return next((seen for seen in verdicts if seen.verdict is Verdict.TRANSIENT), verdicts[0])
     return _by_default(error, code)
 
 
-def list_members(error: BaseException) -> Iterator[BaseException]:
-    """Yield the errors in a group, or the one that is no group."""
+def _members(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
     # A loop, not recursion: groups can nest deeper than the stack.
-    stack: list[BaseException] = [error]
+    stack: list[BaseException] = [group]
     while stack:
         error = stack.pop()
         if isinstance(error, BaseExceptionGroup):

@@ -43,13 +43,15 @@ class NewRow(NamedTuple):
     max_attempts: int | None
     timeout: timedelta | None
     meta: str | None
-    # From here on what each job has of its own: the jobs of a bulk often share the rest.
+    # From here on what each job has of its own, _OWN of them: the jobs of a bulk often share the
+    # rest.
     payload: str
     idempotency_key: str | None
     on_duplicate: str = "join"
 
 
-_COMMON = NewRow._fields[:-3]
+_OWN = 3
+_COMMON = NewRow._fields[:-_OWN]
 _CHANGES = ("replace", "postpone")
 """What an enqueue may do to the job that holds its key."""
 
@@ -175,7 +177,7 @@ def _lock_order(row: NewRow, at: int) -> tuple[bool, bytes, bytes, int]:
 def _columns(rows: Sequence[NewRow]) -> dict[str, Any]:
     """The parameters of `jobs_insert` for these jobs, without their ids."""
     places: dict[tuple[Any, ...], int] = {}
-    which = [places.setdefault(row[:-3], len(places) + 1) for row in rows]
+    which = [places.setdefault(row[:-_OWN], len(places) + 1) for row in rows]
     common = [dict(zip(_COMMON, values, strict=True)) for values in places]
     for one in common:
         if one["meta"] is not None:

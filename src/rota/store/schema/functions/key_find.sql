@@ -6,30 +6,12 @@ returns table (job_type text, id bigint, status text)
 language sql stable
 set enable_seqscan = off set enable_bitmapscan = off set search_path = pg_catalog, pg_temp
 as $$
-  with recursive kind(name) as (
-    (
-      select i.job_type
-      from {schema}.idempotency i
-      order by i.job_type
-      limit 1
-    )
-    union all
-    select (
-      select i.job_type
-      from {schema}.idempotency i
-      where i.job_type > k.name
-      order by i.job_type
-      limit 1
-    )
-    from kind k
-    where k.name is not null
-  ),
-  asked as (
+  with asked as (
     select {schema}.canonical_type(p_job_type) as name
     where p_job_type is not null
     union
     select {schema}.canonical_type(k.name)
-    from kind k
+    from {schema}.key_types() k(name)
     join {schema}.idempotency i on i.job_type = k.name and i.key = p_key
     where p_job_type is null
       and (i.expires_at is null or i.expires_at > {schema}.clock())

@@ -6,24 +6,6 @@ returns setof bigint
 language sql stable security definer
 set enable_seqscan = off set enable_bitmapscan = off set search_path = pg_catalog, pg_temp
 as $$
-  with recursive kind(name) as (
-    (
-      select i.job_type
-      from {schema}.idempotency i
-      order by i.job_type
-      limit 1
-    )
-    union all
-    select (
-      select i.job_type
-      from {schema}.idempotency i
-      where i.job_type > k.name
-      order by i.job_type
-      limit 1
-    )
-    from kind k
-    where k.name is not null
-  )
   select i.job
   from {schema}.idempotency i
   where p_job_type is not null
@@ -31,7 +13,7 @@ as $$
     and i.key = p_key
   union all
   select i.job
-  from kind k
+  from {schema}.key_types() k(name)
   join {schema}.idempotency i on i.job_type = k.name and i.key = p_key
   where p_job_type is null
 $$;

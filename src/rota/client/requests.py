@@ -1,0 +1,250 @@
+"""Requests of people to act on jobs: how each is made and sent, and what its answers mean.
+
+The calls and the command line use the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from rota.client.base import (
+    LIST_MAX,
+    check_by,
+    check_id,
+    check_texts,
+    check_why,
+    parse_moment,
+)
+from rota.client.enqueue import refuse_too_large
+from rota.client.selection import ActionFilters, find_jobs
+from rota.declare.job_type import Enqueued, JobType
+from rota.declare.options import EnqueueOptions
+from rota.declare.payload import encode_untyped
+from rota.errors import JobNotFound, KeyNotFound, RotaError, UsageError, WrongStatus
+from rota.model.bounds import KEY_MAX, check_integer, check_text
+from rota.model.failure import list_names
+from rota.model.job import Action, Status
+from rota.model.states import takes
+from rota.model.units import Duration
+from rota.store import ops
+from rota.store.ops import ActionRecord, ActionRequest, Answer, Filter, Moved
+
+if TYPE_CHECKING:
+    from rota.store.driver import Operation
+
+AnyType = JobType[..., ..., Any]
+
+OF_MANY = "run_at, delay, priority and to_queue"
+"""What can be changed of many jobs, for an error."""
+
+
+class ActionResult(msgspec.Struct, frozen=True):
+    """The result of an action on many jobs."""
+
+    done: list[int]
+    """Ids of the jobs on which the action was done, ascending."""
+    new_ids: dict[int, int]
+    """Id of the new job, by the id of the job that was requeued or runs again."""
+    refused: dict[int, str]
+    """Why the action was refused, by the id of the job."""
+
+
+def make_request(
+    action: Action,
+    by: object,
+    why: object,
+    moved: Moved | None = None,
+    *,
+    name_of_why: str = "why",
+) -> ActionRequest:
+    """Return the request of an action. Raises UsageError, which calls the reason `name_of_why`."""
+    reason = check_why(why)
+    if action is Action.IGNORE and reason is None:
+        raise UsageError(f"{name_of_why} is required: it records why these jobs are ignored")
+    return ActionRequest(action, check_by(by), reason, moved=moved)
+
+
+def check_moved(
+    run_at: datetime | None,
+    delay: Duration | None,
+    priority: int | None,
+    queue: str | None,
+    *,
+    names: str = "run_at, delay, priority and queue",
+) -> Moved:
+    """Return to when and where jobs are rescheduled. Raises UsageError."""
+    checked = EnqueueOptions().update(
+        {"run_at": run_at, "delay": delay, "priority": priority, "queue": queue}
+    )
+    moved = Moved(
+        run_at=checked.run_at,
+        delay=None if checked.delay_s is None else timedelta(seconds=checked.delay_s),
+        priority=checked.priority,
+        queue=checked.queue,
+    )
+    if moved == Moved():
+        raise UsageError(f"reschedule: give at least one of {names}")
+    return moved
+
+
+def read_log(since: datetime | Duration | None, limit: int) -> Operation[list[ActionRecord]]:
+    """Read the action log, the latest first."""
+    check_integer(limit, "limit", 1, LIST_MAX)
+    return (yield from ops.action_log(parse_moment(since, "since"), limit))
+
+
+# One job
+
+
+def act_once(action: Action, id: int, by: str | None, why: str | None) -> Operation[Status]:
+    """Act on one job; return its status now. Raises JobNotFound, WrongStatus."""
+    answer = yield from _act_on_one(make_request(action, by, why), id)
+    return Status(answer.status or Status.DEAD)
+
+
+def act_by_id_or_key(
+    request: ActionRequest, id: int | None, key: str | None, job_type: AnyType | str | None
+) -> Operation[Status]:
+    """Act on the job with this id, or on the one that holds this key; return its status now."""
+    if (id is None) == (key is None):
+        raise UsageError(f"{request.action.value}: give the id of a job, or a key")
+    if key is None:
+        if job_type is not None:
+            raise UsageError(f"{request.action.value}: job_type goes with a key, not with an id")
+        answer = yield from _act_on_one(request, check_id(id))
+    else:
+        answer = yield from act_on_key(request, key, job_type)
+    return Status(answer.status or Status.DEAD)
+
+
+def act_on_key(
+    request: ActionRequest, key: str, job_type: AnyType | str | None
+) -> Operation[Answer]:
+    """Cancel or reschedule the job that holds a key.
+
+    Raises KeyNotFound, WrongStatus, and UsageError if jobs of several types hold it.
+    """
+    check_text(key, "key", KEY_MAX)
+    name = job_type.name if isinstance(job_type, JobType) else job_type
+    check_texts(job_type=name)
+    holders = yield from ops.act_on_key(request, key, name)
+    holder = holders[0]
+    if holder.answer == "ambiguous":
+        types = list_names(one.job_type or "" for one in holders)
+        raise UsageError(f"jobs of several types hold the key {key!r}: {types}; name one of them")
+    if holder.job is None or holder.answer == "not found":
+        raise KeyNotFound(key, name)
+    answer = Answer(holder.job, holder.answer, holder.status)
+    refusal = explain_refusal(request.action, answer)
+    if refusal is not None:
+        raise refusal
+    return answer
+
+
+def run_again(id: int, by: str | None, why: str | None) -> Operation[Enqueued]:
+    """Run a job again as a new one; return the new one."""
+    return (yield from act_anew(make_request(Action.RUN_AGAIN, by, why), id))
+
+
+def act_anew(request: ActionRequest, id: int) -> Operation[Enqueued]:
+    """Do an action that makes a new job of this one; return the new one."""
+    answer = yield from _act_on_one(request, id)
+    assert answer.new_id is not None
+    return Enqueued(answer.new_id, True, Status.QUEUED.value)
+
+
+def _act_on_one(request: ActionRequest, id: int) -> Operation[Answer]:
+    [answer] = yield from ops.act(request, [check_id(id)])
+    refusal = explain_refusal(request.action, answer)
+    if refusal is not None:
+        raise refusal
+    return answer
+
+
+def correct_payload(
+    request: ActionRequest,
+    id: int,
+    payload: Mapping[str, Any],
+    type_of: Callable[[str], JobType[..., ..., Any] | None],
+) -> Operation[ActionRequest]:
+    """Return a requeue with a corrected payload, checked against the job's type and the payload
+    limit. Raises PayloadError, JobNotFound."""
+    if not isinstance(payload, Mapping):
+        raise UsageError(f"payload must be a mapping of the handler's arguments, not {payload!r}")
+    found = yield from ops.find(Filter(ids=[id]))
+    if not found:
+        raise JobNotFound(id)
+    name = found[0].job_type
+    job_type = type_of(name)
+    text = (
+        encode_untyped(name, dict(payload))
+        if job_type is None
+        else job_type.codec.encode((), dict(payload))
+    )
+    yield from refuse_too_large(name, text, None)
+    version = None if job_type is None else job_type.options.version
+    return replace(request, payload=text, payload_version=version)
+
+
+# Many jobs
+
+
+def act_on_many(request: ActionRequest, filters: ActionFilters) -> Operation[ActionResult]:
+    """Act on the jobs of a filter, in batches of 1,000."""
+    ids = yield from find_jobs(request.action, filters)
+    answers, refusals = yield from ops.act_on_many(request, ids)
+    return sort_answers(request.action, answers, refusals)
+
+
+# Answers
+
+
+def explain_refusal(action: Action, answer: Answer) -> RotaError | None:
+    """Return why an action on a job was refused; None if it was not."""
+    if answer.status is None:
+        return JobNotFound(answer.job)
+    if answer.answer != "refused":
+        return None
+    wanted = tuple(status.value for status in takes(action))
+    return WrongStatus(answer.job, wanted, answer.status, _advise(action, answer))
+
+
+def _advise(action: Action, answer: Answer) -> str:
+    if answer.new_id is not None:
+        return f"; it was requeued as job {answer.new_id}"
+    if answer.status == Status.DEAD and action in (
+        Action.CANCEL,
+        Action.RETRY_NOW,
+        Action.RESCHEDULE,
+    ):
+        return "; requeue or ignore a dead job instead"
+    return ""
+
+
+def sort_errors(
+    action: Action, answers: Sequence[Answer], refusals: Mapping[int, str]
+) -> dict[int, RotaError]:
+    """Return why an action was refused, by the ids of the jobs on which it was."""
+    errors = {answer.job: explain_refusal(action, answer) for answer in answers}
+    errors |= {
+        job: RotaError(f"job {job}: the database refuses: {why}") for job, why in refusals.items()
+    }
+    return {job: error for job, error in sorted(errors.items()) if error is not None}
+
+
+def sort_answers(
+    action: Action, answers: Sequence[Answer], refusals: Mapping[int, str]
+) -> ActionResult:
+    """Return the result of an action on many jobs."""
+    errors = sort_errors(action, answers, refusals)
+    done = [answer for answer in answers if answer.job not in errors]
+    return ActionResult(
+        done=[answer.job for answer in done],
+        new_ids={answer.job: answer.new_id for answer in done if answer.new_id is not None},
+        refused={job: str(error) for job, error in errors.items()},
+    )

@@ -14,6 +14,14 @@ import msgspec
 from rota import embedded
 from rota.client import Client
 from rota.client.schedules import declare_and_plan
+from rota.declare.around import (
+    Around,
+    EnqueueAround,
+    check_around,
+    check_enqueue_around,
+    list_arounds,
+    refuse_unfit,
+)
 from rota.declare.config import HEALTH_PORT_MAX, SLOTS, WorkerConfig, find_url
 from rota.declare.job_type import JobType, make_row
 from rota.declare.jobs import (
@@ -42,6 +50,8 @@ from rota.worker.summary import Summary
 from rota.worker.worker import Worker
 
 E = TypeVar("E", bound=Event)
+A = TypeVar("A", bound=Around)
+B = TypeVar("B", bound=EnqueueAround)
 
 
 class Synced(msgspec.Struct, frozen=True):
@@ -70,6 +80,12 @@ class App(Client):
             once, on its loop; the value is `ctx.state`. Defaults to none.
         alert_url: HTTP URL to which alerts are posted as JSON; see docs/alerts.md. Defaults to
             ROTA_ALERT_URL, otherwise to none: alerts are only logged.
+        around: a function, or a list of them, that gets the `Context` of each attempt and returns
+            a context manager: the handler runs within it. The first is the outermost. Defaults to
+            none.
+        around_enqueue: a function, or a list of them, that gets the jobs of each call that
+            enqueues and returns a plain context manager. The mapping that it yields is added to
+            their meta. Defaults to none.
         notify: whether to use LISTEN/NOTIFY, prepared statements and startup options. Use False
             behind a transaction pooler. Defaults to True.
 
@@ -91,6 +107,8 @@ class App(Client):
         lease: Duration = "2m",
         release: str | None = None,
         lifespan: Callable[[], AbstractAsyncContextManager[Any]] | None = None,
+        around: Around | Iterable[Around] = (),
+        around_enqueue: EnqueueAround | Iterable[EnqueueAround] = (),
         notify: bool = True,
         alert_url: str | None = None,
     ) -> None:
@@ -112,6 +130,12 @@ class App(Client):
                 f"App: lifespan must be a function, which each worker calls, not {lifespan!r}"
             )
         self._lifespan = lifespan
+        self._arounds: list[Around] = []
+        self._enqueue_arounds: list[EnqueueAround] = []
+        for one in list_arounds(around, "around"):
+            self.middleware(one)
+        for one in list_arounds(around_enqueue, "around_enqueue"):
+            self.enqueue_middleware(one)
         self._notify = notify
         self._alert_url = alert_url
         self._bus = Bus()
@@ -205,6 +229,30 @@ class App(Client):
         exception from it is logged and affects no job.
         """
         self._bus.on(kind, listener)
+
+    def middleware(self, around: A) -> A:
+        """Put a function around each attempt, within those that are there: `@app.middleware`.
+
+        It gets the `Context` and returns a context manager, sync or async, which is entered where
+        the handler runs: in its thread, task or process. An error of it is one of the attempt.
+
+        Raises:
+            DeclarationError: it is no function that can return a context manager.
+        """
+        self._arounds.append(check_around(around, "around"))
+        return around
+
+    def enqueue_middleware(self, around: B) -> B:
+        """Put a function around each call that enqueues, within those that are there.
+
+        It gets the list of `NewJob` of the call and returns a plain context manager. If that yields
+        a mapping, it is added to the meta of the jobs; what a job has of its own counts.
+
+        Raises:
+            DeclarationError: it is no function that can return a plain context manager.
+        """
+        self._enqueue_arounds.append(check_enqueue_around(around, "around_enqueue"))
+        return around
 
     # Work
 
@@ -379,6 +427,7 @@ class App(Client):
                 "this App has no job types, so a worker would do nothing; "
                 "declare job types, or give App(jobs=[…])"
             )
+        refuse_unfit(self._arounds, by_name.values())
         return WorkerSpec(
             types=by_name,
             release=self.release,
@@ -386,6 +435,7 @@ class App(Client):
             declaration=self._encode_types(),
             config=config,
             lifespan=self._lifespan,
+            arounds=tuple(self._arounds),
             module=self._module,
             schedules=self._encode_schedules(),
         )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rota.client.base import Caller
+from rota.client.carry import carry_meta
 from rota.declare.job_type import Enqueued, NewJob
 from rota.declare.jsonb import PAYLOAD_BYTES_LEAST, fits, text_bytes
 from rota.declare.options import EnqueueOptions
@@ -15,6 +16,7 @@ from rota.store.errors import PayloadRefused
 from rota.store.ops import NewRow
 
 if TYPE_CHECKING:
+    from rota.declare.around import EnqueueAround
     from rota.store.driver import Operation
 
 
@@ -22,15 +24,23 @@ class EnqueueCalls(Caller):
     """The calls of an App that enqueue jobs. They implement the `Sender` of job types."""
 
     _payload_bytes_max: int | None = None
+    _enqueue_arounds: Sequence[EnqueueAround] = ()
+    """What is around each call that enqueues, the outermost first."""
 
     def enqueue(self, job: NewJob, /) -> Enqueued:
         """Insert a job made with `job_type.new(…)`. Raises as `JobType.enqueue`."""
         _check_job(job)
+        if self._enqueue_arounds:
+            with carry_meta(self._enqueue_arounds, [job]) as jobs:
+                return self._run(self._enqueue(jobs[0]), job.options.connection)
         return self._run(self._enqueue(job), job.options.connection)
 
     async def aenqueue(self, job: NewJob, /) -> Enqueued:
         """Insert a job made with `job_type.new(…)`. Raises as `JobType.enqueue`."""
         _check_job(job)
+        if self._enqueue_arounds:
+            with carry_meta(self._enqueue_arounds, [job]) as jobs:
+                return await self._arun(self._enqueue(jobs[0]), job.options.connection)
         return await self._arun(self._enqueue(job), job.options.connection)
 
     def enqueue_many(self, jobs: Iterable[NewJob], /, *, connection: Any = None) -> list[Enqueued]:
@@ -52,7 +62,8 @@ class EnqueueCalls(Caller):
         """
         listed = _list_jobs(jobs)
         given = _find_connection(listed, connection)
-        return self._run(self._enqueue_many(listed), given, atomic=True)
+        with carry_meta(self._enqueue_arounds if listed else (), listed) as carried:
+            return self._run(self._enqueue_many(carried), given, atomic=True)
 
     async def aenqueue_many(
         self, jobs: Iterable[NewJob], /, *, connection: Any = None
@@ -60,7 +71,8 @@ class EnqueueCalls(Caller):
         """Insert jobs of any types, as `enqueue_many`."""
         listed = _list_jobs(jobs)
         given = _find_connection(listed, connection)
-        return await self._arun(self._enqueue_many(listed), given, atomic=True)
+        with carry_meta(self._enqueue_arounds if listed else (), listed) as carried:
+            return await self._arun(self._enqueue_many(carried), given, atomic=True)
 
     def _enqueue(self, job: NewJob) -> Operation[Enqueued]:
         row = _make_row(job)

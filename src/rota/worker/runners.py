@@ -21,6 +21,7 @@ from rota.declare.context import enter
 from rota.declare.result import encode_result
 from rota.errors import AttemptCancelled
 from rota.model.outcome import NOTHING, End, Errored, HandedBack, Outcome, Succeeded
+from rota.worker.around import acall_within, call_within
 
 if TYPE_CHECKING:
     from rota.declare.job_type import JobType
@@ -118,7 +119,11 @@ class LoopRunner:
             try:
                 job_type = attempt.job_type
                 given = (attempt.context,) if job_type.takes_context else ()
-                end = read_return(attempt.job, await job_type.func(*given, **arguments))
+                if arounds := self._parts.spec.arounds:
+                    call = partial(job_type.func, *given, **arguments)
+                    end = await acall_within(arounds, attempt.context, call, read_return)
+                else:
+                    end = read_return(attempt.job, await job_type.func(*given, **arguments))
             except BaseException as error:  # noqa: BLE001 - SystemExit and cancellation too
                 end = read_error(attempt, error)
         self._parts.executor.handle_end(attempt, end)
@@ -156,7 +161,11 @@ class ThreadRunner:
             try:
                 job_type = attempt.job_type
                 given = (attempt.context,) if job_type.takes_context else ()
-                end = read_return(attempt.job, job_type.func(*given, **arguments))
+                if arounds := self._parts.spec.arounds:
+                    call = partial(job_type.func, *given, **arguments)
+                    end = call_within(arounds, attempt.context, call, read_return)
+                else:
+                    end = read_return(attempt.job, job_type.func(*given, **arguments))
             except BaseException as error:  # noqa: BLE001 - as above
                 end = read_error(attempt, error)
         # A closed loop: the worker has ended without this thread, and handed its job back.

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractAsyncContextManager
 
+    from rota.declare.around import Around
     from rota.declare.config import WorkerConfig
     from rota.declare.job_type import JobType
 
@@ -40,6 +41,8 @@ class WorkerSpec:
     """The types as `job_type_declare` takes them, in JSON."""
     config: WorkerConfig
     lifespan: Callable[[], AbstractAsyncContextManager[Any]] | None = None
+    arounds: tuple[Around, ...] = ()
+    """What is around each attempt, the outermost first."""
     module: str | None = None
     """The module that makes the App; None if it is not known."""
     schedules: str = "[]"

@@ -54,7 +54,7 @@ class Worker:
     ) -> None:
         """Raises DeclarationError if a handler cannot run in the process that its options ask
         for."""
-        check_importable(spec.types.values())
+        check_importable(spec.types.values(), spec.arounds)
         self.name = spec.name
         self._database = database
         self._spec = spec
@@ -199,7 +199,7 @@ class Worker:
 
         parts.start_recorder = StartRecorder(parts, start)
         groups = spec.make_slot_groups(parts.clock.monotonic())
-        processes = Processes(self.name, spec.module, database, spec.release)
+        processes = Processes(self.name, spec.module, database, spec.release, spec.arounds)
         completer = Completer(database, spec.release, self._note_completing)
         parts.executor = Executor(parts, groups, processes, completer, EffectKeeper(database))
         parts.finisher = self.finisher_class(parts, finish)

@@ -11,13 +11,14 @@ import queue
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from time import monotonic, sleep
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rota.declare.context import Context, enter
 from rota.errors import RotaError
@@ -40,10 +41,14 @@ from rota.model.settle import RetryRules, judge, judge_cause
 from rota.runtime import logs
 from rota.runtime.child_process import SIGNALS, Channel, join_parent
 from rota.store.db import Database
+from rota.worker.around import acall_within, call_within
 from rota.worker.completion import Completer
 from rota.worker.processes import messages
-from rota.worker.processes.importable import import_handler
+from rota.worker.processes.importable import import_arounds, import_handler
 from rota.worker.runners import is_stop, read_return
+
+if TYPE_CHECKING:
+    from rota.declare.around import Around
 
 PROGRESS_S = 0.25
 """The shortest time between two messages of progress; the worker writes it less often still."""
@@ -60,12 +65,13 @@ def main(descriptor: int) -> None:
     channel.send(messages.Importing())
     try:
         handler = import_handler(setup)
+        arounds = import_arounds(setup)
         # After the import, which may set logging up itself.
         logs.setup(setup.log_format or logs.Form.PLAIN, None, root_level=setup.log_level)
     except BaseException as error:  # noqa: BLE001 - importing runs the application's code
         channel.send(messages.NotReady(_judge(error, RetryRules(1, DEFAULT_RETRY))))
         return
-    HandlerProcess(channel, setup, handler).serve()
+    HandlerProcess(channel, setup, handler, arounds).serve()
 
 
 def _ignore(*_: object) -> None: ...
@@ -110,11 +116,16 @@ class HandlerProcess:
     of the worker, a third sends progress."""
 
     def __init__(
-        self, channel: Channel, setup: messages.Setup, handler: Callable[..., Any]
+        self,
+        channel: Channel,
+        setup: messages.Setup,
+        handler: Callable[..., Any],
+        arounds: Sequence[Around],
     ) -> None:
         self._channel = channel
         self._setup = setup
         self._handler = handler
+        self._arounds = arounds
         retry_on, fatal_on = pickle.loads(setup.errors)
         self._rules = RetryRules(1, DEFAULT_RETRY, retry_on, fatal_on)
         database = Database(setup.url, setup.schema, notify=setup.notify)
@@ -198,22 +209,22 @@ class HandlerProcess:
         try:
             arguments = pickle.loads(run.arguments)
             given = (context,) if self._setup.takes_context else ()
-            result = self._handler(*given, **arguments)
+            call = partial(self._handler, *given, **arguments)
             if self._setup.is_async:
-                return asyncio.run(self._finish(context, result))
-            return read_return(run.job, result)
+                return asyncio.run(self._finish(context, call))
+            return call_within(self._arounds, context, call, read_return)
         except BaseException as error:  # noqa: BLE001 - SystemExit too: it ends the attempt
             return _end_by_error(error)
 
-    async def _finish(self, context: Context, awaitable: Any) -> End:
-        """Await an async handler, so that it can be cancelled."""
+    async def _finish(self, context: Context, call: Callable[[], Any]) -> End:
+        """Call and await an async handler, so that it can be cancelled."""
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
         assert task is not None
         self._cancel = lambda: loop.call_soon_threadsafe(task.cancel)
         if context.cancelled is not None:
             self._cancel()
         try:
-            return read_return(context.job, await awaitable)
+            return await acall_within(self._arounds, context, call, read_return)
         except BaseException as error:  # noqa: BLE001 - here its stack begins with the handler
             return _end_by_error(error)
         finally:

@@ -7,11 +7,12 @@ import importlib
 import logging
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.spawn import prepare
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rota.declare.around import name_of
 from rota.declare.job_type import JobType
 from rota.errors import ConfigurationError, DeclarationError, UsageError
 from rota.runtime import logs
@@ -20,18 +21,21 @@ from rota.worker.processes.messages import Setup
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from rota.declare.around import Around
     from rota.store.db import Database
 
 _is_importing = False
 """Whether this process is one of `executor="process"` that imports its handler."""
 
 
-def check_importable(types: Iterable[JobType[..., ..., Any]]) -> None:
+def check_importable(
+    types: Iterable[JobType[..., ..., Any]], arounds: Iterable[Around] = ()
+) -> None:
     """Refuse to start a worker when a handler is to run in a process and cannot.
 
     Raises:
-        DeclarationError: another process cannot import the handler, or a class of its `retry_on`
-            or `fatal_on`.
+        DeclarationError: another process cannot import the handler, a class of its `retry_on`
+            or `fatal_on`, or what the App puts around its attempts.
         ConfigurationError: this is not Linux.
         UsageError: this is such a process itself, importing the main module.
     """
@@ -47,6 +51,7 @@ def check_importable(types: Iterable[JobType[..., ..., Any]]) -> None:
                     f'job type {job_type.name!r}: executor="process" works on Linux only'
                 )
             _check(job_type)
+            _check_arounds(job_type, arounds)
 
 
 def describe_handler(
@@ -55,10 +60,13 @@ def describe_handler(
     module: str | None,
     database: Database,
     release: str,
+    arounds: Sequence[Around] = (),
 ) -> Setup:
     """Return what a process must know to run a job type's handler; `module` is where the App is,
     None when that is not known."""
     handlers = job_type.func.__module__
+    places = [(around.__module__, around.__qualname__) for around in arounds]
+    modules = {handlers, module, *(place for place, _ in places)}
     return Setup(
         worker=worker,
         release=release,
@@ -68,12 +76,13 @@ def describe_handler(
         argv=sys.argv,
         log_level=logging.getLogger().getEffectiveLevel(),
         log_format=logs.form(),
-        main=_describe_main() if "__main__" in (handlers, module) else {},
+        main=_describe_main() if "__main__" in modules else {},
         app_module=module if module != "__main__" else None,
         module=handlers,
         qualname=job_type.func.__qualname__,
         takes_context=job_type.takes_context,
         is_async=job_type.is_async,
+        arounds=places,
         errors=_pickle_errors(job_type),
     )
 
@@ -89,6 +98,11 @@ def import_handler(setup: Setup) -> Callable[..., Any]:
     handler = _find(setup.module, setup.qualname)
     _is_importing = False
     return handler
+
+
+def import_arounds(setup: Setup) -> list[Any]:
+    """Return what is around each attempt, after `import_handler`."""
+    return [_find(module, qualname) for module, qualname in setup.arounds]
 
 
 def _check(job_type: JobType[..., ..., Any]) -> None:
@@ -108,6 +122,20 @@ def _check(job_type: JobType[..., ..., Any]) -> None:
         raise DeclarationError(
             f"{needs} error classes that another process can import: {error}"
         ) from None
+
+
+def _check_arounds(job_type: JobType[..., ..., Any], arounds: Iterable[Around]) -> None:
+    for around in arounds:
+        try:
+            is_found = _find(around.__module__, around.__qualname__) is around
+        except (ImportError, AttributeError):
+            is_found = False
+        if not is_found:
+            raise DeclarationError(
+                f'job type {job_type.name!r}: executor="process" needs an around that another '
+                f"process can import, and {name_of(around)} is none: define it with `def` at the "
+                "top level of a module"
+            )
 
 
 def _pickle_errors(job_type: JobType[..., ..., Any]) -> bytes:

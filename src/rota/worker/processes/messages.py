@@ -34,6 +34,8 @@ class Setup(msgspec.Struct, frozen=True):
     qualname: str
     takes_context: bool
     is_async: bool
+    arounds: list[tuple[str, str]]
+    """What is around each attempt, by module and qualified name; the outermost first."""
     errors: bytes
     """`retry_on` and `fatal_on`, pickled: they load once the modules above are imported."""
 

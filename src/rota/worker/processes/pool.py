@@ -27,6 +27,9 @@ from rota.worker.processes.process_attempt import (
 from rota.worker.runners import Threads, hand_back_unstarted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rota.declare.around import Around
     from rota.model.effect import EffectAnswer
     from rota.store.db import Database
     from rota.worker.attempt import Attempt
@@ -44,11 +47,19 @@ class Processes:
     worker's loop owns the idle ones.
     """
 
-    def __init__(self, worker: str, module: str | None, database: Database, release: str) -> None:
+    def __init__(
+        self,
+        worker: str,
+        module: str | None,
+        database: Database,
+        release: str,
+        arounds: Sequence[Around] = (),
+    ) -> None:
         self._worker = worker
         self._module = module
         self._database = database
         self._release = release
+        self._arounds = arounds
         self._effects = EffectKeeper(database)
         self._threads = Threads("rota-process")
         self._memory = GroupMemory()
@@ -181,7 +192,12 @@ class Processes:
 
     def _start(self, attempt: Attempt) -> HandlerChild:
         setup = describe_handler(
-            attempt.job_type, self._worker, self._module, self._database, self._release
+            attempt.job_type,
+            self._worker,
+            self._module,
+            self._database,
+            self._release,
+            self._arounds,
         )
         try:
             process = HandlerChild(setup)

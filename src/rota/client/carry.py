@@ -1,0 +1,48 @@
+"""What a call that enqueues carries to its jobs: the meta that the application's context managers
+around it give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from rota.declare.around import make_manager, name_of, pass_errors_on
+from rota.errors import UsageError
+
+if TYPE_CHECKING:
+    from rota.declare.around import EnqueueAround
+    from rota.declare.job_type import NewJob
+
+
+@contextmanager
+def carry_meta(
+    arounds: Sequence[EnqueueAround], jobs: Sequence[NewJob]
+) -> Iterator[Sequence[NewJob]]:
+    """Enter all context managers once for these jobs; yield the jobs with what they give.
+
+    An inner one's name counts before an outer one's, and a job's own meta before both.
+
+    Raises:
+        UsageError: one gave no mapping, or one without a JSON form.
+    """
+    meta: dict[str, Any] = {}
+    with ExitStack() as stack:
+        for around in arounds:
+            manager = make_manager(around, jobs, may_await=False)
+            given = manager.__enter__()
+            stack.push(pass_errors_on(manager.__exit__))
+            if given is not None and not isinstance(given, Mapping):
+                raise UsageError(
+                    f"around_enqueue {name_of(around)}: it must yield a mapping, which is added "
+                    f"to the meta of the jobs, or nothing, not {given!r}"
+                )
+            meta.update(given or {})
+        yield [_add_meta(job, meta) for job in jobs] if meta else jobs
+
+
+def _add_meta(job: NewJob, meta: dict[str, Any]) -> NewJob:
+    own = job.options.meta_json
+    return job.using(meta=meta if own is None else {**meta, **msgspec.json.decode(own)})

@@ -1,0 +1,137 @@
+"""What an application puts around its attempts and its enqueues: functions that return a context
+manager.
+
+An error passes through a context manager and never ends in one: a job that failed must not succeed
+because somebody logged its error.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from rota.errors import DeclarationError, UsageError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from rota.declare.context import Context
+    from rota.declare.job_type import JobType, NewJob
+
+Manager = AbstractContextManager[Any] | AbstractAsyncContextManager[Any]
+Around = Callable[["Context"], Manager]
+"""Is around one attempt."""
+EnqueueAround = Callable[
+    [Sequence["NewJob"]], AbstractContextManager["Mapping[str, Any] | None", bool | None]
+]
+"""Is around one call that enqueues; the mapping is added to the meta of its jobs."""
+
+Exit = Callable[["type[BaseException] | None", "BaseException | None", "TracebackType | None"], Any]
+
+
+def list_arounds(given: Any, option: str) -> list[Any]:
+    """Return what `App(around=…)` was given, one function or several, as a list.
+
+    Raises:
+        DeclarationError: one of them is no function that can return a context manager.
+    """
+    if not isinstance(given, Iterable):
+        given = [given]
+    return [check_around(around, option) for around in given]
+
+
+def check_around(around: Any, option: str) -> Any:
+    """Return a function that goes around attempts or enqueues. Raises DeclarationError."""
+    made = (AbstractContextManager, AbstractAsyncContextManager)
+    if not callable(around) or isinstance(around, made):
+        raise DeclarationError(
+            f"App: {option} must be a function that returns a context manager, not {around!r}"
+        )
+    decorator = None
+    if inspect.isgeneratorfunction(around):
+        decorator = "@contextlib.contextmanager"
+    elif inspect.isasyncgenfunction(around):
+        decorator = "@contextlib.asynccontextmanager"
+    if decorator is not None:
+        raise DeclarationError(f"App: {option} {name_of(around)} needs {decorator} above it")
+    if inspect.iscoroutinefunction(around):
+        raise DeclarationError(
+            f"App: {option} {name_of(around)} returns a coroutine: give it one `yield`, and "
+            "@contextlib.asynccontextmanager above it"
+        )
+    return around
+
+
+def check_enqueue_around(around: Any, option: str) -> Any:
+    """Return a function that goes around enqueues. Raises DeclarationError."""
+    if is_async(check_around(around, option)):
+        raise DeclarationError(
+            f"App: {option} {name_of(around)} is async, and plain code enqueues too: it must "
+            "return a plain context manager"
+        )
+    return around
+
+
+def refuse_unfit(arounds: Iterable[Around], types: Iterable[JobType[..., ..., Any]]) -> None:
+    """Raise DeclarationError for an async context manager around a plain handler: nothing can be
+    awaited in its thread."""
+    plain = next((job_type.name for job_type in types if not job_type.is_async), None)
+    for around in arounds:
+        if plain is not None and is_async(around):
+            raise DeclarationError(f"App: {_explain_unfit(around, plain)}")
+
+
+def is_async(around: Callable[..., Any]) -> bool:
+    """Whether a function shows, before it is called, that it returns an async context manager."""
+    return inspect.isasyncgenfunction(inspect.unwrap(around))
+
+
+def make_manager(around: Callable[[Any], Any], value: Any, *, may_await: bool) -> Any:
+    """Call a function that goes around; return the context manager that it made.
+
+    Raises:
+        UsageError: it made something else, or an async one where nothing can be awaited.
+    """
+    made = around(value)
+    kind = type(made)
+    if hasattr(kind, "__enter__") or (may_await and hasattr(kind, "__aenter__")):
+        return made
+    if hasattr(kind, "__aenter__"):
+        job_type = getattr(getattr(value, "job", None), "job_type", None)
+        raise UsageError(_explain_unfit(around, job_type))
+    if inspect.iscoroutine(made):
+        made.close()
+    raise UsageError(f"around {name_of(around)}: it must return a context manager, not {made!r}")
+
+
+def pass_errors_on(leave: Exit) -> Exit:
+    """Return the exit of a context manager without its right to swallow an error."""
+
+    def leave_and_pass_on(*raised: Any) -> None:
+        leave(*raised)
+
+    return leave_and_pass_on
+
+
+def apass_errors_on(leave: Callable[..., Any]) -> Callable[..., Any]:
+    """As `pass_errors_on`, for an async context manager."""
+
+    async def leave_and_pass_on(*raised: Any) -> None:
+        await leave(*raised)
+
+    return leave_and_pass_on
+
+
+def name_of(around: object) -> str:
+    """Return the name of a function, for an error."""
+    return getattr(around, "__qualname__", None) or repr(around)
+
+
+def _explain_unfit(around: object, job_type: str | None) -> str:
+    whose = "where plain code runs" if job_type is None else f"the handler of {job_type!r} is plain"
+    return (
+        f"around {name_of(around)}: its context manager is async, and {whose}: nothing can be "
+        "awaited in its thread; make the handler async, or return one with __enter__ as well"
+    )

@@ -36,6 +36,7 @@ from rota.declare.release import release_of
 from rota.declare.schedule import ScheduleOptions
 from rota.errors import ConfigurationError, DeclarationError, UsageError
 from rota.model.bounds import NAME_MAX, check_integer, check_text
+from rota.model.record import Record
 from rota.model.units import Duration, seconds
 from rota.observe.events import Bus, Event
 from rota.runtime import supervised
@@ -54,7 +55,7 @@ A = TypeVar("A", bound=Around)
 B = TypeVar("B", bound=EnqueueAround)
 
 
-class Synced(msgspec.Struct, frozen=True):
+class Synced(Record, frozen=True):
     """What `App.sync` declared, by name."""
 
     job_types: list[str]

@@ -43,7 +43,7 @@ def effects(
     with place.session() as opened:
         found = opened.run(find_effects(key, job, status, limit))
     if as_json:
-        print_json({"effects": [msgspec.structs.asdict(one) for one in found]})
+        print_json({"effects": found})
         return
     columns = (
         "key",

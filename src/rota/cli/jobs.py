@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
-import msgspec
 import typer
 
-from rota.cli.output import cell, console, job_facts, print_facts, print_json, print_table
+from rota.cli.output import cell, console, print_facts, print_json, print_table
 from rota.cli.target import JsonOption, Place
 from rota.client.base import ID_MAX, LIST_MAX, parse_moment
 from rota.client.find import check_filter
@@ -99,7 +98,7 @@ def jobs(
     with place.session() as opened:
         found = opened.run(ops.find(wanted))
     if as_json:
-        print_json({"jobs": [job_facts(job) for job in found]})
+        print_json({"jobs": found})
         return
     _print_jobs(found)
     if len(found) == limit:
@@ -154,19 +153,7 @@ def job(
     with place.session() as opened:
         timeline = opened.run(read_timeline(id))
     if as_json:
-        entries = [
-            {"at": entry.at, "job": entry.job, "what": entry.what, "text": entry.text}
-            for entry in timeline.entries
-        ]
-        attempts = [msgspec.structs.asdict(attempt) for attempt in timeline.attempts]
-        print_json(
-            {
-                "job": job_facts(timeline.job),
-                "attempts": attempts,
-                "chain": [one.id for one in timeline.chain],
-                "timeline": entries,
-            }
-        )
+        print_json(timeline)
         return
     print_facts(_facts(timeline.job))
     typer.echo("\nTimeline")

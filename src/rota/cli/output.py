@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rota.model.job import Job
+from rota.model.record import convert
 from rota.model.units import words
 
 DELETE = "\x7f"
@@ -38,7 +38,7 @@ def json_line(value: Any) -> str:
     A character that would move a cursor, colour a screen or reorder a line is escaped: JSON allows
     most of them as they are, and people read it on terminals.
     """
-    text = msgspec.json.encode(_convert(value)).decode()
+    text = msgspec.json.encode(convert(value, _keep_json)).decode()
     if text.isprintable():
         return text
     return "".join(sign if sign.isprintable() or sign < DELETE else _escape(sign) for sign in text)
@@ -49,20 +49,9 @@ def _escape(sign: str) -> str:
     return "\\u007f" if sign == DELETE else json.dumps(sign)[1:-1]
 
 
-def _convert(value: Any) -> Any:
-    match value:
-        case datetime():
-            return value.astimezone(UTC)
-        case timedelta():
-            return value.total_seconds()
-        case msgspec.Struct():
-            return {name: _convert(getattr(value, name)) for name in value.__struct_fields__}
-        case dict():
-            return {name: _convert(one) for name, one in value.items()}
-        case list() | tuple():
-            return [_convert(one) for one in value]
-        case _:
-            return value
+def _keep_json(text: str) -> msgspec.Raw:
+    """A column of JSON is printed as it is, whatever numbers are in it."""
+    return msgspec.Raw(text.encode())
 
 
 def print_json(value: Any) -> None:
@@ -140,22 +129,3 @@ def _cut(text: str, most: int) -> str:
     shown = "".join(text[:most].splitlines(keepends=True)[:LINES_MAX])
     left = len(text) - len(shown)
     return text if not left else f"{shown}… ({left:,} more characters)"
-
-
-def job_facts(job: Job) -> dict[str, Any]:
-    """Make a mapping of a job, by column names. Columns of JSON hold values, not text."""
-    facts = msgspec.structs.asdict(job)
-    for name in ("payload", "meta", "progress", "result", "resolution"):
-        text = facts.pop(f"{name}_json")
-        facts[name] = None if text is None else msgspec.Raw(text.encode())
-    for name in ("progress", "resolution"):  # written by Rota, and contain an instant
-        if facts[name] is not None:
-            facts[name] = _read_instant(msgspec.json.decode(facts[name]))
-    return facts
-
-
-def _read_instant(value: Any) -> Any:
-    try:
-        return value | {"at": datetime.fromisoformat(value["at"])}
-    except (TypeError, KeyError, ValueError):  # not written by Rota
-        return value

@@ -60,8 +60,7 @@ def stats(
     with place.session() as opened:
         found = opened.run(ops.stats(hours, job_type, queue))
     if as_json:
-        facts = msgspec.structs.asdict(found)
-        print_json(facts | {"oldest_due": facts.pop("oldest_due_at")})
+        print_json(found)
         return
     print_table(
         ("status", "jobs"),

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
-import msgspec
 import typer
 from typer.core import TyperGroup
 
@@ -67,7 +66,7 @@ def schedules(
     with place.session() as opened:
         found = opened.run(ops.schedules())
     if as_json:
-        print_json({"schedules": [_as_dict(one) for one in found]})
+        print_json({"schedules": found})
         return
     columns = (
         "name",
@@ -128,8 +127,7 @@ def show(
         found = next(iter(opened.run(ops.schedules(name))), None)
     coming, problem = ([], None) if found is None else _coming(found, times)
     if as_json:
-        schedule = None if found is None else _as_dict(found)
-        print_json({"schedule": schedule, "next": coming, "problem": problem, "runs": runs})
+        print_json({"schedule": found, "next": coming, "problem": problem, "runs": runs})
         return
     facts = [("schedule", name), ("state", "deleted")] if found is None else _facts(found)
     print_facts([*facts, ("problem", problem)])
@@ -302,18 +300,9 @@ def delete(
 
 def _say(schedule: Schedule, *, as_json: bool) -> None:
     if as_json:
-        print_json({"schedule": _as_dict(schedule)})
+        print_json({"schedule": schedule})
     else:
         print_facts(_facts(schedule))
-
-
-def _as_dict(schedule: Schedule) -> dict[str, Any]:
-    facts = msgspec.structs.asdict(schedule)
-    del facts["now"]  # the time of the query, not a fact of the schedule
-    for name in ("payload", "meta"):
-        text = facts.pop(f"{name}_json")
-        facts[name] = None if text is None else msgspec.Raw(text.encode())
-    return facts
 
 
 def _facts(schedule: Schedule) -> Iterator[tuple[str, Any]]:

@@ -10,8 +10,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from rota.client.base import (
     LIST_MAX,
     check_by,
@@ -29,6 +27,7 @@ from rota.errors import JobNotFound, KeyNotFound, RotaError, UsageError, WrongSt
 from rota.model.bounds import KEY_MAX, check_integer, check_text
 from rota.model.failure import list_names
 from rota.model.job import Action, Status
+from rota.model.record import Record
 from rota.model.states import takes
 from rota.model.units import Duration
 from rota.store import ops
@@ -43,7 +42,7 @@ OF_MANY = "run_at, delay, priority and to_queue"
 """What can be changed of many jobs, for an error."""
 
 
-class ActionResult(msgspec.Struct, frozen=True):
+class ActionResult(Record, frozen=True):
     """The result of an action on many jobs."""
 
     done: list[int]

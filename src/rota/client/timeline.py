@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from rota.errors import JobNotFound
 from rota.model.failure import one_line
 from rota.model.job import Action, Job, Status
+from rota.model.record import ReadJson, Record, describe
 from rota.model.units import plural, words
 from rota.store import ops
 from rota.store.ops import ActionRecord, AttemptRecord, EffectRecord, Filter
@@ -29,8 +30,10 @@ EFFECTS_MAX = 1_000
 """Most effects and steps of one timeline; the latest ones are kept."""
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(Record, frozen=True):
     """One event of a timeline."""
+
+    __json_names__: ClassVar[dict[str, str | None]] = {"attempt": None, "action": None}
 
     at: datetime
     job: int
@@ -44,9 +47,11 @@ class Entry(msgspec.Struct, frozen=True):
     """The record of an action: by whom, and why."""
 
 
-class Timeline(msgspec.Struct, frozen=True):
+class Timeline(Record, frozen=True):
     """A job, the jobs that it was requeued from and as, and what happened to all of them, in
     order."""
+
+    __json_names__: ClassVar[dict[str, str | None]] = {"entries": "timeline"}
 
     job: Job
     chain: list[Job]
@@ -54,6 +59,18 @@ class Timeline(msgspec.Struct, frozen=True):
     attempts: list[AttemptRecord]
     """The job's own attempts that did not succeed."""
     entries: list[Entry]
+
+    def facts(self, read_json: ReadJson) -> dict[str, Any]:
+        """Return its values by their names in JSON. Called by the command line."""
+        facts = super().facts(read_json)
+        return {**facts, "chain": [job.id for job in self.chain]}
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """Return the JSON Schema of `to_dict`."""
+        schema = super().json_schema()
+        schema["properties"]["chain"] = describe(list[int])
+        return schema
 
 
 def read_timeline(id: int) -> Operation[Timeline]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
 import msgspec
+
+from rota.model.record import ReadJson, Record, describe
 
 
 class Status(StrEnum):
@@ -47,7 +49,7 @@ class Action(StrEnum):
     RUN_AGAIN = "run_again"
 
 
-class Job(msgspec.Struct, frozen=True):
+class Job(Record, frozen=True):
     """A job as it was when it was read: one row of the view `rota.jobs`.
 
     Names are the column names; instants are aware datetimes. A claim makes a Job by position, of
@@ -125,16 +127,50 @@ class Job(msgspec.Struct, frozen=True):
             else msgspec.json.decode(self.progress_json, type=Progress)
         )
 
+    def facts(self, read_json: ReadJson) -> dict[str, Any]:
+        """Return its values by their names in JSON. Called by the command line."""
+        facts = super().facts(read_json)
+        # Rota writes these two, and they contain an instant.
+        for name, text in (("progress", self.progress_json), ("resolution", self.resolution_json)):
+            if text is not None:
+                facts[name] = _read_instant(msgspec.json.decode(text))
+        return facts
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """Return the JSON Schema of `to_dict`."""
+        schema = super().json_schema()
+        schema["properties"]["payload"] = {"type": "object"}
+        schema["properties"]["progress"] = describe(Progress | None)
+        return schema
+
     @property
     def resolution(self) -> Any:
         """For an archived dead job: who archived it, when and why; None otherwise."""
         return None if self.resolution_json is None else msgspec.json.decode(self.resolution_json)
 
 
-class Progress(msgspec.Struct, frozen=True):
+class Progress(Record, frozen=True):
     """The progress that a handler reported."""
 
     done: float
     total: float | None
+    """How much there is to do; None: unknown."""
     note: str | None
+    """The current step; None: not said."""
     at: datetime
+    """When the worker stored the report."""
+
+    @property
+    def fraction(self) -> float | None:
+        """How much is done, 0 … 1; None: the total is unknown. Of nothing, all is done."""
+        if self.total is None:
+            return None
+        return 1.0 if self.done >= self.total else self.done / self.total
+
+
+def _read_instant(value: Any) -> Any:
+    try:
+        return value | {"at": datetime.fromisoformat(value["at"]).astimezone(UTC)}
+    except (TypeError, KeyError, ValueError):  # not written by Rota
+        return value

@@ -8,13 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
 
 from rota.errors import UsageError
 from rota.model.bounds import check_integer
 from rota.model.cron import count_fires, latest_fires, next_fire, next_fires, parse
+from rota.model.record import Record
 
 if TYPE_CHECKING:
     from rota.model.cron import Cron
@@ -135,11 +136,13 @@ def _spread(name: str, at: datetime, jitter_s: float | None) -> timedelta:
     return timedelta(seconds=jitter_s * int.from_bytes(digest[:8]) / 2**64)
 
 
-class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+class Schedule(Record, frozen=True, kw_only=True):
     """A schedule as it was when it was read: one row of `rota.schedule`.
 
     Names are the column names; instants are aware datetimes.
     """
+
+    __json_names__: ClassVar[dict[str, str | None]] = {"now": None}
 
     name: str
     origin: str
@@ -211,7 +214,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         return next_times(self.cron, self.timezone, self.now, count)
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class Run(Record, frozen=True, kw_only=True):
     """One run of a schedule: a row of `rota.runs`."""
 
     job: int

@@ -7,9 +7,10 @@ from datetime import datetime
 import msgspec
 
 from rota.model.failure import one_line
+from rota.model.record import Record
 
 
-class Summary(msgspec.Struct, frozen=True):
+class Summary(Record, frozen=True):
     """What a worker has done when it ends."""
 
     claimed: int
@@ -20,7 +21,7 @@ class Summary(msgspec.Struct, frozen=True):
     """When the oldest job that is still due was due. None if no job is due, or if the database did
     not answer."""
 
-    paused: list[str] = []
+    paused: list[str] = msgspec.field(default_factory=list)
     """Its queues that were paused at the end, in order."""
 
     def line(self) -> str:

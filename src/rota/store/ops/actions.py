@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from rota.model.job import Action, Status
+from rota.model.record import Record
 from rota.store.driver import Operation, Query
 from rota.store.isolate import Refusals, isolate
 from rota.store.ops.read import instant_or_ago
@@ -163,7 +164,7 @@ def choose(which: Which) -> Operation[list[int]]:
 _LIVE = (Status.QUEUED, Status.WAITING, Status.RUNNING, Status.FAILED)
 
 
-class ActionRecord(msgspec.Struct, frozen=True):
+class ActionRecord(Record, frozen=True):
     """An action: a row of the action log."""
 
     at: datetime

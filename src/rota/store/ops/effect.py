@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from rota.model.effect import EffectAnswer, EffectCall
+from rota.model.record import Record
 from rota.store.driver import Operation, Query, Row
 
 
@@ -32,7 +33,7 @@ def call_effect(call: EffectCall) -> Operation[EffectAnswer]:
     return EffectAnswer("ended" if is_held else "lost")
 
 
-class EffectRecord(msgspec.Struct, frozen=True):
+class EffectRecord(Record, frozen=True):
     """An effect or a step: a row of the view `effects`."""
 
     key: str

@@ -8,11 +8,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import accumulate
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import msgspec
 
 from rota.model.bounds import COUNT_MAX
+from rota.model.record import Record
 from rota.store.driver import Operation, Query, Row
 from rota.store.ops.read import oldest_due
 
@@ -20,7 +21,7 @@ OVERRUNS_MAX = 20
 """Most jobs that run too long to list."""
 
 
-class Figures(msgspec.Struct, frozen=True):
+class Figures(Record, frozen=True):
     """How the jobs of a type ended, in one hour or in all hours of the question.
 
     Percentiles are exact to 10 %; None: there is no job.
@@ -50,7 +51,7 @@ class Figures(msgspec.Struct, frozen=True):
     ran_p95_s: float | None
 
 
-class Overrun(msgspec.Struct, frozen=True):
+class Overrun(Record, frozen=True):
     """A job that has been running for longer than its attempt may take."""
 
     id: int
@@ -63,8 +64,10 @@ class Overrun(msgspec.Struct, frozen=True):
     """None: its type was never declared."""
 
 
-class Stats(msgspec.Struct, frozen=True):
+class Stats(Record, frozen=True):
     """The current state, and the figures of the last hours."""
+
+    __json_names__: ClassVar[dict[str, str | None]] = {"oldest_due_at": "oldest_due"}
 
     jobs: dict[str, int]
     """Jobs that are not over, by status; a count that reaches `counted_to` means "at least"."""

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
 from rota.errors import UsageError
+from rota.model.record import Record
 from rota.store.driver import Operation, Query, Row
 from rota.store.errors import INVALID_PARAMETER, Unstorable
 
 
-class Pause(msgspec.Struct, frozen=True):
+class Pause(Record, frozen=True):
     """A pause, and who asked for it."""
 
     queue: str | None

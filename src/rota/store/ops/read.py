@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-import msgspec
-
 from rota.model.bounds import COUNT_MAX
 from rota.model.job import Job, Status
+from rota.model.record import Record
 from rota.store.driver import Operation, Query, Row
 
 
@@ -62,7 +61,7 @@ def _job(row: Row) -> Job:
     return Job(**facts)
 
 
-class AttemptRecord(msgspec.Struct, frozen=True):
+class AttemptRecord(Record, frozen=True):
     """An attempt that did not succeed: a row of `attempt`."""
 
     claim: int
@@ -98,7 +97,7 @@ def oldest_due() -> Operation[tuple[datetime, float] | None]:
     return None if at is None else (at, waiting_s)
 
 
-class QueueDepth(msgspec.Struct, frozen=True):
+class QueueDepth(Record, frozen=True):
     """How many jobs of a priority are ready in a queue."""
 
     queue: str
@@ -120,7 +119,7 @@ def read_queues() -> Operation[list[QueueDepth]]:
     return [QueueDepth(*row) for row in (yield Query("queues", {"limit": COUNT_MAX}))]
 
 
-class AlertRecord(msgspec.Struct, frozen=True):
+class AlertRecord(Record, frozen=True):
     """An alert that stands, or ended within a day."""
 
     rule: str

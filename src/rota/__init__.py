@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from rota import errors
-from rota.app import App
+from rota.app import App, Synced
+from rota.client.actions import Actions
+from rota.client.alerts import Alerts
+from rota.client.effects import Effects
+from rota.client.queues import Queues
 from rota.client.requests import ActionResult
-from rota.client.timeline import Timeline
-from rota.declare.context import Context, context
-from rota.declare.effect import Effect
+from rota.client.schedules import Schedules
+from rota.client.timeline import Entry, Timeline
+from rota.declare.context import Context, JobTransaction, context
+from rota.declare.effect import Effect, EffectBlock
 from rota.declare.files import write_file
 from rota.declare.job_type import Enqueued, JobType, NewJob
 from rota.declare.jobs import Jobs
@@ -21,11 +26,15 @@ from rota.errors import (
     DeclarationError,
     EffectHeld,
     EffectNotFound,
+    EmbeddedError,
     JobNotFound,
     JoinTimeout,
     KeyNotFound,
     KeyTaken,
+    MemoryExceeded,
     PayloadError,
+    ProcessDied,
+    ProcessesFailed,
     RotaError,
     ScheduleNotFound,
     SchemaError,
@@ -33,21 +42,26 @@ from rota.errors import (
     SchemaTooNew,
     UnknownJobType,
     UsageError,
+    WorkerExhausted,
     WrongStatus,
 )
-from rota.integrations import asgi
+from rota.integrations import asgi, wsgi
 from rota.model.effect import IfUncertain
-from rota.model.job import Job, Status
+from rota.model.job import Job, Progress, Status
 from rota.model.outcome import Cancel, Dead, Retry, Snooze
 from rota.model.retry import Exponential, Fixed, Linear, Quadratic, RetryPolicy, Steps
 from rota.model.schedule import Run, Schedule
+from rota.model.units import Duration
 from rota.observe import events
+from rota.observe.events import Event
 from rota.runtime import logs
 from rota.store.ops import (
     ActionRecord,
     AlertRecord,
     AttemptRecord,
     EffectRecord,
+    Figures,
+    Overrun,
     Pause,
     QueueDepth,
     Stats,
@@ -59,7 +73,9 @@ __version__ = VERSION
 __all__ = [
     "ActionRecord",
     "ActionResult",
+    "Actions",
     "AlertRecord",
+    "Alerts",
     "App",
     "AttemptCancelled",
     "AttemptRecord",
@@ -71,33 +87,48 @@ __all__ = [
     "DatabaseUnavailable",
     "Dead",
     "DeclarationError",
+    "Duration",
     "Effect",
+    "EffectBlock",
     "EffectHeld",
     "EffectNotFound",
     "EffectRecord",
+    "Effects",
+    "EmbeddedError",
     "Enqueued",
+    "Entry",
+    "Event",
     "Exponential",
+    "Figures",
     "Fixed",
     "IfUncertain",
     "Job",
     "JobNotFound",
+    "JobTransaction",
     "JobType",
     "Jobs",
     "JoinTimeout",
     "KeyNotFound",
     "KeyTaken",
     "Linear",
+    "MemoryExceeded",
     "NewJob",
+    "Overrun",
     "Pause",
     "PayloadError",
+    "ProcessDied",
+    "ProcessesFailed",
+    "Progress",
     "Quadratic",
     "QueueDepth",
+    "Queues",
     "Retry",
     "RetryPolicy",
     "RotaError",
     "Run",
     "Schedule",
     "ScheduleNotFound",
+    "Schedules",
     "SchemaError",
     "SchemaMissing",
     "SchemaTooNew",
@@ -106,9 +137,11 @@ __all__ = [
     "Status",
     "Steps",
     "Summary",
+    "Synced",
     "Timeline",
     "UnknownJobType",
     "UsageError",
+    "WorkerExhausted",
     "WrongStatus",
     "__version__",
     "asgi",
@@ -117,4 +150,9 @@ __all__ = [
     "events",
     "logs",
     "write_file",
+    "wsgi",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

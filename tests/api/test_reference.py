@@ -128,6 +128,7 @@ def parameters(function: Callable[..., Any]) -> dict[str, Any]:
             Queues.apause_all,
         ),
         ("`rota.asgi.tick(...)`", rota.asgi.tick),
+        ("`rota.wsgi.tick(...)`", rota.wsgi.tick),
     ],
 )
 def test_each_option_is_on_the_page_with_its_default(

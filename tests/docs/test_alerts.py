@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import psycopg
@@ -164,6 +165,26 @@ def test_the_endpoint_of_the_page_drains_when_the_page_s_command_asks(
         finally:
             process.terminate()
     assert '"state":"done"' in done.stdout, done
+
+
+@rule("M80")
+def test_the_wsgi_blocks_of_the_page_drain(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROTA_DATABASE_URL", database)
+    monkeypatch.setenv("TICK_SECRET", "a-secret-of-some-length")
+    names: dict[str, Any] = {}
+    for block in blocks(ASGI, "python"):
+        exec(block, names)  # the page is ours
+    connection.execute(
+        "insert into rota.job (job_type, payload) values ('greet', '{\"name\": \"A\"}')"
+    )
+    client = names["site"].test_client()
+    allowed = {"Authorization": "Bearer a-secret-of-some-length"}
+    assert client.post("/tick").status_code == 401
+    assert client.post("/tick", headers=allowed).json["succeeded"] == 1
+    assert names["tick_view"].csrf_exempt  # tests/api/test_wsgi.py asks one like it over HTTP
+    names["app"].close()
 
 
 def _typed(

@@ -6,31 +6,29 @@ It is an ASGI application of its own and needs no framework.
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
-import msgspec
-
 from rota.app import App
-from rota.declare.config import SLOTS, WorkerConfig
-from rota.errors import ConfigurationError, DatabaseUnavailable, RotaError, UsageError
+from rota.declare.config import SLOTS
+from rota.errors import RotaError
+from rota.integrations.drain_request import (
+    BUSY,
+    STOPPING,
+    DrainAnswer,
+    DrainRequest,
+    explain,
+    report,
+)
 from rota.model.units import Duration
-from rota.model.units import seconds as in_seconds
 from rota.worker.summary import Summary
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-Headers = Mapping[str, str]
 
 logger = logging.getLogger("rota")
-
-SECRET_LEAST = 16
-"""Fewest characters: a shorter secret could be guessed by trying."""
-SECONDS_MOST = 3600.0
-RETRY_AFTER_S = 60
 
 
 def tick(
@@ -58,51 +56,16 @@ def tick(
         ConfigurationError: the secret is too short, or has characters that a header cannot have.
         UsageError: a time, a queue or the number of slots is out of range.
     """
-    if not _is_secret(secret):
-        raise ConfigurationError(
-            f"tick(secret=…) must be at least {SECRET_LEAST} printable ASCII characters "
-            "without a space"
-        )
-    if not _is_time(seconds):
-        raise UsageError(
-            f"tick(seconds=…) must be a number from 1 to {SECONDS_MOST:.0f}, not {seconds!r}"
-        )
-    config = WorkerConfig(
-        queues=None if queues is None else dict(queues),
-        slots=slots,
-        drain=True,
-        grace_s=in_seconds(grace, name="grace", most=SECONDS_MOST),
-    )
-    return DrainEndpoint(app, secret, float(seconds), config)
-
-
-def _is_secret(given: object) -> bool:
-    return (
-        isinstance(given, str)
-        and len(given) >= SECRET_LEAST
-        and given.isascii()
-        and given.isprintable()
-        and " " not in given
-    )
-
-
-def _is_time(given: object) -> bool:
-    return (
-        isinstance(given, int | float)
-        and not isinstance(given, bool)
-        and 1 <= given <= SECONDS_MOST
-    )
+    return DrainEndpoint(app, DrainRequest.check(secret, seconds, grace, queues, slots))
 
 
 class DrainEndpoint:
     """What `tick` returns. One drain at a time in this process; it continues to its end if the
     caller disconnects."""
 
-    def __init__(self, app: App, secret: str, within_s: float, config: WorkerConfig) -> None:
+    def __init__(self, app: App, request: DrainRequest) -> None:
         self._app = app
-        self._secret = secret.encode()
-        self._within_s = within_s
-        self._config = config
+        self._request = request
         self._drain: asyncio.Task[Summary] | None = None
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
@@ -115,38 +78,22 @@ class DrainEndpoint:
             await send({"type": "websocket.close", "code": 1000})
 
     async def _answer(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-        method = scope["method"]
-        if method not in ("GET", "POST", "HEAD"):
-            await _say(
-                send, 405, {"error": "ask with GET or POST"}, {"allow": "GET, POST, HEAD"}, method
-            )
-        elif not self._is_allowed(scope["headers"]):
-            await _say(
-                send,
-                401,
-                {"error": "the secret is missing or wrong"},
-                {"www-authenticate": "Bearer"},
-                method,
-            )
-        elif method == "HEAD":
-            await _say(send, 200, None, {}, method)  # HEAD starts nothing
+        method, headers = scope["method"], scope["headers"]
+        given = [value for name, value in headers if name.lower() == b"authorization"]
+        refusal = self._request.refuse(method, given[0] if len(given) == 1 else None)
+        if refusal is not None:
+            await _say(send, refusal, method)
         elif self._drain is not None and not self._drain.done():
-            await _say(send, 202, {"state": "busy"}, {}, method)
+            await _say(send, BUSY, method)
         else:
             drain = self._begin()
             await _wait_for_end_or_caller(drain, receive)
             if drain.done():
-                await _say(send, *_outcome(drain), method)
-
-    def _is_allowed(self, headers: list[tuple[bytes, bytes]]) -> bool:
-        given = [value for name, value in headers if name.lower() == b"authorization"]
-        scheme, _, secret = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
-        is_bearer = scheme.lower() == b"bearer"  # in any case, RFC 9110, 11.1
-        return is_bearer and hmac.compare_digest(secret, self._secret)
+                await _say(send, _outcome(drain), method)
 
     def _begin(self) -> asyncio.Task[Summary]:
         self._drain = drain = asyncio.create_task(
-            self._app._drain_within(self._within_s, self._config)
+            self._app._drain_within(self._request.within_s, self._request.config)
         )
         drain.add_done_callback(_log_failure)
         return drain
@@ -190,20 +137,13 @@ async def _wait_for_disconnect(receive: Receive) -> None:
         await asyncio.Event().wait()
 
 
-def _outcome(drain: asyncio.Task[Summary]) -> tuple[int, Any, Headers]:
+def _outcome(drain: asyncio.Task[Summary]) -> DrainAnswer:
     try:
-        return 200, {"state": "done", **msgspec.to_builtins(drain.result())}, {}
-    except DatabaseUnavailable as error:
-        return 503, _error(error), {"retry-after": str(RETRY_AFTER_S)}
+        return report(drain.result())
     except RotaError as error:
-        logger.error("tick: %s", error)  # noqa: TRY400 - it says what is wrong and what to do
-        return 500, _error(error), {}
+        return explain(error)
     except asyncio.CancelledError:
-        return (
-            503,
-            {"error": {"type": "Stopping", "message": "the server is going down"}},
-            {"retry-after": str(RETRY_AFTER_S)},
-        )
+        return STOPPING
 
 
 def _log_failure(drain: asyncio.Task[Summary]) -> None:
@@ -216,15 +156,10 @@ def _log_failure(drain: asyncio.Task[Summary]) -> None:
         logger.error("tick: the drain failed", exc_info=error)
 
 
-def _error(error: RotaError) -> Any:
-    return {"error": {"type": type(error).__name__, "message": str(error)}}
-
-
-async def _say(send: Send, status: int, value: Any, headers: Headers, method: str) -> None:
-    body = b"" if value is None else msgspec.json.encode(value) + b"\n"
-    given = {"content-type": "application/json", "cache-control": "no-store", **headers}
+async def _say(send: Send, answer: DrainAnswer, method: str) -> None:
+    body, headers = answer.body, answer.headers
     if method != "HEAD":
-        given["content-length"] = str(len(body))
-    listed = [(name.encode(), text.encode()) for name, text in given.items()]
-    await send({"type": "http.response.start", "status": status, "headers": listed})
+        headers["content-length"] = str(len(body))
+    listed = [(name.encode(), text.encode()) for name, text in headers.items()]
+    await send({"type": "http.response.start", "status": answer.status, "headers": listed})
     await send({"type": "http.response.body", "body": b"" if method == "HEAD" else body})

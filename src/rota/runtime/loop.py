@@ -35,7 +35,7 @@ def run_alone(verb: str, work: Coroutine[Any, Any, T], close: Callable[[], Await
     Raises:
         UsageError: a loop runs in this thread already.
     """
-    if _in_running_loop():
+    if is_in_loop():
         work.close()
         raise UsageError(
             f"{verb}() was called inside a running event loop: await a{verb}() instead"
@@ -111,7 +111,8 @@ def _rare_collections() -> Iterator[None]:
         gc.unfreeze()
 
 
-def _in_running_loop() -> bool:
+def is_in_loop() -> bool:
+    """Whether a loop runs in this thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

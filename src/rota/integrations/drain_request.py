@@ -1,0 +1,145 @@
+"""A request to drain over HTTP: what it must have, and what its answers are. ASGI and WSGI share
+it."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from rota.declare.config import WorkerConfig
+from rota.errors import ConfigurationError, DatabaseUnavailable, RotaError, UsageError
+from rota.model.units import Duration
+from rota.model.units import seconds as in_seconds
+from rota.worker.summary import Summary
+
+logger = logging.getLogger("rota")
+
+SECRET_LEAST = 16
+"""Fewest characters: a shorter secret could be guessed by trying."""
+SECONDS_MOST = 3600.0
+RETRY_AFTER_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class DrainAnswer:
+    """An answer over HTTP."""
+
+    status: int
+    value: Any
+    """The body, in JSON; None: no body."""
+    more_headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def body(self) -> bytes:
+        """The body in bytes."""
+        return b"" if self.value is None else msgspec.json.encode(self.value) + b"\n"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """All headers but the length of the body."""
+        return {
+            "content-type": "application/json",
+            "cache-control": "no-store",
+            **self.more_headers,
+        }
+
+
+BUSY = DrainAnswer(202, {"state": "busy"})
+STOPPING = DrainAnswer(
+    503,
+    {"error": {"type": "Stopping", "message": "the server is going down"}},
+    {"retry-after": str(RETRY_AFTER_S)},
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DrainRequest:
+    """What a caller must send, and how the drain is done then."""
+
+    secret: bytes
+    within_s: float
+    config: WorkerConfig
+
+    @classmethod
+    def check(
+        cls,
+        secret: str,
+        seconds: float,
+        grace: Duration,
+        queues: Mapping[str, int] | None,
+        slots: int,
+    ) -> DrainRequest:
+        """Check the options of `tick`.
+
+        Raises:
+            ConfigurationError: the secret is too short, or has characters that a header cannot
+                have.
+            UsageError: a time, a queue or the number of slots is out of range.
+        """
+        if not _is_secret(secret):
+            raise ConfigurationError(
+                f"tick(secret=…) must be at least {SECRET_LEAST} printable ASCII characters "
+                "without a space"
+            )
+        if not _is_time(seconds):
+            raise UsageError(
+                f"tick(seconds=…) must be a number from 1 to {SECONDS_MOST:.0f}, not {seconds!r}"
+            )
+        config = WorkerConfig(
+            queues=None if queues is None else dict(queues),
+            slots=slots,
+            drain=True,
+            grace_s=in_seconds(grace, name="grace", most=SECONDS_MOST),
+        )
+        return cls(secret.encode(), float(seconds), config)
+
+    def refuse(self, method: str, authorization: bytes | None) -> DrainAnswer | None:
+        """Return the answer to a request that starts no drain; None: it may start one."""
+        if method not in ("GET", "POST", "HEAD"):
+            return DrainAnswer(405, {"error": "ask with GET or POST"}, {"allow": "GET, POST, HEAD"})
+        if not self._is_allowed(authorization or b""):
+            error = {"error": "the secret is missing or wrong"}
+            return DrainAnswer(401, error, {"www-authenticate": "Bearer"})
+        return DrainAnswer(200, None) if method == "HEAD" else None
+
+    def _is_allowed(self, authorization: bytes) -> bool:
+        scheme, _, secret = authorization.partition(b" ")
+        is_bearer = scheme.lower() == b"bearer"  # in any case, RFC 9110, 11.1
+        return is_bearer and hmac.compare_digest(secret, self.secret)
+
+
+def report(summary: Summary) -> DrainAnswer:
+    """Return the answer after a drain."""
+    return DrainAnswer(200, {"state": "done", **msgspec.to_builtins(summary)})
+
+
+def explain(error: RotaError) -> DrainAnswer:
+    """Return the answer after a drain that failed, and log what somebody has to repair."""
+    value = {"error": {"type": type(error).__name__, "message": str(error)}}
+    if isinstance(error, DatabaseUnavailable):
+        return DrainAnswer(503, value, {"retry-after": str(RETRY_AFTER_S)})
+    logger.error("tick: %s", error)
+    return DrainAnswer(500, value)
+
+
+def _is_secret(given: object) -> bool:
+    return (
+        isinstance(given, str)
+        and len(given) >= SECRET_LEAST
+        and given.isascii()
+        and given.isprintable()
+        and " " not in given
+    )
+
+
+def _is_time(given: object) -> bool:
+    return (
+        isinstance(given, int | float)
+        and not isinstance(given, bool)
+        and 1 <= given <= SECONDS_MOST
+    )

@@ -1,0 +1,105 @@
+"""An HTTP endpoint that drains, for platforms whose only cron is a URL, as a WSGI application.
+
+It needs no framework: Flask and Django mount it, or ask `answer` in a view of theirs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from rota.app import App
+from rota.declare.config import SLOTS
+from rota.errors import RotaError, UsageError
+from rota.integrations.drain_request import (
+    BUSY,
+    DrainAnswer,
+    DrainRequest,
+    explain,
+    report,
+)
+from rota.model.units import Duration
+from rota.runtime.loop import is_in_loop, run_alone
+
+
+def tick(
+    app: App,
+    *,
+    secret: str,
+    seconds: float = 25,
+    grace: Duration = "5s",
+    queues: Mapping[str, int] | None = None,
+    slots: int = SLOTS,
+) -> PlainDrainEndpoint:
+    """Return a WSGI application that drains `app` on a request: GET or POST with
+    `Authorization: Bearer SECRET`.
+
+    Args:
+        secret: what the caller must send, at least 16 characters.
+        seconds: stop claiming after this time, 1 … 3,600. Keep the sum of this and `grace` below
+            the longest request that the platform and the server permit. Defaults to 25.
+        grace: how long running handlers may then continue before their jobs are handed back.
+            Defaults to 5 s.
+        queues: slots by queue. Defaults to every queue of the App's types plus `default`, sharing
+            `slots`.
+        slots: most jobs at once over all queues; only without `queues`. Defaults to 10.
+
+    Raises:
+        ConfigurationError: the secret is too short, or has characters that a header cannot have.
+        UsageError: a time, a queue or the number of slots is out of range.
+    """
+    return PlainDrainEndpoint(app, DrainRequest.check(secret, seconds, grace, queues, slots))
+
+
+class PlainDrainEndpoint:
+    """What `tick` returns. One drain at a time in this process, in the thread of its request, with
+    a loop of its own."""
+
+    def __init__(self, app: App, request: DrainRequest) -> None:
+        self._app = app
+        self._request = request
+        self._draining = threading.Lock()
+
+    def __call__(
+        self, request: Mapping[str, Any], start_response: Callable[..., Any]
+    ) -> Iterable[bytes]:
+        """Answer one request, as WSGI asks for it."""
+        method = request["REQUEST_METHOD"]
+        answer = self.answer(method, request.get("HTTP_AUTHORIZATION"))
+        headers = list(answer.headers.items())
+        if method != "HEAD":
+            headers.append(("content-length", str(len(answer.body))))
+        start_response(f"{answer.status} {HTTPStatus(answer.status).phrase}", headers)
+        return [] if method == "HEAD" else [answer.body]
+
+    def answer(self, method: str, authorization: str | None) -> DrainAnswer:
+        """Drain, if the request may ask for it, and return the answer: `status`, `headers` and
+        `body`, for a view of any framework.
+
+        Args:
+            method: of the request, as in "POST".
+            authorization: its header of that name; None: it has none.
+
+        Raises:
+            UsageError: this is called in a running event loop, which the drain would block.
+        """
+        if is_in_loop():
+            raise UsageError(
+                "rota.wsgi.tick drains in its thread, and an event loop runs here: "
+                "use rota.asgi.tick, or call it in a thread"
+            )
+        given = None if authorization is None else authorization.encode("latin-1", "replace")
+        refusal = self._request.refuse(method, given)
+        if refusal is not None:
+            return refusal
+        if not self._draining.acquire(blocking=False):
+            return BUSY
+        try:
+            draining = self._app._drain_within(self._request.within_s, self._request.config)
+            return report(run_alone("tick", draining, self._app.aclose))
+        except RotaError as error:
+            return explain(error)
+        finally:
+            self._draining.release()

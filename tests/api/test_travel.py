@@ -1,0 +1,175 @@
+"""What is read of jobs can be returned from a view, in the form of `--json`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+from fastapi import FastAPI
+from psycopg.rows import TupleRow
+from pydantic import BaseModel, TypeAdapter
+
+import rota
+from rota.model.record import Record
+from tests.support.cli import CommandLine
+from tests.support.rules import rule
+
+
+@dataclass
+class Shop:
+    """An App with jobs that have been through everything that is read of one."""
+
+    app: rota.App
+    done: int
+    dead: int
+
+
+@pytest.fixture
+def shop(app: rota.App, connection: psycopg.Connection[TupleRow]) -> Shop:
+    @app.job("report", takes_context=True)
+    def report(ctx: rota.Context, pages: int) -> dict[str, int]:
+        if pages < 0:
+            raise rota.Dead("less than nothing")
+        return {"pages": pages}
+
+    app.schedule("nightly", "0 2 * * *", report.new(1).using(meta={"by": "night"}))
+    app.sync()
+    done = report.using(meta={"tenant": "acme"}, timeout="90s").enqueue(3).id
+    dead = report.enqueue(-1).id
+    app.drain()
+    connection.execute(
+        "update rota.job set progress = %s where id = %s",
+        ['{"done": 1, "total": 4, "note": "page 1", "at": "2026-01-14T09:30:00+01:00"}', dead],
+    )
+    return Shop(app, done, dead)
+
+
+@pytest.mark.system
+@rule("M72")
+def test_it_has_the_names_and_the_values_of_the_command_line(
+    shop: Shop, database: str, tmp_path: Path
+) -> None:
+    line, app = CommandLine(tmp_path, ROTA_DATABASE_URL=database), shop.app
+
+    def asked(*command: str) -> Any:
+        return json.loads(line.ok(*command, "--json").out)
+
+    assert asked("jobs", "--since", "1h")["jobs"] == [
+        app.get(one).to_dict() for one in (shop.dead, shop.done)
+    ]
+    assert asked("job", str(shop.dead)) == app.timeline(shop.dead).to_dict()
+    assert (
+        asked("schedule", "show", "nightly")["schedule"] == app.schedules.get("nightly").to_dict()
+    )
+    assert asked("queues")["queues"] == [one.to_dict() for one in app.queues.list()]
+    shown, told = asked("stats"), app.stats().to_dict()
+    assert shown.keys() == told.keys() and shown["jobs"] == told["jobs"]
+    assert shown["types"] == told["types"]
+
+
+READ: list[Callable[[Shop], Any]] = [
+    lambda shop: shop.app.get(shop.done),
+    lambda shop: shop.app.get(shop.dead),
+    lambda shop: shop.app.get(shop.dead).progress,
+    lambda shop: shop.app.types["report"].enqueue(pages=1),
+    lambda shop: shop.app.timeline(shop.dead),
+    lambda shop: shop.app.timeline(shop.dead).attempts[0],
+    lambda shop: shop.app.stats(),
+    lambda shop: shop.app.schedules.get("nightly"),
+    lambda shop: shop.app.drain(),
+    lambda shop: shop.app.requeue(shop.dead),
+    lambda shop: shop.app.queues.pause("default"),
+]
+
+
+@pytest.mark.parametrize("read", READ, ids=range(len(READ)))
+async def test_each_can_be_returned_from_a_view_of_fastapi(
+    shop: Shop, read: Callable[[Shop], Any]
+) -> None:
+    value = await asyncio.to_thread(read, shop)
+    if not isinstance(value, Record):  # an id
+        return
+    kind = type(value)
+
+    class Wrapped(BaseModel):
+        """One in a model of the application."""
+
+        value: kind  # type: ignore[valid-type]
+
+    site = FastAPI()
+    site.get("/annotated", response_model=kind)(lambda: value)
+    site.get("/listed", response_model=list[kind])(lambda: [value])  # type: ignore[valid-type]
+    site.get("/wrapped", response_model=Wrapped)(lambda: Wrapped(value=value))
+    site.get("/bare", response_model=None)(lambda: value)
+    site.get("/nested", response_model=None)(lambda: {"value": value})
+    transport = httpx.ASGITransport(app=site)
+    async with httpx.AsyncClient(transport=transport, base_url="http://site") as client:
+        found = {
+            path: (await client.get(f"/{path}")).json()
+            for path in ("annotated", "listed", "wrapped", "bare", "nested")
+        }
+        described = (await client.get("/openapi.json")).json()
+    told = value.to_dict()
+    assert json.loads(json.dumps(told)) == told == dict(value)
+    assert found == {
+        "annotated": told,
+        "listed": [told],
+        "wrapped": {"value": told},
+        "bare": told,
+        "nested": {"value": told},
+    }
+    answer = described["paths"]["/annotated"]["get"]["responses"]["200"]
+    schema = answer["content"]["application/json"]["schema"]
+    assert schema["properties"].keys() == set(schema["required"]) == told.keys()
+
+
+def test_the_schema_says_what_an_instant_a_status_and_the_progress_are() -> None:
+    schema = TypeAdapter(rota.Job).json_schema(mode="serialization")["properties"]
+    assert schema["run_at"] == {"type": "string", "format": "date-time"}
+    assert "dead" in schema["status"]["enum"]
+    assert schema["progress"]["anyOf"][0]["properties"].keys() == {"done", "total", "note", "at"}
+    assert schema["payload"] == {"type": "object"}
+
+
+def test_in_a_model_it_stays_the_object_until_it_becomes_json() -> None:
+    class Wrapped(BaseModel):
+        """One in a model of the application."""
+
+        enqueued: rota.Enqueued
+
+    wrapped = Wrapped(enqueued=rota.Enqueued(1, True, "queued"))
+    assert wrapped.model_dump() == {"enqueued": rota.Enqueued(1, True, "queued")}
+    assert json.loads(wrapped.model_dump_json())["enqueued"]["id"] == 1
+
+
+@rule("M72")
+def test_progress_has_a_fraction_where_the_total_is_known(shop: Shop) -> None:
+    progress = shop.app.get(shop.dead).progress
+    assert isinstance(progress, rota.Progress)
+    assert (progress.done, progress.total, progress.note) == (1, 4, "page 1")
+    assert progress.fraction == 0.25
+    assert rota.Progress(0, None, None, progress.at).fraction is None
+    assert rota.Progress(0, 0, None, progress.at).fraction == 1
+    assert rota.Progress(5, 4, None, progress.at).fraction == 1
+    assert shop.app.get(shop.done).progress is None
+
+
+def test_odd_contents_of_a_column_keep_nobody_from_reading_the_job(
+    shop: Shop, connection: psycopg.Connection[TupleRow]
+) -> None:
+    connection.execute("update rota.job set progress = '[1]' where id = %s", [shop.dead])
+    assert shop.app.get(shop.dead).to_dict()["progress"] == [1]
+
+
+def test_pydantic_is_not_imported(tmp_path: Path) -> None:
+    code = "import rota, sys; sys.exit('pydantic' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

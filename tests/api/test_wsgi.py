@@ -1,0 +1,222 @@
+"""The endpoint that drains, as a WSGI application: alone, in Flask and in Django, over real
+HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from socketserver import ThreadingMixIn
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from wsgiref.validate import validator
+
+import flask
+import pytest
+from werkzeug.middleware.dispatcher import DispatcherMiddleware
+
+import rota
+from tests.api.rows import Rows
+from tests.support.rules import rule
+from tests.support.server import unused_port
+
+SECRET = "a-secret-of-some-length"
+ALLOWED = {"Authorization": f"Bearer {SECRET}"}
+
+Got = tuple[int, dict[str, str], Any]
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+
+class _Silent(WSGIRequestHandler):
+    def log_message(self, *_: Any) -> None: ...
+
+
+@contextmanager
+def serving(application: Any) -> Iterator[int]:
+    """Serve a WSGI application on a port of the loopback."""
+    with make_server("127.0.0.1", 0, application, _Server, _Silent) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def ask(port: int, method: str = "POST", path: str = "/", **headers: str) -> Got:
+    """Send one request; return status, headers and the JSON of the answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    try:
+        connection.request(method, path, headers=headers)
+        answer = connection.getresponse()
+        text = answer.read()
+        found = {name.lower(): value for name, value in answer.getheaders()}
+        return answer.status, found, json.loads(text) if text else None
+    finally:
+        connection.close()
+
+
+@rule("M80")
+def test_a_request_drains_and_answers_with_what_was_done(app: rota.App) -> None:
+    app.job("work")(lambda: None)
+    app.types["work"].enqueue_many([{}, {}, {}])
+    with serving(validator(rota.wsgi.tick(app, secret=SECRET))) as port:
+        status, headers, said = ask(port, **ALLOWED)
+    assert (status, headers["content-type"], headers["cache-control"]) == (
+        200,
+        "application/json",
+        "no-store",
+    )
+    assert said == {
+        "state": "done",
+        "claimed": 3,
+        "succeeded": 3,
+        "failed": 0,
+        "dead": 0,
+        "oldest_due": None,
+        "paused": [],
+    }
+
+
+@rule("M80")
+@pytest.mark.parametrize(
+    ("method", "headers", "status"),
+    [
+        ("POST", {}, 401),
+        ("POST", {"Authorization": "Bearer wrong-secret-of-some-length"}, 401),
+        ("POST", {"Authorization": f"Basic {SECRET}"}, 401),
+        ("GET", {"Authorization": "Bearer sécret-of-some-length"}, 401),
+        ("DELETE", ALLOWED, 405),
+        ("HEAD", ALLOWED, 200),
+    ],
+)
+def test_what_may_not_drain_starts_nothing(
+    app: rota.App, rows: Rows, method: str, headers: dict[str, str], status: int
+) -> None:
+    app.job("work")(lambda: None)
+    job = app.types["work"].enqueue().id
+    with serving(validator(rota.wsgi.tick(app, secret=SECRET))) as port:
+        assert ask(port, method, **headers)[0] == status
+    assert rows.job(job)["claims"] == 0
+
+
+@rule("M80")
+def test_a_second_request_gets_the_answer_that_one_is_under_way(app: rota.App) -> None:
+    began, may_end = threading.Event(), threading.Event()
+
+    @app.job("work")
+    def work() -> None:
+        began.set()
+        may_end.wait(30)
+
+    work.enqueue()
+    first: list[Got] = []
+    with serving(rota.wsgi.tick(app, secret=SECRET)) as port:
+        asking = threading.Thread(target=lambda: first.append(ask(port, **ALLOWED)))
+        asking.start()
+        assert began.wait(30)
+        assert ask(port, **ALLOWED)[::2] == (202, {"state": "busy"})
+        assert work.using(delay="1h").enqueue().created  # in another thread, meanwhile
+        may_end.set()
+        asking.join()
+        assert first[0][2]["succeeded"] == 1
+        assert ask(port, **ALLOWED)[2]["state"] == "done"  # the next one drains again
+
+
+def test_a_drain_stops_when_its_seconds_are_over(app: rota.App, rows: Rows) -> None:
+    @app.job("work")
+    async def work() -> None:
+        await asyncio.Event().wait()
+
+    job = work.enqueue().id
+    with serving(rota.wsgi.tick(app, secret=SECRET, seconds=1, grace="0s")) as port:
+        assert ask(port, **ALLOWED)[0] == 200
+    assert (rows.job(job)["status"], rows.job(job)["attempts"]) == ("queued", 0)
+
+
+def test_without_a_database_the_answer_is_to_come_again() -> None:
+    app = rota.App(f"postgresql://postgres@127.0.0.1:{unused_port()}/x")
+    app.job("work")(lambda: None)
+    with serving(rota.wsgi.tick(app, secret=SECRET)) as port:
+        status, headers, said = ask(port, **ALLOWED)
+    assert (status, headers["retry-after"]) == (503, "60")
+    assert said["error"]["type"] == "DatabaseUnavailable"
+
+
+def test_a_configuration_that_is_wrong_is_named(
+    empty_database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = rota.App(empty_database)
+    app.job("work")(lambda: None)
+    with serving(rota.wsgi.tick(app, secret=SECRET)) as port:
+        status, _, said = ask(port, **ALLOWED)
+    assert (status, said["error"]["type"]) == (500, "SchemaMissing")
+    assert "rota migrate" in caplog.text
+    app.close()
+
+
+async def test_on_an_event_loop_it_says_what_to_use_instead(app: rota.App) -> None:
+    app.job("work")(lambda: None)
+    with pytest.raises(rota.UsageError, match=r"use rota\.asgi\.tick"):
+        rota.wsgi.tick(app, secret=SECRET).answer("POST", ALLOWED["Authorization"])
+
+
+def test_a_secret_that_could_be_guessed_is_refused(app: rota.App) -> None:
+    with pytest.raises(rota.ConfigurationError, match="at least 16"):
+        rota.wsgi.tick(app, secret="short")
+
+
+@rule("M80")
+@pytest.mark.parametrize("how", ["mounted", "a view"])
+def test_it_works_in_flask(app: rota.App, how: str) -> None:
+    app.job("work")(lambda: None)
+    job = app.types["work"].enqueue().id
+    tick = rota.wsgi.tick(app, secret=SECRET)
+    site = flask.Flask("site")
+
+    @site.get("/jobs/<int:id>")
+    def show(id: int) -> flask.Response:
+        return flask.jsonify(app.get(id).to_dict())
+
+    if how == "mounted":
+        mounted = DispatcherMiddleware(site.wsgi_app, {"/tick": tick})
+        site.wsgi_app = mounted  # type: ignore[method-assign]
+    else:
+
+        @site.post("/tick")
+        def drain() -> Any:
+            request = flask.request
+            answer = tick.answer(request.method, request.headers.get("Authorization"))
+            return answer.body, answer.status, answer.headers
+
+    with serving(site) as port:
+        assert ask(port, path="/tick")[0] == 401
+        assert ask(port, path="/tick", **ALLOWED)[2]["succeeded"] == 1
+        assert ask(port, "GET", f"/jobs/{job}")[2] == app.get(job).to_dict()
+
+
+@rule("M80")
+@pytest.mark.system
+def test_it_works_in_the_urls_of_django(app: rota.App, rows: Rows) -> None:
+    job = rows.insert("greet", '{"name": "Ada"}')
+    url = app.url
+    assert url is not None
+    command = [sys.executable, "-m", "tests.api.django_site", url, SECRET]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as site:
+        try:
+            assert site.stdout is not None
+            port = int(site.stdout.readline())
+            assert ask(port, path="/tick")[0] == 401
+            assert ask(port, path="/tick", **ALLOWED)[2]["succeeded"] == 1
+            assert ask(port, "GET", f"/jobs/{job}")[2]["result"] == "hello Ada"
+        finally:
+            site.kill()

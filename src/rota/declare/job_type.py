@@ -6,19 +6,20 @@ its `Jobs`.
 
 from __future__ import annotations
 
-import copy
+import asyncio
+import functools
 import inspect
+import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack
-
-import msgspec
 
 from rota.declare.key import KeyMaker
 from rota.declare.options import EnqueueOptions, JobTypeOptions, UsingOptions
 from rota.declare.payload import Codec
 from rota.errors import DeclarationError, PayloadError, UsageError
 from rota.model.job import Job
+from rota.model.record import Record
 from rota.model.retry import PLAN_MAX
 from rota.model.settle import RetryRules
 
@@ -27,7 +28,7 @@ Q = ParamSpec("Q")
 R = TypeVar("R")
 
 
-class Enqueued(msgspec.Struct, frozen=True):
+class Enqueued(Record, frozen=True):
     """The result of an enqueue. If the key was already taken, `created` is False, and id and status
     are those of the first job."""
 
@@ -75,11 +76,17 @@ class SenderOfJobs(Protocol):
 
 
 class JobType(Generic[P, Q, R]):
-    """A declared job type. `P` are the arguments of an enqueue, `Q` those of the function as
-    written, `R` is what the function returns."""
+    """A declared job type, which is still its function: it can be called, and has its name,
+    signature and docstring.
+
+    `P` are the arguments of an enqueue, `Q` those of the function as written, `R` is what the
+    function returns.
+    """
 
     func: Callable[Q, R]
     """The function as written."""
+    __name__: str
+    __qualname__: str
 
     def __init__(
         self,
@@ -89,6 +96,7 @@ class JobType(Generic[P, Q, R]):
         takes_context: bool,
         options: JobTypeOptions,
     ) -> None:
+        functools.update_wrapper(self, func)  # first: what follows counts
         self.registry = registry
         self.name = name
         self.func = func
@@ -104,6 +112,8 @@ class JobType(Generic[P, Q, R]):
             raise DeclarationError(
                 f"job type {name!r}: the handler must be a plain or an async function, not {func!r}"
             )
+        if self.is_async:
+            _mark_async(self)
         self.codec = Codec.of(func, job_type=name, takes_context=takes_context)
         self._key_maker = (
             None
@@ -124,6 +134,8 @@ class JobType(Generic[P, Q, R]):
             options.on_expired == "drop",
         )
         self.enqueue_options = EnqueueOptions()
+        self._declared = self
+        """The one that was declared; another one if `using` made this."""
 
     def __call__(self, /, *args: Q.args, **kwargs: Q.kwargs) -> R:
         """Run the function here and now, as if it were not decorated."""
@@ -131,6 +143,12 @@ class JobType(Generic[P, Q, R]):
 
     def __repr__(self) -> str:
         return f"<job type {self.name!r}>"
+
+    def __reduce__(self) -> Any:
+        """Pickle by name, as a function: another process imports the module that declares it."""
+        if self is self._declared:
+            return self.__qualname__
+        return _copy, (self._declared, self.enqueue_options)
 
     @property
     def place(self) -> str:
@@ -147,9 +165,7 @@ class JobType(Generic[P, Q, R]):
         Raises:
             UsageError: an option is unknown or out of range.
         """
-        other = copy.copy(self)
-        other.enqueue_options = self.enqueue_options.update(options)
-        return other
+        return _copy(self, self.enqueue_options.update(options))
 
     def new(self, /, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """Return a job with these arguments, for `enqueue_many`. Raises PayloadError if they do not
@@ -257,6 +273,21 @@ class JobType(Generic[P, Q, R]):
         for version in range(stored, current):
             payload = self.options.upgrade[version](payload)
         return self.codec.validate(payload)
+
+
+def _copy(declared: JobType[P, Q, R], enqueue_options: EnqueueOptions) -> JobType[P, Q, R]:
+    other = object.__new__(type(declared))
+    other.__dict__.update(declared.__dict__, enqueue_options=enqueue_options)
+    return other
+
+
+def _mark_async(job_type: JobType[..., ..., Any]) -> None:
+    """Let `iscoroutinefunction` see that a call must be awaited: frameworks run what it does not
+    see in a thread, where nobody awaits it."""
+    if sys.version_info >= (3, 12):
+        inspect.markcoroutinefunction(job_type)
+    else:  # only asyncio's looks for a mark
+        job_type._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]
 
 
 def make_row(job_type: JobType[..., ..., Any], lease_s: float) -> dict[str, Any]:

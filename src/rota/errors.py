@@ -263,6 +263,8 @@ class DatabaseUnavailable(RotaError):
     exit_code = 5
     refused: bool = False
     """Whether the database answered, and refused one statement of a worker: others may succeed."""
+    in_doubt: bool = False
+    """Of an enqueue: whether the answer was lost, so that the job may have been inserted."""
 
 
 class CopiedDatabase(RotaError):

@@ -28,6 +28,7 @@ ARGUMENTS: dict[str, dict[str, dict[str, Any]]] = {
 }  # fmt: skip
 """What the handlers of a page are called with."""
 ELSEWHERE = {
+    "docs/around.md": "its handlers need what is around them; test_around.py runs them",
     "docs/once.md": "test_once.py has a provider for it",
     "docs/arguments.md": "its handlers do nothing; test_arguments.py runs them",
 }

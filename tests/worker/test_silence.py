@@ -278,7 +278,7 @@ async def test_a_call_of_the_application_does_not_wait_for_ever(
         with monkeypatch.context() as impatient:
             impatient.setattr("rota.store.db.ANSWER_S", 1.5)
             with pytest.raises(DatabaseUnavailable, match=r"no answer within 1\.5 s"):
-                await asyncio.wait_for(charge.aenqueue(), 30)
+                await asyncio.wait_for(app.afind(), 30)
         await charge.aenqueue()
 
 

@@ -16,6 +16,7 @@ from rota.errors import UsageError
 from rota.model.bounds import KEY_MAX, NAME_MAX, QUEUE_MAX, WHY_MAX, check_integer, check_text
 from rota.model.failure import one_line
 from rota.model.units import seconds
+from rota.store.db import PATIENT, Patience
 
 if TYPE_CHECKING:
     from rota.store.db import Database
@@ -49,16 +50,28 @@ class Caller(ABC):
     def database(self) -> Database:
         """The database that the operations run on."""
 
-    def _run(self, operation: Operation[T], connection: Any = None, *, atomic: bool = False) -> T:
+    def _run(
+        self,
+        operation: Operation[T],
+        connection: Any = None,
+        *,
+        atomic: bool = False,
+        patience: Patience = PATIENT,
+    ) -> T:
         """Run an operation and wait for it. Warn once if that blocks a running event loop."""
         self._warn_in_loop()
-        return self.database.run(operation, connection, atomic=atomic)
+        return self.database.run(operation, connection, atomic=atomic, patience=patience)
 
     async def _arun(
-        self, operation: Operation[T], connection: Any = None, *, atomic: bool = False
+        self,
+        operation: Operation[T],
+        connection: Any = None,
+        *,
+        atomic: bool = False,
+        patience: Patience = PATIENT,
     ) -> T:
         """Run an operation on the running event loop."""
-        return await self.database.arun(operation, connection, atomic=atomic)
+        return await self.database.arun(operation, connection, atomic=atomic, patience=patience)
 
     def _warn_in_loop(self) -> None:
         if self._warned:

@@ -12,12 +12,22 @@ from rota.declare.jsonb import PAYLOAD_BYTES_LEAST, fits, text_bytes
 from rota.declare.options import EnqueueOptions
 from rota.errors import PayloadError, UsageError
 from rota.store import ops
+from rota.store.db import LOCK_TIMEOUT_S, Patience
 from rota.store.errors import PayloadRefused
 from rota.store.ops import NewRow
 
 if TYPE_CHECKING:
     from rota.declare.around import EnqueueAround
     from rota.store.driver import Operation
+
+
+ONE_S = LOCK_TIMEOUT_S + 2
+"""Longest wait for the answer to one enqueue: a request waits for it. If it stands behind a lock,
+the server says so before."""
+ONE = Patience(ONE_S, "the job may have been inserted: look for it, or enqueue it again with a key")
+MANY = Patience(
+    None, "the jobs may have been inserted, all of them: look for them, or enqueue them with keys"
+)
 
 
 class EnqueueCalls(Caller):
@@ -32,16 +42,18 @@ class EnqueueCalls(Caller):
         _check_job(job)
         if self._enqueue_arounds:
             with carry_meta(self._enqueue_arounds, [job]) as jobs:
-                return self._run(self._enqueue(jobs[0]), job.options.connection)
-        return self._run(self._enqueue(job), job.options.connection)
+                return self._run(self._enqueue(jobs[0]), job.options.connection, patience=ONE)
+        return self._run(self._enqueue(job), job.options.connection, patience=ONE)
 
     async def aenqueue(self, job: NewJob, /) -> Enqueued:
         """Insert a job made with `job_type.new(…)`. Raises as `JobType.enqueue`."""
         _check_job(job)
         if self._enqueue_arounds:
             with carry_meta(self._enqueue_arounds, [job]) as jobs:
-                return await self._arun(self._enqueue(jobs[0]), job.options.connection)
-        return await self._arun(self._enqueue(job), job.options.connection)
+                return await self._arun(
+                    self._enqueue(jobs[0]), job.options.connection, patience=ONE
+                )
+        return await self._arun(self._enqueue(job), job.options.connection, patience=ONE)
 
     def enqueue_many(self, jobs: Iterable[NewJob], /, *, connection: Any = None) -> list[Enqueued]:
         """Insert jobs of any types, all or none, with one INSERT per 1,000 or per
@@ -63,7 +75,7 @@ class EnqueueCalls(Caller):
         listed = _list_jobs(jobs)
         given = _find_connection(listed, connection)
         with carry_meta(self._enqueue_arounds if listed else (), listed) as carried:
-            return self._run(self._enqueue_many(carried), given, atomic=True)
+            return self._run(self._enqueue_many(carried), given, atomic=True, patience=MANY)
 
     async def aenqueue_many(
         self, jobs: Iterable[NewJob], /, *, connection: Any = None
@@ -72,7 +84,7 @@ class EnqueueCalls(Caller):
         listed = _list_jobs(jobs)
         given = _find_connection(listed, connection)
         with carry_meta(self._enqueue_arounds if listed else (), listed) as carried:
-            return await self._arun(self._enqueue_many(carried), given, atomic=True)
+            return await self._arun(self._enqueue_many(carried), given, atomic=True, patience=MANY)
 
     def _enqueue(self, job: NewJob) -> Operation[Enqueued]:
         row = _make_row(job)

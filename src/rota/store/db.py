@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rota.errors import UsageError
@@ -11,7 +12,7 @@ from rota.store.driver import Operation, Translator, adrive, drive
 from rota.store.drivers import find_async_driver, find_driver, own
 from rota.store.drivers.own import Deadline, OwnConnection
 from rota.store.drivers.psycopg3 import AsyncPsycopgDriver, PsycopgDriver
-from rota.store.errors import StoreError, translate_for_app
+from rota.store.errors import ServerTrouble, StoreError, is_away, translate_for_app
 from rota.store.pools import Pools
 from rota.store.statements import Statements
 
@@ -32,6 +33,21 @@ ANSWER_S = STATEMENT_TIMEOUT_S + 5.0
 The server's own timeout comes first, if the server can be reached. This limit is for a proxy or a
 firewall that swallows packets, while the kernels on both sides believe in the connection.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a call on Rota's own connections waits, and what its error says where it is not
+    known whether the database has done it."""
+
+    answer_s: float | None = None
+    """Longest wait for one answer; None: ANSWER_S."""
+    doubt: str | None = None
+    """Added to an error after which the work may have been done; None: nothing."""
+
+
+PATIENT = Patience()
+
 HANDLER_IDLE_S = 60
 """How long a transaction that Rota opens for a handler may stand idle between two statements."""
 UNACKNOWLEDGED_S = 15
@@ -146,6 +162,7 @@ class Database:
         *,
         atomic: bool = False,
         joins: bool = False,
+        patience: Patience = PATIENT,
     ) -> T:
         """Run an operation.
 
@@ -153,13 +170,15 @@ class Database:
             connection: the caller's; None: one of the pool.
             atomic: in one transaction, also on an autocommit connection.
             joins: refuse a connection of the caller's on which no transaction is open.
+            patience: how long each answer may take on a connection of the pool.
         """
         if connection is not None:
             driver = find_driver(connection)
             _check_joins(driver, joins)
             with Border(is_own=False):
                 return drive(driver, operation, self.statements, atomic=atomic)
-        with Border(is_own=True), self._pools.connection() as pooled:
+        with Border(is_own=True), self._pools.connection() as pooled, _Doubt(patience):
+            pooled.answer_s = patience.answer_s or ANSWER_S
             return drive(PsycopgDriver(pooled), operation, self.statements, atomic=atomic)
 
     async def arun(
@@ -169,6 +188,7 @@ class Database:
         *,
         atomic: bool = False,
         joins: bool = False,
+        patience: Patience = PATIENT,
     ) -> T:
         """Run an operation from a loop, as `run` does. On Rota's own connections each answer has a
         limit."""
@@ -180,8 +200,11 @@ class Database:
         with Border(is_own=True):
             async with self._pools.aconnection() as pooled:
                 ours = AsyncPsycopgDriver(pooled)
-                limit = Deadline(OwnConnection(pooled), ANSWER_S)
-                return await adrive(ours, operation, self.statements, atomic=atomic, limit=limit)
+                limit = Deadline(OwnConnection(pooled), patience.answer_s or ANSWER_S)
+                with _Doubt(patience):
+                    return await adrive(
+                        ours, operation, self.statements, atomic=atomic, limit=limit
+                    )
 
     def close(self) -> None:
         """Close the sync pool. The next use opens it again."""
@@ -203,6 +226,24 @@ def _check_joins(driver: Translator, joins: bool) -> None:
             "finished before your writes are committed; open one, as in `with "
             "connection.transaction():`"
         )
+
+
+class _Doubt:
+    """Marks the error of a statement that was sent, and may have been done."""
+
+    def __init__(self, patience: Patience) -> None:
+        self._doubt = patience.doubt
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if isinstance(error, ServerTrouble) and is_away(error):
+            error.doubt = self._doubt
 
 
 class Border:

@@ -65,6 +65,10 @@ class ServerTrouble(StoreError):
     unknown.
     """
 
+    doubt: str | None = None
+    """What the application is told if the statement may have been done; None: nothing was sent, or
+    it is of no interest."""
+
     @property
     def is_read_only(self) -> bool:
         """Whether the server is read-only, as a former primary is after a failover."""
@@ -264,11 +268,18 @@ def unavailable(error: StoreError) -> RotaError:
         return ConfigurationError(wrong)
     if isinstance(error, PoolExhausted):
         return DatabaseUnavailable(f"no connection to the database: {error}")
-    is_away = isinstance(error, ServerTrouble) and (
+    verb = "does not answer" if is_away(error) else "refuses"
+    text = f"the database {verb}: {error.first_line}"
+    if isinstance(error, ServerTrouble) and error.doubt is not None:
+        return DatabaseUnavailable(f"{text}; {error.doubt}", in_doubt=True)
+    return DatabaseUnavailable(text)
+
+
+def is_away(error: StoreError) -> bool:
+    """Whether the server is gone, or says that it goes: what was sent before is uncertain."""
+    return isinstance(error, ServerTrouble) and (
         error.sqlstate is None or error.sqlstate.startswith(_AWAY)
     )
-    verb = "does not answer" if is_away else "refuses"
-    return DatabaseUnavailable(f"the database {verb}: {error.first_line}")
 
 
 def is_of_pooler(error: ConfigurationError) -> bool:

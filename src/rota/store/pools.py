@@ -9,14 +9,17 @@ import os
 import select
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
-from typing import Any, cast
+from time import monotonic
+from typing import Any, TypeVar, cast
 
 import psycopg
+from psycopg import capabilities
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolClosed, PoolTimeout
 
+from rota.store.drivers.own import CANCEL_S
 from rota.store.drivers.psycopg3 import translate
 from rota.store.errors import PoolExhausted, ServerTrouble, StoreError
 
@@ -27,13 +30,56 @@ IDLE_S = 60
 PREPARE_AFTER = 5
 """Runs after which a pooled connection prepares a statement."""
 
-SyncPool = ConnectionPool[psycopg.Connection]
+
+T = TypeVar("T")
+WaitGenerator = Generator[Any, Any, T]
 
 _CLOSE_S = 5.0
 _EXIT_S = 1.0
 """A worker of the pool that is connecting to an absent server does not notice the end."""
 
 _all: weakref.WeakSet[Pools] = weakref.WeakSet()
+
+
+class PlainPooled(psycopg.Connection):
+    """A connection that does not wait for ever for an answer."""
+
+    answer_s: float | None = None
+    """Longest wait for one answer. Set by who borrows it."""
+
+    def wait(self, gen: WaitGenerator[T], *arguments: Any, **settings: Any) -> T:
+        """Wait as psycopg does, which looks up ten times a second. Past the limit the server is
+        asked to cancel the statement; when that brings no answer either, the connection is cut."""
+        if self.answer_s is not None:
+            gen = self._limit(gen, self.answer_s)
+        return super().wait(gen, *arguments, **settings)
+
+    def _limit(self, gen: WaitGenerator[T], limit_s: float) -> WaitGenerator[T]:
+        until, has_cancelled = monotonic() + limit_s, False
+        cancel_s = min(CANCEL_S, limit_s / 4)
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted
+                if not ready and monotonic() > until:
+                    if has_cancelled:
+                        self.pgconn.finish()
+                        raise psycopg.OperationalError(f"no answer within {limit_s:g} s")
+                    self._cancel_within(cancel_s)
+                    until, has_cancelled = monotonic() + cancel_s, True
+                wanted = gen.send(ready)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+    def _cancel_within(self, timeout_s: float) -> None:
+        if capabilities.has_cancel_safe():  # an older libpq would wait for ever
+            try:
+                self.cancel_safe(timeout=timeout_s)
+            except (psycopg.Error, OSError):
+                return  # the connection is cut soon
+
+
+SyncPool = ConnectionPool[PlainPooled]
 
 
 class AsyncPool(AsyncConnectionPool[psycopg.AsyncConnection]):
@@ -61,6 +107,47 @@ class _UntilCancelled:
         return await self._tasks.get()
 
 
+class LastFailure:
+    """Why the last connection of a pool could not be opened; None: it could."""
+
+    def __init__(self) -> None:
+        self.error: psycopg.Error | None = None
+
+    def plain(self) -> type[PlainPooled]:
+        """Return the class of a plain pool's connections, which note their failures here."""
+        kept = self
+
+        class PlainNoting(PlainPooled):
+            @classmethod
+            def connect(cls, conninfo: str = "", **settings: Any) -> Any:
+                try:
+                    connection = super().connect(conninfo, **settings)
+                except psycopg.Error as error:
+                    kept.error = error
+                    raise
+                kept.error = None
+                return connection
+
+        return PlainNoting
+
+    def asynchronous(self) -> type[psycopg.AsyncConnection]:
+        """As `plain`, for an async pool."""
+        kept = self
+
+        class AsyncNoting(psycopg.AsyncConnection):
+            @classmethod
+            async def connect(cls, conninfo: str = "", **settings: Any) -> Any:
+                try:
+                    connection = await super().connect(conninfo, **settings)
+                except psycopg.Error as error:
+                    kept.error = error
+                    raise
+                kept.error = None
+                return connection
+
+        return AsyncNoting
+
+
 class _Opened:
     """The pools that one process has opened or is opening.
 
@@ -82,6 +169,8 @@ class Pools:
 
     def __init__(self, conninfo: Callable[[], str], *, wait_s: float, prepares: bool) -> None:
         self._conninfo = conninfo
+        self._wait_s = wait_s
+        self._failure = LastFailure()
         self._options: dict[str, Any] = {
             "min_size": 0,
             "max_size": POOL_MAX,
@@ -100,8 +189,8 @@ class Pools:
         _all.add(self)
 
     @contextmanager
-    def connection(self) -> Iterator[psycopg.Connection]:
-        """Lend a connection, in autocommit. Raises StoreError.
+    def connection(self) -> Iterator[PlainPooled]:
+        """Lend a connection, in autocommit. Raises StoreError if there is none within `wait_s`.
 
         After a failover the old connections may lead to a read-only server: they answer, and never
         work again. The first one that says so gives up all, and new ones are opened.
@@ -120,8 +209,9 @@ class Pools:
     async def aconnection(self) -> AsyncIterator[psycopg.AsyncConnection]:
         """Lend a connection of the running loop's pool, in autocommit, as `connection` does."""
         try:
+            until = monotonic() + self._wait_s
             pool = await self._async_pool()
-            async with pool.connection() as connection:
+            async with pool.connection(_rest_s(until)) as connection:
                 try:
                     yield connection
                 except ServerTrouble as error:
@@ -130,7 +220,7 @@ class Pools:
                         await pool.drain()
                     raise
         except psycopg.Error as error:
-            raise _translate(error) from error
+            raise self._translate(error) from error
 
     def close(self, threads_s: float = _CLOSE_S) -> None:
         """Close the sync pool. The next use opens it again. Each of its threads has `timeout_s` to
@@ -165,17 +255,27 @@ class Pools:
         # In one step, because several threads may get here at once.
         return self._by_process.get(process) or self._by_process.setdefault(process, _Opened())
 
-    def _borrow(self, borrowed: ExitStack) -> tuple[SyncPool, psycopg.Connection]:
+    def _borrow(self, borrowed: ExitStack) -> tuple[SyncPool, PlainPooled]:
+        until = monotonic() + self._wait_s
         while True:
             try:
                 pool = self._sync_pool()
-                return pool, borrowed.enter_context(pool.connection())
+                return pool, borrowed.enter_context(pool.connection(_rest_s(until)))
             except PoolClosed:
                 # Another thread closed it, for example after a drain. Nothing was sent yet, so the
                 # next pool serves.
                 continue
             except psycopg.Error as error:
-                raise _translate(error) from error
+                raise self._translate(error) from error
+
+    def _translate(self, error: psycopg.Error) -> StoreError:
+        if not isinstance(error, PoolTimeout):
+            return translate(error)
+        failed = self._failure.error
+        if failed is not None:  # the pool itself says only how long it tried
+            return translate(failed)
+        why = f"all {POOL_MAX} that the App may have are in use"
+        return PoolExhausted(f"{why} ({translate(error).first_line})", driver_error=error)
 
     def _sync_pool(self) -> SyncPool:
         while True:
@@ -198,6 +298,7 @@ class Pools:
             # absent server is reported here, at once.
             psycopg.connect(self._conninfo()).close()
             options = {"check": _refuse_broken, **self._options}
+            options["connection_class"] = self._failure.plain()
             opening.set_result(ConnectionPool(self._conninfo(), open=True, **options))
         except psycopg.Error as error:
             opening.set_exception(error)
@@ -219,7 +320,9 @@ class Pools:
     async def _aopen(self) -> AsyncPool:
         # As in _open.
         await (await psycopg.AsyncConnection.connect(self._conninfo())).close()
-        pool = AsyncPool(self._conninfo(), open=False, check=_arefuse_broken, **self._options)
+        options = {"check": _arefuse_broken, **self._options}
+        options["connection_class"] = self._failure.asynchronous()
+        pool = AsyncPool(self._conninfo(), open=False, **options)
         await pool.open()
         return pool
 
@@ -235,11 +338,10 @@ def _close_all() -> None:
         pools.close_at_exit()
 
 
-def _translate(error: psycopg.Error) -> StoreError:
-    if not isinstance(error, PoolTimeout):
-        return translate(error)
-    why = f"it cannot be reached, or all {POOL_MAX} that the App may have were in use"
-    return PoolExhausted(f"{why} ({translate(error).first_line})", driver_error=error)
+def _rest_s(until: float) -> float:
+    """Return the seconds that are left to wait for a free connection: at least one, because the
+    first use of a pool may have taken them all."""
+    return max(until - monotonic(), 1.0)
 
 
 def _has_failed(opening: asyncio.Task[AsyncPool] | Future[SyncPool]) -> bool:

@@ -1,0 +1,58 @@
+"""An application that reads with Django's ORM: `python -m tests.worker.django_shop OPTIONS` is its
+worker. With CHECK_CONNECTIONS set it checks Django's connections around each attempt."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import django
+from django.conf import settings
+from django.db import close_old_connections, connection
+from psycopg.conninfo import conninfo_to_dict
+
+import rota
+
+
+@contextmanager
+def check_connections(ctx: rota.Context) -> Iterator[None]:
+    """Close what is broken, as Django does around a request."""
+    close_old_connections()
+    try:
+        yield
+    finally:
+        close_old_connections()
+
+
+app = rota.App(around=[check_connections] if "CHECK_CONNECTIONS" in os.environ else [])
+
+
+@app.job("read", retry=rota.Fixed("1s", jitter=0))
+def read() -> int:
+    """Read by way of Django."""
+    with connection.cursor() as cursor:
+        cursor.execute("select 7")
+        [seven] = cursor.fetchone()
+    return int(seven)
+
+
+if __name__ == "__main__":
+    place = conninfo_to_dict(os.environ["ROTA_DATABASE_URL"])
+    database = {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": place["dbname"],
+        "USER": place["user"],
+        "HOST": place["host"],
+        "PORT": place["port"],
+        # With an age Django keeps a connection between requests, here between jobs.
+        "CONN_MAX_AGE": 600,
+        "CONN_HEALTH_CHECKS": True,
+    }
+    settings.configure(DATABASES={"default": database})
+    django.setup()
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
+    app.run(**json.loads(sys.argv[1]))

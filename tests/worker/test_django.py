@@ -1,0 +1,49 @@
+"""A worker whose handlers use Django's connections, and a database that restarts."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.rules import rule
+from tests.support.server import PostgresServer
+from tests.support.wait import eventually
+from tests.worker.conftest import Connect, StartWorker
+from tests.worker.table import Connection, put, rows
+
+pytestmark = [pytest.mark.system, pytest.mark.waits]
+
+JOBS = 80
+
+
+def _statuses(connection: Connection, jobs: list[int]) -> set[str]:
+    found = rows(connection, "select status from rota.jobs where id = any(%s)", jobs)
+    return {status for (status,) in found}
+
+
+@pytest.mark.parametrize("is_checked", [True, False])
+@rule("M2")
+def test_after_a_restart_of_the_database_djangos_connections_serve_only_if_they_are_checked(
+    own_server: PostgresServer,
+    connect: Connect,
+    start_worker: StartWorker,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_checked: bool,
+) -> None:
+    if is_checked:
+        monkeypatch.setenv("CHECK_CONNECTIONS", "1")
+    connection = connect()
+    start_worker(own_server.url(), module="tests.worker.django_shop", slots=4)
+    before = [put(connection, "read") for _ in range(8)]
+    eventually(lambda: _statuses(connection, before) == {"succeeded"})
+    own_server.restart()
+
+    connection = connect()
+    after = [put(connection, "read") for _ in range(JOBS)]
+    failed = "select count(*) from rota.attempt where error_type like 'django.db.utils.%%'"
+    if is_checked:
+        eventually(lambda: _statuses(connection, after) == {"succeeded"}, 60)
+        assert rows(connection, "select count(*) from rota.attempt") == [(0,)]
+    else:  # what the page warns of: each thread fails each of its jobs
+        eventually(lambda: rows(connection, failed)[0][0] >= JOBS, 60)
+        assert "succeeded" not in _statuses(connection, after)

@@ -172,12 +172,15 @@ def test_a_completion_that_was_rolled_back_is_no_success(app: rota.App, bench: B
 
 
 def test_an_async_handler_runs_in_a_loop_of_its_own(app: rota.App, bench: Bench) -> None:
+    async def upper(text: str) -> str:
+        return text.upper()
+
     @app.job("wait", takes_context=True)
     async def wait(context: rota.Context) -> str:
         async with context.effect("mail:1") as effect:
             await asyncio.sleep(0)
             effect.result = "m"
-        return str(await context.step("upper", str.upper, "a"))
+        return await context.step("upper", upper, "a")
 
     assert bench.perform(wait.new()).result == "A"
 

@@ -19,7 +19,7 @@ import msgspec
 from rota.declare.context import Context, enter
 from rota.errors import UsageError
 from rota.model.job import Job, Status
-from rota.model.outcome import End, Errored, Outcome, PayloadMismatch
+from rota.model.outcome import End
 from rota.store import ops
 from rota.store.driver import Operation, Query
 from rota.store.errors import StoreError
@@ -29,7 +29,7 @@ from rota.worker.completion import Completer, NotCommitted
 from rota.worker.effects import EffectKeeper
 from rota.worker.finisher import make_ending
 from rota.worker.runners import read_error, read_return
-from rota.worker.summary import Performed
+from rota.worker.summary import Performed, find_error
 
 if TYPE_CHECKING:
     from rota.testing.bound import BoundDatabase
@@ -170,17 +170,6 @@ def _leave_aborted() -> Operation[None]:
         yield Query("savepoint", command="select 1")
     except StoreError:
         yield Query("savepoint", command=f"rollback to savepoint {SAVEPOINT}")
-
-
-def find_error(end: End) -> BaseException | None:
-    """Return the exception that an attempt ended with; None: it succeeded, or its handler ran in
-    another process."""
-    match end:
-        case Errored(error) | PayloadMismatch(error):
-            return error
-        case Outcome():
-            return end
-    return None
 
 
 # The call of the handler: in a copy of the caller's context variables, as in a worker

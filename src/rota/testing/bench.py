@@ -28,8 +28,8 @@ from rota.testing.matching import PENDING, Wanted, explain_jobs
 from rota.testing.moving_clock import MovingClock
 from rota.testing.recording import RecordingContext, make_context
 from rota.worker.finisher import make_ending
-from rota.worker.one_by_one import OneByOneWorker, Pick
-from rota.worker.summary import Performed
+from rota.worker.one_by_one import OneByOneWorker, Pick, pick_one
+from rota.worker.summary import Performed, find_error
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -195,12 +195,12 @@ class Bench:
             WrongStatus: it is neither queued nor failed.
         """
         id_ = self._run(self._find_id(job), _find_connection(job))
-        return self._work("perform", _once(id_), 1)[0]
+        return self._work("perform", pick_one(id_), 1)[0]
 
     async def aperform(self, job: NewJob | int) -> Performed:
         """As `perform`, on the running loop."""
         id_ = await self._arun(self._find_id(job), _find_connection(job))
-        return (await self._awork(_once(id_), 1))[0]
+        return (await self._awork(pick_one(id_), 1))[0]
 
     def drain(self, *, limit: int = 100) -> Drained:
         """Run due jobs one after the other, in the order in which a worker starts them, until none
@@ -364,17 +364,6 @@ def _read_due() -> Operation[list[tuple[int, str]]]:
     return [(row[0], row[1]) for row in (yield Query("jobs_due", {"limit": LIST_MAX}))]
 
 
-def _once(id_: int) -> Pick:
-    """Return what picks this job, once."""
-    ids = [id_]
-
-    def pick() -> Operation[int | None]:
-        yield from ()
-        return ids.pop() if ids else None
-
-    return pick
-
-
 def _find_connection(job: NewJob | int) -> Any:
     return job.options.connection if isinstance(job, NewJob) else None
 
@@ -398,7 +387,7 @@ async def _work_with_worker(
         Performed(
             jobs.get(one.job.id) or attempt.make_unkept(make_ending(one, 0.0)),
             one.job.attempts,
-            attempt.find_error(end),
+            find_error(end),
         )
         for one, end in worker.ended
     ]

@@ -81,15 +81,17 @@ class Wanted:
 
 
 def read_arguments(job_type: AnyType | None, job: Job) -> dict[str, Any]:
-    """Return the arguments that the handler would get, with its defaults; what is stored if they
-    cannot be read."""
+    """Return the arguments that the handler would get, with its defaults and in its order; what is
+    stored if they cannot be read."""
     if job_type is None:
         return job.payload
     try:
         arguments, _ = job_type.arguments(job)
     except PayloadError:
         return job.payload
-    return {**job_type.codec.defaults, **arguments}
+    arguments = {**job_type.codec.defaults, **arguments}
+    first = [name for name in job_type.codec.positional if name in arguments]
+    return {name: arguments[name] for name in (*first, *arguments)}
 
 
 def _list_options(options: EnqueueOptions) -> list[tuple[str, str]]:

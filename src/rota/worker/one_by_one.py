@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from rota.model.outcome import Errored, HandedBack
+from rota.model.outcome import Errored, HandedBack, Interrupted
 from rota.store import ops
 from rota.store.driver import Operation
 from rota.worker.claimer import Claimer
@@ -34,6 +34,17 @@ UNTIMED_S = 10 * 365 * 86_400.0
 
 Pick = Callable[[], Operation[int | None]]
 """Returns the id of the next job; None: that was the last one."""
+
+
+def pick_one(id_: int) -> Pick:
+    """Return what picks this job, once."""
+    ids = [id_]
+
+    def pick() -> Operation[int | None]:
+        yield from ()
+        return ids.pop() if ids else None
+
+    return pick
 
 
 class OneByOneWorker(Worker):
@@ -123,8 +134,10 @@ class _OneByOneFinisher(Finisher):
 
 
 def is_interrupt(end: End) -> bool:
-    """Whether Ctrl-C ended the handler."""
-    return isinstance(end, Errored) and isinstance(end.error, KeyboardInterrupt)
+    """Whether a person ended the handler with Ctrl-C."""
+    if isinstance(end, Errored):
+        return isinstance(end.error, KeyboardInterrupt)
+    return isinstance(end, Interrupted)
 
 
 class MainThread(Threads):

@@ -10,6 +10,7 @@ import msgspec
 
 from rota.model.failure import one_line
 from rota.model.job import Job, Status
+from rota.model.outcome import End, Errored, Outcome, PayloadMismatch
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -64,3 +65,14 @@ class Performed:
     def result(self) -> Any:
         """What the handler returned, in its JSON form."""
         return self.job.result
+
+
+def find_error(end: End) -> BaseException | None:
+    """Return the exception that an attempt ended with; None: it succeeded, or its handler ran in
+    another process."""
+    match end:
+        case Errored(error) | PayloadMismatch(error):
+            return error
+        case Outcome():
+            return end
+    return None

@@ -45,7 +45,9 @@ def rota_databases(
     """The server and the template of the tests' databases. Overriding it is not supported."""
     from rota.testing.databases import TestDatabases  # noqa: PLC0415 - see the head
 
-    with TestDatabases(rota_app, pytestconfig.rootpath, rota_template) as databases:
+    # The processes of pytest-xdist share a run.
+    run = getattr(pytestconfig, "workerinput", {}).get("testrunuid")
+    with TestDatabases(rota_app, pytestconfig.rootpath, rota_template, run=run) as databases:
         yield databases
 
 

@@ -140,14 +140,17 @@ def test_too_many_ticks_are_refused(
         bench.advance("1h")
 
 
-def test_a_clock_that_goes_back_fires_nothing(app: rota.App, bench: Bench) -> None:
+def test_the_first_freeze_and_one_that_goes_back_set_the_scene(app: rota.App, bench: Bench) -> None:
     @app.job("refresh")
     def refresh() -> None: ...
 
     app.schedule("daily", "0 8 * * *", refresh.new(), overlap="allow")
-    bench.freeze(NOON)
     app.sync()
-    bench.freeze(NOON - timedelta(days=30))
-    assert ticks(app, "daily") == []
-    bench.freeze(NOON + timedelta(days=1))
-    assert len(ticks(app, "daily")) == 1
+    for scene in (NOON, NOON - timedelta(days=2_000)):
+        enqueued = len(ticks(app, "daily"))
+        bench.freeze(scene)
+        assert len(ticks(app, "daily")) == enqueued, "nothing fires"
+        bench.freeze(scene + timedelta(days=2))
+        assert [tick for tick, _ in ticks(app, "daily")][enqueued:] == [
+            scene.replace(hour=8) + timedelta(days=day) for day in (1, 2)
+        ]

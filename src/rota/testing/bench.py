@@ -314,8 +314,9 @@ class Bench:
         time.
 
         Args:
-            at: an aware datetime. If it is ahead, the schedules fire on the way, as with `advance`.
-                If it is in the past, nothing fires, and rows keep their times. Defaults to now.
+            at: an aware datetime. The first move of a test sets the scene, and so does each one
+                back: nothing fires, the next ticks are those after it, and rows keep their times.
+                Later the schedules fire on the way, as with `advance`. Defaults to now.
 
         Raises:
             UsageError: the datetime has no time zone; or as `advance`.

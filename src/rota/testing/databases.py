@@ -29,7 +29,6 @@ from rota.store.drivers import own
 from rota.store.drivers.psycopg3 import ERRORS, translate
 from rota.testing.bench import Bench
 
-URL = "ROTA_TEST_DATABASE_URL"
 PREFIX = "rota_test_"
 DIRECTORY = ".rota-test"
 """Where the private server of the tests is, under the root directory of pytest."""
@@ -61,7 +60,12 @@ class TestDatabases:
     __test__ = False  # pytest would collect it
 
     def __init__(
-        self, app: App, root: Path, make_tables: Callable[[str], object] | None = None
+        self,
+        app: App,
+        root: Path,
+        make_tables: Callable[[str], object] | None = None,
+        *,
+        run: str | None = None,
     ) -> None:
         """Connect to nothing yet.
 
@@ -69,11 +73,12 @@ class TestDatabases:
             app: the App; its schema is migrated, and its types and schedules are declared.
             root: where the private server's directory is, if ROTA_TEST_DATABASE_URL is not set.
             make_tables: makes the application's own tables, given the URL of the template.
+            run: what the processes of one run have in common. Defaults to a run of this process.
         """
         self._app = app
         self._root = root
         self._make_tables = make_tables
-        self._run = (os.environ.get("PYTEST_XDIST_TESTRUNUID") or uuid.uuid4().hex)[:8]
+        self._run = (run or uuid.uuid4().hex)[:8]
         self._template = f"{PREFIX}{self._run}_template"
         self._url = ""
         self._server: Any = None
@@ -83,7 +88,7 @@ class TestDatabases:
         self._next: Future[str] | None = None
 
     def __enter__(self) -> Self:
-        given = os.environ.get(URL)
+        given = os.environ.get("ROTA_TEST_DATABASE_URL")
         self._url = given or embedded.start(_find_directory(self._root))
         own.parse_url(self._url)
         with own.translate_errors():
@@ -207,8 +212,8 @@ class TestDatabases:
             if known.sqlstate != _NO_CREATEDB:
                 raise
             raise ConfigurationError(
-                f"the role of {URL} must be able to create databases: ALTER ROLE … CREATEDB "
-                f"({known.first_line})"
+                "the role of ROTA_TEST_DATABASE_URL must be able to create databases: ALTER ROLE "
+                f"… CREATEDB ({known.first_line})"
             ) from error
         return cursor.fetchall() if cursor.description else []
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from rota.client.schedules import EVER
 from rota.errors import UsageError
-from rota.model.schedule import plan
+from rota.model.cron import next_fire, parse
+from rota.model.schedule import Due, Plan, plan
 from rota.model.units import Duration, plural, seconds
 from rota.store import ops
 from rota.store.driver import Operation, Query
@@ -58,17 +59,22 @@ class MovingClock:
         return now + delta
 
     def freeze(self, at: datetime | None) -> Operation[datetime]:
-        """Let the clock stand still at an instant; None: now. If that is ahead, the schedules fire
-        on the way; if it is behind, none fires."""
+        """Let the clock stand still at an instant; None: now.
+
+        The first move of a test sets the scene, and so does each one back: nothing fires, and the
+        next ticks are those after that instant. Otherwise the schedules fire on the way.
+        """
         given: object = at
         if given is not None and (not isinstance(given, datetime) or given.utcoffset() is None):
             raise UsageError(f"freeze takes an aware datetime, not {at!r}")
         now = yield from _read_now()
         to = now if at is None else at
-        yield from self._fire_until(to)
+        sets_scene = not self.is_moved or to < now
+        if not sets_scene:
+            yield from self._fire_until(to)
         self.frozen_at = to
         yield from self._set()
-        yield from _fire()
+        yield from _plan_anew(to) if sets_scene else _fire()
         self._move_python(to)
         return to
 
@@ -132,6 +138,19 @@ def _find_next_tick() -> Operation[datetime | None]:
         if one.is_active and one.next_run_at is not None and one.next_run_at > now
     ]
     return min(ticks, default=None)
+
+
+def _plan_anew(now: datetime) -> Operation[None]:
+    """Announce the first tick after `now` of each schedule, whatever was announced before."""
+    for one in (yield from ops.schedules()):
+        if one.is_active and one.cron is not None:
+            due = Due(
+                one.name, one.cron, one.timezone, one.catch_up, one.jitter_s,
+                one.next_run_at, one.since,
+            )  # fmt: skip
+            then = next_fire(parse(one.cron, one.timezone), now)
+            if then is not None:
+                yield from ops.advance(due, Plan((), then, 0))
 
 
 def _fire() -> Operation[None]:

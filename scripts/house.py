@@ -48,6 +48,8 @@ PARTICIPLES = """
 """Those that do not end in -ed and are no verbs as well, as `read` and `put` are."""
 VERBS = "bleed embed exceed feed heed need proceed seed shed speed succeed weed"
 """They end in -ed and are what a function should be."""
+ASSERTED = "enqueued aenqueued"
+"""Assertions of `rota.testing`, which read as in `rota.enqueued(welcome, user_id=42)`."""
 
 
 def main() -> int:
@@ -134,7 +136,7 @@ def participles() -> Iterator[str]:
 
 def is_participle(word: str) -> bool:
     """Whether a word is a past participle and not also a verb."""
-    ends_in_ed = word.endswith("ed") and word not in VERBS.split()
+    ends_in_ed = word.endswith("ed") and word not in (*VERBS.split(), *ASSERTED.split())
     return ends_in_ed or word in PARTICIPLES.split()
 
 

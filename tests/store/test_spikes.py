@@ -28,6 +28,7 @@ from rota.store.link import StoreLink
 from rota.worker.claimer import Claimer
 from rota.worker.executor import Executor
 from rota.worker.processes import Processes
+from rota.worker.runners import Runners
 from rota.worker.slots import SlotGroup
 from tests.conftest import _execute, _is_there
 from tests.store.bulk import no_load_beside, without_indexes
@@ -391,9 +392,8 @@ async def test_an_idle_worker_beside_a_spike_pays_for_its_first_look_and_nothing
     async def nobody() -> None: ...
 
     parts = LoneParts(jobs, clock=ManualClock())  # or another look at everything is due soon
-    parts.executor = Executor(
-        parts, [SlotGroup((queue,), 10, 0.0)], Processes("w", None, Database(""), "r")
-    )
+    runners = Runners(parts, Processes("w", None, Database(""), "r"))
+    parts.executor = Executor(parts, [SlotGroup((queue,), 10, 0.0)], runners)
     link = StoreLink(Database(spikes.url, notify=False), "claim")
     claimer = Claimer(parts, link, listens=False)
     try:

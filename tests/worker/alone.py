@@ -19,6 +19,7 @@ from rota.worker.gates.start_record import StartRecorder
 from rota.worker.health import Health
 from rota.worker.parts import Parts
 from rota.worker.processes import Processes
+from rota.worker.runners import Runners
 from rota.worker.shutdown import Shutdown
 from rota.worker.slots import SlotGroup
 from rota.worker.spec import WorkerSpec
@@ -90,7 +91,8 @@ def lone_executor(
     jobs.job("t", queue=queue)(_nothing)
     parts = LoneParts(jobs, clock=clock, buffer_s=buffer_s)
     group = SlotGroup((queue,), slots, clock.monotonic())
-    parts.executor = Executor(parts, [group], Processes("host:1", None, Database(""), "r"))
+    runners = Runners(parts, Processes("host:1", None, Database(""), "r"))
+    parts.executor = Executor(parts, [group], runners)
     return parts.executor, parts.others
 
 

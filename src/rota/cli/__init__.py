@@ -31,6 +31,7 @@ from rota.cli import (
     jobs,
     overview,
     pause,
+    run_job,
     schedules,
     schema,
     top,
@@ -54,6 +55,7 @@ cli = typer.Typer(
 cli.command()(schema.migrate)
 cli.command()(schema.sync)
 cli.command()(work.work)
+cli.command("run")(run_job.run)
 cli.command()(crontab.crontab)
 cli.command()(enqueue.enqueue)
 cli.command()(jobs.jobs)

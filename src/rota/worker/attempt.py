@@ -7,7 +7,16 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from rota.model.outcome import NOTHING, Cancel, End, Expired, HandedBack
+from rota.errors import PayloadError
+from rota.model.outcome import (
+    NOTHING,
+    Cancel,
+    End,
+    Errored,
+    Expired,
+    HandedBack,
+    PayloadMismatch,
+)
 
 if TYPE_CHECKING:
     from rota.declare.context import Context
@@ -210,6 +219,14 @@ class Attempt:
     def is_overdue(self, now: float) -> bool:
         """Whether its stop deadline has passed: it ends now even if its handler continues."""
         return not self.is_over and self.stop_deadline is not None and now >= self.stop_deadline
+
+    def read_arguments(self) -> tuple[dict[str, Any], frozenset[str]] | End:
+        """Return the handler's arguments, and the fields that it does not take; or why it cannot be
+        called."""
+        try:
+            return self.job_type.arguments(self.job)
+        except BaseException as error:  # noqa: BLE001 - an upgrade function may raise anything
+            return PayloadMismatch(error) if isinstance(error, PayloadError) else Errored(error)
 
     # The verbs of `TRANSITIONS`: what an attempt usually goes through
 

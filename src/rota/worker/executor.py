@@ -8,15 +8,15 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from rota.declare.context import Completes, Context
-from rota.errors import AttemptTimeout, PayloadError, WorkerExhausted
+from rota.errors import AttemptTimeout, WorkerExhausted
 from rota.model.failure import list_names
-from rota.model.outcome import Cancel, End, Errored, HandedBack, Interrupted, PayloadMismatch
+from rota.model.outcome import Cancel, End, Errored, HandedBack, Interrupted
 from rota.observe.events import HandlerAbandoned
 from rota.runtime.service import Service
 from rota.worker.gates import Wait
 from rota.worker.gates.lease import LeaseGate
 from rota.worker.gates.suspects import SuspectGate
-from rota.worker.runners import ASYNC_STOP_S, Runners
+from rota.worker.runners import ASYNC_STOP_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rota.worker.attempt import Attempt
     from rota.worker.gates import Answers, Gate
     from rota.worker.parts import Parts
-    from rota.worker.processes import Processes
+    from rota.worker.runners import Runners
     from rota.worker.slots import SlotGroup
 
 logger = logging.getLogger("rota")
@@ -51,7 +51,7 @@ class Executor(Service):
         self,
         parts: Parts,
         groups: list[SlotGroup],
-        processes: Processes,
+        runners: Runners,
         completer: Completes | None = None,
         effects: KeepsEffects | None = None,
     ) -> None:
@@ -65,7 +65,7 @@ class Executor(Service):
         self._group_of = {queue: group for group in groups for queue in group.queues}
         self._running: set[Attempt] = set()
         """Attempts that have a slot."""
-        self._runners = Runners(parts, processes)
+        self._runners = runners
         self._completer = completer
         self._effects = effects
         self._lease = LeaseGate()
@@ -86,6 +86,10 @@ class Executor(Service):
     def is_idle(self) -> bool:
         """Whether nothing is buffered and nothing runs."""
         return not self._running and not any(group.waiting for group in self.groups)
+
+    def adopt_queue(self, queue: str) -> None:
+        """Let the jobs of a queue without slots of its own use those of the first group."""
+        self._group_of.setdefault(queue, self.groups[0])
 
     def add(self, attempts: Iterable[Attempt]) -> None:
         """Take claimed jobs; start as many as there are free slots."""
@@ -227,10 +231,10 @@ class Executor(Service):
     def _read_arguments(self, attempt: Attempt) -> dict[str, Any] | End:
         """Return the arguments of the handler, or why it cannot be called."""
         job_type = attempt.job_type
-        try:
-            arguments, unknown = job_type.arguments(attempt.job)
-        except BaseException as error:  # noqa: BLE001 - an upgrade function may raise anything
-            return PayloadMismatch(error) if isinstance(error, PayloadError) else Errored(error)
+        read = attempt.read_arguments()
+        if not isinstance(read, tuple):
+            return read
+        arguments, unknown = read
         if unknown and job_type.name not in self._warned:
             self._warned.add(job_type.name)
             fields = list_names(unknown)

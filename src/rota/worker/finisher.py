@@ -163,7 +163,7 @@ class Finisher(Service):
                 continue
             if attempt.completes:
                 attempt.write_unconfirmed = True  # its own transaction may have written it
-            ending = self._settle(attempt)
+            ending = make_ending(attempt, self.clock.monotonic())
             careful = careful or attempt.write_unconfirmed or attempt in refused
             (over if ending.transition.status.is_over else others).append((attempt, ending))
         for part, write in ((over, ops.finish), (others, ops.leave)):
@@ -216,28 +216,6 @@ class Finisher(Service):
         """Return what an earlier flush, whose answer was lost, had committed."""
         unsure = [ending for attempt, ending in missing if attempt.write_unconfirmed]
         return await self._link.run(ops.find_settled(unsure, self._worker)) if unsure else {}
-
-    def _settle(self, attempt: Attempt) -> Ending:
-        end, rules = attempt.outcome, attempt.job_type.rules
-        assert end is not None
-        if attempt.completes and isinstance(end, Succeeded):
-            # If this is wrong, the job is gone, and `_find_settled` finds its success.
-            end = Errored(NotCommitted())
-        try:
-            transition = settle(
-                attempt.job, end, rules, must_record_start=attempt.must_record_start
-            )
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's classes
-            rules = RetryRules(rules.max_attempts, DEFAULT_RETRY)
-            transition = settle(attempt.job, refuse_outcome(error), rules)
-        began_at = attempt.began_at
-        # Until now, not until the handler ended: the database subtracts it from its own now.
-        return ops.Ending(
-            attempt.job,
-            transition,
-            None if began_at is None else self.clock.monotonic() - began_at,
-            attempt.completes,
-        )
 
     def _take_in(self, part: Part, written: Mapping[int, Written | Refused]) -> None:
         quiet = not self.bus.wants(JobSucceeded)
@@ -307,6 +285,24 @@ class Finisher(Service):
             else f"its payload does not fit this release: {failure.message}"
         )
         return JobHandedBack.of(*of, why=why)
+
+
+def make_ending(attempt: Attempt, now: float) -> Ending:
+    """Settle an attempt that ended; return what to write of it."""
+    end, rules = attempt.outcome, attempt.job_type.rules
+    assert end is not None
+    if attempt.completes and isinstance(end, Succeeded):
+        # If this is wrong, the job is gone, and its success is found.
+        end = Errored(NotCommitted())
+    try:
+        transition = settle(attempt.job, end, rules, must_record_start=attempt.must_record_start)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's classes
+        rules = RetryRules(rules.max_attempts, DEFAULT_RETRY)
+        transition = settle(attempt.job, refuse_outcome(error), rules)
+    began_at = attempt.began_at
+    # Until now, not until the handler ended: the database subtracts it from its own now.
+    ran_s = None if began_at is None else now - began_at
+    return ops.Ending(attempt.job, transition, ran_s, attempt.completes)
 
 
 def _tell_late_failure(attempt: Attempt, transition: Transition, outcome: Written) -> None:

@@ -61,18 +61,21 @@ class Runner(Protocol):
 class Runners(dict["JobType[..., ..., Any]", Runner]):
     """The runners of one worker, by job type."""
 
-    def __init__(self, parts: Parts, processes: Processes) -> None:
+    def __init__(
+        self, parts: Parts, processes: Processes | None, threads: Threads | None = None
+    ) -> None:
+        """Without `processes` every handler runs in this one; `threads` are for plain handlers."""
         super().__init__()
         # Every handler starts from the worker's own context variables, not from those of the
         # handler that has just ended.
         context = contextvars.copy_context()
         self._loop = LoopRunner(parts, context)
-        self._thread = ThreadRunner(parts, context)
-        self._process = ProcessRunner(parts, processes)
+        self._thread = ThreadRunner(parts, context, threads or Threads("rota-handler"))
+        self._process = None if processes is None else ProcessRunner(parts, processes)
 
     def __missing__(self, job_type: JobType[..., ..., Any]) -> Runner:
         runner: Runner = self._loop if job_type.is_async else self._thread
-        if job_type.options.process is not None:
+        if job_type.options.process is not None and self._process is not None:
             runner = self._process
         self[job_type] = runner
         return runner
@@ -80,7 +83,8 @@ class Runners(dict["JobType[..., ..., Any]", Runner]):
     def close(self) -> None:
         """Close all of them."""
         for runner in (self._loop, self._thread, self._process):
-            runner.close()
+            if runner is not None:
+                runner.close()
 
 
 class LoopRunner:
@@ -134,10 +138,10 @@ class ThreadRunner:
 
     stop_s = 0.0
 
-    def __init__(self, parts: Parts, context: contextvars.Context) -> None:
+    def __init__(self, parts: Parts, context: contextvars.Context, threads: Threads) -> None:
         self._parts = parts
         self._context = context
-        self._threads = Threads("rota-handler")
+        self._threads = threads
 
     def begin(self, attempt: Attempt, arguments: dict[str, Any]) -> None:
         try:

@@ -1,12 +1,16 @@
-"""The result of a worker."""
+"""The result of a worker, and of one attempt."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
 from rota.model.failure import one_line
+from rota.model.job import Job, Status
+from rota.model.outcome import End, Errored, Outcome, PayloadMismatch
 from rota.model.record import Record
 
 
@@ -32,3 +36,44 @@ class Summary(Record, frozen=True):
         )
         counts = f"claimed {self.claimed}, succeeded {self.succeeded}, failed {self.failed}"
         return f"{counts}, dead {self.dead}, oldest due: {oldest}{paused}"
+
+
+@dataclass(frozen=True, slots=True)
+class Performed:
+    """What became of one attempt, and of its job."""
+
+    job: Job
+    """The job after the attempt."""
+    attempt: int
+    """The number of the attempt, from 1."""
+    error: BaseException | None = None
+    """What ended the attempt: an exception of the handler, an outcome that it raised or returned,
+    or why its payload could not be read. None: it succeeded, or its handler ran in another
+    process."""
+
+    @property
+    def id(self) -> int:
+        """The id of the job."""
+        return self.job.id
+
+    @property
+    def status(self) -> Status:
+        """The status of the job: succeeded, failed (it runs again at `job.run_at`), dead,
+        cancelled; or queued: it was snoozed or handed back."""
+        return self.job.status
+
+    @property
+    def result(self) -> Any:
+        """What the handler returned, in its JSON form."""
+        return self.job.result
+
+
+def find_error(end: End) -> BaseException | None:
+    """Return the exception that an attempt ended with; None: it succeeded, or its handler ran in
+    another process."""
+    match end:
+        case Errored(error) | PayloadMismatch(error):
+            return error
+        case Outcome():
+            return end
+    return None

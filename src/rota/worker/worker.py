@@ -29,6 +29,7 @@ from rota.worker.loop_watch import LoopWatch
 from rota.worker.parts import Parts
 from rota.worker.processes import Processes
 from rota.worker.processes.importable import check_importable
+from rota.worker.runners import Runners
 from rota.worker.shutdown import Shutdown
 from rota.worker.summary import Summary
 
@@ -46,8 +47,8 @@ class Worker:
     Made and used on one loop; `health` may be read from any thread.
     """
 
-    finisher_class = Finisher
-    """What writes outcomes: `rota.testing` loses some."""
+    does_upkeep = True
+    """Whether it also does the upkeep that any worker does."""
 
     def __init__(
         self, database: Database, spec: WorkerSpec, bus: Bus, clock: Clock = SYSTEM_CLOCK
@@ -170,7 +171,7 @@ class Worker:
         await upkeep.run(ops.write_heartbeat({**spec.describe(), "running": 0}))
         # Retention makes the partitions of the days ahead, and may have to wait for locks.
         await upkeep.run(ops.ensure_partitions(days=0))
-        if spec.config.drain:
+        if spec.config.drain and self.does_upkeep:
             await upkeep_set.run_before_drain(self._shutdown.asked.is_set)
 
     def _note_completing(self, context: Context) -> float | None:
@@ -181,6 +182,18 @@ class Worker:
             return None  # it was lost: the database will refuse it
         attempt.completes = True
         return self.parts.clock.monotonic() - attempt.began_at
+
+    def make_runners(self, processes: Processes) -> Runners:
+        """Make what calls the handlers."""
+        return Runners(self.parts, processes)
+
+    def make_claimer(self, link: StoreLink, *, listens: bool) -> Claimer:
+        """Make what claims the jobs."""
+        return Claimer(self.parts, link, listens=listens)
+
+    def make_finisher(self, link: StoreLink) -> Finisher:
+        """Make what writes the outcomes."""
+        return Finisher(self.parts, link)
 
     def _build(self, upkeep: StoreLink, upkeep_set: UpkeepSet, thread: LoopThread) -> None:
         """Make the parts."""
@@ -201,12 +214,13 @@ class Worker:
         groups = spec.make_slot_groups(parts.clock.monotonic())
         processes = Processes(self.name, spec.module, database, spec.release, spec.arounds)
         completer = Completer(database, spec.release, self._note_completing)
-        parts.executor = Executor(parts, groups, processes, completer, EffectKeeper(database))
-        parts.finisher = self.finisher_class(parts, finish)
-        parts.claimer = Claimer(parts, claim, listens=listens)
+        runners = self.make_runners(processes)
+        parts.executor = Executor(parts, groups, runners, completer, EffectKeeper(database))
+        parts.finisher = self.make_finisher(finish)
+        parts.claimer = self.make_claimer(claim, listens=listens)
         parts.lease_keeper = LeaseKeeper(parts, lease, thread.loop)
 
-        upkeepers = upkeep_set.services()
+        upkeepers = upkeep_set.services() if self.does_upkeep else []
         for service in upkeepers:
             service.pause_gate = self._pause_gate  # the database itself stops the claims
         self.services = [

@@ -35,6 +35,7 @@ from rota.store.ops.claim import (
     News,
     RefusedClaim,
     claim,
+    claim_one,
     look_back,
     request_notify,
 )
@@ -71,6 +72,7 @@ from rota.store.ops.finish import (
     finish,
     finish_plain,
     leave,
+    settle_one,
 )
 from rota.store.ops.job_types import declare
 from rota.store.ops.lease import Refused, Renewed, progress, renew, start
@@ -181,6 +183,7 @@ __all__ = [
     "chain",
     "choose",
     "claim",
+    "claim_one",
     "complete",
     "copy_check",
     "declare",
@@ -232,6 +235,7 @@ __all__ = [
     "schedules",
     "schedules_due",
     "settle_effect",
+    "settle_one",
     "standing",
     "start",
     "stats",

@@ -8,9 +8,11 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from rota.model.job import Job
+from rota.errors import JobNotFound, UnknownJobType, UsageError, WrongStatus
+from rota.model.job import Job, Status
 from rota.store.driver import Operation, Query, Row
 from rota.store.errors import RowRefused
+from rota.store.ops.read import Filter, find
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +174,73 @@ def _read_refused(row: Row) -> RefusedClaim:
 
 def _start_order(job: Job | RefusedClaim) -> tuple[int, datetime, int]:
     return (-job.priority, job.run_at, job.id)
+
+
+def claim_one(who: Claimant, id_: int) -> Operation[Claimed]:
+    """Claim this job, whatever its run_at. No news come with it.
+
+    Raises:
+        JobNotFound: no job has this id.
+        UnknownJobType: the claimant does not know its type.
+        WrongStatus: it is neither queued nor failed.
+        UsageError: its queue is paused, or another transaction has locked it.
+    """
+    wanted = Filter(ids=[id_])
+    found = yield from find(wanted)
+    if not found:
+        raise JobNotFound(id_)
+    _refuse_status(id_, found[0].status)
+    if found[0].job_type not in who.types:
+        raise UnknownJobType(found[0].job_type)
+    asked = {
+        "id": id_,
+        "worker": who.worker,
+        "types": who.types,
+        "leases": who.leases,
+        "records": who.records,
+    }
+    rows = yield Query("job_claim_one", asked)
+    found = yield from find(wanted)
+    claims, max_attempts, start_recorded, is_suspect, refusal = rows[0] if rows else [None] * 5
+    if claims is None:
+        _refuse_claim(id_, found[0].queue, refusal or found[0].status)
+    # The view has the type's max_attempts where the job has none of its own.
+    job = msgspec.structs.replace(found[0], max_attempts=max_attempts)
+    assert job.started_at is not None
+    only, none = frozenset([id_]), frozenset[int]()
+    return Claimed(
+        job.started_at,
+        "",
+        [job],
+        _NO_NEWS,
+        unrecorded=only if start_recorded is False else none,
+        suspects=only if is_suspect else none,
+    )
+
+
+def _refuse_claim(id_: int, queue: str, refusal: str) -> None:
+    if refusal == "paused":
+        raise UsageError(
+            f"job {id_} is in queue {queue!r}, which is paused, and was not claimed; resume the "
+            "queue first"
+        )
+    if refusal == "locked":
+        raise UsageError(
+            f"job {id_} is locked by another transaction, and was not claimed; try again when that "
+            "has ended"
+        )
+    _refuse_status(id_, refusal)
+
+
+def _refuse_status(id_: int, status: str) -> None:
+    """Raises WrongStatus unless a job with this status can be claimed."""
+    if status in (Status.QUEUED, Status.FAILED):
+        return
+    advice = {
+        Status.RUNNING: "; a worker runs it, and `rota workers` shows whether that one is alive",
+        Status.DEAD: "; requeue it first",
+    }.get(Status(status), "")
+    raise WrongStatus(id_, (Status.QUEUED.value, Status.FAILED.value), status, advice)
 
 
 def look_back(queue: str, to: datetime) -> Operation[None]:

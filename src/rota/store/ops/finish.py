@@ -93,6 +93,24 @@ def complete(job: Job, ran_s: float | None, result_json: str | None, release: st
     return bool((yield from _finish(release, [Ending(job, transition, ran_s)], True)))
 
 
+def settle_one(ending: Ending, release: str) -> Operation[Written | None]:
+    """Write how one claim ended, in the transaction of the caller's connection; None: it was not
+    held.
+
+    A text that the database cannot store is left out, as in `finish` and `leave`.
+    """
+    write = partial(_finish if ending.transition.status.is_over else _leave, release, [ending])
+    yield Query("today_ensure")
+    yield Query("savepoint", command="savepoint rota_settle")
+    try:
+        written = yield from write(True)
+    except Unstorable:
+        yield Query("savepoint", command="rollback to savepoint rota_settle")
+        written = yield from write(False)
+    yield Query("savepoint", command="release savepoint rota_settle")
+    return written.get(ending.job.id)
+
+
 Write = Callable[[Sequence[Ending], bool], Operation[dict[int, Written]]]
 
 

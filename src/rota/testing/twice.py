@@ -1,4 +1,4 @@
-"""For your tests: whether a second run of a handler is harmless.
+"""Whether a second run of a handler is harmless.
 
 Rota's promise is "at least once", so every handler runs a second time one day. `run_twice` is that
 day: `rota.testing.run_twice(welcome.new(42), tables=["app_user"])`.
@@ -107,7 +107,9 @@ class _LosingFinisher(Finisher):
 class _LosingWorker(Worker):
     """A worker that is killed, as far as the database can see, when a handler has returned."""
 
-    finisher_class = _LosingFinisher
+    def make_finisher(self, link: StoreLink) -> Finisher:
+        """Make what loses the outcomes."""
+        return _LosingFinisher(self.parts, link)
 
     @property
     def has_lost(self) -> bool:
@@ -132,7 +134,9 @@ class _WatchingFinisher(Finisher):
 class _WatchingWorker(Worker):
     """A worker that knows which effects its handlers did not ask about."""
 
-    finisher_class = _WatchingFinisher
+    def make_finisher(self, link: StoreLink) -> Finisher:
+        """Make what writes the outcomes."""
+        return _WatchingFinisher(self.parts, link)
 
     @property
     def unasked_effects(self) -> list[str]:

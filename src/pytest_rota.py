@@ -1,0 +1,60 @@
+"""The pytest plugin of Rota. It imports Rota, and starts a server, when a test asks for a fixture.
+
+It stands outside the package: to import `rota.…` imports Rota and its database driver, also in the
+runs of pytest that have nothing to do with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from rota import App
+    from rota.testing import Bench
+    from rota.testing.databases import TestDatabases
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the options of pytest's configuration."""
+    parser.addini("rota_app", "the rota.App of the fixture `rota`: module:attribute", default="")
+
+
+@pytest.fixture(scope="session")
+def rota_app(pytestconfig: pytest.Config) -> App:
+    """The App of the fixture `rota`. Override it in conftest.py, or name the App: `rota_app` in
+    pytest's configuration, ROTA_APP, or `app` under [tool.rota] in pyproject.toml."""
+    from rota.testing.databases import find_tested_app  # noqa: PLC0415 - see the head
+
+    return find_tested_app(pytestconfig.getini("rota_app"))
+
+
+@pytest.fixture(scope="session")
+def rota_template() -> Callable[[str], object] | None:
+    """A function that makes your own tables, given the URL of the template of all test databases.
+    It is called once in a run of pytest, after Rota's own migration. Override it in conftest.py."""
+    return None
+
+
+@pytest.fixture(scope="session")
+def rota_databases(
+    pytestconfig: pytest.Config, rota_app: App, rota_template: Callable[[str], object] | None
+) -> Iterator[TestDatabases]:
+    """The server and the template of the tests' databases. Overriding it is not supported."""
+    from rota.testing.databases import TestDatabases  # noqa: PLC0415 - see the head
+
+    # The processes of pytest-xdist share a run.
+    run = getattr(pytestconfig, "workerinput", {}).get("testrunuid")
+    with TestDatabases(rota_app, pytestconfig.rootpath, rota_template, run=run) as databases:
+        yield databases
+
+
+@pytest.fixture
+def rota(rota_app: App, rota_databases: TestDatabases) -> Iterator[Bench]:
+    """A `rota.testing.Bench`: the App on a database of this test alone."""
+    from rota.testing.bench import Bench  # noqa: PLC0415 - see the head
+
+    with rota_databases.make_one() as url, Bench(rota_app, url) as bench:
+        yield bench

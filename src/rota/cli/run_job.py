@@ -1,0 +1,178 @@
+"""`rota run ID`: one job, here, in the foreground."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import traceback
+from collections.abc import Callable, Coroutine
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from rota.app import App
+from rota.cli.output import cell, print_json
+from rota.cli.target import AppOption, JsonOption, need_app
+from rota.declare.config import WorkerConfig
+from rota.errors import UnknownJobType
+from rota.model.job import Job, Status
+from rota.model.outcome import End, Expired, HandedBack, Interrupted, Outcome, Succeeded
+from rota.runtime.loop import run_alone
+from rota.store import migrate
+from rota.worker.one_by_one import MainThread, OneByOneWorker, pick_one
+from rota.worker.signals import handle_signals
+from rota.worker.summary import find_error
+
+GRACE_S = 0.0
+"""Ctrl-C stops the handler at once."""
+
+
+def run(
+    id: Annotated[int, typer.Argument(metavar="ID", min=1, help="The job.")],
+    record: Annotated[
+        bool,
+        typer.Option(
+            "--record",
+            help="Record the outcome, as a worker does. Default: hand the job back, uncharged.",
+        ),
+    ] = False,
+    *,
+    app: AppOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Run one queued or failed job here, in the foreground, whatever its run_at.
+
+    A plain handler runs in the main thread, so breakpoint() and Ctrl-C work. There is no timeout,
+    and the lease is renewed meanwhile. When the handler ends, however it ends, the job is handed
+    back uncharged and is due as before; --record finishes it instead. Effects and steps are
+    recorded in both cases, so a later attempt does not repeat them. If this command is killed, its
+    lease expires as that of any worker.
+
+    Exit status: 0 if the handler succeeded, otherwise 1.
+    """
+    found = need_app(app)
+    job = found.get(id)
+    job_type = found._type_of(job.job_type)
+    if job_type is None:
+        raise UnknownJobType(job.job_type, advice="; this App cannot run the job")
+    here = MainThread()
+    ended = _run_worker(found, id, here, records=record, is_async=job_type.is_async)
+    after = found.get(id)
+    found.close()
+    if not ended:
+        typer.echo("interrupted before the handler began; the job is as before", err=True)
+        return 1
+    end, error = ended[0], find_error(ended[0])
+    if as_json:
+        print_json(_describe(end, error, after))
+    else:
+        _print(job, end, error, after)
+    return 0 if isinstance(end, Succeeded) or after.status is Status.SUCCEEDED else 1
+
+
+def _run_worker(
+    app: App, id_: int, here: MainThread, *, records: bool, is_async: bool
+) -> list[End]:
+    """Run the job; return how its attempt ended, nothing if it did not begin.
+
+    An async handler runs on the worker's loop, in this thread. For a plain one the worker has a
+    thread of its own, and this thread serves its call: so no loop runs here, as none does in a
+    worker.
+    """
+    ended: list[End] = []
+    running: list[tuple[asyncio.AbstractEventLoop, OneByOneWorker]] = []
+
+    async def work() -> None:
+        spec = app._make_spec(WorkerConfig(slots=1, grace_s=GRACE_S))
+        worker = OneByOneWorker(
+            app.database, spec, app._bus, pick_one(id_), records=records, here=here
+        )
+        running.append((asyncio.get_running_loop(), worker))
+        try:
+            with handle_signals(worker, signals=True):
+                await app.database.arun(migrate.check(app.schema))
+                await worker.run()
+        finally:
+            ended.extend(end for _, end in worker.ended)
+            here.close()
+
+    if is_async:
+        run_alone("run", work(), app.aclose)
+    else:
+        _serve(work, app, here, running)
+    return ended
+
+
+def _serve(
+    work: Callable[[], Coroutine[Any, Any, None]],
+    app: App,
+    here: MainThread,
+    running: list[tuple[asyncio.AbstractEventLoop, OneByOneWorker]],
+) -> None:
+    """Let the worker run in a thread, and serve its call in this one."""
+    failures: list[BaseException] = []
+
+    def run_worker() -> None:
+        try:
+            run_alone("run", work(), app.aclose)
+        except BaseException as error:  # noqa: BLE001 - it is raised in the main thread
+            failures.append(error)
+        finally:
+            here.close()
+
+    thread = threading.Thread(target=run_worker, name="rota-worker")
+    thread.start()
+    try:
+        here.serve()
+    except KeyboardInterrupt:  # while no handler ran
+        for loop, worker in running:
+            loop.call_soon_threadsafe(worker.stop_now)
+    thread.join()
+    if failures:
+        raise failures[0]
+
+
+def _print(job: Job, end: End, error: BaseException | None, after: Job) -> None:
+    """Print what the handler came to, and what became of the job."""
+    what = f"job {job.id} {job.job_type}"
+    if error is not None and not isinstance(error, Outcome | KeyboardInterrupt):
+        typer.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+    typer.echo(cell(f"{what}: {_say(end, error)}").plain)
+    if after.status in (Status.QUEUED, Status.FAILED):
+        typer.echo(cell(f"{what} is {after.status}, due at {_show(after.run_at)}").plain)
+    else:
+        typer.echo(cell(f"{what} is {after.status}").plain)
+
+
+def _say(end: End, error: BaseException | None) -> str:
+    match end:
+        case Succeeded(None):
+            return "its handler succeeded"
+        case Succeeded(result_json):
+            return f"its handler returned {result_json}"
+        case HandedBack(why) | Interrupted(why):
+            return f"its handler was stopped, or did not begin: {why}"
+        case Expired():
+            return "its handler did not begin: the job has expired"
+    if isinstance(error, KeyboardInterrupt):
+        return "its handler was interrupted"
+    return f"its handler raised {type(error).__name__}: {error}"
+
+
+def _show(at: datetime) -> str:
+    return at.astimezone().isoformat(sep=" ", timespec="seconds")
+
+
+def _describe(end: End, error: BaseException | None, after: Job) -> dict[str, Any]:
+    result = end.result_json if isinstance(end, Succeeded) else None
+    return {
+        "id": after.id,
+        "succeeded": isinstance(end, Succeeded),
+        "result": None if result is None else msgspec.json.decode(result),
+        "error_type": None if error is None else type(error).__name__,
+        "error": None if error is None else str(error),
+        "status": after.status.value,
+        "run_at": after.run_at,
+    }

@@ -1,0 +1,42 @@
+-- Claims one job by its id, whatever its run_at and its place in its queue, and returns what only a
+-- claim knows of it; the worker reads the rest. A job that cannot be claimed stays as it is, and
+-- the refusal says why: its status, `paused` (its queue is), or `locked` (another transaction has
+-- it). No row: no job that is not over has this id.
+-- Locks: the row, with SKIP LOCKED; index job_pkey.
+-- Keeps: M30, no job goes to two workers; M31, a claim is a lease.
+create or replace function {schema}.job_claim_one(
+  p_id bigint,
+  p_worker text,
+  p_types text[],
+  p_leases interval[],
+  p_records boolean[]
+)
+returns table (
+  claims int,
+  max_attempts int,
+  start_recorded boolean,
+  suspected boolean,
+  refusal text
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  v_job {schema}.job;
+begin
+  select j.* into v_job from {schema}.job j where j.id = p_id for update skip locked;
+  if v_job.id is null then
+    return query select null::int, null::int, null::boolean, null::boolean, 'locked'::text
+    from {schema}.job j
+    where j.id = p_id;
+  elsif v_job.status not in ('queued', 'failed') then
+    return query select null::int, null::int, null::boolean, null::boolean, v_job.status;
+  elsif {schema}.paused_queues(array[v_job.queue]) <> '{}' then
+    return query select null::int, null::int, null::boolean, null::boolean, 'paused'::text;
+  else
+    return query
+    select t.claims, t.max_attempts, t.start_recorded, t.suspected, t.refusal
+    from {schema}.job_take(array[p_id], p_worker, p_types, p_leases, p_records) t;
+  end if;
+end $$;

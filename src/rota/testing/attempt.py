@@ -1,0 +1,207 @@
+"""One attempt on the test's connection: claim, handler, effects and outcome are statements of its
+open transaction.
+
+There is no lease keeper and no second connection: nobody else sees the claim. The attempt is a
+generator, which yields operations and one call of the handler; `perform` and `aperform` drive it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import time
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from rota.declare.context import Context, enter
+from rota.errors import UsageError
+from rota.model.job import Job, Status
+from rota.model.outcome import End
+from rota.store import ops
+from rota.store.driver import Operation, Query
+from rota.store.errors import StoreError
+from rota.store.ops import Filter
+from rota.worker.attempt import Attempt
+from rota.worker.completion import Completer, NotCommitted
+from rota.worker.effects import EffectKeeper
+from rota.worker.finisher import make_ending
+from rota.worker.runners import read_error, read_return
+from rota.worker.summary import Performed, find_error
+
+if TYPE_CHECKING:
+    from rota.testing.bound import BoundDatabase
+    from rota.worker.spec import WorkerSpec
+
+SAVEPOINT = "rota_attempt"
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerCall:
+    """The call of the handler, among the operations of an attempt."""
+
+    attempt: Attempt
+    context: Context
+    arguments: dict[str, Any]
+
+    @property
+    def is_async(self) -> bool:
+        """Whether the handler is an async function."""
+        return self.attempt.job_type.is_async
+
+    def call(self) -> Any:
+        """Call it; of an async one, return the coroutine."""
+        job_type = self.attempt.job_type
+        given = (self.context,) if job_type.takes_context else ()
+        return job_type.func(*given, **self.arguments)
+
+
+Steps = Generator[Operation[Any] | HandlerCall, Any, Performed]
+
+
+def perform(database: BoundDatabase, spec: WorkerSpec, state: Any, id_: int) -> Performed:
+    """Run one attempt of a job on a plain connection, in the calling thread; an async handler in a
+    loop of its own."""
+    steps = _attempt(database, spec, state, id_)
+    try:
+        step = next(steps)
+        while True:
+            step = steps.send(_call(step) if isinstance(step, HandlerCall) else database.run(step))
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+
+
+async def aperform(database: BoundDatabase, spec: WorkerSpec, state: Any, id_: int) -> Performed:
+    """Run one attempt of a job, from a loop.
+
+    An async handler runs on that loop. A plain one runs in a thread, as in a worker; Rota's own
+    statements come back from there to the loop.
+
+    Raises:
+        UsageError: the handler is plain and so is the connection, which may belong to this thread.
+    """
+    steps = _attempt(database, spec, state, id_)
+    try:
+        step = next(steps)
+        while True:
+            if not isinstance(step, HandlerCall):
+                answer = await database.arun(step)
+            elif step.is_async:
+                answer = await _acall(step)
+            elif database.is_async:
+                answer = await asyncio.to_thread(_call, step)
+            else:
+                raise UsageError(
+                    f"the handler of {step.attempt.job_type.name!r} is a plain function and the "
+                    "test's connection a plain one: call perform or drain from plain code, outside "
+                    "the event loop"
+                )
+            step = steps.send(answer)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+
+
+def _attempt(database: BoundDatabase, spec: WorkerSpec, state: Any, id_: int) -> Steps:
+    claimed_at = time.monotonic()
+    claimed: ops.Claimed = yield ops.claim_one(spec.make_claimant(), id_)
+    [job] = claimed.jobs
+    attempt = Attempt(
+        job,
+        spec.types[job.job_type],
+        claimed_at,
+        spec.find_lease_s(job.job_type),
+        bool(claimed.suspects),
+        bool(claimed.unrecorded),
+    )
+    if attempt.must_record_start:
+        yield ops.start([(job.id, job.claims)])
+    end = yield from _call_in_savepoint(database, spec, state, attempt)
+    attempt.end(end, time.monotonic())
+    if attempt.context is not None and attempt.context._progress is not None:
+        yield ops.progress([(job.id, job.claims, attempt.context.encode_progress())])
+    ending = make_ending(attempt, time.monotonic())
+    written: ops.Written | None = yield ops.settle_one(ending, spec.release)
+    found: list[Job] = yield ops.find(Filter(ids=[job.id]))
+    error = find_error(end)
+    if attempt.completes and written is not None:
+        error = error or NotCommitted()
+    return Performed(found[0] if found else make_unkept(ending), job.attempts, error)
+
+
+def make_unkept(ending: ops.Ending) -> Job:
+    """Return a job that is over and of which its type keeps nothing."""
+    result = ending.transition.result_json
+    return msgspec.structs.replace(ending.job, status=Status.SUCCEEDED, result_json=result)
+
+
+def _call_in_savepoint(
+    database: BoundDatabase, spec: WorkerSpec, state: Any, attempt: Attempt
+) -> Generator[Operation[Any] | HandlerCall, Any, End]:
+    """Call the handler. If it leaves the transaction aborted, return to where it began; otherwise
+    what it wrote stays, as what it commits stays in production."""
+    read = attempt.read_arguments()
+    if not isinstance(read, tuple):
+        return read
+
+    def note(context: Context) -> float:
+        attempt.completes = True
+        return time.monotonic() - (attempt.began_at or time.monotonic())
+
+    completer = Completer(database, spec.release, note)
+    attempt.context = Context(
+        attempt.job, spec.name, state, None, completer, EffectKeeper(database)
+    )
+    attempt.admit()
+    attempt.begin()
+    yield _command(f"savepoint {SAVEPOINT}")
+    end: End = yield HandlerCall(attempt, attempt.context, read[0])
+    yield _leave_aborted()
+    return end
+
+
+def _command(text: str) -> Operation[None]:
+    yield Query("savepoint", command=text)
+
+
+def _leave_aborted() -> Operation[None]:
+    try:
+        yield Query("savepoint", command="select 1")
+    except StoreError:
+        yield Query("savepoint", command=f"rollback to savepoint {SAVEPOINT}")
+
+
+# The call of the handler: in a copy of the caller's context variables, as in a worker
+
+
+def _call(step: HandlerCall) -> End:
+    if step.is_async:
+        return asyncio.run(_acall(step))
+    return contextvars.copy_context().run(_call_plain, step)
+
+
+def _call_plain(step: HandlerCall) -> End:
+    enter(step.context)
+    end = step.attempt.take_first_step(time.monotonic())
+    if end is not None:
+        return end
+    try:
+        return read_return(step.attempt.job, step.call())
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a handler raises
+        return read_error(step.attempt, error)
+
+
+async def _acall(step: HandlerCall) -> End:
+    return await asyncio.create_task(_acall_in_task(step), name="rota job")
+
+
+async def _acall_in_task(step: HandlerCall) -> End:
+    enter(step.context)
+    end = step.attempt.take_first_step(time.monotonic())
+    if end is not None:
+        return end
+    try:
+        return read_return(step.attempt.job, await step.call())
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
+        return read_error(step.attempt, error)

@@ -1,0 +1,394 @@
+"""The bench: an App on a database, or on a connection, of a test, and what the test asks of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Coroutine, Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from rota.app import App
+from rota.client.base import LIST_MAX
+from rota.declare.config import WorkerConfig
+from rota.declare.job_type import JobType, NewJob
+from rota.errors import UsageError
+from rota.model.bounds import check_integer
+from rota.model.job import Job
+from rota.model.units import Duration, plural
+from rota.runtime.loop import run_alone
+from rota.store import ops
+from rota.store.db import Database
+from rota.store.driver import Operation, Query
+from rota.store.ops import Filter
+from rota.testing import attempt, twice
+from rota.testing.bound import BoundDatabase, LoopFreeDatabase
+from rota.testing.drained import Drained
+from rota.testing.expected import ExpectedJob
+from rota.testing.matching import PENDING, Wanted, explain_jobs
+from rota.testing.moving_clock import MovingClock
+from rota.testing.recording import RecordingContext, make_context
+from rota.worker.finisher import make_ending
+from rota.worker.one_by_one import OneByOneWorker, Pick, pick_one
+from rota.worker.summary import Performed, find_error
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from rota.observe.events import Bus
+    from rota.worker.spec import WorkerSpec
+
+T = TypeVar("T")
+AnyType = JobType[..., ..., Any]
+
+logger = logging.getLogger("rota")
+
+LEFT_SHOWN_MAX = 10
+"""Most jobs that a message lists of those that are left."""
+
+
+class Bench:
+    """An App in a test. Each call has an async twin, whose name begins with `a`.
+
+    While it is open, the App uses the test's database, or the test's connection: then everything
+    that Rota does, also `app.enqueue(…)` and a whole attempt, happens in the open transaction of
+    that connection, and is gone when the test rolls it back.
+
+    Args:
+        app: the App.
+        url: the test's database, migrated. Defaults to the App's own.
+        connection: the test's connection, in an open transaction. Defaults to none.
+        state: what `ctx.state` is in attempts on the test's connection; there the App's lifespan is
+            not entered. Defaults to None.
+
+    Raises:
+        UsageError: url and connection are both given, the connection is none that Rota knows, no
+            transaction is open on it, or it is an async one and no loop runs here.
+    """
+
+    def __init__(
+        self, app: App, url: str | None = None, *, connection: Any = None, state: Any = None
+    ) -> None:
+        if url is not None and connection is not None:
+            raise UsageError("give a Bench a url or a connection, not both")
+        self.app = app
+        self.state = state
+        self._database: Database
+        if connection is not None:
+            self._database = BoundDatabase(app.schema, connection)
+        else:
+            found = url or app.database.url
+            self._database = LoopFreeDatabase(found, app.schema, notify=app.notify)
+        self._clock = MovingClock(app.schema)
+        self._kept = app._database
+        app._database = self._database
+
+    @property
+    def url(self) -> str | None:
+        """The URL of the test's database; None: the test gave a connection."""
+        return None if isinstance(self._database, BoundDatabase) else self._database.url
+
+    def close(self) -> None:
+        """Give the App back its database, and restore the clocks. On a connection the database's
+        clock comes back with the test's rollback."""
+        self._clock.restore_python()
+        if self.app._database is self._database:
+            self.app._database = self._kept
+        if not isinstance(self._database, BoundDatabase):
+            if self._clock.is_moved:
+                self._run(self._clock.restore())
+            self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # What is enqueued
+
+    def enqueued(self, job_type: AnyType | str, /, **arguments: Any) -> Job:
+        """Assert that a job of this type waits to run; return it, the oldest if there are several.
+
+        Args:
+            job_type: the type, or its name. Options as of `welcome.using(queue="mail")` are
+                compared too.
+            arguments: those to compare, as the handler gets them. Others may have any value.
+
+        Raises:
+            AssertionError: there is none. The message lists the jobs that there are, nearest first.
+            UsageError: the type has no such argument.
+        """
+        return self._run(self._find_one(self._want(job_type, arguments)))
+
+    async def aenqueued(self, job_type: AnyType | str, /, **arguments: Any) -> Job:
+        """As `enqueued`, from a loop."""
+        return await self._arun(self._find_one(self._want(job_type, arguments)))
+
+    def all_enqueued(self, job_type: AnyType | str, /, **arguments: Any) -> list[Job]:
+        """Return all jobs that `enqueued` could return, the oldest first; maybe none."""
+        return self._run(self._find_all(self._want(job_type, arguments)))
+
+    async def aall_enqueued(self, job_type: AnyType | str, /, **arguments: Any) -> list[Job]:
+        """As `all_enqueued`, from a loop."""
+        return await self._arun(self._find_all(self._want(job_type, arguments)))
+
+    def refute_enqueued(self, job_type: AnyType | str, /, **arguments: Any) -> None:
+        """Assert that no such job waits to run. Arguments are those of `enqueued`.
+
+        Raises:
+            AssertionError: there is one.
+            UsageError: the type has no such argument.
+        """
+        self._run(self._refute(self._want(job_type, arguments)))
+
+    async def arefute_enqueued(self, job_type: AnyType | str, /, **arguments: Any) -> None:
+        """As `refute_enqueued`, from a loop."""
+        await self._arun(self._refute(self._want(job_type, arguments)))
+
+    def expect_enqueued(self, job_type: AnyType | str, /, **arguments: Any) -> ExpectedJob:
+        """Assert that the block enqueues such a job, whatever becomes of it there: `with` or
+        `async with`. Arguments and errors are those of `enqueued`."""
+        return ExpectedJob(self, self._want(job_type, arguments))
+
+    def _want(self, job_type: AnyType | str, arguments: dict[str, Any]) -> Wanted:
+        return Wanted.of(job_type, self.app.types, arguments)
+
+    def _find_all(self, wanted: Wanted) -> Operation[list[Job]]:
+        jobs = yield from ops.find(Filter(job_type=wanted.name, limit=LIST_MAX))
+        pending = [job for job in reversed(jobs) if job.status in PENDING]
+        return [job for job in pending if not wanted.find_differences(job)]
+
+    def _find_one(self, wanted: Wanted) -> Operation[Job]:
+        found = yield from self._find_all(wanted)
+        if found:
+            return found[0]
+        raise AssertionError(
+            f"no job of type {wanted.describe()} is enqueued; {(yield from self._explain(wanted))}"
+        )
+
+    def _refute(self, wanted: Wanted) -> Operation[None]:
+        if (yield from self._find_all(wanted)):
+            raise AssertionError(
+                f"a job of type {wanted.describe()} is enqueued; "
+                f"{(yield from self._explain(wanted))}"
+            )
+
+    def _explain(self, wanted: Wanted, after: int = 0) -> Operation[str]:
+        jobs = yield from ops.find(Filter(limit=LIST_MAX))
+        return explain_jobs(wanted, self.app.types, [job for job in jobs if job.id > after])
+
+    # Running jobs
+
+    def perform(self, job: NewJob | int) -> Performed:
+        """Run one real attempt of a job, whatever its run_at; return what became of it.
+
+        Args:
+            job: a job to enqueue and run, as `welcome.new(42)`; or the id of one.
+
+        Raises:
+            UsageError: there is no such job, its queue is paused, or another job has the key.
+            WrongStatus: it is neither queued nor failed.
+        """
+        id_ = self._run(self._find_id(job), _find_connection(job))
+        return self._work("perform", pick_one(id_), 1)[0]
+
+    async def aperform(self, job: NewJob | int) -> Performed:
+        """As `perform`, on the running loop."""
+        id_ = await self._arun(self._find_id(job), _find_connection(job))
+        return (await self._awork(pick_one(id_), 1))[0]
+
+    def drain(self, *, limit: int = 100) -> Drained:
+        """Run due jobs one after the other, in the order in which a worker starts them, until none
+        is due. Jobs that they enqueue run too; retries and schedules wait for `advance`.
+
+        The errors of dead and failed jobs are logged, and shown by the value that is returned.
+
+        Args:
+            limit: most attempts, from 1. Defaults to 100.
+
+        Raises:
+            AssertionError: work is left after so many attempts, or a due job is of a type that the
+                App does not have.
+        """
+        check_integer(limit, "limit", 1, LIST_MAX)
+        drained = Drained(self._work("drain", self._find_due, limit))
+        self._run(self._refuse_left(drained, limit))
+        return drained
+
+    async def adrain(self, *, limit: int = 100) -> Drained:
+        """As `drain`, on the running loop."""
+        check_integer(limit, "limit", 1, LIST_MAX)
+        drained = Drained(await self._awork(self._find_due, limit))
+        await self._arun(self._refuse_left(drained, limit))
+        return drained
+
+    def _find_id(self, job: NewJob | int) -> Operation[int]:
+        if not isinstance(job, NewJob):
+            return check_integer(job, "a job's id", 1, 2**63 - 1)
+        enqueued = yield from self.app._enqueue(job)
+        if not enqueued.created:
+            raise UsageError(
+                f"perform: job {enqueued.id} ({enqueued.status}) has the idempotency key; perform "
+                "that one by its id, or use another key"
+            )
+        return enqueued.id
+
+    def _find_due(self) -> Operation[int | None]:
+        """Return the next job that is due."""
+        due = yield from _read_due()
+        types = self.app.types
+        return next((id_ for id_, name in due if self._knows(name, types)), None)
+
+    def _knows(self, name: str, types: dict[str, AnyType]) -> bool:
+        return name in types or self.app._type_of(name) is not None
+
+    def _refuse_left(self, drained: Drained, limit: int) -> Operation[None]:
+        errors = drained.explain_errors()
+        if errors:
+            logger.warning("drain: attempts that failed:%s", errors)
+        due = yield from _read_due()
+        if not due:
+            return
+        types = self.app.types
+        listed = [
+            f"\n  job {id_} {name}" + ("" if self._knows(name, types) else ": no such type here")
+            for id_, name in due[:LEFT_SHOWN_MAX]
+        ]
+        more = "" if len(due) <= LEFT_SHOWN_MAX else "\n  …"
+        ran = plural(len(drained.performed), "attempt")
+        raise AssertionError(
+            f"work is left after {ran} (limit={limit}):{''.join(listed)}{more}{errors}"
+        )
+
+    def _work(self, verb: str, pick: Pick, limit: int) -> list[Performed]:
+        database = self._database
+        if not isinstance(database, BoundDatabase):
+            return run_alone(verb, self._awork(pick, limit), database.aclose)
+        spec = self._make_spec()
+        performed: list[Performed] = []
+        while len(performed) < limit and (id_ := database.run(pick())) is not None:
+            performed.append(attempt.perform(database, spec, self.state, id_))
+        return performed
+
+    async def _awork(self, pick: Pick, limit: int) -> list[Performed]:
+        database, spec = self._database, self._make_spec()
+        if not isinstance(database, BoundDatabase):
+            return await _work_with_worker(self.app._bus, database, spec, pick, limit)
+        performed: list[Performed] = []
+        while len(performed) < limit and (id_ := await database.arun(pick())) is not None:
+            performed.append(await attempt.aperform(database, spec, self.state, id_))
+        return performed
+
+    def _make_spec(self) -> WorkerSpec:
+        return self.app._make_spec(WorkerConfig(slots=1))
+
+    # Time
+
+    def advance(self, by: Duration) -> datetime:
+        """Move the clock of the test's database forward, and Python's if `time-machine` is
+        installed; return the time then.
+
+        The schedules fire on the way, in order, each tick at its own moment. Jobs only run when you
+        drain.
+
+        Args:
+            by: how far, as "7d" or a timedelta.
+
+        Raises:
+            UsageError: this is no duration, or there are more than 1,000 moments with ticks on the
+                way.
+        """
+        return self._run(self._clock.advance(by))
+
+    async def aadvance(self, by: Duration) -> datetime:
+        """As `advance`, from a loop."""
+        return await self._arun(self._clock.advance(by))
+
+    def freeze(self, at: datetime | None = None) -> datetime:
+        """Let these clocks stand still, until the test ends or `advance` moves them; return the
+        time.
+
+        Args:
+            at: an aware datetime. The first move of a test sets the scene, and so does each one
+                back: nothing fires, the next ticks are those after it, and rows keep their times.
+                Later the schedules fire on the way, as with `advance`. Defaults to now.
+
+        Raises:
+            UsageError: the datetime has no time zone; or as `advance`.
+        """
+        return self._run(self._clock.freeze(at))
+
+    async def afreeze(self, at: datetime | None = None) -> datetime:
+        """As `freeze`, from a loop."""
+        return await self._arun(self._clock.freeze(at))
+
+    # Single handlers
+
+    def run_twice(self, new_job: NewJob, *, tables: Iterable[str] = ()) -> None:
+        """Run a handler twice, as `rota.testing.run_twice` does. Raises UsageError on a connection
+        of the test's: the run that is lost needs a worker with connections of its own."""
+        self._refuse_bound()
+        twice.run_twice(new_job, tables=tables)
+
+    def arun_twice(
+        self, new_job: NewJob, *, tables: Iterable[str] = ()
+    ) -> Coroutine[Any, Any, None]:
+        """As `run_twice`, on the running loop; `await` it."""
+        self._refuse_bound()
+        return twice.arun_twice(new_job, tables=tables)
+
+    def _refuse_bound(self) -> None:
+        if isinstance(self._database, BoundDatabase):
+            raise UsageError(
+                "run_twice: a worker that is lost needs connections of its own; use a Bench on a "
+                "database, such as the fixture `rota`"
+            )
+
+    def context(self, job: AnyType | NewJob | None = None, /, **facts: Any) -> RecordingContext:
+        """Make a context for a plain unit test. Arguments are those of
+        `rota.testing.make_context`."""
+        return make_context(job, **facts)
+
+    def _run(self, operation: Operation[T], connection: Any = None) -> T:
+        return self._database.run(operation, connection)
+
+    async def _arun(self, operation: Operation[T], connection: Any = None) -> T:
+        return await self._database.arun(operation, connection)
+
+
+def _read_due() -> Operation[list[tuple[int, str]]]:
+    return [(row[0], row[1]) for row in (yield Query("jobs_due", {"limit": LIST_MAX}))]
+
+
+def _find_connection(job: NewJob | int) -> Any:
+    return job.options.connection if isinstance(job, NewJob) else None
+
+
+async def _work_with_worker(
+    bus: Bus, database: Database, spec: WorkerSpec, pick: Pick, limit: int
+) -> list[Performed]:
+    """Run picked jobs in a worker of this process; return what became of them."""
+
+    def pick_within_limit() -> Operation[int | None]:
+        if len(worker.ended) >= limit:
+            return None
+        return (yield from pick())
+
+    worker = OneByOneWorker(database, spec, bus, pick_within_limit)
+    await worker.run()
+    ids = [one.job.id for one, _ in worker.ended]
+    found = await database.arun(ops.find(Filter(ids=ids, limit=max(1, len(ids)))))
+    jobs = {job.id: job for job in found}
+    return [
+        Performed(
+            jobs.get(one.job.id) or attempt.make_unkept(make_ending(one, 0.0)),
+            one.job.attempts,
+            find_error(end),
+        )
+        for one, end in worker.ended
+    ]

@@ -1,0 +1,147 @@
+"""The databases that an App has while a test runs: one of the test's own, or the test's
+connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, TypeVar
+
+from rota.errors import UsageError
+from rota.store.db import Database
+from rota.store.driver import Operation
+from rota.store.drivers import find_async_driver, find_driver
+
+T = TypeVar("T")
+
+
+class LoopFreeDatabase(Database):
+    """A database whose async calls use the sync pool, in a thread.
+
+    A pool of a loop can only be closed on that loop, and the loop of an async test is gone when its
+    database is to be dropped.
+    """
+
+    async def arun(
+        self,
+        operation: Operation[T],
+        connection: Any = None,
+        **how: Any,
+    ) -> T:
+        """Run an operation from a loop."""
+        if connection is not None:
+            return await super().arun(operation, connection, **how)
+        return await asyncio.to_thread(lambda: self.run(operation, **how))
+
+
+class BoundDatabase(Database):
+    """A database in which everything happens on one connection, in its open transaction.
+
+    Rota neither commits nor rolls it back.
+    """
+
+    def __init__(self, schema: str, connection: Any) -> None:
+        """Raises UsageError: this is no connection that Rota knows, no transaction is open on it,
+        or it is an async one and no loop runs here."""
+        super().__init__("", schema)
+        self.connection = connection
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """That of an async connection; None: it is a plain one."""
+        joins = self._find_driver(connection)
+        if not joins:
+            raise UsageError(
+                "the test's connection is in autocommit, and no transaction is open on it: what a "
+                "job writes would stay; open one, as in `with connection.transaction():`, and roll "
+                "it back"
+            )
+
+    def _find_driver(self, connection: Any) -> bool:
+        """Find out whether the connection is async; return whether a transaction is open on it."""
+        try:
+            return find_driver(connection).joins_transaction
+        except UsageError as refusal:
+            try:
+                joins = find_async_driver(connection).joins_transaction
+            except UsageError:
+                raise refusal from None
+        try:
+            self.loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise UsageError(
+                "the test's connection is an async one, and no loop runs here: make the Bench in "
+                "an async fixture or an async test"
+            ) from None
+        return joins
+
+    @property
+    def is_async(self) -> bool:
+        """Whether the connection is an async one."""
+        return self.loop is not None
+
+    def conninfo(self, role: str, **timeouts: float) -> str:
+        """Refuse: there is no second connection."""
+        raise UsageError(
+            "in this test the App has one connection, the test's own, so no worker can start and "
+            "nothing else can connect: call drain or perform of the Bench"
+        )
+
+    def run(
+        self,
+        operation: Operation[T],
+        connection: Any = None,
+        **how: Any,
+    ) -> T:
+        """Run an operation on the test's connection, or on another one that the caller gives."""
+        if connection is not None and connection is not self.connection:
+            return super().run(operation, connection, **how)
+        if self.loop is None:
+            return super().run(operation, self.connection, **how)
+        if self.loop is _find_running_loop():
+            operation.close()
+            raise UsageError("the test's connection is an async one: await the a… call instead")
+        # A plain handler, in its thread, while the loop waits for it.
+        waiting = self.arun(operation, **how)
+        return asyncio.run_coroutine_threadsafe(waiting, self.loop).result()
+
+    async def arun(
+        self,
+        operation: Operation[T],
+        connection: Any = None,
+        **how: Any,
+    ) -> T:
+        """As `run`, from a loop; a plain connection blocks it for as long as a statement takes."""
+        if connection is not None and connection is not self.connection:
+            return await super().arun(operation, connection, **how)
+        if self.loop is None:
+            return super().run(operation, self.connection, **how)
+        return await super().arun(operation, self.connection, **how)
+
+    @contextmanager
+    def open_transaction(self) -> Iterator[Any]:
+        """Lend the test's connection, in a savepoint."""
+        if self.is_async:
+            raise UsageError(
+                "ctx.transaction(): the test's connection is an async one, which a plain handler "
+                "cannot use; give the Bench a plain connection"
+            )
+        with find_driver(self.connection).transaction():
+            yield self.connection
+
+    @asynccontextmanager
+    async def aopen_transaction(self) -> AsyncIterator[Any]:
+        """Lend the test's connection, in a savepoint."""
+        if not self.is_async:
+            raise UsageError(
+                "ctx.transaction(): the test's connection is a plain one, which an async handler "
+                "cannot use; give the Bench an async connection"
+            )
+        async with find_async_driver(self.connection).transaction():
+            yield self.connection
+
+
+def _find_running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

@@ -1,0 +1,64 @@
+"""What a block of a test is to enqueue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from rota.client.base import LIST_MAX
+from rota.model.job import Job
+from rota.store import ops
+from rota.store.driver import Operation
+from rota.store.ops import Filter
+
+if TYPE_CHECKING:
+    from rota.testing.bench import Bench
+    from rota.testing.matching import Wanted
+
+
+class ExpectedJob:
+    """What a block is to enqueue; see `Bench.expect_enqueued`."""
+
+    def __init__(self, bench: Bench, wanted: Wanted) -> None:
+        self._bench = bench
+        self._wanted = wanted
+        self._last = 0
+        self._job: Job | None = None
+
+    @property
+    def job(self) -> Job:
+        """The job, after the block."""
+        assert self._job is not None, "the block has not ended"
+        return self._job
+
+    def __enter__(self) -> Self:
+        self._last = self._bench._run(_find_last())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *raised: object) -> None:
+        if kind is None:
+            self._job = self._bench._run(self._check())
+
+    async def __aenter__(self) -> Self:
+        self._last = await self._bench._arun(_find_last())
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *raised: object) -> None:
+        if kind is None:
+            self._job = await self._bench._arun(self._check())
+
+    def _check(self) -> Operation[Job]:
+        wanted = self._wanted
+        jobs = yield from ops.find(Filter(job_type=wanted.name, limit=LIST_MAX))
+        for job in reversed(jobs):
+            if job.id > self._last and not wanted.find_differences(job):
+                return job
+        raise AssertionError(
+            f"the block enqueued no job of type {wanted.describe()}; of those that it enqueued "
+            f"{(yield from self._bench._explain(wanted, after=self._last))}"
+        )
+
+
+def _find_last() -> Operation[int]:
+    """Return the id of the newest job; 0: there is none."""
+    newest = yield from ops.find(Filter(limit=1))
+    return newest[0].id if newest else 0

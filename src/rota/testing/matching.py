@@ -1,0 +1,164 @@
+"""Which jobs a test means, and in which points others differ. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from rota.declare.job_type import JobType
+from rota.declare.options import EnqueueOptions
+from rota.errors import PayloadError, UsageError
+from rota.model.failure import list_names, one_line
+from rota.model.job import Job, Status
+from rota.model.units import plural, words
+
+AnyType = JobType[..., ..., Any]
+
+PENDING = (Status.QUEUED, Status.WAITING, Status.FAILED)
+"""The statuses of a job that is enqueued: it will run, for the first time or again."""
+SHOWN_MAX = 20
+"""Most jobs that a message lists."""
+LINE_MAX = 300
+"""Most characters of each."""
+CLOSE_S = 1.0
+"""How far a duration may be from the one that is wanted: instants of two statements differ."""
+_ABSENT = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The jobs that a test means: of a type, with some of its arguments and options."""
+
+    name: str
+    job_type: AnyType | None
+    """None: the App does not declare it."""
+    arguments: Mapping[str, Any]
+
+    @classmethod
+    def of(
+        cls, job_type: AnyType | str, types: Mapping[str, AnyType], arguments: Mapping[str, Any]
+    ) -> Wanted:
+        """Check what a test asks for. Raises UsageError."""
+        given: object = job_type
+        if not isinstance(given, JobType | str):
+            raise UsageError(f"name a job type, as welcome or 'welcome', not {given!r}")
+        name = given if isinstance(given, str) else given.name
+        found = types.get(name) if isinstance(given, str) else given
+        if found is not None:
+            unknown = sorted(arguments.keys() - found.codec.names - found.codec.defaults.keys())
+            if unknown:
+                takes = list_names(sorted(found.codec.names)) or "no arguments"
+                raise UsageError(f"job type {name!r} takes {takes}, not {unknown[0]}")
+        return cls(name, found, arguments)
+
+    def describe(self) -> str:
+        """Return what is wanted, in words."""
+        wanted = [f"{name}={value!r}" for name, value in self.arguments.items()]
+        wanted += [f"{name} {shown}" for name, shown in _list_options(self._options)]
+        return f"{self.name!r}" + (f" with {', '.join(wanted)}" if wanted else "")
+
+    @property
+    def _options(self) -> EnqueueOptions:
+        """Those of `job_type.using(…)`."""
+        return EnqueueOptions() if self.job_type is None else self.job_type.enqueue_options
+
+    def find_differences(self, job: Job) -> list[str]:
+        """Say in what a job of this type differs from what is wanted; nothing: it is the one."""
+        had = read_arguments(self.job_type, job)
+        stored = job.payload
+        differences = []
+        for name, value in self.arguments.items():
+            has = had.get(name, _ABSENT)
+            if has is _ABSENT:
+                differences.append(f"it has no {name}")
+            elif has != value and stored.get(name, _ABSENT) != value:
+                differences.append(f"{name} is {has!r}, not {value!r}")
+        return differences + _compare_options(self._options, job)
+
+
+def read_arguments(job_type: AnyType | None, job: Job) -> dict[str, Any]:
+    """Return the arguments that the handler would get, with its defaults and in its order; what is
+    stored if they cannot be read."""
+    if job_type is None:
+        return job.payload
+    try:
+        arguments, _ = job_type.arguments(job)
+    except PayloadError:
+        return job.payload
+    arguments = {**job_type.codec.defaults, **arguments}
+    first = [name for name in job_type.codec.positional if name in arguments]
+    return {name: arguments[name] for name in (*first, *arguments)}
+
+
+def _list_options(options: EnqueueOptions) -> list[tuple[str, str]]:
+    """Return the names and values of the options that are set."""
+    shown = {
+        "run_at": options.run_at,
+        "delay": None if options.delay_s is None else words(options.delay_s),
+        "priority": options.priority,
+        "queue": options.queue,
+        "max_attempts": options.max_attempts,
+        "timeout": options.timeout,
+        "expires": None if options.expires_s is None else words(options.expires_s),
+        "idempotency_key": options.idempotency_key,
+        "meta": options.meta_json,
+    }
+    return [(name, str(value)) for name, value in shown.items() if value is not None]
+
+
+def _compare_options(options: EnqueueOptions, job: Job) -> list[str]:
+    differences = []
+    for name in ("run_at", "priority", "queue", "max_attempts", "timeout", "idempotency_key"):
+        wanted, has = getattr(options, name), getattr(job, name)
+        if wanted is not None and wanted != has:
+            differences.append(f"{name} is {_show(has)}, not {_show(wanted)}")
+    durations = [("delay", options.delay_s, job.run_at - job.created_at)]
+    if job.expires_at is not None:
+        durations.append(("expires", options.expires_s, job.expires_at - job.run_at))
+    elif options.expires_s is not None:
+        differences.append("it does not expire")
+    for name, wanted_s, has in durations:
+        if wanted_s is not None and abs(has.total_seconds() - wanted_s) > CLOSE_S:
+            differences.append(f"{name} is {_show(has)}, not {words(wanted_s)}")
+    if options.meta_json is not None:
+        has_meta = job.meta or {}
+        for name, value in msgspec.json.decode(options.meta_json, type=dict[str, Any]).items():
+            if has_meta.get(name) != value:
+                differences.append(f"meta.{name} is {has_meta.get(name)!r}, not {value!r}")
+    return differences
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ", timespec="seconds")
+    return words(value.total_seconds()) if isinstance(value, timedelta) else repr(value)
+
+
+def explain_jobs(wanted: Wanted, types: Mapping[str, AnyType], jobs: Sequence[Job]) -> str:
+    """List jobs for a message, those that are nearest to what is wanted first."""
+    if not jobs:
+        return "there is no job at all"
+
+    def rank(job: Job) -> tuple[bool, int, bool, int]:
+        differences = len(wanted.find_differences(job)) if job.job_type == wanted.name else 0
+        return job.job_type != wanted.name, differences, job.status not in PENDING, job.id
+
+    lines = [_explain(wanted, types, job) for job in sorted(jobs, key=rank)]
+    shown = "".join(f"\n  {one_line(line, LINE_MAX)}" for line in lines[:SHOWN_MAX])
+    more = "" if len(lines) <= SHOWN_MAX else f"\n  … and {len(lines) - SHOWN_MAX} more"
+    are = "is" if len(jobs) == 1 else "are"
+    return f"there {are} {plural(len(jobs), 'job')}, nearest first:{shown}{more}"
+
+
+def _explain(wanted: Wanted, types: Mapping[str, AnyType], job: Job) -> str:
+    arguments = read_arguments(types.get(job.job_type), job)
+    shown = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    line = f"job {job.id} {job.job_type}({shown}) is {job.status}"
+    if job.job_type != wanted.name:
+        return line
+    differences = wanted.find_differences(job)
+    return f"{line}: {'; '.join(differences)}" if differences else line

@@ -1,0 +1,135 @@
+"""A context for a plain unit test of a handler: no database, no job that runs."""
+
+from __future__ import annotations
+
+from contextvars import Token
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+
+from rota.declare.context import Context, _current
+from rota.declare.job_type import JobType, NewJob
+from rota.errors import UsageError
+from rota.model.effect import EffectAnswer, EffectCall
+from rota.model.job import Job
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A progress report of a handler."""
+
+    done: float
+    total: float | None
+    note: str | None
+
+
+class RecordingContext(Context):
+    """A context that records what a handler tells it.
+
+    Each effect and each step is new: it runs, and `effect.done` is False. Nothing can finish the
+    job, so `transaction` and `complete` raise UsageError. Within `with` it is what `rota.context()`
+    returns.
+    """
+
+    __slots__ = ("_token", "done_effects", "reports")
+
+    def __init__(self, job: Job, state: Any = None) -> None:
+        super().__init__(job, "test", state, _record_progress, None, _NewEffects())
+        self.reports: list[Report] = []
+        """The progress reports, in order."""
+        self.done_effects: list[str] = []
+        """The keys of the effects, and the names of the steps, that were done, in order."""
+
+    def cancel(self, why: str = "the test asked it to stop") -> None:
+        """Ask the handler to stop, as a cancel, a timeout or a lost lease would."""
+        self.request_stop(why)
+
+    def __enter__(self) -> Self:
+        self._token: Token[Context] = _current.set(self)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        _current.reset(self._token)
+
+
+def make_context(
+    job: JobType[..., ..., Any] | NewJob | None = None,
+    /,
+    *,
+    state: Any = None,
+    attempt: int = 1,
+    id: int = 1,
+    meta: dict[str, Any] | None = None,
+    scheduled_for: datetime | None = None,
+) -> RecordingContext:
+    """Make a context for a plain unit test: `resize(make_context(), photo=7)`.
+
+    Args:
+        job: the type or the job that `ctx.job` is of. Defaults to a type named "test".
+        state: what `ctx.state` is. Defaults to None.
+        attempt: what `ctx.job.attempts` is. Defaults to 1.
+        id: the id of the job. Defaults to 1.
+        meta: what `ctx.job.meta` is. Defaults to None.
+        scheduled_for: the tick of the schedule, an aware datetime. Defaults to None.
+
+    Raises:
+        UsageError: this is neither a job type nor a job.
+    """
+    given: object = job
+    if not isinstance(given, JobType | NewJob | None):
+        raise UsageError(
+            f"context takes a job type or a job such as welcome.new(42), not {given!r}"
+        )
+    job_type = job.job_type if isinstance(job, NewJob) else job
+    now = datetime.now(UTC)
+    made = Job(
+        id=id,
+        origin_id=id,
+        queue="default" if job_type is None else job_type.options.queue,
+        job_type="test" if job_type is None else job_type.name,
+        payload_json=job.payload_json if isinstance(job, NewJob) else "{}",
+        payload_version=None if job_type is None else job_type.options.version,
+        priority=0 if job_type is None else job_type.options.priority,
+        run_at=now,
+        expires_at=None,
+        attempts=attempt,
+        max_attempts=None if job_type is None else job_type.options.max_attempts,
+        claims=attempt,
+        idempotency_key=job.key if isinstance(job, NewJob) else None,
+        meta_json=None if meta is None else msgspec.json.encode(meta).decode(),
+        created_at=now,
+        scheduled_for=scheduled_for,
+        locked_by="test",
+        started_at=now,
+    )
+    return RecordingContext(made, state)
+
+
+def _record_progress(context: Context) -> None:
+    assert isinstance(context, RecordingContext)
+    assert context._progress is not None
+    context.reports.append(Report(*context._progress))
+
+
+class _NewEffects:
+    """Answers that each effect is new, and keeps nothing."""
+
+    def call(self, context: Context, call: EffectCall) -> EffectAnswer:
+        if call.verb == "intend":
+            return EffectAnswer("begun")
+        if call.verb == "finish" and isinstance(context, RecordingContext):
+            context.done_effects.append(call.key)
+        return EffectAnswer("ended")
+
+    async def acall(self, context: Context, call: EffectCall) -> EffectAnswer:
+        return self.call(context, call)

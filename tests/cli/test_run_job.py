@@ -1,0 +1,232 @@
+"""`rota run ID`: one job in the foreground, handed back uncharged or recorded."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+from tests.support.cli import CommandLine
+from tests.support.rules import rule
+
+Connection = psycopg.Connection[TupleRow]
+
+APP = """
+import asyncio, os, threading
+import rota
+
+app = rota.App(release="shop-1")
+
+
+@app.job("add", queue="sums", timeout="1s")
+def add(a: int) -> int:
+    assert threading.current_thread() is threading.main_thread()
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return a + 1
+    raise AssertionError("a loop runs here")
+
+
+@app.job("aadd")
+async def aadd(a: int) -> int:
+    await asyncio.sleep(0)
+    assert threading.current_thread() is threading.main_thread()
+    return a + 1
+
+
+@app.job("fail", executor="process")
+def fail() -> None:
+    assert threading.current_thread() is threading.main_thread()
+    raise ValueError("no such user")
+
+
+@app.job("mail", takes_context=True)
+def mail(ctx: rota.Context) -> None:
+    with ctx.effect("mail:1") as effect:
+        if not effect.done:
+            print("sending", flush=True)
+    ctx.step("count", print, "counting", flush=True)
+    ctx.progress(1, 2)
+    raise ValueError("after the mail")
+
+
+@app.job("finish", takes_context=True)
+def finish(ctx: rota.Context) -> None:
+    with ctx.transaction():
+        pass
+
+
+@app.job("wait")
+def wait() -> None:
+    print("waiting", flush=True)
+    threading.Event().wait()
+
+
+@app.job("await_")
+async def await_() -> None:
+    print("waiting", flush=True)
+    await asyncio.Event().wait()
+
+
+@app.job("debug")
+def debug(a: int) -> int:
+    breakpoint()
+    return a
+"""
+
+
+@pytest.fixture
+def rota(tmp_path: Path, database: str) -> CommandLine:
+    (tmp_path / "shop.py").write_text(APP)
+    (tmp_path / "pyproject.toml").write_text('[tool.rota]\napp = "shop:app"\n')
+    return CommandLine(tmp_path, ROTA_DATABASE_URL=database)
+
+
+def insert(connection: Connection, job_type: str, payload: str = "{}", more: str = "") -> int:
+    columns = "run_at" if more else "job_type"
+    text = f"'{job_type}', '{payload}'" + (f", {more}" if more else "")
+    names = "job_type, payload" + (f", {columns}" if more else "")
+    [(job,)] = connection.execute(
+        f"insert into rota.job ({names}) values ({text}) returning id"
+    ).fetchall()
+    return int(job)
+
+
+def look(connection: Connection, job: int) -> tuple[object, ...]:
+    """What a hand-back must leave as it was."""
+    [row] = connection.execute(
+        "select status, attempts, losses, run_at, locked_by, last_error from rota.jobs "
+        "where id = %s",
+        [job],
+    ).fetchall()
+    return row
+
+
+@pytest.mark.parametrize("job_type", ["add", "aadd"])
+def test_a_job_of_the_future_is_run_here_and_handed_back(
+    rota: CommandLine, connection: Connection, job_type: str
+) -> None:
+    job = insert(connection, job_type, '{"a": 1}', "now() + interval '7 days'")
+    before = look(connection, job)
+    ran = rota.ok("run", str(job))
+    assert ran.out.splitlines()[0] == f"job {job} {job_type}: its handler returned 2"
+    assert f"job {job} {job_type} is queued, due at " in ran.out
+    assert look(connection, job) == before
+
+
+def test_a_failure_shows_its_traceback_and_is_not_charged(
+    rota: CommandLine, connection: Connection
+) -> None:
+    job = insert(connection, "fail")
+    before = look(connection, job)
+    ran = rota("run", str(job))
+    assert ran.status == 1
+    assert 'raise ValueError("no such user")' in ran.err
+    assert f"job {job} fail: its handler raised ValueError: no such user" in ran.out
+    assert look(connection, job) == before
+
+
+@rule("M52")
+def test_what_a_run_did_is_not_repeated_by_the_next(
+    rota: CommandLine, connection: Connection
+) -> None:
+    job = insert(connection, "mail")
+    assert "sending\ncounting\n" in rota("run", str(job)).out
+    ran = rota("run", str(job))
+    assert "sending" not in ran.out
+    assert "counting" not in ran.out
+    assert "its handler raised ValueError: after the mail" in ran.out
+
+
+def test_a_recorded_run_is_an_attempt(rota: CommandLine, connection: Connection) -> None:
+    done, failed = insert(connection, "add", '{"a": 1}'), insert(connection, "fail")
+    assert f"job {done} add is succeeded" in rota.ok("run", str(done), "--record").out
+    ran = rota("run", str(failed), "--record", "--json")
+    assert ran.status == 1
+    assert (ran.json["status"], ran.json["error_type"]) == ("failed", "ValueError")
+    assert look(connection, failed)[:2] == ("failed", 1)
+
+
+def test_a_job_that_its_handler_finishes_has_succeeded(
+    rota: CommandLine, connection: Connection
+) -> None:
+    job = insert(connection, "finish")
+    assert f"job {job} finish is succeeded" in rota.ok("run", str(job)).out
+
+
+def test_what_cannot_be_claimed_is_refused(rota: CommandLine, connection: Connection) -> None:
+    job = insert(connection, "add", '{"a": 1}')
+    rota.ok("run", str(job), "--record")
+    status, why = rota("run", str(job)).error
+    assert status == 1
+    assert why == f"job {job} is succeeded, not queued or failed; nothing was changed"
+    status, why = rota("run", "99").error
+    assert (status, why.partition(":")[0]) == (2, "no job 99")
+    unknown = insert(connection, "nobody")
+    assert "unknown job type 'nobody'" in rota("run", str(unknown)).err
+    paused = insert(connection, "add", '{"a": 1}')
+    rota.ok("pause", "sums")
+    connection.execute("update rota.job set queue = 'sums' where id = %s", [paused])
+    assert "is in queue 'sums', which is paused" in rota("run", str(paused)).err
+
+
+@pytest.mark.parametrize("job_type", ["wait", "await_"])
+@pytest.mark.parametrize("options", [[], ["--record"]], ids=["", "record"])
+def test_ctrl_c_ends_the_handler_and_hands_the_job_back(
+    rota: CommandLine, connection: Connection, job_type: str, options: list[str]
+) -> None:
+    job = insert(connection, job_type)
+    before = look(connection, job)
+    with rota.start("run", str(job), *options) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waiting\n"
+        assert look(connection, job)[0] == "running"
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "interrupted" in out or "stopped" in out
+    assert look(connection, job) == before
+
+
+def test_a_debugger_works_in_a_plain_handler(
+    rota: CommandLine, connection: Connection, tmp_path: Path, database: str
+) -> None:
+    job = insert(connection, "debug", '{"a": 41}')
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rota", "run", str(job)],
+        cwd=tmp_path, stdin=slave, stdout=slave, stderr=slave,
+        env={**os.environ, "ROTA_DATABASE_URL": database},
+    )  # fmt: skip
+    os.close(slave)
+    try:
+        read_until(master, "(Pdb) ")
+        os.write(master, b"p a * 2\n")
+        assert "82" in read_until(master, "(Pdb) ")
+        os.write(master, b"c\n")
+        assert f"job {job} debug: its handler returned 41" in read_until(master, "due at")
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(master)
+
+
+def read_until(terminal: int, text: str) -> str:
+    """Read a terminal until a text was printed."""
+    printed, deadline = "", time.monotonic() + 60
+    while text not in printed:
+        ready, _, _ = select.select([terminal], [], [], max(0.0, deadline - time.monotonic()))
+        assert ready, f"{text!r} was not printed, but {printed!r}"
+        printed += os.read(terminal, 4096).decode()
+    return printed

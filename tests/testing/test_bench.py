@@ -1,0 +1,295 @@
+"""`rota.testing.Bench`: what a test asks of the queue."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+import rota
+from rota.testing import Bench
+from tests.support.databases import Databases
+
+Connection = psycopg.Connection[TupleRow]
+
+
+@pytest.fixture
+def app(database: str) -> rota.App:
+    return rota.App(database, release="1")
+
+
+@pytest.fixture
+def bench(app: rota.App) -> Iterator[Bench]:
+    with Bench(app) as bench:
+        yield bench
+
+
+def test_a_performed_job_has_its_result_and_is_recorded(app: rota.App, bench: Bench) -> None:
+    threads = []
+
+    @app.job("add")
+    def add(a: int, b: int = 1) -> int:
+        threads.append(threading.current_thread())
+        return a + b
+
+    done = bench.perform(add.new(2))
+    assert (done.status, done.result, done.attempt, done.error) == ("succeeded", 3, 1, None)
+    assert threads != [threading.main_thread()], "the real executor runs it"
+    assert app.get(done.id).release == "1"
+
+
+def test_a_failed_attempt_gives_the_exception_and_when_it_runs_again(
+    app: rota.App, bench: Bench
+) -> None:
+    @app.job("fail", retry=rota.Fixed("1h"))
+    def fail() -> None:
+        raise ValueError("no")
+
+    done = bench.perform(fail.new())
+    assert (done.status, repr(done.error), done.attempt) == ("failed", "ValueError('no')", 1)
+    assert (done.job.run_at - bench.freeze()).total_seconds() == pytest.approx(3600, abs=1000)
+    assert bench.perform(done.id).attempt == 2, "whatever its run_at"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status"),
+    [
+        (rota.Snooze("1h", "later"), "queued"),
+        (rota.Dead("for a person"), "dead"),
+        (rota.Cancel("no more"), "cancelled"),
+        (rota.Retry("once more"), "failed"),
+    ],
+    ids=["snooze", "dead", "cancel", "retry"],
+)
+def test_an_outcome_is_the_error_of_the_attempt(
+    app: rota.App, bench: Bench, outcome: Exception, status: str
+) -> None:
+    @app.job("end")
+    def end() -> None:
+        raise outcome
+
+    done = bench.perform(end.new())
+    assert (done.status, done.error) == (status, outcome)
+
+
+def test_a_success_of_which_nothing_is_kept_has_its_result(app: rota.App, bench: Bench) -> None:
+    @app.job("light", history="failures")
+    def light() -> int:
+        return 7
+
+    done = bench.perform(light.new())
+    assert (done.status, done.result) == ("succeeded", 7)
+
+
+def test_a_job_that_cannot_be_claimed_is_refused_in_words(app: rota.App, bench: Bench) -> None:
+    @app.job("once", key=lambda: "k")
+    def once() -> None: ...
+
+    done = bench.perform(once.new())
+    with pytest.raises(rota.WrongStatus, match="is succeeded, not queued or failed"):
+        bench.perform(done.id)
+    with pytest.raises(rota.UsageError, match=f"job {done.id} .* has the idempotency key"):
+        bench.perform(once.new())
+    with pytest.raises(rota.JobNotFound):
+        bench.perform(99)
+    app.queues.pause("slow")
+    job = once.using(queue="slow", idempotency_key="other").enqueue()
+    with pytest.raises(rota.UsageError, match="is in queue 'slow', which is paused"):
+        bench.perform(job.id)
+
+
+def test_a_job_that_another_transaction_has_locked_is_not_claimed(
+    app: rota.App, bench: Bench, database: str
+) -> None:
+    @app.job("once")
+    def once() -> None: ...
+
+    job = once.enqueue()
+    with psycopg.connect(database) as other:
+        other.execute("select from rota.job where id = %s for update", [job.id])
+        with pytest.raises(rota.UsageError, match="is locked by another transaction"):
+            bench.perform(job.id)
+    assert bench.perform(job.id).status == "succeeded"
+
+
+def test_an_enqueued_job_is_found_by_some_of_its_arguments(app: rota.App, bench: Bench) -> None:
+    @app.job("mail", queue="mail")
+    def mail(user_id: int, day: date, template: str = "welcome") -> None: ...
+
+    made = mail.using(priority=5, delay="1h").enqueue(42, date(2026, 1, 14))
+    for found in (
+        bench.enqueued(mail),
+        bench.enqueued("mail", user_id=42),
+        bench.enqueued(mail, day=date(2026, 1, 14), template="welcome"),
+        bench.enqueued("mail", day="2026-01-14"),
+        bench.enqueued(mail.using(priority=5, queue="mail", delay="1h")),
+    ):
+        assert found.id == made.id
+    bench.refute_enqueued(mail, user_id=43)
+    bench.refute_enqueued(mail.using(delay="2h"))
+    assert [job.id for job in bench.all_enqueued(mail)] == [made.id]
+    with pytest.raises(rota.UsageError, match="takes day, template, user_id, not user"):
+        bench.enqueued(mail, user=42)
+
+
+def test_a_message_shows_what_is_there_nearest_first(app: rota.App, bench: Bench) -> None:
+    @app.job("mail")
+    def mail(user_id: int, template: str = "welcome") -> None: ...
+
+    @app.job("report")
+    def report() -> None: ...
+
+    report.enqueue()
+    mail.enqueue(1, template="bye")
+    mail.using(queue="slow").enqueue(2)
+    with pytest.raises(AssertionError) as told:
+        bench.enqueued(mail.using(queue="default"), user_id=2)
+    assert str(told.value) == (
+        "no job of type 'mail' with user_id=2, queue default is enqueued; "
+        "there are 3 jobs, nearest first:\n"
+        "  job 2 mail(user_id=1, template='bye') is queued: user_id is 1, not 2\n"
+        "  job 3 mail(user_id=2, template='welcome') is queued: queue is 'slow', not 'default'\n"
+        "  job 1 report() is queued"
+    )
+    with pytest.raises(AssertionError, match="a job of type 'report' is enqueued; there are 3"):
+        bench.refute_enqueued(report)
+
+
+def test_a_block_is_asked_for_what_it_enqueues_itself(app: rota.App, bench: Bench) -> None:
+    @app.job("mail")
+    def mail(user_id: int) -> None: ...
+
+    mail.enqueue(1)
+    with bench.expect_enqueued(mail, user_id=2) as expected:
+        mail.enqueue(2)
+        bench.drain()
+    assert expected.job.payload == {"user_id": 2}
+    with (
+        pytest.raises(AssertionError, match="enqueued no job of type 'mail' with user_id=1"),
+        bench.expect_enqueued(mail, user_id=1),
+    ):
+        mail.enqueue(3)
+    with pytest.raises(ZeroDivisionError), bench.expect_enqueued(mail):
+        _ = 1 / 0
+
+
+def test_a_drain_runs_what_its_jobs_enqueue_in_order(app: rota.App, bench: Bench) -> None:
+    ran: list[str] = []
+
+    @app.job("first", queue="any")
+    def first() -> None:
+        ran.append("first")
+        second.using(priority=9).enqueue()
+
+    @app.job("second")
+    async def second() -> None:
+        ran.append("second")
+
+    @app.job("third")
+    def third() -> None:
+        ran.append("third")
+
+    first.using(queue="undeclared").enqueue()
+    third.enqueue()
+    assert bench.drain().succeeded == 3
+    assert ran == ["first", "second", "third"]
+    assert bench.drain().performed == []
+
+
+def test_a_drain_ends_a_chain_without_an_end(app: rota.App, bench: Bench) -> None:
+    @app.job("again")
+    def again() -> None:
+        again.enqueue()
+
+    again.enqueue()
+    with pytest.raises(AssertionError) as told:
+        bench.drain(limit=3)
+    assert str(told.value) == "work is left after 3 attempts (limit=3):\n  job 4 again"
+
+
+def test_a_drain_shows_the_errors_of_dead_and_failed_jobs(
+    app: rota.App, bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    @app.job("die", max_attempts=1)
+    def die() -> None:
+        raise ValueError("for ever")
+
+    @app.job("fail")
+    def fail() -> None:
+        raise KeyError("today")
+
+    die.enqueue()
+    fail.enqueue()
+    drained = bench.drain()
+    assert (drained.dead, drained.failed, drained.succeeded) == (1, 1, 0)
+    shown = repr(drained)
+    assert shown.startswith("<drained 2 attempts: succeeded 0, failed 1, dead 1>")
+    assert "job 1 die is dead: ValueError: for ever" in shown
+    assert 'raise ValueError("for ever")' in shown
+    assert "job 2 fail is failed: KeyError: 'today'" in shown
+    assert "for ever" in caplog.text
+
+
+def test_a_due_job_of_no_known_type_fails_the_drain(
+    app: rota.App, bench: Bench, connection: Connection
+) -> None:
+    @app.job("known")
+    def known() -> None: ...
+
+    connection.execute("insert into rota.job (job_type) values ('nobody')")
+    with pytest.raises(AssertionError, match="job 1 nobody: no such type here"):
+        bench.drain()
+
+
+async def test_everything_has_an_async_twin(app: rota.App, bench: Bench) -> None:
+    @app.job("mail")
+    async def mail(user_id: int) -> int:
+        return user_id
+
+    await mail.aenqueue(1)
+    assert (await bench.aenqueued(mail)).id == 1
+    assert len(await bench.aall_enqueued(mail)) == 1
+    async with bench.expect_enqueued(mail, user_id=2):
+        await mail.aenqueue(2)
+    assert (await bench.aperform(mail.new(3))).result == 3
+    assert (await bench.adrain()).succeeded == 2
+    await bench.arefute_enqueued(mail)
+    at = await bench.afreeze()
+    assert await bench.aadvance("1h") == at + timedelta(hours=1)
+    await bench.arun_twice(mail.new(4))
+    with pytest.raises(rota.UsageError, match="await aperform"):
+        bench.perform(mail.new(5))
+
+
+def test_a_bench_gives_the_app_its_database_back(app: rota.App, databases: Databases) -> None:
+    before = app.database
+    with databases.one() as name:
+        url = before.url.rpartition("/")[0] + f"/{name}"
+        with Bench(app, url) as bench:
+            bench.freeze(datetime(2026, 1, 14, tzinfo=UTC))
+            assert app.database.url == url
+        with psycopg.connect(url) as connection:
+            [(drift,)] = connection.execute(
+                "select rota.clock() - statement_timestamp()"
+            ).fetchall()
+    assert drift == timedelta()
+    assert app.database is before
+    assert datetime.now(UTC).year > 2025
+    with pytest.raises(rota.UsageError, match="not both"):
+        Bench(app, "postgresql:///x", connection=object())
+
+
+def test_run_twice_needs_a_database(app: rota.App, database: str) -> None:
+    @app.job("mail")
+    def mail() -> None: ...
+
+    with (
+        psycopg.connect(database) as connection,
+        Bench(app, connection=connection) as bench,
+        pytest.raises(rota.UsageError, match="connections of its own"),
+    ):
+        bench.run_twice(mail.new())

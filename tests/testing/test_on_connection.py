@@ -1,0 +1,265 @@
+"""A bench on the test's own connection: the whole attempt is in its transaction."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+import rota
+from rota.testing import Bench
+from tests.support.rules import rule
+
+Connection = psycopg.Connection[TupleRow]
+AsyncConnection = psycopg.AsyncConnection[TupleRow]
+
+
+@pytest.fixture
+def app() -> rota.App:
+    """An App whose own database cannot be reached: nothing may need it."""
+    return rota.App("postgresql://nobody@127.0.0.1:1/none", release="1")
+
+
+@pytest.fixture
+def plain(database: str) -> Iterator[Connection]:
+    """A connection in a transaction that is rolled back."""
+    with psycopg.connect(database) as connection:
+        connection.execute("create table public.line (text text unique)")
+        with connection.transaction(force_rollback=True):
+            yield connection
+        connection.rollback()
+
+
+@pytest.fixture
+def bench(app: rota.App, plain: Connection) -> Iterator[Bench]:
+    with Bench(app, connection=plain) as bench:
+        yield bench
+
+
+@pytest.fixture
+async def async_connection(database: str) -> AsyncIterator[AsyncConnection]:
+    async with await psycopg.AsyncConnection.connect(database) as connection:
+        await connection.execute("create table public.line (text text unique)")
+        yield connection
+        await connection.rollback()
+
+
+@pytest.fixture
+async def abench(app: rota.App, async_connection: AsyncConnection) -> AsyncIterator[Bench]:
+    with Bench(app, connection=async_connection) as bench:
+        yield bench
+
+
+def count(connection: Connection, table: str) -> int:
+    [(number,)] = connection.execute(f"select count(*) from {table}").fetchall()
+    return int(number)
+
+
+@rule("M50")
+def test_a_whole_attempt_is_gone_when_the_test_rolls_back(
+    app: rota.App, database: str, connection: Connection
+) -> None:
+    connection.execute("create table public.line (text text)")
+    with psycopg.connect(database) as own:
+
+        @app.job("write", takes_context=True)
+        def write(context: rota.Context, text: str) -> str:
+            own.execute("insert into public.line values (%s)", [text])
+            with context.effect(f"mail:{text}") as effect:
+                effect.result = "m-1"
+            context.step("double", len, text)
+            context.progress(1, 2)
+            write_more.enqueue()
+            return text
+
+        @app.job("write_more")
+        def write_more() -> None: ...
+
+        with Bench(app, connection=own) as bench:
+            bench.freeze()
+            done = bench.perform(write.new("a"))
+            assert (done.status, done.result) == ("succeeded", "a")
+            assert done.job.progress is not None
+            assert done.job.progress.done == 1
+            assert [(one.key, one.status) for one in app.effects.find(job=done.id)] == [
+                ("double", "done"),
+                ("mail:a", "done"),
+            ]
+            bench.enqueued(write_more)
+            assert bench.drain().succeeded == 1
+            tables = ("rota.job_history", "rota.effect", "public.line")
+            assert [count(own, table) for table in tables] == [2, 2, 1]
+        own.rollback()
+    for table in ("rota.job", "rota.job_history", "public.line"):
+        assert count(connection, table) == 0, table
+    [(drift,)] = connection.execute("select rota.clock() - statement_timestamp()").fetchall()
+    assert not drift
+
+
+def test_a_plain_handler_runs_in_the_thread_of_the_test(app: rota.App, bench: Bench) -> None:
+    threads = []
+
+    @app.job("look")
+    def look() -> None:
+        threads.append(threading.current_thread())
+
+    assert bench.perform(look.new()).status == "succeeded"
+    assert threads == [threading.current_thread()]
+
+
+def test_a_handler_whose_sql_failed_leaves_a_failed_job_and_a_sound_transaction(
+    app: rota.App, bench: Bench, plain: Connection
+) -> None:
+    plain.execute("insert into public.line values ('a')")
+
+    @app.job("write")
+    def write(text: str) -> None:
+        plain.execute("insert into public.line values ('of the handler')")
+        plain.execute("insert into public.line values (%s)", [text])
+
+    done = bench.perform(write.new("a"))
+    assert (done.status, done.attempt) == ("failed", 1)
+    assert isinstance(done.error, psycopg.errors.UniqueViolation)
+    assert done.job.error_type is not None
+    assert done.job.error_type.endswith("UniqueViolation")
+    assert count(plain, "public.line") == 1, "it returned to where the handler began"
+
+
+def test_what_a_handler_wrote_before_another_error_stays(
+    app: rota.App, bench: Bench, plain: Connection
+) -> None:
+    @app.job("write", max_attempts=1)
+    def write() -> None:
+        plain.execute("insert into public.line values ('a')")
+        raise ValueError("no")
+
+    done = bench.perform(write.new())
+    assert (done.status, repr(done.error)) == ("dead", "ValueError('no')")
+    assert count(plain, "public.line") == 1
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_job_that_its_handler_finished_in_a_transaction_has_succeeded(
+    app: rota.App, bench: Bench, plain: Connection, is_async: bool
+) -> None:
+    @app.job("finish", takes_context=True)
+    def finish(context: rota.Context) -> None:
+        with context.transaction() as connection:
+            connection.execute("insert into public.line values ('a')")
+
+    @app.job("complete", takes_context=True)
+    async def complete(context: rota.Context) -> None:
+        plain.execute("insert into public.line values ('a')")
+        context.complete(plain, result=7)
+
+    done = bench.perform(complete.new() if is_async else finish.new())
+    assert (done.status, done.error) == ("succeeded", None)
+    assert count(plain, "public.line") == 1
+
+
+def test_a_completion_that_was_rolled_back_is_no_success(app: rota.App, bench: Bench) -> None:
+    @app.job("finish", takes_context=True)
+    def finish(context: rota.Context) -> None:
+        with context.transaction():
+            raise ValueError("not today")
+
+    assert repr(bench.perform(finish.new()).error) == "ValueError('not today')"
+
+
+def test_an_async_handler_runs_in_a_loop_of_its_own(app: rota.App, bench: Bench) -> None:
+    async def upper(text: str) -> str:
+        return text.upper()
+
+    @app.job("wait", takes_context=True)
+    async def wait(context: rota.Context) -> str:
+        async with context.effect("mail:1") as effect:
+            await asyncio.sleep(0)
+            effect.result = "m"
+        return await context.step("upper", upper, "a")
+
+    assert bench.perform(wait.new()).result == "A"
+
+
+async def test_an_async_handler_runs_on_the_loop_of_an_async_test(
+    app: rota.App, abench: Bench, async_connection: AsyncConnection
+) -> None:
+    loops = []
+
+    @app.job("write", takes_context=True)
+    async def write(context: rota.Context) -> None:
+        loops.append(asyncio.get_running_loop())
+        await async_connection.execute("insert into public.line values ('a')")
+        async with context.transaction() as connection:
+            assert connection is async_connection
+
+    await write.aenqueue()
+    await abench.aenqueued(write)
+    assert (await abench.adrain()).succeeded == 1
+    await abench.arefute_enqueued(write)
+    assert loops == [asyncio.get_running_loop()]
+
+
+async def test_a_plain_handler_of_an_async_test_runs_in_a_thread(
+    app: rota.App, abench: Bench
+) -> None:
+    seen: list[Any] = []
+
+    @app.job("write", takes_context=True)
+    def write(context: rota.Context) -> None:
+        seen.append(threading.current_thread())
+        with context.effect("mail:1") as effect:
+            effect.result = "m"
+        write_more.enqueue()
+
+    @app.job("write_more")
+    def write_more() -> None: ...
+
+    done = await abench.aperform(write.new())
+    assert (done.status, done.error) == ("succeeded", None)
+    assert seen != [threading.main_thread()]
+    await abench.aenqueued(write_more)
+
+
+async def test_a_plain_handler_on_a_plain_connection_needs_plain_code(
+    app: rota.App, database: str
+) -> None:
+    @app.job("write")
+    def write() -> None: ...
+
+    with (
+        psycopg.connect(database) as connection,
+        Bench(app, connection=connection) as bench,
+        pytest.raises(rota.UsageError, match="call perform or drain from plain code"),
+    ):
+        await bench.aperform(write.new())
+
+
+def test_a_connection_without_a_transaction_is_refused(
+    app: rota.App, connection: Connection
+) -> None:
+    with pytest.raises(rota.UsageError, match="what a job writes would stay"):
+        Bench(app, connection=connection)
+
+
+def test_an_async_connection_needs_a_loop(app: rota.App, database: str) -> None:
+    async def connect() -> AsyncConnection:
+        return await psycopg.AsyncConnection.connect(database)
+
+    with asyncio.Runner() as runner:
+        connection = runner.run(connect())
+        with pytest.raises(rota.UsageError, match="no loop runs here"):
+            Bench(app, connection=connection)
+        runner.run(connection.close())
+
+
+def test_no_worker_can_start_beside_the_connection(app: rota.App, bench: Bench) -> None:
+    @app.job("write")
+    def write() -> None: ...
+
+    with pytest.raises(rota.UsageError, match="call drain or perform of the Bench"):
+        app.drain()

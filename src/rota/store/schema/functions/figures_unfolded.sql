@@ -32,6 +32,6 @@ as $$
   select
     f.hour, f.job_type, f.queue,
     0, 0, f.retried, f.dead, 0,
-    f.failed_by_release, '{}', '{}'
-  from {schema}.figures_failed(p_from, 'infinity') f
+    f.failed_by_release, '{}'::jsonb, '{}'::jsonb
+  from {schema}.figures_failed(p_from, 'infinity'::timestamptz) f
 $$;

@@ -269,7 +269,7 @@ def partitions(facts: Facts, limits: Limits) -> Finding:
         return bad(f"no partition for {gaps}", by_hand, because=_NO_UPKEEP)
     if first is not None and first <= limits.partition_days[0]:
         return warn(f"no partition for {gaps}", do, because=_NO_UPKEEP)
-    return ok(f"today and the next {(first or 8) - 1} days have partitions")
+    return ok(f"today and the {plural((first or 8) - 1, 'day')} after it have partitions")
 
 
 def _days(days: list[int]) -> str:

@@ -236,9 +236,13 @@ def keys(facts: Facts, limits: Limits) -> Finding:
             "WHERE j.id = i.job)",
         )
     example = facts["example"]
+    deleted = plural(
+        count,
+        "live job was deleted from the table and still holds its idempotency key",
+        "live jobs were deleted from the table and still hold their idempotency keys",
+    )
     return warn(
-        ("" if is_all else "≥ ")
-        + f"{count:,} live jobs were deleted from the table and still hold their idempotency keys, "
+        ("" if is_all else "≥ ") + f"{deleted}, "
         f"such as {one_line(example['key'], 100)!r} of {one_line(example['job_type'], 100)}",
         f"retention frees them: each worker reads {KEYS_READ:,} keys an hour, and each drain as "
         "many; cancel jobs with `rota cancel` instead, which frees the key at once",

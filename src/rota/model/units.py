@@ -78,10 +78,7 @@ def age(seconds: float) -> str:
     """
     if abs(seconds) < 1:
         return "now"
-    if abs(seconds) < 90:
-        text = f"{int(abs(seconds) + 0.5)} s"
-    else:
-        text = words(abs(seconds))
+    text = words(round(abs(seconds)))
     return f"{text} ago" if seconds > 0 else f"in {text}"
 
 

@@ -537,6 +537,7 @@ def test_stop_does_not_ask_who_uses_it_and_the_next_start_starts_again(
 
 
 def test_a_process_starts_it_again_after_another_stopped_it(made_directory: Path) -> None:
+    (made_directory / "sessions").unlink(missing_ok=True)
     done = run(
         "import sys; d = Path(sys.argv[1])\n"
         "url = embedded.start(d); assert embedded.start(d) == url\n"
@@ -545,7 +546,7 @@ def test_a_process_starts_it_again_after_another_stopped_it(made_directory: Path
         made_directory,
     )
     assert done.returncode == 0, done.stderr
-    assert len(done.stderr.splitlines()) == 2  # one warning for each server that it started
+    assert len(done.stderr.splitlines()) == 1, "of the same session"
     eventually(lambda: is_gone(made_directory), WAIT_S)
 
 
@@ -560,9 +561,29 @@ def test_a_directory_deleted_under_a_running_process_is_made_anew(made_directory
     eventually(lambda: is_gone(made_directory), WAIT_S)
 
 
-def test_a_process_warns_once_and_names_the_directory_and_the_way_to_a_real_database(
+@rule("M3")
+def test_a_terminal_is_told_once_of_the_server_and_a_start_by_a_supervisor_each_time(
     made_directory: Path,
 ) -> None:
+    start = """
+import subprocess, sys
+from rota import embedded
+from pathlib import Path
+one = [sys.executable, "-c", "import sys; from pathlib import Path; from rota import embedded; "
+       "embedded.start(Path(sys.argv[1]))", sys.argv[1]]
+for alone in (False, False, True, True):
+    subprocess.run(one, check=True, start_new_session=alone)
+"""
+    (made_directory / "sessions").unlink(missing_ok=True)
+    done = run(start, made_directory)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stderr.splitlines()) == 3, done.stderr
+
+
+def test_the_warning_names_the_directory_and_the_way_to_a_real_database(
+    made_directory: Path,
+) -> None:
+    (made_directory / "sessions").unlink(missing_ok=True)
     done = run("embedded.start(); embedded.start()", made_directory)
     assert done.returncode == 0, done.stderr
     (line,) = done.stderr.splitlines()

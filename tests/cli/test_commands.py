@@ -17,6 +17,7 @@ from psycopg.rows import TupleRow
 
 from rota.cli import cli, run
 from rota.store.migrate import definitions, migrations
+from tests.store.planned import set_clock
 from tests.support.cli import CommandLine, Ran
 from tests.support.project import enter
 from tests.support.rules import rule
@@ -567,10 +568,12 @@ def test_a_job_shows_its_progress_and_who_wanted_it_stopped(
     rota: CommandLine, connection: Connection
 ) -> None:
     progress = '{"done": 1234, "total": 5000, "note": "pages", "at": "2026-01-14T10:00:00+00:00"}'
+    set_clock(connection, "2026-01-14 10:00:30")
     connection.execute("insert into rota.job (job_type, progress) values ('t', %s)", [progress])
     rota.ok("cancel", "1", "--why", "not wanted")
     shown = rota.ok("job", "1").out
-    assert "1,234 of 5,000 at 2026-01-1" in shown and ": pages" in shown and "not wanted" in shown
+    assert "1,234 of 5,000, 30 s ago: pages" in shown and "not wanted" in shown
+    assert "1,234 of 5,000, 2026-01-14 10:00:00Z: pages" in rota.ok("job", "1", "--utc").out
     assert rota.ok("job", "1", "--json").json["job"]["progress"] == json.loads(progress) | {
         "at": "2026-01-14T10:00:00Z"
     }

@@ -30,7 +30,7 @@ from tests.support.rules import rule
 from tests.support.server import PostgresServer
 
 Connection = psycopg.Connection[TupleRow]
-FRAME = {"queues": 100, "counted": 1_000, "listed": 50}
+FRAME = {"queues": 100, "counted": 1_000, "held": 10_000, "listed": 50}
 
 
 class Terminal:
@@ -173,9 +173,8 @@ def test_jobs_of_a_worker_in_another_language_are_counted_and_its_rate_is_unknow
     assert worker["running"] == 2
     out = rota.ok("top", "--once").out
     assert "running 2 · workers 1" in out
-    assert [line.split()[2] for line in out.splitlines() if line.startswith("  shell ")] == ["2"]
-    assert [line.split()[-3:] for line in out.splitlines() if line.startswith("  shell ")] == [
-        ["-", "-", "-"]
+    assert [line.split() for line in out.splitlines() if line.startswith("  shell ")] == [
+        ["shell", "alive", "2", "-", "-", "-", "unknown"]
     ]
     [worker] = rota.ok("top", "--json").json["workers"]
     assert (worker["running"], worker["succeeded"], worker["failed"], worker["dead"]) == (
@@ -213,7 +212,8 @@ def test_a_frame_reads_no_more_of_many_jobs_than_of_few(
 def test_a_frame_fits_any_screen() -> None:
     worker = {
         "name": "w" * 60, "release": "1", "running": 1, "slots": 10, "silent_s": 1.0, "up_s": 10.0,
-        "heartbeat_epoch_s": 100.0, "stopped": False, "is_alive": True,
+        "heartbeat_epoch_s": 100.0, "stopped": False, "is_alive": True, "state": "alive",
+        "quiet_s": 1.0,
         "succeeded": 5, "failed": 1, "dead": 0,
     }  # fmt: skip
     queue = {"queue": "q", "priority": 0, "due": 1, "later": 0, "waiting_s": 3.0}
@@ -221,6 +221,7 @@ def test_a_frame_fits_any_screen() -> None:
         "queues": [queue] * 30,
         "paused": ["idle"],
         "running": [],
+        "running_count": 30,
         "workers": [worker] * 30,
         "errors": [],
         "dead": 0,

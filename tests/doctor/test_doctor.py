@@ -475,7 +475,7 @@ def test_a_worker_gone_silent_is_reported_and_is_bad_once_jobs_wait(
 ) -> None:
     set_clock(connection, NOON)
     connection.execute("update rota.worker set heartbeat_at = rota.clock() - interval '2 minutes'")
-    assert "vanished within the hour: hand (2 min ago)" in is_red(
+    assert "gone within the hour: hand (silent for 2 min)" in is_red(
         look(database, "workers"), Level.WARN
     )
     insert(connection)

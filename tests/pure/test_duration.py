@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.errors import UsageError
-from rota.model.units import LONGEST_S, plural, seconds, words
+from rota.model.units import LONGEST_S, age, plural, seconds, words
 
 
 @pytest.mark.parametrize(
@@ -71,6 +71,17 @@ def test_bounds_are_part_of_the_refusal() -> None:
 )  # fmt: skip
 def test_a_duration_reads_as_a_person_would_say_it(duration_s: float, text: str) -> None:
     assert words(duration_s) == text
+
+
+@pytest.mark.parametrize(
+    ("past_s", "text"),
+    [
+        (0.0, "now"), (0.9, "now"), (-0.9, "now"), (3.4, "3 s ago"), (60.2, "1 min ago"),
+        (-3540.0, "in 59 min"), (5400.0, "1 h 30 min ago"), (-259200.0, "in 3 d"),
+    ],
+)  # fmt: skip
+def test_an_age_says_how_long_ago_or_in_how_long(past_s: float, text: str) -> None:
+    assert age(past_s) == text
 
 
 @given(st.floats(1, LONGEST_S))

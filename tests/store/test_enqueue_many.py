@@ -95,7 +95,7 @@ def test_a_trigger_that_leaves_out_jobs_of_a_bulk_is_named_and_nothing_is_insert
           $$ begin return null; end $$;
         create trigger a_leave_out before insert on rota.job for each row
           when (new.payload ->> 'user' = '2') execute function public.leave_out()""")
-    with pytest.raises(rota.RotaError, match="1 of 3 jobs were not inserted, because a trigger"):
+    with pytest.raises(rota.RotaError, match="not inserted: 1 of 3 jobs, left out by a trigger"):
         send.enqueue_many([{"user": user} for user in range(1, 4)])
     assert connection.execute("select count(*) from rota.job").fetchone() == (0,)
 

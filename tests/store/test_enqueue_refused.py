@@ -133,7 +133,7 @@ def test_a_bad_argument_is_named_with_its_reason(
     ("arguments", "named", "argument", "reason"),
     [
         ((), {}, "user", "missing"),
-        ((1, 2), {}, None, "at most 1 positional arguments, not 2"),
+        ((1, 2), {}, None, "at most 1 positional argument, not 2"),
         ((1,), {"user": 1}, "user", "given twice"),
         ((), {"usr": 1}, "usr", "did you mean 'user'?"),
         ((None,), {}, "user", "expected int, got null"),

@@ -13,6 +13,7 @@ CALLS = {
     "lease_default": ("job_type", "lease > lease_default()"),
     "job_refusal": ("job", "job_refusal(row(job.*)::job) is not null"),
     "must_record_start": ("job", "must_record_start(losses, max_attempts, null)"),
+    "worker_state": ("worker", "worker_state(heartbeat_at, stopped_at) = 'gone'"),
     "last_seen": ("worker", "last_seen(heartbeat_at, stopped_at) > clock()"),
     "utc_text": ("worker", "utc_text(started_at) = host"),
 }

@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Annotated, Any
 
@@ -52,37 +52,55 @@ cli = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-cli.command()(schema.migrate)
-cli.command()(schema.sync)
-cli.command()(work.work)
-cli.command("run")(run_job.run)
-cli.command()(crontab.crontab)
-cli.command()(enqueue.enqueue)
-cli.command()(jobs.jobs)
-cli.command()(jobs.job)
-cli.command()(actions.cancel)
-cli.command("retry")(actions.command(Action.RETRY_NOW))
-cli.command()(actions.reschedule)
-cli.command("bury")(actions.command(Action.BURY))
-cli.command()(actions.requeue)
-cli.command("ignore")(actions.command(Action.IGNORE))
-cli.command("run-again")(actions.command(Action.RUN_AGAIN))
-cli.command()(effects.effects)
-cli.command()(effects.settle)
-cli.command()(pause.pause)
-cli.command()(pause.resume)
-cli.command()(schedules.schedules)
-cli.command()(overview.stats)
-cli.command()(overview.queues)
-cli.command()(overview.workers)
-cli.command()(overview.types)
-cli.command()(doctor.doctor)
-cli.command()(top.top)
-cli.command()(check.alerts)
-cli.command()(check.check)
-cli.command()(demo.demo)
-cli.add_typer(schedules.app, name="schedule")
-cli.add_typer(db.app, name="db")
+_GROUPS: dict[str, tuple[tuple[str, Callable[..., Any]], ...]] = {
+    "Set up": (
+        ("migrate", schema.migrate),
+        ("sync", schema.sync),
+        ("crontab", crontab.crontab),
+        ("demo", demo.demo),
+    ),
+    "Run": (
+        ("enqueue", enqueue.enqueue),
+        ("work", work.work),
+        ("run", run_job.run),
+    ),
+    "Look": (
+        ("top", top.top),
+        ("stats", overview.stats),
+        ("queues", overview.queues),
+        ("workers", overview.workers),
+        ("types", overview.types),
+        ("jobs", jobs.jobs),
+        ("job", jobs.job),
+        ("effects", effects.effects),
+    ),
+    "Act on jobs": (
+        ("cancel", actions.cancel),
+        ("reschedule", actions.reschedule),
+        ("retry", actions.command(Action.RETRY_NOW)),
+        ("bury", actions.command(Action.BURY)),
+        ("requeue", actions.requeue),
+        ("ignore", actions.command(Action.IGNORE)),
+        ("run-again", actions.command(Action.RUN_AGAIN)),
+        ("settle", effects.settle),
+    ),
+    "Schedules and pauses": (
+        ("schedules", schedules.schedules),
+        ("pause", pause.pause),
+        ("resume", pause.resume),
+    ),
+    "Find problems": (
+        ("doctor", doctor.doctor),
+        ("alerts", check.alerts),
+        ("check", check.check),
+    ),
+}
+"""The commands as `rota --help` shows them: groups and commands in the order of use."""
+for _title, _commands in _GROUPS.items():
+    for _name, _callback in _commands:
+        cli.command(_name, rich_help_panel=_title)(_callback)
+cli.add_typer(schedules.app, name="schedule", rich_help_panel="Schedules and pauses")
+cli.add_typer(db.app, name="db", rich_help_panel="Set up")
 for _group in (cli, schedules.app, db.app):
     for _command in _group.registered_commands:
         _command.help = join_lines(inspect.getdoc(_command.callback) or "")

@@ -9,6 +9,9 @@ from functools import wraps
 from inspect import Parameter
 from typing import Any, get_type_hints
 
+from rota.cli.flags import find_flags, name_flags
+from rota.errors import ConfigurationError, UsageError
+
 
 def spread(command: Callable[..., Any]) -> Callable[..., Any]:
     """Return the command with the fields of its bundles as options of their own.
@@ -27,13 +30,19 @@ def spread(command: Callable[..., Any]) -> Callable[..., Any]:
     def run(**given: Any) -> Any:
         for name, bundle in bundles.items():
             given[name] = bundle(**{field.name: given.pop(field.name) for field in fields(bundle)})
-        return command(**given)
+        try:
+            return command(**given)
+        except (UsageError, ConfigurationError) as error:
+            if len(error.args) == 1:
+                error.args = (name_flags(str(error), flags),)
+            raise
 
     options = [
         option
         for name, parameter in signature.parameters.items()
         for option in (_make_options(bundles[name]) if name in bundles else [parameter])
     ]
+    flags = find_flags(options)
     run.__signature__ = signature.replace(  # type: ignore[attr-defined]
         parameters=[option.replace(kind=Parameter.KEYWORD_ONLY) for option in options]
     )

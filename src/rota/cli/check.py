@@ -7,7 +7,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from rota.cli.output import name_seconds, print_json, print_table
-from rota.cli.target import JsonOption, Place, Session
+from rota.cli.table import Column, Kind
+from rota.cli.target import JsonOption, Place, Session, UtcOption
 from rota.errors import DatabaseUnavailable, RotaError, UsageError
 from rota.model.alert import AlertMatch
 from rota.model.failure import one_line
@@ -76,16 +77,62 @@ def check(
 
 def alerts(
     place: Place,
+    utc: UtcOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """List the alert rules, and the alerts that are active or ended in the last 24 h."""
     with place.session() as opened:
         rules = opened.run(ops.table("alert_rules", columns=_RULES))
         found = opened.run(ops.read_alerts())
+        times = opened.read_times(utc=utc)
     if as_json:
         print_json({"rules": [name_seconds(rule, _DURATIONS) for rule in rules], "alerts": found})
         return
     columns = (
+        Column("name", Kind.NAME),
+        "kind",
+        Column("queue", Kind.NAME),
+        "type",
+        Column("at least", Kind.NUMBER),
+        Column("factor", Kind.NUMBER),
+        "period",
+        "severity",
+        Column("critical from", Kind.NUMBER),
+        "repeat after",
+        "notify job",
+        "",
+    )
+    print_table(columns, map(_rule, rules), empty="no rules")
+    typer.echo("")
+    print_table(
+        (
+            Column("rule", Kind.NAME),
+            Column("subject", Kind.NAME),
+            "state",
+            "severity",
+            "since",
+            "notified",
+            Column("message", Kind.TEXT),
+        ),
+        [
+            (
+                one.rule,
+                one.subject,
+                one.state,
+                one.severity,
+                one.since,
+                one.last_notified_at,
+                one.message,
+            )
+            for one in found
+        ],
+        empty="no alerts",
+        times=times,
+    )
+
+
+def _rule(rule: dict[str, Any]) -> list[Any]:
+    shown = (
         "name",
         "kind",
         "queue",
@@ -97,20 +144,8 @@ def alerts(
         "critical_from",
         "repeat_after",
         "notify_job",
-        "enabled",
     )
-    print_table(
-        [name.replace("_", " ") for name in columns],
-        [[rule[name] for name in columns] for rule in rules],
-        empty="no rules",
-    )
-    typer.echo("")
-    shown = ("rule", "subject", "state", "severity", "since", "last_notified_at", "message")
-    print_table(
-        [name.replace("_", " ") for name in shown],
-        [[getattr(one, name) for name in shown] for one in found],
-        empty="no alerts",
-    )
+    return [*(rule[name] for name in shown), None if rule["enabled"] else "disabled"]
 
 
 def _evaluate(

@@ -8,18 +8,13 @@ import time
 from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from rota.cli.output import cell, print_json
+from rota.cli.output import print_json, print_table
+from rota.cli.table import Column, Kind
 from rota.cli.target import JsonOption
 
 if TYPE_CHECKING:
     from rota.demo.checks import PromiseResult
-
-PIPE_COLUMNS = 150
-"""Width of the table if stdout is no terminal."""
 
 
 def demo(as_json: JsonOption = False) -> None:
@@ -62,26 +57,22 @@ def _facts(one: PromiseResult) -> dict[str, object]:
 
 
 def _print(checked: list[PromiseResult]) -> None:
-    table = Table(
-        "",
-        "SELECT",
-        "result",
-        "",
-        box=None,
-        pad_edge=False,
-        header_style="bold",
-        title_justify="left",
+    rows = [
+        (
+            one.check.what,
+            one.check.select,
+            _in_words(one.result),
+            "ok" if one.is_kept else f"WRONG, expected {_in_words(one.check.expected)}",
+        )
+        for one in checked
+    ]
+    columns = (
+        Column("promise", Kind.TEXT),
+        Column("SELECT", Kind.TEXT),
+        Column("result", Kind.TEXT),
+        Column("", Kind.TEXT),
     )
-    for one in checked:
-        verdict = (
-            Text("ok", style="green")
-            if one.is_kept
-            else Text(f"WRONG, expected {_in_words(one.check.expected)}", style="bold red")
-        )
-        table.add_row(
-            cell(one.check.what), cell(one.check.select), cell(_in_words(one.result)), verdict
-        )
-    Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_COLUMNS).print(table)
+    print_table(columns, rows, empty="")
 
 
 def _in_words(result: tuple[object, ...]) -> str:

@@ -5,14 +5,20 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
-from rota.cli.output import cell, console, print_json
+from rota.cli.output import COLUMNS_MIN, cell, columns_wide, print_json, print_lines
+from rota.cli.table import wrap
 from rota.cli.target import JsonOption, Place, find_app
+from rota.model.units import plural
 from rota.observe import doctor as doctors
 from rota.observe.doctor import Examination, Finding, Level
 
 _STYLES = {Level.BAD: "bold red", Level.WARN: "yellow", Level.SKIPPED: "dim", Level.OK: "green"}
 _ORDER = (Level.BAD, Level.WARN, Level.SKIPPED, Level.OK)
+"""Of what is printed; a finding that follows from another is printed with that one."""
+_LEFT = 21
+"""Columns before the text of a finding: its level and the name of its check."""
 
 
 def doctor(
@@ -38,7 +44,7 @@ def doctor(
             for one in owner.types.values()
         ],
     )
-    counts = {level.value: len(found.at(level)) for level in _ORDER}
+    counts = {level.value: len(found.at(level)) for level in (*_ORDER, Level.FOLLOWS)}
     if as_json:
         print_json(
             {
@@ -49,30 +55,39 @@ def doctor(
     else:
         _print(found)
         typer.echo(
-            f"{len(found.findings)} checks: {counts['bad']} bad, {counts['warn']} warn, "
-            f"{counts['skipped']} skipped, {counts['ok']} ok"
+            f"{plural(len(found.findings), 'check')}: "
+            + ", ".join(f"{count} {level}" for level, count in counts.items() if count)
         )
     if counts["bad"] or (strict and counts["warn"]):
         raise typer.Exit(1)
 
 
-def _facts(check: doctors.Check, finding: Finding) -> dict[str, str]:
+def _facts(check: doctors.Check, finding: Finding) -> dict[str, str | None]:
     return {
         "name": check.name,
         "question": check.question,
         "level": finding.level.value,
         "what": finding.what,
         "what_to_do": finding.what_to_do,
+        "follows_from": finding.follows_from,
     }
 
 
 def _print(found: Examination) -> None:
-    """Print the findings, the worst first, each with its advice."""
-    out = console()
+    """Print the findings, the worst first, each with its advice and what follows from it."""
     for level in _ORDER:
         for check, finding in found.at(level):
-            line = cell(f"{level.value:<8}{check.name:<13}").copy()
-            line.stylize(_STYLES[level], 0, 8)
-            out.print(line + cell(" ".join(finding.what.split())), soft_wrap=True)
+            print_lines(_lines(Text(f"{level.value:<8}", _STYLES[level]), check.name, finding.what))
+            for other, following in found.list_followers(check.name):
+                print_lines(_lines(Text(" " * 8), other.name, f"follows: {following.what}"))
             if finding.what_to_do:
-                out.print(cell(f"{'':<21}→ {' '.join(finding.what_to_do.split())}"), soft_wrap=True)
+                print_lines(_lines(Text(" " * 8), "", f"→ {finding.what_to_do}"))
+
+
+def _lines(level: Text, name: str, text: str) -> list[Text]:
+    """Make the lines of a text beside its level and check, broken at spaces."""
+    flat = " ".join(cell(text).plain.split())
+    width = columns_wide()
+    first, *more = [flat] if width is None else wrap(flat, max(COLUMNS_MIN, width - _LEFT))
+    begin = level + Text(f"{name:<{_LEFT - 8}}{first}")
+    return [begin, *(Text(f"{'':<{_LEFT}}{line}") for line in more)]

@@ -9,7 +9,8 @@ import msgspec
 import typer
 
 from rota.cli.output import print_json, print_table
-from rota.cli.target import Actor, JsonOption, Place
+from rota.cli.table import Column, Kind
+from rota.cli.target import Actor, JsonOption, Place, UtcOption
 from rota.client.base import ID_MAX, LIST_MAX
 from rota.client.effects import STATUSES, find_effects
 from rota.client.effects import settle as settle_effect
@@ -34,6 +35,7 @@ def effects(
     limit: Annotated[int, typer.Option(min=1, max=LIST_MAX, help="Maximum number.")] = 100,
     *,
     place: Place,
+    utc: UtcOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """List effects and steps: without KEY and --job, those that are not done.
@@ -42,18 +44,19 @@ def effects(
     """
     with place.session() as opened:
         found = opened.run(find_effects(key, job, status, limit))
+        times = opened.read_times(utc=utc)
     if as_json:
         print_json({"effects": found})
         return
     columns = (
-        "key",
+        Column("key", Kind.NAME),
         "step of",
         "status",
         "job",
         "if uncertain",
-        "intended at",
-        "done at",
-        "result",
+        "intended",
+        "done",
+        Column("result", Kind.ERROR),
     )
     rows = [
         (
@@ -62,7 +65,7 @@ def effects(
         )
         for one in found
     ]  # fmt: skip
-    print_table(columns, rows, empty="no effects found")
+    print_table(columns, rows, empty="no effects found", times=times)
 
 
 def _encode(result: Any) -> str | None:

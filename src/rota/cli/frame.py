@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from rich.text import Text
 
 from rota.cli.output import cell
-from rota.model.units import show_count, words
+from rota.cli.table import Column, Kind, lay_out
+from rota.model.bounds import COUNT_MAX
+from rota.model.units import age, show_count, words
 
 FRAME_COUNT_MAX = 1_000
 """Jobs of a queue are counted up to this number, so that a full queue costs little to show."""
-WIDTH_MAX = 48
-"""Greatest width of a column, except the last."""
 MARGIN = "  "
 
 
@@ -70,7 +70,7 @@ def frame(
     due = show_count(sum(one["due"] for one in facts["queues"]), FRAME_COUNT_MAX)
     dead = show_count(facts["dead"], FRAME_COUNT_MAX)
     head = (
-        f"due {due} · running {sum(one['running'] for one in alive)}"
+        f"due {due} · running {show_count(facts['running_count'], COUNT_MAX)}"
         f" · workers {len(alive)} · {rate:.1f} finished/s · dead {dead}"
     )
     stopped = _name_stop(facts["installation"])
@@ -84,7 +84,7 @@ def frame(
         more = f" ({len(rows) - count} more)" if count < len(rows) else ""
         lines.append(Text(f"{title}{more}" if rows else f"{title}: none", style="bold cyan"))
         if rows and count:
-            lines += _columns(columns, rows[:count])
+            lines += _lines(columns, rows[:count], width)
     for line in lines:
         line.truncate(width, overflow="ellipsis")
     return lines[:height]
@@ -107,27 +107,16 @@ def _share(wanted: list[int], room: int) -> list[int]:
     return given
 
 
-def _columns(titles: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[Text]:
+_Section = tuple[str, tuple[Column | str, ...], list[tuple[Any, ...]]]
+
+
+def _lines(
+    columns: tuple[Column | str, ...], rows: list[tuple[Any, ...]], width: int
+) -> list[Text]:
     cells = [[" ".join(cell(value).plain.split()) for value in row] for row in rows]
-    widths = [
-        min(WIDTH_MAX, max(len(row[at]) for row in [list(titles), *cells]))
-        for at in range(len(titles))
-    ]
-
-    def line(values: Sequence[str]) -> str:
-        return (
-            MARGIN
-            + MARGIN.join(
-                value[:wide].ljust(wide) for value, wide in zip(values[:-1], widths, strict=False)
-            )
-            + MARGIN
-            + values[-1]
-        )
-
-    return [Text(line(titles), style="dim"), *(Text(line(row)) for row in cells)]
-
-
-_Section = tuple[str, tuple[str, ...], list[tuple[Any, ...]]]
+    titles, *lines = lay_out(columns, cells, width - len(MARGIN), one_line=True)
+    titles.style = "dim"
+    return [Text(MARGIN) + line for line in (titles, *lines)]
 
 
 def _queues(facts: dict[str, Any]) -> _Section:
@@ -146,7 +135,14 @@ def _queues(facts: dict[str, Any]) -> _Section:
     idle = sorted(paused - {one["queue"] for one in facts["queues"]})
     return (
         "queues",
-        ("queue", "priority", "due", "later", "oldest", ""),
+        (
+            Column("queue", Kind.NAME),
+            Column("priority", Kind.NUMBER),
+            Column("due", Kind.NUMBER),
+            Column("later", Kind.NUMBER),
+            "oldest",
+            "",
+        ),
         rows + [(name, "", 0, 0, "", "paused") for name in idle],
     )
 
@@ -156,7 +152,14 @@ def _running(facts: dict[str, Any]) -> _Section:
         (one["id"], one["job_type"], _ran(one["ran_s"]), _progress(one), one["worker"])
         for one in facts["running"]
     ]
-    return "running", ("id", "type", "since", "progress", "worker"), rows
+    columns = (
+        "id",
+        "type",
+        "since",
+        Column("progress", Kind.ERROR),
+        Column("worker", Kind.NAME),
+    )
+    return "running", columns, rows
 
 
 def _ran(ran_s: float | None) -> str:
@@ -174,23 +177,46 @@ def _workers(facts: dict[str, Any]) -> _Section:
     rows = []
     for one in facts["workers"]:
         busy = f"{one['running']}/{one['slots']}" if one["slots"] is not None else one["running"]
-        sign = "stopped" if one["stopped"] else words(one["silent_s"])
+        state = name_state(one["state"], one["quiet_s"])
         counts = (
-            "-" if count is None else count
+            "-" if count is None else f"{count:,}"
             for count in (count_finished(one), one["failed"], one["dead"])
         )
-        rows.append((one["name"], one["release"], busy, sign, *counts))
+        rows.append((one["name"], state, busy, *counts, one["release"]))
     return (
         "workers",
-        ("worker", "release", "running", "heartbeat", "finished", "failed", "dead"),
+        (
+            Column("worker", Kind.NAME),
+            "state",
+            Column("running", Kind.NUMBER),
+            Column("finished", Kind.NUMBER),
+            Column("failed", Kind.NUMBER),
+            Column("dead", Kind.NUMBER),
+            Column("release", Kind.NAME),
+        ),
         rows,
     )
+
+
+def name_state(state: str, quiet_s: float) -> str:
+    """Say whether a worker is alive; if not, since when.
+
+    Args:
+        state: as of the SQL function `worker_state`.
+        quiet_s: seconds since its last heartbeat, or since it stopped.
+    """
+    match state:
+        case "silent" | "gone":
+            return f"{state} for {words(round(quiet_s))}"
+        case "stopped":
+            return f"stopped {age(quiet_s)}"
+    return state
 
 
 def _errors(facts: dict[str, Any]) -> _Section:
     rows = [
         (
-            words(one["ago_s"]),
+            age(one["ago_s"]),
             one["job"],
             one["job_type"],
             one["outcome"],
@@ -198,4 +224,5 @@ def _errors(facts: dict[str, Any]) -> _Section:
         )
         for one in facts["errors"]
     ]
-    return "last errors", ("ago", "job", "type", "outcome", "error"), rows
+    columns = ("when", "job", "type", "outcome", Column("error", Kind.ERROR))
+    return "last errors", columns, rows

@@ -8,8 +8,16 @@ from typing import Annotated, Any
 
 import typer
 
-from rota.cli.output import cell, console, print_facts, print_json, print_table
-from rota.cli.target import JsonOption, Place
+from rota.cli.output import (
+    Times,
+    cell,
+    print_facts,
+    print_json,
+    print_lines,
+    print_table,
+)
+from rota.cli.table import Column, Kind
+from rota.cli.target import JsonOption, Place, UtcOption
 from rota.client.base import ID_MAX, LIST_MAX, parse_moment
 from rota.client.find import check_filter
 from rota.client.timeline import describe_resolution, read_timeline
@@ -75,6 +83,7 @@ def jobs(
     ] = None,
     *,
     place: Place,
+    utc: UtcOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """List jobs, the newest first.
@@ -97,18 +106,27 @@ def jobs(
     )
     with place.session() as opened:
         found = opened.run(ops.find(wanted))
+        times = opened.read_times(utc=utc)
     if as_json:
         print_json({"jobs": found})
         return
-    _print_jobs(found)
+    _print_jobs(found, times)
     if len(found) == limit:
         typer.echo(f"next page: --before {found[-1].id}", err=True)
     if since is None and until is None and (status is None or status.is_over):
         typer.echo("finished jobs: last 24 h; for more: --since 14d", err=True)
 
 
-def _print_jobs(jobs: list[Job]) -> None:
-    columns = ("id", "type", "queue", "status", "attempts", "run at", "finished at", "last error")
+def _print_jobs(jobs: list[Job], times: Times) -> None:
+    columns = (
+        "id",
+        "type",
+        Column("queue", Kind.NAME),
+        "status",
+        "attempts",
+        "when",
+        Column("last error", Kind.ERROR),
+    )
     rows = [
         (
             job.id,
@@ -116,13 +134,23 @@ def _print_jobs(jobs: list[Job]) -> None:
             job.queue,
             job.status,
             _attempts(job),
-            job.run_at,
-            job.finished_at,
+            _when(job),
             _error(job.error_type, job.last_error),
         )
         for job in jobs
     ]
-    print_table(columns, rows, empty="no jobs found")
+    print_table(columns, rows, empty="no jobs found", times=times)
+
+
+def _when(job: Job) -> datetime | None:
+    """Return the time that says most about a job of its status: when it ended, died or began, or
+    when it may start."""
+    match job.status:
+        case Status.RUNNING:
+            return job.started_at
+        case Status.DEAD:
+            return job.failed_at
+    return job.finished_at or job.run_at
 
 
 def read_moment(text: str | None, name: str) -> datetime | timedelta | None:
@@ -144,6 +172,7 @@ def job(
     id: Annotated[int, typer.Argument(metavar="ID", help="Job id.", min=1, max=ID_MAX)],
     *,
     place: Place,
+    utc: UtcOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show a job, its payload and its timeline.
@@ -152,28 +181,28 @@ def job(
     """
     with place.session() as opened:
         timeline = opened.run(read_timeline(id))
+        times = opened.read_times(utc=utc)
     if as_json:
         print_json(timeline)
         return
-    print_facts(_facts(timeline.job))
+    print_facts(_facts(timeline.job, times), times)
     typer.echo("\nTimeline")
     alone = len(timeline.chain) == 1
     print_table(
-        ("at", "what", "") if alone else ("at", "job", "what", ""),
+        ("when", "job", "what", Column("", Kind.TEXT)),
         [
-            (entry.at, entry.what, entry.text)
-            if alone
-            else (entry.at, entry.job, entry.what, entry.text)
+            (entry.at, None if alone else entry.job, entry.what, entry.text)
             for entry in timeline.entries
         ],
         empty="",
+        times=times,
     )
     if timeline.attempts and (stack := timeline.attempts[-1].stack):
         typer.echo("\nStack trace of the last failed attempt")
-        console().print(cell(stack.rstrip()))
+        print_lines(cell(stack.rstrip()).split("\n"))
 
 
-def _facts(job: Job) -> Iterator[tuple[str, Any]]:
+def _facts(job: Job, times: Times) -> Iterator[tuple[str, Any]]:
     yield "job", f"{job.id} {job.job_type}"
     yield "status", job.status.value
     if job.origin_id != job.id:
@@ -189,7 +218,7 @@ def _facts(job: Job) -> Iterator[tuple[str, Any]]:
     yield "claims", job.claims
     for name in ("created_at", "run_at", "expires_at", "started_at", "failed_at", "finished_at"):
         yield name.replace("_", " "), getattr(job, name)
-    yield "progress", _progress(job.progress)
+    yield "progress", _progress(job.progress, times)
     yield "cancel requested at", job.cancel_requested_at
     yield "cancel reason", job.cancel_reason
     yield "worker", job.locked_by
@@ -206,7 +235,7 @@ def _attempts(job: Job) -> str:
     return f"{job.attempts} of {job.max_attempts}"
 
 
-def _progress(progress: Progress | None) -> str | None:
+def _progress(progress: Progress | None, times: Times) -> str | None:
     if progress is None:
         return None
     done = (
@@ -214,8 +243,8 @@ def _progress(progress: Progress | None) -> str | None:
         if progress.total is None
         else f"{progress.done:,g} of {progress.total:,g}"
     )
-    at = progress.at.astimezone().isoformat(sep=" ", timespec="seconds")
-    return f"{done} at {at}" if progress.note is None else f"{done} at {at}: {progress.note}"
+    at = times.show(progress.at)
+    return f"{done}, {at}" if progress.note is None else f"{done}, {at}: {progress.note}"
 
 
 def _error(error_type: str | None, message: str | None) -> str | None:

@@ -1,24 +1,30 @@
-"""Prints results: tables for people, JSON for programs."""
+"""Prints results: tables and facts for people, JSON for programs.
+
+On a terminal, lines fit its width. In a pipe a row is one line and nothing is shortened, so that
+`grep` finds all of it; unless the environment has COLUMNS, which decides then.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Collection, Iterable, Sequence
-from datetime import datetime, timedelta
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from rota.cli.table import Column, lay_out, wrap
 from rota.model.record import convert
-from rota.model.units import words
+from rota.model.units import age, words
 
 DELETE = "\x7f"
-PIPE_COLUMNS = 10_000
-"""Width of a table in a pipe: no row is wrapped."""
+COLUMNS_MIN = 20
+"""A screen that says that it is narrower is taken to be this wide."""
 FACT_MAX = 65_536
 """Most characters of a value that is shown: a payload of the usual limit is shown whole."""
 LINES_MAX = 1_000
@@ -64,32 +70,110 @@ def name_seconds(row: dict[str, Any], durations: Collection[str]) -> dict[str, A
     return {f"{name}_s" if name in durations else name: value for name, value in row.items()}
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
-    """Print rows under their columns, or the line `empty` if there are none."""
-    listed = list(rows)
+@dataclass(frozen=True, slots=True)
+class Times:
+    """How instants are shown: as ages, or in UTC."""
+
+    now: datetime
+    """The database's time: an instant is so much before or after it."""
+    utc: bool = False
+
+    def show(self, at: datetime) -> str:
+        """Format an instant as an age, such as "3 s ago"; with `utc` as the instant."""
+        return show_utc(at) if self.utc else age((self.now - at).total_seconds())
+
+    def show_both(self, at: datetime) -> str:
+        """Format an instant where there is room: its age and the local time."""
+        return show_utc(at) if self.utc else f"{self.show(at)} ({_show(at)})"
+
+
+def show_utc(at: datetime) -> str:
+    """Format an instant in UTC, to the second."""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
+
+
+def print_table(
+    columns: Sequence[Column | str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    empty: str,
+    times: Times | None = None,
+) -> None:
+    """Print rows under their columns, or the line `empty` if there are none.
+
+    Args:
+        times: how instants are shown. None: as local times.
+    """
+    listed = [[_one_line(value, times) for value in row] for row in rows]
     if not listed:
         typer.echo(empty)
         return
-    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
-    for row in listed:
-        # A line break within a cell would look like a new row.
-        table.add_row(*(Text(cell(value, CELL_MAX).plain.replace("\n", " ")) for value in row))
-    console().print(table)
+    print_lines(lay_out(columns, listed, columns_wide()))
 
 
-def print_facts(facts: Iterable[tuple[str, Any]]) -> None:
-    """Print names with their values, one pair a line. Names without a value are left out."""
-    grid = Table.grid(padding=(0, 2))
-    for name, value in facts:
-        if value is not None:
-            grid.add_row(Text(name, style="bold"), cell(value))
-    console().print(grid)
+def _one_line(value: Any, times: Times | None) -> str:
+    if times is not None and isinstance(value, datetime):
+        return times.show(value)
+    # A line break within a cell would look like a new row.
+    return cell(value, CELL_MAX).plain.replace("\n", " ")
+
+
+def print_facts(facts: Iterable[tuple[str, Any]], times: Times | None = None) -> None:
+    """Print names with their values, one pair a line. Names without a value are left out.
+
+    A value that is too wide goes on below itself. No word of it is cut, so that it can be copied.
+    """
+    shown = [
+        (
+            name,
+            times.show_both(value)
+            if times is not None and isinstance(value, datetime)
+            else cell(value).plain,
+        )
+        for name, value in facts
+        if value is not None
+    ]
+    left = 2 + max((len(name) for name, _ in shown), default=0)
+    width = columns_wide()
+    for name, value in shown:
+        lines = value.split("\n")
+        if width is not None:
+            lines = [part for line in lines for part in wrap(line, max(COLUMNS_MIN, width - left))]
+        titles = [name, *[""] * (len(lines) - 1)]
+        print_lines(
+            Text(title.ljust(left), style="bold") + Text(line)
+            for title, line in zip(titles, lines, strict=True)
+        )
+
+
+def print_text(text: str) -> None:
+    """Print a sentence, broken at spaces."""
+    width = columns_wide()
+    print_lines(map(Text, [text] if width is None else wrap(text, width)))
+
+
+def print_lines(lines: Iterable[Text]) -> None:
+    """Print lines as they are, however wide the screen is."""
+    out = console()
+    for line in lines:
+        line.rstrip()
+        out.print(line, soft_wrap=True)
 
 
 def console() -> Console:
-    """Make the console of stdout."""
-    out = Console(highlight=False)
-    return out if out.is_terminal else Console(highlight=False, width=PIPE_COLUMNS)
+    """Make the console of stdout. It has no colours and no bold print if there is no terminal, or
+    if NO_COLOR is set."""
+    is_plain = bool(os.environ.get("NO_COLOR"))
+    return Console(highlight=False, color_system=None if is_plain else "auto")
+
+
+def columns_wide() -> int | None:
+    """Return how wide a line may be; None: as wide as it is."""
+    out = console()
+    given = os.environ.get("COLUMNS", "")
+    if not out.is_terminal and not (given.isdecimal() and int(given)):
+        return None
+    return max(COLUMNS_MIN, out.width)
 
 
 def cell(value: Any, most: int = FACT_MAX) -> Text:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from rota.cli.output import cell, name_seconds, print_json, print_table
+from rota.cli.frame import name_state
+from rota.cli.output import Times, name_seconds, print_json, print_table, print_text, show_utc
 from rota.cli.pause import in_words, what
-from rota.cli.target import JsonOption, Place
+from rota.cli.table import Column, Kind
+from rota.cli.target import JsonOption, Place, UtcOption
 from rota.client.find import HOURS_MAX
 from rota.model.bounds import COUNT_MAX
 from rota.model.failure import one_line
@@ -20,7 +23,7 @@ from rota.store.ops import Figures, Overrun, Stats
 
 _WORKERS = (
     "name", "host", "pid", "version", "release", "job_types", "queues", "running",
-    "started_at", "heartbeat_at", "stopped_at",
+    "started_at", "heartbeat_at", "stopped_at", "state",
 )  # fmt: skip
 _TYPES = (
     "name", "aliases", "queue", "priority", "max_attempts", "timeout", "lease", "expires",
@@ -28,6 +31,8 @@ _TYPES = (
     "version", "retry_after", "release", "declared_at",
 )  # fmt: skip
 _DURATIONS = ("timeout", "lease", "expires", "key_ttl")
+_BEHIND = timedelta(seconds=5)
+"""Figures that are complete up to less than this before now are those of now."""
 _RELEASES_MAX = 5
 """Most releases on one line. `--json` has the others."""
 
@@ -50,6 +55,7 @@ def stats(
     ] = None,
     *,
     place: Place,
+    utc: UtcOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Count unfinished jobs by status, and show statistics of recent hours.
@@ -59,57 +65,87 @@ def stats(
     """
     with place.session() as opened:
         found = opened.run(ops.stats(hours, job_type, queue))
+        times = opened.read_times(utc=utc)
     if as_json:
         print_json(found)
         return
     print_table(
-        ("status", "jobs"),
+        ("status", Column("jobs", Kind.NUMBER)),
         [(status, show_count(jobs, COUNT_MAX)) for status, jobs in found.jobs.items()],
         empty="",
     )
     if found.oldest_due_at is None or found.oldest_due_s is None:
         typer.echo("oldest due: none")
     else:
-        since, waiting = cell(found.oldest_due_at).plain, words(found.oldest_due_s)
-        typer.echo(f"oldest due: {since}, waiting for {waiting}")
+        since = f", since {show_utc(found.oldest_due_at)}" if utc else ""
+        typer.echo(f"oldest due: waiting for {words(found.oldest_due_s)}{since}")
     if found.too_long:
         typer.echo("\nRunning too long")
-        columns = ("id", "type", "queue", "worker", "started at", "running for", "timeout")
-        print_table(columns, [_overrun(one) for one in found.too_long], empty="")
-    _print_figures(found, hours, by_hour=job_type is not None)
+        columns = (
+            "id",
+            "type",
+            Column("queue", Kind.NAME),
+            Column("worker", Kind.NAME),
+            "started",
+            "running for",
+            "timeout",
+        )
+        print_table(columns, [_overrun(one) for one in found.too_long], empty="", times=times)
+    _print_figures(found, hours, times, by_hour=job_type is not None)
 
 
-def _print_figures(found: Stats, hours: int, *, by_hour: bool) -> None:
-    until = "" if found.complete_to is None else f", until {cell(found.complete_to).plain}"
-    typer.echo(f"\nEnded in the last {hours} h{until}; times are accurate to 10 %")
-    columns = (
-        "succeeded",
-        "after a retry",
-        "retried",
-        "dead",
-        "cancelled",
-        "waited p50",
-        "p95",
-        "ran p50",
-        "p95",
+def _print_figures(found: Stats, hours: int, times: Times, *, by_hour: bool) -> None:
+    is_now = found.complete_to is None or found.complete_to > times.now - _BEHIND
+    until = (
+        "" if is_now or found.complete_to is None else f", until {times.show(found.complete_to)}"
     )
-    rows = [
-        [one.hour if by_hour else one.job_type, *_figures(one)]
-        for one in (found.hours if by_hour else found.types)
+    typer.echo(f"\nEnded in the last {hours} h{until}; times are accurate to 10 %")
+    counts = ("succeeded", "after a retry", "retried", "dead", "cancelled")
+    columns: list[Column | str] = [
+        *(Column(title, Kind.NUMBER) for title in counts),
+        "waited p50",
+        "waited p95",
+        "ran p50",
+        "ran p95",
     ]
-    print_table(("hour" if by_hour else "type", *columns), rows, empty="nothing")
+    listed = found.hours if by_hour else found.types
+    rows = zip(*map(_without_zeros, zip(*map(_figures, listed), strict=True)), strict=True)
+    print_table(
+        ("hour" if by_hour else "type", *columns),
+        [
+            [_hour(one, times) if by_hour else one.job_type, *row]
+            for one, row in zip(listed, rows, strict=True)
+        ],
+        empty="nothing",
+    )
     if found.failed_by_release:
         by = [f"{count:,} by {one_line(name)}" for name, count in found.failed_by_release.items()]
         more = ", …" if len(by) > _RELEASES_MAX else ""
-        typer.echo(f"failed attempts: {', '.join(by[:_RELEASES_MAX])}{more}")
+        print_text(f"failed attempts: {', '.join(by[:_RELEASES_MAX])}{more}")
+
+
+def _hour(one: Figures, times: Times) -> str:
+    """Format the hour of a figure: it names a part of the day, so it has no age."""
+    if one.hour is None:
+        return ""
+    return (
+        f"{one.hour.astimezone(UTC):%Y-%m-%d %H:%MZ}"
+        if times.utc
+        else f"{one.hour.astimezone():%Y-%m-%d %H:%M}"
+    )
+
+
+def _without_zeros(column: tuple[str, ...]) -> tuple[str, ...]:
+    """Empty a column of zeros only, so that the table leaves it out."""
+    return ("",) * len(column) if set(column) == {"0"} else column
 
 
 def _figures(one: Figures) -> list[str]:
     counts = (one.succeeded, one.succeeded_late, one.retried, one.dead, one.cancelled)
-    times = (one.waited_p50_s, one.waited_p95_s, one.ran_p50_s, one.ran_p95_s)
+    took = (one.waited_p50_s, one.waited_p95_s, one.ran_p50_s, one.ran_p95_s)
     return [
         *(f"{count:,}" for count in counts),
-        *("" if took_s is None else words(took_s) for took_s in times),
+        *("" if took_s is None else words(took_s) for took_s in took),
     ]
 
 
@@ -128,12 +164,14 @@ def _overrun(one: Overrun) -> tuple[Any, ...]:
 
 def queues(
     place: Place,
+    utc: UtcOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """List queues and priorities with due and future jobs, and all pauses."""
     with place.session() as opened:
         found = opened.run(ops.read_queues())
         pauses = {pause.queue: pause for pause in opened.run(ops.pauses())}
+        times = opened.read_times(utc=utc)
     if as_json:
         print_json(
             {
@@ -155,42 +193,68 @@ def queues(
         for row in found
     ]
     print_table(
-        ("queue", "priority", "due", "later", "oldest run at"),
+        (
+            Column("queue", Kind.NAME),
+            Column("priority", Kind.NUMBER),
+            Column("due", Kind.NUMBER),
+            Column("later", Kind.NUMBER),
+            "oldest",
+        ),
         rows,
         empty="no jobs due, now or later",
+        times=times,
     )
     for pause in pauses.values():
-        typer.echo(f"{what(pause)}: {in_words(pause)}")
+        print_text(f"{what(pause)}: {in_words(pause, times)}")
 
 
 def workers(
     place: Place,
+    utc: UtcOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List the workers seen in the last hour."""
+    """List the workers seen in the last hour: alive, silent, gone or stopped."""
     with place.session() as opened:
-        found = opened.run(ops.table("workers", columns=_WORKERS))
+        found = opened.run(ops.table("workers", {"counted": COUNT_MAX}, columns=_WORKERS))
+        times = opened.read_times(utc=utc)
     for row in found:
         row["queues"] = msgspec.json.decode(row["queues"])
     if as_json:
         print_json({"workers": found})
         return
     columns = (
-        "name",
-        "version",
-        "release",
-        "queues",
-        "running",
-        "started_at",
-        "heartbeat_at",
-        "stopped_at",
+        Column("worker", Kind.NAME),
+        "state",
+        "last seen",
+        Column("running", Kind.NUMBER),
+        "started",
+        Column("version", Kind.NAME),
+        Column("release", Kind.NAME),
+        Column("queues", Kind.TEXT),
     )
     rows = [
-        [_slots(row[name]) if name == "queues" else row[name] for name in columns] for row in found
+        (
+            row["name"],
+            row["state"] if utc else name_state(row["state"], _quiet_s(row, times)),
+            _last_sight(row) if utc else None,
+            row["running"],
+            row["started_at"],
+            row["version"],
+            row["release"],
+            _slots(row["queues"]),
+        )
+        for row in found
     ]
-    print_table(
-        [name.replace("_", " ") for name in columns], rows, empty="no workers in the last hour"
-    )
+    print_table(columns, rows, empty="no workers in the last hour", times=times)
+
+
+def _quiet_s(worker: dict[str, Any], times: Times) -> float:
+    """Return the seconds since the worker was last seen."""
+    return max(0.0, (times.now - _last_sight(worker)).total_seconds())
+
+
+def _last_sight(worker: dict[str, Any]) -> datetime:
+    return worker["stopped_at"] or worker["heartbeat_at"]  # type: ignore[no-any-return]
 
 
 def types(
@@ -204,6 +268,17 @@ def types(
         print_json({"types": [name_seconds(row, _DURATIONS) for row in found]})
         return
     columns = (
+        "type",
+        Column("queue", Kind.NAME),
+        Column("priority", Kind.NUMBER),
+        "timeout",
+        "lease",
+        "expires",
+        Column("attempts", Kind.NUMBER),
+        Column("retries", Kind.TEXT),
+        Column("release", Kind.NAME),
+    )
+    shown = (
         "name",
         "queue",
         "priority",
@@ -214,21 +289,9 @@ def types(
         "retry_words",
         "release",
     )
-    rows = [[row[name] for name in columns] for row in found]
-    titles = (
-        "name",
-        "queue",
-        "priority",
-        "timeout",
-        "lease",
-        "expires",
-        "attempts",
-        "retries",
-        "release",
-    )
     print_table(
-        titles,
-        rows,
+        columns,
+        [[row[name] for name in shown] for row in found],
         empty="no job types declared; `rota sync` or the start of a worker declares them",
     )
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rota.cli.output import cell, print_json
-from rota.cli.target import Actor, JsonOption, Place
+from rota.cli.output import Times, cell, print_json, print_text
+from rota.cli.target import Actor, JsonOption, Place, UtcOption
 from rota.client.base import check_by, check_why
 from rota.client.queues import parse_until
 from rota.errors import UsageError
@@ -38,6 +38,7 @@ def pause(
     *,
     actor: Actor,
     place: Place,
+    utc: UtcOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Pause a queue, or everything: no further jobs start.
@@ -53,7 +54,11 @@ def pause(
             paused = opened.run(
                 ops.pause_queue(check_queue(queue, "a queue's name"), when, why, by)
             )
-    print_json({"paused": paused}) if as_json else typer.echo(f"{what(paused)}: {in_words(paused)}")
+        times = opened.read_times(utc=utc)
+    if as_json:
+        print_json({"paused": paused})
+    else:
+        print_text(f"{what(paused)}: {in_words(paused, times)}")
 
 
 def resume(
@@ -74,6 +79,7 @@ def resume(
     *,
     actor: Actor,
     place: Place,
+    utc: UtcOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """End a pause. Does nothing, and says so, if nothing was paused."""
@@ -91,6 +97,7 @@ def resume(
     with place.session() as opened:
         behind = opened.run(ops.ids_behind()) if copy else []
         resumed, left = opened.run(_resume_and_list(resuming), atomic=True)
+        times = opened.read_times(utc=utc)
     moved = [{"sequence": one.sequence, "last_id": one.highest_id} for one in behind]
     if as_json:
         print_json({"resumed": resumed, "still_paused": left} | ({"moved": moved} if copy else {}))
@@ -100,7 +107,7 @@ def resume(
     for one in moved:
         typer.echo(f"{one['sequence']} was behind its ids: moved to {one['last_id']}")
     for paused in left:
-        typer.echo(f"still paused: {what(paused)}: {in_words(paused)}")
+        print_text(f"still paused: {what(paused)}: {in_words(paused, times)}")
 
 
 def _resume_and_list(resuming: Operation[bool]) -> Operation[tuple[bool, list[Pause]]]:
@@ -113,16 +120,16 @@ def what(paused: Pause) -> str:
     return "everything" if paused.queue is None else f"queue {cell(paused.queue).plain}"
 
 
-def in_words(paused: Pause) -> str:
+def in_words(paused: Pause, times: Times) -> str:
     """Say since when, until when, by whom and why."""
-    until = (
+    ends = (
         "until it is resumed"
         if paused.paused_until is None
-        else f"until {cell(paused.paused_until).plain}"
+        else f"ends {times.show(paused.paused_until)}"
     )
     why = "" if paused.paused_why is None else f": {cell(paused.paused_why).plain}"
-    since, by = cell(paused.paused_at).plain, cell(paused.paused_by).plain
-    return f"paused since {since} {until} by {by}{why}"
+    since, by = times.show(paused.paused_at), cell(paused.paused_by).plain
+    return f"paused {since} by {by}, {ends}{why}"
 
 
 def _refuse_unclear(**given: bool) -> None:

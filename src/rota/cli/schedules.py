@@ -16,8 +16,9 @@ from rota.cli.enqueue import (
     find_type,
 )
 from rota.cli.enqueue import arguments as read_arguments
-from rota.cli.output import print_facts, print_json, print_table
-from rota.cli.target import Actor, JsonOption, Place, find_app
+from rota.cli.output import Times, print_facts, print_json, print_table
+from rota.cli.table import Column, Kind
+from rota.cli.target import Actor, JsonOption, Place, UtcOption, find_app
 from rota.client.base import ID_MAX, LIST_MAX
 from rota.client.schedules import (
     act_on_schedule,
@@ -60,24 +61,26 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schedule.
 
 def schedules(
     place: Place,
+    utc: UtcOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """List all schedules."""
     with place.session() as opened:
         found = opened.run(ops.schedules())
+        times = opened.read_times(utc=utc)
     if as_json:
         print_json({"schedules": found})
         return
     columns = (
-        "name",
+        Column("name", Kind.NAME),
         "type",
         "cron",
         "time zone",
         "state",
-        "next run at",
-        "last run at",
+        "next run",
+        "last run",
         "last job",
-        "from",
+        Column("from", Kind.NAME),
     )
     rows = [
         (
@@ -93,7 +96,7 @@ def schedules(
         )
         for one in found
     ]
-    print_table(columns, rows, empty="no schedules")
+    print_table(columns, rows, empty="no schedules", times=times)
 
 
 @app.command()
@@ -116,6 +119,7 @@ def show(
     ] = None,
     *,
     place: Place,
+    utc: UtcOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show a schedule, its next times in its own time zone, and its last runs.
@@ -125,12 +129,13 @@ def show(
     with place.session() as opened:
         runs = opened.run(read_runs(name, before, max(limit, 1)))[:limit]
         found = next(iter(opened.run(ops.schedules(name))), None)
+        ages = opened.read_times(utc=utc)
     coming, problem = ([], None) if found is None else _coming(found, times)
     if as_json:
         print_json({"schedule": found, "next": coming, "problem": problem, "runs": runs})
         return
     facts = [("schedule", name), ("state", "deleted")] if found is None else _facts(found)
-    print_facts([*facts, ("problem", problem)])
+    print_facts([*facts, ("problem", problem)], ages)
     if found is not None and coming:
         inactive = "" if found.is_active else f" (does not run: {_state(found)})"
         typer.echo(f"\nNext times, {found.timezone}{inactive}")
@@ -139,9 +144,19 @@ def show(
     if limit:
         typer.echo("\nLast runs")
         print_table(
-            ("job", "tick", "enqueued at", "status", "attempts", "started at", "took", "error"),
+            (
+                "job",
+                "tick",
+                "enqueued",
+                "status",
+                Column("attempts", Kind.NUMBER),
+                "started",
+                "took",
+                Column("error", Kind.ERROR),
+            ),
             map(_run, runs),
             empty="none",
+            times=ages,
         )
 
 
@@ -302,7 +317,7 @@ def _say(schedule: Schedule, *, as_json: bool) -> None:
     if as_json:
         print_json({"schedule": schedule})
     else:
-        print_facts(_facts(schedule))
+        print_facts(_facts(schedule), Times(schedule.now))
 
 
 def _facts(schedule: Schedule) -> Iterator[tuple[str, Any]]:

@@ -15,9 +15,11 @@ import typer
 
 from rota import embedded
 from rota.app import App
+from rota.cli.output import Times
 from rota.declare.config import find_url
 from rota.declare.load import load
 from rota.errors import ConfigurationError
+from rota.store import ops
 from rota.store.db import Database
 from rota.store.driver import Operation
 from rota.store.drivers.own import translate_refusals
@@ -58,6 +60,9 @@ ByOption = Annotated[
     typer.Option(metavar="NAME", help="Person or program that acts. Default: user@host."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+UtcOption = Annotated[
+    bool, typer.Option("--utc", help="Print times in UTC, instead of how long ago they are.")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +141,10 @@ class Session:
     def run(self, operation: Operation[T], *, atomic: bool = False) -> T:
         """Run a store operation; with `atomic` in one transaction, which an error rolls back."""
         return self.database.run(operation, self.connection, atomic=atomic)
+
+    def read_times(self, *, utc: bool) -> Times:
+        """Read the database's time, from which ages are counted."""
+        return Times(self.run(ops.read_clock()), utc)
 
 
 @contextmanager

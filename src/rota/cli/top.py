@@ -15,14 +15,15 @@ from datetime import datetime
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
 from rota.cli.frame import FRAME_COUNT_MAX, Rates, frame
-from rota.cli.output import PIPE_COLUMNS, console, print_json
+from rota.cli.output import columns_wide, console, print_json, print_lines
 from rota.cli.target import Place
 from rota.errors import DatabaseUnavailable, RotaError, SchemaError
+from rota.model.bounds import COUNT_MAX
 from rota.model.failure import one_line
 from rota.store.db import Database
 from rota.store.probe import Probe, QueryFailed, QueryForbidden, open_any_probe
@@ -30,6 +31,12 @@ from rota.store.probe import Probe, QueryFailed, QueryForbidden, open_any_probe
 QUEUES_MAX = 100
 LISTED = 50
 """Most rows of each kind that a frame reads."""
+LIMITS = {
+    "queues": QUEUES_MAX,
+    "counted": FRAME_COUNT_MAX,
+    "held": COUNT_MAX,
+    "listed": LISTED,
+}
 EVERY_S = 2.0
 EVERY_S_LEAST = 0.5
 KEY_S = 0.1
@@ -37,6 +44,8 @@ KEY_S = 0.1
 LEAVE_S = 1.0
 LINES_MAX = 1_000
 """Most lines of a frame in a pipe."""
+WIDTH_MAX = 10_000
+"""Greatest width of a frame in a pipe: nothing that it shows is wider."""
 
 
 def top(
@@ -64,9 +73,7 @@ def top(
     out = console()
     # rich draws nothing live on a dumb terminal.
     if once or not (sys.stdin.isatty() and sys.stdout.isatty()) or out.is_dumb_terminal:
-        width = out.width if out.is_terminal else PIPE_COLUMNS
-        for line in watch.frame(width, LINES_MAX):
-            out.print(line, no_wrap=True, soft_wrap=True)
+        print_lines(watch.frame(columns_wide() or WIDTH_MAX, LINES_MAX))
         watch.close()
         return
     watch.start()
@@ -90,7 +97,7 @@ def _shape(facts: dict[str, Any]) -> dict[str, Any]:
         {
             name: _instant(value) if name == "heartbeat_at" else value
             for name, value in one.items()
-            if name not in ("heartbeat_epoch_s", "is_alive")
+            if name not in ("heartbeat_epoch_s", "is_alive", "quiet_s")
         }
         for one in facts["workers"]
     ]
@@ -152,9 +159,7 @@ class Watch(threading.Thread):
             self._opened = open_any_probe(self._database)
             self._probe, _ = self._opened.__enter__()
         try:
-            facts = self._probe.facts(
-                "top", {"queues": QUEUES_MAX, "counted": FRAME_COUNT_MAX, "listed": LISTED}
-            )
+            facts = self._probe.facts("top", LIMITS)
         except QueryForbidden as error:
             raise SchemaError(str(error)) from None
         except QueryFailed as error:
@@ -182,7 +187,7 @@ class Watch(threading.Thread):
 
 
 def _show(watch: Watch) -> None:
-    out = Console(highlight=False)
+    out = console()
     shown: tuple[int, int, int] | None = None
     with _keys() as read_key, Live(console=out, screen=True, auto_refresh=False) as live:
         while True:

@@ -14,6 +14,7 @@ import msgspec
 from rota.declare.parameter import field_of, from_json, may_be_unstorable, to_json, type_of
 from rota.declare.storable import PLAIN, first_unstorable
 from rota.errors import DeclarationError, PayloadError
+from rota.model.units import plural
 
 Arguments = tuple[dict[str, Any], frozenset[str]]
 """The keyword arguments in a payload, and the names of its fields that the handler does not
@@ -174,7 +175,7 @@ class Codec:
     ) -> dict[str, Any]:
         # By hand: inspect.Signature.bind takes longer than encoding and check together.
         if len(args) > len(self.positional):
-            most = f"at most {len(self.positional)} positional arguments, not {len(args)}"
+            most = f"at most {plural(len(self.positional), 'positional argument')}, not {len(args)}"
             raise PayloadError(self.job_type, None, f"the handler takes {most}", index)
         given = dict(zip(self.positional, args, strict=False)) if args else {}
         if self._fields:

@@ -32,6 +32,12 @@ _GUARD_S = 60.0
 _LEAVE_S = 5.0
 """How long a process that ends waits for others that stop the server, and for the guard to end."""
 _POLL_S = 0.01
+SESSION_VARIABLE = "ROTA_SESSION"
+"""The session of a process that was started in one of its own, by a parent that sets this."""
+_SESSIONS = "sessions"
+"""The file with the sessions that were told of the server."""
+_SESSIONS_MAX = 50
+"""A number of an older session may be that of a new one; nobody has more terminals."""
 
 _in_process = threading.RLock()
 _used: dict[Path, int] = {}
@@ -42,8 +48,8 @@ def start(directory: Path | None = None) -> str:
     """Return the URL of the directory's PostgreSQL, which runs at least as long as this process.
 
     Creates and starts it if needed. Defaults to `.rota` in the working directory. Safe to call
-    again, from many processes at once and in a forked child. The first call in a process logs one
-    warning that names the directory.
+    again, from many processes at once and in a forked child. The first call in a terminal session
+    logs one warning that names the directory; so does each start by cron or a supervisor.
 
     Raises:
         EmbeddedError: the wheel is missing, this is Windows, `ROTA_ENV` is `production`, or
@@ -67,11 +73,13 @@ def start(directory: Path | None = None) -> str:
             except BaseException:
                 os.close(_used.pop(directory))
                 raise
-    logger.warning(
-        "using a private PostgreSQL in %s, which stops with the last process that uses it; "
-        "set ROTA_DATABASE_URL to use a real one",
-        directory,
-    )
+            is_news = _note_session(directory)
+    if is_news:
+        logger.warning(
+            "using a private PostgreSQL in %s, which stops with the last process that uses it; "
+            "set ROTA_DATABASE_URL to use a real one",
+            directory,
+        )
     return url
 
 
@@ -108,7 +116,19 @@ def reset(directory: Path | None = None) -> bool:
         existed = (data / "PG_VERSION").exists()
         if existed:  # otherwise the directory is not ours
             shutil.rmtree(data)
+            (directory / _SESSIONS).unlink(missing_ok=True)
         return existed
+
+
+def _note_session(directory: Path) -> bool:
+    """Note that this session uses the directory; return whether that is new."""
+    session = os.environ.get(SESSION_VARIABLE) or str(os.getsid(0))
+    path = directory / _SESSIONS
+    known = path.read_text().split() if path.exists() else []
+    if session in known:
+        return False
+    path.write_text(" ".join([*known[1 - _SESSIONS_MAX :], session]))
+    return True
 
 
 def _resolve(directory: Path | None) -> Path:

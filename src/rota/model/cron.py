@@ -20,6 +20,7 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 from rota.errors import UsageError
+from rota.model.units import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -157,7 +158,7 @@ def _wrong(fields: str) -> str | None:
         )
     if count != 5:
         return (
-            f"it has {count} field{'' if count == 1 else 's'}, "
+            f"it has {plural(count, 'field')}, "
             "not the five for minute, hour, day of month, month, day of week"
         )
     for place, (name, takes) in enumerate(FIELDS.items()):

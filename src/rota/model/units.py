@@ -70,6 +70,18 @@ def words(seconds: float) -> str:
     return f"{whole} {unit} {rest} {smaller}" if rest else f"{whole} {unit}"
 
 
+def age(seconds: float) -> str:
+    """Format how long ago an instant was, or in how long it comes: "3 s ago", "in 59 min", "now".
+
+    Args:
+        seconds: the time since then; negative: it is still to come.
+    """
+    if abs(seconds) < 1:
+        return "now"
+    text = words(round(abs(seconds)))
+    return f"{text} ago" if seconds > 0 else f"in {text}"
+
+
 def show_count(count: int, most: int) -> str:
     """Return a number that was counted up to `most`, as `1,234` or `≥ 10,000`."""
     return f"≥ {count:,}" if count >= most else f"{count:,}"

@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection
 from time import monotonic, sleep
 from typing import Any, TextIO
 
+from rota.embedded import SESSION_VARIABLE
 from rota.runtime.procfs import is_alive
 
 GONE_S = 1.0
@@ -240,6 +241,7 @@ def _spawn(
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             start_new_session=True,
+            env={SESSION_VARIABLE: str(os.getsid(0)), **os.environ},
             pass_fds=(channel, watched),
         )
     finally:

@@ -11,7 +11,16 @@ from typing import Any
 from rota.errors import SchemaMissing, SchemaTooNew
 from rota.model.bounds import COUNT_MAX, KEYS_READ
 from rota.observe.doctor import growth, server, work
-from rota.observe.doctor.finding import Finding, Level, Limits, bad, skip, warn
+from rota.observe.doctor.finding import (
+    Cause,
+    Finding,
+    Level,
+    Limits,
+    attribute,
+    bad,
+    skip,
+    warn,
+)
 from rota.store import migrate
 from rota.store.db import Database
 from rota.store.probe import Probe, QueryFailed, QueryForbidden, open_any_probe
@@ -142,7 +151,7 @@ def _privileges(source: FactSource) -> Facts:
 
 
 def _types(source: FactSource) -> Facts:
-    return source.facts("doctor_types", heads=HEADS, limit=LISTED)
+    return {**source.facts("doctor_types", heads=HEADS, limit=LISTED), "app": source.types}
 
 
 def _queues(source: FactSource) -> Facts:
@@ -215,7 +224,7 @@ CHECKS = (
     Check(
         "app",
         "Does the database have the App's declarations?",
-        lambda source: {**_types(source), "app": source.types},
+        _types,
         work.app,
     ),
     Check("oldest", "How long do due jobs wait?", _jobs, work.oldest),
@@ -262,6 +271,10 @@ class Examination:
         """Return the findings of one level."""
         return [(check, finding) for check, finding in self.findings if finding.level == level]
 
+    def list_followers(self, name: str) -> list[tuple[Check, Finding]]:
+        """Return the findings that follow from the finding of this check."""
+        return [one for one in self.findings if one[1].follows_from == name]
+
     def __getitem__(self, name: str) -> Finding:
         return next(finding for check, finding in self.findings if check.name == name)
 
@@ -287,9 +300,9 @@ def examine(
     with open_any_probe(database) as (probe, refusal):
         source = FactSource(probe, notify, None if refusal is None else str(refusal), types)
         wanted = [check for check in CHECKS if not only or check.name in only]
-        return Examination(
-            tuple((check, _judge(check, source, limits or Limits())) for check in wanted)
-        )
+        found = {check.name: _judge(check, source, limits or Limits()) for check in wanted}
+        attributed = attribute(found)
+        return Examination(tuple((check, attributed[check.name]) for check in wanted))
 
 
 def _judge(check: Check, source: FactSource, limits: Limits) -> Finding:
@@ -310,6 +323,6 @@ def _judge(check: Check, source: FactSource, limits: Limits) -> Finding:
         return judge(str(error), "docs/doctor.md lists the rights to grant")
     except QueryFailed as error:
         # Not skipped: a locked table stops workers too.
-        return warn(str(error), LOCKED)
+        return warn(str(error), LOCKED, because=(Cause.SCHEMA,))
     except SchemaMissing:
         return skip("Rota's schema is missing or older than this release", "see migrations")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum, StrEnum, auto
 
 
 class Level(StrEnum):
@@ -15,7 +16,34 @@ class Level(StrEnum):
     """It works, but a person should look at it."""
     SKIPPED = "skipped"
     """The check could not be made."""
+    FOLLOWS = "follows"
+    """It would be bad or a warning, but another finding names its cause."""
     OK = "ok"
+
+
+class Cause(Enum):
+    """What can be the matter so that several checks notice it."""
+
+    SCHEMA = auto()
+    """The schema is missing, or not this release's."""
+    READ_ONLY = auto()
+    POOLER = auto()
+    """There is a transaction pooler in between, and the App does not say so."""
+    ROLE = auto()
+    """Workers connect as a role that does not own the schema."""
+    SNAPSHOT = auto()
+    """A transaction has been open for long."""
+    COPY = auto()
+    """The database is a restored copy, which runs nothing."""
+    NO_WORKER = auto()
+    QUEUE = auto()
+    """No worker serves the queue."""
+    NOT_SYNCED = auto()
+    """The database does not have the App's declarations."""
+    TYPE = auto()
+    """No worker knows the type."""
+    PAUSE = auto()
+    """A person paused a queue, or everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +53,45 @@ class Finding:
     level: Level
     what: str
     what_to_do: str = ""
+    cause: Cause | None = None
+    """What this finding shows, if others may follow from it."""
+    because: tuple[Cause, ...] = ()
+    """What this finding follows from, if another check shows it: the first that is shown."""
+    follows_from: str | None = None
+    """The name of the check that shows the cause."""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing is the matter, as far as the check could see."""
+        return self.level in (Level.OK, Level.SKIPPED)
+
+
+def attribute(found: Mapping[str, Finding]) -> dict[str, Finding]:
+    """Return findings, of which those that follow from another say so: one cause is one finding.
+
+    That finding is at least as severe as what follows from it.
+    """
+    shown = {
+        finding.cause: name
+        for name, finding in found.items()
+        if finding.cause is not None and not finding.is_sound
+    }
+
+    def find_root(name: str) -> str:
+        because = () if found[name].is_sound else found[name].because
+        cause = next((shown[one] for one in because if one in shown), None)
+        return name if cause is None else find_root(cause)
+
+    roots = {name: find_root(name) for name in found}
+    attributed = {}
+    for name, finding in found.items():
+        if roots[name] != name:
+            attributed[name] = replace(finding, level=Level.FOLLOWS, follows_from=roots[name])
+        elif any(root == name and found[other].level is Level.BAD for other, root in roots.items()):
+            attributed[name] = replace(finding, level=Level.BAD)
+        else:
+            attributed[name] = finding
+    return attributed
 
 
 def ok(what: str) -> Finding:
@@ -32,14 +99,18 @@ def ok(what: str) -> Finding:
     return Finding(Level.OK, what)
 
 
-def warn(what: str, what_to_do: str) -> Finding:
+def warn(
+    what: str, what_to_do: str, *, cause: Cause | None = None, because: tuple[Cause, ...] = ()
+) -> Finding:
     """Make a finding that a person should look at."""
-    return Finding(Level.WARN, what, what_to_do)
+    return Finding(Level.WARN, what, what_to_do, cause, because)
 
 
-def bad(what: str, what_to_do: str) -> Finding:
+def bad(
+    what: str, what_to_do: str, *, cause: Cause | None = None, because: tuple[Cause, ...] = ()
+) -> Finding:
     """Make a finding that a person must act on."""
-    return Finding(Level.BAD, what, what_to_do)
+    return Finding(Level.BAD, what, what_to_do, cause, because)
 
 
 def skip(what: str, what_to_do: str = "") -> Finding:

@@ -6,10 +6,12 @@ from typing import Any
 
 from rota.model.failure import list_names
 from rota.model.units import plural, words
-from rota.observe.doctor.finding import Finding, Limits, bad, ok, size, skip, warn
+from rota.observe.doctor.finding import Cause, Finding, Limits, bad, ok, size, skip, warn
 
 Facts = dict[str, Any]
 POSTGRESQL_MIN = 140_000
+_NO_UPKEEP = (Cause.COPY, Cause.ROLE, Cause.NO_WORKER)
+"""Why no worker does what it should do each hour."""
 MONITOR = "grant pg_monitor to this role to see more"
 
 
@@ -27,6 +29,7 @@ def connection(facts: Facts, limits: Limits) -> Finding:
         return bad(
             "the server is read-only: a standby, or default_transaction_read_only is on",
             "connect to the primary",
+            cause=Cause.READ_ONLY,
         )
     text = (
         f"PostgreSQL {version // 10_000}.{version % 10_000}, "
@@ -45,7 +48,7 @@ def pooler(facts: Facts, limits: Limits) -> Finding:
     """Judge whether LISTEN and session settings can work."""
     use = "use App(notify=False) behind it, and run `rota migrate` without it"
     if facts["refusal"]:
-        return bad(facts["refusal"], use)
+        return bad(facts["refusal"], use, cause=Cause.POOLER)
     if facts["shares"] and facts["notify"] is False:
         return ok("there is a transaction pooler, and the App has notify=False")
     if facts["shares"]:
@@ -53,6 +56,7 @@ def pooler(facts: Facts, limits: Limits) -> Finding:
             "connections share sessions, as behind a transaction pooler: "
             "LISTEN does not work through it",
             use,
+            cause=Cause.POOLER,
         )
     if facts["notify"] is False:
         return warn(
@@ -71,6 +75,7 @@ def listen(facts: Facts, limits: Limits) -> Finding:
             "a NOTIFY did not arrive within 2 s: "
             "jobs are picked up by polling only, and a cancel takes effect late",
             "check for a pooler in transaction mode; use App(notify=False) behind one",
+            because=(Cause.READ_ONLY, Cause.POOLER),
         )
     return ok(f"a NOTIFY arrived after {facts['notify_s'] * 1000:.0f} ms")
 
@@ -90,6 +95,7 @@ def privileges(facts: Facts, limits: Limits) -> Finding:
             "schema: "
             "they cannot create tomorrow's partitions",
             f"let the workers connect as {owner}, or GRANT {owner} TO that role",
+            cause=Cause.ROLE,
         )
     if facts["is_owner"]:
         return ok(f"{role} owns the schema, as a worker's role must")
@@ -112,24 +118,28 @@ def migrations(facts: Facts, limits: Limits) -> Finding:
         return bad(
             f"the schema lacks {', '.join(facts['missing'])}",
             "run `rota migrate` as the owner of the schema",
+            cause=Cause.SCHEMA,
         )
     if facts["too_new"]:
-        return bad(facts["too_new"], "install the newer release")
+        return bad(facts["too_new"], "install the newer release", cause=Cause.SCHEMA)
     if facts["other"]:
         return bad(
             f"{', '.join(facts['other'])}: not this release's migration of that number",
             "no release made this schema: compare it with `rota migrate --sql`",
+            cause=Cause.SCHEMA,
         )
     if facts["stale"]:
         names = ", ".join(facts["stale"])
         return bad(
             f"the schema lacks this release's {names}",
             "run `rota migrate` as the owner of the schema",
+            cause=Cause.SCHEMA,
         )
     if facts["changed"]:
         return warn(
             f"changed since `rota migrate`: {', '.join(facts['changed'])}",
             "delete the rows of these names from `definition` and run `rota migrate`",
+            cause=Cause.SCHEMA,
         )
     if facts["newer"]:
         return warn(
@@ -167,6 +177,7 @@ def snapshot(facts: Facts, limits: Limits) -> Finding:
     return (bad if worst == 2 else warn)(
         f"{text}: vacuum cannot remove dead rows younger than it, and claims slow down with time",
         _release(holder),
+        cause=Cause.SNAPSHOT,
     )
 
 
@@ -230,8 +241,8 @@ def vacuum(facts: Facts, limits: Limits) -> Finding:
         )
         return warn(
             text,
-            "see `snapshot`; if that is ok, raise autovacuum_vacuum_cost_limit or run VACUUM by "
-            "hand",
+            "raise autovacuum_vacuum_cost_limit or run VACUUM by hand",
+            because=(Cause.SNAPSHOT,),
         )
     job = next((one for one in tables if one["name"] == "job"), None)
     return ok(
@@ -254,10 +265,11 @@ def partitions(facts: Facts, limits: Limits) -> Finding:
         "if one is running, its log says why it does not"
     )
     if first is not None and first <= limits.partition_days[1]:
-        return bad(f"no partition for {gaps}", f"{do}; by hand: SELECT rota.partitions_ensure(7)")
+        by_hand = f"{do}; by hand: SELECT rota.partitions_ensure(7)"
+        return bad(f"no partition for {gaps}", by_hand, because=_NO_UPKEEP)
     if first is not None and first <= limits.partition_days[0]:
-        return warn(f"no partition for {gaps}", do)
-    return ok(f"today and the next {(first or 8) - 1} days have partitions")
+        return warn(f"no partition for {gaps}", do, because=_NO_UPKEEP)
+    return ok(f"today and the {plural((first or 8) - 1, 'day')} after it have partitions")
 
 
 def _days(days: list[int]) -> str:
@@ -277,6 +289,7 @@ def ids(facts: Facts, limits: Limits) -> Finding:
     return bad(
         f"{behind}: new jobs get the ids of old ones, or are refused",
         "run `rota resume --copy`, or as the owner: SELECT * FROM rota.ids_ensure()",
+        because=(Cause.COPY,),
     )
 
 
@@ -300,8 +313,8 @@ def retention(facts: Facts, limits: Limits) -> Finding:
     if facts["pending"]:
         return warn(
             f"{', '.join(facts['pending'])} is half detached: it waits for every older snapshot",
-            "end the oldest transaction (see `snapshot`); the next pass, within the hour, finishes "
-            "it",
+            "end the oldest transaction; the next pass, within the hour, finishes it",
+            because=(Cause.SNAPSHOT,),
         )
     if facts["detached"]:
         return _judge_detached(facts["detached"], weight)
@@ -310,6 +323,7 @@ def retention(facts: Facts, limits: Limits) -> Finding:
             f"{', '.join(facts['overdue'])} should have been removed; {weight}",
             "look for `retention:` in the workers' logs: usually a long transaction, "
             "or a worker that does not own the schema",
+            because=(Cause.SNAPSHOT, *_NO_UPKEEP),
         )
     forever = [
         what for what in ("history", "attempts", "dead") if what not in (facts["keep_s"] or {})

@@ -9,7 +9,7 @@ from typing import Any
 from rota.model.bounds import COUNT_MAX, KEY_MAX, KEYS_READ
 from rota.model.failure import one_line
 from rota.model.units import plural, words
-from rota.observe.doctor.finding import Finding, Limits, bad, ok, skip, warn
+from rota.observe.doctor.finding import Cause, Finding, Limits, bad, ok, skip, warn
 
 Facts = dict[str, Any]
 
@@ -24,6 +24,8 @@ def queues(facts: Facts, limits: Limits) -> Finding:
         f"no worker serves these queues with due jobs: {text}",
         f"start a worker for it: rota work --queue {quote(unserved[0]['queue'] + '=10')}, or fix "
         "the name",
+        cause=Cause.QUEUE,
+        because=(Cause.COPY, Cause.NO_WORKER),
     )
 
 
@@ -42,7 +44,18 @@ def types(facts: Facts, limits: Limits) -> Finding:
         )
     else:
         do = "start a worker of the App that declares it"
-    return (bad if any(one["waiting_s"] >= 0 for one in strange) else warn)(text, do)
+    return (bad if any(one["waiting_s"] >= 0 for one in strange) else warn)(
+        text, do, cause=Cause.TYPE, because=_why_unknown(facts)
+    )
+
+
+def _why_unknown(facts: Facts) -> tuple[Cause, ...]:
+    """Return what may be the cause that no worker knows a type. A mistyped name is its own."""
+    undeclared = {one["job_type"] for one in facts["strange"] if not one["is_declared"]}
+    if not undeclared:
+        return (Cause.COPY, Cause.NO_WORKER, Cause.QUEUE)
+    of_app = {one["name"] for one in facts["app"] or ()}
+    return (Cause.NOT_SYNCED,) if undeclared <= of_app else ()
 
 
 def _strange(one: Facts, declared: list[str]) -> str:
@@ -65,28 +78,31 @@ def app(facts: Facts, limits: Limits) -> Finding:
         return warn(
             "; ".join(text),
             "run `rota sync` at deploy; until then a plain INSERT gets the old defaults",
+            cause=Cause.NOT_SYNCED,
         )
     return ok(f"all types of the App ({len(facts['app'])}) are declared as it has them")
 
 
 def workers(facts: Facts, limits: Limits) -> Finding:
     """Judge whether a worker is alive."""
-    alive, silent, waiting_s = facts["alive"], facts["silent"], facts["waiting_s"]
-    gone = ", ".join(f"{one['name']} ({words(one['silent_s'])} ago)" for one in silent)
+    alive, waiting_s = facts["alive"], facts["waiting_s"]
+    gone = ", ".join(
+        f"{one['name']} (silent for {words(one['silent_s'])})" for one in facts["gone"]
+    )
+    shows: Any = {"cause": Cause.NO_WORKER, "because": (Cause.COPY,)}
     some = plural(alive, "worker is alive", "workers are alive")
     do = "check its log and its supervisor; its jobs come back when their leases expire"
     if not alive and waiting_s is not None:
         text = f"no worker is alive, and the oldest due job has been waiting for {words(waiting_s)}"
-        if silent:
-            return bad(f"{text}; last heartbeat: {gone}", f"start one; {do}")
+        if gone:
+            return bad(f"{text}; gone within the hour: {gone}", f"start one; {do}", **shows)
         if waiting_s >= limits.alone_s or not facts["stopped"]:
-            return bad(
-                text, "start one with `rota work`, or check that cron runs `rota work --drain`"
-            )
-        return ok(f"{text}; {facts['stopped']} drained within the hour")
-    if silent:
-        return warn(f"{some}; vanished within the hour: {gone}", do)
-    return ok(f"{some}, {facts['stopped']} stopped normally within the hour")
+            start = "start one with `rota work`, or check that cron runs `rota work --drain`"
+            return bad(text, start, **shows)
+        return ok(f"{text}; {facts['stopped']:,} stopped within the hour, as drains do")
+    if gone:
+        return warn(f"{some}; gone within the hour: {gone}", do, because=(Cause.COPY,))
+    return ok(f"{some}, {facts['stopped']:,} stopped within the hour")
 
 
 def fences(facts: Facts, limits: Limits) -> Finding:
@@ -112,6 +128,7 @@ def running(facts: Facts, limits: Limits) -> Finding:
         return bad(
             f"leases have expired and no worker took the jobs: {text}",
             "start a worker or a drain: either takes these jobs",
+            because=(Cause.COPY, Cause.NO_WORKER),
         )
     if facts["long"]:
         text = ", ".join(
@@ -136,7 +153,9 @@ def oldest(facts: Facts, limits: Limits) -> Finding:
     if waiting_s < limits.due_s[0]:
         return ok(text)
     return (bad if waiting_s >= limits.due_s[1] else warn)(
-        text, "see `queues`, `types` and `workers`; if these are ok, add slots"
+        text,
+        "the workers are busy: add slots or workers, or find what makes their jobs slow",
+        because=(Cause.COPY, Cause.NO_WORKER, Cause.QUEUE, Cause.TYPE, Cause.PAUSE),
     )
 
 
@@ -147,6 +166,7 @@ def pauses(facts: Facts, limits: Limits) -> Finding:
         return bad(
             f"this is a copy of another database: its workers start paused: {everything['copied']}",
             "`rota resume --copy`, if its jobs may run here too",
+            cause=Cause.COPY,
         )
     if everything:
         why = f": {everything['paused_why']}" if everything["paused_why"] else ""
@@ -155,6 +175,7 @@ def pauses(facts: Facts, limits: Limits) -> Finding:
             + (f" until {everything['paused_until']}" if everything["paused_until"] else "")
             + f" by {everything['paused_by']}{why}",
             "`rota resume --all`, once the reason for the pause is gone",
+            cause=Cause.PAUSE,
         )
     if not facts["paused"]:
         return ok("no queue is paused")
@@ -166,6 +187,7 @@ def pauses(facts: Facts, limits: Limits) -> Finding:
         f"paused: {text}",
         f"`rota resume {quote(facts['paused'][0]['queue'])}`, once the reason for the pause is "
         "gone",
+        cause=Cause.PAUSE,
     )
 
 
@@ -195,7 +217,9 @@ def schedules(facts: Facts, limits: Limits) -> Finding:
     do += [
         "fix the stated cause: then they continue, at the latest after `rota schedule resume NAME`"
     ] * bool(stopped)
-    return bad("; ".join(text), "; ".join(do))
+    is_own = stopped or any(one["last_error"] for one in facts["overdue"])
+    because = () if is_own else (Cause.COPY, Cause.NO_WORKER)
+    return bad("; ".join(text), "; ".join(do), because=because)
 
 
 def keys(facts: Facts, limits: Limits) -> Finding:
@@ -212,9 +236,13 @@ def keys(facts: Facts, limits: Limits) -> Finding:
             "WHERE j.id = i.job)",
         )
     example = facts["example"]
+    deleted = plural(
+        count,
+        "live job was deleted from the table and still holds its idempotency key",
+        "live jobs were deleted from the table and still hold their idempotency keys",
+    )
     return warn(
-        ("" if is_all else "≥ ")
-        + f"{count:,} live jobs were deleted from the table and still hold their idempotency keys, "
+        ("" if is_all else "≥ ") + f"{deleted}, "
         f"such as {one_line(example['key'], 100)!r} of {one_line(example['job_type'], 100)}",
         f"retention frees them: each worker reads {KEYS_READ:,} keys an hour, and each drain as "
         "many; cancel jobs with `rota cancel` instead, which frees the key at once",

@@ -105,6 +105,7 @@ from rota.store.ops.read import (
     find,
     oldest_due,
     read_alerts,
+    read_clock,
     read_queues,
     table,
 )
@@ -222,6 +223,7 @@ __all__ = [
     "progress",
     "put_schedule",
     "read_alerts",
+    "read_clock",
     "read_queues",
     "reap",
     "refuse",

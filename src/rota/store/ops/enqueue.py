@@ -11,6 +11,7 @@ import msgspec
 
 from rota.errors import KeyTaken, RotaError
 from rota.model.job import Status
+from rota.model.units import plural
 from rota.store.driver import Operation, Query, format_numbers, format_texts
 
 INSERT_MAX = 1_000
@@ -135,8 +136,8 @@ def _meet_holders(
     keyless = sum(rows[at].idempotency_key is None for at in refused)
     if keyless:
         raise RotaError(
-            f"{keyless} of {len(rows)} jobs were not inserted, because a trigger on rota.job left "
-            "them out; roll back if the transaction is yours"
+            f"not inserted: {keyless:,} of {plural(len(rows), 'job')}, left out by a trigger on "
+            "rota.job; roll back if the transaction is yours"
         )
     # Of the others no payload is read.
     asked = [

@@ -78,7 +78,8 @@ class Stats(Record, frozen=True):
     too_long: list[Overrun]
     """Jobs that run too long, those that began first."""
     complete_to: datetime | None
-    """The time up to which the figures below are complete."""
+    """The time up to which the figures below are complete: now, unless so much ended since the last
+    roll-up that a reader would have to wait."""
     failed_by_release: dict[str, int]
     """The sum of all hours and types."""
     types: list[Figures]
@@ -93,8 +94,8 @@ def stats(hours: int, job_type: str | None, queue: str | None) -> Operation[Stat
     oldest = yield from oldest_due()
     asked = {"job_type": job_type, "queue": queue}
     overruns = yield Query("jobs_too_long", {**asked, "read_max": COUNT_MAX, "limit": OVERRUNS_MAX})
-    rollup = yield Query("stat_rollup")
-    types, per_hour = sum_up((yield Query("figures", {**asked, "hours": hours})))
+    figures = yield Query("figures", {**asked, "hours": hours})
+    types, per_hour = sum_up(row[1:] for row in figures if row[1] is not None)
     by_release: dict[str, int] = {}
     for one in types:
         _add(by_release, one.failed_by_release)
@@ -104,7 +105,7 @@ def stats(hours: int, job_type: str | None, queue: str | None) -> Operation[Stat
         oldest_due_at=oldest and oldest[0],
         oldest_due_s=oldest and oldest[1],
         too_long=[Overrun(*row) for row in overruns],
-        complete_to=rollup[0][0] if rollup else None,
+        complete_to=figures[0][0],
         failed_by_release=_most_first(by_release),
         types=types,
         hours=per_hour,

@@ -97,6 +97,11 @@ def oldest_due() -> Operation[tuple[datetime, float] | None]:
     return None if at is None else (at, waiting_s)
 
 
+def read_clock() -> Operation[datetime]:
+    """Read the database's time."""
+    return (yield Query("clock"))[0][0]  # type: ignore[no-any-return]
+
+
 class QueueDepth(Record, frozen=True):
     """How many jobs of a priority are ready in a queue."""
 

@@ -10,8 +10,9 @@ as $$
     coalesce(one.error_type, '?'),
     count(*)::float8,
     format(
-      '%s different jobs failed with %s within %s: %s',
-      count(*), coalesce(one.error_type, '?'), p_rule.period,
+      '%s failed with %s within %s: %s',
+      case when count(*) = 1 then '1 job' else count(*) || ' different jobs' end,
+      coalesce(one.error_type, '?'), p_rule.period,
       {schema}.alert_names(array_agg(one.job_type))
     )
   from (

@@ -1,69 +1,12 @@
--- Adds the attempts that failed in [p_from, p_to) (for stats_roll_up). Their queue is that of their
--- job, or of its type if the job is gone.
-create or replace function {schema}.figures_add_failed(
-  p_hour timestamptz,
-  p_from timestamptz,
-  p_to timestamptz
-)
+-- Adds the attempts that failed in [p_from, p_to) to the figures (for stats_roll_up).
+create or replace function {schema}.figures_add_failed(p_from timestamptz, p_to timestamptz)
 returns void
 language sql
-set enable_seqscan = off set enable_bitmapscan = off set jit = off
 set search_path = pg_catalog, pg_temp
 as $$
-  with alike as materialized (
-    select f.job_type, f.queue, f.outcome, f.release, count(*) as attempts
-    from (
-      select
-        a.job_type, a.outcome,
-        coalesce(a.release, {schema}.lost_release(a.worker, a.error_type)) as release,
-        coalesce(
-          (select j.queue from {schema}.job j where j.id = a.job),
-          (
-            select h.queue
-            from {schema}.job_history h
-            where h.id = a.job
-              and h.finished_at >= a.finished_at
-            limit 1
-          ),
-          (
-            select t.queue
-            from {schema}.job_type t
-            where t.name = {schema}.canonical_type(a.job_type)
-          ),
-          'default'
-        ) as queue
-      from {schema}.attempt a
-      where a.finished_at >= p_from
-        and a.finished_at < p_to
-        and a.outcome in ('failed', 'dead')
-    ) f
-    group by 1, 2, 3, 4
-  ),
-  counted as (
-    select
-      a.job_type, a.queue,
-      coalesce(sum(a.attempts) filter (where a.outcome = 'failed'), 0) as retried,
-      coalesce(sum(a.attempts) filter (where a.outcome = 'dead'), 0) as dead
-    from alike a
-    group by 1, 2
-  ),
-  released as (
-    select b.job_type, b.queue, jsonb_object_agg(b.release, b.attempts) as attempts
-    from (
-      select a.job_type, a.queue, a.release, sum(a.attempts) as attempts
-      from alike a
-      where a.release is not null
-      group by 1, 2, 3
-    ) b
-    group by 1, 2
-  )
   insert into {schema}.stat_hour as s (hour, job_type, queue, retried, dead, failed_by_release)
-  select
-    p_hour, c.job_type, c.queue,
-    c.retried, c.dead,
-    {schema}.releases_sum('{}'::jsonb, r.attempts)
-  from counted c
-  left join released r on r.job_type = c.job_type and r.queue = c.queue
+  select f.hour, f.job_type, f.queue, f.retried, f.dead, f.failed_by_release
+  from {schema}.figures_failed(p_from, p_to) f
   on conflict (hour, job_type, queue) do update
   set
     retried = s.retried + excluded.retried,

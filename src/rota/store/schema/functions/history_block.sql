@@ -1,7 +1,12 @@
 -- Returns the first block of a day of history that was begun after p_at, less one. Rows are
 -- appended, so the first row of a block shows when the block was begun. A binary search finds it in
--- a dozen look-ups, without an index.
-create or replace function {schema}.history_block(p_name text, p_at timestamptz, p_blocks bigint)
+-- a dozen look-ups, without an index. It reads the day through job_history: a reader has no right
+-- to a partition that is younger than the grant.
+create or replace function {schema}.history_block(
+  p_day timestamptz,
+  p_at timestamptz,
+  p_blocks bigint
+)
 returns bigint
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -15,10 +20,11 @@ begin
   while v_low < v_high loop
     v_middle := (v_low + v_high) / 2;
     execute format(
-      'select h.finished_at from {schema}.%I h '
-        'where h.ctid >= %L::tid and h.ctid < %L::tid limit 1',
-      p_name, format('(%s,0)', v_middle), format('(%s,0)', v_middle + 16)
-    ) into v_at;
+      'select h.finished_at from {schema}.job_history h '
+        'where h.finished_at >= $1 and h.finished_at < $1 + interval ''24 hours'' '
+        'and h.ctid >= %L::tid and h.ctid < %L::tid limit 1',
+      format('(%s,0)', v_middle), format('(%s,0)', v_middle + 16)
+    ) into v_at using p_day;
     if v_at < p_at then
       v_low := v_middle + 1;
     else

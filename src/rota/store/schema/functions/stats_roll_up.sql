@@ -21,7 +21,7 @@ declare
   v_from timestamptz;
   v_hour timestamptz;
   v_to timestamptz;
-  v_name text;
+  v_day timestamptz;
   v_blocks bigint;
   v_first bigint;
 begin
@@ -40,19 +40,16 @@ begin
   end if;
   v_hour := date_trunc('hour', v_from, 'UTC');
   v_to := least(v_closed, v_hour + interval '1 hour');
-  v_name := 'job_history_' || to_char(v_hour at time zone 'UTC', 'YYYYMMDD');
-  if to_regclass('{schema}.' || v_name) is not null then
-    v_blocks := pg_relation_size(('{schema}.' || v_name)::regclass)
-      / current_setting('block_size')::int;
-    v_first := {schema}.history_block(v_name, v_from - interval '1 minute', v_blocks);
-  end if;
+  v_day := date_trunc('day', v_hour, 'UTC');
+  v_blocks := {schema}.history_blocks(v_day);
+  v_first := {schema}.history_block(v_day, v_from - interval '1 minute', v_blocks);
   if v_blocks is not null
     or not exists (select from {schema}.stat_hour s where s.hour = v_hour)
   then
     if v_to = v_hour + interval '1 hour' then
       v_from := v_hour;
       v_first := least(
-        {schema}.history_block(v_name, v_from - interval '1 minute', v_blocks),
+        {schema}.history_block(v_day, v_from - interval '1 minute', v_blocks),
         greatest(0, v_blocks - 262144)
       );
     end if;
@@ -60,9 +57,9 @@ begin
       delete from {schema}.stat_hour s where s.hour = v_hour;
     end if;
     if v_blocks > 0 then
-      perform {schema}.figures_add_ended(v_name, v_hour, v_from, v_to, v_first);
+      perform {schema}.figures_add_ended(v_from, v_to, v_first);
     end if;
-    perform {schema}.figures_add_failed(v_hour, v_from, v_to);
+    perform {schema}.figures_add_failed(v_from, v_to);
   end if;
   update {schema}.stat_rollup set complete_to = v_to;
   return v_to < v_closed;

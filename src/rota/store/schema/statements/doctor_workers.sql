@@ -1,28 +1,27 @@
--- Read the workers of the last hour: which are alive, which stopped sending heartbeats, and how
--- many results came too late to be written.
+-- Read the workers of the last hour: how many are alive, which are gone, and how many results came
+-- too late to be written.
 -- Parameters: limit int
--- Rows: facts text (JSON: alive, stopped [in order], silent: name, silent_s; rejected: name,
+-- Rows: facts text (JSON: alive [silent ones too], stopped, gone: name, silent_s; rejected: name,
 --   rejected; waiting_s of the oldest due job or NULL)
 -- Locks: none; index job_ready.
 -- Keeps: M86, a person can see that no worker is alive; M32.
 with recent as materialized (
   select
     w.*,
-    :schema.is_alive(w.heartbeat_at, w.stopped_at) as is_alive,
+    :schema.worker_state(w.heartbeat_at, w.stopped_at) as state,
     extract(epoch from :schema.clock() - w.heartbeat_at)::float8 as silent_s
   from :schema.worker w
   where :schema.last_seen(w.heartbeat_at, w.stopped_at) > :schema.clock() - interval '1 hour'
 )
 select json_build_object(
-  'alive', (select count(*) from recent r where r.is_alive),
-  'stopped', (select count(*) from recent r where r.stopped_at is not null),
-  'silent', (
+  'alive', (select count(*) from recent r where r.state in ('alive', 'silent')),
+  'stopped', (select count(*) from recent r where r.state = 'stopped'),
+  'gone', (
     select coalesce(json_agg(s), '[]')
     from (
       select r.name, r.silent_s
       from recent r
-      where not r.is_alive
-        and r.stopped_at is null
+      where r.state = 'gone'
       order by r.silent_s
       limit :limit::int
     ) s

@@ -1,18 +1,19 @@
 -- Read everything that a frame of the live view shows.
 -- Parameters: queues int (most pairs of queue and priority);
---   counted int (most jobs to count of each);
+--   counted int (most jobs to count of each); held int (most running jobs to count);
 --   listed int (most rows of each other kind)
 -- Rows: facts text (JSON: at; queues: queue, priority, due, later, oldest_at, waiting_s; paused:
 --   names; installation: as of doctor_queues; running: id, job_type, worker, ran_s, done, total,
---   note; workers: name, release, running, slots, silent_s, up_s, heartbeat_at, heartbeat_epoch_s
---   [seconds since 1970], stopped, is_alive, succeeded, failed, dead, of which the last three are
---   NULL for a worker in another language; errors: job, job_type, attempt, outcome, error_type,
---   message, ago_s; dead)
+--   note; running_count: of all; workers: name, release, running, slots, silent_s, quiet_s
+--   [since last_seen], up_s,
+--   heartbeat_at, heartbeat_epoch_s [seconds since 1970], stopped, is_alive, state [of
+--   worker_state], succeeded, failed, dead, of which the last three are NULL for a worker in
+--   another language; errors: job, job_type, attempt, outcome, error_type, message, ago_s; dead)
 -- Locks: none; indexes job_ready, job_lease, job_dead, attempt_finished.
 -- Keeps: M85, with a bound on the rows read.
-with held as materialized (  -- a worker in another language has no count of its own
+with held as materialized (
   select r.worker, count(*)::int as jobs
-  from :schema.running_jobs(:counted::int) r
+  from :schema.running_jobs(:held::int) r
   group by r.worker
 )
 select json_build_object(
@@ -51,6 +52,7 @@ select json_build_object(
       order by r.started_at
     ) j
   ),
+  'running_count', (select coalesce(sum(h.jobs), 0) from held h),
   'workers', (
     select coalesce(json_agg(w), '[]')
     from (
@@ -58,18 +60,18 @@ select json_build_object(
         w.name,
         w.release,
         w.slots,
-        case
-          when w.version = 'sql'
-            then coalesce((select h.jobs from held h where h.worker = w.name), 0)
-          else w.running
-        end as running,
+        coalesce((select h.jobs from held h where h.worker = w.name), 0) as running,
         extract(epoch from :schema.clock() - w.heartbeat_at)::float8 as silent_s,
+        extract(
+          epoch from :schema.clock() - :schema.last_seen(w.heartbeat_at, w.stopped_at)
+        )::float8 as quiet_s,
         extract(epoch from :schema.clock() - w.started_at)::float8 as up_s,
         :schema.last_seen(w.heartbeat_at, w.stopped_at) as heartbeat_at,
         extract(epoch from :schema.last_seen(w.heartbeat_at, w.stopped_at))::float8
           as heartbeat_epoch_s,
         w.stopped_at is not null as stopped,
         :schema.is_alive(w.heartbeat_at, w.stopped_at) as is_alive,
+        :schema.worker_state(w.heartbeat_at, w.stopped_at) as state,
         case when w.version <> 'sql' then w.succeeded end as succeeded,
         case when w.version <> 'sql' then w.failed end as failed,
         case when w.version <> 'sql' then w.dead end as dead

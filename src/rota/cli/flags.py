@@ -1,0 +1,47 @@
+"""Names options in messages as a person types them.
+
+The rules are checked below the command line, for Python and for the command line alike, and their
+messages name Python's parameters: `max_attempts must be …`. Here it is `--max-attempts must be …`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from inspect import Parameter
+from typing import get_args
+
+from typer.models import OptionInfo
+
+
+def find_flags(parameters: Iterable[Parameter]) -> dict[str, str]:
+    """Return the flag of each option of a command, by the name of its parameter."""
+    found = {}
+    for parameter in parameters:
+        for info in get_args(parameter.annotation)[1:]:
+            if isinstance(info, OptionInfo):
+                named = [one for one in info.param_decls or () if one.startswith("--")]
+                flag = named[0].partition("/")[0] if named else _make_flag(parameter.name)
+                found[parameter.name] = flag
+    return found
+
+
+def name_flags(message: str, flags: Mapping[str, str]) -> str:
+    """Return a message with flags in place of the parameters that it names.
+
+    A name of several words is a parameter's wherever it stands; `timeout` or `key` only where the
+    message begins with it, or in "give … or …, not both".
+    """
+    choices = re.match(r"give (\w+) or (\w+), not both", message)
+    for name, flag in flags.items():
+        if "_" in name:
+            message = re.sub(rf"""(?<![\w.'"-]){name}(?![\w('"-])""", flag, message)
+        elif choices and name in choices.groups():
+            message = re.sub(rf"(?<![\w-]){name}(?=[ ,])", flag, message, count=1)
+        else:
+            message = re.sub(rf"^{name}(?= (?:must|needs|is|has)\b)", flag, message)
+    return re.sub(r"""(--[a-z-]+)=["'](\w+)["']""", r"\1 \2", message)
+
+
+def _make_flag(name: str) -> str:
+    return f"--{name.strip('_').replace('_', '-')}"

@@ -1,0 +1,205 @@
+"""Lays tables out: which columns are shown, how wide they are, and what gives way. Pure.
+
+A column says what kind of values it has, and the kind says what may become of them where they do
+not fit. A column in which no row has a value is left out. What still does not fit goes to a line of
+its own below the row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import zip_longest
+
+from rich.cells import cell_len
+from rich.text import Text
+
+GAP = 2
+"""Columns between two values, and at the beginning of a line that continues a row."""
+SHRINK_TO = 24
+"""An error or a text is not made narrower than this, if it is wider."""
+NAME_TO = 16
+"""Least width of a name that is shortened: less tells two workers of a host no longer apart."""
+_WORD = re.compile(r"\s*(?:[\d.]+ (?=(?:ms|s|min|h|d)\b))?\S+")
+"""A word, or a number with its unit, and the spaces before it."""
+
+
+class Kind(Enum):
+    """What a column has, and so what happens if it does not fit."""
+
+    PLAIN = "never cut: ids, job types, times, statuses"
+    NUMBER = "never cut, and flush right"
+    NAME = "shortened in the middle: queues, workers, keys"
+    ERROR = "shortened at its end"
+    TEXT = "broken at spaces into several lines; nothing is lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table: its title, and the kind of its values."""
+
+    title: str
+    kind: Kind = Kind.PLAIN
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """A column that has values, with the width that they need and the least that they can have."""
+
+    column: Column
+    values: list[str]
+    natural: int
+    least: int
+
+
+def lay_out(
+    columns: Sequence[Column | str],
+    rows: Sequence[Sequence[str]],
+    width: int | None,
+    *,
+    one_line: bool = False,
+) -> list[Text]:
+    """Make the lines of a table, the titles first.
+
+    Args:
+        columns: a text is the title of a plain column.
+        rows: the values of each row, one for each column, without line breaks.
+        width: the width of the screen, in columns. None: no line is broken, nothing is shortened.
+        one_line: a row has one line. Columns that do not fit are left out, the last ones first.
+    """
+    shown = [
+        _measure(Column(column) if isinstance(column, str) else column, [row[at] for row in rows])
+        for at, column in enumerate(columns)
+        if any(row[at] for row in rows)
+    ]
+    groups = [shown] if width is None else _fold(shown, width)
+    if one_line:
+        groups = groups[:1]
+    widths = [
+        _share_width(group, None if width is None else width - GAP * (number > 0))
+        for number, group in enumerate(groups)
+    ]
+    lines = [Text(line, style="bold") for line in _lines(groups, widths, None)]
+    for row in range(len(rows)):
+        lines += map(Text, _lines(groups, widths, row))
+    return lines
+
+
+def _measure(column: Column, values: list[str]) -> _Shown:
+    title = cell_len(column.title)
+    natural = max(title, *map(cell_len, values))
+    match column.kind:
+        case Kind.NAME:
+            least = NAME_TO
+        case Kind.ERROR:
+            least = SHRINK_TO
+        case Kind.TEXT:
+            words = [cell_len(word.lstrip()) for value in values for word in _WORD.findall(value)]
+            least = max(SHRINK_TO, *words)
+        case _:
+            least = natural
+    return _Shown(column, values, natural, min(natural, max(title, least)))
+
+
+def _fold(shown: list[_Shown], width: int) -> list[list[_Shown]]:
+    """Distribute the columns over as few lines as their least widths need, in their order."""
+    groups: list[list[_Shown]] = [[]]
+    left = width
+    for one in shown:
+        needed = one.least + GAP * bool(groups[-1])
+        if groups[-1] and needed > left:
+            groups.append([])
+            left, needed = width - GAP, one.least
+        groups[-1].append(one)
+        left -= needed
+    return groups
+
+
+def _share_width(group: list[_Shown], room: int | None) -> list[int]:
+    """Return the widths of a line's columns. The widest that may be narrower gives way first."""
+    widths = [one.natural for one in group]
+    over = 0 if room is None else sum(widths) + GAP * (len(widths) - 1) - room
+    while over > 0 and (wider := [at for at in range(len(group)) if widths[at] > group[at].least]):
+        widths[max(wider, key=widths.__getitem__)] -= 1
+        over -= 1
+    return widths
+
+
+def _lines(groups: list[list[_Shown]], widths: list[list[int]], row: int | None) -> list[str]:
+    """Make the lines of one row; None: of the titles."""
+    made: list[str] = []
+    for group, wide in zip(groups, widths, strict=True):
+        margin = " " * GAP if group is not groups[0] else ""
+        cells = [
+            _fit(one.column.title if row is None else one.values[row], one.column.kind, each)
+            for one, each in zip(group, wide, strict=True)
+        ]
+        for parts in zip_longest(*cells, fillvalue=""):
+            padded = [
+                _pad(part, each, is_right=one.column.kind is Kind.NUMBER)
+                for part, each, one in zip(parts, wide, group, strict=True)
+            ]
+            made.append((margin + (" " * GAP).join(padded)).rstrip())
+    return [line for line in made if line]
+
+
+def _fit(value: str, kind: Kind, width: int) -> list[str]:
+    """Return a value as lines of this width, as its kind allows."""
+    if cell_len(value) <= width:
+        return [value]
+    match kind:
+        case Kind.NAME:
+            return [shorten_middle(value, width)]
+        case Kind.ERROR:
+            return [shorten_end(value, width)]
+        case Kind.TEXT:
+            return wrap(value, width)
+    return [value]
+
+
+def _pad(text: str, width: int, *, is_right: bool) -> str:
+    room = " " * max(0, width - cell_len(text))
+    return room + text if is_right else text + room
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """Break a text at spaces. A word that is wider than a line has a line of its own."""
+    lines, line = [], ""
+    for word in _WORD.findall(text):
+        if line and cell_len(line + word) > width:
+            lines.append(line)
+            line = word.lstrip()
+        else:
+            line += word
+    return [*lines, line]
+
+
+def shorten_end(text: str, width: int) -> str:
+    """Shorten a text at its end, between two words if that leaves half of the width."""
+    if cell_len(text) <= width:
+        return text
+    kept = _take(text, width - 1)
+    space = kept.rfind(" ")
+    if not text[len(kept)].isspace() and cell_len(kept[: max(space, 0)]) >= width // 2:
+        kept = kept[:space]
+    return f"{kept.rstrip(' :;,')}…"
+
+
+def shorten_middle(text: str, width: int) -> str:
+    """Shorten a name in its middle: what tells names apart is at their ends."""
+    if cell_len(text) <= width:
+        return text
+    end = _take(text[::-1], (width - 1) // 2)[::-1]
+    return f"{_take(text, width - 1 - cell_len(end))}…{end}"
+
+
+def _take(text: str, width: int) -> str:
+    """Return as much of the beginning as fits: a letter may be two columns wide, or none."""
+    used = 0
+    for at, sign in enumerate(text):
+        used += cell_len(sign)
+        if used > width:
+            return text[:at]
+    return text

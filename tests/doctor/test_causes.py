@@ -1,0 +1,288 @@
+"""One cause is one finding that is bad: what follows from it is listed under it."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from psycopg.rows import TupleRow
+
+from rota.observe.doctor import Examination, Level, Limits, examine
+from rota.observe.doctor import server as server_checks
+from rota.observe.doctor import work as work_checks
+from rota.observe.doctor.finding import Cause, Finding, attribute
+from rota.store import probe
+from rota.store.db import Database
+from tests.doctor.test_doctor import _day, at_work
+from tests.store.work import insert
+from tests.support.cli import CommandLine
+from tests.support.rules import rule
+
+Connection = psycopg.Connection[TupleRow]
+LIMITS = Limits()
+
+
+@pytest.fixture(autouse=True)
+def patient_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Allow slow queries and notifications: this is not about how fast the machine is."""
+    monkeypatch.setattr(probe, "QUERY_S", 30.0)
+    monkeypatch.setattr(probe, "NOTIFY_S", 30.0)
+
+
+def look(database: str, **said: Any) -> tuple[list[str], dict[str, str]]:
+    """Return the checks that are bad, and those that follow from another, each with that one.
+
+    Servers of tests have no autovacuum; that is not counted.
+    """
+    found: Examination = examine(Database(database), limits=Limits(round_trip_s=5), **said)
+    follows = {
+        check.name: finding.follows_from
+        for check, finding in found.findings
+        if finding.follows_from is not None
+    }
+    assert set(follows) == {check.name for check, _ in found.at(Level.FOLLOWS)}
+    return [check.name for check, _ in found.at(Level.BAD) if check.name != "vacuum"], follows
+
+
+def wait_long(connection: Connection, **columns: Any) -> None:
+    """Insert a job that has been due for two hours."""
+    insert(connection, **columns)
+    connection.execute("update rota.job set run_at = rota.clock() - interval '2 hours'")
+
+
+@rule("M3", "M86")
+def test_without_a_worker_everything_that_no_worker_does_follows_from_that(
+    database: str, connection: Connection
+) -> None:
+    hand = at_work(connection)
+    insert(connection)
+    hand.claim()
+    connection.execute(
+        "update rota.job set locked_until = rota.clock() - interval '2 minutes', "
+        "started_at = rota.clock() - interval '2 minutes'"
+    )
+    connection.execute("update rota.worker set heartbeat_at = heartbeat_at - interval '2 minutes'")
+    connection.execute(
+        "insert into rota.schedule (name, job_type, cron, next_run_at) "
+        "values ('nightly', 't', '0 2 * * *', rota.clock() - interval '1 hour')"
+    )
+    connection.execute(f"drop table rota.attempt_{_day(connection, 1)}".encode())
+    insert(connection, queue="email")
+    connection.execute(
+        "update rota.job set run_at = rota.clock() - interval '2 hours' where status = 'queued'"
+    )
+    assert look(database) == (
+        ["workers"],
+        dict.fromkeys(
+            ("partitions", "queues", "types", "oldest", "schedules", "running"), "workers"
+        ),
+    )
+
+
+@rule("M3", "M86")
+def test_jobs_wait_because_of_the_queue_that_no_worker_serves(
+    database: str, connection: Connection
+) -> None:
+    at_work(connection)
+    wait_long(connection, queue="email")
+    assert look(database) == (["queues"], {"oldest": "queues"})
+
+
+@rule("M3", "M86")
+def test_jobs_wait_because_of_the_type_that_no_worker_knows(
+    database: str, connection: Connection
+) -> None:
+    at_work(connection)
+    wait_long(connection, job_type="send_welcom_email")
+    assert look(database) == (["types"], {"oldest": "types"})
+    connection.execute("delete from rota.worker")
+    assert look(database) == (["workers", "types"], {"queues": "workers", "oldest": "workers"}), (
+        "a mistyped name is a cause of its own: no worker will ever know it"
+    )
+
+
+@rule("M3", "M86")
+def test_a_type_is_unknown_because_the_app_was_not_synced(
+    database: str, connection: Connection
+) -> None:
+    at_work(connection)
+    insert(connection, job_type="new")
+    types = [{"name": "new", "queue": "default", "priority": 0}]
+    assert look(database, types=types) == (["app"], {"types": "app"}), (
+        "a cause is as bad as what follows from it"
+    )
+
+
+@rule("M3", "M87")
+def test_jobs_wait_because_a_person_paused_them(database: str, connection: Connection) -> None:
+    at_work(connection)
+    wait_long(connection)
+    assert look(database) == (["oldest"], {})
+    connection.execute("select rota.pause_all()")
+    assert look(database) == (["paused"], {"oldest": "paused"})
+
+
+@rule("M3", "M86")
+def test_nothing_runs_because_this_is_a_restored_copy(
+    database: str, connection: Connection
+) -> None:
+    at_work(connection)
+    wait_long(connection)
+    connection.execute("update rota.worker set heartbeat_at = heartbeat_at - interval '2 hours'")
+    connection.execute("update rota.installation set database_name = 'shop', worked_at = now()")
+    assert look(database) == (
+        ["paused"],
+        dict.fromkeys(("workers", "queues", "types", "oldest"), "paused"),
+    )
+
+
+@rule("M3")
+def test_without_a_schema_only_that_is_bad(empty_database: str) -> None:
+    assert look(empty_database) == (["migrations"], {})
+
+
+SOUND: dict[str, Any] = {"overdue": [], "pending": [], "detached": [], "archive": None}
+WEIGHT: dict[str, Any] = {"days": 1, "bytes": 1, "last_day_bytes": 1, "keep_s": {}}
+HOLDER = {
+    "kind": "session", "who": 7, "user": "u", "application": "", "state": "idle",
+    "held_s": 7200.0, "xids": 1, "is_hidden": False,
+}  # fmt: skip
+TABLE = {"name": "job", "is_off": False, "dead": 99_000, "live": 0, "vacuumed_s": None}
+
+
+@rule("M3")
+@pytest.mark.parametrize(
+    ("cause", "followers"),
+    [
+        (
+            {
+                "pooler": server_checks.pooler(
+                    {"refusal": "no", "shares": 0, "notify": None}, LIMITS
+                )
+            },
+            {"listen": server_checks.listen({"notify": None, "notify_s": None}, LIMITS)},
+        ),
+        (
+            {
+                "connection": server_checks.connection(
+                    {
+                        "version": 160_000,
+                        "encoding": "UTF8",
+                        "is_read_only": True,
+                        "round_trip_s": 0.0,
+                    },
+                    LIMITS,
+                )
+            },
+            {"listen": server_checks.listen({"notify": None, "notify_s": None}, LIMITS)},
+        ),
+        (
+            {"snapshot": server_checks.snapshot({"holders": [HOLDER]}, LIMITS)},
+            {
+                "vacuum": server_checks.vacuum(
+                    {"autovacuum": True, "counts": True, "tables": [TABLE]}, LIMITS
+                ),
+                "retention": server_checks.retention(
+                    {**SOUND, **WEIGHT, "pending": ["job_history_20260101"]}, LIMITS
+                ),
+            },
+        ),
+        (
+            {
+                "privileges": server_checks.privileges(
+                    {"role": "a", "owner": "b", "strangers": [], "others": ["c"]}, LIMITS
+                )
+            },
+            {
+                "partitions": server_checks.partitions({"attempt": [1]}, LIMITS),
+                "retention": server_checks.retention(
+                    {**SOUND, **WEIGHT, "overdue": ["job_history_20260101"]}, LIMITS
+                ),
+            },
+        ),
+        (
+            {
+                "paused": work_checks.pauses(
+                    {"installation": {"copied": "recorded as database shop"}}, LIMITS
+                )
+            },
+            {
+                "ids": server_checks.ids(
+                    {"behind": [{"sequence": "s", "last_id": 1, "highest_id": 2}]}, LIMITS
+                )
+            },
+        ),
+    ],
+    ids=["pooler", "standby", "snapshot", "role", "copy"],
+)
+def test_what_follows_from_a_cause_of_the_server_is_not_bad_itself(
+    cause: dict[str, Finding], followers: dict[str, Finding]
+) -> None:
+    [name] = cause
+    assert not any(finding.is_sound for finding in (cause | followers).values())
+    found = attribute(cause | followers)
+    assert found[name].level is Level.BAD
+    assert {one: found[one].follows_from for one in followers} == dict.fromkeys(followers, name)
+    alone = attribute(followers)
+    assert alone == followers, "without the cause each speaks for itself"
+
+
+CAUSES = list(Cause)
+REASONS = [pair for count in range(3) for pair in combinations(CAUSES, count)]
+
+
+@st.composite
+def findings(draw: st.DrawFn) -> dict[str, Finding]:
+    """Findings as checks make them: a cause follows only from causes before it."""
+    made = {}
+    for number in range(draw(st.integers(0, 8))):
+        cause = draw(st.none() | st.sampled_from(CAUSES))
+        because = draw(st.sampled_from(REASONS))
+        made[f"check {number}"] = Finding(
+            draw(st.sampled_from([Level.BAD, Level.WARN, Level.SKIPPED, Level.OK])),
+            "what",
+            "do",
+            cause,
+            tuple(one for one in because if cause is None or one.value < cause.value),
+        )
+    return made
+
+
+@rule("M3")
+@given(findings())
+def test_what_follows_hides_nothing(found: dict[str, Finding]) -> None:
+    after = attribute(found)
+    assert list(after) == list(found)
+    is_bad = [{one.level for one in each.values()} >= {Level.BAD} for each in (found, after)]
+    assert is_bad[0] == is_bad[1], "the exit status is the same"
+    for name, finding in after.items():
+        if finding.follows_from is None:
+            assert finding.level is not Level.FOLLOWS
+        else:
+            assert after[finding.follows_from].follows_from is None
+            assert after[finding.follows_from].level in (Level.BAD, Level.WARN)
+            assert found[name].level in (Level.BAD, Level.WARN)
+
+
+@pytest.mark.system
+@rule("M3")
+def test_the_doctor_prints_what_follows_under_its_cause(
+    tmp_path: Path, database: str, connection: Connection
+) -> None:
+    rota = CommandLine(tmp_path, ROTA_DATABASE_URL=database)
+    at_work(connection)
+    wait_long(connection, queue="email")
+    ran = rota("doctor", "--schema", "rota")
+    lines = ran.out.splitlines()
+    at = next(number for number, line in enumerate(lines) if line.split()[:2] == ["bad", "queues"])
+    assert lines[at + 1].split()[:4] == ["oldest", "follows:", "the", "oldest"]
+    assert lines[at + 2].split()[0] == "→"
+    assert ran.status == 1 and "1 follows" in lines[-1]
+    checks = {one["name"]: one for one in rota("doctor", "--json").json["checks"]}
+    assert (checks["oldest"]["level"], checks["oldest"]["follows_from"]) == ("follows", "queues")
+    assert checks["queues"]["follows_from"] is None

@@ -6,6 +6,7 @@ from rota import errors
 from rota.app import App
 from rota.client.requests import ActionResult
 from rota.client.timeline import Timeline
+from rota.declare.connection import AnyConnection, AsyncConnection, Connection
 from rota.declare.context import Context, context
 from rota.declare.effect import Effect
 from rota.declare.files import write_file
@@ -43,6 +44,7 @@ from rota.model.retry import Exponential, Fixed, Linear, Quadratic, RetryPolicy,
 from rota.model.schedule import Run, Schedule
 from rota.observe import events
 from rota.runtime import logs
+from rota.store.migrate import Migrated
 from rota.store.ops import (
     ActionRecord,
     AlertRecord,
@@ -60,12 +62,15 @@ __all__ = [
     "ActionRecord",
     "ActionResult",
     "AlertRecord",
+    "AnyConnection",
     "App",
+    "AsyncConnection",
     "AttemptCancelled",
     "AttemptRecord",
     "AttemptTimeout",
     "Cancel",
     "ConfigurationError",
+    "Connection",
     "Context",
     "CopiedDatabase",
     "DatabaseUnavailable",
@@ -87,6 +92,7 @@ __all__ = [
     "KeyNotFound",
     "KeyTaken",
     "Linear",
+    "Migrated",
     "NewJob",
     "Pause",
     "PayloadError",

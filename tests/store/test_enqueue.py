@@ -188,11 +188,15 @@ async def test_a_connection_of_the_wrong_kind_is_refused_and_nothing_inserted(
             for plain in (synchronous.cursor(), object()):
                 with pytest.raises(rota.UsageError, match=r"connection must be psycopg's Conn"):
                     await asyncio.to_thread(send.using(connection=plain).enqueue, "x")
-            with pytest.raises(rota.UsageError, match="belongs to an event loop: await the a… call"):
+            with pytest.raises(
+                rota.UsageError, match="belongs to an event loop: await the a… call"
+            ):
                 await asyncio.to_thread(send.using(connection=asynchronous).enqueue, "x")
             other: Any
             for other in (asynchronous.cursor(), object()):
-                with pytest.raises(rota.UsageError, match="connection must be psycopg's or asyncpg"):
+                with pytest.raises(
+                    rota.UsageError, match="connection must be psycopg's or asyncpg"
+                ):
                     await send.using(connection=other).aenqueue("x")
             with pytest.raises(rota.UsageError, match="is plain, and this call is async"):
                 await send.using(connection=synchronous).aenqueue("x")

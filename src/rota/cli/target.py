@@ -15,8 +15,8 @@ import typer
 
 from rota import embedded
 from rota.app import App
-from rota.declare.config import find_url
 from rota.declare.load import load
+from rota.declare.url import find_url
 from rota.errors import ConfigurationError
 from rota.store.db import Database
 from rota.store.driver import Operation

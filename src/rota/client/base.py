@@ -49,16 +49,28 @@ class Caller(ABC):
     def database(self) -> Database:
         """The database that the operations run on."""
 
-    def _run(self, operation: Operation[T], connection: Any = None, *, atomic: bool = False) -> T:
+    def _run(
+        self,
+        operation: Operation[T],
+        connection: Any = None,
+        *,
+        atomic: bool = False,
+        joins: str | None = None,
+    ) -> T:
         """Run an operation and wait for it. Warn once if that blocks a running event loop."""
         self._warn_in_loop()
-        return self.database.run(operation, connection, atomic=atomic)
+        return self.database.run(operation, connection, atomic=atomic, joins=joins)
 
     async def _arun(
-        self, operation: Operation[T], connection: Any = None, *, atomic: bool = False
+        self,
+        operation: Operation[T],
+        connection: Any = None,
+        *,
+        atomic: bool = False,
+        joins: str | None = None,
     ) -> T:
         """Run an operation on the running event loop."""
-        return await self.database.arun(operation, connection, atomic=atomic)
+        return await self.database.arun(operation, connection, atomic=atomic, joins=joins)
 
     def _warn_in_loop(self) -> None:
         if self._warned:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Unpack
 
 from rota.client.base import Caller
-from rota.declare.job_type import Enqueued, NewJob
+from rota.client.statement import make_statement
+from rota.declare.connection import AsyncConnection, Connection
+from rota.declare.job_type import Enqueued, JobType, NewJob
 from rota.declare.jsonb import PAYLOAD_BYTES_LEAST, fits, text_bytes
-from rota.declare.options import EnqueueOptions
+from rota.declare.options import EnqueueOptions, UsingOptions
+from rota.declare.payload import encode_untyped
 from rota.errors import PayloadError, UsageError
+from rota.model.bounds import NAME_MAX, check_text
 from rota.store import ops
 from rota.store.errors import PayloadRefused
 from rota.store.ops import NewRow
@@ -21,19 +26,70 @@ if TYPE_CHECKING:
 class EnqueueCalls(Caller):
     """The calls of an App that enqueue jobs. They implement the `Sender` of job types."""
 
+    schema: str
+    _require_connection = False
+    """Whether every enqueue needs a connection of the caller's."""
+    _enforces_transactional = True
+    """Whether job types with `transactional` are enqueued only in a transaction."""
     _payload_bytes_max: int | None = None
 
     def enqueue(self, job: NewJob, /) -> Enqueued:
         """Insert a job made with `job_type.new(…)`. Raises as `JobType.enqueue`."""
         _check_job(job)
-        return self._run(self._enqueue(job), job.options.connection)
+        given = job.options.connection
+        return self._run(self._enqueue(job), given, joins=self._check_joins([job], given))
 
     async def aenqueue(self, job: NewJob, /) -> Enqueued:
         """Insert a job made with `job_type.new(…)`. Raises as `JobType.enqueue`."""
         _check_job(job)
-        return await self._arun(self._enqueue(job), job.options.connection)
+        given = job.options.connection
+        return await self._arun(self._enqueue(job), given, joins=self._check_joins([job], given))
 
-    def enqueue_many(self, jobs: Iterable[NewJob], /, *, connection: Any = None) -> list[Enqueued]:
+    def enqueue_by_name(
+        self,
+        job_type: str,
+        arguments: Mapping[str, Any] | None = None,
+        connection: Connection | None = None,
+        /,
+        **options: Unpack[UsingOptions],
+    ) -> Enqueued:
+        """Insert a job of a type whose handler this program may not have, by the type's name.
+
+        If the App has the type, this is its `enqueue`. Otherwise the arguments are stored
+        unchecked, and the options are those that the type has in the database. A name that the
+        database does not know is no error, because a producer may be deployed before its worker:
+        an alert and `rota doctor` report jobs that no worker knows.
+
+        Args:
+            job_type: the name of the type.
+            arguments: what `enqueue` takes, by name; JSON. Defaults to none.
+            connection: the option of this name, by position.
+            options: those of `UsingOptions`, each documented there.
+
+        Raises:
+            PayloadError: the arguments have no JSON form, do not fit, or are too large.
+            UsageError, KeyTaken, DatabaseUnavailable: as `JobType.enqueue`.
+        """
+        checked = EnqueueOptions().update(options, connection)
+        operation, joins = self._prepare_by_name(job_type, arguments, checked)
+        return self._run(operation, checked.connection, joins=joins)
+
+    async def aenqueue_by_name(
+        self,
+        job_type: str,
+        arguments: Mapping[str, Any] | None = None,
+        connection: AsyncConnection | None = None,
+        /,
+        **options: Unpack[UsingOptions],
+    ) -> Enqueued:
+        """Insert a job of a type whose handler this program may not have, as `enqueue_by_name`."""
+        checked = EnqueueOptions().update(options, connection)
+        operation, joins = self._prepare_by_name(job_type, arguments, checked)
+        return await self._arun(operation, checked.connection, joins=joins)
+
+    def enqueue_many(
+        self, jobs: Iterable[NewJob], /, *, connection: Connection | None = None
+    ) -> list[Enqueued]:
         """Insert jobs of any types, all or none, with one INSERT per 1,000 or per
         million characters of payloads.
 
@@ -52,15 +108,61 @@ class EnqueueCalls(Caller):
         """
         listed = _list_jobs(jobs)
         given = _find_connection(listed, connection)
-        return self._run(self._enqueue_many(listed), given, atomic=True)
+        joins = self._check_joins(listed, given)
+        return self._run(self._enqueue_many(listed), given, atomic=True, joins=joins)
 
     async def aenqueue_many(
-        self, jobs: Iterable[NewJob], /, *, connection: Any = None
+        self, jobs: Iterable[NewJob], /, *, connection: AsyncConnection | None = None
     ) -> list[Enqueued]:
         """Insert jobs of any types, as `enqueue_many`."""
         listed = _list_jobs(jobs)
         given = _find_connection(listed, connection)
-        return await self._arun(self._enqueue_many(listed), given, atomic=True)
+        joins = self._check_joins(listed, given)
+        return await self._arun(self._enqueue_many(listed), given, atomic=True, joins=joins)
+
+    def make_statement(self, job: NewJob, paramstyle: str) -> tuple[str, Any]:
+        """Return the SQL that inserts a job and its parameters, as `NewJob.statement`."""
+        return make_statement(_make_row(job), self.schema, paramstyle)
+
+    @abstractmethod
+    def _type_of(self, name: str) -> JobType[..., ..., Any] | None:
+        """Return the type with this name or alias; None: this program does not have it."""
+
+    def _prepare_by_name(
+        self, name: str, arguments: Mapping[str, Any] | None, options: EnqueueOptions
+    ) -> tuple[Operation[Enqueued], str | None]:
+        """Return the operation, and what `_check_joins` says."""
+        check_text(name, "the job type's name", NAME_MAX)
+        if not isinstance(arguments, Mapping | None):
+            raise UsageError(
+                f"job type {name!r}: the arguments must be a mapping, not {arguments!r}"
+            )
+        given = dict(arguments or {})
+        declared = self._type_of(name)
+        if declared is not None:
+            job = declared.make((), given, options)
+            return self._enqueue(job), self._check_joins([job], options.connection)
+        operation = enqueue_untyped(name, encode_untyped(name, given), options)
+        return operation, self._check_joins([], options.connection)
+
+    def _check_joins(self, jobs: Sequence[NewJob], connection: object) -> str | None:
+        """Refuse jobs that need a transaction of the caller's and have no connection; return what
+        they would be too early without one, None if they need none."""
+        needing = [job for job in jobs if job.job_type.options.transactional]
+        if connection is None and self._require_connection:
+            raise UsageError(
+                "this App has require_connection=True, so that each job commits with your "
+                "transaction: name the connection, as in mail.using(session).enqueue(…)"
+            )
+        if not needing or not self._enforces_transactional:
+            return None
+        if connection is None:
+            raise UsageError(
+                f"job type {needing[0].job_type.name!r} is transactional, so that its jobs commit "
+                "with your transaction: name the connection, as in "
+                "mail.using(session).enqueue(…)"
+            )
+        return "inserted"
 
     def _enqueue(self, job: NewJob) -> Operation[Enqueued]:
         row = _make_row(job)
@@ -130,13 +232,9 @@ def _check_job(job: object, what: str = "the job") -> None:
 
 def _find_connection(jobs: Sequence[NewJob], given: Any) -> Any:
     """Return the connection of an `enqueue_many`: the argument, or that of its jobs."""
-    found = {
-        id(job.options.connection): job.options.connection
-        for job in jobs
-        if job.options.connection is not None
-    }
-    if given is not None:
-        found[id(given)] = given
+    named = [given, *(job.options.connection for job in jobs)]
+    # An alias of Django's is the same one in another string.
+    found = {one if isinstance(one, str) else id(one): one for one in named if one is not None}
     if len(found) > 1:
         raise UsageError(
             "the jobs of one enqueue_many name different connections; "
@@ -186,6 +284,38 @@ def check_duplicates(
             f"job type {job_type!r}: on_duplicate='postpone' needs run_at or delay, "
             "which say until when"
         )
+
+
+def enqueue_untyped(name: str, payload: str, options: EnqueueOptions) -> Operation[Enqueued]:
+    """Insert a job of a type that this program does not have. What the options leave out is the
+    type's in the database.
+
+    Raises:
+        PayloadError: the payload or the meta is over the limit.
+        UsageError: an option lacks what it needs.
+    """
+    yield from refuse_too_large(name, payload, options.meta_json)
+    on_duplicate = options.on_duplicate
+    if on_duplicate is None and options.idempotency_key is not None:
+        on_duplicate = yield from ops.read_on_duplicate(name)
+    on_duplicate = on_duplicate or "join"
+    check_duplicates(name, options.idempotency_key, options, on_duplicate)
+    row = NewRow(
+        queue=options.queue,
+        job_type=name,
+        payload=payload,
+        payload_version=None,
+        priority=options.priority,
+        run_at=options.run_at,
+        delay_s=options.delay_s,
+        expires_s=options.expires_s,
+        max_attempts=options.max_attempts,
+        timeout=options.timeout,
+        idempotency_key=options.idempotency_key,
+        meta=options.meta_json,
+        on_duplicate=on_duplicate,
+    )
+    return _answer((yield from ops.insert(row)))
 
 
 def refuse_too_large(job_type: str, payload: str, meta: str | None) -> Operation[None]:

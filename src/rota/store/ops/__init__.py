@@ -52,6 +52,7 @@ from rota.store.ops.enqueue import (
     insert,
     insert_many,
     payload_bytes_max,
+    read_on_duplicate,
 )
 from rota.store.ops.expire import Overdue, expire
 from rota.store.ops.figures import (
@@ -219,6 +220,7 @@ __all__ = [
     "progress",
     "put_schedule",
     "read_alerts",
+    "read_on_duplicate",
     "read_queues",
     "reap",
     "refuse",

@@ -58,7 +58,7 @@ class Caller(ABC):
         joins: str | None = None,
     ) -> T:
         """Run an operation and wait for it. Warn once if that blocks a running event loop."""
-        self._warn_in_loop()
+        self._warn_in_loop(connection)
         return self.database.run(operation, connection, atomic=atomic, joins=joins)
 
     async def _arun(
@@ -72,12 +72,14 @@ class Caller(ABC):
         """Run an operation on the running event loop."""
         return await self.database.arun(operation, connection, atomic=atomic, joins=joins)
 
-    def _warn_in_loop(self) -> None:
+    def _warn_in_loop(self, connection: Any = None) -> None:
         if self._warned:
             return
         try:
             asyncio.get_running_loop()
         except RuntimeError:
+            return
+        if _gives_way(connection):
             return
         verb, level = _find_call()
         warnings.warn(
@@ -94,6 +96,13 @@ class Namespace:
     def __init__(self, caller: Caller) -> None:
         self._run = caller._run
         self._arun = caller._arun
+
+
+def _gives_way(connection: Any) -> bool:
+    """Whether plain code that waits for this connection lets the loop run: so does that of
+    SQLAlchemy's async engines."""
+    dialect = getattr(getattr(connection, "bind", None) or connection, "dialect", None)
+    return bool(getattr(dialect, "is_async", False))
 
 
 def _find_call() -> tuple[str, int]:

@@ -1,39 +1,54 @@
 """The connections of other libraries that calls of Rota take, for type checkers.
 
-Nothing is imported here when a program runs: none of these libraries needs to be installed, and a
-driver of `store/drivers/` knows an object by the name of its class.
+They are told apart by what they can do, and no library is named but psycopg. So a checker knows
+them in a program that has only some of the libraries. When a program runs, a driver of
+`store/drivers/` knows an object by the name of its class.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    import asyncpg.pool
     import psycopg
-    import sqlalchemy
-    import sqlalchemy.ext.asyncio
-    import sqlalchemy.orm
-    from django.db.backends.base.base import BaseDatabaseWrapper
-    from django.utils.connection import ConnectionProxy
 
-    Connection: TypeAlias = (
-        psycopg.Connection[Any]
-        | sqlalchemy.Connection
-        | sqlalchemy.orm.Session
-        | sqlalchemy.orm.scoped_session[Any]
-        | BaseDatabaseWrapper
-        | ConnectionProxy[Any]
-        | str
-    )
+
+class SqlAlchemyConnection(Protocol):
+    """SQLAlchemy's `Session`, `scoped_session` or `Connection`, also SQLModel's."""
+
+    def begin_nested(self) -> Any: ...
+    def commit(self) -> None: ...
+
+
+class AsyncSqlAlchemyConnection(Protocol):
+    """SQLAlchemy's `AsyncSession`, `async_scoped_session` or `AsyncConnection`."""
+
+    def begin_nested(self) -> Any: ...
+    def commit(self) -> Coroutine[Any, Any, None]: ...
+
+
+class AsyncpgConnection(Protocol):
+    """asyncpg's `Connection`, or one that a pool has lent."""
+
+    def is_in_transaction(self) -> bool: ...
+    def transaction(self) -> Any: ...
+
+
+class DjangoConnection(Protocol):
+    """One of `django.db.connections`."""
+
+    @property
+    def alias(self) -> str: ...
+    @property
+    def in_atomic_block(self) -> bool: ...
+
+
+if TYPE_CHECKING:
+    Connection: TypeAlias = psycopg.Connection[Any] | SqlAlchemyConnection | DjangoConnection | str
     """A connection of plain code; a text is the alias of a database of Django's."""
     AsyncConnection: TypeAlias = (
-        psycopg.AsyncConnection[Any]
-        | asyncpg.Connection
-        | asyncpg.pool.PoolConnectionProxy
-        | sqlalchemy.ext.asyncio.AsyncConnection
-        | sqlalchemy.ext.asyncio.AsyncSession
-        | sqlalchemy.ext.asyncio.async_scoped_session[Any]
+        psycopg.AsyncConnection[Any] | AsyncSqlAlchemyConnection | AsyncpgConnection
     )
     """A connection of an event loop."""
     AnyConnection: TypeAlias = Connection | AsyncConnection

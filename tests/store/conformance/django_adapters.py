@@ -54,8 +54,11 @@ class DjangoAdapter(Adapter):
 
     def close(self) -> None:
         """Close it and its thread."""
-        self.there(self.connection.connection.close)
+        self.there(self._close)
         self.stack.close()
+
+    def _close(self) -> None:
+        self.connection.connection.close()  # whatever blocks are open
 
     def execute(self, text: str) -> list[tuple[Any, ...]]:
         """Run a statement."""

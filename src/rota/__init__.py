@@ -11,6 +11,7 @@ from rota.client.queues import Queues
 from rota.client.requests import ActionResult
 from rota.client.schedules import Schedules
 from rota.client.timeline import Entry, Timeline
+from rota.declare.connection import AnyConnection, AsyncConnection, Connection
 from rota.declare.context import Context, JobTransaction, context
 from rota.declare.effect import Effect, EffectBlock
 from rota.declare.files import write_file
@@ -55,6 +56,7 @@ from rota.model.units import Duration
 from rota.observe import events
 from rota.observe.events import Event
 from rota.runtime import logs
+from rota.store.migrate import Migrated
 from rota.store.ops import (
     ActionRecord,
     AlertRecord,
@@ -76,12 +78,15 @@ __all__ = [
     "Actions",
     "AlertRecord",
     "Alerts",
+    "AnyConnection",
     "App",
+    "AsyncConnection",
     "AttemptCancelled",
     "AttemptRecord",
     "AttemptTimeout",
     "Cancel",
     "ConfigurationError",
+    "Connection",
     "Context",
     "CopiedDatabase",
     "DatabaseUnavailable",
@@ -112,6 +117,7 @@ __all__ = [
     "KeyTaken",
     "Linear",
     "MemoryExceeded",
+    "Migrated",
     "NewJob",
     "Overrun",
     "Pause",

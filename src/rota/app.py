@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +23,7 @@ from rota.declare.around import (
     list_arounds,
     refuse_unfit,
 )
-from rota.declare.config import HEALTH_PORT_MAX, SLOTS, WorkerConfig, find_url
+from rota.declare.config import HEALTH_PORT_MAX, SLOTS, WorkerConfig
 from rota.declare.job_type import JobType, make_row
 from rota.declare.jobs import (
     Jobs,
@@ -34,6 +35,7 @@ from rota.declare.load import load
 from rota.declare.options import LEASE_S_MIN
 from rota.declare.release import release_of
 from rota.declare.schedule import ScheduleOptions
+from rota.declare.url import DatabaseUrl, find_url
 from rota.errors import ConfigurationError, DeclarationError, UsageError
 from rota.model.bounds import NAME_MAX, check_integer, check_text
 from rota.model.record import Record
@@ -45,6 +47,7 @@ from rota.runtime.http import aping, check_url
 from rota.runtime.loop import run_alone
 from rota.store import migrate, ops
 from rota.store.db import Database
+from rota.store.migrate import Migrated
 from rota.worker.signals import handle_signals, stop_after
 from rota.worker.spec import WorkerSpec
 from rota.worker.summary import Summary
@@ -68,8 +71,9 @@ class App(Client):
     Connects to the database when first used. Safe to create before a fork.
 
     Args:
-        url: libpq URL or connection string. Defaults to ROTA_DATABASE_URL, otherwise to a private
-            PostgreSQL under `.rota/`.
+        url: libpq URL or connection string, one of SQLAlchemy's, or a plain function that returns
+            one and is called when the App first connects. Defaults to ROTA_DATABASE_URL, otherwise
+            to a private PostgreSQL under `.rota/`; a function must find one.
         schema: schema of Rota's tables, 1 … 50 of a-z, 0-9 and _. Defaults to ROTA_SCHEMA,
             otherwise to "rota".
         jobs: a list of `Jobs`, or of "module:attribute" strings that name one.
@@ -89,6 +93,8 @@ class App(Client):
             their meta. Defaults to none.
         notify: whether to use LISTEN/NOTIFY, prepared statements and startup options. Use False
             behind a transaction pooler. Defaults to True.
+        require_connection: whether every enqueue from code must name a connection of yours, so that
+            the job commits with your transaction. Defaults to False.
 
     Raises:
         DeclarationError: the lease is out of range, a Jobs belongs to another App, or two types
@@ -101,7 +107,7 @@ class App(Client):
 
     def __init__(
         self,
-        url: str | None = None,
+        url: DatabaseUrl | None = None,
         *,
         schema: str | None = None,
         jobs: Iterable[Jobs | str] = (),
@@ -112,6 +118,7 @@ class App(Client):
         around_enqueue: EnqueueAround | Iterable[EnqueueAround] = (),
         notify: bool = True,
         alert_url: str | None = None,
+        require_connection: bool = False,
     ) -> None:
         self.schema = schema if schema is not None else os.environ.get("ROTA_SCHEMA") or "rota"
         self._release = release
@@ -139,6 +146,11 @@ class App(Client):
             self.enqueue_middleware(one)
         self._notify = notify
         self._alert_url = alert_url
+        if not isinstance(require_connection, bool):
+            raise DeclarationError(
+                f"App: require_connection must be True or False, not {require_connection!r}"
+            )
+        self._require_connection = require_connection
         self._bus = Bus()
         self._own = Jobs()
         self._registries = [self._own]
@@ -256,6 +268,26 @@ class App(Client):
         return around
 
     # Work
+
+    def migrate(self) -> Migrated:
+        """Create or update Rota's schema, as `rota migrate` does. Returns what was done.
+
+        It is safe to repeat, and for several processes at once. Call it where you migrate your own
+        tables, before `sync`, and not at the start of every process: a role of an application
+        should not own the schema.
+
+        Raises:
+            SchemaError: a privilege is missing, the server does not fit, or others may create
+                objects in the schema; nothing was changed.
+            SchemaTooNew: a newer release has migrated the schema.
+            DatabaseUnavailable: the database does not answer.
+        """
+        self._warn_in_loop()
+        return migrate.migrate(self.url or embedded.start(), self.schema)
+
+    async def amigrate(self) -> Migrated:
+        """Create or update Rota's schema, as `migrate`, in a thread."""
+        return await asyncio.to_thread(self.migrate)
 
     def sync(self) -> Synced:
         """Declare the job types and schedules of this App in the database. Returns their names.

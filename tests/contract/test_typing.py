@@ -9,6 +9,8 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
+import venv
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -84,6 +86,45 @@ def test_checkers_find_the_errors_that_the_typing_files_expect_and_none_in_the_s
     assert not any(file == SAMPLE.name for file, _ in found.errors)
     for place, part in _comments("R"):
         assert part in found.revealed[place], place
+
+
+LIBRARIES = ("sqlalchemy", "sqlmodel", "asyncpg", "django", "asgiref")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("checker", ["mypy", "basedpyright"])
+def test_checkers_find_no_error_where_the_libraries_of_connections_are_not_installed(
+    checker: str, tmp_path: Path
+) -> None:
+    python = _make_environment(tmp_path / "env")
+    (tmp_path / "user.py").write_text((TYPING / "without_libraries.py").read_text())
+    settings = {"include": ["user.py"], "typeCheckingMode": "strict"}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
+    options = {
+        "mypy": ["--strict", f"--python-executable={python}", "--no-incremental", "user.py"],
+        "basedpyright": ["--project", ".", "--pythonpath", str(python)],
+    }[checker]
+    done = subprocess.run(
+        [sys.executable, "-m", checker, *options],
+        cwd=tmp_path,
+        env={name: value for name, value in os.environ.items() if name != "MYPYPATH"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _make_environment(place: Path) -> Path:
+    """Make an environment like this one, without the libraries and with Rota; return its Python."""
+    venv.create(place, symlinks=True)
+    [site] = place.glob("lib/python*/site-packages")
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        if not entry.name.lower().startswith((*LIBRARIES, "rota")) and entry.suffix != ".pth":
+            (site / entry.name).symlink_to(entry)
+    (site / "rota").symlink_to(ROOT / "src/rota")
+    return place / "bin/python"
 
 
 def _comments(kind: str) -> Iterator[tuple[Place, str]]:

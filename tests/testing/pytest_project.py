@@ -57,7 +57,7 @@ class PytestProject:
 
     def start(self, *options: str) -> subprocess.Popen[str]:
         """Start a run of pytest, with the plugin as its entry point loads it."""
-        command = ["-m", "pytest", "-p", "pytest_rota", "-p", "no:cacheprovider", "-q", *options]
+        command = ["-m", "pytest", "-p", "no:cacheprovider", "-q", *options]
         return subprocess.Popen(
             [sys.executable, *command],
             cwd=self.directory,

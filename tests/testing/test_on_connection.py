@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -169,6 +170,31 @@ def test_a_completion_that_was_rolled_back_is_no_success(app: rota.App, bench: B
             raise ValueError("not today")
 
     assert repr(bench.perform(finish.new()).error) == "ValueError('not today')"
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_what_is_around_attempts_is_around_one_on_the_connection(
+    app: rota.App, bench: Bench, is_async: bool
+) -> None:
+    seen: list[str] = []
+
+    @app.middleware
+    @contextmanager
+    def note(context: rota.Context) -> Iterator[None]:
+        seen.append(f"before {context.job.job_type}")
+        yield
+        seen.append("after")
+
+    @app.job("plain")
+    def plain() -> None:
+        seen.append("in")
+
+    @app.job("async")
+    async def wait() -> None:
+        seen.append("in")
+
+    bench.perform(wait.new() if is_async else plain.new())
+    assert seen == [f"before {'async' if is_async else 'plain'}", "in", "after"]
 
 
 def test_an_async_handler_runs_in_a_loop_of_its_own(app: rota.App, bench: Bench) -> None:

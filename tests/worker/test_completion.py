@@ -7,11 +7,17 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+import asyncpg
 import psycopg
 import pytest
+from django.db import connections, transaction
+from sqlalchemy import create_engine, make_url, text
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
 
 import rota
 from rota.observe.events import JobFailed, JobSucceeded, LeaseLost
+from tests.support.django_site import django_database
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker import heavy
@@ -357,3 +363,58 @@ def test_of_workers_that_are_killed_at_any_point_each_job_has_one_invoice(
         "select j.status, count(*), count(distinct i.job) "
         "from rota.jobs j left join public.invoice i on i.job = j.id group by 1",
     ) == [("succeeded", 400, 400)]
+
+
+LIBRARIES = ("asyncpg", "async session on asyncpg", "async session on psycopg", "session", "django")
+
+
+@rule("M54")
+@pytest.mark.parametrize("library", LIBRARIES)
+async def test_a_handler_finishes_its_job_on_a_connection_of_any_library(
+    database: str, connection: Connection, library: str
+) -> None:
+    put(connection, "bills")
+    with django_database(database) as alias:
+        hand = await drained(database, _find_handler(library, database, alias))
+    assert ends(hand) == [JobSucceeded]
+    assert written(connection) == [("succeeded", 1)]
+    assert rows(connection, "select result from rota.jobs") == [({"sum": 12},)]
+
+
+def _find_handler(library: str, database: str, alias: str) -> Callable[..., Any]:
+    insert = "insert into public.invoice values (%s)"
+
+    async def with_asyncpg(context: Context) -> None:
+        own = await asyncpg.connect(database)
+        async with own.transaction():
+            await own.execute(insert % "$1", context.job.id)
+            await context.complete(own, {"sum": 12})
+        await own.close()
+
+    async def with_async_session(context: Context) -> None:
+        drivername = f"postgresql+{library.rsplit(maxsplit=1)[-1]}"
+        engine = create_async_engine(make_url(database).set(drivername=drivername))
+        async with AsyncSession(engine) as session, session.begin():
+            await session.execute(text(insert % ":job"), {"job": context.job.id})
+            await context.complete(session, {"sum": 12})
+        await engine.dispose()
+
+    def with_session(context: Context) -> None:
+        engine = create_engine(make_url(database).set(drivername="postgresql+psycopg"))
+        with Session(engine) as session, session.begin():
+            session.execute(text(insert % ":job"), {"job": context.job.id})
+            context.complete(session, {"sum": 12})
+        engine.dispose()
+
+    def with_django(context: Context) -> None:
+        with pytest.raises(rota.UsageError, match="would be finished before your writes"):
+            context.complete(alias)
+        with transaction.atomic(using=alias):
+            with connections[alias].cursor() as cursor:
+                cursor.execute(insert, [context.job.id])
+            context.complete(alias, {"sum": 12})
+        connections[alias].close()
+
+    return {
+        "asyncpg": with_asyncpg, "session": with_session, "django": with_django,
+    }.get(library, with_async_session)  # fmt: skip

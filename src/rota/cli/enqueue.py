@@ -12,17 +12,15 @@ import typer
 
 from rota.app import App
 from rota.cli.output import print_json
-from rota.cli.target import JsonOption, Place, Session, find_app
+from rota.cli.target import JsonOption, Place, find_app
 from rota.client import DirectClient
-from rota.client.enqueue import check_duplicates, refuse_too_large
+from rota.client.enqueue import UntypedJob
 from rota.declare.job_type import Enqueued, JobType
 from rota.declare.jobs import index_by_name
 from rota.declare.options import EnqueueOptions, UsingOptions
 from rota.declare.payload import encode_untyped
 from rota.errors import ConfigurationError, PayloadError, UnknownJobType, UsageError
 from rota.model.bounds import NAME_MAX, check_text
-from rota.store import ops
-from rota.store.driver import Operation
 
 FORCE = " (--force inserts it without a check)"
 
@@ -148,9 +146,10 @@ def enqueue(
                 new.using(connection=opened.connection)
             )
     else:
-        row = _row(job_type, encode_untyped(job_type, given), checked)
+        check_text(job_type, "the job type's name", NAME_MAX)
+        payload = encode_untyped(job_type, given)
         with place.session() as opened:
-            enqueued = _enqueue_row(opened, row)
+            enqueued = opened.run(UntypedJob(job_type, payload, checked).insert())
     _say(enqueued, as_json=as_json)
 
 
@@ -209,35 +208,6 @@ def find_type(app: App | None, name: str, *, force: bool) -> JobType[..., ..., A
         nearest = difflib.get_close_matches(name, known, n=1)
         raise UnknownJobType(name, nearest[0] if nearest else None, FORCE)
     return known.get(name)
-
-
-def _row(job_type: str, payload: str, checked: EnqueueOptions) -> ops.NewRow:
-    on_duplicate = checked.on_duplicate or "join"
-    check_duplicates(job_type, checked.idempotency_key, checked, on_duplicate)
-    return ops.NewRow(
-        queue=checked.queue,  # None: the queue that the database has for the type, if any
-        job_type=check_text(job_type, "the job type's name", NAME_MAX),
-        payload=payload,
-        payload_version=None,
-        priority=checked.priority,
-        run_at=checked.run_at,
-        delay_s=checked.delay_s,
-        expires_s=checked.expires_s,
-        max_attempts=checked.max_attempts,
-        timeout=checked.timeout,
-        idempotency_key=checked.idempotency_key,
-        meta=checked.meta_json,
-        on_duplicate=on_duplicate,
-    )
-
-
-def _enqueue_row(opened: Session, row: ops.NewRow) -> Enqueued:
-    def operation() -> Operation[ops.Inserted]:
-        yield from refuse_too_large(row.job_type, row.payload, row.meta)
-        return (yield from ops.insert(row))
-
-    inserted = opened.run(operation())
-    return Enqueued(inserted.id, inserted.created, inserted.status, inserted.change)
 
 
 def _say(enqueued: Enqueued, *, as_json: bool) -> None:

@@ -16,8 +16,8 @@ import typer
 from rota import embedded
 from rota.app import App
 from rota.cli.output import Times
-from rota.declare.config import find_url
 from rota.declare.load import load
+from rota.declare.url import find_url
 from rota.errors import ConfigurationError
 from rota.store import ops
 from rota.store.db import Database

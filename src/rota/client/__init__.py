@@ -49,10 +49,16 @@ class Client(EnqueueCalls, FindCalls, ActionCalls):
 class DirectClient(Client):
     """A client of a database, without an App."""
 
+    _enforces_transactional = False
+
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.schema = database.schema
 
     @property
     def database(self) -> Database:
         """The database that the calls run on."""
         return self._database
+
+    def _type_of(self, name: str) -> None:
+        return None

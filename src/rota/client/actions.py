@@ -27,6 +27,7 @@ from rota.client.requests import (
     run_again,
 )
 from rota.client.selection import ActionFilters
+from rota.declare.connection import AsyncConnection, Connection
 from rota.declare.job_type import Enqueued, JobType
 from rota.model.job import Action, Status
 from rota.model.units import Duration
@@ -52,7 +53,7 @@ class ActionCalls(Caller):
         job_type: AnyType | str | None = None,
         why: str | None = None,
         by: str | None = None,
-        connection: Any = None,
+        connection: Connection | None = None,
     ) -> Status:
         """Cancel an unfinished job, by its id or its idempotency key; return its new status.
 
@@ -82,7 +83,7 @@ class ActionCalls(Caller):
         job_type: AnyType | str | None = None,
         why: str | None = None,
         by: str | None = None,
-        connection: Any = None,
+        connection: AsyncConnection | None = None,
     ) -> Status:
         """Cancel an unfinished job, by its id or its idempotency key; return its new status. Raises
         as `cancel`."""
@@ -90,7 +91,12 @@ class ActionCalls(Caller):
         return await self._arun(act_by_id_or_key(request, id, key, job_type), connection)
 
     def retry_now(
-        self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
+        self,
+        id: int,
+        *,
+        why: str | None = None,
+        by: str | None = None,
+        connection: Connection | None = None,
     ) -> Status:
         """Make a queued, failed or running job due now; return its new status.
 
@@ -105,7 +111,12 @@ class ActionCalls(Caller):
         return self._run(act_once(Action.RETRY_NOW, id, by, why), connection)
 
     async def aretry_now(
-        self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
+        self,
+        id: int,
+        *,
+        why: str | None = None,
+        by: str | None = None,
+        connection: AsyncConnection | None = None,
     ) -> Status:
         """Make a job due now; return its new status. Raises as `retry_now`."""
         return await self._arun(act_once(Action.RETRY_NOW, id, by, why), connection)
@@ -122,7 +133,7 @@ class ActionCalls(Caller):
         queue: str | None = None,
         why: str | None = None,
         by: str | None = None,
-        connection: Any = None,
+        connection: Connection | None = None,
     ) -> Status:
         """Move a queued or failed job to another time, priority or queue; return its status.
 
@@ -160,7 +171,7 @@ class ActionCalls(Caller):
         queue: str | None = None,
         why: str | None = None,
         by: str | None = None,
-        connection: Any = None,
+        connection: AsyncConnection | None = None,
     ) -> Status:
         """Move a queued or failed job to another time, priority or queue; return its status. Raises
         as `reschedule`."""
@@ -176,7 +187,7 @@ class ActionCalls(Caller):
         fresh: bool = False,
         why: str | None = None,
         by: str | None = None,
-        connection: Any = None,
+        connection: Connection | None = None,
     ) -> Enqueued:
         """Run a dead job again, as a new job; return the new job.
 
@@ -204,7 +215,7 @@ class ActionCalls(Caller):
         fresh: bool = False,
         why: str | None = None,
         by: str | None = None,
-        connection: Any = None,
+        connection: AsyncConnection | None = None,
     ) -> Enqueued:
         """Run a dead job again, as a new job; return the new job. Raises as `requeue`."""
         return await self._arun(self._requeue(id, payload, fresh, by, why), connection)
@@ -236,7 +247,12 @@ class Actions(Namespace):
     """
 
     def bury(
-        self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
+        self,
+        id: int,
+        *,
+        why: str | None = None,
+        by: str | None = None,
+        connection: Connection | None = None,
     ) -> Status:
         """Make an unfinished job dead; return that status.
 
@@ -249,12 +265,19 @@ class Actions(Namespace):
         return self._run(act_once(Action.BURY, id, by, why), connection)
 
     async def abury(
-        self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
+        self,
+        id: int,
+        *,
+        why: str | None = None,
+        by: str | None = None,
+        connection: AsyncConnection | None = None,
     ) -> Status:
         """Make an unfinished job dead; return that status. Raises as `bury`."""
         return await self._arun(act_once(Action.BURY, id, by, why), connection)
 
-    def ignore(self, id: int, *, why: str, by: str | None = None, connection: Any = None) -> None:
+    def ignore(
+        self, id: int, *, why: str, by: str | None = None, connection: Connection | None = None
+    ) -> None:
         """Archive a dead job without another attempt. Its idempotency key becomes free.
 
         Raises:
@@ -265,13 +288,18 @@ class Actions(Namespace):
         self._run(act_once(Action.IGNORE, id, by, why), connection)
 
     async def aignore(
-        self, id: int, *, why: str, by: str | None = None, connection: Any = None
+        self, id: int, *, why: str, by: str | None = None, connection: AsyncConnection | None = None
     ) -> None:
         """Archive a dead job without another attempt. Raises as `ignore`."""
         await self._arun(act_once(Action.IGNORE, id, by, why), connection)
 
     def run_again(
-        self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
+        self,
+        id: int,
+        *,
+        why: str | None = None,
+        by: str | None = None,
+        connection: Connection | None = None,
     ) -> Enqueued:
         """Run a finished or dead job again, as a new job with the same content; return the new job.
 
@@ -285,7 +313,12 @@ class Actions(Namespace):
         return self._run(run_again(id, by, why), connection)
 
     async def arun_again(
-        self, id: int, *, why: str | None = None, by: str | None = None, connection: Any = None
+        self,
+        id: int,
+        *,
+        why: str | None = None,
+        by: str | None = None,
+        connection: AsyncConnection | None = None,
     ) -> Enqueued:
         """Run a finished or dead job again, as a new job; return it. Raises as `run_again`."""
         return await self._arun(run_again(id, by, why), connection)

@@ -56,11 +56,14 @@ class Caller(ABC):
         connection: Any = None,
         *,
         atomic: bool = False,
+        joins: str | None = None,
         patience: Patience = PATIENT,
     ) -> T:
         """Run an operation and wait for it. Warn once if that blocks a running event loop."""
-        self._warn_in_loop()
-        return self.database.run(operation, connection, atomic=atomic, patience=patience)
+        self._warn_in_loop(connection)
+        return self.database.run(
+            operation, connection, atomic=atomic, joins=joins, patience=patience
+        )
 
     async def _arun(
         self,
@@ -68,17 +71,22 @@ class Caller(ABC):
         connection: Any = None,
         *,
         atomic: bool = False,
+        joins: str | None = None,
         patience: Patience = PATIENT,
     ) -> T:
         """Run an operation on the running event loop."""
-        return await self.database.arun(operation, connection, atomic=atomic, patience=patience)
+        return await self.database.arun(
+            operation, connection, atomic=atomic, joins=joins, patience=patience
+        )
 
-    def _warn_in_loop(self) -> None:
+    def _warn_in_loop(self, connection: Any = None) -> None:
         if self._warned:
             return
         try:
             asyncio.get_running_loop()
         except RuntimeError:
+            return
+        if _gives_way(connection):
             return
         verb, level = _find_call()
         warnings.warn(
@@ -95,6 +103,13 @@ class Namespace:
     def __init__(self, caller: Caller) -> None:
         self._run = caller._run
         self._arun = caller._arun
+
+
+def _gives_way(connection: Any) -> bool:
+    """Whether plain code that waits for this connection lets the loop run: so does that of
+    SQLAlchemy's async engines."""
+    dialect = getattr(getattr(connection, "bind", None) or connection, "dialect", None)
+    return bool(getattr(dialect, "is_async", False))
 
 
 def _find_call() -> tuple[str, int]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from rota.declare.around import make_manager, name_of, pass_errors_on
 from rota.errors import UsageError
@@ -22,6 +21,18 @@ def carry_meta(
     arounds: Sequence[EnqueueAround], jobs: Sequence[NewJob]
 ) -> Iterator[Sequence[NewJob]]:
     """Enter all context managers once for these jobs; yield the jobs with what they give.
+
+    Raises as `gather_meta`.
+    """
+    with gather_meta(arounds, jobs) as meta:
+        yield [_add_meta(job, meta) for job in jobs] if meta else jobs
+
+
+@contextmanager
+def gather_meta(
+    arounds: Sequence[EnqueueAround], jobs: Sequence[NewJob]
+) -> Iterator[dict[str, Any]]:
+    """Enter all context managers once for these jobs; yield what they give together.
 
     An inner one's name counts before an outer one's, and a job's own meta before both.
 
@@ -40,9 +51,8 @@ def carry_meta(
                     f"to the meta of the jobs, or nothing, not {given!r}"
                 )
             meta.update(given or {})
-        yield [_add_meta(job, meta) for job in jobs] if meta else jobs
+        yield meta
 
 
 def _add_meta(job: NewJob, meta: dict[str, Any]) -> NewJob:
-    own = job.options.meta_json
-    return job.using(meta=meta if own is None else {**meta, **msgspec.json.decode(own)})
+    return replace(job, options=job.options.add_meta(meta))

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Unpack
 
 from rota.client.base import Caller
-from rota.client.carry import carry_meta
-from rota.declare.job_type import Enqueued, NewJob
+from rota.client.carry import carry_meta, gather_meta
+from rota.client.statement import make_statement
+from rota.declare.connection import AnyConnection, AsyncConnection, Connection
+from rota.declare.job_type import Enqueued, JobType, NewJob
 from rota.declare.jsonb import PAYLOAD_BYTES_LEAST, fits, text_bytes
-from rota.declare.options import EnqueueOptions
+from rota.declare.options import EnqueueOptions, UsingOptions
+from rota.declare.payload import encode_untyped
 from rota.errors import PayloadError, UsageError
+from rota.model.bounds import NAME_MAX, check_text
 from rota.store import ops
 from rota.store.db import LOCK_TIMEOUT_S, Patience
 from rota.store.errors import PayloadRefused
@@ -33,6 +39,11 @@ MANY = Patience(
 class EnqueueCalls(Caller):
     """The calls of an App that enqueue jobs. They implement the `Sender` of job types."""
 
+    schema: str
+    _require_connection = False
+    """Whether every enqueue needs a connection of the caller's."""
+    _enforces_transactional = True
+    """Whether job types with `transactional` are enqueued only in a transaction."""
     _payload_bytes_max: int | None = None
     _enqueue_arounds: Sequence[EnqueueAround] = ()
     """What is around each call that enqueues, the outermost first."""
@@ -40,22 +51,72 @@ class EnqueueCalls(Caller):
     def enqueue(self, job: NewJob, /) -> Enqueued:
         """Insert a job made with `job_type.new(…)`. Raises as `JobType.enqueue`."""
         _check_job(job)
+        given = job.options.connection
+        joins = self._check_joins([job], given)
         if self._enqueue_arounds:
             with carry_meta(self._enqueue_arounds, [job]) as jobs:
-                return self._run(self._enqueue(jobs[0]), job.options.connection, patience=ONE)
-        return self._run(self._enqueue(job), job.options.connection, patience=ONE)
+                return self._run(self._enqueue(jobs[0]), given, joins=joins, patience=ONE)
+        return self._run(self._enqueue(job), given, joins=joins, patience=ONE)
 
     async def aenqueue(self, job: NewJob, /) -> Enqueued:
         """Insert a job made with `job_type.new(…)`. Raises as `JobType.enqueue`."""
         _check_job(job)
+        given = job.options.connection
+        joins = self._check_joins([job], given)
         if self._enqueue_arounds:
             with carry_meta(self._enqueue_arounds, [job]) as jobs:
-                return await self._arun(
-                    self._enqueue(jobs[0]), job.options.connection, patience=ONE
-                )
-        return await self._arun(self._enqueue(job), job.options.connection, patience=ONE)
+                return await self._arun(self._enqueue(jobs[0]), given, joins=joins, patience=ONE)
+        return await self._arun(self._enqueue(job), given, joins=joins, patience=ONE)
 
-    def enqueue_many(self, jobs: Iterable[NewJob], /, *, connection: Any = None) -> list[Enqueued]:
+    def enqueue_by_name(
+        self,
+        job_type: str,
+        arguments: Mapping[str, Any] | None = None,
+        connection: Connection | None = None,
+        /,
+        **options: Unpack[UsingOptions],
+    ) -> Enqueued:
+        """Insert a job of a type whose handler this program may not have, by the type's name.
+
+        If the App has the type, this is its `enqueue`. Otherwise the arguments are stored
+        unchecked, and the options are those that the type has in the database. A name that the
+        database does not know is no error, because a producer may be deployed before its worker:
+        an alert and `rota doctor` report jobs that no worker knows.
+
+        Args:
+            job_type: the name of the type.
+            arguments: what `enqueue` takes, by name; JSON. Defaults to none.
+            connection: the option of this name, by position.
+            options: those of `UsingOptions`, each documented there.
+
+        Raises:
+            PayloadError: the arguments have no JSON form, do not fit, or are too large.
+            UsageError, KeyTaken, DatabaseUnavailable: as `JobType.enqueue`.
+        """
+        found = self._prepare_by_name(job_type, arguments, connection, options)
+        if isinstance(found, NewJob):
+            return self.enqueue(found)
+        with gather_meta(self._enqueue_arounds, []) as meta:
+            return self._run(found.insert(meta), found.connection, patience=ONE)
+
+    async def aenqueue_by_name(
+        self,
+        job_type: str,
+        arguments: Mapping[str, Any] | None = None,
+        connection: AsyncConnection | None = None,
+        /,
+        **options: Unpack[UsingOptions],
+    ) -> Enqueued:
+        """Insert a job of a type whose handler this program may not have, as `enqueue_by_name`."""
+        found = self._prepare_by_name(job_type, arguments, connection, options)
+        if isinstance(found, NewJob):
+            return await self.aenqueue(found)
+        with gather_meta(self._enqueue_arounds, []) as meta:
+            return await self._arun(found.insert(meta), found.connection, patience=ONE)
+
+    def enqueue_many(
+        self, jobs: Iterable[NewJob], /, *, connection: Connection | None = None
+    ) -> list[Enqueued]:
         """Insert jobs of any types, all or none, with one INSERT per 1,000 or per
         million characters of payloads.
 
@@ -74,17 +135,68 @@ class EnqueueCalls(Caller):
         """
         listed = _list_jobs(jobs)
         given = _find_connection(listed, connection)
+        joins = self._check_joins(listed, given)
         with carry_meta(self._enqueue_arounds if listed else (), listed) as carried:
-            return self._run(self._enqueue_many(carried), given, atomic=True, patience=MANY)
+            inserting = self._enqueue_many(carried)
+            return self._run(inserting, given, atomic=True, joins=joins, patience=MANY)
 
     async def aenqueue_many(
-        self, jobs: Iterable[NewJob], /, *, connection: Any = None
+        self, jobs: Iterable[NewJob], /, *, connection: AsyncConnection | None = None
     ) -> list[Enqueued]:
         """Insert jobs of any types, as `enqueue_many`."""
         listed = _list_jobs(jobs)
         given = _find_connection(listed, connection)
+        joins = self._check_joins(listed, given)
         with carry_meta(self._enqueue_arounds if listed else (), listed) as carried:
-            return await self._arun(self._enqueue_many(carried), given, atomic=True, patience=MANY)
+            inserting = self._enqueue_many(carried)
+            return await self._arun(inserting, given, atomic=True, joins=joins, patience=MANY)
+
+    def make_statement(self, job: NewJob, paramstyle: str) -> tuple[str, Any]:
+        """Return the SQL that inserts a job and its parameters, as `NewJob.statement`."""
+        return make_statement(_make_row(job), self.schema, paramstyle)
+
+    @abstractmethod
+    def _type_of(self, name: str) -> JobType[..., ..., Any] | None:
+        """Return the type with this name or alias; None: this program does not have it."""
+
+    def _prepare_by_name(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None,
+        connection: AnyConnection | None,
+        options: UsingOptions,
+    ) -> NewJob | UntypedJob:
+        checked = EnqueueOptions().update(options, connection)
+        check_text(name, "the job type's name", NAME_MAX)
+        if not isinstance(arguments, Mapping | None):
+            raise UsageError(
+                f"job type {name!r}: the arguments must be a mapping, not {arguments!r}"
+            )
+        given = dict(arguments or {})
+        declared = self._type_of(name)
+        if declared is not None:
+            return declared.make((), given, checked)
+        self._check_joins([], checked.connection)
+        return UntypedJob(name, encode_untyped(name, given), checked)
+
+    def _check_joins(self, jobs: Sequence[NewJob], connection: object) -> str | None:
+        """Refuse jobs that need a transaction of the caller's and have no connection; return what
+        they would be too early without one, None if they need none."""
+        needing = [job for job in jobs if job.job_type.options.transactional]
+        if connection is None and self._require_connection:
+            raise UsageError(
+                "this App has require_connection=True, so that each job commits with your "
+                "transaction: name the connection, as in mail.using(session).enqueue(…)"
+            )
+        if not needing or not self._enforces_transactional:
+            return None
+        if connection is None:
+            raise UsageError(
+                f"job type {needing[0].job_type.name!r} is transactional, so that its jobs commit "
+                "with your transaction: name the connection, as in "
+                "mail.using(session).enqueue(…)"
+            )
+        return "inserted"
 
     def _enqueue(self, job: NewJob) -> Operation[Enqueued]:
         row = _make_row(job)
@@ -154,13 +266,9 @@ def _check_job(job: object, what: str = "the job") -> None:
 
 def _find_connection(jobs: Sequence[NewJob], given: Any) -> Any:
     """Return the connection of an `enqueue_many`: the argument, or that of its jobs."""
-    found = {
-        id(job.options.connection): job.options.connection
-        for job in jobs
-        if job.options.connection is not None
-    }
-    if given is not None:
-        found[id(given)] = given
+    named = [given, *(job.options.connection for job in jobs)]
+    # An alias of Django's is the same one in another string.
+    found = {one if isinstance(one, str) else id(one): one for one in named if one is not None}
     if len(found) > 1:
         raise UsageError(
             "the jobs of one enqueue_many name different connections; "
@@ -210,6 +318,52 @@ def check_duplicates(
             f"job type {job_type!r}: on_duplicate='postpone' needs run_at or delay, "
             "which say until when"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class UntypedJob:
+    """A job to enqueue whose type this program does not have. What its options leave out is the
+    type's in the database."""
+
+    job_type: str
+    payload: str
+    options: EnqueueOptions
+
+    @property
+    def connection(self) -> Any:
+        """The caller's; None: one of the App's."""
+        return self.options.connection
+
+    def insert(self, meta: Mapping[str, Any] | None = None) -> Operation[Enqueued]:
+        """Insert it, with `meta` beside its own.
+
+        Raises:
+            PayloadError: the payload or the meta is over the limit.
+            UsageError: an option lacks what it needs.
+        """
+        name, options = self.job_type, self.options.add_meta(meta)
+        yield from refuse_too_large(name, self.payload, options.meta_json)
+        on_duplicate = options.on_duplicate
+        if on_duplicate is None and options.idempotency_key is not None:
+            on_duplicate = yield from ops.read_on_duplicate(name)
+        on_duplicate = on_duplicate or "join"
+        check_duplicates(name, options.idempotency_key, options, on_duplicate)
+        row = NewRow(
+            queue=options.queue,
+            job_type=name,
+            payload=self.payload,
+            payload_version=None,
+            priority=options.priority,
+            run_at=options.run_at,
+            delay_s=options.delay_s,
+            expires_s=options.expires_s,
+            max_attempts=options.max_attempts,
+            timeout=options.timeout,
+            idempotency_key=options.idempotency_key,
+            meta=options.meta_json,
+            on_duplicate=on_duplicate,
+        )
+        return _answer((yield from ops.insert(row)))
 
 
 def refuse_too_large(job_type: str, payload: str, meta: str | None) -> Operation[None]:

@@ -18,6 +18,7 @@ from rota.model.schedule import Due, Run, Schedule, plan
 from rota.store import ops
 
 if TYPE_CHECKING:
+    from rota.declare.connection import AsyncConnection, Connection
     from rota.declare.job_type import NewJob
     from rota.store.driver import Operation
 
@@ -77,7 +78,7 @@ class Schedules(Namespace):
         *,
         by: str | None = None,
         why: str | None = None,
-        connection: Any = None,
+        connection: Connection | None = None,
         **timing: Unpack[Timing],
     ) -> Schedule:
         """Create a schedule at run time, or change the one with that name.
@@ -105,14 +106,19 @@ class Schedules(Namespace):
         *,
         by: str | None = None,
         why: str | None = None,
-        connection: Any = None,
+        connection: AsyncConnection | None = None,
         **timing: Unpack[Timing],
     ) -> Schedule:
         """Create a schedule at run time, or change the one with that name. Raises as `put`."""
         return await self._arun(_put(name, cron, job, timing, by, why), connection, atomic=True)
 
     def pause(
-        self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None
+        self,
+        name: str,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        connection: Connection | None = None,
     ) -> Schedule:
         """Pause a schedule until a person resumes it; a deploy does not end the pause.
 
@@ -122,39 +128,69 @@ class Schedules(Namespace):
         return self._run(act_on_schedule("pause", name, by, why), connection, atomic=True)
 
     async def apause(
-        self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None
+        self,
+        name: str,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        connection: AsyncConnection | None = None,
     ) -> Schedule:
         """Pause a schedule until a person resumes it. Raises ScheduleNotFound."""
         return await self._arun(act_on_schedule("pause", name, by, why), connection, atomic=True)
 
     def resume(
-        self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None
+        self,
+        name: str,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        connection: Connection | None = None,
     ) -> Schedule:
         """End a pause. The ticks missed during it are not run later, whatever `catch_up` says.
         Raises ScheduleNotFound."""
         return self._run(act_on_schedule("resume", name, by, why), connection, atomic=True)
 
     async def aresume(
-        self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None
+        self,
+        name: str,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        connection: AsyncConnection | None = None,
     ) -> Schedule:
         """End a pause. Raises ScheduleNotFound."""
         return await self._arun(act_on_schedule("resume", name, by, why), connection, atomic=True)
 
     def trigger(
-        self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None
+        self,
+        name: str,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        connection: Connection | None = None,
     ) -> int:
         """Enqueue a run now, even if the schedule is paused or another run is unfinished; return
         the job's id. Raises ScheduleNotFound."""
         return self._run(trigger_schedule(name, by, why), connection, atomic=True)
 
     async def atrigger(
-        self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None
+        self,
+        name: str,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        connection: AsyncConnection | None = None,
     ) -> int:
         """Enqueue a run now; return the job's id. Raises ScheduleNotFound."""
         return await self._arun(trigger_schedule(name, by, why), connection, atomic=True)
 
     def delete(
-        self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None
+        self,
+        name: str,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        connection: Connection | None = None,
     ) -> None:
         """Delete a schedule that is not declared in code. Its runs remain.
 
@@ -165,7 +201,12 @@ class Schedules(Namespace):
         self._run(delete_schedule(name, by, why), connection, atomic=True)
 
     async def adelete(
-        self, name: str, *, by: str | None = None, why: str | None = None, connection: Any = None
+        self,
+        name: str,
+        *,
+        by: str | None = None,
+        why: str | None = None,
+        connection: AsyncConnection | None = None,
     ) -> None:
         """Delete a schedule that is not declared in code. Raises as `delete`."""
         await self._arun(delete_schedule(name, by, why), connection, atomic=True)

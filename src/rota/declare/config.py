@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
-from rota.errors import ConfigurationError, UsageError
+from rota.errors import UsageError
 from rota.model.bounds import check_integer, check_queue
 
 SLOTS = 10
@@ -58,22 +57,3 @@ class WorkerConfig:
             )
         if self.grace_s < 0:
             raise UsageError(f"grace must not be negative: {self.grace_s:g} s")
-
-
-def find_url(url: str | None) -> str | None:
-    """Return the database URL given in code or in the environment; None means the embedded server.
-
-    Raises:
-        ConfigurationError: only DATABASE_URL is set, which is never used: it may be another
-            application's.
-    """
-    found = url or os.environ.get("ROTA_DATABASE_URL")
-    if found:
-        return found
-    if os.environ.get("DATABASE_URL"):
-        raise ConfigurationError(
-            "DATABASE_URL is set, but ROTA_DATABASE_URL is not; Rota does not use DATABASE_URL, "
-            "which may belong to another application: "
-            'set ROTA_DATABASE_URL="$DATABASE_URL", or pass the URL to rota.App'
-        )
-    return None

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
     from datetime import datetime
 
+    from rota.declare.connection import AnyConnection
     from rota.declare.effect import KeepsEffects
     from rota.model.effect import IfUncertain
     from rota.model.job import Job
@@ -141,7 +142,7 @@ class Context:
         """
         return JobTransaction(self)
 
-    def complete(self, connection: Any, result: Any = None) -> Any:
+    def complete(self, connection: AnyConnection, result: Any = None) -> Any:
         """Finish the job in an open transaction of yours. Call it last, then commit; on an async
         connection, await it.
 
@@ -149,8 +150,8 @@ class Context:
         is not committed, the attempt has failed, even if the handler returns.
 
         Args:
-            connection: a psycopg connection to the database of the job, in a transaction. Its role
-                needs the rights of a worker.
+            connection: one that `using(connection=…)` takes, to the database of the job, in a
+                transaction. Its role needs the rights of a worker.
             result: the job's result, in place of what the handler returns.
 
         Raises:

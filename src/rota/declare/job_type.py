@@ -12,8 +12,9 @@ import inspect
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack
+from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 
+from rota.declare.connection import AnyConnection, AsyncConnection, Connection
 from rota.declare.key import KeyMaker
 from rota.declare.options import EnqueueOptions, JobTypeOptions, UsingOptions
 from rota.declare.payload import Codec
@@ -26,6 +27,8 @@ from rota.model.settle import RetryRules
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
+ByName = Literal["named", "pyformat"]
+ByPlace = Literal["format", "qmark", "numeric", "numeric_dollar"]
 
 
 class Enqueued(Record, frozen=True):
@@ -50,9 +53,33 @@ class NewJob:
     key: str | None = None
     """What the type's key function made of the arguments; a key of the options counts instead."""
 
-    def using(self, **options: Unpack[UsingOptions]) -> NewJob:
+    def using(
+        self, connection: AnyConnection | None = None, /, **options: Unpack[UsingOptions]
+    ) -> NewJob:
         """Return the same job with other options: those of `JobType.using`."""
-        return NewJob(self.job_type, self.payload_json, self.options.update(options), self.key)
+        updated = self.options.update(options, connection)
+        return NewJob(self.job_type, self.payload_json, updated, self.key)
+
+    @overload
+    def statement(self, paramstyle: ByName = ...) -> tuple[str, dict[str, str | None]]: ...
+
+    @overload
+    def statement(self, paramstyle: ByPlace) -> tuple[str, tuple[str | None, ...]]: ...
+
+    def statement(self, paramstyle: str = "named") -> tuple[str, Any]:
+        """Return the SQL that inserts this job, and its parameters: for a client that Rota does
+        not know. Its row is that of an enqueue: `id, created, status, change`.
+
+        Args:
+            paramstyle: how the client marks parameters: `named` (`:name`), `pyformat`
+                (`%(name)s`), `format` (`%s`), `qmark` (`?`), `numeric` (`:1`) or `numeric_dollar`
+                (`$1`). With the first two the parameters are a mapping, otherwise a tuple.
+                Defaults to "named".
+
+        Raises:
+            UsageError: there is no such style, or the job type belongs to no App yet.
+        """
+        return self.job_type.registry.sender.make_statement(self, paramstyle)
 
 
 class Sender(Protocol):
@@ -60,12 +87,13 @@ class Sender(Protocol):
 
     def enqueue(self, job: NewJob, /) -> Enqueued: ...
     def enqueue_many(
-        self, jobs: Iterable[NewJob], /, *, connection: Any = None
+        self, jobs: Iterable[NewJob], /, *, connection: Connection | None = None
     ) -> list[Enqueued]: ...
     async def aenqueue(self, job: NewJob, /) -> Enqueued: ...
     async def aenqueue_many(
-        self, jobs: Iterable[NewJob], /, *, connection: Any = None
+        self, jobs: Iterable[NewJob], /, *, connection: AsyncConnection | None = None
     ) -> list[Enqueued]: ...
+    def make_statement(self, job: NewJob, paramstyle: str) -> tuple[str, Any]: ...
 
 
 class SenderOfJobs(Protocol):
@@ -156,16 +184,19 @@ class JobType(Generic[P, Q, R]):
         code = getattr(inspect.unwrap(self.func), "__code__", None)
         return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(self.func)
 
-    def using(self, **options: Unpack[UsingOptions]) -> JobType[P, Q, R]:
+    def using(
+        self, connection: AnyConnection | None = None, /, **options: Unpack[UsingOptions]
+    ) -> JobType[P, Q, R]:
         """Return the same job type with options for the jobs enqueued through it.
 
         Args:
+            connection: the option of this name, by position: `mail.using(session).enqueue(…)`.
             options: those of `UsingOptions`, each documented there.
 
         Raises:
             UsageError: an option is unknown or out of range.
         """
-        return _copy(self, self.enqueue_options.update(options))
+        return _copy(self, self.enqueue_options.update(options, connection))
 
     def new(self, /, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """Return a job with these arguments, for `enqueue_many`. Raises PayloadError if they do not

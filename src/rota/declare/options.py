@@ -12,6 +12,7 @@ from typing import Any, Literal, TypedDict, get_args
 
 import msgspec
 
+from rota.declare.connection import AnyConnection
 from rota.declare.payload import Codec
 from rota.errors import PayloadError, UsageError
 from rota.model.bounds import (
@@ -97,6 +98,9 @@ class JobOptions(TypedDict, total=False):
     success; or `pending`, until the job starts for the first time. Defaults to "ttl"."""
     key_ttl: Duration
     """How long after success an idempotency key stays taken. Defaults to 90 days."""
+    transactional: bool
+    """Whether an enqueue must be part of a transaction of the caller's: without a connection, or
+    without an open transaction on it, it is refused. Defaults to False."""
     history: History
     """Whether a success leaves a row in history: `all`, or only `failures`. Defaults to "all"."""
     on_lost: OnLost
@@ -131,6 +135,7 @@ JOB_DEFAULTS: JobOptions = {
     "on_duplicate": "join",
     "key_scope": "ttl",
     "key_ttl": "90d",
+    "transactional": False,
     "history": "all",
     "on_lost": "retry",
     "executor": None,
@@ -160,6 +165,7 @@ class JobTypeOptions:
     on_duplicate: str
     key_scope: str
     key_ttl_s: float
+    transactional: bool
     history: str
     on_lost: str
     on_expired: str
@@ -193,6 +199,7 @@ class JobTypeOptions:
             on_duplicate=check_choice(given["on_duplicate"], "on_duplicate", get_args(OnDuplicate)),
             key_scope=_check_key_scope(given),
             key_ttl_s=seconds(given["key_ttl"], name="key_ttl"),
+            transactional=_check_transactional(given["transactional"]),
             history=check_choice(given["history"], "history", get_args(History)),
             on_lost=check_choice(given["on_lost"], "on_lost", get_args(OnLost)),
             on_expired=check_choice(given["on_expired"], "on_expired", get_args(OnExpired)),
@@ -268,6 +275,12 @@ def _check_key(value: Any) -> KeyFunction | None:
     return value  # type: ignore[no-any-return]
 
 
+def _check_transactional(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise UsageError(f"transactional must be True or False, not {value!r}")
+    return value
+
+
 def _check_key_scope(given: JobOptions) -> str:
     scope = check_choice(given["key_scope"], "key_scope", get_args(KeyScope))
     if scope == "pending" and given["key_ttl"] != JOB_DEFAULTS["key_ttl"]:
@@ -329,9 +342,9 @@ class UsingOptions(TypedDict, total=False):
     """What to do if another job has the key. Defaults to the type's."""
     meta: Mapping[str, Any] | None
     """A mapping kept with the job, in JSON, at most as large as a payload; no handler argument."""
-    connection: Any
-    """A psycopg connection (async for the `a…` calls) whose transaction the INSERT joins; it is
-    never committed, rolled back or closed. Defaults to one of the App's."""
+    connection: AnyConnection | None
+    """A connection or session of psycopg, asyncpg, SQLAlchemy or Django whose transaction the
+    INSERT joins; it is never committed, rolled back or closed. Defaults to one of the App's."""
 
 
 class EnqueueOptions(msgspec.Struct, frozen=True):
@@ -349,9 +362,15 @@ class EnqueueOptions(msgspec.Struct, frozen=True):
     meta_json: str | None = None
     connection: Any = None
 
-    def update(self, options: UsingOptions) -> EnqueueOptions:
+    def update(
+        self, options: UsingOptions, connection: AnyConnection | None = None
+    ) -> EnqueueOptions:
         """Return these options with others on top; None means as before. Raises UsageError."""
         changes: dict[str, Any] = {}
+        if connection is not None:
+            if options.get("connection") is not None:
+                raise UsageError("using() takes one connection, by position or by name")
+            changes["connection"] = connection
         for name, value in options.items():
             if name not in _USING:
                 raise UsageError(f"using() takes no option {name!r}; it takes {', '.join(_USING)}")
@@ -365,6 +384,13 @@ class EnqueueOptions(msgspec.Struct, frozen=True):
         elif "delay_s" in changes:
             changes["run_at"] = None
         return msgspec.structs.replace(self, **changes)
+
+    def add_meta(self, meta: Mapping[str, Any] | None) -> EnqueueOptions:
+        """Return these options with more meta; a name that they have counts before it."""
+        if not meta:
+            return self
+        own = {} if self.meta_json is None else msgspec.json.decode(self.meta_json)
+        return self.update({"meta": {**meta, **own}})
 
 
 def _encode_meta(value: Any, name: str) -> str:

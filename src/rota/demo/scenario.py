@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 
 from rota import embedded
-from rota.declare.config import find_url
+from rota.declare.url import find_url
 from rota.demo import jobs, stage
 from rota.demo.checks import Facts, PromiseResult, check, promises
 from rota.demo.partner import TROUBLE, partner_server

@@ -161,7 +161,7 @@ class Database:
         connection: Any = None,
         *,
         atomic: bool = False,
-        joins: bool = False,
+        joins: str | None = None,
         patience: Patience = PATIENT,
     ) -> T:
         """Run an operation.
@@ -169,7 +169,8 @@ class Database:
         Args:
             connection: the caller's; None: one of the pool.
             atomic: in one transaction, also on an autocommit connection.
-            joins: refuse a connection of the caller's on which no transaction is open.
+            joins: refuse a connection of the caller's on which no transaction is open; this word
+                says what else the job would be before the caller's writes are committed.
             patience: how long each answer may take on a connection of the pool.
         """
         if connection is not None:
@@ -187,7 +188,7 @@ class Database:
         connection: Any = None,
         *,
         atomic: bool = False,
-        joins: bool = False,
+        joins: str | None = None,
         patience: Patience = PATIENT,
     ) -> T:
         """Run an operation from a loop, as `run` does. On Rota's own connections each answer has a
@@ -219,12 +220,12 @@ _IDLE = f"set local idle_in_transaction_session_timeout = '{HANDLER_IDLE_S}s'".e
 """LOCAL: behind a transaction pooler the session belongs to others afterwards."""
 
 
-def _check_joins(driver: Translator, joins: bool) -> None:
-    if joins and not driver.joins_transaction:
+def _check_joins(driver: Translator, joins: str | None) -> None:
+    if joins is not None and not driver.joins_transaction:
         raise UsageError(
             "the connection is in autocommit, and no transaction is open on it: the job would be "
-            "finished before your writes are committed; open one, as in `with "
-            "connection.transaction():`"
+            f"{joins} before your writes are committed; open one, as in `with "
+            "connection.transaction():` (Django: `with transaction.atomic():`)"
         )
 
 

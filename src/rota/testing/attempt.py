@@ -24,6 +24,7 @@ from rota.store import ops
 from rota.store.driver import Operation, Query
 from rota.store.errors import StoreError
 from rota.store.ops import Filter
+from rota.worker.around import acall_within, call_within
 from rota.worker.attempt import Attempt
 from rota.worker.completion import Completer, NotCommitted
 from rota.worker.effects import EffectKeeper
@@ -32,6 +33,7 @@ from rota.worker.runners import read_error, read_return
 from rota.worker.summary import Performed, find_error
 
 if TYPE_CHECKING:
+    from rota.declare.around import Around
     from rota.testing.bound import BoundDatabase
     from rota.worker.spec import WorkerSpec
 
@@ -45,6 +47,7 @@ class HandlerCall:
     attempt: Attempt
     context: Context
     arguments: dict[str, Any]
+    arounds: tuple[Around, ...]
 
     @property
     def is_async(self) -> bool:
@@ -156,7 +159,7 @@ def _call_in_savepoint(
     attempt.admit()
     attempt.begin()
     yield _command(f"savepoint {SAVEPOINT}")
-    end: End = yield HandlerCall(attempt, attempt.context, read[0])
+    end: End = yield HandlerCall(attempt, attempt.context, read[0], spec.arounds)
     yield _leave_aborted()
     return end
 
@@ -187,7 +190,7 @@ def _call_plain(step: HandlerCall) -> End:
     if end is not None:
         return end
     try:
-        return read_return(step.attempt.job, step.call())
+        return call_within(step.arounds, step.context, step.call, read_return)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a handler raises
         return read_error(step.attempt, error)
 
@@ -202,6 +205,6 @@ async def _acall_in_task(step: HandlerCall) -> End:
     if end is not None:
         return end
     try:
-        return read_return(step.attempt.job, await step.call())
+        return await acall_within(step.arounds, step.context, step.call, read_return)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
         return read_error(step.attempt, error)

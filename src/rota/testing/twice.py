@@ -68,7 +68,7 @@ async def arun_twice(new_job: NewJob, *, tables: Iterable[str] = ()) -> None:
     app = _find_app(new_job)
     names = [tables] if isinstance(tables, str) else list(tables)
     queue = f"run_twice:{secrets.token_hex(8)}"
-    enqueued = await app.aenqueue(new_job.using(queue=queue))
+    enqueued = await app._arun(app._enqueue(new_job.using(queue=queue)))
     job = enqueued.id
     if not enqueued.created:
         raise UsageError(f"run_twice: job {job} ({enqueued.status}) has the idempotency key")

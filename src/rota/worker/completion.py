@@ -3,18 +3,19 @@ succeeded are committed together, or not at all."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from rota.errors import AttemptCancelled
 from rota.store import ops
+from rota.store.drivers import is_async
 
 if TYPE_CHECKING:
     from rota.declare.context import Context
     from rota.store.db import Database
 
+_FINISHED = "finished"
 NOT_HELD = "in the database of this connection the job is not held by this attempt"
 
 
@@ -41,13 +42,13 @@ class Completer:
         """Finish the job on this connection; on an async one the answer must be awaited."""
         ran_s = self._note(context)
         operation = ops.complete(context.job, ran_s, result_json, self._release)
-        if inspect.iscoroutinefunction(getattr(connection, "commit", None)):
+        if is_async(connection):
             return self._acomplete(operation, connection)
-        _refuse_if_not(self._database.run(operation, connection, joins=True))
+        _refuse_if_not(self._database.run(operation, connection, joins=_FINISHED))
         return None
 
     async def _acomplete(self, operation: ops.Completion, connection: Any) -> None:
-        _refuse_if_not(await self._database.arun(operation, connection, joins=True))
+        _refuse_if_not(await self._database.arun(operation, connection, joins=_FINISHED))
 
     def open(self) -> AbstractContextManager[Any]:
         """Open a connection with a transaction, for plain code."""

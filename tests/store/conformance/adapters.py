@@ -6,16 +6,19 @@ To add a driver:
    `rota.store.driver`, and let `find_driver` or `find_async_driver` find it.
 2. Write an adapter here: how an application opens a connection, runs a statement of its own and
    ends a transaction. An async driver's adapter inherits from `AsyncAdapter`, which has a loop.
-3. Add it to `ADAPTERS`. All tests of `test_driver.py` then run through it, on a real server.
+3. Add it to `ADAPTERS` in `kinds.py`. All tests of `test_driver.py` then run through it, on a real
+   server.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
 from typing import Any, ClassVar, Self, TypeVar
 
+import asyncpg
 import psycopg
 
 from rota.store.db import Database
@@ -35,6 +38,13 @@ class Adapter(ABC):
     """Whether a connection without autocommit begins a transaction with its first statement."""
     server_error: ClassVar[type[Exception]]
     """What the driver raises when the server refuses a statement."""
+    has_autocommit: ClassVar[bool] = True
+    """Whether the driver takes a connection in autocommit. Otherwise the adapter commits after each
+    call that is in no transaction, as a careful application does."""
+    stays_broken: ClassVar[bool] = True
+    """Whether a connection that the server ended is not opened again by the library."""
+    sends_nul: ClassVar[bool] = False
+    """Whether a NUL in a text is sent, for the server to refuse."""
 
     @classmethod
     @abstractmethod
@@ -58,7 +68,7 @@ class Adapter(ABC):
         """Run an operation as the client does; raise the error that the application gets."""
 
     def begin(self) -> None:
-        """Begin a transaction; in autocommit."""
+        """Begin a transaction, as the library does; in autocommit."""
         self.execute("begin")
 
     def commit(self) -> None:
@@ -161,7 +171,61 @@ class AsyncPsycopgAdapter(AsyncAdapter):
         return await cursor.fetchall() if cursor.description else []
 
 
-ADAPTERS: dict[str, type[Adapter]] = {
-    "psycopg": PsycopgAdapter,
-    "psycopg async": AsyncPsycopgAdapter,
-}
+class AsyncpgAdapter(AsyncAdapter):
+    """asyncpg, with codecs of the application's own."""
+
+    begins_itself = False
+    server_error = asyncpg.PostgresError
+    sends_nul = True
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, connection: Any, url: str) -> None:
+        super().__init__(loop, connection, url)
+        self.transactions: list[Any] = []
+
+    @classmethod
+    def open(cls, url: str, *, autocommit: bool = True) -> Self:
+        """Open a connection."""
+        loop = asyncio.new_event_loop()
+        return cls(loop, loop.run_until_complete(cls._connect(url)), url)
+
+    @classmethod
+    async def _connect(cls, url: str) -> Any:
+        connection = await asyncpg.connect(url)
+        for kind in ("json", "jsonb"):
+            await connection.set_type_codec(
+                kind, schema="pg_catalog", encoder=json.dumps, decoder=json.loads
+            )
+        return connection
+
+    def close(self) -> None:
+        """Close it and its loop."""
+        self.wait(self._close())
+        self.loop.close()
+
+    async def _close(self) -> None:
+        self.connection.terminate()
+
+    def execute(self, text: str) -> list[tuple[Any, ...]]:
+        """Run a statement."""
+        return [tuple(row) for row in self.wait(self.connection.fetch(text))]
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self.savepoint()
+
+    def savepoint(self) -> None:
+        """Begin a transaction in the transaction."""
+        self.transactions.append(self.connection.transaction())
+        self.wait(self.transactions[-1].start())
+
+    def commit(self) -> None:
+        """Commit."""
+        self.wait(self.transactions.pop().commit())
+
+    def rollback(self) -> None:
+        """Roll back."""
+        self.rollback_to_savepoint()
+
+    def rollback_to_savepoint(self) -> None:
+        """Roll back the innermost transaction."""
+        self.wait(self.transactions.pop().rollback())

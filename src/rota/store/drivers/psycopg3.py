@@ -9,7 +9,6 @@ import psycopg
 from psycopg import pq
 from psycopg.rows import tuple_row
 
-from rota.errors import UsageError
 from rota.store.driver import Params, Row
 from rota.store.errors import (
     ServerTrouble,
@@ -42,14 +41,6 @@ class PsycopgDriver:
         # A cursor with its own class and rows, whatever the connection's owner has set.
         self._cursor = psycopg.Cursor(connection, row_factory=tuple_row)
 
-    @classmethod
-    def adopt(cls, connection: object) -> PsycopgDriver:
-        """Make a driver for a connection of the caller's. Raises UsageError."""
-        if not isinstance(connection, psycopg.Connection):
-            refusal = _refusal("psycopg.Connection", connection)
-            raise UsageError(f"{refusal}; pass an async one to the a… calls")
-        return cls(connection)
-
     def run(self, text: bytes, params: Params | None) -> list[Row]:
         """Run a statement and return its rows."""
         if params is not None:
@@ -80,13 +71,6 @@ class AsyncPsycopgDriver:
         self._connection = connection
         self._cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)
 
-    @classmethod
-    def adopt(cls, connection: object) -> AsyncPsycopgDriver:
-        """Make a driver for a connection of the caller's. Raises UsageError."""
-        if not isinstance(connection, psycopg.AsyncConnection):
-            raise UsageError(_refusal("psycopg.AsyncConnection", connection))
-        return cls(connection)
-
     async def run(self, text: bytes, params: Params | None) -> list[Row]:
         """Run a statement and return its rows."""
         if params is not None:
@@ -112,16 +96,22 @@ class AsyncPsycopgDriver:
 def translate(
     error: Exception,
     connection: psycopg.Connection | psycopg.AsyncConnection | None = None,
+    raised: Exception | None = None,
 ) -> StoreError:
-    """Return the StoreError for one of `ERRORS`; `connection`: where it was raised."""
-    text, name = str(error), type(error).__name__
+    """Return the StoreError for one of `ERRORS`.
+
+    Args:
+        connection: where it was raised.
+        raised: what the application shall get, if a library wraps the error in one of its own.
+    """
+    text, name, shown = str(error), type(error).__name__, raised or error
     if isinstance(error, UnicodeEncodeError):
-        return Unencodable(_say_encoding(error, connection), name=name, driver_error=error)
+        return Unencodable(_say_encoding(error, connection), name=name, driver_error=shown)
     if not isinstance(error, psycopg.Error) or error.sqlstate is None:
         kind = Unstorable if isinstance(error, _UNSENT) else ServerTrouble
-        return kind(text, name=name, driver_error=error)
+        return kind(text, name=name, driver_error=shown)
     if error.sqlstate in _SHARED and _PREPARED in text:
-        return SessionShared(text, name=name, sqlstate=error.sqlstate, driver_error=error)
+        return SessionShared(text, name=name, sqlstate=error.sqlstate, driver_error=shown)
     return store_error(
         text,
         error.sqlstate,
@@ -130,7 +120,7 @@ def translate(
         ends_session=error.diag.severity_nonlocalized != "ERROR",
         constraint=error.diag.constraint_name,
         table=error.diag.table_name,
-        driver_error=error,
+        driver_error=shown,
     )
 
 
@@ -138,20 +128,12 @@ def _say_encoding(
     error: UnicodeEncodeError,
     connection: psycopg.Connection | psycopg.AsyncConnection | None,
 ) -> str:
-    encoding = connection and connection.info.parameter_status("client_encoding")
     lacks = f"which has no {error.object[error.start : error.end][:20]!r}"
+    if connection is None:
+        return f"the connection has a client_encoding {lacks}; the statement was not sent"
+    encoding = connection.info.parameter_status("client_encoding")
     says = f"the connection's client_encoding is {encoding}, {lacks}; the statement was not sent"
     return says if encoding == "UTF8" else f"{says}. SET client_encoding TO 'UTF8'"
-
-
-def _refusal(wanted: str, given: object) -> str:
-    # The module is named, because many drivers and libraries have a class Connection.
-    kind = type(given)
-    if kind.__module__ == "builtins":
-        return f"connection must be a {wanted} here, not {kind.__qualname__}"
-    inside = "; a library that wraps psycopg's, as SQLAlchemy does, has it inside"
-    said = f"connection must be a {wanted} here, not {kind.__module__}.{kind.__qualname__}"
-    return said if kind.__module__ == "psycopg" else said + inside
 
 
 def _joins_transaction(connection: psycopg.Connection | psycopg.AsyncConnection) -> bool:

@@ -53,6 +53,7 @@ from rota.store.ops.enqueue import (
     insert,
     insert_many,
     payload_bytes_max,
+    read_on_duplicate,
 )
 from rota.store.ops.expire import Overdue, expire
 from rota.store.ops.figures import (
@@ -224,6 +225,7 @@ __all__ = [
     "put_schedule",
     "read_alerts",
     "read_clock",
+    "read_on_duplicate",
     "read_queues",
     "reap",
     "refuse",

@@ -200,6 +200,12 @@ def _key_contended(row: NewRow) -> RotaError:
     )
 
 
+def read_on_duplicate(job_type: str) -> Operation[str | None]:
+    """Read what a type declares for a key that is taken; None: no such type is declared."""
+    rows = yield Query("type_on_duplicate", {"name": job_type})
+    return rows[0][0] if rows else None
+
+
 def payload_bytes_max() -> Operation[int]:
     """Read the payload limit of this schema, in bytes."""
     return (yield Query("payload_bytes_max"))[0][0]  # type: ignore[no-any-return]

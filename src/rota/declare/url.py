@@ -1,0 +1,102 @@
+"""Where the database is: the forms in which an application has its URL.
+
+Nothing of a URL is ever shown: any part of it may be the password.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import traceback
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
+
+from rota.errors import ConfigurationError
+
+_DRIVER = re.compile(r"(postgres(?:ql)?)\+(\w+)://")
+_SSL = re.compile(r"(?<=[?&])ssl=(?=(?:disable|allow|prefer|require|verify-ca|verify-full)(?:&|$))")
+_HIDDEN = re.compile(r"\w+(?:\+\w+)?://[^/?]*:\*\*\*@")
+
+
+class RendersUrl(Protocol):
+    """SQLAlchemy's `URL`, whose `str` hides the password."""
+
+    def render_as_string(self, hide_password: bool = ...) -> str: ...
+
+
+DatabaseUrl: TypeAlias = "str | RendersUrl | Callable[[], str | RendersUrl | None]"
+"""What `App(url=…)` takes."""
+
+
+def find_url(given: DatabaseUrl | None) -> str | None:
+    """Return the libpq URL given in code or in the environment; None means the embedded server.
+
+    Raises:
+        ConfigurationError: a function gave no URL; the URL has no password where one was; or only
+            DATABASE_URL is set, which is never used: it may be another application's.
+    """
+    found = _render(_call(given) if _is_function(given) else given)
+    found = found or os.environ.get("ROTA_DATABASE_URL")
+    if found:
+        return _make_plain(found)
+    if _is_function(given):
+        raise ConfigurationError(
+            "App(url=…): the function returned no URL, and ROTA_DATABASE_URL is not set"
+        )
+    if os.environ.get("DATABASE_URL"):
+        raise ConfigurationError(
+            "DATABASE_URL is set, but ROTA_DATABASE_URL is not; Rota does not use DATABASE_URL, "
+            "which may belong to another application: "
+            'set ROTA_DATABASE_URL="$DATABASE_URL", or pass the URL to rota.App'
+        )
+    return None
+
+
+def _is_function(given: object) -> bool:
+    return callable(given) and not hasattr(given, "render_as_string")
+
+
+def _call(function: object) -> object:
+    assert callable(function)
+    try:
+        found = function()
+    except Exception as error:  # noqa: BLE001 - it is the application's function
+        # Neither the error nor its traceback is shown: its text may hold what was being read.
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        raise ConfigurationError(
+            f"App(url=…): the function failed with {type(error).__name__} at "
+            f"{last.filename}:{last.lineno}; the text of the error may hold a secret and is not "
+            "shown"
+        ) from None
+    if inspect.iscoroutine(found):
+        found.close()
+        raise ConfigurationError("App(url=…): the function must be a plain one, not async")
+    return found
+
+
+def _render(found: object) -> str | None:
+    if found is None or isinstance(found, str):
+        return found
+    render = getattr(found, "render_as_string", None)
+    if render is None:
+        raise ConfigurationError(
+            f"App(url=…): the URL must be a text, not {type(found).__module__}."
+            f"{type(found).__qualname__}"
+        )
+    return str(render(hide_password=False))
+
+
+def _make_plain(url: str) -> str:
+    """Return a URL as libpq reads it: SQLAlchemy's name for the driver is left out."""
+    if _HIDDEN.match(url):
+        raise ConfigurationError(
+            "the database URL has *** in place of its password, as SQLAlchemy prints it: pass the "
+            "URL object itself, or url.render_as_string(hide_password=False)"
+        )
+    match = _DRIVER.match(url)
+    if match is None:
+        return url
+    plain = f"{match[1]}://{url[match.end() :]}"
+    # The same words, under asyncpg's name.
+    return _SSL.sub("sslmode=", plain) if match[2] == "asyncpg" else plain

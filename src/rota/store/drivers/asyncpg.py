@@ -1,0 +1,67 @@
+"""asyncpg: a `Connection`, or one that a pool has lent."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from typing import ClassVar
+
+import asyncpg
+
+from rota.store.driver import Params, Row
+from rota.store.errors import ServerTrouble, StoreError, Unstorable, store_error
+from rota.store.paramstyle import format_params, number_parameters
+
+ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
+"""OSError: a connection that broke, or an answer that did not come within `command_timeout`."""
+
+
+class AsyncpgDriver:
+    """An `asyncpg.Connection`. Values travel as text, whatever codecs are set on it."""
+
+    errors: ClassVar[tuple[type[Exception], ...]] = ERRORS
+
+    def __init__(self, connection: asyncpg.Connection) -> None:
+        self._connection = connection
+
+    async def run(self, text: bytes, params: Params | None) -> list[Row]:
+        """Run a statement and return its rows."""
+        if params is None:
+            await self._connection.execute(text.decode())
+            return []
+        numbered, names = number_parameters(text)
+        values = format_params(params)
+        found = await self._connection.fetch(numbered, *[values[name] for name in names])
+        return [tuple(row) for row in found]
+
+    @property
+    def joins_transaction(self) -> bool:
+        """Whether the connection's owner ends the transaction."""
+        return self._connection.is_in_transaction()
+
+    def transaction(self) -> AbstractAsyncContextManager[object]:
+        """Begin and commit, or make a savepoint and release it."""
+        return self._connection.transaction()
+
+    def translate(self, error: Exception) -> StoreError:
+        """Return the StoreError for an error of asyncpg's."""
+        return translate(error, error)
+
+
+def translate(error: Exception, raised: Exception) -> StoreError:
+    """Return the StoreError for one of `ERRORS`; `raised`: what the application shall get."""
+    text, name = str(error), type(error).__name__
+    sqlstate = getattr(error, "sqlstate", None)
+    if sqlstate is None:
+        # A ValueError is a value that asyncpg itself cannot send.
+        kind = Unstorable if isinstance(error, ValueError) else ServerTrouble
+        return kind(text, name=name, driver_error=raised)
+    return store_error(
+        text,
+        sqlstate,
+        name=name,
+        # Not there: asyncpg found the connection closed.
+        ends_session=getattr(error, "severity_en", None) != "ERROR",
+        constraint=getattr(error, "constraint_name", None),
+        table=getattr(error, "table_name", None),
+        driver_error=raised,
+    )

@@ -1,0 +1,74 @@
+"""Django on psycopg 3: a connection of `django.db.connections`, or its alias.
+
+Statements go through Django's cursor, so they are in its query log and pass its wrappers, and
+errors are Django's.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import ClassVar
+
+from django.db import DatabaseError, Error, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.utils.connection import ConnectionDoesNotExist
+from psycopg.types.datetime import TimestamptzLoader
+
+from rota.errors import UsageError
+from rota.store.driver import Params, Row
+from rota.store.drivers import psycopg3
+from rota.store.errors import RowRefused, ServerTrouble, StoreError
+from rota.store.paramstyle import format_params
+
+
+class DjangoDriver:
+    """One of Django's connections, in its thread."""
+
+    errors: ClassVar[tuple[type[Exception], ...]] = (Error, UnicodeEncodeError, IndexError)
+
+    def __init__(self, connection: BaseDatabaseWrapper) -> None:
+        library = getattr(getattr(connection, "Database", None), "__name__", "no library")
+        if connection.vendor != "postgresql" or library != "psycopg":
+            raise UsageError(
+                f"Django's connection {connection.alias!r} is on {connection.vendor} with "
+                f"{library}; Rota needs PostgreSQL with psycopg 3, which Django uses if it is "
+                "installed"
+            )
+        self._connection = connection
+
+    @classmethod
+    def find(cls, alias: str) -> DjangoDriver:
+        """Make a driver for the connection with this alias. Raises UsageError."""
+        try:
+            return cls(connections[alias])
+        except ConnectionDoesNotExist:
+            raise UsageError(
+                f"connection is {alias!r}, and Django's DATABASES has no such alias; it has "
+                f"{', '.join(connections)}"
+            ) from None
+
+    def run(self, text: bytes, params: Params | None) -> list[Row]:
+        """Run a statement and return its rows."""
+        with self._connection.cursor() as cursor:
+            # Instants with their zone, also without USE_TZ.
+            cursor.cursor.adapters.register_loader("timestamptz", TimestamptzLoader)
+            cursor.execute(text.decode(), None if params is None else format_params(params))
+            return cursor.fetchall() if cursor.description else []
+
+    @property
+    def joins_transaction(self) -> bool:
+        """Whether the connection's owner ends the transaction."""
+        return self._connection.in_atomic_block or not self._connection.get_autocommit()
+
+    def transaction(self) -> AbstractContextManager[object]:
+        """Begin and commit, or make a savepoint and release it."""
+        return transaction.atomic(using=self._connection.alias)
+
+    def translate(self, error: Exception) -> StoreError:
+        """Return the StoreError for an error of Django's."""
+        cause = error.__cause__ if isinstance(error, Error) else error
+        if isinstance(cause, psycopg3.ERRORS):
+            return psycopg3.translate(cause, raised=error)
+        # Django itself refuses, as in a transaction that has failed.
+        kind = RowRefused if isinstance(error, DatabaseError) else ServerTrouble
+        return kind(str(error), name=type(error).__name__, driver_error=error)

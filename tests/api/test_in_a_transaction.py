@@ -1,0 +1,312 @@
+"""Enqueues that must be part of a transaction of the application's, and statements for others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import asyncpg
+import psycopg
+import pytest
+from django.db import connections
+from psycopg.rows import TupleRow, dict_row
+from sqlalchemy import create_engine, make_url, text
+
+import rota
+from tests.support.django_site import django_database
+from tests.support.rules import rule
+
+Mail = rota.JobType[[int], [int], None]
+Connection = psycopg.Connection[TupleRow]
+
+
+def declare(app: rota.App, **options: Any) -> Mail:
+    """A job type of one argument."""
+
+    def mail(user_id: int) -> None: ...
+
+    declared: Mail = app.job("mail", **options)(mail)
+    return declared
+
+
+def count(connection: Connection) -> int:
+    """How many jobs others see."""
+    found = connection.execute("select count(*) from rota.job").fetchone()
+    assert found is not None
+    return int(found[0])
+
+
+CALLS: dict[str, Callable[[rota.App, Mail, Any], Any]] = {
+    "enqueue": lambda app, mail, given: mail.using(given).enqueue(1),
+    "enqueue_many": lambda app, mail, given: mail.using(given).enqueue_many([{"user_id": 1}]),
+    "app.enqueue": lambda app, mail, given: app.enqueue(mail.new(1).using(given)),
+    "app.enqueue_many": lambda app, mail, given: app.enqueue_many([mail.new(1)], connection=given),
+    "by name": lambda app, mail, given: app.enqueue_by_name("mail", {"user_id": 1}, given),
+}
+ACALLS: dict[str, Callable[[rota.App, Mail, Any], Any]] = {
+    "aenqueue": lambda app, mail, given: mail.using(given).aenqueue(1),
+    "aenqueue_many": lambda app, mail, given: mail.using(given).aenqueue_many([{"user_id": 1}]),
+    "app.aenqueue": lambda app, mail, given: app.aenqueue(mail.new(1).using(given)),
+    "app.aenqueue_many": lambda app, mail, given: app.aenqueue_many(
+        [mail.new(1)], connection=given
+    ),
+    "by name": lambda app, mail, given: app.aenqueue_by_name("mail", {"user_id": 1}, given),
+}
+
+
+@rule("M20")
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_a_transactional_type_is_enqueued_in_a_transaction_or_not_at_all(
+    app: rota.App, database: str, connection: Connection, call: Callable[..., Any]
+) -> None:
+    mail = declare(app, transactional=True)
+    with pytest.raises(rota.UsageError, match=r"'mail' is transactional, .* name the connection"):
+        call(app, mail, None)
+    with psycopg.connect(database, autocommit=True) as own:
+        with pytest.raises(rota.UsageError, match="the job would be inserted before your writes"):
+            call(app, mail, own)
+        assert count(connection) == 0
+        with own.transaction():
+            call(app, mail, own)
+    assert count(connection) == 1
+
+
+@rule("M20")
+@pytest.mark.parametrize("call", ACALLS.values(), ids=ACALLS)
+async def test_a_transactional_type_is_enqueued_in_an_async_transaction_or_not_at_all(
+    app: rota.App, database: str, connection: Connection, call: Callable[..., Any]
+) -> None:
+    mail = declare(app, transactional=True)
+    with pytest.raises(rota.UsageError, match="'mail' is transactional"):
+        await call(app, mail, None)
+    own = await asyncpg.connect(database)
+    with pytest.raises(rota.UsageError, match="the job would be inserted before your writes"):
+        await call(app, mail, own)
+    async with own.transaction():
+        await call(app, mail, own)
+    await own.close()
+    await app.aclose()
+    assert count(connection) == 1
+
+
+@rule("M20")
+def test_a_transactional_type_needs_an_atomic_block_in_django(app: rota.App, database: str) -> None:
+    mail = declare(app, transactional=True)
+    with django_database(database) as alias:
+        with pytest.raises(rota.UsageError, match=r"with transaction\.atomic\(\)"):
+            mail.using(alias).enqueue(1)
+        connections[alias].close()
+        del connections[alias]
+
+
+@rule("M20")
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_an_app_that_requires_a_connection_refuses_each_enqueue_without_one(
+    database: str, connection: Connection, call: Callable[..., Any]
+) -> None:
+    app = rota.App(database, require_connection=True)
+    mail = declare(app)
+    with pytest.raises(rota.UsageError, match="this App has require_connection=True"):
+        call(app, mail, None)
+    with pytest.raises(rota.UsageError, match="this App has require_connection=True"):
+        app.enqueue_by_name("unknown")
+    assert count(connection) == 0
+    with psycopg.connect(database) as own:
+        call(app, mail, own)
+    assert count(connection) == 1
+    app.close()
+
+
+def test_a_schedule_and_a_requeue_need_no_transaction(
+    database: str, connection: Connection
+) -> None:
+    app = rota.App(database, require_connection=True)
+    fails = declare(app, transactional=True, max_attempts=1)
+    app.schedule("nightly", None, fails.new(1))
+    app.sync()
+    triggered = app.schedules.trigger("nightly")
+    app.actions.bury(triggered, why="for the test")
+    assert app.requeue(triggered).created
+    app.close()
+
+
+@pytest.mark.parametrize("wrong", [None, 1, "yes"])
+def test_whether_a_transaction_is_needed_is_yes_or_no(wrong: Any) -> None:
+    with pytest.raises(rota.DeclarationError, match="transactional must be True or False"):
+        declare(rota.App(), transactional=wrong)
+    with pytest.raises(rota.DeclarationError, match="require_connection must be True or False"):
+        rota.App(require_connection=wrong)
+
+
+# Statements
+
+AT = datetime(2999, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def new(app: rota.App) -> rota.NewJob:
+    """A job with every option."""
+    mail = declare(app, version=2, upgrade={1: lambda payload: payload}, timeout="1m", queue="q:1")
+    return mail.using(
+        run_at=AT, priority=7, max_attempts=3, timeout="90s", expires="1h30m", meta={"a": "100%?"},
+        idempotency_key="k:1", on_duplicate="replace",
+    ).new(1)  # fmt: skip
+
+
+def check(app: rota.App, row: Any) -> None:
+    """The row that was inserted is that of `new`."""
+    [job] = app.find()
+    assert (row[0], row[1], row[2], row[3]) == (job.id, True, "queued", None)
+    assert (job.queue, job.run_at, job.priority, job.max_attempts) == ("q:1", AT, 7, 3)
+    assert (job.payload, job.meta, job.payload_version) == ({"user_id": 1}, {"a": "100%?"}, 2)
+    assert (job.idempotency_key, job.timeout_s) == ("k:1", 90)
+    assert job.expires_at is not None and (job.expires_at - AT).total_seconds() == 5_400
+    app.close()
+
+
+@rule("M20", "M15")
+@pytest.mark.parametrize("paramstyle", ["pyformat", "format"])
+def test_a_statement_inserts_the_job_through_psycopg(
+    app: rota.App, connection: Connection, paramstyle: Any
+) -> None:
+    sql, params = new(app).statement(paramstyle)
+    with connection.transaction():
+        row = connection.execute(sql.encode(), params).fetchone()
+    check(app, row)
+
+
+@rule("M20", "M15")
+def test_a_statement_inserts_the_job_through_asyncpg(app: rota.App, database: str) -> None:
+    sql, params = new(app).statement("numeric_dollar")
+
+    async def insert() -> tuple[Any, ...]:
+        own = await asyncpg.connect(database)
+        [row] = await own.fetch(sql, *params)
+        await own.close()
+        return tuple(row)
+
+    check(app, asyncio.run(insert()))
+
+
+@rule("M20", "M15")
+def test_a_statement_inserts_the_job_through_sqlalchemy(app: rota.App, database: str) -> None:
+    sql, params = new(app).statement()
+    engine = create_engine(make_url(database).set(drivername="postgresql+psycopg"))
+    with engine.begin() as own:
+        row = own.execute(text(sql), params).one()
+    engine.dispose()
+    check(app, row)
+
+
+def test_each_style_has_its_marks_and_an_unknown_one_is_refused(app: rota.App) -> None:
+    job = declare(app).new(1)
+    for style, mark in (
+        ("qmark", "?"),
+        ("numeric", ":1"),
+        ("format", "%s"),
+        ("named", ":job_type"),
+    ):
+        sql, params = job.statement(style)  # type: ignore[call-overload]
+        assert f"job_type => cast({mark} as text)" in sql
+        assert len(params) == sql.count(" as text)")
+    with pytest.raises(rota.UsageError, match="no paramstyle 'dollar'; there are named, pyformat"):
+        job.statement("dollar")  # type: ignore[call-overload]
+
+
+@rule("M21", "M51")
+def test_a_statement_keeps_a_delay_by_the_database_s_clock_and_the_schema_of_the_app(
+    app: rota.App, database: str
+) -> None:
+    with psycopg.connect(database, row_factory=dict_row) as own:
+        job = declare(app).using(delay="1h", expires="1d", idempotency_key="k").new(1)
+        sql, params = job.statement("pyformat")
+        first, second = (own.execute(sql.encode(), params).fetchone() for _ in range(2))
+    assert first is not None and second is not None
+    assert (second["id"], second["created"]) == (first["id"], False)
+    found = app.get(first["id"])
+    assert (found.run_at - found.created_at).total_seconds() == pytest.approx(3_600, abs=5)
+    assert found.expires_at is not None
+    assert (found.expires_at - found.run_at).total_seconds() == pytest.approx(86_400, abs=1)
+    elsewhere = declare(rota.App(database, schema="other")).new(1)
+    assert "from other.enqueue(" in elsewhere.statement()[0]
+    app.close()
+
+
+# By name
+
+
+@rule("M15", "M21")
+def test_a_job_is_enqueued_by_name_without_its_handler_as_the_database_declares_its_type(
+    app: rota.App, database: str, connection: Connection
+) -> None:
+    declare(app, queue="email", priority=4, on_duplicate="replace")
+    app.sync()
+    front = rota.App(database)
+    first = front.enqueue_by_name("mail", {"user_id": 1, "at": AT}, idempotency_key="k")
+    found = front.get(first.id)
+    assert (found.queue, found.priority) == ("email", 4)
+    assert found.payload == {"user_id": 1, "at": "2999-01-02T03:04:05Z"}
+    again = front.enqueue_by_name("mail", {"user_id": 2}, idempotency_key="k")
+    assert (again.id, again.change) == (first.id, "replaced")
+    with psycopg.connect(database) as own:
+        front.enqueue_by_name("unknown", None, own, delay="1h")
+        own.rollback()
+    assert count(connection) == 1
+    front.close()
+    app.close()
+
+
+@rule("M12")
+def test_by_name_the_type_s_checks_apply_if_the_app_has_it(app: rota.App) -> None:
+    declare(app, key=lambda user_id: f"user:{user_id}", aliases=("letter",))
+    with pytest.raises(rota.PayloadError, match="user_id"):
+        app.enqueue_by_name("mail", {"user_id": "one"})
+    done = app.enqueue_by_name("letter", {"user_id": 1})
+    assert app.get(done.id).idempotency_key == "user:1"
+    assert app.get(done.id).job_type == "mail"
+    wrong: Any = [1]
+    with pytest.raises(rota.UsageError, match="the arguments must be a mapping, not"):
+        app.enqueue_by_name("mail", wrong)
+    with pytest.raises(rota.PayloadError, match="a object cannot be stored"):
+        app.enqueue_by_name("unknown", {"a": object()})
+    with pytest.raises(rota.UsageError, match="using"):
+        app.enqueue_by_name("unknown", {}, prio=1)  # type: ignore[call-arg]
+    with pytest.raises(rota.PayloadError, match="over the limit"):
+        app.enqueue_by_name("unknown", {"a": "x" * 70_000})
+    app.close()
+
+
+@rule("M51")
+def test_by_name_a_job_without_the_key_that_its_type_declares_is_refused(
+    app: rota.App, database: str, connection: Connection
+) -> None:
+    declare(app, key=lambda user_id: f"user:{user_id}", on_duplicate="raise")
+    app.sync()
+    front = rota.App(database)
+    with pytest.raises(rota.UsageError, match="key"):
+        front.enqueue_by_name("mail", {"user_id": 1})
+    first = front.enqueue_by_name("mail", {"user_id": 1}, idempotency_key="user:1")
+    with pytest.raises(rota.KeyTaken) as taken:
+        front.enqueue_by_name("mail", {"user_id": 1}, idempotency_key="user:1")
+    assert taken.value.job == first.id and count(connection) == 1
+    front.close()
+    app.close()
+
+
+# The schema
+
+
+@rule("M3")
+def test_an_app_migrates_its_database_and_schema_once(empty_database: str) -> None:
+    app = rota.App(empty_database, schema="own")
+    assert app.migrate().applied
+    assert app.migrate().applied == app.migrate().replaced == []
+    assert declare(app).enqueue(1).created
+    app.close()
+
+
+async def test_apps_that_migrate_at_once_apply_each_migration_once(empty_database: str) -> None:
+    app = rota.App(empty_database)
+    did = await asyncio.gather(*(app.amigrate() for _ in range(3)))
+    assert sorted(bool(one.applied) for one in did) == [False, False, True]

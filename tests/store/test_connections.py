@@ -1,0 +1,419 @@
+"""What `using(connection=…)` takes from each library, and what it refuses in words."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from typing import Any
+
+import asyncpg
+import django.db
+import psycopg
+import pytest
+import sqlmodel
+from asgiref.sync import sync_to_async
+from django.core.exceptions import SynchronousOnlyOperation
+from django.db import connections, transaction
+from psycopg.rows import TupleRow
+from psycopg_pool import ConnectionPool
+from sqlalchemy import Engine, MetaData, create_engine, make_url, text
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import (
+    AsyncEngine,
+    AsyncSession,
+    async_scoped_session,
+    async_sessionmaker,
+    create_async_engine,
+)
+from sqlalchemy.orm import (
+    DeclarativeBase,
+    Mapped,
+    Session,
+    mapped_column,
+    scoped_session,
+    sessionmaker,
+)
+from sqlmodel.ext.asyncio.session import AsyncSession as SqlModelAsyncSession
+
+import rota
+from tests.support.django_site import django_database
+from tests.support.rules import rule
+
+Mail = rota.JobType[[int], [int], None]
+Connection = psycopg.Connection[TupleRow]
+
+
+@pytest.fixture
+def mail(app: rota.App) -> Mail:
+    """A job type of one argument."""
+
+    @app.job("mail")
+    def mail(user_id: int) -> None: ...
+
+    return mail
+
+
+@pytest.fixture
+def engine(database: str) -> Iterator[Engine]:
+    """An engine on psycopg."""
+    engine = create_engine(make_url(database).set(drivername="postgresql+psycopg"))
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture(params=["asyncpg", "psycopg"])
+async def aengine(database: str, request: pytest.FixtureRequest) -> AsyncIterator[AsyncEngine]:
+    """An async engine on each driver."""
+    url = make_url(database).set(drivername=f"postgresql+{request.param}")
+    engine = create_async_engine(url)
+    yield engine
+    await engine.dispose()
+
+
+@pytest.fixture
+def alias(database: str) -> Iterator[str]:
+    """The alias of the database in Django, for this thread."""
+    with django_database(database) as alias:
+        yield alias
+        connections[alias].close()
+        del connections[alias]
+
+
+def count(connection: Connection) -> int:
+    """How many jobs others see."""
+    found = connection.execute("select count(*) from rota.job").fetchone()
+    assert found is not None
+    return int(found[0])
+
+
+# SQLAlchemy
+
+
+@rule("M20")
+async def test_a_job_inserted_before_the_first_statement_of_a_session_goes_with_its_rollback(
+    mail: Mail, aengine: AsyncEngine, connection: Connection
+) -> None:
+    async with AsyncSession(aengine) as session:
+        await mail.using(session).aenqueue(1)
+        await session.rollback()
+        assert count(connection) == 0
+        await mail.using(session).aenqueue(2)
+        assert count(connection) == 0
+        await session.commit()
+    assert count(connection) == 1
+
+
+class Base(DeclarativeBase):
+    """Tables of the application."""
+
+    metadata = MetaData(schema="public")
+
+
+class User(Base):
+    """A row of the application's."""
+
+    __tablename__ = "users"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(unique=True)
+
+
+@rule("M20")
+def test_an_enqueue_flushes_nothing_and_begins_the_transaction_of_the_session(
+    mail: Mail, engine: Engine, connection: Connection
+) -> None:
+    Base.metadata.create_all(engine)
+    with Session(engine) as session:
+        session.add(User(id=1, name="Ada"))
+        mail.using(session).enqueue(1)
+        assert session.in_transaction() and session.new
+        session.commit()
+        session.add(User(id=2, name="Ada"))
+        mail.using(session).enqueue(2)
+        with pytest.raises(IntegrityError):
+            session.commit()
+    assert count(connection) == 1
+    assert connection.execute("select count(*) from public.users").fetchone() == (1,)
+
+
+@rule("M20")
+def test_the_sessions_that_a_registry_and_sqlmodel_make_are_taken(
+    mail: Mail, engine: Engine, connection: Connection
+) -> None:
+    registry = scoped_session(sessionmaker(engine))
+    mail.using(registry).enqueue(1)
+    registry.rollback()
+    mail.using(registry).enqueue(1)
+    registry.commit()
+    registry.remove()
+    with sqlmodel.Session(engine) as session:
+        mail.using(session).enqueue(2)
+        session.commit()
+    with engine.begin() as begun:
+        mail.new(3).using(begun)
+        app_enqueued = mail.using(begun).enqueue_many([{"user_id": 3}, {"user_id": 4}])
+        assert len(app_enqueued) == 2
+    assert count(connection) == 4
+
+
+@rule("M20")
+async def test_the_async_sessions_that_a_registry_and_sqlmodel_make_are_taken(
+    mail: Mail, aengine: AsyncEngine, connection: Connection
+) -> None:
+    maker = async_sessionmaker(aengine)
+    registry = async_scoped_session(maker, scopefunc=asyncio.current_task)
+    await mail.using(registry).aenqueue(1)
+    await registry.commit()
+    await registry.remove()
+    async with SqlModelAsyncSession(aengine) as session, session.begin():
+        await mail.using(session).aenqueue(2)
+    async with aengine.begin() as begun:
+        await mail.using(begun, delay="5m").aenqueue_many([{"user_id": 3}, {"user_id": 4}])
+    assert count(connection) == 4
+
+
+@rule("M20")
+async def test_a_hook_of_an_async_session_enqueues_on_the_plain_session_that_it_gets(
+    mail: Mail, aengine: AsyncEngine, connection: Connection
+) -> None:
+    async with AsyncSession(aengine) as session:
+        await session.run_sync(lambda plain: mail.using(plain).enqueue(1))
+        await session.commit()
+    async with aengine.begin() as begun:
+        await begun.run_sync(lambda plain: mail.using(plain).enqueue(1))
+    assert count(connection) == 2
+
+
+@rule("M20")
+async def test_autocommit_of_sqlalchemy_is_refused_and_nothing_inserted(
+    mail: Mail, engine: Engine, aengine: AsyncEngine, connection: Connection
+) -> None:
+    said = "is in AUTOCOMMIT: the job would be there before your commit"
+    plain = engine.execution_options(isolation_level="AUTOCOMMIT")
+    with Session(plain) as session, pytest.raises(rota.UsageError, match=said):
+        await asyncio.to_thread(mail.using(session).enqueue, 1)
+    with engine.connect() as begun:
+        begun.execution_options(isolation_level="AUTOCOMMIT")
+        with pytest.raises(rota.UsageError, match=said):
+            await asyncio.to_thread(mail.using(begun).enqueue, 1)
+    other = aengine.execution_options(isolation_level="AUTOCOMMIT")
+    async with AsyncSession(other) as asession:
+        with pytest.raises(rota.UsageError, match=said):
+            await mail.using(asession).aenqueue(1)
+    assert count(connection) == 0
+
+
+def test_a_session_of_several_engines_or_of_another_database_is_refused(
+    mail: Mail, engine: Engine
+) -> None:
+    with Session(binds={User: engine}) as session:
+        with pytest.raises(rota.UsageError, match="has no engine of its own; pass the connection"):
+            mail.using(session).enqueue(1)
+        bound = session.connection(bind_arguments={"mapper": User})
+        assert mail.using(bound).enqueue(1).created
+    said = r"is on sqlite\+pysqlite; Rota needs"
+    with Session(create_engine("sqlite://")) as lite, pytest.raises(rota.UsageError, match=said):
+        mail.using(lite).enqueue(1)
+
+
+async def test_a_serializer_of_the_application_s_does_not_touch_payloads(
+    database: str, app: rota.App, mail: Mail
+) -> None:
+    def refuse(_: Any) -> Any:
+        raise AssertionError("a value of ours reached the application's serializer")
+
+    url = make_url(database).set(drivername="postgresql+asyncpg")
+    engine = create_async_engine(url, json_serializer=refuse, json_deserializer=refuse)
+    async with AsyncSession(engine) as session:
+        await mail.using(session, meta={"by": "me"}).aenqueue(1)
+        await session.commit()
+    await engine.dispose()
+    assert (await app.afind())[0].meta == {"by": "me"}
+    await app.aclose()
+
+
+# asyncpg
+
+
+@rule("M20")
+async def test_a_connection_that_a_pool_of_asyncpg_lends_is_taken_also_without_its_cache(
+    database: str, mail: Mail, connection: Connection
+) -> None:
+    async with asyncpg.create_pool(database, min_size=1, statement_cache_size=0) as pool:
+        async with pool.acquire() as lent:
+            with suppress(ZeroDivisionError):
+                async with lent.transaction():
+                    await mail.using(lent).aenqueue(1)
+                    raise ZeroDivisionError
+            async with lent.transaction():
+                await mail.using(lent, idempotency_key="k").aenqueue(2)
+                with suppress(ZeroDivisionError):
+                    async with lent.transaction():
+                        await mail.using(lent).aenqueue(3)
+                        raise ZeroDivisionError
+        with pytest.raises(rota.UsageError, match=r"not asyncpg\.pool\.Pool; acquire a"):
+            await mail.using(pool).aenqueue(4)  # type: ignore[arg-type]
+    assert count(connection) == 1
+
+
+@rule("M20")
+async def test_codecs_of_the_application_s_do_not_touch_what_rota_sends(
+    database: str, app: rota.App, mail: Mail
+) -> None:
+    own = await asyncpg.connect(database)
+    for kind in ("jsonb", "timestamptz", "interval", "int4"):
+        await own.set_type_codec(
+            kind, schema="pg_catalog", encoder=lambda _: "wrong", decoder=lambda _: "wrong"
+        )
+    job = await mail.using(own, delay="1h", timeout="5m", priority=3, meta={"a": 1}).aenqueue(1)
+    found = (await app.afind())[0]
+    assert (found.id, found.priority, found.meta) == (job.id, 3, {"a": 1})
+    assert await app.acancel(job.id, connection=own) is rota.Status.CANCELLED
+    await own.close()
+    await app.aclose()
+
+
+# Django
+
+
+@rule("M20")
+def test_an_atomic_block_of_django_takes_its_jobs_along_also_a_nested_one(
+    mail: Mail, alias: str, connection: Connection
+) -> None:
+    with suppress(ZeroDivisionError), transaction.atomic(using=alias):
+        mail.using(alias).enqueue(1)
+        raise ZeroDivisionError
+    with transaction.atomic(using=alias):
+        mail.using(connections[alias]).enqueue(2)
+        with suppress(ZeroDivisionError), transaction.atomic(using=alias):
+            mail.using(connection=alias).enqueue(3)
+            raise ZeroDivisionError
+        proxy = django.utils.connection.ConnectionProxy(connections, alias)
+        assert count(connection) == 0
+        mail.using(proxy).enqueue_many([{"user_id": 4}])
+    assert count(connection) == 2
+
+
+def test_django_sees_each_statement_and_may_refuse_it(
+    mail: Mail, alias: str, connection: Connection
+) -> None:
+    seen: list[str] = []
+
+    def note(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        seen.append(sql)
+        return execute(sql, params, many, context)
+
+    own = connections[alias]
+    own.force_debug_cursor = True
+    with own.execute_wrapper(note):
+        mail.using(alias).enqueue(1)
+    assert len(seen) == 1 and "insert into rota.job" in seen[0]
+    assert "insert into rota.job" in own.queries[-1]["sql"]
+    with transaction.atomic(using=alias):
+        transaction.set_rollback(True, using=alias)
+        with pytest.raises(transaction.TransactionManagementError):
+            mail.using(alias).enqueue(1)
+    connection.execute("alter table rota.job add constraint mine check (priority <> 7)")
+    with pytest.raises(django.db.IntegrityError):
+        mail.using(alias, priority=7).enqueue(1)
+
+
+async def test_async_code_reaches_django_s_connection_in_its_thread(
+    mail: Mail, database: str, connection: Connection
+) -> None:
+    with django_database(database) as alias:
+        with pytest.raises(rota.UsageError, match="sync_to_async"):
+            await mail.using(alias).aenqueue(1)
+        with (
+            pytest.raises(SynchronousOnlyOperation),
+            pytest.warns(RuntimeWarning, match="blocks the running event loop"),
+        ):
+            mail.using(alias).enqueue(1)
+
+        def sign_up() -> None:
+            with transaction.atomic(using=alias):
+                mail.using(alias).enqueue(1)
+            connections[alias].close()
+
+        await sync_to_async(sign_up)()
+    assert count(connection) == 1
+
+
+def test_an_alias_that_django_does_not_have_is_refused(mail: Mail, alias: str) -> None:
+    with pytest.raises(rota.UsageError, match=f"'nowhere', and .* it has .*{alias}"):
+        mail.using("nowhere").enqueue(1)
+
+
+# Choices
+
+
+def test_two_names_of_one_connection_are_one_and_two_connections_are_refused(
+    app: rota.App, mail: Mail, alias: str, database: str
+) -> None:
+    jobs = [mail.new(1).using(alias), mail.new(2).using("".join(alias))]
+    assert len(app.enqueue_many(jobs, connection=alias)) == 2
+    with psycopg.connect(database) as other:
+        with pytest.raises(rota.UsageError, match="name different connections"):
+            app.enqueue_many(jobs, connection=other)
+        with pytest.raises(rota.UsageError, match="by position or by name"):
+            mail.using(other, connection=alias)
+
+
+async def test_what_lends_connections_is_refused_and_the_way_to_one_is_said(
+    database: str, mail: Mail, engine: Engine, aengine: AsyncEngine
+) -> None:
+    plain: list[tuple[Any, str]] = [
+        (engine, "open a Session or a Connection of it"),
+        (sessionmaker(engine), "call it, and pass the Session"),
+        (ConnectionPool(database, open=False), "take a connection of it"),
+    ]
+    for lender, said in plain:
+        with pytest.raises(rota.UsageError, match=said):
+            await asyncio.to_thread(mail.using(lender).enqueue, 1)
+    lenders: list[tuple[Any, str]] = [
+        (aengine, "open an AsyncSession or a connection of it"),
+        (async_sessionmaker(aengine), "call it, and pass the AsyncSession"),
+    ]
+    for lender, said in lenders:
+        with pytest.raises(rota.UsageError, match=said):
+            await mail.using(lender).aenqueue(1)
+    with pytest.raises(rota.UsageError, match="is not open yet"):
+        await mail.using(aengine.connect()).aenqueue(1)
+
+
+def test_no_library_of_an_application_is_imported_before_one_of_its_connections_is_there(
+    database: str,
+) -> None:
+    program = (
+        "import json, sys, psycopg, rota\n"
+        f"app = rota.App({database!r})\n"
+        "@app.job('mail')\n"
+        "def mail(user_id: int) -> None: ...\n"
+        f"with psycopg.connect({database!r}) as connection:\n"
+        "    mail.using(connection).enqueue(1)\n"
+        "app.close()\n"
+        "print(json.dumps(sorted({'asyncpg', 'sqlalchemy', 'django'} & sys.modules.keys())))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert json.loads(done.stdout) == []
+
+
+@rule("M87")
+async def test_actions_join_the_transaction_of_a_session(
+    app: rota.App, mail: Mail, aengine: AsyncEngine, connection: Connection
+) -> None:
+    job = (await mail.aenqueue(1)).id
+    async with AsyncSession(aengine) as session:
+        await app.acancel(job, connection=session)
+        await session.rollback()
+        assert (await app.aget(job)).status == "queued"
+        await app.acancel(job, connection=session)
+        await session.execute(text("select 1"))
+        await session.commit()
+    assert (await app.aget(job)).status == "cancelled"
+    await app.aclose()

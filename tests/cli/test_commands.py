@@ -249,7 +249,7 @@ def test_enqueue_makes_the_key_of_the_type_and_does_to_its_holder_what_it_is_tol
     (shop / "shop.py").write_text("import rota\napp = rota.App()\n")  # an older release
     refused = rota("enqueue", "index", "--force")
     assert refused.status == 2 and "Traceback" not in refused.err
-    assert "idempotency_key is missing: job type 'index' declares one, made of doc" in refused.err
+    assert "--idempotency-key is missing: job type 'index' declares one, made of doc" in refused.err
 
 
 @rule("M51")
@@ -322,11 +322,11 @@ def test_enqueue_inserts_a_checked_job_and_says_when_its_key_is_taken(
         (["report"], "argument 'day': missing"),
         (
             ["send_mail", "--payload", '{"user_id": 1}', "--run-at", "2037-01-01T00:00:00"],
-            "run_at needs a UTC offset",
+            "--run-at needs a UTC offset",
         ),
         (
             ["send_mail", "--payload", '{"user_id": 1}', "--run-at", "tomorrow"],
-            "run_at must be a date and time with a UTC offset",
+            "--run-at must be a date and time with a UTC offset",
         ),
         (
             ["send_mail", "--payload", '{"user_id": 1}', "--delay", "-5m"],

@@ -98,7 +98,7 @@ def test_what_cannot_be_is_said_in_words(rota: CommandLine) -> None:
         (("settle", "mail:5", "--not-done", "--result", "1"), "a result is for an effect that"),
         (("settle", "mail:5", "--done", "--result", "{"), "--result is not JSON: "),
         (("settle", "", "--done"), "key must"),
-        (("effects", "--status", "lost"), "status must be one of intended, done, uncertain"),
+        (("effects", "--status", "lost"), "--status must be one of intended, done, uncertain"),
         (("effects", "k" * 256), "key must"),
     ):
         status, sentence = rota(*arguments).error

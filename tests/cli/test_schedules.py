@@ -126,7 +126,7 @@ def test_what_can_be_said_of_a_job_in_python_can_be_said_on_the_command_line() -
         ),
         (
             ("x", "report", "--payload", '{"day": "2026-01-14"}', "--catch-up", "some"),
-            "catch_up must be",
+            "--catch-up must be",
         ),
         (("x", "other", "--force", "--expires", "0s"), "expires must be at least"),
         (("x", "other", "--force", "--meta", "[1]"), "--meta: must be a JSON object"),

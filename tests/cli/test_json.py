@@ -71,8 +71,8 @@ ABOUT = (
     ["resume", "email"],
     ["work", "--drain"],
 )
-ELSEWHERE = {"demo", "db url", "db psql", "db stop", "db reset"}
-"""Told of no instant and no duration; tested with what they start."""
+ELSEWHERE = {"demo", "run", "db url", "db psql", "db stop", "db reset"}
+"""They print no instant and no duration of their own, or are tested with what they start."""
 INSTANTS = re.compile(
     r"(at|.*_at|since|until|.*_until|scheduled_for|hour|complete_to|oldest_due|next|enqueued_at)"
 )

@@ -634,7 +634,7 @@ def test_a_key_of_a_job_that_was_deleted_by_hand_is_reported(
     assert look(database, "keys").level == Level.OK
     connection.execute("delete from rota.job where idempotency_key like 'order:1%'")
     said = is_red(look(database, "keys"), Level.WARN)
-    assert said.startswith("1 live jobs were deleted") and "order:1" in said and said.isprintable()
+    assert said.startswith("1 live job was deleted") and "order:1" in said and said.isprintable()
 
 
 @rule("M51")
@@ -652,7 +652,7 @@ def test_where_not_all_keys_were_read_the_doctor_does_not_say_that_all_is_well(
     select = found.what_to_do[found.what_to_do.index("SELECT") :]
     assert connection.execute(select.encode()).fetchall() == [("t", str(KEYS_READ + 1))]
     connection.execute("delete from rota.job where idempotency_key = '1'")
-    assert is_red(look(database, "keys"), Level.WARN).startswith("≥ 1 live jobs were deleted")
+    assert is_red(look(database, "keys"), Level.WARN).startswith("≥ 1 live job was deleted")
 
 
 @rule("M82")

@@ -32,7 +32,7 @@ ELSEWHERE = {
     "docs/once.md": "test_once.py has a provider for it",
     "docs/arguments.md": "its handlers do nothing; test_arguments.py runs them",
     "docs/testing.md": "its own tests call run_twice; test_testing.py runs them",
-    "docs/transactions.md": "its handlers only print; test_transactions.py runs them",
+    "docs/transactions.md": "its handlers do nothing; test_transactions.py runs them",
 }
 
 

@@ -72,7 +72,7 @@ def every_change() -> list[tuple[datetime, timedelta, timedelta, str]]:
 def every_kind_of_change() -> list[tuple[datetime, timedelta, timedelta, str]]:
     """Return one change of each kind that TEXTS can tell apart: by the time on the wall, the shift,
     the weekday, the month, and whether it is one of its last days."""
-    kinds = {}
+    kinds: dict[object, tuple[datetime, timedelta, timedelta, str]] = {}
     for change in every_change():
         at, before, after, _ = change
         wall = at + before

@@ -71,9 +71,10 @@ class App(Client):
     Connects to the database when first used. Safe to create before a fork.
 
     Args:
-        url: libpq URL or connection string, one of SQLAlchemy's, or a plain function that returns
-            one and is called when the App first connects. Defaults to ROTA_DATABASE_URL, otherwise
-            to a private PostgreSQL under `.rota/`; a function must find one.
+        url: libpq URL or connection string, one of SQLAlchemy's, one of Django's connections, or a
+            plain function that returns one and is called when the App first connects. Defaults to
+            ROTA_DATABASE_URL, otherwise to a private PostgreSQL under `.rota/`; a function must
+            find one.
         schema: schema of Rota's tables, 1 … 50 of a-z, 0-9 and _. Defaults to ROTA_SCHEMA,
             otherwise to "rota".
         jobs: a list of `Jobs`, or of "module:attribute" strings that name one.

@@ -203,11 +203,13 @@ class App(Client):
 
     @property
     def url(self) -> str | None:
-        """The database URL, from code or the environment; None: the private PostgreSQL.
+        """The URL of the database that the App is connected to, in a test the test's; before it has
+        connected the one from code or the environment. None: the private PostgreSQL, not connected.
 
         Raises ConfigurationError.
         """
-        return find_url(self._url)
+        connected = None if self._database is None else self._database.url
+        return connected or find_url(self._url)
 
     @property
     def notify(self) -> bool:

@@ -33,8 +33,9 @@ def rota_app(pytestconfig: pytest.Config) -> App:
 
 @pytest.fixture(scope="session")
 def rota_template() -> Callable[[str], object] | None:
-    """A function that makes your own tables, given the URL of the template of all test databases.
-    It is called once in a run of pytest, after Rota's own migration. Override it in conftest.py."""
+    """A function, plain or async, that makes your own tables, given the URL of the template of all
+    test databases. It is called once in a run of pytest, after Rota's own migration. Override it in
+    conftest.py."""
     return None
 
 

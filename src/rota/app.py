@@ -71,9 +71,10 @@ class App(Client):
     Connects to the database when first used. Safe to create before a fork.
 
     Args:
-        url: libpq URL or connection string, one of SQLAlchemy's, or a plain function that returns
-            one and is called when the App first connects. Defaults to ROTA_DATABASE_URL, otherwise
-            to a private PostgreSQL under `.rota/`; a function must find one.
+        url: libpq URL or connection string, one of SQLAlchemy's, one of Django's connections, or a
+            plain function that returns one and is called when the App first connects. Defaults to
+            ROTA_DATABASE_URL, otherwise to a private PostgreSQL under `.rota/`; a function must
+            find one.
         schema: schema of Rota's tables, 1 … 50 of a-z, 0-9 and _. Defaults to ROTA_SCHEMA,
             otherwise to "rota".
         jobs: a list of `Jobs`, or of "module:attribute" strings that name one.
@@ -202,11 +203,13 @@ class App(Client):
 
     @property
     def url(self) -> str | None:
-        """The database URL, from code or the environment; None: the private PostgreSQL.
+        """The URL of the database that the App is connected to, in a test the test's; before it has
+        connected the one from code or the environment. None: the private PostgreSQL, not connected.
 
         Raises ConfigurationError.
         """
-        return find_url(self._url)
+        connected = None if self._database is None else self._database.url
+        return connected or find_url(self._url)
 
     @property
     def notify(self) -> bool:

@@ -18,17 +18,17 @@ WAIT_S = 60
 
 
 class Shop:
-    """The directory of a reader who follows the README: its `shop.py`, and `rota` and `python` as
-    the virtual environment would have them."""
+    """The directory of a reader who follows the README: its files, and `rota`, `python` and
+    `pytest` as the virtual environment would have them."""
 
     def __init__(self, place: Path, url: str | None) -> None:
         self.place = place
-        (place / "shop.py").write_text(
-            re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)[0]
-        )
+        for block in re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL):
+            name = block.splitlines()[0].removeprefix("# ")
+            (place / name).write_text(block)
         programs = place / ".venv" / "bin"
         programs.mkdir(parents=True)
-        for name, command in {"python": "", "rota": "-m rota"}.items():
+        for name, command in {"python": "", "rota": "-m rota", "pytest": "-m pytest -q"}.items():
             (programs / name).write_text(
                 f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {command} "$@"\n'
             )

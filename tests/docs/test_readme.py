@@ -11,6 +11,7 @@ import pytest
 
 from tests.docs.shop import STAYS, Shop
 from tests.support.rules import rule
+from tests.support.server import PostgresServer
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 SERVED = "/srv/shop"
@@ -55,9 +56,10 @@ def crontab_commands(directory: Path) -> list[str]:
     ],
 )
 def test_every_shell_command_of_the_readme_does_what_it_says(
-    is_private: bool, empty_database: str, place: Path
+    is_private: bool, empty_database: str, server: PostgresServer, place: Path
 ) -> None:
     shop = Shop(place, None if is_private else empty_database)
+    shop.environment["ROTA_TEST_DATABASE_URL"] = server.url()
     said = {
         line: shop.work_until_stopped() if line == STAYS else shop.type(line) for line in commands()
     }
@@ -68,6 +70,7 @@ def test_every_shell_command_of_the_readme_does_what_it_says(
     )
     assert "succeeded" in said["rota job 1"]
     assert "<1@shop.example>" in said["rota job 1"]
+    assert "1 passed" in said["ROTA_APP=shop:app pytest"]
     assert "daily_report, send_welcome_email" in said["rota sync --app shop:app"]
 
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.db import connections
+from django.utils.connection import ConnectionProxy
 from sqlalchemy import make_url
 
 import rota
 from rota.declare.url import find_url
+from rota.store.drivers.own import parse_url
+from tests.support.django_site import django_database
 from tests.support.rules import rule
 
 
@@ -74,6 +78,27 @@ def test_an_error_of_the_function_shows_its_class_and_its_place_and_nothing_secr
 
 async def _later() -> str:
     return "postgresql://h/d"
+
+
+@pytest.mark.parametrize("is_proxy", [False, True])
+def test_a_connection_of_django_says_where_its_database_is(is_proxy: bool) -> None:
+    options = {"sslmode": "require", "isolation_level": 3, "pool": True}
+    with django_database("postgresql://u@h:1/d", **options) as alias:
+        connection = ConnectionProxy(connections, alias) if is_proxy else connections[alias]
+        app = rota.App(connection)
+        connection.settings_dict |= {"NAME": "test_d", "PASSWORD": "p '&@/"}
+        read = parse_url(str(app.url))
+        del connections[alias]
+    expected = {"dbname": "test_d", "user": "u", "password": "p '&@/", "host": "h", "port": "1"}
+    assert read == {**expected, "sslmode": "require"}
+
+
+def test_another_database_of_django_is_refused() -> None:
+    with django_database("postgresql://u@h:1/d") as alias:
+        connections.settings[alias]["ENGINE"] = "django.db.backends.sqlite3"
+        with pytest.raises(rota.ConfigurationError, match="is sqlite; Rota needs PostgreSQL"):
+            find_url(lambda: connections[alias])
+        del connections[alias]
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,36 @@ def test_the_tables_and_the_app_of_the_project_are_used(project: PytestProject) 
     assert ran.status == 0, ran.out
 
 
+def test_an_async_function_makes_tables_and_each_url_is_one_of_the_test(
+    project: PytestProject, server: PostgresServer
+) -> None:
+    url = server.url().replace("postgresql:", "postgresql+asyncpg:")
+    project.environment |= {"ROTA_TEST_DATABASE_URL": url, "ROTA_DATABASE_URL": server.url("none")}
+    project.write(
+        "conftest.py",
+        "import asyncpg\nimport pytest\n\n\n@pytest.fixture(scope='session')\n"
+        "def rota_template():\n"
+        "    async def make(url):\n"
+        "        connection = await asyncpg.connect(url)\n"
+        "        await connection.execute('create table public.app_user (name text)')\n"
+        "        await connection.close()\n"
+        "    return make\n",
+    )
+    project.write(
+        "test_shop.py",
+        "import asyncpg\nimport pytest\nfrom shop import app\n\n\n@pytest.mark.asyncio\n"
+        "async def test_a_table(rota):\n"
+        "    connection = await asyncpg.connect(app.url)\n"
+        "    assert await connection.fetch('select name from app_user') == []\n"
+        "    await connection.close()\n"
+        "    assert app.url == rota.url\n\n\n"
+        "def test_after_it():\n"
+        "    assert app.url.endswith('/none')\n",
+    )
+    ran = project.test("-p", "no:randomly")
+    assert (ran.status, "2 passed" in ran.out) == (0, True), ran.out
+
+
 def test_a_connection_that_the_template_keeps_is_an_error_in_words(
     project: PytestProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,26 +7,14 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import django
 from django.conf import settings
-from django.db import close_old_connections, connection
+from django.db import connection
 from psycopg.conninfo import conninfo_to_dict
 
 import rota
-
-
-@contextmanager
-def check_connections(ctx: rota.Context) -> Iterator[None]:
-    """Close what is broken, as Django does around a request."""
-    close_old_connections()
-    try:
-        yield
-    finally:
-        close_old_connections()
-
+from rota.integrations.django import check_connections
 
 app = rota.App(around=[check_connections] if "CHECK_CONNECTIONS" in os.environ else [])
 

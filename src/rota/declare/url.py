@@ -10,13 +10,26 @@ import os
 import re
 import traceback
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
+from urllib.parse import quote, urlencode
 
 from rota.errors import ConfigurationError
 
 _DRIVER = re.compile(r"(postgres(?:ql)?)\+(\w+)://")
 _SSL = re.compile(r"(?<=[?&])ssl=(?=(?:disable|allow|prefer|require|verify-ca|verify-full)(?:&|$))")
 _HIDDEN = re.compile(r"\w+(?:\+\w+)?://[^/?]*:\*\*\*@")
+_PLACE = {"NAME": "dbname", "USER": "user", "PASSWORD": "password", "HOST": "host", "PORT": "port"}
+_NOT_LIBPQ = {
+    "assume_role",
+    "context",
+    "cursor_factory",
+    "isolation_level",
+    "pool",
+    "prepare_threshold",
+    "row_factory",
+    "server_side_binding",
+}
+"""Options of a database of Django's that are no parameters of libpq."""
 
 
 class RendersUrl(Protocol):
@@ -25,7 +38,17 @@ class RendersUrl(Protocol):
     def render_as_string(self, hide_password: bool = ...) -> str: ...
 
 
-DatabaseUrl: TypeAlias = "str | RendersUrl | Callable[[], str | RendersUrl | None]"
+class HasSettings(Protocol):
+    """One of Django's connections."""
+
+    @property
+    def vendor(self) -> str: ...
+    @property
+    def settings_dict(self) -> dict[str, Any]: ...
+
+
+AnyUrl: TypeAlias = "str | RendersUrl | HasSettings"
+DatabaseUrl: TypeAlias = "AnyUrl | Callable[[], AnyUrl | None]"
 """What `App(url=…)` takes."""
 
 
@@ -39,7 +62,7 @@ def find_url(given: DatabaseUrl | None) -> str | None:
     found = _render(_call(given) if _is_function(given) else given)
     found = found or os.environ.get("ROTA_DATABASE_URL")
     if found:
-        return _make_plain(found)
+        return make_plain(found)
     if _is_function(given):
         raise ConfigurationError(
             "App(url=…): the function returned no URL, and ROTA_DATABASE_URL is not set"
@@ -78,6 +101,8 @@ def _call(function: object) -> object:
 def _render(found: object) -> str | None:
     if found is None or isinstance(found, str):
         return found
+    if hasattr(found, "settings_dict"):
+        return _read_django(found)
     render = getattr(found, "render_as_string", None)
     if render is None:
         raise ConfigurationError(
@@ -87,8 +112,26 @@ def _render(found: object) -> str | None:
     return str(render(hide_password=False))
 
 
-def _make_plain(url: str) -> str:
-    """Return a URL as libpq reads it: SQLAlchemy's name for the driver is left out."""
+def _read_django(connection: Any) -> str:
+    """Return the URL of the database of one of Django's connections. Its name is another one in
+    tests, so it is read when it is needed."""
+    if connection.vendor != "postgresql":
+        raise ConfigurationError(
+            f"App(url=…): the database {connection.alias!r} of Django is {connection.vendor}; Rota "
+            "needs PostgreSQL"
+        )
+    settings = connection.settings_dict
+    found = {name: settings.get(key) for key, name in _PLACE.items()}
+    found |= {name: settings["OPTIONS"][name] for name in settings["OPTIONS"].keys() - _NOT_LIBPQ}
+    given = {name: value for name, value in sorted(found.items()) if value not in (None, "")}
+    return f"postgresql:///?{urlencode(given, quote_via=quote)}"
+
+
+def make_plain(url: str) -> str:
+    """Return a URL as libpq reads it: SQLAlchemy's name for the driver is left out.
+
+    Raises ConfigurationError: *** stands in place of the password.
+    """
     if _HIDDEN.match(url):
         raise ConfigurationError(
             "the database URL has *** in place of its password, as SQLAlchemy prints it: pass the "

@@ -11,6 +11,7 @@ from rota.app import App
 from rota.client.base import LIST_MAX
 from rota.declare.config import WorkerConfig
 from rota.declare.job_type import JobType, NewJob
+from rota.declare.url import make_plain
 from rota.errors import UsageError
 from rota.model.bounds import check_integer
 from rota.model.job import Job
@@ -76,7 +77,7 @@ class Bench:
         if connection is not None:
             self._database = BoundDatabase(app.schema, connection)
         else:
-            found = url or app.database.url
+            found = make_plain(url) if url else app.database.url
             self._database = LoopFreeDatabase(found, app.schema, notify=app.notify)
         self._clock = MovingClock(app.schema)
         self._kept = app._database

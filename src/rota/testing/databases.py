@@ -9,6 +9,8 @@ next one runs.
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import os
 import time
 import uuid
@@ -23,6 +25,7 @@ from urllib.parse import urlsplit
 from rota import embedded
 from rota.app import App
 from rota.cli.target import find_app
+from rota.declare.url import make_plain
 from rota.errors import ConfigurationError
 from rota.store import migrate
 from rota.store.drivers import own
@@ -72,7 +75,8 @@ class TestDatabases:
         Args:
             app: the App; its schema is migrated, and its types and schedules are declared.
             root: where the private server's directory is, if ROTA_TEST_DATABASE_URL is not set.
-            make_tables: makes the application's own tables, given the URL of the template.
+            make_tables: makes the application's own tables, given the URL of the template; plain or
+                async.
             run: what the processes of one run have in common. Defaults to a run of this process.
         """
         self._app = app
@@ -89,7 +93,7 @@ class TestDatabases:
 
     def __enter__(self) -> Self:
         given = os.environ.get("ROTA_TEST_DATABASE_URL")
-        self._url = given or embedded.start(_find_directory(self._root))
+        self._url = make_plain(given) if given else embedded.start(_find_directory(self._root))
         own.parse_url(self._url)
         with own.translate_errors():
             self._server = own.open_plain(self._url)
@@ -147,7 +151,9 @@ class TestDatabases:
         url = self._find_url(unfinished)
         migrate.migrate(url, self._app.schema)
         if self._make_tables is not None:
-            self._make_tables(url)
+            made = self._make_tables(url)
+            if inspect.iscoroutine(made):
+                asyncio.run(made)
         with Bench(self._app, url):
             self._app.sync()
         self._wait_until_unused(unfinished)

@@ -1,0 +1,190 @@
+"""A reader who follows a page: writes its files, types its commands, compares what they print.
+
+A block whose first line is `# PATH` is a file; `# PATH, at the end` adds to one. A block of `sh`
+has commands. A block of `text` is what the last of them prints; `…` stands for anything.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psycopg.conninfo
+
+from tests.support.server import PostgresServer, unused_port
+from tests.support.wait import eventually
+
+ROOT = Path(__file__).parents[2]
+WAIT_S = 60
+PROGRAMS = {"rota": "-m rota", "pytest": "-m pytest", "python": "", "uvicorn": "-m uvicorn"}
+PROGRAMS |= {"flask": "-m flask", "django-admin": "-m django"}
+STRICT = (
+    "-W error -p no:cacheprovider -p no:randomly -o asyncio_default_fixture_loop_scope=function "
+    "-W 'ignore:Using `httpx` with `starlette.testclient` is deprecated'"
+)
+"""A warning is an error to this reader, but for those that are not about what the pages say: who
+installs no pytest-asyncio has none of it, and Starlette's is about a client that is not there."""
+FILE = re.compile(r"(?:#|--) ([\w/.-]+\.\w+)(, at the end)?\n")
+SERVES = re.compile(r"uvicorn |flask .*run|python manage.py runserver|rota work(?!.*--drain)")
+PORT = re.compile(r"\b[58]00\d\b")
+READS = re.compile(r"rota jobs? |curl -s http")
+"""What may be typed again, until a worker is through."""
+
+
+class Reader:
+    """The directory of a reader, whose database and test server are these."""
+
+    def __init__(self, place: Path, server: PostgresServer, url: str) -> None:
+        self.place = place
+        self._ports: dict[str, str] = {}
+        """Those of this reader, by those of the page."""
+        self._url = url
+        self._printed = ""
+        self._last = ""
+        self._stack = ExitStack()
+        programs = place / ".venv" / "bin"
+        programs.mkdir(parents=True)
+        for name, options in PROGRAMS.items():
+            text = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {options} "$@"\n'
+            (programs / name).write_text(text)
+            (programs / name).chmod(0o755)
+        (programs / "psql").symlink_to(server.program("psql"))
+        found = psycopg.conninfo.conninfo_to_dict(url)
+        self.environment = {
+            **{name: os.environ[name] for name in os.environ if name != "PYTEST_ADDOPTS"},
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT / "src"),
+            "PYTEST_ADDOPTS": STRICT,
+            "ROTA_TEST_DATABASE_URL": server.url(),
+            "UVICORN_PORT": self._find_port("8000"),
+            "FLASK_RUN_PORT": self._find_port("5000"),
+            # What libpq, and so Django, takes where a page leaves it out.
+            "PGHOST": str(found["host"]),
+            "PGPORT": str(found["port"]),
+            "PGUSER": str(found["user"]),
+            "PGDATABASE": str(found["dbname"]),
+        }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def follow(self, text: str) -> None:
+        """Do what a page, or a part of one, says from its beginning to its end."""
+        for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+            file = FILE.match(block)
+            if file is not None:
+                self.write(file[1], block, is_added=file[2] is not None)
+            elif language == "sh":
+                for line in block.splitlines():
+                    self.type(line.split("  #")[0].strip())
+            elif language == "text":
+                self.compare(block.strip())
+            else:
+                raise AssertionError(f"a block that nobody tries:\n{block}")
+
+    def write(self, name: str, text: str, *, is_added: bool = False) -> None:
+        """Write a file, or its last lines."""
+        path = self.place / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        before = path.read_text() + "\n\n" if is_added else ""
+        path.write_text(before + text)
+
+    def type(self, line: str) -> str:
+        """Run a line as a shell would; return what it printed. Fails when the command does."""
+        self._last = line = PORT.sub(lambda found: self._find_port(found[0]), line)
+        if line.startswith("export "):
+            name, _, value = line.removeprefix("export ").partition("=")
+            self.environment[name] = self._url if "://" in value else shlex.split(value)[0]
+        elif line.startswith("pip install "):
+            for wanted in shlex.split(line)[2:]:
+                importlib.metadata.distribution(wanted.partition("[")[0])
+        elif SERVES.match(line):
+            self._serve(line)
+        else:
+            self._printed = self._run(line)
+        return self._printed
+
+    def compare(self, shown: str) -> None:
+        """Hold what the page shows against what the last command printed."""
+        pattern = re.compile(".*?".join(map(re.escape, shown.split("…"))), re.DOTALL)
+        deadline = time.monotonic() + WAIT_S
+        while not pattern.search(self._printed):
+            is_late = time.monotonic() > deadline or not READS.match(self._last)
+            assert not is_late, f"{self._last}\nprints\n{self._printed}\nnot\n{shown}"
+            self._printed = self._run(self._last)
+
+    def _find_port(self, shown: str) -> str:
+        if shown not in self._ports:
+            self._ports[shown] = str(unused_port())
+        return self._ports[shown]
+
+    def _run(self, line: str) -> str:
+        done = subprocess.run(
+            ["sh", "-c", line],
+            cwd=self.place,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=WAIT_S,
+            check=False,
+        )
+        assert done.returncode == 0, f"{line}\n{done.stdout}"
+        return done.stdout
+
+    def _serve(self, line: str) -> None:
+        """Start what stays, and wait until it serves. It ends with the reader."""
+        log = self.place / f"{len(list(self.place.glob('*.log')))}.log"
+        with log.open("wb") as file:
+            process = subprocess.Popen(
+                ["sh", "-c", f"exec {line}"],
+                cwd=self.place,
+                env={**self.environment, "PYTHONUNBUFFERED": "1"},
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+            )
+        self._stack.callback(_stop, process, log)
+        ready = re.compile(r"started, release|http://127.0.0.1:\d+")
+        try:
+            eventually(lambda: ready.search(log.read_text()) or process.poll() is not None)
+        finally:
+            assert ready.search(log.read_text()), f"{line}\n{log.read_text()}"
+
+
+def _stop(process: subprocess.Popen[bytes], log: Path) -> None:
+    os.killpg(process.pid, signal.SIGTERM)
+    try:
+        # A web server may say with its status which signal it was.
+        assert process.wait(WAIT_S) in (0, -signal.SIGTERM), log.read_text()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def read_page(name: str, section: str | None = None) -> str:
+    """Return a page of docs/, or a section of it with its subsections."""
+    text = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    if section is None:
+        return text
+    found = re.search(rf"^## {re.escape(section)}\n.*?(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert found is not None, section
+    return found[0]

@@ -1,0 +1,21 @@
+"""docs/flask.md, followed by a reader: an application, its worker, its cron and its tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.docs.reader import Reader, read_page
+from tests.support.rules import rule
+from tests.support.server import PostgresServer
+
+pytestmark = [pytest.mark.system, pytest.mark.slow]
+
+
+@rule("M1", "M20", "M80")
+def test_a_reader_of_the_page_has_a_site_whose_jobs_commit_with_its_rows(
+    server: PostgresServer, empty_database: str, tmp_path: Path
+) -> None:
+    with Reader(tmp_path, server, empty_database) as reader:
+        reader.follow(read_page("flask.md"))

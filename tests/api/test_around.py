@@ -567,6 +567,28 @@ def test_one_that_fails_or_gives_what_is_no_meta_inserts_nothing(app: rota.App) 
     assert app.find() == []
 
 
+@rule("M1")
+def test_one_that_fails_when_it_is_left_raises_and_what_was_inserted_stays(
+    database: str, app: rota.App
+) -> None:
+    @app.enqueue_middleware
+    @contextmanager
+    def broken(jobs: Sequence[rota.NewJob]) -> Iterator[None]:
+        yield
+        raise OSError("the tracer is away")
+
+    work = _declare(app)
+    with pytest.raises(OSError, match="the tracer is away") as caught:
+        work.enqueue()
+    assert caught.value.__notes__ == ["the jobs of this enqueue were inserted before"]
+    assert len(app.find()) == 1
+    with psycopg.connect(database) as connection:
+        with pytest.raises(OSError) as caught:
+            work.using(connection=connection).enqueue()
+        connection.rollback()
+    assert len(app.find()) == 1, "it was of the caller's transaction"
+
+
 def test_an_async_one_around_enqueues_is_refused() -> None:
     with pytest.raises(rota.DeclarationError, match="is async, and plain code enqueues too"):
         rota.App("postgresql:///x", around_enqueue=_session)  # type: ignore[arg-type]

@@ -50,6 +50,30 @@ async def note(number: int) -> dict[str, int]:
     return {"number": number}
 
 
+def _mark(func: Any) -> Any:
+    @functools.wraps(func)
+    def marked(*args: Any, **kwargs: Any) -> Any:
+        return func(*args, **kwargs)
+
+    vars(marked).update(enqueue="later", arguments=3, team="payments")
+    return marked
+
+
+def test_attributes_of_its_function_hide_none_of_its_own() -> None:
+    """As those of a decorator or of another queue."""
+
+    @rota.Jobs().job("marked")
+    @_mark
+    def marked(number: int) -> int:
+        return number
+
+    assert vars(marked)["team"] == "payments"
+    assert marked.new(number=1).payload_json == '{"number":1}'
+    assert inspect.ismethod(marked.enqueue)
+    assert inspect.ismethod(marked.arguments)
+    assert inspect.unwrap(marked).__closure__ is None
+
+
 def test_it_has_the_names_the_signature_and_the_docstring_of_its_function() -> None:
     for job_type in (send, send.using(priority=3)):
         assert job_type.__name__ == "send" and job_type.__qualname__ == "send"

@@ -41,6 +41,9 @@ SEND = ["enqueue", "send_mail", "--payload", '{"user_id": 1}']
         (["work", "--grace", "soon"], "--grace must be"),
         (["work", "--drain", "--for", "soon"], "--for must be"),
         (["ignore", "1", *URL], "--why"),
+        (["cancel", "--status", "dead", *URL], "--status must be one of queued, waiting,"),
+        (["retry", "--status", "dead", *URL], "--status must be one of queued, running, failed"),
+        (["run-again", "--queue", "q", "--why", "w", *URL], "give --status, one of dead,"),
     ],
 )
 def test_an_error_names_the_flag(

@@ -127,6 +127,88 @@ def test_jobs_wait_because_a_person_paused_them(database: str, connection: Conne
     assert look(database) == (["paused"], {"oldest": "paused"})
 
 
+def wait_for_hours(connection: Connection, hours: float, **columns: Any) -> None:
+    """Insert a job that has been due for so long."""
+    insert(connection, **columns)
+    connection.execute(
+        "update rota.job set run_at = rota.clock() - %s * interval '1 hour' "
+        "where id = (select max(id) from rota.job)",
+        [hours],
+    )
+
+
+@rule("M3", "M86", "M87")
+def test_jobs_that_wait_for_busy_workers_follow_from_nothing_that_others_wait_for(
+    database: str, connection: Connection
+) -> None:
+    """A pause, a queue that nobody serves and a mistyped type explain only jobs of their own."""
+    at_work(connection)
+    connection.execute("""update rota.worker set queues = '{"default": null, "paused": null}'""")
+    wait_for_hours(connection, 2)
+    assert look(database) == (["oldest"], {})
+    wait_for_hours(connection, 3, queue="paused")
+    connection.execute("select rota.queue_pause('paused')")
+    assert look(database) == (["oldest"], {})
+    wait_for_hours(connection, 3, queue="email")
+    assert look(database) == (["queues", "oldest"], {})
+    wait_for_hours(connection, 3, job_type="send_welcom_email")
+    assert look(database) == (["queues", "types", "oldest"], {})
+    text = "the oldest due job that a worker could run has been waiting for 2 h"
+    assert examine(Database(database), only=["oldest"])["oldest"].what == text
+    connection.execute("delete from rota.job where queue = 'default' and job_type = 't'")
+    assert look(database) == (["queues", "types"], {"oldest": "queues"})
+
+
+@rule("M3", "M86")
+def test_an_unknown_type_in_a_queue_that_is_served_does_not_follow_from_another_queue(
+    database: str, connection: Connection
+) -> None:
+    at_work(connection)
+    connection.execute("insert into rota.job_type (name) values ('gone'), ('mail')")
+    wait_for_hours(connection, 2, queue="email", job_type="mail")
+    assert look(database) == (["queues"], {"types": "queues", "oldest": "queues"})
+    wait_for_hours(connection, 2, job_type="gone")
+    assert look(database) == (["queues", "types"], {"oldest": "queues"})
+
+
+@rule("M3", "M86")
+def test_an_unknown_type_that_is_declared_does_not_follow_from_one_that_was_not_synced(
+    database: str, connection: Connection
+) -> None:
+    at_work(connection)
+    connection.execute("insert into rota.job_type (name) values ('gone')")
+    insert(connection, job_type="new")
+    insert(connection, job_type="gone")
+    types = [{"name": "new", "queue": "default", "priority": 0}]
+    assert look(database, types=types) == (["types"], {})
+
+
+@rule("M3", "M82")
+def test_a_schedule_that_rota_paused_does_not_follow_from_missing_workers(
+    database: str, connection: Connection
+) -> None:
+    """However many others are later than it."""
+    at_work(connection)
+    wait_long(connection)
+    connection.execute("update rota.worker set heartbeat_at = heartbeat_at - interval '2 minutes'")
+    connection.execute(
+        "insert into rota.schedule (name, job_type, cron, next_run_at) "
+        "select 'late-' || i, 't', '0 2 * * *', rota.clock() - interval '5 hours' "
+        "from generate_series(1, 6) i"
+    )
+    assert look(database)[1]["schedules"] == "workers"
+    connection.execute(
+        "update rota.schedule set paused_at = rota.clock(), paused_by = 'rota', refused = true, "
+        "paused_why = 'no such cron', next_run_at = rota.clock() - interval '1 hour' "
+        "where name = 'late-6'"
+    )
+    bad, follows = look(database)
+    assert (bad, "schedules" in follows) == (["workers", "schedules"], False)
+    assert (
+        "late-6 (no such cron)" in examine(Database(database), only=["schedules"])["schedules"].what
+    )
+
+
 @rule("M3", "M86")
 def test_nothing_runs_because_this_is_a_restored_copy(
     database: str, connection: Connection

@@ -30,8 +30,11 @@ def name_flags(message: str, flags: Mapping[str, str]) -> str:
     """Return a message with flags in place of the parameters that it names.
 
     A name of several words is a parameter's wherever it stands; `timeout` or `key` only where the
-    message begins with it, or in "give … or …, not both".
+    message begins with it, or in "give … or …, not both". An action's name in Python before it is
+    left out: the person has typed the command.
     """
+    message = re.sub(r"^[a-z_]+: (?=status must be |give a status)", "", message)
+    message = re.sub(r"^give a status(?=,)", "give --status", message)
     choices = re.match(r"give (\w+) or (\w+), not both", message)
     for name, flag in flags.items():
         if "_" in name:

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from rota.declare.job_type import NewJob
 
 
+INSERTED = "the jobs of this enqueue were inserted before"
+"""A note at the error of a context manager that cannot be left."""
+
+
 @contextmanager
 def carry_meta(
     arounds: Sequence[EnqueueAround], jobs: Sequence[NewJob]
@@ -40,18 +44,29 @@ def gather_meta(
         UsageError: one gave no mapping, or one without a JSON form.
     """
     meta: dict[str, Any] = {}
-    with ExitStack() as stack:
-        for around in arounds:
-            manager = make_manager(around, jobs, may_await=False)
-            given = manager.__enter__()
-            stack.push(pass_errors_on(manager.__exit__))
-            if given is not None and not isinstance(given, Mapping):
-                raise UsageError(
-                    f"around_enqueue {name_of(around)}: it must yield a mapping, which is added "
-                    f"to the meta of the jobs, or nothing, not {given!r}"
-                )
-            meta.update(given or {})
-        yield meta
+    is_inserted = False
+    try:
+        with ExitStack() as stack:
+            for around in arounds:
+                manager = make_manager(around, jobs, may_await=False)
+                given = manager.__enter__()
+                stack.push(pass_errors_on(manager.__exit__))
+                meta.update(_check_given(around, given))
+            yield meta
+            is_inserted = True
+    except BaseException as error:
+        if is_inserted:
+            error.add_note(INSERTED)
+        raise
+
+
+def _check_given(around: EnqueueAround, given: object) -> Mapping[str, Any]:
+    if given is not None and not isinstance(given, Mapping):
+        raise UsageError(
+            f"around_enqueue {name_of(around)}: it must yield a mapping, which is added "
+            f"to the meta of the jobs, or nothing, not {given!r}"
+        )
+    return given or {}
 
 
 def _add_meta(job: NewJob, meta: dict[str, Any]) -> NewJob:

@@ -124,7 +124,7 @@ class JobType(Generic[P, Q, R]):
         takes_context: bool,
         options: JobTypeOptions,
     ) -> None:
-        functools.update_wrapper(self, func)  # first: what follows counts
+        self._wrap(func)  # first: what follows counts
         self.registry = registry
         self.name = name
         self.func = func
@@ -164,6 +164,15 @@ class JobType(Generic[P, Q, R]):
         self.enqueue_options = EnqueueOptions()
         self._declared = self
         """The one that was declared; another one if `using` made this."""
+
+    def _wrap(self, func: Callable[Q, R]) -> None:
+        """Take the names, the docstring and the attributes of a function, as `functools.wraps`
+        does, but for attributes that would hide a method of this class."""
+        given = getattr(func, "__dict__", {})
+        self.__dict__.update(
+            {name: value for name, value in given.items() if not hasattr(JobType, name)}
+        )
+        functools.update_wrapper(self, func, updated=())
 
     def __call__(self, /, *args: Q.args, **kwargs: Q.kwargs) -> R:
         """Run the function here and now, as if it were not decorated."""

@@ -19,7 +19,7 @@ import psycopg
 from psycopg import capabilities
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolClosed, PoolTimeout
 
-from rota.store.drivers.own import CANCEL_S
+from rota.store.drivers.own import CANCEL_S, explain_cancel
 from rota.store.drivers.psycopg3 import translate
 from rota.store.errors import PoolExhausted, ServerTrouble, StoreError
 
@@ -68,6 +68,10 @@ class PlainPooled(psycopg.Connection):
                     self._cancel_within(cancel_s)
                     until, has_cancelled = monotonic() + cancel_s, True
                 wanted = gen.send(ready)
+        except psycopg.errors.QueryCanceled as error:
+            if has_cancelled:
+                raise explain_cancel(limit_s) from error
+            raise
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
 

@@ -166,6 +166,10 @@ def _jobs(source: FactSource) -> Facts:
     return source.facts("doctor_jobs", limit=COUNT_MAX, late=LATE)
 
 
+def _oldest(source: FactSource) -> Facts:
+    return {**_jobs(source), **source.facts("doctor_claimable", heads=HEADS)}
+
+
 def _growth(source: FactSource) -> Facts:
     return source.facts("doctor_growth", prefix=ROTAS, limit=RUNNING)
 
@@ -227,7 +231,7 @@ CHECKS = (
         _types,
         work.app,
     ),
-    Check("oldest", "How long do due jobs wait?", _jobs, work.oldest),
+    Check("oldest", "How long do due jobs wait?", _oldest, work.oldest),
     Check("paused", "Is a queue paused?", _queues, work.pauses),
     Check("schedules", "Do schedules fire?", _jobs, work.schedules),
     Check(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from rota.model.units import plural, words
-from rota.observe.doctor.finding import Cause, Finding, Limits, ok, size, warn
+from rota.observe.doctor.finding import Finding, Limits, ok, size, warn
 
 Facts = dict[str, Any]
 SEE = "see “When a team outgrows it” in docs/doctor.md"
@@ -41,7 +41,6 @@ def order(facts: Facts, limits: Limits) -> Finding:
         return warn(
             f"queues with one slot in total fall behind: {text}",
             f"order by key instead of by queue, or split it; {SEE}",
-            because=(Cause.COPY, Cause.PAUSE),
         )
     queues = plural(
         len(facts["single"]),

@@ -50,12 +50,15 @@ def types(facts: Facts, limits: Limits) -> Finding:
 
 
 def _why_unknown(facts: Facts) -> tuple[Cause, ...]:
-    """Return what may be the cause that no worker knows a type. A mistyped name is its own."""
-    undeclared = {one["job_type"] for one in facts["strange"] if not one["is_declared"]}
-    if not undeclared:
-        return (Cause.COPY, Cause.NO_WORKER, Cause.QUEUE)
-    of_app = {one["name"] for one in facts["app"] or ()}
-    return (Cause.NOT_SYNCED,) if undeclared <= of_app else ()
+    """Return what may be the cause that no worker knows these types, all of them. A mistyped name
+    is its own."""
+    strange, of_app = facts["strange"], {one["name"] for one in facts["app"] or ()}
+    if all(one["is_declared"] for one in strange):
+        is_served = any(one["is_served"] for one in strange)
+        return (Cause.COPY, Cause.NO_WORKER, *(() if is_served else (Cause.QUEUE,)))
+    if all(not one["is_declared"] and one["job_type"] in of_app for one in strange):
+        return (Cause.NOT_SYNCED,)
+    return ()
 
 
 def _strange(one: Facts, declared: list[str]) -> str:
@@ -152,10 +155,17 @@ def oldest(facts: Facts, limits: Limits) -> Finding:
     text = f"the oldest due job has been waiting for {words(waiting_s)}"
     if waiting_s < limits.due_s[0]:
         return ok(text)
+    because: tuple[Cause, ...] = (Cause.COPY, Cause.NO_WORKER)
+    if (claimable_s := facts["claimable_s"] or 0.0) >= limits.due_s[0]:
+        # What other jobs wait for explains nothing of these.
+        waiting_s = claimable_s
+        text = f"the oldest due job that a worker could run has been waiting for {words(waiting_s)}"
+    else:
+        because += (Cause.QUEUE, Cause.TYPE, Cause.PAUSE)
     return (bad if waiting_s >= limits.due_s[1] else warn)(
         text,
         "the workers are busy: add slots or workers, or find what makes their jobs slow",
-        because=(Cause.COPY, Cause.NO_WORKER, Cause.QUEUE, Cause.TYPE, Cause.PAUSE),
+        because=because,
     )
 
 

@@ -184,6 +184,14 @@ class OwnConnection:
         return row != ("off",)
 
 
+def explain_cancel(limit_s: float) -> psycopg.errors.QueryCanceled:
+    """Return the error of a statement that was cancelled past its limit. The server's own text
+    speaks of a user's request, and no user made one."""
+    return psycopg.errors.QueryCanceled(
+        f"the statement was cancelled: no answer within {limit_s:g} s"
+    )
+
+
 class Deadline:
     """A limit for a block that waits for one answer. It can be entered again and again.
 
@@ -217,6 +225,8 @@ class Deadline:
             self._task.cancel()
         if self._has_cut and isinstance(error, Exception):
             raise ServerTrouble(f"no answer within {self._limit_s:g} s") from error
+        if self._task is not None and isinstance(error, psycopg.errors.QueryCanceled):
+            raise explain_cancel(self._limit_s) from error
 
     def _lose(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._cut())

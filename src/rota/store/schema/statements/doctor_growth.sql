@@ -4,7 +4,8 @@
 -- Rows: facts text (JSON: live jobs as the server estimates them, bytes of the live table,
 --   inserted, updated, deadlocks since the statistics began, sessions: Rota's own, waiting: those
 --   of them that wait for a lock; workers alive, teams: their sets of job types; single: queue,
---   waiting_s of queues that have one slot in all; reporting: running jobs that report progress;
+--   waiting_s of queues that have one slot in all and are not paused; reporting: running jobs that
+--   report progress;
 --   history_bytes)
 -- Locks: none; indexes job_ready and job_lease.
 -- Keeps: M3, the docs say when a team outgrows Rota.
@@ -41,6 +42,7 @@ select json_build_object(
         extract(epoch from :schema.clock() - min(h.run_at))::float8 as waiting_s
       from :schema.ready_heads(1) h
       where h.run_at <= :schema.clock()
+        and h.queue <> all (:schema.paused_queues(array[h.queue]))
         and (
           select sum((a.queues ->> h.queue)::int)
           from alive a

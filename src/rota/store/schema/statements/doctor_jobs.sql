@@ -2,7 +2,8 @@
 -- or have stopped.
 -- Parameters: limit int (most dead jobs to count); late interval (how late a schedule may be)
 -- Rows: facts text (JSON: waiting_s [NULL: nothing is due], dead, dead_s of the oldest; overdue:
---   of the five latest schedules name, late_s, stopped_why [NULL: it has not stopped by itself],
+--   of five schedules, the latest of those without and of those with a reason, name, late_s,
+--   stopped_why [NULL: it has not stopped by itself],
 --   last_error [NULL: none]; overdue_count: of all)
 -- Locks: none; indexes job_ready and job_dead.
 -- Keeps: M85; M44; M82.
@@ -20,7 +21,17 @@ select json_build_object(
       )),
       '[]'
     )
-    from :schema.schedules_overdue(:late::interval, 5) s
+    from (
+      select o.*
+      from :schema.schedules_overdue(:late::interval, null::int) o
+      order by
+        row_number() over (
+          partition by o.stopped_why is null and o.last_error is null
+          order by o.due_at, o.name
+        ),
+        o.due_at, o.name
+      limit 5
+    ) s
   ),
   'overdue_count', (select count(*) from :schema.schedules_overdue(:late::interval, null::int))
 )::text as facts

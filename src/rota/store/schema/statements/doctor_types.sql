@@ -2,15 +2,20 @@
 -- the first jobs of each queue and priority are read.
 -- Parameters: heads int (how many jobs of each queue and priority); limit int
 -- Rows: facts text (JSON: strange: job_type, jobs, waiting_s [negative: not due yet], is_declared,
---   is_known; declared: every name, former ones too; types: name, queue, priority)
+--   is_known, is_served [a worker of the last hour serves a queue of these jobs]; declared: every
+--   name, former ones too; types: name, queue, priority)
 -- Locks: none; index job_ready.
 -- Keeps: M85; without this, a job of a mistyped type would wait for ever unseen.
 with recent as materialized (
-  select distinct t.name
+  select w.job_types, w.queues
   from :schema.worker w
-  cross join lateral unnest(w.job_types) t(name)
   where :schema.is_alive(w.heartbeat_at, w.stopped_at)
     or w.stopped_at > :schema.clock() - interval '1 hour'
+),
+known as materialized (
+  select distinct t.name
+  from recent r
+  cross join lateral unnest(r.job_types) t(name)
 ),
 declared as materialized (
   select t.name
@@ -24,7 +29,8 @@ waiting as materialized (
   select
     h.job_type,
     count(*) as jobs,
-    extract(epoch from :schema.clock() - min(h.run_at))::float8 as waiting_s
+    extract(epoch from :schema.clock() - min(h.run_at))::float8 as waiting_s,
+    array_agg(distinct h.queue) as queues
   from :schema.ready_heads(:heads::int) h
   group by h.job_type
 )
@@ -37,10 +43,11 @@ select json_build_object(
         w.jobs,
         w.waiting_s,
         w.job_type in (select d.name from declared d) as is_declared,
-        w.job_type in (select r.name from recent r) as is_known
+        w.job_type in (select k.name from known k) as is_known,
+        exists (select from recent r where r.queues ?| w.queues) as is_served
       from waiting w
       where w.job_type not in (select d.name from declared d)
-        or w.job_type not in (select r.name from recent r)
+        or w.job_type not in (select k.name from known k)
       order by w.waiting_s desc
       limit :limit::int
     ) s

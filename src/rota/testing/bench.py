@@ -11,6 +11,7 @@ from rota.app import App
 from rota.client.base import LIST_MAX
 from rota.declare.config import WorkerConfig
 from rota.declare.job_type import JobType, NewJob
+from rota.declare.jobs import index_by_name
 from rota.errors import UsageError
 from rota.model.bounds import check_integer
 from rota.model.job import Job
@@ -23,7 +24,7 @@ from rota.store.ops import Filter
 from rota.testing import attempt, twice
 from rota.testing.bound import BoundDatabase, LoopFreeDatabase
 from rota.testing.drained import Drained
-from rota.testing.expected import ExpectedJob
+from rota.testing.expected import ExpectedJob, find_jobs
 from rota.testing.matching import PENDING, Wanted, explain_jobs
 from rota.testing.moving_clock import MovingClock
 from rota.testing.recording import RecordingContext, make_context
@@ -121,7 +122,7 @@ class Bench:
 
         Raises:
             AssertionError: there is none. The message lists the jobs that there are, nearest first.
-            UsageError: the type has no such argument.
+            UsageError: the type is another App's, has no such argument, or one that cannot be so.
         """
         return self._run(self._find_one(self._want(job_type, arguments)))
 
@@ -142,7 +143,7 @@ class Bench:
 
         Raises:
             AssertionError: there is one.
-            UsageError: the type has no such argument.
+            UsageError: as `enqueued`; or the App has no type of this name.
         """
         self._run(self._refute(self._want(job_type, arguments)))
 
@@ -156,11 +157,11 @@ class Bench:
         return ExpectedJob(self, self._want(job_type, arguments))
 
     def _want(self, job_type: AnyType | str, arguments: dict[str, Any]) -> Wanted:
-        return Wanted.of(job_type, self.app.types, arguments)
+        return Wanted.of(job_type, index_by_name(self.app.types.values()), arguments)
 
     def _find_all(self, wanted: Wanted) -> Operation[list[Job]]:
-        jobs = yield from ops.find(Filter(job_type=wanted.name, limit=LIST_MAX))
-        pending = [job for job in reversed(jobs) if job.status in PENDING]
+        jobs = yield from find_jobs(wanted)
+        pending = [job for job in jobs if job.status in PENDING]
         return [job for job in pending if not wanted.find_differences(job)]
 
     def _find_one(self, wanted: Wanted) -> Operation[Job]:
@@ -172,6 +173,12 @@ class Bench:
         )
 
     def _refute(self, wanted: Wanted) -> Operation[None]:
+        if wanted.job_type is None:
+            raise UsageError(
+                f"refute_enqueued: the App has no job type {wanted.name!r}, so this would hold "
+                f"whatever is enqueued; if it is another service's, write "
+                f"`assert not rota.all_enqueued({wanted.name!r})`"
+            )
         if (yield from self._find_all(wanted)):
             raise AssertionError(
                 f"a job of type {wanted.describe()} is enqueued; "

@@ -42,6 +42,10 @@ class AsyncpgDriver:
         """Begin and commit, or make a savepoint and release it."""
         return self._connection.transaction()
 
+    @property
+    def psycopg_connection(self) -> None:
+        """There is none."""
+
     def translate(self, error: Exception) -> StoreError:
         """Return the StoreError for an error of asyncpg's."""
         return translate(error, error)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from unittest.mock import ANY
 
@@ -14,6 +16,7 @@ from psycopg.rows import TupleRow
 import rota
 from rota.testing import Bench
 from tests.support.databases import Databases
+from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
 
@@ -84,6 +87,26 @@ def test_a_success_of_which_nothing_is_kept_has_its_result(app: rota.App, bench:
 
     done = bench.perform(light.new())
     assert (done.status, done.result) == ("succeeded", 7)
+
+
+@rule("M50")
+def test_a_performed_job_has_the_meta_that_enqueues_carry(app: rota.App, bench: Bench) -> None:
+    @app.enqueue_middleware
+    @contextmanager
+    def carry(_: object) -> Iterator[dict[str, str]]:
+        yield {"tenant": "acme", "request": "r-1"}
+
+    seen: list[object] = []
+
+    @app.job("look", takes_context=True)
+    def look(context: rota.Context) -> None:
+        seen.append(context.job.meta)
+
+    bench.perform(look.new().using(meta={"request": "mine"}))
+    bench.run_twice(look.new())
+    asyncio.run(bench.aperform(look.new()))
+    plain = {"tenant": "acme", "request": "r-1"}
+    assert seen == [plain | {"request": "mine"}, plain, plain, plain]
 
 
 def test_a_job_that_cannot_be_claimed_is_refused_in_words(app: rota.App, bench: Bench) -> None:

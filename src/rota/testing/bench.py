@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from rota.app import App
 from rota.client.base import LIST_MAX
+from rota.client.carry import carry_meta
 from rota.declare.config import WorkerConfig
 from rota.declare.job_type import JobType, NewJob
 from rota.declare.jobs import index_by_name
@@ -95,9 +97,11 @@ class Bench:
         if self.app._database is self._database:
             self.app._database = self._kept
         if not isinstance(self._database, BoundDatabase):
-            if self._clock.is_moved:
-                self._run(self._clock.restore())
-            self._database.close()
+            try:
+                if self._clock.is_moved:
+                    self._run(self._clock.restore())
+            finally:
+                self._database.close()
 
     def __enter__(self) -> Self:
         return self
@@ -201,12 +205,14 @@ class Bench:
             UsageError: there is no such job, its queue is paused, or another job has the key.
             WrongStatus: it is neither queued nor failed.
         """
-        id_ = self._run(self._find_id(job), _find_connection(job))
+        with self._carry(job) as carried:
+            id_ = self._run(self._find_id(carried), _find_connection(carried))
         return self._work("perform", pick_one(id_), 1)[0]
 
     async def aperform(self, job: NewJob | int) -> Performed:
         """As `perform`, on the running loop."""
-        id_ = await self._arun(self._find_id(job), _find_connection(job))
+        with self._carry(job) as carried:
+            id_ = await self._arun(self._find_id(carried), _find_connection(carried))
         return (await self._awork(pick_one(id_), 1))[0]
 
     def drain(self, *, limit: int = 100) -> Drained:
@@ -233,6 +239,15 @@ class Bench:
         drained = Drained(await self._awork(self._find_due, limit))
         await self._arun(self._refuse_left(drained, limit))
         return drained
+
+    @contextmanager
+    def _carry(self, job: NewJob | int) -> Iterator[NewJob | int]:
+        """Enter what is around each enqueue of the App; yield the job with its meta."""
+        if not isinstance(job, NewJob):
+            yield job
+            return
+        with carry_meta(self.app._enqueue_arounds, [job]) as [carried]:
+            yield carried
 
     def _find_id(self, job: NewJob | int) -> Operation[int]:
         if not isinstance(job, NewJob):

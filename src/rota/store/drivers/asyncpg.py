@@ -30,7 +30,9 @@ class AsyncpgDriver:
             return []
         numbered, names = number_parameters(text)
         values = format_params(params)
-        found = await self._connection.fetch(numbered, *[values[name] for name in names])
+        given = [values[name] for name in names]
+        # Its own class of rows, whatever the connection's owner has set.
+        found = await self._connection.fetch(numbered, *given, record_class=asyncpg.Record)
         return [tuple(row) for row in found]
 
     @property

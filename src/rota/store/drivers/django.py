@@ -64,8 +64,18 @@ class DjangoDriver:
         return self._connection.in_atomic_block or not self._connection.get_autocommit()
 
     def transaction(self) -> AbstractContextManager[object]:
-        """Begin and commit, or make a savepoint and release it."""
-        return transaction.atomic(using=self._connection.alias)
+        """Begin and commit, or make a savepoint and release it.
+
+        Raises UsageError: Django would do it on another connection.
+        """
+        alias = self._connection.alias
+        if connections[alias] is not self._connection:
+            raise UsageError(
+                f"this is not the connection that Django has for {alias!r} in this thread, maybe a "
+                "copy of it, so atomic does not apply to it: call set_autocommit(False) on it, and "
+                "commit it yourself"
+            )
+        return transaction.atomic(using=alias)
 
     @property
     def psycopg_connection(self) -> Any:

@@ -44,9 +44,12 @@ class SqlAlchemyDriver:
     def run(self, text: bytes, params: Params | None) -> list[Row]:
         """Run a statement and return its rows. Raises UsageError if the connection does not fit."""
         if params is None:
-            result = self._find_connection().execute(_escape(text))
+            clause, values = _escape(text), None
         else:
-            result = self._find_connection().execute(_mark(text), format_params(params))
+            clause, values = _mark(text), format_params(params)
+        # A connection that streams would declare a cursor, which takes no INSERT.
+        options = {"stream_results": False, "yield_per": None}
+        result = self._find_connection().execute(clause, values, execution_options=options)
         return [tuple(row) for row in result] if result.returns_rows else []
 
     def transaction(self) -> AbstractContextManager[object]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
+from unittest.mock import ANY
 
 import psycopg
 import pytest
@@ -13,6 +16,7 @@ from psycopg.rows import TupleRow
 import rota
 from rota.testing import Bench
 from tests.support.databases import Databases
+from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
 
@@ -85,6 +89,26 @@ def test_a_success_of_which_nothing_is_kept_has_its_result(app: rota.App, bench:
     assert (done.status, done.result) == ("succeeded", 7)
 
 
+@rule("M50")
+def test_a_performed_job_has_the_meta_that_enqueues_carry(app: rota.App, bench: Bench) -> None:
+    @app.enqueue_middleware
+    @contextmanager
+    def carry(_: object) -> Iterator[dict[str, str]]:
+        yield {"tenant": "acme", "request": "r-1"}
+
+    seen: list[object] = []
+
+    @app.job("look", takes_context=True)
+    def look(context: rota.Context) -> None:
+        seen.append(context.job.meta)
+
+    bench.perform(look.new().using(meta={"request": "mine"}))
+    bench.run_twice(look.new())
+    asyncio.run(bench.aperform(look.new()))
+    plain = {"tenant": "acme", "request": "r-1"}
+    assert seen == [plain | {"request": "mine"}, plain, plain, plain]
+
+
 def test_a_job_that_cannot_be_claimed_is_refused_in_words(app: rota.App, bench: Bench) -> None:
     @app.job("once", key=lambda: "k")
     def once() -> None: ...
@@ -134,6 +158,57 @@ def test_an_enqueued_job_is_found_by_some_of_its_arguments(app: rota.App, bench:
     assert [job.id for job in bench.all_enqueued(mail)] == [made.id]
     with pytest.raises(rota.UsageError, match="takes day, template, user_id, not user"):
         bench.enqueued(mail, user=42)
+
+
+def test_a_job_is_found_and_refuted_under_each_name_of_its_type(
+    app: rota.App, bench: Bench, database: str
+) -> None:
+    @app.job("mail", aliases=("letter",))
+    def mail(user_id: int) -> None: ...
+
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("""select rota.enqueue('letter', '{"user_id": 1}')""")
+    mail.enqueue(2)
+    assert [bench.enqueued(one, user_id=1).job_type for one in (mail, "letter")] == ["letter"] * 2
+    assert bench.enqueued("letter", user_id=2).job_type == "mail"
+    for name in (mail, "letter"):
+        for user_id in (1, 2):
+            with pytest.raises(AssertionError, match="a job of type 'mail' with user_id="):
+                bench.refute_enqueued(name, user_id=user_id)
+
+
+def test_a_refutation_that_would_always_hold_is_refused(app: rota.App, bench: Bench) -> None:
+    @app.job("mail")
+    def mail(user_id: int, tags: tuple[str, ...] = (), note: object = None) -> None: ...
+
+    other = rota.App("postgresql://nobody@127.0.0.1:1/none")
+
+    @other.job("foreign")
+    def foreign() -> None: ...
+
+    mail.enqueue(1, ("a", "b"), note=("x", "y"))
+    with pytest.raises(rota.UsageError, match=r"no job type 'mial'.*not rota\.all_enqueued"):
+        bench.refute_enqueued("mial")
+    with pytest.raises(rota.UsageError, match="'foreign' is not one of the App that is tested"):
+        bench.refute_enqueued(foreign)
+    with pytest.raises(rota.UsageError, match="'user_id': expected int, got str"):
+        bench.refute_enqueued(mail, user_id="1")
+    with pytest.raises(AssertionError, match="is enqueued"):
+        bench.refute_enqueued(mail, tags=["a", "b"])
+    with pytest.raises(AssertionError, match="is enqueued"):
+        bench.refute_enqueued(mail, note=("x", "y"))
+    bench.enqueued(mail, user_id=ANY)
+    assert bench.all_enqueued("of_another_service") == []
+
+
+def test_an_argument_with_a_keyword_for_a_name_is_compared(app: rota.App, bench: Bench) -> None:
+    @app.job("copy")
+    def copy(from_: int) -> None: ...
+
+    copy.enqueue(1)
+    bench.enqueued(copy, from_=1)
+    with pytest.raises(rota.UsageError, match="takes from_, not source"):
+        bench.enqueued(copy, source=1)
 
 
 def test_a_message_shows_what_is_there_nearest_first(app: rota.App, bench: Bench) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import psycopg
 import pytest
@@ -138,6 +139,31 @@ def test_too_many_ticks_are_refused(
     app.sync()
     with pytest.raises(rota.UsageError, match="more than 3 ticks on the way"):
         bench.advance("1h")
+
+
+def test_a_move_that_fails_on_its_way_leaves_no_moved_clock_behind(
+    app: rota.App, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(moving_clock, "TICKS_MAX", 3)
+
+    @app.job("refresh")
+    def refresh() -> None: ...
+
+    app.schedule("often", "*/10 * * * *", refresh.new(), overlap="allow")
+    app.sync()
+    with Bench(app) as bench, pytest.raises(rota.UsageError, match="more than 3 ticks"):
+        bench.advance("1h")
+    [(drift,)] = connection.execute("select rota.clock() - statement_timestamp()").fetchall()
+    assert not drift
+
+
+def test_a_move_does_not_change_the_time_zone_of_the_process(bench: Bench) -> None:
+    zone = time.tzname
+    for name in ("America/New_York", "Asia/Kolkata"):
+        bench.freeze(datetime(2027, 3, 1, 12, tzinfo=ZoneInfo(name)))
+        assert time.tzname == zone
+    bench.advance("1d")
+    assert time.tzname == zone
 
 
 def test_the_first_freeze_and_one_that_goes_back_set_the_scene(app: rota.App, bench: Bench) -> None:

@@ -26,7 +26,7 @@ class Codec:
     of a parameter's type accepts."""
 
     __slots__ = (
-        *("_checks_again", "_decode", "_fields", "_parameters"),
+        *("_checks_again", "_decode", "_fields", "_hints", "_parameters"),
         *("defaults", "job_type", "names", "positional", "required"),
     )
 
@@ -69,6 +69,7 @@ class Codec:
             for name, hint in hints.items()
         }
         make: Any = typing.TypedDict
+        self._hints = {fields[name]: hint for name, hint in hints.items()}
         self._decode = msgspec.json.Decoder(make("Payload", types), dec_hook=from_json).decode
         self._checks_again = any(may_be_unstorable(hint) for hint in hints.values())
 
@@ -150,6 +151,25 @@ class Codec:
         if self._parameters:
             arguments = {self._parameters.get(name, name): arguments[name] for name in arguments}
         return arguments, unknown
+
+    def read_one(self, name: str, value: Any) -> Any:
+        """Return one argument as the handler would get it; what has no JSON form, as it is.
+
+        Args:
+            name: of the handler's parameter.
+
+        Raises:
+            PayloadError: it does not fit the parameter.
+        """
+        try:
+            text = _encoder.encode(value)
+        except _UNENCODABLE:
+            return value
+        hint = self._hints[self._fields.get(name, name)]
+        try:
+            return msgspec.json.decode(text, type=hint, dec_hook=from_json)
+        except msgspec.ValidationError as error:
+            raise PayloadError(self.job_type, name, _lower_first(str(error))) from None
 
     def validate(self, payload: Mapping[str, Any]) -> Arguments:
         """Return what `decode` would for a payload that is not text, such as an upgraded one.

@@ -64,6 +64,11 @@ class Translator(Protocol):
         ends."""
         ...
 
+    @property
+    def psycopg_connection(self) -> Any:
+        """The connection of psycopg that statements go through; None: they go through none."""
+        ...
+
     def translate(self, error: Exception) -> StoreError:
         """Return the StoreError for one of `errors`. It sends nothing."""
         ...

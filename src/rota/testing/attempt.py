@@ -22,7 +22,7 @@ from rota.model.job import Job, Status
 from rota.model.outcome import End
 from rota.store import ops
 from rota.store.driver import Operation, Query
-from rota.store.errors import StoreError
+from rota.store.errors import RowRefused, StoreError
 from rota.store.ops import Filter
 from rota.worker.around import acall_within, call_within
 from rota.worker.attempt import Attempt
@@ -38,6 +38,12 @@ if TYPE_CHECKING:
     from rota.worker.spec import WorkerSpec
 
 SAVEPOINT = "rota_attempt"
+ENDED = (
+    "the handler has ended the test's transaction, or rolled back its beginning, so there is no "
+    "attempt to record, and what it committed stays: what it commits and rolls back must be a "
+    "savepoint, as with SQLAlchemy's join_transaction_mode='create_savepoint', Django's TestCase, "
+    "or psycopg's `with connection.transaction():`"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +134,8 @@ def _attempt(database: BoundDatabase, spec: WorkerSpec, state: Any, id_: int) ->
     written: ops.Written | None = yield ops.settle_one(ending, spec.release)
     found: list[Job] = yield ops.find(Filter(ids=[job.id]))
     error = find_error(end)
+    if written is None and not attempt.completes:
+        raise UsageError(ENDED) from error
     if attempt.completes and written is not None:
         error = error or NotCommitted()
     return Performed(found[0] if found else make_unkept(ending), job.attempts, error)
@@ -143,7 +151,10 @@ def _call_in_savepoint(
     database: BoundDatabase, spec: WorkerSpec, state: Any, attempt: Attempt
 ) -> Generator[Operation[Any] | HandlerCall, Any, End]:
     """Call the handler. If it leaves the transaction aborted, return to where it began; otherwise
-    what it wrote stays, as what it commits stays in production."""
+    what it wrote stays, as what it commits stays in production.
+
+    Raises UsageError: the transaction is another one after it.
+    """
     read = attempt.read_arguments()
     if not isinstance(read, tuple):
         return read
@@ -158,21 +169,32 @@ def _call_in_savepoint(
     )
     attempt.admit()
     attempt.begin()
+    transaction = yield _read_transaction()
     yield _command(f"savepoint {SAVEPOINT}")
     end: End = yield HandlerCall(attempt, attempt.context, read[0], spec.arounds)
-    yield _leave_aborted()
-    return end
+    if (yield _return_to(transaction)):
+        return end
+    raise UsageError(ENDED) from find_error(end)
 
 
 def _command(text: str) -> Operation[None]:
     yield Query("savepoint", command=text)
 
 
-def _leave_aborted() -> Operation[None]:
+def _read_transaction() -> Operation[str | None]:
+    return (yield Query("transaction"))[0][0]  # type: ignore[no-any-return]
+
+
+def _return_to(transaction: str | None) -> Operation[bool]:
+    """Leave a transaction that is aborted; return whether it still is this one."""
     try:
-        yield Query("savepoint", command="select 1")
+        return (yield from _read_transaction()) == transaction
     except StoreError:
-        yield Query("savepoint", command=f"rollback to savepoint {SAVEPOINT}")
+        try:
+            yield Query("savepoint", command=f"rollback to savepoint {SAVEPOINT}")
+        except RowRefused:
+            return False
+    return (yield from _read_transaction()) == transaction
 
 
 # The call of the handler: in a copy of the caller's context variables, as in a worker
@@ -207,4 +229,9 @@ async def _acall_in_task(step: HandlerCall) -> End:
     try:
         return await acall_within(step.arounds, step.context, step.call, read_return)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
+        return read_error(step.attempt, error)
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():  # with the test
+            raise
         return read_error(step.attempt, error)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from rota.app import App
 from rota.client.base import LIST_MAX
+from rota.client.carry import carry_meta
 from rota.declare.config import WorkerConfig
 from rota.declare.job_type import JobType, NewJob
+from rota.declare.jobs import index_by_name
 from rota.declare.url import make_plain
 from rota.errors import UsageError
 from rota.model.bounds import check_integer
@@ -24,7 +27,7 @@ from rota.store.ops import Filter
 from rota.testing import attempt, twice
 from rota.testing.bound import BoundDatabase, LoopFreeDatabase
 from rota.testing.drained import Drained
-from rota.testing.expected import ExpectedJob
+from rota.testing.expected import ExpectedJob, find_jobs
 from rota.testing.matching import PENDING, Wanted, explain_jobs
 from rota.testing.moving_clock import MovingClock
 from rota.testing.recording import RecordingContext, make_context
@@ -95,9 +98,11 @@ class Bench:
         if self.app._database is self._database:
             self.app._database = self._kept
         if not isinstance(self._database, BoundDatabase):
-            if self._clock.is_moved:
-                self._run(self._clock.restore())
-            self._database.close()
+            try:
+                if self._clock.is_moved:
+                    self._run(self._clock.restore())
+            finally:
+                self._database.close()
 
     def __enter__(self) -> Self:
         return self
@@ -122,7 +127,7 @@ class Bench:
 
         Raises:
             AssertionError: there is none. The message lists the jobs that there are, nearest first.
-            UsageError: the type has no such argument.
+            UsageError: the type is another App's, has no such argument, or one that cannot be so.
         """
         return self._run(self._find_one(self._want(job_type, arguments)))
 
@@ -143,7 +148,7 @@ class Bench:
 
         Raises:
             AssertionError: there is one.
-            UsageError: the type has no such argument.
+            UsageError: as `enqueued`; or the App has no type of this name.
         """
         self._run(self._refute(self._want(job_type, arguments)))
 
@@ -157,11 +162,11 @@ class Bench:
         return ExpectedJob(self, self._want(job_type, arguments))
 
     def _want(self, job_type: AnyType | str, arguments: dict[str, Any]) -> Wanted:
-        return Wanted.of(job_type, self.app.types, arguments)
+        return Wanted.of(job_type, index_by_name(self.app.types.values()), arguments)
 
     def _find_all(self, wanted: Wanted) -> Operation[list[Job]]:
-        jobs = yield from ops.find(Filter(job_type=wanted.name, limit=LIST_MAX))
-        pending = [job for job in reversed(jobs) if job.status in PENDING]
+        jobs = yield from find_jobs(wanted)
+        pending = [job for job in jobs if job.status in PENDING]
         return [job for job in pending if not wanted.find_differences(job)]
 
     def _find_one(self, wanted: Wanted) -> Operation[Job]:
@@ -173,6 +178,12 @@ class Bench:
         )
 
     def _refute(self, wanted: Wanted) -> Operation[None]:
+        if wanted.job_type is None:
+            raise UsageError(
+                f"refute_enqueued: the App has no job type {wanted.name!r}, so this would hold "
+                f"whatever is enqueued; if it is another service's, write "
+                f"`assert not rota.all_enqueued({wanted.name!r})`"
+            )
         if (yield from self._find_all(wanted)):
             raise AssertionError(
                 f"a job of type {wanted.describe()} is enqueued; "
@@ -195,12 +206,14 @@ class Bench:
             UsageError: there is no such job, its queue is paused, or another job has the key.
             WrongStatus: it is neither queued nor failed.
         """
-        id_ = self._run(self._find_id(job), _find_connection(job))
+        with self._carry(job) as carried:
+            id_ = self._run(self._find_id(carried), _find_connection(carried))
         return self._work("perform", pick_one(id_), 1)[0]
 
     async def aperform(self, job: NewJob | int) -> Performed:
         """As `perform`, on the running loop."""
-        id_ = await self._arun(self._find_id(job), _find_connection(job))
+        with self._carry(job) as carried:
+            id_ = await self._arun(self._find_id(carried), _find_connection(carried))
         return (await self._awork(pick_one(id_), 1))[0]
 
     def drain(self, *, limit: int = 100) -> Drained:
@@ -227,6 +240,15 @@ class Bench:
         drained = Drained(await self._awork(self._find_due, limit))
         await self._arun(self._refuse_left(drained, limit))
         return drained
+
+    @contextmanager
+    def _carry(self, job: NewJob | int) -> Iterator[NewJob | int]:
+        """Enter what is around each enqueue of the App; yield the job with its meta."""
+        if not isinstance(job, NewJob):
+            yield job
+            return
+        with carry_meta(self.app._enqueue_arounds, [job]) as [carried]:
+            yield carried
 
     def _find_id(self, job: NewJob | int) -> Operation[int]:
         if not isinstance(job, NewJob):

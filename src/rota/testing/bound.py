@@ -119,25 +119,34 @@ class BoundDatabase(Database):
 
     @contextmanager
     def open_transaction(self) -> Iterator[Any]:
-        """Lend the test's connection, in a savepoint."""
+        """Lend psycopg's connection beneath the test's, in a savepoint."""
         if self.is_async:
             raise UsageError(
                 "ctx.transaction(): the test's connection is an async one, which a plain handler "
                 "cannot use; give the Bench a plain connection"
             )
-        with find_driver(self.connection).transaction():
-            yield self.connection
+        driver = find_driver(self.connection)
+        with driver.transaction():
+            yield driver.psycopg_connection
 
     @asynccontextmanager
     async def aopen_transaction(self) -> AsyncIterator[Any]:
-        """Lend the test's connection, in a savepoint."""
+        """Lend psycopg's connection beneath the test's, in a savepoint."""
         if not self.is_async:
             raise UsageError(
                 "ctx.transaction(): the test's connection is a plain one, which an async handler "
                 "cannot use; give the Bench an async connection"
             )
-        async with find_async_driver(self.connection).transaction():
-            yield self.connection
+        driver = find_async_driver(self.connection)
+        async with driver.transaction():
+            lent = driver.psycopg_connection
+            if lent is None:
+                raise UsageError(
+                    "ctx.transaction(): it gives a connection of psycopg's, and the test's is one "
+                    "of asyncpg's; give the Bench one on psycopg, or let the handler pass its own "
+                    "to ctx.complete(…)"
+                )
+            yield lent
 
 
 def _find_running_loop() -> asyncio.AbstractEventLoop | None:

@@ -48,14 +48,21 @@ class ExpectedJob:
 
     def _check(self) -> Operation[Job]:
         wanted = self._wanted
-        jobs = yield from ops.find(Filter(job_type=wanted.name, limit=LIST_MAX))
-        for job in reversed(jobs):
+        for job in (yield from find_jobs(wanted)):
             if job.id > self._last and not wanted.find_differences(job):
                 return job
         raise AssertionError(
             f"the block enqueued no job of type {wanted.describe()}; of those that it enqueued "
             f"{(yield from self._bench._explain(wanted, after=self._last))}"
         )
+
+
+def find_jobs(wanted: Wanted) -> Operation[list[Job]]:
+    """Find the jobs of a type, under each of its names, whatever became of them; oldest first."""
+    jobs: list[Job] = []
+    for name in wanted.names:
+        jobs += yield from ops.find(Filter(job_type=name, limit=LIST_MAX))
+    return sorted(jobs, key=lambda job: job.id)
 
 
 def _find_last() -> Operation[int]:

@@ -37,23 +37,37 @@ class Wanted:
     job_type: AnyType | None
     """None: the App does not declare it."""
     arguments: Mapping[str, Any]
+    """As the handler gets them."""
 
     @classmethod
     def of(
         cls, job_type: AnyType | str, types: Mapping[str, AnyType], arguments: Mapping[str, Any]
     ) -> Wanted:
-        """Check what a test asks for. Raises UsageError."""
+        """Check what a test asks for.
+
+        Args:
+            types: those of the App, by name and by alias.
+
+        Raises:
+            UsageError: the type is another App's, or no job of it can have such an argument.
+        """
         given: object = job_type
         if not isinstance(given, JobType | str):
             raise UsageError(f"name a job type, as welcome or 'welcome', not {given!r}")
-        name = given if isinstance(given, str) else given.name
-        found = types.get(name) if isinstance(given, str) else given
-        if found is not None:
-            unknown = sorted(arguments.keys() - found.codec.names - found.codec.defaults.keys())
-            if unknown:
-                takes = list_names(sorted(found.codec.names)) or "no arguments"
-                raise UsageError(f"job type {name!r} takes {takes}, not {unknown[0]}")
-        return cls(name, found, arguments)
+        if isinstance(given, JobType):
+            known = types.get(given.name)
+            if known is None or known.func is not given.func:
+                raise UsageError(f"job type {given.name!r} is not one of the App that is tested")
+        found = types.get(given) if isinstance(given, str) else given
+        if found is None:
+            return cls(str(given), None, arguments)
+        return cls(found.name, found, _read_wanted(found, arguments))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Those that jobs of the type may have: an alias, if SQL or an older release inserts."""
+        aliases = () if self.job_type is None else self.job_type.options.aliases
+        return (self.name, *aliases)
 
     def describe(self) -> str:
         """Return what is wanted, in words."""
@@ -69,15 +83,30 @@ class Wanted:
     def find_differences(self, job: Job) -> list[str]:
         """Say in what a job of this type differs from what is wanted; nothing: it is the one."""
         had = read_arguments(self.job_type, job)
-        stored = job.payload
         differences = []
         for name, value in self.arguments.items():
             has = had.get(name, _ABSENT)
             if has is _ABSENT:
                 differences.append(f"it has no {name}")
-            elif has != value and stored.get(name, _ABSENT) != value:
+            elif has != value:
                 differences.append(f"{name} is {has!r}, not {value!r}")
         return differences + _compare_options(self._options, job)
+
+
+def _read_wanted(job_type: AnyType, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments as the handler would get them.
+
+    What has no JSON form, such as `unittest.mock.ANY`, is compared as it is. Raises UsageError.
+    """
+    codec, name = job_type.codec, job_type.name
+    unknown = sorted(arguments.keys() - codec.parameters)
+    if unknown:
+        takes = list_names(sorted(codec.parameters)) or "no arguments"
+        raise UsageError(f"job type {name!r} takes {takes}, not {unknown[0]}")
+    try:
+        return {one: codec.read_one(one, value) for one, value in arguments.items()}
+    except PayloadError as error:
+        raise UsageError(f"no job can have this argument: {error}") from None
 
 
 def read_arguments(job_type: AnyType | None, job: Job) -> dict[str, Any]:
@@ -144,8 +173,9 @@ def explain_jobs(wanted: Wanted, types: Mapping[str, AnyType], jobs: Sequence[Jo
         return "there is no job at all"
 
     def rank(job: Job) -> tuple[bool, int, bool, int]:
-        differences = len(wanted.find_differences(job)) if job.job_type == wanted.name else 0
-        return job.job_type != wanted.name, differences, job.status not in PENDING, job.id
+        is_of_type = job.job_type in wanted.names
+        differences = len(wanted.find_differences(job)) if is_of_type else 0
+        return not is_of_type, differences, job.status not in PENDING, job.id
 
     lines = [_explain(wanted, types, job) for job in sorted(jobs, key=rank)]
     shown = "".join(f"\n  {one_line(line, LINE_MAX)}" for line in lines[:SHOWN_MAX])
@@ -158,7 +188,7 @@ def _explain(wanted: Wanted, types: Mapping[str, AnyType], job: Job) -> str:
     arguments = read_arguments(types.get(job.job_type), job)
     shown = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
     line = f"job {job.id} {job.job_type}({shown}) is {job.status}"
-    if job.job_type != wanted.name:
+    if job.job_type not in wanted.names:
         return line
     differences = wanted.find_differences(job)
     return f"{line}: {'; '.join(differences)}" if differences else line

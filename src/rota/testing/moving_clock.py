@@ -34,12 +34,9 @@ class MovingClock:
         self._schema = schema
         self.offset = timedelta()
         self.frozen_at: datetime | None = None
+        self.is_moved = False
+        """Whether it may show another time than the server's, also after a move that failed."""
         self._travel: Any = None
-
-    @property
-    def is_moved(self) -> bool:
-        """Whether it shows another time than the server's."""
-        return self.frozen_at is not None or self.offset != timedelta()
 
     def advance(self, by: Duration) -> Operation[datetime]:
         """Move the clock forward, and fire the schedules on the way; return the time then.
@@ -82,6 +79,7 @@ class MovingClock:
         """Let the database's clock show the server's time again."""
         self.offset, self.frozen_at = timedelta(), None
         yield from self._set()
+        self.is_moved = False
 
     def restore_python(self) -> None:
         """Let Python's clock show the system's time again."""
@@ -105,6 +103,7 @@ class MovingClock:
 
     def _set(self, at: datetime | None = None) -> Operation[None]:
         """Replace the function that tells the time; `at`: for a moment."""
+        self.is_moved = True
         at = at or self.frozen_at
         if at is not None:
             shown = f"timestamptz ''{at.astimezone(UTC).isoformat()}''"
@@ -122,7 +121,8 @@ class MovingClock:
     def _move_python(self, to: datetime) -> None:
         if time_machine is not None:
             self.restore_python()
-            self._travel = time_machine.travel(to, tick=self.frozen_at is None)
+            # In UTC: another zone would become that of the process.
+            self._travel = time_machine.travel(to.astimezone(UTC), tick=self.frozen_at is None)
             self._travel.start()
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rota.app import App
 from rota.client.base import LIST_MAX
+from rota.client.carry import carry_meta
 from rota.declare.config import WorkerConfig
 from rota.declare.job_type import NewJob
 from rota.errors import UsageError
@@ -68,7 +69,8 @@ async def arun_twice(new_job: NewJob, *, tables: Iterable[str] = ()) -> None:
     app = _find_app(new_job)
     names = [tables] if isinstance(tables, str) else list(tables)
     queue = f"run_twice:{secrets.token_hex(8)}"
-    enqueued = await app._arun(app._enqueue(new_job.using(queue=queue)))
+    with carry_meta(app._enqueue_arounds, [new_job.using(queue=queue)]) as [carried]:
+        enqueued = await app._arun(app._enqueue(carried))
     job = enqueued.id
     if not enqueued.created:
         raise UsageError(f"run_twice: job {job} ({enqueued.status}) has the idempotency key")

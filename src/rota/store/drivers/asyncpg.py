@@ -30,7 +30,9 @@ class AsyncpgDriver:
             return []
         numbered, names = number_parameters(text)
         values = format_params(params)
-        found = await self._connection.fetch(numbered, *[values[name] for name in names])
+        given = [values[name] for name in names]
+        # Its own class of rows, whatever the connection's owner has set.
+        found = await self._connection.fetch(numbered, *given, record_class=asyncpg.Record)
         return [tuple(row) for row in found]
 
     @property
@@ -41,6 +43,10 @@ class AsyncpgDriver:
     def transaction(self) -> AbstractAsyncContextManager[object]:
         """Begin and commit, or make a savepoint and release it."""
         return self._connection.transaction()
+
+    @property
+    def psycopg_connection(self) -> None:
+        """There is none."""
 
     def translate(self, error: Exception) -> StoreError:
         """Return the StoreError for an error of asyncpg's."""

@@ -7,7 +7,7 @@ errors are Django's.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from django.db import DatabaseError, Error, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -49,6 +49,9 @@ class DjangoDriver:
 
     def run(self, text: bytes, params: Params | None) -> list[Row]:
         """Run a statement and return its rows."""
+        if text.startswith(b"rollback to savepoint"):
+            # Django refuses every statement after an error of a model, also the one that ends this.
+            self._connection.needs_rollback = False
         with self._connection.cursor() as cursor:
             # Instants with their zone, also without USE_TZ.
             cursor.cursor.adapters.register_loader("timestamptz", TimestamptzLoader)
@@ -61,8 +64,24 @@ class DjangoDriver:
         return self._connection.in_atomic_block or not self._connection.get_autocommit()
 
     def transaction(self) -> AbstractContextManager[object]:
-        """Begin and commit, or make a savepoint and release it."""
-        return transaction.atomic(using=self._connection.alias)
+        """Begin and commit, or make a savepoint and release it.
+
+        Raises UsageError: Django would do it on another connection.
+        """
+        alias = self._connection.alias
+        if connections[alias] is not self._connection:
+            raise UsageError(
+                f"this is not the connection that Django has for {alias!r} in this thread, maybe a "
+                "copy of it, so atomic does not apply to it: call set_autocommit(False) on it, and "
+                "commit it yourself"
+            )
+        return transaction.atomic(using=alias)
+
+    @property
+    def psycopg_connection(self) -> Any:
+        """That of psycopg beneath it."""
+        self._connection.ensure_connection()
+        return self._connection.connection
 
     def translate(self, error: Exception) -> StoreError:
         """Return the StoreError for an error of Django's."""

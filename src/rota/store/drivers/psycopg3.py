@@ -57,6 +57,11 @@ class PsycopgDriver:
         """Begin and commit, or make a savepoint and release it."""
         return self._connection.transaction()
 
+    @property
+    def psycopg_connection(self) -> psycopg.Connection:
+        """It itself."""
+        return self._connection
+
     def translate(self, error: Exception) -> StoreError:
         """Return the StoreError for an error of psycopg's."""
         return translate(error, self._connection)
@@ -87,6 +92,11 @@ class AsyncPsycopgDriver:
     def transaction(self) -> AbstractAsyncContextManager[object]:
         """Begin and commit, or make a savepoint and release it."""
         return self._connection.transaction()
+
+    @property
+    def psycopg_connection(self) -> psycopg.AsyncConnection:
+        """It itself."""
+        return self._connection
 
     def translate(self, error: Exception) -> StoreError:
         """Return the StoreError for an error of psycopg's."""

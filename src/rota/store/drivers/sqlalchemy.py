@@ -10,21 +10,21 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, asynccontextmanager
 from functools import cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from sqlalchemy import Connection, TextClause
 from sqlalchemy import text as make_clause
-from sqlalchemy.exc import DBAPIError, UnboundExecutionError
+from sqlalchemy.exc import DBAPIError, PendingRollbackError, UnboundExecutionError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
 
 from rota.errors import UsageError
 from rota.store.driver import Params, Row
 from rota.store.drivers import psycopg3
-from rota.store.errors import ServerTrouble, StoreError
+from rota.store.errors import RowRefused, ServerTrouble, StoreError
 from rota.store.paramstyle import format_params
 
-ERRORS = (DBAPIError, OSError, UnicodeEncodeError, IndexError)
+ERRORS = (DBAPIError, PendingRollbackError, OSError, UnicodeEncodeError, IndexError)
 """The last two: psycopg raises them, and SQLAlchemy lets them pass."""
 _DRIVERS = ("psycopg", "asyncpg")
 _MARK = re.compile(r"%\((\w+)\)s|%%|:")
@@ -44,14 +44,24 @@ class SqlAlchemyDriver:
     def run(self, text: bytes, params: Params | None) -> list[Row]:
         """Run a statement and return its rows. Raises UsageError if the connection does not fit."""
         if params is None:
-            result = self._find_connection().execute(_escape(text))
+            clause, values = _escape(text), None
         else:
-            result = self._find_connection().execute(_mark(text), format_params(params))
+            clause, values = _mark(text), format_params(params)
+        # A connection that streams would declare a cursor, which takes no INSERT.
+        options = {"stream_results": False, "yield_per": None}
+        result = self._find_connection().execute(clause, values, execution_options=options)
         return [tuple(row) for row in result] if result.returns_rows else []
 
     def transaction(self) -> AbstractContextManager[object]:
         """Make a savepoint and release it."""
         return self._find_connection().begin_nested()
+
+    @property
+    def psycopg_connection(self) -> Any:
+        """That of psycopg beneath it; None: it is on asyncpg."""
+        connection = self._find_connection()
+        is_psycopg = connection.dialect.driver.startswith("psycopg")
+        return connection.connection.driver_connection if is_psycopg else None
 
     def translate(self, error: Exception) -> StoreError:
         """Return the StoreError for an error of SQLAlchemy's."""
@@ -100,6 +110,11 @@ class AsyncSqlAlchemyDriver:
         async with connection.begin_nested() as nested:
             yield nested
 
+    @property
+    def psycopg_connection(self) -> Any:
+        """As `SqlAlchemyDriver.psycopg_connection`."""
+        return self._plain.psycopg_connection
+
     def translate(self, error: Exception) -> StoreError:
         """Return the StoreError for an error of SQLAlchemy's."""
         return translate(error)
@@ -107,6 +122,8 @@ class AsyncSqlAlchemyDriver:
 
 def translate(error: Exception) -> StoreError:
     """Return the StoreError for one of `ERRORS`."""
+    if isinstance(error, PendingRollbackError):  # SQLAlchemy itself refuses
+        return RowRefused(str(error), name=type(error).__name__, driver_error=error)
     cause = error.orig if isinstance(error, DBAPIError) else error
     if isinstance(cause, psycopg3.ERRORS):
         return psycopg3.translate(cause, raised=error)

@@ -1,0 +1,289 @@
+"""A bench on the connections of Django and SQLAlchemy, as their own test cases make them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import IntegrityError as DjangoIntegrityError
+from django.db import connections, transaction
+from psycopg.rows import TupleRow
+from sqlalchemy import Connection as SqlAlchemyConnection
+from sqlalchemy import MetaData, create_engine, make_url, text
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+import rota
+from rota.testing import Bench
+from tests.support.django_site import django_database
+from tests.support.rules import rule
+
+Connection = psycopg.Connection[TupleRow]
+LINE = "insert into public.line values ('a')"
+
+
+class Base(DeclarativeBase):
+    """Tables of the application."""
+
+    metadata = MetaData(schema="public")
+
+
+class Line(Base):
+    """A row of the application's."""
+
+    __tablename__ = "line"
+    text: Mapped[str] = mapped_column(primary_key=True)
+
+
+@pytest.fixture
+def app() -> rota.App:
+    """An App whose own database cannot be reached: nothing may need it."""
+    return rota.App("postgresql://nobody@127.0.0.1:1/none", release="1")
+
+
+@pytest.fixture(autouse=True)
+def seen(connection: Connection) -> Iterator[Connection]:
+    """What others see after each test: nothing."""
+    connection.execute("create table public.line (text text primary key)")
+    yield connection
+    tables = ("rota.job", "rota.job_history", "public.line")
+    counted = [connection.execute(f"select count(*) from {one}").fetchone() for one in tables]
+    assert counted == [(0,)] * 3
+
+
+@pytest.fixture
+def alias(database: str) -> Iterator[str]:
+    """A database of Django's, in the two blocks of its TestCase."""
+    with django_database(database) as alias:
+        outer, inner = transaction.atomic(using=alias), transaction.atomic(using=alias)
+        with outer:
+            with inner:
+                yield alias
+                transaction.set_rollback(True, using=alias)
+            transaction.set_rollback(True, using=alias)
+        connections[alias].close()
+        del connections[alias]
+
+
+@pytest.fixture
+def nested(database: str) -> Iterator[SqlAlchemyConnection]:
+    """A connection in a transaction that sessions join."""
+    engine = create_engine(make_url(database).set(drivername="postgresql+psycopg"))
+    with engine.connect() as connection:
+        outer = connection.begin()
+        yield connection
+        if outer.is_active:
+            outer.rollback()
+    engine.dispose()
+
+
+@pytest.fixture(params=["psycopg", "asyncpg"])
+async def anested(database: str, request: pytest.FixtureRequest) -> AsyncIterator[AsyncConnection]:
+    """An async connection in a transaction."""
+    url = make_url(database).set(drivername=f"postgresql+{request.param}")
+    engine = create_async_engine(url)
+    async with engine.connect() as connection:
+        outer = await connection.begin()
+        yield connection
+        await outer.rollback()
+    await engine.dispose()
+
+
+def run(alias: str, sql: str) -> None:
+    with connections[alias].cursor() as cursor:
+        cursor.execute(sql)
+
+
+@rule("M50")
+def test_an_error_of_a_model_of_django_s_is_a_failed_attempt_and_the_test_goes_on(
+    app: rota.App, alias: str
+) -> None:
+    @app.job("write")
+    def write() -> None:
+        # As `Model.save` does.
+        with transaction.mark_for_rollback_on_error(using=alias):
+            run(alias, LINE)
+            run(alias, LINE)
+
+    with Bench(app, connection=alias) as bench:
+        done = bench.perform(write.new())
+        assert done.status == "failed"
+        assert isinstance(done.error, DjangoIntegrityError)
+        run(alias, LINE)
+        assert bench.perform(done.id).attempt == 2
+
+
+@pytest.mark.parametrize("is_alias", [True, False])
+def test_the_transaction_of_a_context_is_psycopg_s_beneath_django(
+    app: rota.App, alias: str, is_alias: bool
+) -> None:
+    @app.job("write", takes_context=True)
+    def write(context: rota.Context) -> None:
+        with context.transaction() as connection:
+            connection.execute("insert into public.line values (%s)", ["a"])
+
+    target: Any = alias if is_alias else connections[alias]
+    with Bench(app, connection=target) as bench:
+        assert bench.perform(write.new()).error is None
+    with connections[alias].cursor() as cursor:
+        cursor.execute("select text from public.line")
+        assert cursor.fetchall() == [("a",)]
+
+
+@pytest.mark.parametrize("is_session", [True, False])
+def test_the_transaction_of_a_context_is_psycopg_s_beneath_sqlalchemy(
+    app: rota.App, nested: SqlAlchemyConnection, is_session: bool
+) -> None:
+    @app.job("write", takes_context=True)
+    def write(context: rota.Context) -> None:
+        with context.transaction() as connection:
+            connection.execute("insert into public.line values (%s)", ["a"])
+
+    session = Session(nested, join_transaction_mode="create_savepoint")
+    with session, Bench(app, connection=session if is_session else nested) as bench:
+        assert bench.perform(write.new()).error is None
+        assert session.scalars(text("select text from public.line")).all() == ["a"]
+
+
+async def test_the_transaction_of_an_async_context_is_psycopg_s_or_refused(
+    app: rota.App, anested: AsyncConnection
+) -> None:
+    @app.job("write", takes_context=True)
+    async def write(context: rota.Context) -> None:
+        async with context.transaction() as connection:
+            await connection.execute("insert into public.line values (%s)", ["a"])
+
+    with Bench(app, connection=anested) as bench:
+        done = await bench.aperform(write.new())
+    if anested.dialect.driver == "asyncpg":
+        assert isinstance(done.error, rota.UsageError)
+        assert "gives a connection of psycopg's, and the test's is one of asyncpg's" in str(
+            done.error
+        )
+    else:
+        assert done.error is None
+        assert (await anested.scalars(text("select text from public.line"))).all() == ["a"]
+
+
+@rule("M50")
+def test_a_session_in_savepoints_commits_and_rolls_back_within_the_attempt(
+    app: rota.App, nested: SqlAlchemyConnection
+) -> None:
+    session = Session(nested, join_transaction_mode="create_savepoint")
+
+    @app.job("write")
+    def write(fails: bool) -> None:
+        session.add(Line(text="lost"))
+        session.flush()
+        session.rollback()
+        session.add(Line(text="kept"))
+        session.commit()
+        if fails:
+            session.add(Line(text="kept"))
+            session.commit()
+
+    with Bench(app, connection=nested) as bench:
+        assert bench.perform(write.new(False)).status == "succeeded"
+        session.execute(text("delete from public.line"))
+        session.commit()
+        session.expunge_all()
+        done = bench.perform(write.new(True))
+        assert isinstance(done.error, IntegrityError)
+        assert done.status == "failed"
+    session.close()
+
+
+@rule("M50")
+@pytest.mark.parametrize("way", ["flush", "rollback"])
+def test_a_handler_that_ends_the_transaction_of_the_test_has_not_succeeded(
+    app: rota.App, nested: SqlAlchemyConnection, way: str
+) -> None:
+    # Without savepoints a session that rolls back rolls back the test's transaction.
+    session = Session(nested, join_transaction_mode="rollback_only")
+
+    @app.job("write")
+    def write() -> None:
+        if way == "rollback":
+            session.execute(text(LINE))
+            session.rollback()
+        else:
+            session.execute(text(LINE))
+            session.add(Line(text="a"))
+            session.flush()
+
+    with (
+        Bench(app, connection=nested) as bench,
+        pytest.raises(rota.UsageError, match="has ended the test's transaction") as refused,
+    ):
+        bench.perform(write.new())
+    assert isinstance(refused.value.__cause__, IntegrityError if way == "flush" else type(None))
+    session.close()
+
+
+@rule("M50")
+def test_a_handler_that_rolls_back_a_session_that_is_the_test_s_has_not_succeeded(
+    app: rota.App, nested: SqlAlchemyConnection
+) -> None:
+    session = Session(nested, join_transaction_mode="create_savepoint")
+
+    @app.job("write")
+    def write(fails: bool) -> None:
+        session.execute(text(LINE))
+        if fails:
+            session.add(Line(text="a"))
+            session.flush()  # it rolls back all of the session, also the job
+        session.rollback()
+
+    with Bench(app, connection=session) as bench:
+        for fails in (False, True):
+            with pytest.raises(rota.UsageError, match="has ended the test's transaction"):
+                bench.perform(write.new(fails))
+            session.rollback()
+    session.close()
+
+
+@pytest.mark.parametrize("way", ["commit", "rollback"])
+def test_a_handler_that_commits_the_test_s_own_connection_is_told(
+    app: rota.App, database: str, connection: Connection, way: str
+) -> None:
+    with psycopg.connect(database) as own:
+
+        @app.job("write")
+        def write() -> None:
+            getattr(own, way)()
+
+        with (
+            Bench(app, connection=own) as bench,
+            pytest.raises(rota.UsageError, match="has ended the test's transaction"),
+        ):
+            bench.perform(write.new())
+        own.rollback()
+    connection.execute("delete from rota.job")
+
+
+async def test_a_handler_that_cancels_itself_has_failed_and_a_cancelled_test_is_cancelled(
+    app: rota.App, anested: AsyncConnection
+) -> None:
+    began = asyncio.Event()
+
+    @app.job("cancel")
+    async def cancel() -> None:
+        raise asyncio.CancelledError
+
+    @app.job("wait")
+    async def wait() -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    with Bench(app, connection=anested) as bench:
+        done = await bench.aperform(cancel.new())
+        assert (done.status, repr(done.error)) == ("failed", "CancelledError()")
+        task = asyncio.create_task(bench.aperform(wait.new()))
+        await asyncio.wait_for(began.wait(), 60)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task

@@ -230,6 +230,14 @@ async def test_an_async_handler_runs_on_the_loop_of_an_async_test(
     assert loops == [asyncio.get_running_loop()]
 
 
+async def test_a_bench_is_an_async_context_manager_too(
+    app: rota.App, async_connection: AsyncConnection
+) -> None:
+    async with Bench(app, connection=async_connection):
+        assert app._database is not None
+    assert app._database is None
+
+
 async def test_a_plain_handler_of_an_async_test_runs_in_a_thread(
     app: rota.App, abench: Bench
 ) -> None:

@@ -115,6 +115,12 @@ class Bench:
     ) -> None:
         self.close()
 
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        self.close()
+
     # What is enqueued
 
     def enqueued(self, job_type: AnyType | str, /, **arguments: Any) -> Job:

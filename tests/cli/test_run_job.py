@@ -66,6 +66,11 @@ def finish(ctx: rota.Context) -> None:
         pass
 
 
+@app.job("later")
+def later() -> None:
+    raise rota.Snooze("1h")
+
+
 @app.job("wait")
 def wait() -> None:
     print("waiting", flush=True)
@@ -195,6 +200,29 @@ def test_ctrl_c_ends_the_handler_and_hands_the_job_back(
         out, _ = process.communicate(timeout=30)
     assert process.returncode == 1
     assert "interrupted" in out or "stopped" in out
+    assert look(connection, job) == before
+
+
+@pytest.mark.parametrize("job_type", ["wait", "await_"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_ends_the_command_hands_the_job_back(
+    rota: CommandLine, connection: Connection, job_type: str, number: signal.Signals
+) -> None:
+    job = insert(connection, job_type)
+    before = look(connection, job)
+    with rota.start("run", str(job)) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waiting\n"
+        process.send_signal(number)
+        process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert look(connection, job) == before
+
+
+def test_an_outcome_of_the_handler_is_named(rota: CommandLine, connection: Connection) -> None:
+    job = insert(connection, "later")
+    before = look(connection, job)
+    assert f"job {job} later: its outcome is Snooze\n" in rota("run", str(job)).out
     assert look(connection, job) == before
 
 

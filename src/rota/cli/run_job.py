@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 import traceback
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -47,8 +49,8 @@ def run(
     A plain handler runs in the main thread, so breakpoint() and Ctrl-C work. There is no timeout,
     and the lease is renewed meanwhile. When the handler ends, however it ends, the job is handed
     back uncharged and is due as before; --record finishes it instead. Effects and steps are
-    recorded in both cases, so a later attempt does not repeat them. If this command is killed, its
-    lease expires as that of any worker.
+    recorded in both cases, so a later attempt does not repeat them. SIGTERM and SIGHUP end the
+    handler as Ctrl-C does. If this command is killed, its lease expires as that of any worker.
 
     Exit status: 0 if the handler succeeded, otherwise 1.
     """
@@ -124,14 +126,26 @@ def _serve(
 
     thread = threading.Thread(target=run_worker, name="rota-worker")
     thread.start()
-    try:
-        here.serve()
-    except KeyboardInterrupt:  # while no handler ran
-        for loop, worker in running:
-            loop.call_soon_threadsafe(worker.stop_now)
-    thread.join()
+    with _interrupt_on(signal.SIGTERM, signal.SIGHUP):
+        try:
+            here.serve()
+        except KeyboardInterrupt:  # while no handler ran
+            for loop, worker in running:
+                loop.call_soon_threadsafe(worker.stop_now)
+        thread.join()
     if failures:
         raise failures[0]
+
+
+@contextmanager
+def _interrupt_on(*signals: signal.Signals) -> Iterator[None]:
+    """Treat signals as Ctrl-C: a terminal that is closed under a debugger hands the job back."""
+    before = {one: signal.signal(one, signal.default_int_handler) for one in signals}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 def _print(job: Job, end: End, error: BaseException | None, after: Job) -> None:
@@ -158,6 +172,8 @@ def _say(end: End, error: BaseException | None) -> str:
             return "its handler did not begin: the job has expired"
     if isinstance(error, KeyboardInterrupt):
         return "its handler was interrupted"
+    if isinstance(end, Outcome):  # the handler's, or that of a request to stop
+        return f"its outcome is {type(end).__name__}" + (f": {end}" if str(end) else "")
     return f"its handler raised {type(error).__name__}: {error}"
 
 

@@ -491,7 +491,7 @@ def test_an_action_by_a_filter_says_how_many_and_asks_without_yes(
     for wrong in ("succeeded", "lost"):  # one that the action refuses, and one that is none
         assert rota("retry", "--status", wrong, "--yes").error == (
             2,
-            f"retry_now: status must be one of queued, running, failed, not {wrong!r}",
+            f"--status must be one of queued, running, failed, not {wrong!r}",
         )
     mismatch = rota("requeue", "4", "--payload", '{"dya": 1}').error
     assert (

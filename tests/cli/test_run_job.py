@@ -192,7 +192,7 @@ def test_ctrl_c_ends_the_handler_and_hands_the_job_back(
 ) -> None:
     job = insert(connection, job_type)
     before = look(connection, job)
-    with rota.start("run", str(job), *options) as process:
+    with rota.start("run", str(job), *options, hears_ctrl_c=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "waiting\n"
         assert look(connection, job)[0] == "running"

@@ -39,6 +39,8 @@ ELSEWHERE = {
 def blocks(page: str) -> list[str]:
     """The blocks of a page that declare a handler of an App."""
     found = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    if page.endswith("README.md"):
+        return [found[0], "app = rota.App(jobs=[jobs])"]  # they stand in a module of their own
     return [block for block in found if "@app.job(" in block]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -65,9 +66,14 @@ class CommandLine:
         self.environment = environment
 
     @contextmanager
-    def start(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-        """Start a command; one that still runs when the block ends is killed."""
-        with self._begin(
+    def start(self, *arguments: str, hears_ctrl_c: bool = False) -> Iterator[subprocess.Popen[str]]:
+        """Start a command; one that still runs when the block ends is killed.
+
+        `hears_ctrl_c`: also if pytest ignores SIGINT, as in the background of a shell, and so what
+        it starts.
+        """
+        begin = _begin_listening if hears_ctrl_c else self._begin
+        with begin(
             ["-m", "rota", *arguments],
             cwd=self.directory,
             env={**os.environ, "COLUMNS": "200", **self.environment},
@@ -97,3 +103,15 @@ class StartedCommandLine(CommandLine):
     """The same from the first line of Python on: for tests of how a command starts."""
 
     _begin = staticmethod(forked.python)
+
+
+_LISTENING = """
+import runpy, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.argv = sys.argv[1:]
+runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+"""
+
+
+def _begin_listening(command: list[str], **settings: Any) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", _LISTENING, *command[1:]], **settings)

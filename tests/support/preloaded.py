@@ -31,6 +31,9 @@ IMPORTED = ("rota.demo.jobs", "multiprocessing.spawn", "psycopg_pool", "uvloop")
 LENGTH = struct.Struct("I")
 ANSWER = struct.Struct("i")
 """First the pid, then the exit status as `subprocess.Popen.returncode` has it."""
+INTERRUPT = signal.getsignal(signal.SIGINT)
+"""Python's handler of Ctrl-C here: none if the caller ignores SIGINT, as `nohup` in the background.
+"""
 DESCRIPTORS = 4
 """Sent with a request: stdin, stdout, stderr and a socket for the answers."""
 
@@ -108,7 +111,7 @@ def _end(asked: dict[int, int]) -> NoReturn:
 def _become(request: dict[str, Any], descriptors: list[int]) -> None:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever ignores it above
+    signal.signal(signal.SIGINT, INTERRUPT)
     for number, descriptor in enumerate(descriptors[:3]):
         os.dup2(descriptor, number)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))

@@ -10,8 +10,6 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Any, TypeVar
 
-import msgspec
-
 from rota import embedded
 from rota.client import Client
 from rota.client.schedules import declare_and_plan
@@ -24,20 +22,14 @@ from rota.declare.around import (
     refuse_unfit,
 )
 from rota.declare.config import HEALTH_PORT_MAX, SLOTS, WorkerConfig
-from rota.declare.job_type import JobType, make_row
-from rota.declare.jobs import (
-    Jobs,
-    index_by_name,
-    refuse_duplicate_schedules,
-    refuse_duplicates,
-)
-from rota.declare.load import load
+from rota.declare.declarations import Declarations
+from rota.declare.job_type import JobType
+from rota.declare.jobs import Jobs
 from rota.declare.options import LEASE_S_MIN
 from rota.declare.release import release_of
-from rota.declare.schedule import ScheduleOptions
 from rota.declare.url import DatabaseUrl, find_url
 from rota.errors import ConfigurationError, DeclarationError, UsageError
-from rota.model.bounds import NAME_MAX, check_integer, check_text
+from rota.model.bounds import NAME_MAX, check_bool, check_integer, check_text
 from rota.model.record import Record
 from rota.model.units import Duration, seconds
 from rota.observe.events import Bus, Event
@@ -127,17 +119,12 @@ class App(Client):
         self._url = url
         try:
             self._lease_s = seconds(lease, name="lease", least=LEASE_S_MIN)
+            self._require_connection = check_bool(require_connection, "require_connection")
             if release is not None:
                 check_text(release, "release", NAME_MAX)
         except UsageError as error:
             raise DeclarationError(f"App: {error}") from None
-        enters: object = lifespan
-        if enters is not None and (
-            not callable(enters) or isinstance(enters, AbstractAsyncContextManager)
-        ):
-            raise DeclarationError(
-                f"App: lifespan must be a function, which each worker calls, not {lifespan!r}"
-            )
+        _refuse_no_lifespan(lifespan)
         self._lifespan = lifespan
         self._arounds: list[Around] = []
         self._enqueue_arounds: list[EnqueueAround] = []
@@ -147,41 +134,16 @@ class App(Client):
             self.enqueue_middleware(one)
         self._notify = notify
         self._alert_url = alert_url
-        if not isinstance(require_connection, bool):
-            raise DeclarationError(
-                f"App: require_connection must be True or False, not {require_connection!r}"
-            )
-        self._require_connection = require_connection
         self._bus = Bus()
         self._own = Jobs()
-        self._registries = [self._own]
-        self._own.bind(self)
-        if isinstance(jobs, str | Jobs):
-            raise DeclarationError(f"App(jobs=…) takes a list, as in jobs=[…], not {jobs!r}")
-        self._add_jobs([load(given, Jobs) if isinstance(given, str) else given for given in jobs])
+        self._declarations = Declarations(self)
+        self._declarations.add([self._own])
+        self._declarations.add(jobs)
         self.job = self._own.job
         """Declare a job type of this App: `@app.job("name", …)`, with the options of `Jobs.job`."""
         self.schedule = self._own.schedule
         """Declare a schedule of this App: `app.schedule("name", "0 2 * * *", job_type.new(…), …)`,
         with the options of `Jobs.schedule`."""
-
-    def _add_jobs(self, registries: list[Jobs]) -> None:
-        """Add all registries or none: after an error the Jobs are free for another App."""
-        for registry in registries:
-            if not isinstance(registry, Jobs):
-                raise DeclarationError(
-                    f"App(jobs=…) takes rota.Jobs or 'module:attribute' strings, not {registry!r}"
-                )
-            registry.refuse_other(self)
-        refuse_duplicates(
-            job_type for registry in registries for job_type in registry.types.values()
-        )
-        refuse_duplicate_schedules(
-            schedule for registry in registries for schedule in registry.schedules.values()
-        )
-        for registry in registries:
-            registry.bind(self)
-        self._registries += registries
 
     @property
     def types(self) -> dict[str, JobType[..., ..., Any]]:
@@ -189,17 +151,10 @@ class App(Client):
 
         Raises DeclarationError if two share a name: a Jobs can still grow after it is in the App.
         """
-        refuse_duplicates(
-            job_type for registry in self._registries for job_type in registry.types.values()
-        )
-        return {
-            name: job_type
-            for registry in self._registries
-            for name, job_type in registry.types.items()
-        }
+        return self._declarations.types
 
     def _type_of(self, name: str) -> JobType[..., ..., Any] | None:
-        return index_by_name(self.types.values()).get(name)
+        return self._declarations.types_by_any_name.get(name)
 
     @property
     def url(self) -> str | None:
@@ -302,10 +257,11 @@ class App(Client):
             SchemaMissing: the schema is missing, or older than this release needs.
         """
         self.database.run(migrate.check(self.schema))
-        types, schedules = self.types, self._find_schedules()
-        self.database.run(ops.declare(self._encode_types(), self.release))
-        self.database.run(declare_and_plan(self._encode_schedules(), self.release))
-        return Synced(sorted(types), sorted(schedules))
+        declared = self._declarations
+        types, schedules = declared.encode_types(self._lease_s), declared.encode_schedules()
+        self.database.run(ops.declare(types, self.release))
+        self.database.run(declare_and_plan(schedules, self.release))
+        return Synced(sorted(declared.types), sorted(declared.schedules))
 
     def run(
         self,
@@ -457,7 +413,7 @@ class App(Client):
         return report
 
     def _make_spec(self, config: WorkerConfig) -> WorkerSpec:
-        by_name = index_by_name(self.types.values())
+        by_name = self._declarations.types_by_any_name
         if not by_name:
             raise ConfigurationError(
                 "this App has no job types, so a worker would do nothing; "
@@ -468,31 +424,13 @@ class App(Client):
             types=by_name,
             release=self.release,
             lease_s=self._lease_s,
-            declaration=self._encode_types(),
+            declaration=self._declarations.encode_types(self._lease_s),
             config=config,
             lifespan=self._lifespan,
             arounds=tuple(self._arounds),
             module=self._module,
-            schedules=self._encode_schedules(),
+            schedules=self._declarations.encode_schedules(),
         )
-
-    def _encode_types(self) -> str:
-        rows = [make_row(job_type, self._lease_s) for job_type in self.types.values()]
-        return msgspec.json.encode(rows).decode()
-
-    def _encode_schedules(self) -> str:
-        rows = [schedule.make_row() for schedule in self._find_schedules().values()]
-        return msgspec.json.encode(rows).decode()
-
-    def _find_schedules(self) -> dict[str, ScheduleOptions]:
-        refuse_duplicate_schedules(
-            schedule for registry in self._registries for schedule in registry.schedules.values()
-        )
-        return {
-            name: schedule
-            for registry in self._registries
-            for name, schedule in registry.schedules.items()
-        }
 
     def close(self) -> None:
         """Close the connections that calls of this App opened. The App stays usable."""
@@ -503,3 +441,12 @@ class App(Client):
         """Close the connections, also those of the running event loop. The App stays usable."""
         if self._database is not None:
             await self._database.aclose()
+
+
+def _refuse_no_lifespan(given: object) -> None:
+    if given is not None and (
+        not callable(given) or isinstance(given, AbstractAsyncContextManager)
+    ):
+        raise DeclarationError(
+            f"App: lifespan must be a function, which each worker calls, not {given!r}"
+        )

@@ -10,16 +10,15 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from rota.errors import UsageError
 from rota.model.bounds import KEY_MAX, NAME_MAX, QUEUE_MAX, WHY_MAX, check_integer, check_text
 from rota.model.failure import one_line
 from rota.model.units import seconds
-from rota.store.db import PATIENT, Patience
 
 if TYPE_CHECKING:
-    from rota.store.db import Database
+    from rota.store.db import Database, RunOptions
     from rota.store.driver import Operation
 
 T = TypeVar("T")
@@ -54,30 +53,20 @@ class Caller(ABC):
         self,
         operation: Operation[T],
         connection: Any = None,
-        *,
-        atomic: bool = False,
-        joins: str | None = None,
-        patience: Patience = PATIENT,
+        **options: Unpack[RunOptions],
     ) -> T:
         """Run an operation and wait for it. Warn once if that blocks a running event loop."""
         self._warn_in_loop(connection)
-        return self.database.run(
-            operation, connection, atomic=atomic, joins=joins, patience=patience
-        )
+        return self.database.run(operation, connection, **options)
 
     async def _arun(
         self,
         operation: Operation[T],
         connection: Any = None,
-        *,
-        atomic: bool = False,
-        joins: str | None = None,
-        patience: Patience = PATIENT,
+        **options: Unpack[RunOptions],
     ) -> T:
         """Run an operation on the running event loop."""
-        return await self.database.arun(
-            operation, connection, atomic=atomic, joins=joins, patience=patience
-        )
+        return await self.database.arun(operation, connection, **options)
 
     def _warn_in_loop(self, connection: Any = None) -> None:
         if self._warned:

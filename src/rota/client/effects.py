@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rota.client.base import LIST_MAX, Namespace, check_by, check_id, check_why
 from rota.declare.result import encode_result
 from rota.errors import EffectHeld, EffectNotFound, UsageError
-from rota.model.bounds import KEY_MAX, check_integer, check_text
+from rota.model.bounds import KEY_MAX, check_bool, check_integer, check_text
 from rota.store import ops
 from rota.store.ops import EffectRecord
 
@@ -123,8 +123,7 @@ def settle(
 ) -> Operation[None]:
     """Settle an effect, as `Effects.settle` does."""
     check_text(key, "key", KEY_MAX)
-    if not isinstance(done, bool):
-        raise UsageError(f"done must be True or False, not {done!r}")
+    check_bool(done, "done")
     encoded, problem = (None, None) if result is None else encode_result(result)
     if problem is not None:
         raise UsageError(f"the result cannot be stored: {problem}")

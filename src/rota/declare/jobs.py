@@ -18,7 +18,7 @@ from rota.declare.schedule import (
     make_bare_job,
 )
 from rota.errors import DeclarationError, UsageError
-from rota.model.bounds import NAME_MAX, check_text
+from rota.model.bounds import NAME_MAX, check_bool, check_text
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -92,8 +92,7 @@ class Jobs:
             raise DeclarationError('a job type needs a name: @jobs.job("send_welcome_email")')
         try:
             check_text(name, "the name", NAME_MAX)
-            if not isinstance(takes_context, bool):
-                raise UsageError(f"takes_context must be True or False, not {takes_context!r}")
+            check_bool(takes_context, "takes_context")
             checked = JobTypeOptions.check(options)
         except UsageError as error:
             raise DeclarationError(f"job type {name!r}: {error}") from None

@@ -20,6 +20,7 @@ from rota.model.bounds import (
     KEY_MAX,
     NAME_MAX,
     check_aware,
+    check_bool,
     check_choice,
     check_integer,
     check_max_attempts,
@@ -199,7 +200,7 @@ class JobTypeOptions:
             on_duplicate=check_choice(given["on_duplicate"], "on_duplicate", get_args(OnDuplicate)),
             key_scope=_check_key_scope(given),
             key_ttl_s=seconds(given["key_ttl"], name="key_ttl"),
-            transactional=_check_transactional(given["transactional"]),
+            transactional=check_bool(given["transactional"], "transactional"),
             history=check_choice(given["history"], "history", get_args(History)),
             on_lost=check_choice(given["on_lost"], "on_lost", get_args(OnLost)),
             on_expired=check_choice(given["on_expired"], "on_expired", get_args(OnExpired)),
@@ -273,12 +274,6 @@ def _check_key(value: Any) -> KeyFunction | None:
             f"as in lambda user_id: f'welcome:{{user_id}}', not {value!r}"
         )
     return value  # type: ignore[no-any-return]
-
-
-def _check_transactional(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise UsageError(f"transactional must be True or False, not {value!r}")
-    return value
 
 
 def _check_key_scope(given: JobOptions) -> str:

@@ -157,9 +157,7 @@ def _log_failure(drain: asyncio.Task[Summary]) -> None:
 
 
 async def _say(send: Send, answer: DrainAnswer, method: str) -> None:
-    body, headers = answer.body, answer.headers
-    if method != "HEAD":
-        headers["content-length"] = str(len(body))
+    headers, body = answer.encode(method)
     listed = [(name.encode(), text.encode()) for name, text in headers.items()]
     await send({"type": "http.response.start", "status": answer.status, "headers": listed})
-    await send({"type": "http.response.body", "body": b"" if method == "HEAD" else body})
+    await send({"type": "http.response.body", "body": body})

@@ -48,6 +48,13 @@ class DrainAnswer:
             **self.more_headers,
         }
 
+    def encode(self, method: str) -> tuple[dict[str, str], bytes]:
+        """Return all headers and the body of the answer to a request; to HEAD without a body and
+        its length."""
+        if method == "HEAD":
+            return self.headers, b""
+        return {**self.headers, "content-length": str(len(self.body))}, self.body
+
 
 BUSY = DrainAnswer(202, {"state": "busy"})
 STOPPING = DrainAnswer(

@@ -68,11 +68,10 @@ class PlainDrainEndpoint:
         """Answer one request, as WSGI asks for it."""
         method = request["REQUEST_METHOD"]
         answer = self.answer(method, request.get("HTTP_AUTHORIZATION"))
-        headers = list(answer.headers.items())
-        if method != "HEAD":
-            headers.append(("content-length", str(len(answer.body))))
-        start_response(f"{answer.status} {HTTPStatus(answer.status).phrase}", headers)
-        return [] if method == "HEAD" else [answer.body]
+        headers, body = answer.encode(method)
+        phrase = HTTPStatus(answer.status).phrase
+        start_response(f"{answer.status} {phrase}", list(headers.items()))
+        return [body] if body else []
 
     def answer(self, method: str, authorization: str | None) -> DrainAnswer:
         """Drain, if the request may ask for it, and return the answer: `status`, `headers` and

@@ -37,6 +37,12 @@ def check_aware(value: Any, name: str) -> datetime:
     return value
 
 
+def check_bool(value: Any, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise UsageError(f"{name} must be True or False, not {value!r}")
+    return value
+
+
 def check_integer(value: Any, name: str, least: int, most: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise UsageError(f"{name} must be a whole number from {least:,} to {most:,}, not {value!r}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from rota.errors import UsageError
 from rota.store.driver import Operation, Translator, adrive, drive
@@ -47,6 +47,15 @@ class Patience:
 
 
 PATIENT = Patience()
+
+
+class RunOptions(TypedDict, total=False):
+    """The options of `Database.run`, for who passes them on."""
+
+    atomic: bool
+    joins: str | None
+    patience: Patience
+
 
 HANDLER_IDLE_S = 60
 """How long a transaction that Rota opens for a handler may stand idle between two statements."""

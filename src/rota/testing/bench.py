@@ -9,11 +9,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from rota.app import App
-from rota.client.base import LIST_MAX
+from rota.client.base import LIST_MAX, check_id
 from rota.client.carry import carry_meta
 from rota.declare.config import WorkerConfig
 from rota.declare.job_type import JobType, NewJob
-from rota.declare.jobs import index_by_name
 from rota.declare.url import make_plain
 from rota.errors import UsageError
 from rota.model.bounds import check_integer
@@ -168,7 +167,7 @@ class Bench:
         return ExpectedJob(self, self._want(job_type, arguments))
 
     def _want(self, job_type: AnyType | str, arguments: dict[str, Any]) -> Wanted:
-        return Wanted.of(job_type, index_by_name(self.app.types.values()), arguments)
+        return Wanted.of(job_type, self.app._declarations.types_by_any_name, arguments)
 
     def _find_all(self, wanted: Wanted) -> Operation[list[Job]]:
         jobs = yield from find_jobs(wanted)
@@ -258,7 +257,7 @@ class Bench:
 
     def _find_id(self, job: NewJob | int) -> Operation[int]:
         if not isinstance(job, NewJob):
-            return check_integer(job, "a job's id", 1, 2**63 - 1)
+            return check_id(job)
         enqueued = yield from self.app._enqueue(job)
         if not enqueued.created:
             raise UsageError(
@@ -270,11 +269,8 @@ class Bench:
     def _find_due(self) -> Operation[int | None]:
         """Return the next job that is due."""
         due = yield from _read_due()
-        types = self.app.types
-        return next((id_ for id_, name in due if self._knows(name, types)), None)
-
-    def _knows(self, name: str, types: dict[str, AnyType]) -> bool:
-        return name in types or self.app._type_of(name) is not None
+        known = self.app._declarations.types_by_any_name
+        return next((id_ for id_, name in due if name in known), None)
 
     def _refuse_left(self, drained: Drained, limit: int) -> Operation[None]:
         errors = drained.explain_errors()
@@ -283,9 +279,9 @@ class Bench:
         due = yield from _read_due()
         if not due:
             return
-        types = self.app.types
+        known = self.app._declarations.types_by_any_name
         listed = [
-            f"\n  job {id_} {name}" + ("" if self._knows(name, types) else ": no such type here")
+            f"\n  job {id_} {name}" + ("" if name in known else ": no such type here")
             for id_, name in due[:LEFT_SHOWN_MAX]
         ]
         more = "" if len(due) <= LEFT_SHOWN_MAX else "\n  …"

@@ -6,10 +6,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from rota.errors import UsageError
-from rota.store.db import Database
+from rota.store.db import Database, RunOptions
 from rota.store.driver import Operation
 from rota.store.drivers import find_async_driver, find_driver
 
@@ -27,12 +27,12 @@ class LoopFreeDatabase(Database):
         self,
         operation: Operation[T],
         connection: Any = None,
-        **how: Any,
+        **options: Unpack[RunOptions],
     ) -> T:
         """Run an operation from a loop."""
         if connection is not None:
-            return await super().arun(operation, connection, **how)
-        return await asyncio.to_thread(lambda: self.run(operation, **how))
+            return await super().arun(operation, connection, **options)
+        return await asyncio.to_thread(lambda: self.run(operation, **options))
 
 
 class BoundDatabase(Database):
@@ -90,32 +90,32 @@ class BoundDatabase(Database):
         self,
         operation: Operation[T],
         connection: Any = None,
-        **how: Any,
+        **options: Unpack[RunOptions],
     ) -> T:
         """Run an operation on the test's connection, or on another one that the caller gives."""
         if connection is not None and connection is not self.connection:
-            return super().run(operation, connection, **how)
+            return super().run(operation, connection, **options)
         if self.loop is None:
-            return super().run(operation, self.connection, **how)
+            return super().run(operation, self.connection, **options)
         if self.loop is _find_running_loop():
             operation.close()
             raise UsageError("the test's connection is an async one: await the a… call instead")
         # A plain handler, in its thread, while the loop waits for it.
-        waiting = self.arun(operation, **how)
+        waiting = self.arun(operation, **options)
         return asyncio.run_coroutine_threadsafe(waiting, self.loop).result()
 
     async def arun(
         self,
         operation: Operation[T],
         connection: Any = None,
-        **how: Any,
+        **options: Unpack[RunOptions],
     ) -> T:
         """As `run`, from a loop; a plain connection blocks it for as long as a statement takes."""
         if connection is not None and connection is not self.connection:
-            return await super().arun(operation, connection, **how)
+            return await super().arun(operation, connection, **options)
         if self.loop is None:
-            return super().run(operation, self.connection, **how)
-        return await super().arun(operation, self.connection, **how)
+            return super().run(operation, self.connection, **options)
+        return await super().arun(operation, self.connection, **options)
 
     @contextmanager
     def open_transaction(self) -> Iterator[Any]:

@@ -1,0 +1,91 @@
+"""What all the `Jobs` of one App declare: its job types and its schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from rota.declare.job_type import JobType, Sender, make_row
+from rota.declare.jobs import (
+    Jobs,
+    index_by_name,
+    refuse_duplicate_schedules,
+    refuse_duplicates,
+)
+from rota.declare.load import load
+from rota.declare.schedule import ScheduleOptions
+from rota.errors import DeclarationError
+
+AnyType = JobType[..., ..., Any]
+
+
+class Declarations:
+    """The job types and schedules of one App. A Jobs in it can still grow, so each look checks that
+    no two share a name."""
+
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
+        self._registries: list[Jobs] = []
+
+    def add(self, given: Iterable[Jobs | str]) -> None:
+        """Add all Jobs or none: after an error they are free for another App.
+
+        Raises:
+            DeclarationError: one is no Jobs, or belongs to another App; two types or two schedules
+                share a name.
+            ConfigurationError: a "module:attribute" names no Jobs.
+        """
+        if isinstance(given, str | Jobs):
+            raise DeclarationError(f"App(jobs=…) takes a list, as in jobs=[…], not {given!r}")
+        registries = [load(one, Jobs) if isinstance(one, str) else one for one in given]
+        for registry in registries:
+            if not isinstance(registry, Jobs):
+                raise DeclarationError(
+                    f"App(jobs=…) takes rota.Jobs or 'module:attribute' strings, not {registry!r}"
+                )
+            registry.refuse_other(self._sender)
+        refuse_duplicates(_list_types(registries))
+        refuse_duplicate_schedules(_list_schedules(registries))
+        for registry in registries:
+            registry.bind(self._sender)
+        self._registries += registries
+
+    @property
+    def types(self) -> dict[str, AnyType]:
+        """The job types, by name. Raises DeclarationError if two share one."""
+        types = _list_types(self._registries)
+        refuse_duplicates(types)
+        return {job_type.name: job_type for job_type in types}
+
+    @property
+    def types_by_any_name(self) -> dict[str, AnyType]:
+        """The job types, by name and by former names. Raises as `types`."""
+        return index_by_name(self.types.values())
+
+    @property
+    def schedules(self) -> dict[str, ScheduleOptions]:
+        """The schedules, by name. Raises DeclarationError if two share one."""
+        schedules = _list_schedules(self._registries)
+        refuse_duplicate_schedules(schedules)
+        return {schedule.name: schedule for schedule in schedules}
+
+    def encode_types(self, lease_s: float) -> str:
+        """Return the types as `job_type_declare` takes them, in JSON; `lease_s`: of those without
+        a lease of their own."""
+        rows = [make_row(job_type, lease_s) for job_type in self.types.values()]
+        return msgspec.json.encode(rows).decode()
+
+    def encode_schedules(self) -> str:
+        """Return the schedules as `schedules_declare` takes them, in JSON."""
+        rows = [schedule.make_row() for schedule in self.schedules.values()]
+        return msgspec.json.encode(rows).decode()
+
+
+def _list_types(registries: Iterable[Jobs]) -> list[AnyType]:
+    return [job_type for registry in registries for job_type in registry.types.values()]
+
+
+def _list_schedules(registries: Iterable[Jobs]) -> list[ScheduleOptions]:
+    return [schedule for registry in registries for schedule in registry.schedules.values()]

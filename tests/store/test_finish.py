@@ -104,6 +104,8 @@ EVERY_COLUMN: dict[str, Any] = {
     "updated_at": NOON + timedelta(minutes=4),
     "started_at": NOON + timedelta(minutes=5),
     "failed_at": NOON + timedelta(minutes=6),
+    "group_key": "invoice 42",
+    "lane_capacity": 11,
 }
 """A value for each column that a job of any status may have, besides its id; no two are alike."""
 ASKED: dict[str, Any] = {
@@ -116,6 +118,13 @@ HELD = {
     "locked_until": NOON + timedelta(minutes=8),
     "start_recorded": True,
 }
+WAITS: dict[str, Any] = {
+    "in_lane": None,
+    "capped": None,
+    "waits_for": "queue q",
+    "waits_since": NOON + timedelta(minutes=9),
+}
+"""What counts only while a job is live: history leaves it out."""
 ERROR = {"last_error", "error_type", "response_code", "verdict", "verdict_rule"}
 
 
@@ -166,19 +175,23 @@ def test_history_loses_no_column_of_a_job_however_it_ends(
         [(found,)] = connection.execute(f"select to_jsonb(j) from rota.{table} j".encode())
         return dict(found)
 
-    given = EVERY_COLUMN | columns
+    given = EVERY_COLUMN | columns | WAITS
     with connection.transaction():
         # No trigger asks how such a row came about.
         connection.execute("set local session_replication_role = replica")
         [job] = insert(connection, **given)
     before = row("job")
-    assert before.keys() == {"id"} | EVERY_COLUMN.keys() | ASKED.keys() | HELD.keys(), "a new one?"
-    assert len({str(before[name]) for name in given}) == len(given)
+    known = EVERY_COLUMN | ASKED | HELD | WAITS
+    assert before.keys() == {"id"} | known.keys(), "a new one?"
+    values = [str(before[name]) for name, value in given.items() if value is not None]
+    assert len(set(values)) == len(values)
     end(app, connection, app.get(job))
     after = row("job_history")
     assert after.keys() - before.keys() == {"finished_at", "release", "resolution", "result"}
     assert after["status"] == status
-    assert {name for name in before if after[name] != before[name]} == changed
+    assert {name for name in before if after[name] != before[name]} == changed | {
+        name for name, value in WAITS.items() if value is not None
+    }
 
 
 @rule("M13")

@@ -79,6 +79,8 @@ class Job(Record, frozen=True):
     """How often a worker was lost with the job after it may have begun."""
     timeout_s: float | None = None
     """Seconds that an attempt may run; None: as long as the type says."""
+    group_key: str | None = None
+    """Its lane: jobs with one group_key run in the order of becoming due. None: it has none."""
     locked_by: str | None = None
     started_at: datetime | None = None
     status: Status = Status.RUNNING
@@ -91,6 +93,13 @@ class Job(Record, frozen=True):
     response_code: int | None = None
     verdict: str | None = None
     verdict_rule: str | None = None
+    lane_capacity: int = 1
+    """How many jobs of its lane may run at once when it begins."""
+    waits_for: str | None = None
+    """What it was put back for, or waits for outside of the jobs that can be claimed: `type NAME`
+    or `queue NAME` (a cap), `limit NAME` or `breaker NAME`, with a key. None: for none of these."""
+    waits_since: datetime | None = None
+    """Since when it waits for that."""
     updated_at: datetime | None = None
     failed_at: datetime | None = None
     finished_at: datetime | None = None

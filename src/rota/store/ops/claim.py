@@ -81,6 +81,8 @@ class Claimed:
     """The jobs whose starts must be recorded before they begin."""
     suspects: frozenset[int] = frozenset()
     """The jobs whose last attempt was lost with its worker, which they may have killed."""
+    capped: frozenset[int] = frozenset()
+    """The jobs that count in the cap of their type or queue."""
     paused: frozenset[str] = frozenset()
     """Queues that are paused: they gave no job, but may have due ones."""
     refused: tuple[RefusedClaim, ...] = ()
@@ -98,9 +100,9 @@ class Claimed:
 
 # The columns of the function job_claim.
 _ID, _QUEUE, _PRIORITY, _RUN_AT = 0, 2, 6, 7
-_OF_THE_JOB = 19
+_OF_THE_JOB = 20
 """These are the first fields of a Job, in their order."""
-_START_RECORDED, _SUSPECTED, _REFUSAL = 19, 20, 21
+_START_RECORDED, _SUSPECTED, _CAPPED, _REFUSAL = 20, 21, 22, 23
 
 _NO_NEWS = News()
 _news = msgspec.json.Decoder(News)
@@ -163,6 +165,7 @@ def _read_claim(who: Claimant, rows: list[Row]) -> Claimed:
         _NO_NEWS if news is None else _news.decode(news),
         unrecorded=frozenset([row[_ID] for row in taken if row[_START_RECORDED] is False]),
         suspects=frozenset([row[_ID] for row in taken if row[_SUSPECTED]]),
+        capped=frozenset([row[_ID] for row in taken if row[_CAPPED]]),
         paused=frozenset([row[_QUEUE] for row in others if row[_ID] is None and row[_QUEUE]]),
         refused=tuple([_read_refused(row) for row in others if row[_ID] is not None]),
     )

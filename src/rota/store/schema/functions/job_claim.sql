@@ -56,8 +56,10 @@ returns table (
   scheduled_for timestamptz,
   losses int,
   timeout_s float8,
+  group_key text,
   start_recorded boolean,
   suspected boolean,
+  capped boolean,
   refusal text
 )
 language plpgsql

@@ -91,7 +91,7 @@ begin
       idempotency_key, meta, schedule, scheduled_for, created_at,
       updated_at,
       started_at,
-      failed_at, finished_at, result, release, resolution
+      failed_at, group_key, lane_capacity, finished_at, result, release, resolution
     )
     select
       o.id, o.origin_id, o.queue, o.job_type, o.payload, o.payload_version,
@@ -114,7 +114,8 @@ begin
         when o.status = 'running' then {schema}.clock() - e.ran_us * interval '1 microsecond'
         else o.started_at
       end,
-      o.failed_at, {schema}.clock(), e.result::jsonb, p_release, e.resolution
+      o.failed_at, o.group_key, o.lane_capacity,
+      {schema}.clock(), e.result::jsonb, p_release, e.resolution
     from over o
     join ended e on e.id = o.id and e.claims = o.claims
     where e.status <> 'succeeded'

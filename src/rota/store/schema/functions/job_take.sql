@@ -30,8 +30,10 @@ returns table (
   scheduled_for timestamptz,
   losses int,
   timeout_s float8,
+  group_key text,
   start_recorded boolean,
   suspected boolean,
+  capped boolean,
   refusal text
 )
 language plpgsql
@@ -60,8 +62,10 @@ begin
     j.attempts, j.max_attempts, j.claims,
     j.idempotency_key, j.meta::text, j.created_at,
     j.schedule, j.scheduled_for,
-    coalesce(j.losses, 0)::int, extract(epoch from j.timeout)::float8, j.start_recorded,
+    coalesce(j.losses, 0)::int, extract(epoch from j.timeout)::float8, j.group_key,
+    j.start_recorded,
     j.losses > 0 and j.error_type = 'LeaseExpired',
+    j.capped,
     null::text;  -- no refusal: job_claim passes the rows on as they are
   if exists (select from {schema}.job_type t where t.key_scope = 'pending') then
     perform {schema}.keys_give_up(p_ids);

@@ -46,7 +46,19 @@ create table job (
   -- When the handler of the last attempt began; until that attempt is settled, the time of its
   -- claim.
   started_at timestamptz,
-  failed_at timestamptz
+  failed_at timestamptz,
+  -- Jobs with one group_key run in the order of becoming due, at most lane_capacity at once (NULL:
+  -- one). Those that hold a place of their lane have in_lane = true: from the claim or the
+  -- promotion until they are over. All others have NULL.
+  group_key text,
+  lane_capacity smallint,
+  in_lane boolean,
+  -- true: it runs, and counts in the cap of its type or its queue; NULL: it does not.
+  capped boolean,
+  -- Why it was put back after a claim, or waits outside of the ready ones: 'type NAME',
+  -- 'queue NAME', 'limit NAME …' or 'breaker NAME …'; since when.
+  waits_for text,
+  waits_since timestamptz
 ) with (
   fillfactor = 70,
   autovacuum_vacuum_scale_factor = 0.02,
@@ -56,6 +68,18 @@ create table job (
 create index job_ready on job (queue, priority, run_at, id) where status in ('queued', 'failed');
 
 create index job_lease on job (locked_until) where status = 'running';
+
+-- The next three are for jobs with a lane, a cap, a limit or a breaker; others are in none of them.
+-- The jobs of a lane: those that hold a place, and the others in the order in which they get one.
+create index job_lane on job (group_key, in_lane, priority desc, run_at, id)
+  where group_key is not null and (in_lane or status in ('queued', 'failed', 'waiting'));
+
+-- The jobs that run and count in a cap.
+create index job_capped on job (queue, job_type) where capped;
+
+-- The jobs that wait for something of that name, in the order in which they get it.
+create index job_waits on job (waits_for, priority desc, run_at, id)
+  where waits_for is not null and status in ('queued', 'failed', 'waiting');
 
 -- The statement that ends a job appends its row here; rows are never updated. A partition is a day
 -- of UTC; there is no default partition. finished_at stands first, because a search without an
@@ -118,6 +142,16 @@ create table job_type (
   key_scope text not null default 'ttl' check (key_scope in ('ttl', 'pending')),
   -- Whether a success leaves a row in job_history.
   history text not null default 'all' check (history in ('all', 'failures')),
+  -- The arguments of which the type's code makes the group_key of each job. NULL: the type declares
+  -- none.
+  group_arguments text[],
+  lane_capacity smallint check (lane_capacity between 1 and 1000),
+  -- Whether a job that failed and waits for its next attempt keeps its place in its lane.
+  on_retry text not null default 'hold' check (on_retry in ('hold', 'release')),
+  -- Whether a dead job frees its lane, or halts it until a person has resolved it.
+  on_dead text not null default 'free' check (on_dead in ('free', 'halt')),
+  -- Most jobs of the type that run at once, over all workers. NULL: no cap.
+  concurrency int check (concurrency between 1 and 100000),
   -- What becomes of a job whose worker was lost after the job had begun.
   on_lost text not null default 'retry' check (on_lost in ('retry', 'dead')),
   -- What becomes of a job that was not started before its expires_at: a person must look, or it is
@@ -195,8 +229,65 @@ create table queue (
   paused_at timestamptz,                         -- no claims since then; NULL: not paused …
   paused_until timestamptz,                      -- … until then; NULL: until it is resumed
   paused_by text,
-  paused_why text
+  paused_why text,
+  -- Most jobs of the queue that run at once, over all workers. NULL: no cap.
+  max_running int check (max_running between 1 and 100000)
 );
+
+-- Every claim reads these two: they are empty unless a queue or a type has a cap.
+create index queue_capped on queue (name) where max_running is not null;
+
+create index job_type_capped on job_type (name) where concurrency is not null;
+
+-- A rate limit: at most `starts` starts of jobs in any window of `per`, `burst` of them at once.
+create table rate_limit (
+  name text primary key check (length(name) between 1 and 100),
+  starts int not null check (starts between 1 and 1000000),
+  per interval not null check (per between interval '1 millisecond' and interval '366 days'),
+  burst int not null,
+  -- What code declared last. A change by a person stands until code declares something else. NULL:
+  -- no code declares it.
+  declared jsonb,
+  declared_at timestamptz,
+  changed_at timestamptz not null default clock(),
+  changed_by text not null,
+  changed_why text,
+  constraint rate_limit_burst check (burst between 1 and starts)
+);
+
+-- How far the starts of one key are given away. A row is written once for each batch of jobs.
+create table rate_limit_key (
+  name text not null,
+  key text not null check (length(key) <= 255),  -- '': the limit has no keys
+  tat timestamptz not null,                      -- theoretical arrival time, as GCRA calls it
+  -- Jobs beyond the reservations were put back with estimates up to then.
+  estimated_to timestamptz,
+  updated_at timestamptz not null default clock(),
+  primary key (name, key)
+) with (
+  fillfactor = 20,
+  autovacuum_vacuum_scale_factor = 0,
+  autovacuum_vacuum_threshold = 500
+);
+
+-- A breaker that counts failures, or does not let jobs start. No row: it is closed, and nothing
+-- failed lately.
+create table breaker (
+  name text not null check (length(name) between 1 and 200),
+  key text not null check (length(key) <= 255),  -- '': the breaker has no keys
+  state text not null default 'closed' check (state in ('closed', 'open', 'trial')),
+  failures int not null default 0,               -- since counting_since
+  counting_since timestamptz,
+  openings int not null default 0,               -- since it was last closed: each wait is longer
+  open_until timestamptz,                        -- of a trial: when another job may try
+  trial_job bigint,
+  trial_claim int,
+  opened_at timestamptz,                         -- since when it has not been closed
+  reason text,                                   -- the failure, or why a person changed it
+  changed_at timestamptz not null default clock(),
+  changed_by text,                               -- NULL: a worker
+  primary key (name, key)
+) with (fillfactor = 50);
 
 -- Every claim reads this. The other columns of a queue are written again and again; a look-up in
 -- this index meets none of those row versions.
@@ -293,8 +384,9 @@ create table idempotency_read (
 create index job_type_unkept on job_type (name) where history = 'failures';
 
 -- Every INSERT reads the first, every claim the second; they are empty unless a type declares a
--- key, or has keys that its jobs give up when they start.
-create index job_type_keyed on job_type (name) where key_arguments is not null;
+-- key or a group_key, or has keys that its jobs give up when they start.
+create index job_type_keyed on job_type (name)
+  where key_arguments is not null or group_arguments is not null;
 
 create index job_type_pending on job_type (name) where key_scope = 'pending';
 
@@ -316,6 +408,7 @@ create table schedule (
   max_attempts int check (max_attempts between 1 and 10000),
   expires interval check (expires between interval '1 millisecond' and interval '36525 days'),
   meta jsonb,
+  group_key text check (length(group_key) between 1 and 255),
   cron text check (length(cron) between 1 and 512),  -- NULL: runs only when a person triggers it
   timezone text not null default 'UTC' check (length(timezone) between 1 and 100),
   catch_up text not null default 'latest' check (catch_up in ('skip', 'latest', 'all')),

@@ -12,9 +12,11 @@
 --   priority int2; run_at timestamptz; expires_at timestamptz; attempts int4; max_attempts int4;
 --   claims int4; idempotency_key text; meta text; created_at timestamptz;
 --   schedule text; scheduled_for timestamptz; losses int4; timeout_s float8;
+--   group_key text;
 --   start_recorded bool (false: job_start must record it before it begins); suspected bool;
---   refusal text (why the database refuses it); started timestamptz;
---   snapshot text (which transactions were under way before it looked); news text.
+--   capped bool (it counts in a cap); refusal text (why the database refuses it);
+--   started timestamptz; snapshot text (which transactions were under way before it looked);
+--   news text.
 --   For each paused queue a row with a queue and no id. The last row has neither, and is the only
 --   one with started, snapshot and news. news is NULL, or JSON:
 --   {"look_back": [[queue, to, asked_at]], "priorities": [[queue, priority]]}.

@@ -11,6 +11,8 @@
 --   payload_mismatch  this release's code cannot read the payload: the job is kept for another
 --                     release that knows the type and was alive within the last hour, and is due in
 --                     30 s, doubling to 10 min; without such a release it is dead
+--   waits_for         what the job waits for, as in the table; it waits since the first time that
+--                     it was put back for the same. Without it, the job waits for nothing
 -- p_release is the release of the worker that held the jobs; NULL: the reaper or a person takes
 -- them out. A job with a request to cancel becomes cancelled, unless it is dead. Returns the new
 -- status of the jobs whose claim was still held.
@@ -46,7 +48,8 @@ begin
         response_code int,
         stack text,
         attempt_only boolean,
-        payload_mismatch boolean
+        payload_mismatch boolean,
+        waits_for text
       )
     ),
     mine as materialized (
@@ -64,6 +67,7 @@ begin
         i.error_type, i.message, i.verdict, i.verdict_rule, i.response_code, i.stack,
         i.error_type is not null and i.attempt_only is not true as job_failed,
         i.payload_mismatch is true as payload_mismatch,
+        i.waits_for,
         {schema}.clock() - i.ran_s * interval '1 second' as started_at,
         case
           when i.payload_mismatch is not true then i.status
@@ -103,6 +107,12 @@ begin
         verdict = case when d.job_failed then d.verdict else j.verdict end,
         verdict_rule = case when d.job_failed then d.verdict_rule else j.verdict_rule end,
         failed_at = case when d.job_failed then {schema}.clock() else j.failed_at end,
+        capped = null,
+        waits_for = d.waits_for,
+        waits_since = case
+          when d.waits_for = j.waits_for then j.waits_since
+          when d.waits_for is not null then {schema}.clock()
+        end,
         updated_at = {schema}.clock()
       from decided d
       where j.id = d.id

@@ -1,5 +1,5 @@
--- Returns the names for which jobs wait, of one kind ('limit', 'breaker', 'type', 'queue'), in their
--- order: one index descent for each, however many jobs wait.
+-- Returns the names for which jobs wait, of one kind ('limit', 'breaker', 'type', 'queue'), in
+-- their order: one index descent for each, however many jobs wait.
 create or replace function {schema}.waited_for(p_kind text, p_limit int)
 returns setof text
 language sql stable

@@ -1,5 +1,5 @@
--- Returns what jobs wait for, of one kind (as waited_for): how many wait for each name, counted up to
--- p_counted, since when the next of them waits, and when the last is due.
+-- Returns what jobs wait for, of one kind (as waited_for): how many wait for each name, counted up
+-- to p_counted, since when the next of them waits, and when the last is due.
 create or replace function {schema}.waits(p_kind text, p_limit int, p_counted int)
 returns table (waits_for text, jobs int, next_since timestamptz, last_at timestamptz)
 language sql stable

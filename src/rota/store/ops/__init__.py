@@ -32,6 +32,7 @@ from rota.store.ops.claim import (
     Branches,
     Claimant,
     Claimed,
+    HeldUp,
     News,
     RefusedClaim,
     claim,
@@ -76,6 +77,14 @@ from rota.store.ops.finish import (
     settle_one,
 )
 from rota.store.ops.job_types import declare
+from rota.store.ops.lanes import (
+    CapSweep,
+    LaneSweep,
+    count_running,
+    free_places,
+    sweep_caps,
+    sweep_lanes,
+)
 from rota.store.ops.lease import Refused, Renewed, progress, renew, start
 from rota.store.ops.partitions import (
     PartitionStep,
@@ -144,6 +153,7 @@ __all__ = [
     "AttemptRecord",
     "Behind",
     "Branches",
+    "CapSweep",
     "Claimant",
     "Claimed",
     "Completion",
@@ -152,8 +162,10 @@ __all__ = [
     "Ending",
     "Figures",
     "Filter",
+    "HeldUp",
     "Inserted",
     "KeyHolder",
+    "LaneSweep",
     "Moved",
     "NewRow",
     "News",
@@ -188,6 +200,7 @@ __all__ = [
     "claim_one",
     "complete",
     "copy_check",
+    "count_running",
     "declare",
     "declare_schedules",
     "disable_schedules",
@@ -209,6 +222,7 @@ __all__ = [
     "forget_runs",
     "forget_workers",
     "free_keys",
+    "free_places",
     "ids_behind",
     "insert",
     "insert_many",
@@ -244,6 +258,8 @@ __all__ = [
     "start",
     "stats",
     "stop",
+    "sweep_caps",
+    "sweep_lanes",
     "table",
     "take_alert_rules",
     "take_step",

@@ -18,10 +18,9 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
-from rota.model.job import Action, Job
+from rota.model.job import Action, Job, Status
 from rota.model.outcome import Failure
 from rota.model.settle import Transition
-from rota.model.states import Status
 from rota.store import ops
 from tests.store.work import SUCCEED, Hand
 from tests.support.rules import rule
@@ -79,7 +78,7 @@ class Fleet:
                     hand = Hand(own, name, lease=timedelta(seconds=0.3))
                     while not self.stop.is_set():
                         do(hand, chance)
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - raised by the test
                 self.errors.append(error)
                 self.stop.set()
 
@@ -190,7 +189,6 @@ def test_eight_workers_keep_the_order_and_the_capacity_of_each_lane(
     fleet.join()
     rows = connection.execute("select status, in_lane, count(*) from rota.job group by 1, 2")
     assert rows.fetchall() == [], fleet.counts
-    print(capacity, dict(fleet.counts))
     check(connection, capacity)
 
 

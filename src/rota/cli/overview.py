@@ -27,8 +27,9 @@ _WORKERS = (
 )  # fmt: skip
 _TYPES = (
     "name", "aliases", "queue", "priority", "max_attempts", "timeout", "lease", "expires",
-    "key_arguments", "on_duplicate", "key_scope", "key_ttl", "history", "on_lost", "on_expired",
-    "version", "retry_after", "release", "declared_at",
+    "key_arguments", "on_duplicate", "key_scope", "key_ttl",
+    "group_arguments", "lane_capacity", "on_retry", "on_dead", "concurrency",
+    "history", "on_lost", "on_expired", "version", "retry_after", "release", "declared_at",
 )  # fmt: skip
 _DURATIONS = ("timeout", "lease", "expires", "key_ttl")
 _BEHIND = timedelta(seconds=5)
@@ -274,6 +275,7 @@ def types(
         "timeout",
         "lease",
         "expires",
+        Column("at once", Kind.NUMBER),
         Column("attempts", Kind.NUMBER),
         Column("retries", Kind.TEXT),
         Column("release", Kind.NAME),
@@ -285,6 +287,7 @@ def types(
         "timeout",
         "lease",
         "expires",
+        "concurrency",
         "max_attempts",
         "retry_words",
         "release",

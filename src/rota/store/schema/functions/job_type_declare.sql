@@ -22,6 +22,7 @@ begin
     name, aliases, queue, priority, max_attempts,
     timeout, lease, expires, key_ttl,
     key_arguments, on_duplicate, key_scope,
+    group_arguments, lane_capacity, on_retry, on_dead, concurrency,
     history, on_lost, on_expired, version,
     retry_after, release
   )
@@ -30,6 +31,8 @@ begin
     make_interval(secs => d.timeout_s), make_interval(secs => d.lease_s),
     make_interval(secs => d.expires_s), make_interval(secs => d.key_ttl_s),
     d.key_arguments, coalesce(d.on_duplicate, 'join'), coalesce(d.key_scope, 'ttl'),
+    d.group_arguments, d.lane_capacity,
+    coalesce(d.on_retry, 'hold'), coalesce(d.on_dead, 'free'), d.concurrency,
     d.history, d.on_lost, d.on_expired, d.version,
     array(
       select make_interval(secs => s)
@@ -41,6 +44,8 @@ begin
     name text, aliases text[], queue text, priority smallint, max_attempts int,
     timeout_s float8, lease_s float8, expires_s float8, key_ttl_s float8,
     key_arguments text[], on_duplicate text, key_scope text,
+    group_arguments text[], lane_capacity smallint,
+    on_retry text, on_dead text, concurrency int,
     history text, on_lost text, on_expired text, version smallint,
     retry_after_s float8[]
   )
@@ -58,6 +63,11 @@ begin
     key_arguments = excluded.key_arguments,
     on_duplicate = excluded.on_duplicate,
     key_scope = excluded.key_scope,
+    group_arguments = excluded.group_arguments,
+    lane_capacity = excluded.lane_capacity,
+    on_retry = excluded.on_retry,
+    on_dead = excluded.on_dead,
+    concurrency = excluded.concurrency,
     history = excluded.history,
     on_lost = excluded.on_lost,
     on_expired = excluded.on_expired,
@@ -94,7 +104,7 @@ begin
     and not exists (
       select from {schema}.job j
       where j.id = i.job
-        and j.status = 'queued'
+        and j.status in ('queued', 'waiting')
         and j.claims = 0
     );
   return v_count;

@@ -76,6 +76,15 @@ from rota.store.ops.finish import (
     settle_one,
 )
 from rota.store.ops.job_types import declare
+from rota.store.ops.lane import (
+    Cap,
+    Lane,
+    LaneHolder,
+    find_lanes,
+    read_caps,
+    read_wait,
+    set_max_running,
+)
 from rota.store.ops.lease import Refused, Renewed, progress, renew, start
 from rota.store.ops.partitions import (
     PartitionStep,
@@ -144,6 +153,7 @@ __all__ = [
     "AttemptRecord",
     "Behind",
     "Branches",
+    "Cap",
     "Claimant",
     "Claimed",
     "Completion",
@@ -154,6 +164,8 @@ __all__ = [
     "Filter",
     "Inserted",
     "KeyHolder",
+    "Lane",
+    "LaneHolder",
     "Moved",
     "NewRow",
     "News",
@@ -199,6 +211,7 @@ __all__ = [
     "fail_tick",
     "find",
     "find_alert_matches",
+    "find_lanes",
     "find_settled",
     "finish",
     "finish_plain",
@@ -224,9 +237,11 @@ __all__ = [
     "progress",
     "put_schedule",
     "read_alerts",
+    "read_caps",
     "read_clock",
     "read_on_duplicate",
     "read_queues",
+    "read_wait",
     "reap",
     "refuse",
     "renew",
@@ -238,6 +253,7 @@ __all__ = [
     "runs",
     "schedules",
     "schedules_due",
+    "set_max_running",
     "settle_effect",
     "settle_one",
     "standing",

@@ -2,7 +2,7 @@
 -- the key, with what was changed of it:
 --   join, raise  nothing
 --   replace      a holder that waits becomes what the new job would be. It keeps its id, its queue
---                and, unless a time is asked for, its place; of two priorities the higher one counts
+--                and, unless a time is asked for, its place; of two priorities the higher counts
 --   postpone     a holder that waits becomes due later, at the time that is asked for; what else it
 --                has stays. Its expiry moves along, because it is counted from run_at
 -- A holder waits that is queued, or parked for its lane or a cap; one that changes its lane, or its

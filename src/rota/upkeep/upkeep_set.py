@@ -11,6 +11,7 @@ from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.store.link import StoreLink
 from rota.upkeep.alerts import Alerter
 from rota.upkeep.expirer import Expirer
+from rota.upkeep.lanes import LaneSweeper
 from rota.upkeep.pinger import Pinger
 from rota.upkeep.reaper import Reaper
 from rota.upkeep.retention import Retention
@@ -91,6 +92,7 @@ class UpkeepSet:
         return [
             Reaper(self._bus, reaping, self._clock),
             Expirer(self._bus, self._shared, self._worker, self._clock),
+            LaneSweeper(self._bus, self._shared, self._clock),
             Scheduler(self._bus, self._shared, self._clock),
             StatsRollup(self._bus, self._shared, self._clock),
         ]

@@ -117,6 +117,7 @@ class Attempt:
         "completes",
         "context",
         "ended_at",
+        "frees_place",
         "is_suspect",
         "job",
         "job_type",
@@ -141,6 +142,7 @@ class Attempt:
         lease_s: float,
         is_suspect: bool = False,
         must_record_start: bool = False,
+        is_capped: bool = False,
     ) -> None:
         # Facts of the claim: nothing writes them again.
         self.job = job
@@ -151,6 +153,8 @@ class Attempt:
         """Whether the last attempt was lost with its worker, which this job may have killed."""
         self.must_record_start = must_record_start
         """Whether its start is recorded before the handler begins."""
+        self.frees_place = is_capped or job.group_key is not None
+        """Whether its end leaves a place in a lane or a slot of a cap to another job."""
 
         self.state = _BUFFERED
         self.renewed_at = claimed_at
@@ -194,12 +198,14 @@ class Attempt:
 
     @property
     def is_plain(self) -> bool:
-        """Whether its handler just returned, and nothing else is known of it or of its writing."""
+        """Whether its handler just returned, it leaves no place to others, and nothing else is
+        known of it or of its writing."""
         return (
             self.outcome is NOTHING
             and not self.completes
             and self.state is _ENDED
             and not self.is_suspect
+            and not self.frees_place
             and not self.write_unconfirmed
         )
 

@@ -35,6 +35,8 @@ QUARANTINE_MAX = 10_000
 not the jobs."""
 QUARANTINE_S = (10.0, 600.0)
 """The first and the longest time that a refused job is in quarantine."""
+LANES_MAX = 1_000
+"""Most lanes in which a drain looks for free places before it ends."""
 LOOK_BACK_S = 1.0
 """Seconds between two requests that all workers look back in one queue."""
 
@@ -68,6 +70,8 @@ class Claimer(Service):
             self._frontiers.add(job_type.options.queue, job_type.options.priority)
         self._quarantine: Quarantine[int] = Quarantine(parts.clock, *QUARANTINE_S)
         self._refusals = RefusalLog(parts.bus, self.name, parts.clock)
+        self._has_held_up = False
+        """Whether jobs had to wait for their lanes or caps since it last looked for free places."""
         self._looked_back_at: dict[str, float] = {}
         self._pauses = BackOff(config.poll_least_s, config.poll_s)
         self._turns = 0
@@ -143,8 +147,10 @@ class Claimer(Service):
             if now - self._looked_back_at.get(queue, -LOOK_BACK_S) >= LOOK_BACK_S:
                 self._looked_back_at[queue] = now
                 await self._link.run(ops.look_back(queue, to))
+        self._has_held_up = self._has_held_up or bool(claimed.held_up)
         if self._is_over(request, claimed, probed=probes, had_none=had_none):
-            self.stop()
+            if not (self._has_held_up and await self._find_free_places()):
+                self.stop()
             return 0
         return await self._find_pause_s(request, claimed)
 
@@ -160,7 +166,7 @@ class Claimer(Service):
             return
         is_wanted = self.bus.wants(JobClaimed)
         attempts, executor = self._parts.attempts, self._parts.executor
-        unrecorded, suspects = claimed.unrecorded, claimed.suspects
+        unrecorded, suspects, capped = claimed.unrecorded, claimed.suspects, claimed.capped
         fresh = []
         for job in claimed.jobs:
             attempt = Attempt(
@@ -170,6 +176,7 @@ class Claimer(Service):
                 self._leases_s[job.job_type],
                 job.id in suspects,
                 job.id in unrecorded,
+                job.id in capped,
             )
             if job.id in attempts:
                 # Its lease expired unnoticed, and the job has come back under a new claim.
@@ -206,7 +213,7 @@ class Claimer(Service):
 
     async def _find_pause_s(self, request: ClaimRequest, claimed: Claimed) -> float:
         has_news = bool(claimed.news.look_back or claimed.news.priorities)
-        seen = len(claimed.jobs) + len(claimed.refused)
+        seen = claimed.count()
         if seen or has_news:
             self._pauses.tries = 0
             # A full claim is repeated at once; after one that reached the end nothing is due yet.
@@ -226,10 +233,17 @@ class Claimer(Service):
         worker's own jobs had ended found nothing."""
         if not self._config.drain or not probed or not had_none:
             return False
-        found = claimed.jobs or claimed.refused or claimed.news.look_back
+        found = claimed.count() or claimed.news.look_back
         if found or claimed.news.priorities:
             return False
         return request.covers_everything(self._frontiers.queues)
+
+    async def _find_free_places(self) -> bool:
+        """Return whether jobs that were held up may run now, because of what nobody has noticed."""
+        self._has_held_up = False
+        lanes = await self._link.run(ops.sweep_lanes("", LANES_MAX))
+        caps = await self._link.run(ops.sweep_caps())
+        return bool(lanes.promoted or caps.released)
 
     async def _request_notify(self) -> None:
         """Ask producers to notify this worker, once it waits for longer."""

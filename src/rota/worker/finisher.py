@@ -173,6 +173,7 @@ class Finisher(Service):
                 if len(written) < len(part):
                     missing = [one for one in part if one[0].job.id not in written]
                     written |= await self._find_settled(missing)
+                await self._free_places(part, written)
                 self._take_in(part, written)
 
     async def _write_plain(self, batch: list[Attempt]) -> tuple[list[Attempt], bool]:
@@ -216,6 +217,22 @@ class Finisher(Service):
         """Return what an earlier flush, whose answer was lost, had committed."""
         unsure = [ending for attempt, ending in missing if attempt.write_unconfirmed]
         return await self._link.run(ops.find_settled(unsure, self._worker)) if unsure else {}
+
+    async def _free_places(self, part: Part, written: Mapping[int, Written | Refused]) -> None:
+        """Look for jobs that may run now because these have left their lanes and caps."""
+        left = [attempt for attempt, _ in part if attempt.frees_place]
+        if not left:
+            return
+        # These ended in transactions of their handlers', which lock no lanes.
+        completed = [
+            (attempt.job, attempt.job_type.name)
+            for attempt in left
+            if attempt.completes and isinstance(written.get(attempt.job.id), ops.Written)
+        ]
+        if completed:
+            await self._link.run(ops.free_places(completed))
+        for queue in {attempt.job.queue for attempt in left}:
+            self._parts.claimer.wake_for(queue)
 
     def _take_in(self, part: Part, written: Mapping[int, Written | Refused]) -> None:
         quiet = not self.bus.wants(JobSucceeded)
@@ -302,7 +319,7 @@ def make_ending(attempt: Attempt, now: float) -> Ending:
     began_at = attempt.began_at
     # Until now, not until the handler ended: the database subtracts it from its own now.
     ran_s = None if began_at is None else now - began_at
-    return ops.Ending(attempt.job, transition, ran_s, attempt.completes)
+    return ops.Ending(attempt.job, transition, ran_s, attempt.completes, attempt.frees_place)
 
 
 def _tell_late_failure(attempt: Attempt, transition: Transition, outcome: Written) -> None:

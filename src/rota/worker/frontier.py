@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from rota.model.job import Job
-    from rota.store.ops import Claimed, RefusedClaim
+    from rota.store.ops import Claimed, HeldUp, RefusedClaim
     from rota.worker.slots import SlotGroup
 
 Key = tuple[datetime, int]
@@ -293,10 +293,10 @@ class Frontiers:
         self, request: ClaimRequest, claimed: Claimed, now: float, took_s: float, workers: int
     ) -> dict[str, datetime]:
         seen = claimed.seen
-        by_queue: dict[str, list[Job | RefusedClaim]] = {}
+        by_queue: dict[str, list[Job | RefusedClaim | HeldUp]] = {}
         for job in seen:
             by_queue.setdefault(job.queue, []).append(job)
-        is_full = len(seen) >= request.limit
+        is_full = claimed.count() >= request.limit
         behind: dict[str, datetime] = {}
         for queue, slots in request.slots.items():
             jobs = by_queue.get(queue, [])
@@ -305,7 +305,8 @@ class Frontiers:
             if is_full and not jobs:
                 continue  # the limit was reached before it came to this queue
             scan = _Scan(jobs, request, claimed.started, now, took_s, workers)
-            scan.is_cut = is_full or len(jobs) >= slots
+            reached = claimed.count(queue) if claimed.held_up else len(jobs)
+            scan.is_cut = is_full or reached >= slots
             found = scan.advance(queue, self._by_queue[queue])
             if found is not None:
                 behind[queue] = found
@@ -316,7 +317,7 @@ class Frontiers:
 class _Scan:
     """What one claim found in one queue."""
 
-    jobs: Sequence[Job | RefusedClaim]
+    jobs: Sequence[Job | RefusedClaim | HeldUp]
     """In the order of their starts."""
     request: ClaimRequest
     started: datetime

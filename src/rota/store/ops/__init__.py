@@ -32,6 +32,7 @@ from rota.store.ops.claim import (
     Branches,
     Claimant,
     Claimed,
+    HeldUp,
     News,
     RefusedClaim,
     claim,
@@ -76,14 +77,13 @@ from rota.store.ops.finish import (
     settle_one,
 )
 from rota.store.ops.job_types import declare
-from rota.store.ops.lane import (
-    Cap,
-    Lane,
-    LaneHolder,
-    find_lanes,
-    read_caps,
-    read_wait,
-    set_max_running,
+from rota.store.ops.lanes import (
+    CapSweep,
+    LaneSweep,
+    count_running,
+    free_places,
+    sweep_caps,
+    sweep_lanes,
 )
 from rota.store.ops.lease import Refused, Renewed, progress, renew, start
 from rota.store.ops.partitions import (
@@ -139,6 +139,15 @@ from rota.store.ops.schedules import (
     schedules_due,
     trigger_schedule,
 )
+from rota.store.ops.waits import (
+    Cap,
+    Lane,
+    LaneHolder,
+    find_lanes,
+    read_caps,
+    read_wait,
+    set_max_running,
+)
 from rota.store.ops.workers import COUNTS, forget_workers, stop, write_heartbeat
 
 __all__ = [
@@ -154,6 +163,7 @@ __all__ = [
     "Behind",
     "Branches",
     "Cap",
+    "CapSweep",
     "Claimant",
     "Claimed",
     "Completion",
@@ -162,10 +172,12 @@ __all__ = [
     "Ending",
     "Figures",
     "Filter",
+    "HeldUp",
     "Inserted",
     "KeyHolder",
     "Lane",
     "LaneHolder",
+    "LaneSweep",
     "Moved",
     "NewRow",
     "News",
@@ -200,6 +212,7 @@ __all__ = [
     "claim_one",
     "complete",
     "copy_check",
+    "count_running",
     "declare",
     "declare_schedules",
     "disable_schedules",
@@ -222,6 +235,7 @@ __all__ = [
     "forget_runs",
     "forget_workers",
     "free_keys",
+    "free_places",
     "ids_behind",
     "insert",
     "insert_many",
@@ -260,6 +274,8 @@ __all__ = [
     "start",
     "stats",
     "stop",
+    "sweep_caps",
+    "sweep_lanes",
     "table",
     "take_alert_rules",
     "take_step",

@@ -27,6 +27,8 @@ class Ending(msgspec.Struct, frozen=True):
     """Seconds since the handler began; None: it did not."""
     completes: bool = False
     """Whether its handler may have finished the job in a transaction of its own."""
+    frees_place: bool = False
+    """Whether the job has a lane or counts in a cap."""
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -176,6 +178,7 @@ def _finish(
         statuses=None if are_alike else [status.value for status in statuses],
         results=results if any(results) else None,
         reasons=reasons if any(reasons) else None,
+        frees_places=any(ending.frees_place for ending in endings),
     )
     ended = {row[0] for row in rows}
     return {
@@ -192,6 +195,7 @@ def _ask_to_finish(
     statuses: list[str] | None = None,
     results: list[str | None] | None = None,
     reasons: list[str | None] | None = None,
+    frees_places: bool = False,
 ) -> Query:
     """Return the statement for (id, claims, seconds since the handler began); by default all have
     succeeded without a result."""
@@ -207,7 +211,7 @@ def _ask_to_finish(
         "resolutions": None,
         "release": release,
     }
-    return Query("job_finish", params)
+    return Query("job_finish_laned" if frees_places else "job_finish", params)
 
 
 def _leave(
@@ -218,7 +222,9 @@ def _leave(
     outcomes = msgspec.json.encode(
         [_outcome(ending, with_texts=with_texts) for ending in endings]
     ).decode()
-    rows = yield Query("job_leave", {"outcomes": outcomes, "release": release})
+    frees_places = any(ending.frees_place for ending in endings)
+    statement = "job_leave_laned" if frees_places else "job_leave"
+    rows = yield Query(statement, {"outcomes": outcomes, "release": release})
     return {row[0]: Written(*row[1:]) for row in rows}
 
 

@@ -50,7 +50,7 @@ create table job (
   -- Jobs with one group_key run in the order of becoming due, at most lane_capacity at once (NULL:
   -- one). Those that hold a place of their lane have in_lane = true: from the claim or the
   -- promotion until they are over. All others have NULL.
-  group_key text,
+  group_key text collate "C",
   lane_capacity smallint,
   in_lane boolean,
   -- true: it runs, and counts in the cap of its type or its queue; NULL: it does not.
@@ -493,9 +493,10 @@ create table release (
 -- A search for errors reads the attempts that failed; only a failed attempt pays for this index.
 create index attempt_finished on attempt (finished_at);
 
--- Counts the few jobs that failed or wait for others without reading all that are queued. Only
--- those few pay for it.
-create index job_put_off on job (status) where status in ('failed', 'waiting');
+-- Counts the few jobs that failed or wait for others without reading all that are queued, and finds
+-- the lanes in which jobs wait. Only those few pay for it.
+create index job_put_off on job (status, group_key)
+  where status in ('failed', 'waiting');
 
 -- What ended, per hour, type and queue. Times are counted in buckets, {"bucket": jobs}: bucket b
 -- holds times up to 1.2 to the power of b milliseconds, and is reported as its middle. So a figure

@@ -462,6 +462,19 @@ def test_a_parked_job_of_a_pending_key_is_joined_and_kept_from_its_claim(
         connection.execute("select from rota.job for no key update nowait")
 
 
+@rule("M11", "M51")
+def test_a_parked_job_keeps_its_key_when_its_type_lets_go_of_those_that_began(
+    app: rota.App, connection: Connection
+) -> None:
+    @app.job("t", key=lambda: "k")
+    def handler() -> None: ...
+
+    first = handler.enqueue()
+    connection.execute(PARKED)
+    connection.execute("select rota.declare('t', key_arguments => '{}', key_scope => 'pending')")
+    assert handler.enqueue() == rota.Enqueued(first.id, False, "waiting")
+
+
 # Schedules
 
 

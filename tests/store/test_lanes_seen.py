@@ -218,6 +218,55 @@ def test_a_cap_shows_how_many_run_and_how_many_wait_since_when(
     assert type_.parked_since.day == 1
 
 
+@rule("M11", "M60")
+@pytest.mark.parametrize("raised", ["2", "null"])
+def test_jobs_that_wait_for_a_queues_cap_compete_again_once_it_is_raised(
+    connection: Connection, insert: Insert, raised: str
+) -> None:
+    connection.execute("select rota.queue_set_max_running('default', 1)")
+    insert(None, "running", capped=True)
+    parked = insert(None, "waiting", waits_for="queue default", waits_since="2026-01-01Z")
+    connection.execute("select rota.queue_set_max_running('default', 1)")
+    assert _status(connection, parked) == "waiting"
+    connection.execute(f"select rota.queue_set_max_running('default', {raised})".encode())
+    assert _status(connection, parked) == "queued"
+
+
+@rule("M11", "M60")
+@pytest.mark.parametrize("raised", [2, None])
+def test_jobs_that_wait_for_a_types_cap_compete_again_once_a_deploy_raises_it(
+    database: str, connection: Connection, insert: Insert, raised: int | None
+) -> None:
+    for release, most in (("1", 1), ("2", 1), ("3", raised)):
+        app = rota.App(database, release=release)
+        app.job("t", concurrency=most)(lambda: None)
+        app.sync()
+        app.close()
+        if release == "1":
+            insert(None, "running", capped=True)
+            parked = insert(None, "waiting", waits_for="type t", waits_since="2026-01-01Z")
+        assert _status(connection, parked) == ("queued" if release == "3" else "waiting")
+
+
+def _status(connection: Connection, job: int) -> str:
+    [(status,)] = connection.execute("select status from rota.job where id = %s", [job]).fetchall()
+    return str(status)
+
+
+@rule("M60")
+def test_a_new_cap_counts_the_jobs_that_run_already(
+    app: rota.App, connection: Connection, insert: Insert
+) -> None:
+    for _ in range(3):
+        insert(None, "running")
+    app.queues.set_max_running("default", 2)
+    connection.execute("select rota.declare('t', concurrency => 9)")
+    assert [(cap.kind, cap.running, cap.most) for cap in app.queues.caps()] == [
+        ("queue", 3, 2),
+        ("type", 3, 9),
+    ]
+
+
 # A job
 
 
@@ -243,7 +292,7 @@ def test_the_timeline_of_a_job_says_what_it_waits_for(
     assert wait.text.endswith(" is before it")
     assert wait.at == app.get(laned).run_at
     waits = [one for one in app.timeline(capped).entries if one.what == "waits"]
-    assert [one.text for one in waits] == ["for a free slot of queue default (1 of 2 run)"]
+    assert [one.text for one in waits] == ["for a free slot of queue default (2 of 2 run)"]
     assert waits[0].at.year == 2026
     [waits_] = [one for one in app.timeline(put_back).entries if one.what == "waits"]
     assert waits_.text.startswith("put back by rate limit smtp until 2100-01-01")

@@ -2,7 +2,7 @@
 -- the workers have slots. It holds for the next claim. Jobs that run continue, also those beyond a
 -- lower number. The queue need not have had a job yet. Returns the number before; NULL: there was
 -- none. SECURITY DEFINER: a role that is granted this function needs no right on a table.
--- Locks: the row of the queue.
+-- Locks: the row of the queue; then as caps_release.
 -- Keeps: M87, who and why; M60, what waited for a free slot is found as soon as there is one.
 create or replace function {schema}.queue_set_max_running(
   p_queue text,
@@ -34,6 +34,7 @@ begin
   values (p_queue, p_max_running)
   on conflict (name) do update
   set max_running = excluded.max_running;
+  perform {schema}.caps_release(array['queue ' || p_queue]);
   perform {schema}.log_action(
     'set_max_running'::text, p_why, p_by,
     p_queue => p_queue,

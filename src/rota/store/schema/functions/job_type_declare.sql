@@ -1,8 +1,9 @@
 -- Declares job types: an array of objects with the columns of job_type, durations in seconds. Keys
 -- that were taken under a former name move to the new name. Where key_scope becomes 'pending', the
--- keys of jobs that have started, are dead or over are free.
+-- keys of jobs that have started, are dead or over are free. A cap (concurrency) holds at once; of
+-- one that was raised or removed, jobs that waited for it compete again.
 -- Locks: the rows of the types, in the order of their names; the rows of keys that move or become
---   free.
+--   free; then as caps_release.
 -- Keeps: M15, a plain INSERT takes what the type declares; M51, with key_scope 'pending' no change
 --   is joined to a job that has begun, also not to one that began before the type said so.
 create or replace function {schema}.job_type_declare(p_types jsonb, p_release text)
@@ -17,6 +18,12 @@ declare
     from {schema}.job_type t
     where t.key_scope = 'pending'
   );
+  v_capped jsonb := (
+    select jsonb_object_agg(t.name, t.concurrency)
+    from {schema}.job_type t
+    where t.concurrency is not null
+  );
+  v_changed text[];
 begin
   insert into {schema}.job_type as t (
     name, aliases, queue, priority, max_attempts,
@@ -107,5 +114,15 @@ begin
         and j.status in ('queued', 'waiting')
         and j.claims = 0
     );
+  v_changed := array(
+    select 'type ' || t.name
+    from jsonb_to_recordset(p_types) d(name text)
+    join {schema}.job_type t on t.name = d.name
+    where t.concurrency is distinct from (v_capped ->> t.name)::int
+    order by t.name
+  );
+  if v_changed <> '{}' then
+    perform {schema}.caps_release(v_changed);
+  end if;
   return v_count;
 end $$;

@@ -31,7 +31,7 @@ from (
       select count(*)
       from {schema}.job j
       where j.capped
-        and j.job_type = any (array_append(t.aliases, t.name))
+        and j.job_type = any ({schema}.type_names(t.name))
     )
   from {schema}.job_type t
   where t.concurrency is not null

@@ -440,11 +440,8 @@ def test_a_claim_under_an_old_snapshot_is_refused_in_words(
         connection.execute(f"set transaction isolation level {level}".encode())
         assert len(connection.execute(claim).fetchall()) == 1
     insert(connection, group_key="g")
-    with (
-        pytest.raises(psycopg.errors.FeatureNotSupported, match="isolation level"),
-        connection.transaction(),
-    ):
-        connection.execute(f"set transaction isolation level {level}".encode())
+    connection.execute(f"set default_transaction_isolation = '{level}'".encode())
+    with pytest.raises(psycopg.errors.FeatureNotSupported, match="isolation level"):
         connection.execute(claim)
 
 

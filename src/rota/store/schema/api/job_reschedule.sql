@@ -1,7 +1,7 @@
 -- Moves queued, failed and waiting jobs to another time (p_run_at, or p_delay from now; in the past
 -- means now), priority or queue. A job that is due afterwards is due from now: it goes to the end
--- of its line, where workers find it at once. One that has not run yet and moves to later gives up its
--- place in its lane. With the time its expiry moves: it has as long to start as
+-- of its line, where workers find it at once. One that has not run yet and moves to later gives up
+-- its place in its lane. With the time its expiry moves: it has as long to start as
 -- from its run_at before or, if it was claimed before, from its creation. The log has the old and
 -- the new values.
 -- Locks: the rows of the jobs, in id order; index job_pkey.

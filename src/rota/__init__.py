@@ -7,6 +7,7 @@ from rota.app import App, Synced
 from rota.client.actions import Actions
 from rota.client.alerts import Alerts
 from rota.client.effects import Effects
+from rota.client.lanes import Lanes
 from rota.client.queues import Queues
 from rota.client.requests import ActionResult
 from rota.client.schedules import Schedules
@@ -61,8 +62,11 @@ from rota.store.ops import (
     ActionRecord,
     AlertRecord,
     AttemptRecord,
+    Cap,
     EffectRecord,
     Figures,
+    Lane,
+    LaneHolder,
     Overrun,
     Pause,
     QueueDepth,
@@ -85,6 +89,7 @@ __all__ = [
     "AttemptRecord",
     "AttemptTimeout",
     "Cancel",
+    "Cap",
     "ConfigurationError",
     "Connection",
     "Context",
@@ -115,6 +120,9 @@ __all__ = [
     "JoinTimeout",
     "KeyNotFound",
     "KeyTaken",
+    "Lane",
+    "LaneHolder",
+    "Lanes",
     "Linear",
     "MemoryExceeded",
     "Migrated",

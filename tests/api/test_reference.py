@@ -26,6 +26,7 @@ from rota import errors, events
 from rota.cli import cli
 from rota.client.actions import Actions
 from rota.client.find import Search
+from rota.client.lanes import Lanes
 from rota.client.queues import Queues
 from rota.client.schedules import Schedules
 from rota.client.selection import ActionFilters
@@ -127,6 +128,16 @@ def parameters(function: Callable[..., Any]) -> dict[str, Any]:
             "`app.queues.pause_all(...)` and `await app.queues.apause_all(...)`",
             Queues.apause_all,
         ),
+        (
+            "`app.queues.set_max_running(...)` and `await app.queues.aset_max_running(...)`",
+            Queues.set_max_running,
+        ),
+        (
+            "`app.queues.set_max_running(...)` and `await app.queues.aset_max_running(...)`",
+            Queues.aset_max_running,
+        ),
+        ("`app.lanes.list(...)` and `await app.lanes.alist(...)`", Lanes.list),
+        ("`app.lanes.list(...)` and `await app.lanes.alist(...)`", Lanes.alist),
         ("`rota.asgi.tick(...)`", rota.asgi.tick),
         ("`rota.wsgi.tick(...)`", rota.wsgi.tick),
     ],

@@ -37,6 +37,7 @@ READING = (
     ["alerts"],
     ["check"],
     ["effects"],
+    ["lanes"],
 )
 """What a program may ask of an empty database too."""
 ABOUT = (
@@ -69,6 +70,7 @@ ABOUT = (
     ["settle", "mail:1", "--not-done"],
     ["pause", "email", "--until", "1h"],
     ["resume", "email"],
+    ["queues", "set", "email", "--max-running", "2"],
     ["work", "--drain"],
 )
 ELSEWHERE = {"demo", "run", "db url", "db psql", "db stop", "db reset"}

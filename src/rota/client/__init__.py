@@ -10,6 +10,7 @@ from rota.client.alerts import Alerts
 from rota.client.effects import Effects
 from rota.client.enqueue import EnqueueCalls
 from rota.client.find import FindCalls
+from rota.client.lanes import Lanes
 from rota.client.queues import Queues
 from rota.client.schedules import Schedules
 
@@ -32,8 +33,13 @@ class Client(EnqueueCalls, FindCalls, ActionCalls):
 
     @cached_property
     def queues(self) -> Queues:
-        """Read queues; pause and resume one queue or everything."""
+        """Read queues; cap, pause and resume one queue; pause and resume everything."""
         return Queues(self)
+
+    @cached_property
+    def lanes(self) -> Lanes:
+        """Read what holds the lanes, and what waits in them."""
+        return Lanes(self)
 
     @cached_property
     def effects(self) -> Effects:

@@ -1,4 +1,5 @@
-"""How a job type makes the idempotency key of a job: a function of the handler's arguments."""
+"""How a job type makes the idempotency key and the group_key of a job: each is a function of the
+handler's arguments."""
 
 from __future__ import annotations
 
@@ -11,9 +12,9 @@ from rota.model.bounds import KEY_MAX, check_text
 
 
 class KeyMaker:
-    """Makes keys with the function that a job type declares."""
+    """Makes keys with the function that an option of a job type declares."""
 
-    __slots__ = ("_defaults", "_func", "_job_type", "arguments")
+    __slots__ = ("_defaults", "_func", "_job_type", "_option", "arguments")
 
     arguments: tuple[str, ...]
     """The arguments of the handler that the function takes."""
@@ -22,19 +23,22 @@ class KeyMaker:
         self,
         func: Callable[..., str],
         *,
+        option: str,
         job_type: str,
         names: frozenset[str],
         defaults: Mapping[str, Any],
     ) -> None:
-        """Take the declared function, and the names and defaults of the handler's parameters.
+        """Take the function of this option, and the names and defaults of the handler's
+        parameters.
 
         Raises:
             DeclarationError: it takes something else than these arguments, or it is async.
         """
         self._func = func
+        self._option = option
         self._job_type = job_type
         if inspect.iscoroutinefunction(func):
-            raise self._wrong("must be a plain function: the key is made before any await")
+            raise self._wrong("must be a plain function: it is called before any await")
         try:
             parameters = inspect.signature(func).parameters.values()
         except (ValueError, TypeError) as error:
@@ -63,7 +67,7 @@ class KeyMaker:
             for name in self.arguments
         }
         at = "" if index is None else f" (job {index} of the list)"
-        where = f"job type {self._job_type!r}{at}: its key function at {self._place}"
+        where = f"job type {self._job_type!r}{at}: its {self._option} function at {self._place}"
         try:
             key = self._func(**given)
         except Exception as error:
@@ -82,5 +86,5 @@ class KeyMaker:
 
     def _wrong(self, why: str) -> DeclarationError:
         return DeclarationError(
-            f"job type {self._job_type!r}: the key function at {self._place} {why}"
+            f"job type {self._job_type!r}: the {self._option} function at {self._place} {why}"
         )

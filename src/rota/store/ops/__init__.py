@@ -139,6 +139,15 @@ from rota.store.ops.schedules import (
     schedules_due,
     trigger_schedule,
 )
+from rota.store.ops.waits import (
+    Cap,
+    Lane,
+    LaneHolder,
+    find_lanes,
+    read_caps,
+    read_wait,
+    set_max_running,
+)
 from rota.store.ops.workers import COUNTS, forget_workers, stop, write_heartbeat
 
 __all__ = [
@@ -153,6 +162,7 @@ __all__ = [
     "AttemptRecord",
     "Behind",
     "Branches",
+    "Cap",
     "CapSweep",
     "Claimant",
     "Claimed",
@@ -165,6 +175,8 @@ __all__ = [
     "HeldUp",
     "Inserted",
     "KeyHolder",
+    "Lane",
+    "LaneHolder",
     "LaneSweep",
     "Moved",
     "NewRow",
@@ -212,6 +224,7 @@ __all__ = [
     "fail_tick",
     "find",
     "find_alert_matches",
+    "find_lanes",
     "find_settled",
     "finish",
     "finish_plain",
@@ -238,9 +251,11 @@ __all__ = [
     "progress",
     "put_schedule",
     "read_alerts",
+    "read_caps",
     "read_clock",
     "read_on_duplicate",
     "read_queues",
+    "read_wait",
     "reap",
     "refuse",
     "renew",
@@ -252,6 +267,7 @@ __all__ = [
     "runs",
     "schedules",
     "schedules_due",
+    "set_max_running",
     "settle_effect",
     "settle_one",
     "standing",

@@ -1,8 +1,9 @@
 -- Declares job types: an array of objects with the columns of job_type, durations in seconds. Keys
 -- that were taken under a former name move to the new name. Where key_scope becomes 'pending', the
--- keys of jobs that have started, are dead or over are free.
+-- keys of jobs that have started, are dead or over are free. A cap (concurrency) holds at once; of
+-- one that was raised or removed, jobs that waited for it compete again.
 -- Locks: the rows of the types, in the order of their names; the rows of keys that move or become
---   free.
+--   free; then as caps_release.
 -- Keeps: M15, a plain INSERT takes what the type declares; M51, with key_scope 'pending' no change
 --   is joined to a job that has begun, also not to one that began before the type said so.
 create or replace function {schema}.job_type_declare(p_types jsonb, p_release text)
@@ -17,11 +18,18 @@ declare
     from {schema}.job_type t
     where t.key_scope = 'pending'
   );
+  v_capped jsonb := (
+    select jsonb_object_agg(t.name, t.concurrency)
+    from {schema}.job_type t
+    where t.concurrency is not null
+  );
+  v_changed text[];
 begin
   insert into {schema}.job_type as t (
     name, aliases, queue, priority, max_attempts,
     timeout, lease, expires, key_ttl,
     key_arguments, on_duplicate, key_scope,
+    group_arguments, lane_capacity, on_retry, on_dead, concurrency,
     history, on_lost, on_expired, version,
     retry_after, release
   )
@@ -30,6 +38,8 @@ begin
     make_interval(secs => d.timeout_s), make_interval(secs => d.lease_s),
     make_interval(secs => d.expires_s), make_interval(secs => d.key_ttl_s),
     d.key_arguments, coalesce(d.on_duplicate, 'join'), coalesce(d.key_scope, 'ttl'),
+    d.group_arguments, d.lane_capacity,
+    coalesce(d.on_retry, 'hold'), coalesce(d.on_dead, 'free'), d.concurrency,
     d.history, d.on_lost, d.on_expired, d.version,
     array(
       select make_interval(secs => s)
@@ -41,6 +51,8 @@ begin
     name text, aliases text[], queue text, priority smallint, max_attempts int,
     timeout_s float8, lease_s float8, expires_s float8, key_ttl_s float8,
     key_arguments text[], on_duplicate text, key_scope text,
+    group_arguments text[], lane_capacity smallint,
+    on_retry text, on_dead text, concurrency int,
     history text, on_lost text, on_expired text, version smallint,
     retry_after_s float8[]
   )
@@ -58,6 +70,11 @@ begin
     key_arguments = excluded.key_arguments,
     on_duplicate = excluded.on_duplicate,
     key_scope = excluded.key_scope,
+    group_arguments = excluded.group_arguments,
+    lane_capacity = excluded.lane_capacity,
+    on_retry = excluded.on_retry,
+    on_dead = excluded.on_dead,
+    concurrency = excluded.concurrency,
     history = excluded.history,
     on_lost = excluded.on_lost,
     on_expired = excluded.on_expired,
@@ -94,8 +111,18 @@ begin
     and not exists (
       select from {schema}.job j
       where j.id = i.job
-        and j.status = 'queued'
+        and j.status in ('queued', 'waiting')
         and j.claims = 0
     );
+  v_changed := array(
+    select 'type ' || t.name
+    from jsonb_to_recordset(p_types) d(name text)
+    join {schema}.job_type t on t.name = d.name
+    where t.concurrency is distinct from (v_capped ->> t.name)::int
+    order by t.name
+  );
+  if v_changed <> '{}' then
+    perform {schema}.caps_release(v_changed);
+  end if;
   return v_count;
 end $$;

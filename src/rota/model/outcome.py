@@ -25,6 +25,8 @@ class Failure:
     stack: str | None = None
     retry_after_s: float | None = None
     """How long the server that answered asks to wait."""
+    is_endpoint: bool = False
+    """Whether a circuit breaker counts it."""
 
 
 class Outcome(Exception):

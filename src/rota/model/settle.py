@@ -168,7 +168,7 @@ def judge(error: BaseException, rules: RetryRules) -> Failure:
     return Failure(
         error_type(error), message(error),
         seen.verdict, seen.rule, seen.response_code, stack(error),
-        seen.retry_after_s,
+        seen.retry_after_s, seen.is_endpoint,
     )  # fmt: skip
 
 

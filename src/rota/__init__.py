@@ -6,11 +6,13 @@ from rota import errors
 from rota.app import App, Synced
 from rota.client.actions import Actions
 from rota.client.alerts import Alerts
+from rota.client.breakers import Breakers
 from rota.client.effects import Effects
 from rota.client.queues import Queues
 from rota.client.requests import ActionResult
 from rota.client.schedules import Schedules
 from rota.client.timeline import Entry, Timeline
+from rota.declare.breaker import Breaker
 from rota.declare.connection import AnyConnection, AsyncConnection, Connection
 from rota.declare.context import Context, JobTransaction, context
 from rota.declare.effect import Effect, EffectBlock
@@ -61,6 +63,7 @@ from rota.store.ops import (
     ActionRecord,
     AlertRecord,
     AttemptRecord,
+    BreakerRecord,
     EffectRecord,
     Figures,
     Overrun,
@@ -84,6 +87,9 @@ __all__ = [
     "AttemptCancelled",
     "AttemptRecord",
     "AttemptTimeout",
+    "Breaker",
+    "BreakerRecord",
+    "Breakers",
     "Cancel",
     "ConfigurationError",
     "Connection",

@@ -153,6 +153,21 @@ class JobType(Generic[P, Q, R]):
                 defaults=self.codec.defaults,
             )
         )
+        breaker = options.breaker
+        self.breaker = None if breaker is None else breaker.make_rules(name)
+        """When its breaker opens; None: it has none."""
+        self.breaker_key = (
+            None
+            if breaker is None or breaker.key is None
+            else KeyMaker(
+                breaker.key,
+                job_type=name,
+                names=self.codec.parameters,
+                defaults=self.codec.defaults,
+                of="breaker key",
+            )
+        )
+        """What makes the key of its breaker; None: it has no keys."""
         self.rules = RetryRules(
             options.max_attempts,
             options.retry,
@@ -349,6 +364,7 @@ def make_row(job_type: JobType[..., ..., Any], lease_s: float) -> dict[str, Any]
         "history": options.history,
         "on_lost": options.on_lost,
         "on_expired": options.on_expired,
+        "breaker": None if job_type.breaker is None else job_type.breaker.name,
         "version": options.version,
         "retry_after_s": options.retry.plan_s(PLAN_MAX),
     }

@@ -6,6 +6,10 @@ language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
   select case
+    when p_job.waits_for is not null
+      then format(
+        'since %s it waited for %s', {schema}.utc_text(p_job.waits_since), p_job.waits_for
+      )
     when p_job.run_at >= p_job.expires_at and p_job.status = 'failed'
       then format('it waited for its retry until %s', said.run_at) || said.failures
     when p_job.run_at >= p_job.expires_at

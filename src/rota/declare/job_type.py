@@ -176,6 +176,8 @@ class JobType(Generic[P, Q, R]):
             options.on_lost == "dead",
             options.on_expired == "drop",
         )
+        self.has_gates = False
+        """Whether its jobs pass gates that ask the database before they begin."""
         self.enqueue_options = EnqueueOptions()
         self._declared = self
         """The one that was declared; another one if `using` made this."""

@@ -31,7 +31,7 @@ class Overridden(ConnectionError):
 
 
 ENDPOINTS: list[BaseException] = [
-    TimeoutError(), rota.AttemptTimeout(2.0), ConnectionRefusedError(), RemoteDisconnected(),
+    TimeoutError(), rota.AttemptTimeout(2.0), ConnectionRefusedError(), RemoteDisconnected(""),
     socket.gaierror(), OSError(errno.EHOSTUNREACH, ""), urllib.error.URLError(TimeoutError()),
     answer(500), answer(503), answer(429), smtplib.SMTPServerDisconnected(),
     smtplib.SMTPConnectError(554, b""), smtplib.SMTPResponseException(421, b""),

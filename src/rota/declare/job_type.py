@@ -176,7 +176,7 @@ class JobType(Generic[P, Q, R]):
             options.on_lost == "dead",
             options.on_expired == "drop",
         )
-        self.has_gates = False
+        self.has_gates = breaker is not None
         """Whether its jobs pass gates that ask the database before they begin."""
         self.enqueue_options = EnqueueOptions()
         self._declared = self

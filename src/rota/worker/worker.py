@@ -21,6 +21,7 @@ from rota.worker.copy_guard import CopyGuard
 from rota.worker.effects import EffectKeeper
 from rota.worker.executor import Executor
 from rota.worker.finisher import LOCK_TIMEOUT_S, UNTIMED_S, Finisher
+from rota.worker.gates.breaker import BreakerGate
 from rota.worker.gates.gatekeeper import Gatekeeper
 from rota.worker.gates.start_record import StartRecorder
 from rota.worker.health import Health
@@ -198,7 +199,8 @@ class Worker:
 
     def make_gatekeeper(self, link: StoreLink) -> Gatekeeper:
         """Make what asks the gates whose answers are in the database."""
-        return Gatekeeper(self.parts, link, [])
+        gates = [BreakerGate(self.parts, link)]
+        return Gatekeeper(self.parts, link, gates)
 
     def _build(self, upkeep: StoreLink, upkeep_set: UpkeepSet, thread: LoopThread) -> None:
         """Make the parts."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rota.observe.events.alert import AlertFired, AlertNotSent, AlertOver
+from rota.observe.events.breaker import BreakerClosed, BreakerOpened
 from rota.observe.events.bus import Bus
 from rota.observe.events.event import Event
 from rota.observe.events.job import (
@@ -47,6 +48,8 @@ __all__ = [
     "AlertFired",
     "AlertNotSent",
     "AlertOver",
+    "BreakerClosed",
+    "BreakerOpened",
     "Bus",
     "DatabaseCopied",
     "DatabaseLost",

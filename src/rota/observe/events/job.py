@@ -116,6 +116,7 @@ class JobPutBack(JobEvent):
     """The job was put back uncharged because a rate limit or a breaker did not let it begin, and
     that is committed."""
 
+    level = logging.DEBUG
     line = "put back for {run_in_s:.1f} s: {why}"
     run_in_s: float
     why: str

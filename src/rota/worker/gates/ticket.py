@@ -9,6 +9,7 @@ from rota.model.outcome import PutBack
 
 if TYPE_CHECKING:
     from rota.model.outcome import End
+    from rota.worker.gates.breaker import BreakerPass
 
 
 class Ticket:
@@ -17,6 +18,7 @@ class Ticket:
 
     __slots__ = (
         "begin_by",
+        "breaker",
         "is_held",
         "is_prepared",
         "is_start_recorded",
@@ -25,6 +27,8 @@ class Ticket:
     )
 
     def __init__(self) -> None:
+        self.breaker: BreakerPass | None = None
+        """What the gate of breakers knows of it; None: its type has no breaker."""
         self.is_prepared = False
         """Whether the gates have read its arguments."""
         self.is_held = False

@@ -1,5 +1,6 @@
 -- Makes jobs due that wait for breakers which are closed, in their order, a millisecond apart from
--- p_delay_s on. Returns how many; fewer than p_limit: no more are left.
+-- p_delay_s on. Returns how many; fewer than p_limit: no more are left. A breaker is searched again
+-- until it has been closed for five seconds: a worker may put back jobs that looked before.
 -- Locks: the rows of these breakers, with SKIP LOCKED; index breaker_releasing. Then the jobs, with
 --   SKIP LOCKED; index job_waits.
 -- Keeps: M63, what waits for a breaker starts soon after it closes, also if its worker is lost.
@@ -59,7 +60,8 @@ begin
     update {schema}.breaker b
     set releasing = false
     where b.name = v_name
-      and b.key = v_key;
+      and b.key = v_key
+      and b.closed_at < {schema}.clock() - interval '5 seconds';
   end loop;
   return v_count;
 end $$;

@@ -37,14 +37,14 @@ def _looks_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
 class Shop:
     """An endpoint whose answers a test sets, and job types that call it."""
 
-    def __init__(self, of: rota.Breaker = BREAKER, **options: Any) -> None:
+    def __init__(self, of: rota.Breaker = BREAKER, timeout: str = "5m") -> None:
         self.error: BaseException | None = ConnectionRefusedError("nobody listens")
         self.calls: list[str] = []
         self.goes_on = asyncio.Event()
         self.goes_on.set()
         self.jobs = rota.Jobs()
 
-        @self.jobs.job("call", retry=RETRY, breaker=of, **options)
+        @self.jobs.job("call", retry=RETRY, breaker=of, timeout=timeout)
         async def call(host: str = "a") -> None:
             await self._answer(host)
 

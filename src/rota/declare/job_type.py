@@ -367,6 +367,7 @@ def make_row(job_type: JobType[..., ..., Any], lease_s: float) -> dict[str, Any]
         "on_lost": options.on_lost,
         "on_expired": options.on_expired,
         "breaker": None if job_type.breaker is None else job_type.breaker.name,
+        "breaker_has_keys": None if job_type.breaker is None else job_type.breaker_key is not None,
         "version": options.version,
         "retry_after_s": options.retry.plan_s(PLAN_MAX),
     }

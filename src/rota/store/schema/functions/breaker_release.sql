@@ -1,8 +1,9 @@
 -- Makes jobs due that wait for breakers which are closed, in their order, a millisecond apart from
--- p_delay_s on. Returns how many; fewer than p_limit: no more are left. A breaker is searched again
--- until it has been closed for five seconds: a worker may put back jobs that looked before.
--- Locks: the rows of these breakers, with SKIP LOCKED; index breaker_releasing. Then the jobs, with
---   SKIP LOCKED; index job_waits.
+-- p_delay_s on. It closes first what a person opened for all keys, once that time is over. Returns
+-- how many jobs; fewer than p_limit: no more are left. A breaker is searched again until it has
+-- been closed for five seconds: a worker may put back jobs that looked before.
+-- Locks: rows of breakers, those that are searched with SKIP LOCKED; index breaker_releasing, and a
+--   read of the whole table, which is small. Then the jobs, with SKIP LOCKED; index job_waits.
 -- Keeps: M63, what waits for a breaker starts soon after it closes, also if its worker is lost.
 create or replace function {schema}.breaker_release(p_limit int, p_delay_s float8)
 returns int
@@ -17,6 +18,24 @@ declare
   v_moved int;
   v_queues text[];
 begin
+  update {schema}.breaker b
+  set
+    state = 'closed',
+    open_until = null,
+    opened_at = null,
+    closed_at = {schema}.clock(),
+    releasing = true,
+    forget_at = {schema}.clock() + interval '1 hour',
+    changed_at = {schema}.clock()
+  where b.key = ''
+    and b.state = 'open'
+    and b.open_until <= {schema}.clock()
+    and exists (
+      select
+      from {schema}.job_type t
+      where t.breaker = b.name
+        and t.breaker_has_keys
+    );
   for v_name, v_key in
     select b.name, b.key
     from {schema}.breaker b

@@ -22,7 +22,7 @@ begin
     name, aliases, queue, priority, max_attempts,
     timeout, lease, expires, key_ttl,
     key_arguments, on_duplicate, key_scope,
-    history, on_lost, on_expired, breaker, version,
+    history, on_lost, on_expired, version, breaker, breaker_has_keys,
     retry_after, release
   )
   select
@@ -30,7 +30,7 @@ begin
     make_interval(secs => d.timeout_s), make_interval(secs => d.lease_s),
     make_interval(secs => d.expires_s), make_interval(secs => d.key_ttl_s),
     d.key_arguments, coalesce(d.on_duplicate, 'join'), coalesce(d.key_scope, 'ttl'),
-    d.history, d.on_lost, d.on_expired, d.breaker, d.version,
+    d.history, d.on_lost, d.on_expired, d.version, d.breaker, d.breaker_has_keys,
     array(
       select make_interval(secs => s)
       from unnest(d.retry_after_s) with ordinality u(s, n)
@@ -41,7 +41,8 @@ begin
     name text, aliases text[], queue text, priority smallint, max_attempts int,
     timeout_s float8, lease_s float8, expires_s float8, key_ttl_s float8,
     key_arguments text[], on_duplicate text, key_scope text,
-    history text, on_lost text, on_expired text, breaker text, version smallint,
+    history text, on_lost text, on_expired text, version smallint,
+    breaker text, breaker_has_keys boolean,
     retry_after_s float8[]
   )
   order by d.name  -- ten workers that start at once take the locks in one order
@@ -62,6 +63,7 @@ begin
     on_lost = excluded.on_lost,
     on_expired = excluded.on_expired,
     breaker = excluded.breaker,
+    breaker_has_keys = excluded.breaker_has_keys,
     version = excluded.version,
     retry_after = excluded.retry_after,
     release = excluded.release,

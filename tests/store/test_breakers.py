@@ -265,6 +265,35 @@ def test_a_trial_gives_way_after_its_deadline(connection: Connection, hand: Hand
 
 
 @rule("M63")
+def test_a_late_end_of_an_earlier_claim_of_the_trials_job_changes_nothing(
+    connection: Connection, hand: Hand
+) -> None:
+    fail(hand, 3)
+    let_window_pass(connection)
+    [early] = claim(hand)
+    put_back(hand, early, delay_s=0.0)
+    [job] = hand.claim(1).jobs
+    assert (job.id, job.claims > early.claims) == (early.id, True)
+    assert try_one(hand, job) is True
+    assert end_trial(hand, early, Endpoint.SERVES).change is None
+    assert look(hand) == "trial"
+
+
+@rule("M63")
+def test_jobs_that_are_put_back_just_after_it_closed_are_released_too(
+    connection: Connection, hand: Hand
+) -> None:
+    fail(hand, 3)
+    let_window_pass(connection)
+    job, late = claim(hand, 2)
+    try_one(hand, job)
+    end_trial(hand, job, Endpoint.SERVES)
+    assert hand.run(ops.release_breakers(10, 0.0)) == 0
+    put_back(hand, late)
+    assert hand.run(ops.release_breakers(10, 0.0)) == 1
+
+
+@rule("M63")
 def test_failures_of_attempts_that_began_before_it_closed_do_not_open_it_again(
     connection: Connection, hand: Hand
 ) -> None:

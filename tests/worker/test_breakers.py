@@ -292,6 +292,29 @@ async def test_no_job_of_a_failing_key_starts_until_its_failure_is_recorded(
 
 
 @rule("M63")
+async def test_the_outcome_of_a_trial_is_written_after_its_record(
+    database: str, connection: Connection
+) -> None:
+    shop = Shop()
+    async with Hand(database, shop.jobs) as hand:
+        await open_it(connection, hand)
+        end_window(connection)
+        # When the trial's row is changed to its outcome, the breaker is to be open again already.
+        connection.execute(
+            "create table early (n int); "
+            "create function note() returns trigger language plpgsql as "
+            "$$ begin insert into public.early select 1 from rota.breaker b "
+            "where b.state = 'trial' and b.trial_job = new.id; return null; end $$; "
+            "create trigger note after update of status on rota.job for each row "
+            "when (old.status = 'running') execute function note()"
+        )
+        trial = put(connection, "call")
+        await hand.heard(JobFailed, job=trial)
+        await hand.heard(BreakerOpened, 2)
+    assert rows(connection, "select * from early") == []
+
+
+@rule("M63")
 async def test_a_reset_by_hand_starts_what_waits(database: str, connection: Connection) -> None:
     shop = Shop()
     app = rota.App(database)

@@ -6,12 +6,14 @@ from rota import errors
 from rota.app import App, Synced
 from rota.client.actions import Actions
 from rota.client.alerts import Alerts
+from rota.client.breakers import Breakers
 from rota.client.effects import Effects
 from rota.client.lanes import Lanes
 from rota.client.queues import Queues
 from rota.client.requests import ActionResult
 from rota.client.schedules import Schedules
 from rota.client.timeline import Entry, Timeline
+from rota.declare.breaker import Breaker
 from rota.declare.connection import AnyConnection, AsyncConnection, Connection
 from rota.declare.context import Context, JobTransaction, context
 from rota.declare.effect import Effect, EffectBlock
@@ -63,6 +65,7 @@ from rota.store.ops import (
     AlertRecord,
     AttemptRecord,
     Cap,
+    BreakerRecord,
     EffectRecord,
     Figures,
     Lane,
@@ -88,6 +91,9 @@ __all__ = [
     "AttemptCancelled",
     "AttemptRecord",
     "AttemptTimeout",
+    "Breaker",
+    "BreakerRecord",
+    "Breakers",
     "Cancel",
     "Cap",
     "ConfigurationError",

@@ -71,6 +71,9 @@ ABOUT = (
     ["pause", "email", "--until", "1h"],
     ["resume", "email"],
     ["queues", "set", "email", "--max-running", "2"],
+    ["breakers", "trip", "smtp", "--for", "1h"],
+    ["breakers", "list"],
+    ["breakers", "reset", "smtp"],
     ["work", "--drain"],
 )
 ELSEWHERE = {"demo", "run", "db url", "db psql", "db stop", "db reset"}
@@ -164,6 +167,7 @@ def test_every_command_writes_instants_durations_and_absent_values_in_the_same_w
     later = full["queues"]["queues"][-1]
     assert (later["queue"], later["oldest_due"], later["oldest_due_s"]) == ("later", None, None)
 
+    connection.execute("insert into rota.job_type (name, breaker) values ('mail', 'smtp')")
     answers = {" ".join(arguments[:2]): check_answer(arguments) for arguments in ABOUT}
 
     assert "now" not in answers["schedule show"]["schedule"]

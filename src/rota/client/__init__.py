@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rota.client.actions import ActionCalls, Actions
 from rota.client.alerts import Alerts
+from rota.client.breakers import Breakers
 from rota.client.effects import Effects
 from rota.client.enqueue import EnqueueCalls
 from rota.client.find import FindCalls
@@ -40,6 +41,10 @@ class Client(EnqueueCalls, FindCalls, ActionCalls):
     def lanes(self) -> Lanes:
         """Read what holds the lanes, and what waits in them."""
         return Lanes(self)
+
+    def breakers(self) -> Breakers:
+        """List circuit breakers; open or close one by hand."""
+        return Breakers(self)
 
     @cached_property
     def effects(self) -> Effects:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from rota.declare.breaker import refuse_other_figures
 from rota.declare.job_type import JobType, Sender, make_row
 from rota.declare.jobs import (
     Jobs,
@@ -47,6 +48,7 @@ class Declarations:
                 )
             registry.refuse_other(self._sender)
         refuse_duplicates(_list_types(registries))
+        refuse_other_figures(_list_types([*self._registries, *registries]))
         refuse_duplicate_schedules(_list_schedules(registries))
         for registry in registries:
             registry.bind(self._sender)
@@ -57,6 +59,7 @@ class Declarations:
         """The job types, by name. Raises DeclarationError if two share one."""
         types = _list_types(self._registries)
         refuse_duplicates(types)
+        refuse_other_figures(types)
         return {job_type.name: job_type for job_type in types}
 
     @property

@@ -159,6 +159,11 @@ class JobType(Generic[P, Q, R]):
         self.codec = Codec.of(func, job_type=name, takes_context=takes_context)
         self._key_maker = self._make_maker("key", options.key)
         self._group_maker = self._make_maker("group_key", options.group_key)
+        breaker = options.breaker
+        self.breaker = None if breaker is None else breaker.make_rules(name)
+        """When its breaker opens; None: it has none."""
+        self.breaker_key = self._make_maker("breaker key", breaker and breaker.key)
+        """What makes the key of its breaker; None: it has no keys."""
         self.rules = RetryRules(
             options.max_attempts,
             options.retry,
@@ -167,6 +172,8 @@ class JobType(Generic[P, Q, R]):
             options.on_lost == "dead",
             options.on_expired == "drop",
         )
+        self.has_gates = breaker is not None
+        """Whether its jobs pass gates that ask the database before they begin."""
         self.enqueue_options = EnqueueOptions()
         self._declared = self
         """The one that was declared; another one if `using` made this."""
@@ -380,6 +387,8 @@ def make_row(job_type: JobType[..., ..., Any], lease_s: float) -> dict[str, Any]
         "history": options.history,
         "on_lost": options.on_lost,
         "on_expired": options.on_expired,
+        "breaker": None if job_type.breaker is None else job_type.breaker.name,
+        "breaker_has_keys": None if job_type.breaker is None else job_type.breaker_key is not None,
         "version": options.version,
         "retry_after_s": options.retry.plan_s(PLAN_MAX),
     }

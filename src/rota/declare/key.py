@@ -62,22 +62,27 @@ class KeyMaker:
         Raises:
             UsageError: the function raised, or returned anything but a key.
         """
+        at = "" if index is None else f" (job {index} of the list)"
+        return self._call(arguments, f"job type {self._job_type!r}{at}", "; nothing was inserted")
+
+    def compute(self, arguments: Mapping[str, Any]) -> str:
+        """Return the key of a claimed job. Raises as `make`."""
+        return self._call(arguments, f"job type {self._job_type!r}", "")
+
+    def _call(self, arguments: Mapping[str, Any], whose: str, then: str) -> str:
         given = {
             name: arguments[name] if name in arguments else self._defaults[name]
             for name in self.arguments
         }
-        at = "" if index is None else f" (job {index} of the list)"
-        where = f"job type {self._job_type!r}{at}: its {self._option} function at {self._place}"
+        where = f"{whose}: its {self._option} function at {self._place}"
         try:
             key = self._func(**given)
         except Exception as error:
-            raise UsageError(
-                f"{where} raised {type(error).__name__}: {error}; nothing was inserted"
-            ) from error
+            raise UsageError(f"{where} raised {type(error).__name__}: {error}{then}") from error
         try:
             return check_text(key, "what it returns", KEY_MAX)
         except UsageError as error:
-            raise UsageError(f"{where}: {error}; nothing was inserted") from None
+            raise UsageError(f"{where}: {error}{then}") from None
 
     @property
     def _place(self) -> str:

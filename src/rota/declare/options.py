@@ -12,6 +12,7 @@ from typing import Any, Literal, TypedDict, get_args
 
 import msgspec
 
+from rota.declare.breaker import Breaker, check_breaker
 from rota.declare.connection import AnyConnection
 from rota.declare.payload import Codec
 from rota.errors import PayloadError, UsageError
@@ -129,6 +130,9 @@ class JobOptions(TypedDict, total=False):
     on_lost: OnLost
     """What becomes of a job whose worker was lost after the job had begun: `retry` by its policy,
     or `dead`. Defaults to "retry"."""
+    breaker: Breaker | None
+    """A circuit breaker: when the endpoint that its jobs call fails again and again, they wait, and
+    then one tries. Defaults to none."""
     executor: ExecutorKind | None
     """`process`: in a process of its own. Defaults to none: an async function runs on the worker's
     loop, a plain one in a thread."""
@@ -166,6 +170,7 @@ JOB_DEFAULTS: JobOptions = {
     "transactional": False,
     "history": "all",
     "on_lost": "retry",
+    "breaker": None,
     "executor": None,
     "max_memory": "512MiB",
     "recycle_after": 1_000,
@@ -203,6 +208,7 @@ class JobTypeOptions:
     history: str
     on_lost: str
     on_expired: str
+    breaker: Breaker | None
     process: ProcessOptions | None
     """None: an async function runs on the worker's loop, a plain one in a thread."""
 
@@ -242,6 +248,7 @@ class JobTypeOptions:
             history=check_choice(given["history"], "history", get_args(History)),
             on_lost=check_choice(given["on_lost"], "on_lost", get_args(OnLost)),
             on_expired=check_choice(given["on_expired"], "on_expired", get_args(OnExpired)),
+            breaker=check_breaker(given["breaker"]),
             process=ProcessOptions.check(given),
         )
 

@@ -25,6 +25,8 @@ class Failure:
     stack: str | None = None
     retry_after_s: float | None = None
     """How long the server that answered asks to wait."""
+    is_endpoint: bool = False
+    """Whether a circuit breaker counts it."""
 
 
 class Outcome(Exception):
@@ -132,11 +134,33 @@ class HandedBack:
 
 
 @dataclass(frozen=True, slots=True)
+class PutBack:
+    """A gate does not let the job begin now. It goes back to the database, uncharged, and keeps its
+    place in its lane."""
+
+    waits_for: str | None
+    """As in `job.waits_for`: `limit NAME` or `breaker NAME`, with a key."""
+    why: str
+    delay_s: float = 0.0
+    """Seconds until it may be claimed again."""
+
+
+@dataclass(frozen=True, slots=True)
 class Interrupted:
     """The worker is shutting down and stopped the handler, or leaves it behind."""
 
     why: str
 
 
-End = Succeeded | Errored | Failed | PayloadMismatch | Expired | HandedBack | Interrupted | Outcome
+End = (
+    Succeeded
+    | Errored
+    | Failed
+    | PayloadMismatch
+    | Expired
+    | HandedBack
+    | PutBack
+    | Interrupted
+    | Outcome
+)
 """Every way an attempt can end."""

@@ -155,7 +155,7 @@ class Claimer(Service):
         return await self._find_pause_s(request, claimed)
 
     def _count_unwritten(self) -> int:
-        unfinished = sum(group.running + group.waiting for group in self._groups)
+        unfinished = sum(group.unfinished for group in self._groups)
         return len(self._parts.attempts) - unfinished
 
     # What came back

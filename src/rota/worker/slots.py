@@ -7,6 +7,8 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rota.worker.attempt import Attempt
 
 PREFETCH_MAX = 1_000
@@ -25,7 +27,9 @@ class SlotGroup:
         "_buffer",
         "_rated_at",
         "_rated_ended",
+        "asked",
         "ended",
+        "held",
         "low",
         "queues",
         "running",
@@ -41,6 +45,10 @@ class SlotGroup:
         """Jobs that have a slot."""
         self.waiting = 0
         """Jobs in the buffer."""
+        self.asked = 0
+        """Jobs for which the gatekeeper has no answer yet."""
+        self.held = 0
+        """Jobs that the gatekeeper holds back for a while. They take no other job's place."""
         self.ended = 0
         self.target = slots
         """How many jobs to have: one for each slot, and those claimed ahead."""
@@ -57,11 +65,11 @@ class SlotGroup:
 
     @property
     def occupied(self) -> int:
-        """The jobs that run or wait for a slot.
+        """The jobs that run or wait for a slot, or for the gatekeeper's first answer.
 
         Up to a thousand jobs that wait aside do not count: they take no other job's place.
         """
-        count = self.running + self.waiting
+        count = self.running + self.waiting + self.asked
         return count - min(len(self._aside), PREFETCH_MAX) if self._aside else count
 
     @property
@@ -92,6 +100,36 @@ class SlotGroup:
         if jobs is None:
             jobs = self._buffer[priority] = deque()
         jobs.append(attempt)
+
+    def push_first(self, attempts: Sequence[Attempt]) -> None:
+        """Put jobs that the gatekeeper held into the buffer, before the others of their
+        priority."""
+        for attempt in reversed(attempts):
+            self.push(attempt)
+            if not attempt.is_suspect:
+                self._buffer[attempt.job.priority].rotate(1)
+
+    def ask(self) -> None:
+        """Note that the gatekeeper has a new job of these queues."""
+        self.asked += 1
+
+    def hold(self, attempt: Attempt) -> None:
+        """Note that the gatekeeper holds a job back, which it had before or takes back."""
+        assert attempt.ticket is not None
+        if not attempt.ticket.is_held:
+            attempt.ticket.is_held = True
+            self.held += 1
+            if not attempt.ticket.let_in_at:
+                self.asked -= 1
+
+    def let_go(self, attempt: Attempt) -> None:
+        """Note that the gatekeeper has a job no more."""
+        assert attempt.ticket is not None
+        if attempt.ticket.is_held:
+            attempt.ticket.is_held = False
+            self.held -= 1
+        else:
+            self.asked -= 1
 
     def pop(self, most: int, now: float) -> list[Attempt]:
         """Take the next jobs to start: of the highest priority, the first claimed."""
@@ -124,10 +162,16 @@ class SlotGroup:
         """Let the jobs that wait aside be popped at once."""
         self._aside_until = 0.0
 
+    @property
+    def unfinished(self) -> int:
+        """The jobs whose outcomes are not known."""
+        return self.running + self.waiting + self.asked + self.held
+
     def take_stale(self, claimed_before: float) -> list[Attempt]:
-        """Take the jobs that were claimed before a time and still wait."""
+        """Take the jobs that were claimed before a time, or let in by the gatekeeper, and still
+        wait."""
         waiting = [one for jobs in (*self._buffer.values(), self._aside) for one in jobs]
-        stale = [attempt for attempt in waiting if attempt.claimed_at < claimed_before]
+        stale = [attempt for attempt in waiting if attempt.buffered_at < claimed_before]
         if stale:
             self._buffer.clear()
             self._aside.clear()
@@ -136,6 +180,6 @@ class SlotGroup:
             # They were claimed too far ahead.
             self.target, self.low = self.slots, self.slots // 2
             for attempt in waiting:
-                if attempt.claimed_at >= claimed_before:
+                if attempt.buffered_at >= claimed_before:
                     self.push(attempt)
         return stale

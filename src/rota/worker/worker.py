@@ -21,6 +21,8 @@ from rota.worker.copy_guard import CopyGuard
 from rota.worker.effects import EffectKeeper
 from rota.worker.executor import Executor
 from rota.worker.finisher import LOCK_TIMEOUT_S, UNTIMED_S, Finisher
+from rota.worker.gates.breaker import BreakerGate
+from rota.worker.gates.gatekeeper import Gatekeeper
 from rota.worker.gates.start_record import StartRecorder
 from rota.worker.health import Health
 from rota.worker.lease_keeper import ANSWER_S, LeaseKeeper
@@ -195,6 +197,11 @@ class Worker:
         """Make what writes the outcomes."""
         return Finisher(self.parts, link)
 
+    def make_gatekeeper(self, link: StoreLink) -> Gatekeeper:
+        """Make what asks the gates whose answers are in the database."""
+        gates = [BreakerGate(self.parts, link)]
+        return Gatekeeper(self.parts, link, gates)
+
     def _build(self, upkeep: StoreLink, upkeep_set: UpkeepSet, thread: LoopThread) -> None:
         """Make the parts."""
         parts, spec, database = self.parts, self._spec, self._database
@@ -211,6 +218,8 @@ class Worker:
         listens = database.notify and not spec.config.drain
 
         parts.start_recorder = StartRecorder(parts, start)
+        if any(job_type.has_gates for job_type in spec.types.values()):
+            parts.gatekeeper = self.make_gatekeeper(StoreLink(database, "gates"))
         groups = spec.make_slot_groups(parts.clock.monotonic())
         processes = Processes(self.name, spec.module, database, spec.release, spec.arounds)
         completer = Completer(database, spec.release, self._note_completing)
@@ -225,6 +234,7 @@ class Worker:
             service.pause_gate = self._pause_gate  # the database itself stops the claims
         self.services = [
             parts.executor,
+            *(() if parts.gatekeeper is None else (parts.gatekeeper,)),
             parts.start_recorder,
             parts.finisher,
             parts.claimer,

@@ -30,7 +30,7 @@ begin
     timeout, lease, expires, key_ttl,
     key_arguments, on_duplicate, key_scope,
     group_arguments, lane_capacity, on_retry, on_dead, concurrency,
-    history, on_lost, on_expired, version,
+    history, on_lost, on_expired, version, breaker, breaker_has_keys,
     retry_after, release
   )
   select
@@ -40,7 +40,7 @@ begin
     d.key_arguments, coalesce(d.on_duplicate, 'join'), coalesce(d.key_scope, 'ttl'),
     d.group_arguments, d.lane_capacity,
     coalesce(d.on_retry, 'hold'), coalesce(d.on_dead, 'free'), d.concurrency,
-    d.history, d.on_lost, d.on_expired, d.version,
+    d.history, d.on_lost, d.on_expired, d.version, d.breaker, d.breaker_has_keys,
     array(
       select make_interval(secs => s)
       from unnest(d.retry_after_s) with ordinality u(s, n)
@@ -54,6 +54,7 @@ begin
     group_arguments text[], lane_capacity smallint,
     on_retry text, on_dead text, concurrency int,
     history text, on_lost text, on_expired text, version smallint,
+    breaker text, breaker_has_keys boolean,
     retry_after_s float8[]
   )
   order by d.name  -- ten workers that start at once take the locks in one order
@@ -78,6 +79,8 @@ begin
     history = excluded.history,
     on_lost = excluded.on_lost,
     on_expired = excluded.on_expired,
+    breaker = excluded.breaker,
+    breaker_has_keys = excluded.breaker_has_keys,
     version = excluded.version,
     retry_after = excluded.retry_after,
     release = excluded.release,

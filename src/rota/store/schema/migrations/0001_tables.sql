@@ -158,6 +158,8 @@ create table job_type (
   -- What becomes of a job that was not started before its expires_at: a person must look, or it is
   -- cancelled.
   on_expired text not null default 'dead' check (on_expired in ('dead', 'drop')),
+  breaker text,                                  -- the name of its breaker; NULL: it has none
+  breaker_has_keys boolean,                      -- whether that breaker has keys
   version smallint,
   -- The wait after attempt 1, 2, …, before jitter; the last one repeats.
   retry_after interval[] not null default '{}',
@@ -272,23 +274,32 @@ create table rate_limit_key (
 );
 
 -- A breaker that counts failures, or does not let jobs start. No row: it is closed, and nothing
--- failed lately.
+-- failed lately. It is written on a failure and on a change, and never on a success while closed.
 create table breaker (
   name text not null check (length(name) between 1 and 200),
-  key text not null check (length(key) <= 255),  -- '': the breaker has no keys
+  key text not null check (length(key) <= 255),  -- '': the breaker has no keys, or: all of its keys
   state text not null default 'closed' check (state in ('closed', 'open', 'trial')),
-  failures int not null default 0,               -- since counting_since
-  counting_since timestamptz,
+  failed_at timestamptz[] not null default '{}', -- while closed: the failures that count
   openings int not null default 0,               -- since it was last closed: each wait is longer
-  open_until timestamptz,                        -- of a trial: when another job may try
+  -- While open: when one job may try; NULL: once a person resets it. Of a trial: when another job
+  -- may try.
+  open_until timestamptz,
   trial_job bigint,
   trial_claim int,
   opened_at timestamptz,                         -- since when it has not been closed
+  -- When it was last closed: failures of attempts that began before do not count.
+  closed_at timestamptz,
+  -- Whether jobs that wait for it may be left, though it is closed: they are still to be made due.
+  releasing boolean not null default false,
+  forget_at timestamptz,                         -- of a closed one: from then on it says nothing
   reason text,                                   -- the failure, or why a person changed it
   changed_at timestamptz not null default clock(),
   changed_by text,                               -- NULL: a worker
   primary key (name, key)
 ) with (fillfactor = 50);
+
+-- Those whose waiting jobs are still to be made due: few, and only for a moment.
+create index breaker_releasing on breaker (name, key) where releasing;
 
 -- Every claim reads this. The other columns of a queue are written again and again; a look-up in
 -- this index meets none of those row versions.

@@ -42,6 +42,7 @@ class Client(EnqueueCalls, FindCalls, ActionCalls):
         """Read what holds the lanes, and what waits in them."""
         return Lanes(self)
 
+    @cached_property
     def breakers(self) -> Breakers:
         """List circuit breakers; open or close one by hand."""
         return Breakers(self)

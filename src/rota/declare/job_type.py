@@ -162,7 +162,7 @@ class JobType(Generic[P, Q, R]):
         breaker = options.breaker
         self.breaker = None if breaker is None else breaker.make_rules(name)
         """When its breaker opens; None: it has none."""
-        self.breaker_key = self._make_maker("breaker key", breaker and breaker.key)
+        self.breaker_key = self._make_maker("breaker key", None if breaker is None else breaker.key)
         """What makes the key of its breaker; None: it has no keys."""
         self.rules = RetryRules(
             options.max_attempts,

@@ -11,7 +11,7 @@ select
   parked.since as parked_since
 from (
   select
-    'queue' as kind,
+    'queue'::text as kind,
     q.name,
     q.max_running as most,
     (
@@ -24,7 +24,7 @@ from (
   where q.max_running is not null
   union all
   select
-    'type',
+    'type'::text,
     t.name,
     t.concurrency,
     (

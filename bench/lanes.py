@@ -90,7 +90,7 @@ def _wait_beside(server: DurableServer, jobs: int) -> float:
             "insert into rota.job (queue, job_type, payload, priority, group_key) "
             "values ('default', 'noop', '{\"n\": 0}', 0, 'another') returning id"
         ).fetchall()
-        with WorkerProcess(url, "steady") as worker:
+        with WorkerProcess(url, "run") as worker:
             while not (row := _read_start(connection, single)):
                 pass
             worker.stop()

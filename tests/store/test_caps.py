@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
-from datetime import timedelta
+from collections import Counter
 
 import psycopg
 import pytest
@@ -16,6 +15,7 @@ from rota.errors import UsageError
 from rota.model.job import Action
 from rota.model.settle import Transition
 from rota.store import ops
+from tests.store.test_lane_stress import Fleet
 from tests.store.test_lanes import claim_ids, end
 from tests.store.work import FAIL, HAND_BACK, SNOOZE, SUCCEED, Hand, act, expire, insert
 from tests.support.rules import rule
@@ -239,41 +239,23 @@ def test_eight_workers_never_exceed_caps_and_leave_nothing_parked(
     cap_queue(connection, 6)
     for name in ("t", "u", "v"):
         insert(connection, 200, job_type=name)
-    stop, errors = threading.Event(), list[BaseException]()
-
-    def repeat(do: Callable[[Hand, random.Random], None], seed: int) -> None:
-        try:
-            with psycopg.connect(database, autocommit=True) as own:
-                hand = Hand(own, f"w{seed}", types=["t", "u", "v"], lease=timedelta(seconds=0.3))
-                chance = random.Random(seed)
-                while not stop.is_set():
-                    do(hand, chance)
-        except BaseException as error:  # noqa: BLE001 - raised by the test
-            errors.append(error)
-            stop.set()
-
-    threads = [threading.Thread(target=repeat, args=(_work, seed)) for seed in range(8)]
-    threads.append(threading.Thread(target=repeat, args=(_keep_up, 8)))
-    for thread in threads:
-        thread.start()
-    most_seen = dict.fromkeys([*caps, "all"], 0)
+    fleet = Fleet(database, seed=1)
+    for number in range(8):
+        fleet.start(_work, f"w{number}", types=["t", "u", "v"])
+    fleet.start(_keep_up, "upkeep")
+    most_seen: Counter[str] = Counter()
     until = time.monotonic() + 60
-    while not stop.is_set() and time.monotonic() < until:
-        running = dict(
-            connection.execute(
-                "select job_type, count(*) from rota.job where status = 'running' group by 1"
-            ).fetchall()
+    while not fleet.stop.is_set() and time.monotonic() < until:
+        running = Counter(
+            row[0]
+            for row in connection.execute("select job_type from rota.job where status = 'running'")
         )
-        running["all"] = sum(running.values())
-        for name, seen in most_seen.items():
-            most_seen[name] = max(seen, running.get(name, 0))
+        most_seen |= running + Counter(all=running.total())  # the greater count of each
         if connection.execute("select exists (select from rota.job)").fetchone() == (False,):
             break
-    stop.set()
-    for thread in threads:
-        thread.join()
-    assert errors == []
+    fleet.join()
     assert lines(connection) == []
+    del most_seen["v"]  # it has no cap of its own
     assert most_seen == {**caps, "all": 6}
 
 
@@ -284,8 +266,7 @@ def _work(hand: Hand, chance: random.Random) -> None:
     if chance.random() < 0.02:
         return  # it dies with its jobs
     for job in jobs:
-        drawn = chance.random()
-        transition = HAND_BACK if drawn < 0.05 else SUCCEED
+        transition = HAND_BACK if chance.random() < 0.05 else SUCCEED
         ending = ops.Ending(job, transition, 0.1, frees_place=True)
         hand.run((ops.leave if transition is HAND_BACK else ops.finish)([ending], "1"))
 

@@ -11,7 +11,7 @@ import random
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import psycopg
@@ -68,14 +68,16 @@ class Fleet:
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
 
-    def start(self, do: Callable[[Hand, random.Random], None], name: str) -> None:
+    def start(
+        self, do: Callable[[Hand, random.Random], None], name: str, types: Sequence[str] = ("t",)
+    ) -> None:
         """Repeat this on a connection of its own, until all are stopped."""
         chance = random.Random(self._seeds.random())
 
         def run() -> None:
             try:
                 with psycopg.connect(self.url, autocommit=True) as own:
-                    hand = Hand(own, name, lease=timedelta(seconds=0.3))
+                    hand = Hand(own, name, types=types, lease=timedelta(seconds=0.3))
                     while not self.stop.is_set():
                         do(hand, chance)
             except BaseException as error:  # noqa: BLE001 - raised by the test

@@ -17,6 +17,7 @@ from rota.declare.effect import Effect, EffectBlock
 from rota.declare.files import write_file
 from rota.declare.job_type import Enqueued, JobType, NewJob
 from rota.declare.jobs import Jobs
+from rota.declare.rate_limit import RateLimit
 from rota.declare.release import VERSION
 from rota.errors import (
     AttemptCancelled,
@@ -49,7 +50,7 @@ from rota.errors import (
 from rota.integrations import asgi, wsgi
 from rota.model.effect import IfUncertain
 from rota.model.job import Job, Progress, Status
-from rota.model.outcome import Cancel, Dead, Retry, Snooze
+from rota.model.outcome import Cancel, Dead, RateLimited, Retry, Snooze
 from rota.model.retry import Exponential, Fixed, Linear, Quadratic, RetryPolicy, Steps
 from rota.model.schedule import Run, Schedule
 from rota.model.units import Duration
@@ -128,6 +129,8 @@ __all__ = [
     "Quadratic",
     "QueueDepth",
     "Queues",
+    "RateLimit",
+    "RateLimited",
     "Retry",
     "RetryPolicy",
     "RotaError",

@@ -260,6 +260,7 @@ class App(Client):
         declared = self._declarations
         types, schedules = declared.encode_types(self._lease_s), declared.encode_schedules()
         self.database.run(ops.declare(types, self.release))
+        self.database.run(ops.declare_limits(declared.encode_limits(), self.release))
         self.database.run(declare_and_plan(schedules, self.release))
         return Synced(sorted(declared.types), sorted(declared.schedules))
 
@@ -430,6 +431,7 @@ class App(Client):
             arounds=tuple(self._arounds),
             module=self._module,
             schedules=self._declarations.encode_schedules(),
+            limits=self._declarations.encode_limits(),
         )
 
     def close(self) -> None:

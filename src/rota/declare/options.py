@@ -14,6 +14,7 @@ import msgspec
 
 from rota.declare.connection import AnyConnection
 from rota.declare.payload import Codec
+from rota.declare.rate_limit import RateLimit, check_rate_limit
 from rota.errors import PayloadError, UsageError
 from rota.model.bounds import (
     EXPIRES_S_MIN,
@@ -107,6 +108,9 @@ class JobOptions(TypedDict, total=False):
     on_lost: OnLost
     """What becomes of a job whose worker was lost after the job had begun: `retry` by its policy,
     or `dead`. Defaults to "retry"."""
+    rate_limit: RateLimit | None
+    """A limit of how often its jobs start, shared by all workers and all types that name it.
+    Defaults to none."""
     executor: ExecutorKind | None
     """`process`: in a process of its own. Defaults to none: an async function runs on the worker's
     loop, a plain one in a thread."""
@@ -139,6 +143,7 @@ JOB_DEFAULTS: JobOptions = {
     "transactional": False,
     "history": "all",
     "on_lost": "retry",
+    "rate_limit": None,
     "executor": None,
     "max_memory": "512MiB",
     "recycle_after": 1_000,
@@ -170,6 +175,7 @@ class JobTypeOptions:
     history: str
     on_lost: str
     on_expired: str
+    rate_limit: RateLimit | None
     process: ProcessOptions | None
     """None: an async function runs on the worker's loop, a plain one in a thread."""
 
@@ -204,6 +210,7 @@ class JobTypeOptions:
             history=check_choice(given["history"], "history", get_args(History)),
             on_lost=check_choice(given["on_lost"], "on_lost", get_args(OnLost)),
             on_expired=check_choice(given["on_expired"], "on_expired", get_args(OnExpired)),
+            rate_limit=check_rate_limit(given["rate_limit"]),
             process=ProcessOptions.check(given),
         )
 

@@ -7,6 +7,7 @@ from rota.app import App, Synced
 from rota.client.actions import Actions
 from rota.client.alerts import Alerts
 from rota.client.effects import Effects
+from rota.client.limits import Limit, Limits
 from rota.client.queues import Queues
 from rota.client.requests import ActionResult
 from rota.client.schedules import Schedules
@@ -64,6 +65,7 @@ from rota.store.ops import (
     AttemptRecord,
     EffectRecord,
     Figures,
+    LimitRecord,
     Overrun,
     Pause,
     QueueDepth,
@@ -116,6 +118,9 @@ __all__ = [
     "JoinTimeout",
     "KeyNotFound",
     "KeyTaken",
+    "Limit",
+    "LimitRecord",
+    "Limits",
     "Linear",
     "MemoryExceeded",
     "Migrated",

@@ -39,6 +39,7 @@ from rota.runtime.http import aping, check_url
 from rota.runtime.loop import run_alone
 from rota.store import migrate, ops
 from rota.store.db import Database
+from rota.store.driver import Operation
 from rota.store.migrate import Migrated
 from rota.worker.signals import handle_signals, stop_after
 from rota.worker.spec import WorkerSpec
@@ -224,6 +225,9 @@ class App(Client):
         """
         self._enqueue_arounds.append(check_enqueue_around(around, "around_enqueue"))
         return around
+
+    def _declare_limits(self) -> Operation[None]:
+        return ops.declare_limits(self._declarations.encode_limits(), self.release)
 
     # Work
 

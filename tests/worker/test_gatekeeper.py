@@ -49,8 +49,11 @@ class OwnGate:
         self.asked_in_slot.append([attempt.job.id for attempt in batch])
         return {}
 
-    def note_end(self, attempt: Attempt) -> None:
+    def note_end(self, attempt: Attempt) -> bool:
         self.ended.append(attempt.job.id)
+        return False
+
+    async def flush(self, for_s: float) -> None: ...
 
     async def keep(self) -> float | None:
         return None

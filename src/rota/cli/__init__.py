@@ -29,6 +29,7 @@ from rota.cli import (
     effects,
     enqueue,
     jobs,
+    limits,
     overview,
     pause,
     run_job,
@@ -100,8 +101,9 @@ for _title, _commands in _GROUPS.items():
     for _name, _callback in _commands:
         cli.command(_name, rich_help_panel=_title)(_callback)
 cli.add_typer(schedules.app, name="schedule", rich_help_panel="Schedules and pauses")
+cli.add_typer(limits.app, name="limits", rich_help_panel="Look")
 cli.add_typer(db.app, name="db", rich_help_panel="Set up")
-for _group in (cli, schedules.app, db.app):
+for _group in (cli, schedules.app, limits.app, db.app):
     for _command in _group.registered_commands:
         _command.help = join_lines(inspect.getdoc(_command.callback) or "")
         _command.callback = _command.callback and spread(_command.callback)

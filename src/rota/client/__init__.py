@@ -10,11 +10,13 @@ from rota.client.alerts import Alerts
 from rota.client.effects import Effects
 from rota.client.enqueue import EnqueueCalls
 from rota.client.find import FindCalls
+from rota.client.limits import Limit, Limits
 from rota.client.queues import Queues
 from rota.client.schedules import Schedules
 
 if TYPE_CHECKING:
     from rota.store.db import Database
+    from rota.store.driver import Operation
 
 
 class Client(EnqueueCalls, FindCalls, ActionCalls):
@@ -34,6 +36,23 @@ class Client(EnqueueCalls, FindCalls, ActionCalls):
     def queues(self) -> Queues:
         """Read queues; pause and resume one queue or everything."""
         return Queues(self)
+
+    @cached_property
+    def limits(self) -> Limits:
+        """List rate limits, and change one."""
+        return Limits(self)
+
+    def limit(self, name: str) -> Limit:
+        """Return a rate limit, to take from it: `app.limit("smtp").take(3)`.
+
+        Raises:
+            UsageError: no limit can have this name.
+        """
+        return Limit(self, name, self._declare_limits)
+
+    def _declare_limits(self) -> Operation[None]:
+        """Declare the rate limits of this App's code; without an App there are none."""
+        yield from ()
 
     @cached_property
     def effects(self) -> Effects:

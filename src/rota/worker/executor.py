@@ -439,9 +439,9 @@ class Executor(Service):
 
     def _end(self, attempt: Attempt, end: End) -> None:
         attempt.end(end, self.clock.monotonic())
-        if attempt.ticket is not None and self._gatekeeper is not None:
-            self._gatekeeper.note_end(attempt)
-        self._parts.finisher.add(attempt)
+        keeper = self._gatekeeper if attempt.ticket is not None else None
+        if keeper is None or not keeper.note_end(attempt):
+            self._parts.finisher.add(attempt)
 
     def _free_slot(self, attempt: Attempt) -> None:
         self._group_of[attempt.job.queue].running -= 1

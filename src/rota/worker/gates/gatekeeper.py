@@ -54,8 +54,9 @@ class AskedGate(Protocol):
     async def ask_in_slot(self, batch: Sequence[Attempt]) -> Answers:
         """The last question for attempts that have a slot. Answers and errors as of `ask`."""
 
-    def note_end(self, attempt: Attempt) -> None:
-        """Note that the outcome of an attempt is known, whether it began or not."""
+    def note_end(self, attempt: Attempt) -> bool:
+        """Note that the outcome of an attempt is known, whether it began or not; return whether the
+        gate itself gives it to the finisher, once it has kept what the outcome says."""
 
     async def keep(self) -> float | None:
         """Write and read what the gate keeps beside its answers; return in how many seconds it
@@ -63,6 +64,10 @@ class AskedGate(Protocol):
 
         Raises DatabaseUnavailable.
         """
+
+    async def flush(self, for_s: float) -> None:
+        """Give the finisher the attempts that the gate has not given it yet. The worker goes
+        down."""
 
 
 class Gatekeeper(Service):
@@ -116,11 +121,18 @@ class Gatekeeper(Service):
             self.wake()
         return answer
 
-    def note_end(self, attempt: Attempt) -> None:
-        """Note that the outcome of an attempt with a ticket is known."""
-        for gate in self._gates:
-            gate.note_end(attempt)
+    def note_end(self, attempt: Attempt) -> bool:
+        """Note that the outcome of an attempt with a ticket is known; return whether a gate gives
+        it to the finisher later."""
+        is_kept = [gate.note_end(attempt) for gate in self._gates]
         self.wake()
+        return any(is_kept)
+
+    async def flush(self, for_s: float) -> None:
+        """Give the finisher all attempts that have ended."""
+        self.wake_now()
+        for gate in self._gates:
+            await gate.flush(for_s)
 
     def take_all(self) -> list[Attempt]:
         """Take away the attempts that wait without a slot: the worker goes down."""

@@ -125,12 +125,12 @@ class RateLimitGate:
             self._release(attempt)
         return await self._reserve(late, [IN_SLOT_S] * len(late), least_s=min(0.5, self._took_s))
 
-    def note_end(self, attempt: Attempt) -> None:
+    def note_end(self, attempt: Attempt) -> bool:
         """Keep what an attempt that never began had reserved; note that a handler was told to
         wait."""
         ticket = _ticket(attempt)
         if ticket.limit is None:
-            return
+            return False
         place, _ = ticket.limit
         if attempt.began_at is not None:
             self._forget(attempt)
@@ -140,6 +140,7 @@ class RateLimitGate:
             attempt.outcome._waits_for = ticket.waits_for
             self._delays[place] = max(self._delays.get(place, 0.0), attempt.outcome.retry_after_s)
             self._recall(place)
+        return False
 
     async def keep(self) -> float | None:
         """Write the delays, return what was not used, and read whether limits have changed."""
@@ -158,6 +159,9 @@ class RateLimitGate:
                     self._recall(place)
             self._news_at = now + NEWS_S
         return max(0.0, self._news_at - now)
+
+    async def flush(self, for_s: float) -> None:
+        """It keeps no attempts that have ended."""
 
     async def _write_delays(self) -> None:
         for place, for_s in list(self._delays.items()):

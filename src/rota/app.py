@@ -226,8 +226,11 @@ class App(Client):
         self._enqueue_arounds.append(check_enqueue_around(around, "around_enqueue"))
         return around
 
-    def _declare_limits(self) -> Operation[None]:
-        return ops.declare_limits(self._declarations.encode_limits(), self.release)
+    def _declare_limit(self, name: str) -> Operation[bool]:
+        if name not in self._declarations.limits:
+            return False
+        yield from ops.declare_limits(self._declarations.encode_limits(), self.release)
+        return True
 
     # Work
 

@@ -45,7 +45,9 @@ def test_a_limit_is_seen_and_changed_and_the_change_stands_until_code_says_somet
 ) -> None:
     insert(connection, 3, job_type="mail", waits_for="limit smtp")
     limits = {one["name"]: one for one in rota.ok("limits", "--json").json["limits"]}
-    figures = [(one["starts"], one["per"], one["burst"], one["waiting"]) for one in limits.values()]
+    figures = [
+        (one["starts"], one["per_s"], one["burst"], one["waiting"]) for one in limits.values()
+    ]
     assert figures == [(5, 1.0, 1, 0), (100, 60.0, 10, 3)]
 
     said = rota.ok("limits", "set", "smtp", "50", "--burst", "5", "--why", "a warning", "--by", "a")
@@ -71,7 +73,7 @@ def test_a_limit_is_seen_and_changed_and_the_change_stands_until_code_says_somet
 @rule("M62")
 def test_a_change_that_cannot_be_says_what_is_wrong(rota: CommandLine) -> None:
     for arguments, what in (
-        (("mail", "5"), "there is no rate limit 'mail'; there are: api, smtp"),
+        (("mail", "5"), "no rate limit 'mail'; `rota limits` lists"),
         (("smtp", "0"), "must be a whole number from 1"),
         (("smtp",), "say what to change"),
         (("smtp", "5", "--burst", "6"), "the burst of a rate limit is 1 to its starts, 5"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -268,3 +269,40 @@ async def test_a_late_start_reserves_anew(database: str, connection: Connection)
     async with Hand(database, jobs, slots=1) as hand:
         await hand.heard(JobSucceeded, 15, timeout_s=60)
     assert most_within(starts(connection), 1.0) <= 11
+
+
+@rule("M62")
+async def test_a_handler_whose_first_step_comes_too_late_does_not_begin(
+    database: str, connection: Connection
+) -> None:
+    """The handler before it blocked the loop; by then its slot lies too far back."""
+    jobs = rota.Jobs()
+    began: list[int] = []
+
+    @jobs.job("mail", rate_limit=rota.RateLimit("smtp", 10, per="1s", burst=2))
+    async def mail(n: int) -> None:
+        if not began:
+            time.sleep(1)  # noqa: ASYNC251 - that is the point
+        began.append(n)
+
+    for n in (1, 2):
+        put(connection, "mail", n=n)
+    async with Hand(database, jobs) as hand:
+        await hand.heard(JobSucceeded, 2)
+    assert [back.why for back in backs(hand)] == ["it would have begun too late after its turn"]
+    assert began == [1, 2]
+
+
+@rule("M61", "M62")
+async def test_an_urgent_job_takes_the_slot_of_an_ordinary_one_of_its_worker(
+    database: str, connection: Connection
+) -> None:
+    put_many(connection, "mail", 30)
+    jobs = limited(rota.RateLimit("smtp", 30, per="30s", burst=1))  # a slot a second
+    async with Hand(database, jobs) as hand:
+        await hand.heard(JobSucceeded, 2)
+        connection.execute("insert into rota.job (job_type, priority) values ('mail', 50)")
+        urgent = int(str(value(connection, "select id from rota.job where priority = 50")))
+        await hand.heard(JobSucceeded, job=urgent)
+        done = [event.job for event in hand.events if isinstance(event, JobSucceeded)]
+    assert done.index(urgent) <= 5  # at the end of what is reserved it would be the eleventh

@@ -50,7 +50,7 @@ def limits(
     )
     rows = [
         (
-            one.name, f"{one.starts:,}", words(one.per.total_seconds()), f"{one.burst:,}",
+            one.name, f"{one.starts:,}", words(one.per_s), f"{one.burst:,}",
             show_count(one.waiting, COUNT_MAX), one.waiting_keys if one.keyed else None,
             one.next_at, one.changed_at, one.changed_by, one.changed_why,
         )
@@ -90,7 +90,7 @@ def set_(
         return
     print_text(
         f"rate limit {cell(changed.name).plain}: {changed.starts:,} starts in "
-        f"{words(changed.per.total_seconds())}, {changed.burst:,} at once"
+        f"{words(changed.per_s)}, {changed.burst:,} at once"
     )
 
 

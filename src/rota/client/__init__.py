@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from rota.client.actions import ActionCalls, Actions
@@ -48,11 +48,13 @@ class Client(EnqueueCalls, FindCalls, ActionCalls):
         Raises:
             UsageError: no limit can have this name.
         """
-        return Limit(self, name, self._declare_limits)
+        return Limit(self, name, partial(self._declare_limit, name))
 
-    def _declare_limits(self) -> Operation[None]:
-        """Declare the rate limits of this App's code; without an App there are none."""
+    def _declare_limit(self, name: str) -> Operation[bool]:
+        """Declare the rate limits of this App's code if this is one of them; return whether it is.
+        Without an App it is not."""
         yield from ()
+        return False
 
     @cached_property
     def effects(self) -> Effects:

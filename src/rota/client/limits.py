@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rota.client.base import Caller, Namespace, check_by, check_why
 from rota.declare.rate_limit import STARTS_MAX, check_limit_name, check_per
-from rota.errors import UsageError
+from rota.errors import LimitNotFound, UsageError
 from rota.model.bounds import KEY_MAX, check_integer, check_text
 from rota.model.units import Duration
 from rota.store import ops
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Limit(Namespace):
     """One rate limit, from `app.limit("smtp")`: for work that is no job and shares its budget."""
 
-    def __init__(self, caller: Caller, name: str, declare: Callable[[], Operation[None]]) -> None:
+    def __init__(self, caller: Caller, name: str, declare: Callable[[], Operation[bool]]) -> None:
         super().__init__(caller)
         self.name = check_limit_name(name)
         self._declare = declare
@@ -34,8 +34,8 @@ class Limit(Namespace):
             key: of a limit with keys, which one.
 
         Raises:
-            UsageError: neither the code of this App nor the database knows the limit, or an
-                argument is out of range.
+            LimitNotFound: neither the database nor the code of this App knows the limit.
+            UsageError: an argument is out of range, or the key is missing or too much.
         """
         return self._run(self._take(count, key))
 
@@ -47,9 +47,12 @@ class Limit(Namespace):
         check_integer(count, "count", 1, STARTS_MAX)
         if key is not None:
             check_text(key, "key", KEY_MAX)
-        if not (yield from ops.list_limits(self.name)):
-            yield from self._declare()  # no worker has started yet
-        return (yield from ops.take_starts(self.name, key, count))
+        try:
+            return (yield from ops.take_starts(self.name, key, count))
+        except LimitNotFound:
+            if not (yield from self._declare()):
+                raise
+        return (yield from ops.take_starts(self.name, key, count))  # no worker has started before
 
 
 class Limits(Namespace):
@@ -88,7 +91,8 @@ class Limits(Namespace):
             burst: at most so many at once. Defaults to what it is, at most `limit`.
 
         Raises:
-            UsageError: there is no such limit, or an argument is out of range.
+            LimitNotFound: there is no such limit.
+            UsageError: an argument is out of range.
         """
         return self._run(set_limit(name, limit, per, burst, why, by))
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from rota.errors import UsageError
+from rota.errors import LimitNotFound, UsageError
 from rota.model.record import Record
 from rota.store.driver import Operation, Query, Row
-from rota.store.errors import INVALID_PARAMETER, Unstorable
+from rota.store.errors import INVALID_PARAMETER, RowRefused
 
+NO_DATA_FOUND = "P0002"
 LimitPlace = tuple[str, str]
 """The name and the key of a limit; a limit without keys has the key ''."""
 
@@ -60,8 +61,8 @@ class LimitRecord(Record, frozen=True):
 
     name: str
     starts: int
-    """At most so many in any window of `per`."""
-    per: timedelta
+    """At most so many in any window of `per_s`."""
+    per_s: float
     burst: int
     """At most so many at once."""
     keyed: bool | None
@@ -70,11 +71,16 @@ class LimitRecord(Record, frozen=True):
     changed_by: str
     changed_why: str | None
     waiting_keys: int
-    """How many of its keys have waiting jobs, of at most 100."""
+    """How many of its keys these jobs have; 1 if it has no keys."""
     waiting: int
-    """How many jobs wait for it, counted up to 10,000 for each key."""
+    """How many jobs were put back for it, counted up to 10,000."""
     next_at: datetime | None
-    """When the next start is free; in the past or None: now."""
+    """When the next start is free; in the past or None: now. None for a limit with keys, too."""
+
+    @property
+    def per(self) -> timedelta:
+        """The length of the window."""
+        return timedelta(seconds=self.per_s)
 
 
 def declare_limits(limits: str, release: str) -> Operation[None]:
@@ -143,9 +149,9 @@ def forget_limits(limit: int) -> Operation[int]:
 
 
 def take_starts(name: str, key: str | None, count: int) -> Operation[bool]:
-    """Take starts of a limit now; return whether they were free. Raises UsageError if there is no
-    such limit or key."""
-    rows = yield from _ask("limit_take", {"name": name, "key": key, "n": count})
+    """Take starts of a limit now; return whether they were free. Raises LimitNotFound, and
+    UsageError for a wrong key or count."""
+    rows = yield from _ask("limit_take", name, key=key, n=count)
     return rows[0][0]  # type: ignore[no-any-return]
 
 
@@ -157,10 +163,9 @@ def set_limit(
     why: str | None,
     by: str,
 ) -> Operation[None]:
-    """Change a limit; None leaves a figure as it is. Raises UsageError."""
+    """Change a limit; None leaves a figure as it is. Raises LimitNotFound and UsageError."""
     per = None if per_s is None else timedelta(seconds=per_s)
-    asked = {"name": name, "starts": starts, "per": per, "burst": burst, "why": why, "by": by}
-    yield from _ask("limit_set", asked)
+    yield from _ask("limit_set", name, starts=starts, per=per, burst=burst, why=why, by=by)
 
 
 def list_limits(name: str | None = None) -> Operation[list[LimitRecord]]:
@@ -175,10 +180,12 @@ def _read_answer(row: Row) -> Reservation | NoSlot:
     return NoSlot(back_s, refusal)
 
 
-def _ask(name: str, params: dict[str, Any]) -> Operation[list[Row]]:
+def _ask(query: str, name: str, **params: Any) -> Operation[list[Row]]:
     try:
-        return (yield Query(name, params))
-    except Unstorable as error:
-        if error.sqlstate != INVALID_PARAMETER:
-            raise
-        raise UsageError(error.first_line) from None
+        return (yield Query(query, {"name": name, **params}))
+    except RowRefused as error:
+        if error.sqlstate == NO_DATA_FOUND:
+            raise LimitNotFound(name) from None
+        if error.sqlstate == INVALID_PARAMETER:
+            raise UsageError(error.first_line) from None
+        raise

@@ -11,7 +11,7 @@ begin
   from {schema}.rate_limit l
   where l.name = p_name;
   if not found then
-    raise invalid_parameter_value using
+    raise no_data_found using
       message = format(
         'there is no rate limit %L; there are: %s',
         p_name,

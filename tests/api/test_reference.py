@@ -230,7 +230,7 @@ def test_each_outcome_is_on_the_page_with_its_options() -> None:
 
     assert written == {
         outcome.__name__: parameters(outcome)
-        for outcome in (rota.Retry, rota.Snooze, rota.Dead, rota.Cancel)
+        for outcome in (rota.Retry, rota.Snooze, rota.RateLimited, rota.Dead, rota.Cancel)
     }
 
 
@@ -316,6 +316,7 @@ async def test_a_worker_holds_the_connections_that_the_page_names_with_their_tim
         "rota client",
         "rota cli",
         "rota start",
+        "rota gates",
         "rota retention",
         "rota alert",
         "rota before drain",

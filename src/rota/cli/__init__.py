@@ -31,6 +31,7 @@ from rota.cli import (
     enqueue,
     jobs,
     lanes,
+    limits,
     overview,
     pause,
     queues,
@@ -104,9 +105,10 @@ for _title, _commands in _GROUPS.items():
         cli.command(_name, rich_help_panel=_title)(_callback)
 cli.add_typer(schedules.app, name="schedule", rich_help_panel="Schedules and pauses")
 cli.add_typer(queues.app, name="queues", rich_help_panel="Look")
+cli.add_typer(limits.app, name="limits", rich_help_panel="Look")
 cli.add_typer(breakers.app, name="breakers", rich_help_panel="Look")
 cli.add_typer(db.app, name="db", rich_help_panel="Set up")
-for _group in (cli, schedules.app, queues.app, breakers.app, db.app):
+for _group in (cli, schedules.app, queues.app, limits.app, breakers.app, db.app):
     for _command in _group.registered_commands:
         _command.help = join_lines(inspect.getdoc(_command.callback) or "")
         _command.callback = _command.callback and spread(_command.callback)

@@ -16,6 +16,7 @@ from rota.declare.jobs import (
     refuse_duplicates,
 )
 from rota.declare.load import load
+from rota.declare.rate_limit import RateLimit, encode_limits, index_limits
 from rota.declare.schedule import ScheduleOptions
 from rota.errors import DeclarationError
 
@@ -49,6 +50,7 @@ class Declarations:
             registry.refuse_other(self._sender)
         refuse_duplicates(_list_types(registries))
         refuse_other_figures(_list_types([*self._registries, *registries]))
+        index_limits(_list_types([*self._registries, *registries]))
         refuse_duplicate_schedules(_list_schedules(registries))
         for registry in registries:
             registry.bind(self._sender)
@@ -79,6 +81,15 @@ class Declarations:
         a lease of their own."""
         rows = [make_row(job_type, lease_s) for job_type in self.types.values()]
         return msgspec.json.encode(rows).decode()
+
+    @property
+    def limits(self) -> dict[str, RateLimit]:
+        """The rate limits, by name. Raises DeclarationError if two types disagree on one."""
+        return index_limits(self.types.values())
+
+    def encode_limits(self) -> str:
+        """Return the rate limits as `limits_declare` takes them, in JSON."""
+        return encode_limits(self.types.values())
 
     def encode_schedules(self) -> str:
         """Return the schedules as `schedules_declare` takes them, in JSON."""

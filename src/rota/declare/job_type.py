@@ -18,6 +18,7 @@ from rota.declare.connection import AnyConnection, AsyncConnection, Connection
 from rota.declare.key import KeyMaker
 from rota.declare.options import EnqueueOptions, JobTypeOptions, KeyFunction, UsingOptions
 from rota.declare.payload import Codec
+from rota.declare.rate_limit import LimitReader
 from rota.errors import DeclarationError, PayloadError, UsageError
 from rota.model.job import Job
 from rota.model.record import Record
@@ -172,7 +173,19 @@ class JobType(Generic[P, Q, R]):
             options.on_lost == "dead",
             options.on_expired == "drop",
         )
-        self.has_gates = breaker is not None
+        limit = options.rate_limit
+        self.limit = (
+            None
+            if limit is None
+            else LimitReader(
+                limit,
+                job_type=name,
+                names=self.codec.parameters,
+                defaults=self.codec.defaults,
+            )
+        )
+        """What reads the key and the cost of a job from its arguments; None: it has no limit."""
+        self.has_gates = breaker is not None or limit is not None
         """Whether its jobs pass gates that ask the database before they begin."""
         self.enqueue_options = EnqueueOptions()
         self._declared = self

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from rota.errors import DeclarationError, UsageError
 from rota.model.bounds import KEY_MAX, check_text
+
+Checked = TypeVar("Checked")
 
 
 class KeyMaker:
@@ -21,7 +23,7 @@ class KeyMaker:
 
     def __init__(
         self,
-        func: Callable[..., str],
+        func: Callable[..., Any],
         *,
         option: str,
         job_type: str,
@@ -35,8 +37,8 @@ class KeyMaker:
             DeclarationError: it takes something else than these arguments, or it is async.
         """
         self._func = func
-        self._option = option
         self._job_type = job_type
+        self._option = option
         if inspect.iscoroutinefunction(func):
             raise self._wrong("must be a plain function: it is called before any await")
         try:
@@ -65,11 +67,27 @@ class KeyMaker:
         at = "" if index is None else f" (job {index} of the list)"
         return self._call(arguments, f"job type {self._job_type!r}{at}", "; nothing was inserted")
 
+    def call(self, arguments: Mapping[str, Any], check: Callable[[Any], Checked]) -> Checked:
+        """Return what the function makes for a claimed job, checked. Raises as `make`."""
+        return self._check(arguments, check, f"job type {self._job_type!r}", "")
+
     def compute(self, arguments: Mapping[str, Any]) -> str:
         """Return the key of a claimed job. Raises as `make`."""
         return self._call(arguments, f"job type {self._job_type!r}", "")
 
     def _call(self, arguments: Mapping[str, Any], whose: str, then: str) -> str:
+        def check(key: Any) -> str:
+            return check_text(key, "what it returns", KEY_MAX)
+
+        return self._check(arguments, check, whose, then)
+
+    def _check(
+        self,
+        arguments: Mapping[str, Any],
+        check: Callable[[Any], Checked],
+        whose: str,
+        then: str,
+    ) -> Checked:
         given = {
             name: arguments[name] if name in arguments else self._defaults[name]
             for name in self.arguments
@@ -80,7 +98,7 @@ class KeyMaker:
         except Exception as error:
             raise UsageError(f"{where} raised {type(error).__name__}: {error}{then}") from error
         try:
-            return check_text(key, "what it returns", KEY_MAX)
+            return check(key)
         except UsageError as error:
             raise UsageError(f"{where}: {error}{then}") from None
 

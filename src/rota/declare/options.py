@@ -15,6 +15,7 @@ import msgspec
 from rota.declare.breaker import Breaker, check_breaker
 from rota.declare.connection import AnyConnection
 from rota.declare.payload import Codec
+from rota.declare.rate_limit import RateLimit, check_rate_limit
 from rota.errors import PayloadError, UsageError
 from rota.model.bounds import (
     EXPIRES_S_MIN,
@@ -133,6 +134,9 @@ class JobOptions(TypedDict, total=False):
     breaker: Breaker | None
     """A circuit breaker: when the endpoint that its jobs call fails again and again, they wait, and
     then one tries. Defaults to none."""
+    rate_limit: RateLimit | None
+    """A limit of how often its jobs start, shared by all workers and all types that name it.
+    Defaults to none."""
     executor: ExecutorKind | None
     """`process`: in a process of its own. Defaults to none: an async function runs on the worker's
     loop, a plain one in a thread."""
@@ -171,6 +175,7 @@ JOB_DEFAULTS: JobOptions = {
     "history": "all",
     "on_lost": "retry",
     "breaker": None,
+    "rate_limit": None,
     "executor": None,
     "max_memory": "512MiB",
     "recycle_after": 1_000,
@@ -209,6 +214,7 @@ class JobTypeOptions:
     on_lost: str
     on_expired: str
     breaker: Breaker | None
+    rate_limit: RateLimit | None
     process: ProcessOptions | None
     """None: an async function runs on the worker's loop, a plain one in a thread."""
 
@@ -249,6 +255,7 @@ class JobTypeOptions:
             on_lost=check_choice(given["on_lost"], "on_lost", get_args(OnLost)),
             on_expired=check_choice(given["on_expired"], "on_expired", get_args(OnExpired)),
             breaker=check_breaker(given["breaker"]),
+            rate_limit=check_rate_limit(given["rate_limit"]),
             process=ProcessOptions.check(given),
         )
 

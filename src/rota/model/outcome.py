@@ -69,6 +69,29 @@ class Snooze(Outcome):
         return type(self), (timedelta(seconds=self.after_s), self.reason)
 
 
+class RateLimited(Outcome):
+    """The other side wants no more for now: run the job again after the given time (at least 1 s).
+
+    The attempt is not charged. If its type has a rate limit, no job of that limit and key starts
+    before then, on any worker.
+    """
+
+    retry_after_s: float
+    _waits_for: str | None = None
+    """What the job waits for, as in `job.waits_for`; its worker says so."""
+
+    def __init__(self, reason: str = "", *, retry_after: Duration) -> None:
+        super().__init__(reason)
+        self.retry_after_s = max(1.0, seconds(retry_after, name="retry_after"))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _make_rate_limited, (self.reason, self.retry_after_s)
+
+
+def _make_rate_limited(reason: str, retry_after_s: float) -> RateLimited:
+    return RateLimited(reason, retry_after=timedelta(seconds=retry_after_s))
+
+
 class Dead(Outcome):
     """End the job as dead: no further attempt, a person must look. `raise Dead(…) from error` keeps
     the error's class, status code and stack."""

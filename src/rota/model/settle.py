@@ -26,6 +26,7 @@ from rota.model.outcome import (
     Outcome,
     PayloadMismatch,
     PutBack,
+    RateLimited,
     Retry,
     Snooze,
     Succeeded,
@@ -122,6 +123,15 @@ def _settle_outcome(job: Job, outcome: Outcome, rules: RetryRules) -> Transition
         case Snooze(after_s=after_s):
             delay_s = max(1.0, after_s)
             return Transition("snooze", Status.QUEUED, charged=False, delay_s=delay_s, reason=said)
+        case RateLimited(retry_after_s=delay_s):
+            return Transition(
+                "put_back",
+                Status.QUEUED,
+                charged=False,
+                delay_s=delay_s,
+                reason=said or "the other side wants no more for now",
+                waits_for=outcome._waits_for,
+            )
         case Dead():
             failure = _failure_of(outcome, said or "the handler gave up", Verdict.FATAL, rules)
             return Transition("give_up", Status.DEAD, failure=failure)

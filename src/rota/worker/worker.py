@@ -23,6 +23,7 @@ from rota.worker.executor import Executor
 from rota.worker.finisher import LOCK_TIMEOUT_S, UNTIMED_S, Finisher
 from rota.worker.gates.breaker import BreakerGate
 from rota.worker.gates.gatekeeper import Gatekeeper
+from rota.worker.gates.rate_limits import RateLimitGate
 from rota.worker.gates.start_record import StartRecorder
 from rota.worker.health import Health
 from rota.worker.lease_keeper import ANSWER_S, LeaseKeeper
@@ -168,6 +169,7 @@ class Worker:
         if spec.config.drain and copied is not None:
             raise CopiedDatabase(copied)
         await upkeep.run(ops.declare(spec.declaration, spec.release))
+        await upkeep.run(ops.declare_limits(spec.limits, spec.release))
         # Before it counts as alive.
         await upkeep.run(ops.declare_schedules(spec.schedules, spec.release, is_deploy=False))
         await upkeep.run(ops.write_heartbeat({**spec.describe(), "running": 0}))
@@ -199,7 +201,7 @@ class Worker:
 
     def make_gatekeeper(self, link: StoreLink) -> Gatekeeper:
         """Make what asks the gates whose answers are in the database."""
-        gates = [BreakerGate(self.parts, link)]
+        gates = BreakerGate(self.parts, link), RateLimitGate(self.parts.clock, link)
         return Gatekeeper(self.parts, link, gates)
 
     def _build(self, upkeep: StoreLink, upkeep_set: UpkeepSet, thread: LoopThread) -> None:

@@ -142,12 +142,11 @@ class Gatekeeper(Service):
 
     async def tick(self) -> float | None:
         """Ask the gates for all attempts whose time has come."""
-        await self._ask_in_slot()
-        await self._ask()
         pauses = [await gate.keep() for gate in self._gates]
+        if await self._ask_in_slot() or await self._ask():
+            return 0  # what the gates keep may be more now
         now = self.clock.monotonic()
-        times = [*self._held.values(), *self._in_slot.values()]
-        pauses += [max(0.0, at - now) for at in times]
+        pauses += [max(0.0, at - now) for at in (*self._held.values(), *self._in_slot.values())]
         return min((pause_s for pause_s in pauses if pause_s is not None), default=None)
 
     async def close(self) -> None:
@@ -166,11 +165,13 @@ class Gatekeeper(Service):
 
     # Without a slot
 
-    async def _ask(self) -> None:
-        batch = self._prepare(_take_due(self._held, self.clock.monotonic()))
+    async def _ask(self) -> bool:
+        """Ask for the attempts whose time has come; return whether there were any."""
+        due = _take_due(self._held, self.clock.monotonic())
+        batch = self._prepare(due)
         for gate in self._gates:
             if not batch:
-                return
+                break
             try:
                 answers = await gate.ask(batch)
             except DatabaseUnavailable:
@@ -179,6 +180,7 @@ class Gatekeeper(Service):
             batch = [attempt for attempt in batch if attempt not in answers]
             self._take_in(answers)
         self._let_in(batch)
+        return bool(due)
 
     def _prepare(self, batch: Sequence[Attempt]) -> list[Attempt]:
         """End those that cannot begin any more; read the arguments of the new ones."""
@@ -223,7 +225,8 @@ class Gatekeeper(Service):
 
     # In a slot
 
-    async def _ask_in_slot(self) -> None:
+    async def _ask_in_slot(self) -> bool:
+        """The same for attempts that have a slot."""
         due = _take_due(self._in_slot, self.clock.monotonic())
         batch = [attempt for attempt in due if not attempt.is_over]
         for attempt in due:
@@ -232,7 +235,7 @@ class Gatekeeper(Service):
                 self._parts.executor.drop(attempt)
         for gate in reversed(self._gates):
             if not batch:
-                return
+                break
             try:
                 answers = await gate.ask_in_slot(batch)
             except DatabaseUnavailable:
@@ -248,10 +251,18 @@ class Gatekeeper(Service):
         for attempt in batch:
             del self._in_slot[attempt]
             self._parts.executor.resume(attempt)
+        return bool(due)
 
 
 def _take_due(held: dict[Attempt, float], now: float) -> list[Attempt]:
     """Return the attempts whose time has come, and mark them as asked."""
-    due = [attempt for attempt, at in held.items() if at <= now][:ASK_MAX]
-    held.update(dict.fromkeys(due, inf))
+    due = [
+        attempt
+        for attempt, at in held.items()
+        if at <= now or (attempt.ticket is not None and attempt.ticket.asks_again)
+    ][:ASK_MAX]
+    for attempt in due:
+        held[attempt] = inf
+        if attempt.ticket is not None:
+            attempt.ticket.asks_again = False
     return due

@@ -242,35 +242,43 @@ create index queue_capped on queue (name) where max_running is not null;
 
 create index job_type_capped on job_type (name) where concurrency is not null;
 
--- A rate limit: at most `starts` starts of jobs in any window of `per`, `burst` of them at once.
+-- A rate limit: starts of jobs that together cost at most `starts` in any window of `per`, `burst` of
+-- it at once.
 create table rate_limit (
-  name text primary key check (length(name) between 1 and 100),
+  -- Without blanks: a job waits for 'limit NAME KEY'.
+  name text primary key check (length(name) between 1 and 100 and name !~ '\s'),
   starts int not null check (starts between 1 and 1000000),
-  per interval not null check (per between interval '1 millisecond' and interval '366 days'),
+  per interval not null check (per between interval '100 milliseconds' and interval '366 days'),
   burst int not null,
   -- What code declared last. A change by a person stands until code declares something else. NULL:
   -- no code declares it.
   declared jsonb,
   declared_at timestamptz,
   changed_at timestamptz not null default clock(),
-  changed_by text not null,
+  changed_by text not null default session_user,
   changed_why text,
   constraint rate_limit_burst check (burst between 1 and starts)
 );
 
--- How far the starts of one key are given away. A row is written once for each batch of jobs.
+-- How far the starts of one key are given away: the row with the highest version. Each batch of jobs
+-- writes a new one and deletes the one before, so that a reader comes to it first, however many dead
+-- versions an old snapshot keeps.
 create table rate_limit_key (
   name text not null,
   key text not null check (length(key) <= 255),  -- '': the limit has no keys
+  version bigint not null,
   tat timestamptz not null,                      -- theoretical arrival time, as GCRA calls it
-  -- Jobs beyond the reservations were put back with estimates up to then.
+  -- Jobs beyond the reservations were put back with estimates up to then: those put back for the
+  -- first time, those that came too early, and those with a priority above 0. NULL: none is ahead.
   estimated_to timestamptz,
+  again_to timestamptz,
+  urgent_to timestamptz,
+  moves int not null default 0,                  -- how often a handler was told to wait
   updated_at timestamptz not null default clock(),
-  primary key (name, key)
+  primary key (name, key, version)
 ) with (
-  fillfactor = 20,
   autovacuum_vacuum_scale_factor = 0,
-  autovacuum_vacuum_threshold = 500
+  autovacuum_vacuum_threshold = 1000
 );
 
 -- A breaker that counts failures, or does not let jobs start. No row: it is closed, and nothing

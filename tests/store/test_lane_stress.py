@@ -11,17 +11,16 @@ import random
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
-from rota.model.job import Action, Job
+from rota.model.job import Action, Job, Status
 from rota.model.outcome import Failure
 from rota.model.settle import Transition
-from rota.model.states import Status
 from rota.store import ops
 from tests.store.work import SUCCEED, Hand
 from tests.support.rules import rule
@@ -69,17 +68,19 @@ class Fleet:
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
 
-    def start(self, do: Callable[[Hand, random.Random], None], name: str) -> None:
+    def start(
+        self, do: Callable[[Hand, random.Random], None], name: str, types: Sequence[str] = ("t",)
+    ) -> None:
         """Repeat this on a connection of its own, until all are stopped."""
         chance = random.Random(self._seeds.random())
 
         def run() -> None:
             try:
                 with psycopg.connect(self.url, autocommit=True) as own:
-                    hand = Hand(own, name, lease=timedelta(seconds=0.3))
+                    hand = Hand(own, name, types=types, lease=timedelta(seconds=0.3))
                     while not self.stop.is_set():
                         do(hand, chance)
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - raised by the test
                 self.errors.append(error)
                 self.stop.set()
 
@@ -190,7 +191,6 @@ def test_eight_workers_keep_the_order_and_the_capacity_of_each_lane(
     fleet.join()
     rows = connection.execute("select status, in_lane, count(*) from rota.job group by 1, 2")
     assert rows.fetchall() == [], fleet.counts
-    print(capacity, dict(fleet.counts))
     check(connection, capacity)
 
 

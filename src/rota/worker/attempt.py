@@ -198,14 +198,12 @@ class Attempt:
 
     @property
     def is_plain(self) -> bool:
-        """Whether its handler just returned, it leaves no place to others, and nothing else is
-        known of it or of its writing."""
+        """Whether its handler just returned, and nothing else is known of it or of its writing."""
         return (
             self.outcome is NOTHING
             and not self.completes
             and self.state is _ENDED
             and not self.is_suspect
-            and not self.frees_place
             and not self.write_unconfirmed
         )
 

@@ -40,7 +40,7 @@ from rota.upkeep.quarantine import Quarantine
 from rota.worker.completion import NotCommitted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rota.store.link import StoreLink
     from rota.store.ops import Ending, Refused, Written
@@ -197,9 +197,13 @@ class Finisher(Service):
             (attempt.job.id, attempt.job.claims, now - (attempt.began_at or now))
             for attempt in plain
         ]
-        finished = await self._link.run(ops.finish_plain(claims, self._release))
+        left = [attempt for attempt in plain if attempt.frees_place]
+        finished = await self._link.run(
+            ops.finish_plain(claims, self._release, frees_places=bool(left))
+        )
         if finished is None:
             return batch, True
+        self._look_for_next(left)
         written = [attempt for attempt in plain if attempt.job.id in finished]
         for attempt in written:
             if attempts.get(attempt.job.id) is attempt:
@@ -231,6 +235,9 @@ class Finisher(Service):
         ]
         if completed:
             await self._link.run(ops.free_places(completed))
+        self._look_for_next(left)
+
+    def _look_for_next(self, left: Sequence[Attempt]) -> None:
         for queue in {attempt.job.queue for attempt in left}:
             self._parts.claimer.wake_for(queue)
 

@@ -67,16 +67,17 @@ def leave(endings: Sequence[Ending], release: str, *, careful: bool = False) -> 
 
 
 def finish_plain(
-    claims: Sequence[tuple[int, int, float]], release: str
+    claims: Sequence[tuple[int, int, float]], release: str, *, frees_places: bool = False
 ) -> Operation[set[int] | None]:
     """Move jobs to history whose handlers just returned; return the ids of those that it moved.
 
     Each is (id, claims, seconds since the handler began). It does what `finish` does with the same
     jobs, in one statement and without an object for each. None: it moved none of them, because
     the database refused one or another transaction has locked one; a careful `finish` finds it.
+    `frees_places`: some have a lane or count in a cap.
     """
     try:
-        rows = yield _ask_to_finish(claims, release)
+        rows = yield _ask_to_finish(claims, release, frees_places=frees_places)
     except PartitionMissing:
         return set()
     except (RowRefused, RowLocked):

@@ -1,6 +1,7 @@
--- Takes due jobs out of the ready ones until something lets them run: p_waits_for, or their lane
--- (NULL). A job that comes back to the line for the same cap has its old place there. The caller
--- has locked the rows. A row that a trigger of the user's refuses stays as it is.
+-- Takes due jobs out of the ready ones until something lets them run: the cap p_waits_for, or their
+-- lane (NULL). A job that waits for a cap has won its lane before, and holds a place there from now
+-- on. One that comes back to the line for the same cap has its old place in it. The caller has
+-- locked the rows. A row that a trigger of the user's refuses stays as it is.
 -- Locks: the rows; index job_pkey.
 create or replace function {schema}.jobs_park(p_ids bigint[], p_waits_for text)
 returns void
@@ -19,6 +20,7 @@ begin
       when j.waits_for = p_waits_for then j.waits_since
       else {schema}.clock()
     end,
+    in_lane = case when p_waits_for is not null and j.group_key is not null then true end,
     waits_for = p_waits_for,
     waits_since = case
       when j.waits_for = p_waits_for then j.waits_since

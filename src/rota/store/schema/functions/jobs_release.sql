@@ -19,7 +19,7 @@ begin
   end if;
   begin
     with free as materialized (
-      select j.id
+      select j.ctid
       from {schema}.job j
       where j.id = any (p_ids)
         and j.status || '' = 'waiting'  -- not by an index of the status
@@ -33,7 +33,7 @@ begin
         in_lane = case when p_in_lane then true else j.in_lane end,
         run_at = {schema}.clock(),
         updated_at = {schema}.clock()
-      where j.id = any (array(select f.id from free f))
+      where j.ctid = any (array(select f.ctid from free f))
       returning j.queue
     )
     select array_agg(distinct r.queue), count(*) into v_queues, v_released

@@ -1,8 +1,8 @@
--- Returns the first p_count jobs of a lane that are due and hold no place (for lane_heads). They
--- are read priority by priority: a lane may have many jobs that are not due, and none of them is
--- read. A job whose own lane_capacity allows no further place ends the list.
+-- Returns the first jobs of a lane that are due and may take a place, up to the free ones (for
+-- lane_heads). They are read priority by priority: a lane may have many jobs that are not due, and
+-- none of them is read. A job whose own lane_capacity allows no further place ends the list.
 -- Locks: none; index job_lane.
-create or replace function {schema}.lane_next(p_lane text, p_count int)
+create or replace function {schema}.lane_next(p_lane text)
 returns table (id bigint, status text)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
@@ -13,7 +13,6 @@ declare
   v_priority smallint := 32767;
   v_capacity int;
   v_held int;
-  v_left int := p_count;
 begin
   v_held := (
     select count(*)
@@ -21,7 +20,7 @@ begin
     where j.group_key = p_lane
       and j.in_lane
   );
-  while v_left > 0 loop
+  loop
     v_priority := (
       select j.priority
       from {schema}.job j
@@ -42,13 +41,12 @@ begin
         and j.run_at <= {schema}.clock()
         and j.status in ('queued', 'failed', 'waiting')
       order by j.in_lane, j.priority desc, j.run_at, j.id
-      limit v_left
+      limit 1000
     loop
       if v_held >= v_capacity then
         return;
       end if;
       v_held := v_held + 1;
-      v_left := v_left - 1;
       return next;
     end loop;
   end loop;

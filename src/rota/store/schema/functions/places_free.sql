@@ -24,7 +24,7 @@ begin
     p_wait_ms
   );
   perform {schema}.lanes_promote(array(
-    select l.lane
+    select distinct l.lane
     from unnest(p_lanes) l(lane)
     where 'lane ' || l.lane <> all (v_missing)
   ));

@@ -109,6 +109,18 @@ def test_a_performed_job_has_the_meta_that_enqueues_carry(app: rota.App, bench: 
     assert seen == [plain | {"request": "mine"}, plain, plain, plain]
 
 
+def test_a_job_is_found_by_its_lane(app: rota.App, bench: Bench) -> None:
+    @app.job("book", group_key=lambda n: f"invoice:{n}", lane_capacity=2)
+    def book(n: int) -> None: ...
+
+    first = book.enqueue(7)
+    assert bench.enqueued(book.using(group_key="invoice:7", lane_capacity=2), n=7).id == first.id
+    with pytest.raises(AssertionError, match="group_key is 'invoice:7', not 'invoice:8'"):
+        bench.enqueued(book.using(group_key="invoice:8"), n=7)
+    bench.refute_enqueued(book.using(lane_capacity=3))
+    assert bench.context(book.new(7)).job.group_key == "invoice:7"
+
+
 def test_a_job_that_cannot_be_claimed_is_refused_in_words(app: rota.App, bench: Bench) -> None:
     @app.job("once", key=lambda: "k")
     def once() -> None: ...

@@ -30,7 +30,8 @@ def fill(connection: Connection, lanes: int, jobs: int) -> None:
 
 def left(connection: Connection) -> list[tuple[str, int]]:
     """How many jobs are in the table, by status."""
-    return connection.execute("select status, count(*) from rota.job group by 1").fetchall()  # type: ignore[return-value]
+    rows = connection.execute("select status, count(*) from rota.job group by 1").fetchall()
+    return [(status, count) for status, count in rows]
 
 
 async def seen(holds: Callable[[], bool]) -> None:

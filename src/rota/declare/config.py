@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rota.errors import UsageError
@@ -10,6 +11,8 @@ from rota.model.bounds import check_integer, check_queue
 SLOTS = 10
 """Most jobs that a worker runs at once, if its queues have no slots of their own."""
 SLOTS_MAX = 10_000
+URGENT_SHARE = 5
+"""One slot in so many is for jobs with a priority above 0, unless a setting says otherwise."""
 PROCESSES_MAX = 64
 """Most worker processes of one `rota work`."""
 HEALTH_PORT_MAX = 65_535
@@ -23,6 +26,9 @@ class WorkerConfig:
     """Slots by queue; None: every queue of the App's types plus `default`, sharing `slots`."""
     slots: int = SLOTS
     """Most jobs at once over all queues. Only if `queues` is None."""
+    urgent_slots: int | None = None
+    """Slots that only jobs with a priority above 0 may take, of each queue with slots of its own or
+    of those that all share; None: one in five, at least one of two."""
     drain: bool = False
     """Stop when nothing is due any more."""
     drain_for_s: float | None = None
@@ -55,5 +61,33 @@ class WorkerConfig:
                 "queues is empty: name at least one queue, or omit it to serve all queues of the "
                 "App's types"
             )
+        check_urgent_slots(self.urgent_slots, self.queues, self.slots)
         if self.grace_s < 0:
             raise UsageError(f"grace must not be negative: {self.grace_s:g} s")
+
+    def find_urgent_slots(self, slots: int) -> int:
+        """Return how many of so many slots only jobs with a priority above 0 may take."""
+        if self.urgent_slots is not None:
+            return self.urgent_slots
+        return max(slots // URGENT_SHARE, 1) if slots > 1 else 0
+
+
+def check_urgent_slots(
+    urgent_slots: int | None,
+    queues: Mapping[str, int] | None,
+    slots: int,
+    name: str = "urgent_slots",
+) -> None:
+    """Raise UsageError unless they leave a slot for other jobs."""
+    if urgent_slots is None:
+        return
+    check_integer(urgent_slots, name, 0, SLOTS_MAX)
+    queue, least = min(
+        ({"": slots} if queues is None else queues).items(), key=lambda item: item[1]
+    )
+    if urgent_slots >= least:
+        of_queue = f" of queue {queue!r}" if queue else ""
+        raise UsageError(
+            f"{name} must be less than the slots{of_queue}, not {urgent_slots} of {least}: "
+            "otherwise jobs with priority 0 never start"
+        )

@@ -127,10 +127,11 @@ class Executor(Service):
 
     def _fill(self, group: SlotGroup) -> None:
         """Begin as many as there are free slots, at most BEGIN_MAX: the rest in the next turn."""
-        if not group.waiting or group.running >= group.slots or not self._accepts:
+        startable = group.startable
+        if not startable or not self._accepts:
             return
         now = self.clock.monotonic()
-        batch = group.pop(min(group.slots - group.running, BEGIN_MAX), now)
+        batch = group.pop(min(startable, BEGIN_MAX), now)
         # All get their slots, and so have their leases renewed, before the first handler begins: it
         # may take its time.
         admitted = [
@@ -140,7 +141,7 @@ class Executor(Service):
         ]
         for attempt, arguments in admitted:
             self._begin(attempt, arguments)
-        if batch and group.waiting and group.running < group.slots:
+        if batch and group.startable:
             self._refill_soon()
 
     def _refill_soon(self) -> None:
@@ -155,7 +156,7 @@ class Executor(Service):
     def _refill(self) -> None:
         self._refills_soon = False
         self._fill_all()
-        if any(group.wanted for group in self.groups):
+        if any(group.needs_claim for group in self.groups):
             self._parts.claimer.wake()
         if not self._running:
             self._idle.set()
@@ -199,7 +200,7 @@ class Executor(Service):
 
     def _take_slot(self, group: SlotGroup, attempt: Attempt) -> None:
         attempt.admit()
-        group.running += 1
+        group.take_slot(attempt)
         self._running.add(attempt)
         if self._idle.is_set():
             self._idle.clear()
@@ -378,7 +379,7 @@ class Executor(Service):
         self._parts.finisher.add(attempt)
 
     def _free_slot(self, attempt: Attempt) -> None:
-        self._group_of[attempt.job.queue].running -= 1
+        self._group_of[attempt.job.queue].free_slot(attempt)
         self._running.discard(attempt)
         self._refill_soon()
 

@@ -53,9 +53,14 @@ class WorkerSpec:
     def make_slot_groups(self, now: float) -> list[SlotGroup]:
         """Return its slots: one group for each queue with slots of its own, or one that all queues
         share."""
+        find = self.config.find_urgent_slots
         if self.config.queues is not None:
-            return [SlotGroup((queue,), slots, now) for queue, slots in self.config.queues.items()]
-        return [SlotGroup(self._list_shared_queues(), self.config.slots, now)]
+            return [
+                SlotGroup((queue,), slots, now, find(slots))
+                for queue, slots in self.config.queues.items()
+            ]
+        slots = self.config.slots
+        return [SlotGroup(self._list_shared_queues(), slots, now, find(slots))]
 
     def make_claimant(self) -> ops.Claimant:
         """Return its facts for a claim."""

@@ -209,6 +209,48 @@ def test_a_frame_reads_no_more_of_many_jobs_than_of_few(
     assert read["Shared Hit Blocks"] + read["Shared Read Blocks"] < 400
 
 
+NOTHING_WAITS: dict[str, Any] = {
+    "laned": 0, "halted": [], "caps": [], "limits": [], "breakers": [],
+}  # fmt: skip
+
+
+@rule("M60", "M62", "M63")
+def test_a_frame_says_what_jobs_wait_for_only_if_they_do(
+    database: str, connection: Connection
+) -> None:
+    shown = Database(database)
+    with open_probe(shown) as probe:
+        facts = probe.facts("top", FRAME)
+    assert facts["waits"] == NOTHING_WAITS
+    assert not any("waiting" in line.plain for line in frame(facts, 1.0, width=80, height=40))
+    connection.execute(
+        "insert into rota.job (job_type, queue, priority, status, run_at, group_key, in_lane, "
+        "waits_for, waits_since) values "
+        "('t', 'd', 0, 'queued', rota.clock() + interval '1 h', null, null, 'limit smtp', "
+        "  rota.clock() - interval '5 minutes'), "
+        "('t', 'd', 0, 'waiting', rota.clock(), null, null, 'type report', "
+        "  rota.clock() - interval '6 minutes'), "
+        "('t', 'd', 0, 'dead', rota.clock(), 'invoice:42', true, 'person', "
+        "  rota.clock() - interval '7 minutes')"
+    )
+    connection.execute(
+        "insert into rota.breaker (name, key, state, opened_at, reason) values "
+        "('charge', 'api', 'open', rota.clock() - interval '8 minutes', 'timeout')"
+    )
+    with open_probe(shown) as probe:
+        facts = probe.facts("top", FRAME)
+    shown.close()
+    lines = [line.plain for line in frame(facts, 1.0, width=100, height=40)]
+    for words in (
+        ["limit smtp", "1", "5 min"],
+        ["type report", "1", "6 min"],
+        ["lane invoice:42", "7 min", "halted by job"],
+        ["breaker charge api", "8 min", "open: timeout"],
+        ["lanes and caps", "1"],
+    ):
+        assert any(all(word in line for word in words) for line in lines), (words, lines)
+
+
 def test_a_frame_fits_any_screen() -> None:
     worker = {
         "name": "w" * 60, "release": "1", "running": 1, "slots": 10, "silent_s": 1.0, "up_s": 10.0,
@@ -226,6 +268,7 @@ def test_a_frame_fits_any_screen() -> None:
         "errors": [],
         "dead": 0,
         "installation": None,
+        "waits": NOTHING_WAITS,
     }
     for width, height in ((10, 1), (20, 3), (80, 24), (200, 60)):
         lines = frame(facts, 1.0, width=width, height=height)

@@ -18,8 +18,11 @@ from tests.support.rules import rule
 Connection = psycopg.Connection[TupleRow]
 
 KINDS = [
+    "breaker_open",
     "dead",
     "failure_rate",
+    "lane_halted",
+    "limit_backlog",
     "no_worker",
     "same_error",
     "schedule_overdue",
@@ -102,8 +105,10 @@ def test_there_is_a_rule_of_each_kind_and_no_other_kind(connection: Connection) 
         ("kind", "'failure_rate'", "alert_rule_rate_has_factor"),
         ("kind, factor", "'dead', 5", "alert_rule_rate_has_factor"),
         ("kind, queue", "'dead', 'email'", "alert_rule_queue_counts"),
-        ("kind, job_type", "'schedule_overdue', 't'", "alert_rule_schedule_has_no_jobs"),
-        ("kind, at_least", "'schedule_overdue', 2", "alert_rule_schedule_has_no_jobs"),
+        ("kind, job_type", "'schedule_overdue', 't'", "alert_rule_type_counts"),
+        ("kind, at_least", "'schedule_overdue', 2", "alert_rule_at_least_counts"),
+        ("kind, job_type", "'limit_backlog', 't'", "alert_rule_type_counts"),
+        ("kind, at_least", "'lane_halted', 2", "alert_rule_at_least_counts"),
         # Python has no such time: it would keep every rule from being evaluated.
         ("kind, repeat_after", "'dead', '178000000 years'", "alert_rule_repeat_after_check"),
         (

@@ -22,6 +22,7 @@ LENGTHS = {
     "idempotency_key": bounds.KEY_MAX, "key": bounds.KEY_MAX,
     "cron": cron.TEXT_MAX, "timezone": 100, "job_type.name": bounds.NAME_MAX,
     "schedule.name": bounds.NAME_MAX, "alert_rule.name": 100,
+    "breaker.name": bounds.NAME_MAX, "rate_limit.name": 100, "group_key": bounds.KEY_MAX,
     "paused_by": bounds.NAME_MAX, "paused_why": bounds.WHY_MAX, "last_error": bounds.WHY_MAX,
     "release": bounds.NAME_MAX,
 }  # fmt: skip

@@ -76,7 +76,10 @@ def frame(
     stopped = _name_stop(facts["installation"])
     lines = [cell(stale_why or f"{stopped}{head}").copy()]
     lines[0].stylize("bold red" if stale_why or stopped else "bold")
+    waits = _waits(facts["waits"])
     sections = [_queues(facts), _running(facts), _workers(facts), _errors(facts)]
+    if waits[2]:
+        sections.insert(1, waits)
     # The sections share the screen: a section that needs less leaves the rest to the others.
     room = height - len(lines)
     shown = _share([len(rows) for _, _, rows in sections], max(0, room - 2 * len(sections)))
@@ -145,6 +148,42 @@ def _queues(facts: dict[str, Any]) -> _Section:
         ),
         rows + [(name, "", 0, 0, "", "paused") for name in idle],
     )
+
+
+def _waits(facts: dict[str, Any]) -> _Section:
+    """Show lanes, caps, limits and breakers only while they hold jobs back."""
+    laned = show_count(facts["laned"], FRAME_COUNT_MAX)
+    rows: list[tuple[Any, ...]] = [
+        (f"lane {one['group_key']}", "", words(one["since_s"] or 0), f"halted by job {one['job']}")
+        for one in facts["halted"]
+    ]
+    rows += [
+        (
+            " ".join(filter(None, ("breaker", one["name"], one["key"]))),
+            "",
+            words(one["open_s"] or 0),
+            f"open: {one['reason'] or 'no reason'}",
+        )
+        for one in facts["breakers"]
+    ]
+    rows += [
+        (
+            one["name"],
+            show_count(one["jobs"], FRAME_COUNT_MAX),
+            words(one["since_s"] or 0),
+            f"the last in {words(one['ahead_s'])}" if one["ahead_s"] > 0 else "",
+        )
+        for one in (*facts["caps"], *facts["limits"])
+    ]
+    if facts["laned"]:
+        rows.append(("lanes and caps", laned, "", ""))
+    columns = (
+        Column("wait for", Kind.NAME),
+        Column("jobs", Kind.NUMBER),
+        "since",
+        Column("", Kind.ERROR),
+    )
+    return "waiting", columns, rows
 
 
 def _running(facts: dict[str, Any]) -> _Section:

@@ -10,7 +10,7 @@ from typing import Any
 
 from rota.errors import SchemaMissing, SchemaTooNew
 from rota.model.bounds import COUNT_MAX, KEYS_READ
-from rota.observe.doctor import growth, server, work
+from rota.observe.doctor import growth, server, waits, work
 from rota.observe.doctor.finding import (
     Cause,
     Finding,
@@ -35,6 +35,8 @@ IDS = 10_000
 HEADS = 1_000
 """Jobs of each queue and priority whose types are read."""
 RUNNING = 1_000
+WAITED_FOR = 100
+"""Lanes, caps, keys of rate limits and breakers that are read of each kind."""
 LATE = timedelta(minutes=1)
 RETENTION_MARGIN = timedelta(days=1)
 """How long a day may stay after its time: retention runs once an hour, and retries if it must wait.
@@ -170,6 +172,10 @@ def _oldest(source: FactSource) -> Facts:
     return {**_jobs(source), **source.facts("doctor_claimable", heads=HEADS)}
 
 
+def _waits(source: FactSource) -> Facts:
+    return source.facts("doctor_waits", names=WAITED_FOR, limit=COUNT_MAX)
+
+
 def _growth(source: FactSource) -> Facts:
     return source.facts("doctor_growth", prefix=ROTAS, limit=RUNNING)
 
@@ -252,6 +258,10 @@ CHECKS = (
         lambda source: source.facts("doctor_effects", limit=COUNT_MAX),
         work.effects,
     ),
+    Check("lanes", "Does a dead job halt a lane?", _waits, waits.lanes),
+    Check("caps", "Do jobs wait long for a cap?", _waits, waits.caps),
+    Check("limits", "Do jobs wait long for a rate limit?", _waits, waits.rate_limits),
+    Check("breakers", "Is a breaker open for long?", _waits, waits.breakers),
     Check("fences", "Do workers finish jobs that they have lost?", _workers, work.fences),
     Check("dead", "Are there dead jobs?", _jobs, work.dead),
     Check("contention", "Outgrown: do workers block each other?", _growth, growth.contention),

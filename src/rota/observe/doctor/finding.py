@@ -138,6 +138,12 @@ class Limits:
     due_s: tuple[float, float] = (300.0, 3600.0)
     alone_s: float = 120.0
     """How long due jobs may wait while no worker is alive: cron starts one each minute."""
+    cap_s: float = 600.0
+    """How long the next job of a full cap may wait."""
+    backlog_s: float = 3600.0
+    """How far ahead the last job that waits for a rate limit may be due."""
+    open_s: float = 900.0
+    """How long a breaker may stay open."""
     waiting_share: float = 0.2
     """The share of Rota's sessions that wait for a lock."""
     workers: int = 12

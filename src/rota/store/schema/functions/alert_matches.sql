@@ -2,7 +2,7 @@
 -- the worst 100 first. It only reads, and reads a bounded part of each index. SECURITY DEFINER: a
 -- monitoring role needs no right to read payloads. The function shows only names of types, queues
 -- and errors.
--- Locks: none; indexes job_dead, job_ready and attempt_finished, a bounded part of each.
+-- Locks: none; indexes job_dead, job_ready, job_waits and attempt_finished, a bounded part of each.
 -- Keeps: M86, the cost does not grow with the number of jobs.
 create or replace function {schema}.alert_matches(p_rule text)
 returns table (subject text, value float8, message text, severity text)
@@ -36,6 +36,12 @@ begin
       return query select m.*, v_rule.severity from {schema}.alert_waiting(v_rule) m;
     when v_rule.kind = 'schedule_overdue' then
       return query select m.*, v_rule.severity from {schema}.alert_overdue(v_rule) m;
+    when v_rule.kind = 'breaker_open' then
+      return query select m.*, v_rule.severity from {schema}.alert_breakers(v_rule) m;
+    when v_rule.kind = 'lane_halted' then
+      return query select m.*, v_rule.severity from {schema}.alert_lanes(v_rule) m;
+    when v_rule.kind = 'limit_backlog' then
+      return query select m.*, v_rule.severity from {schema}.alert_limits(v_rule) m;
     else
       null;  -- there is no such rule
   end case;

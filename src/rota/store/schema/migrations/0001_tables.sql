@@ -56,8 +56,9 @@ create table job (
   -- true: it runs, and counts in the cap of its type or its queue; NULL: it does not.
   capped boolean,
   -- Why it was put back after a claim, or waits outside of the ready ones: 'type NAME',
-  -- 'queue NAME', 'limit NAME …' or 'breaker NAME …'; since when.
-  waits_for text,
+  -- 'queue NAME', 'limit NAME …' or 'breaker NAME …'; 'person': it is dead and halts its lane.
+  -- Since when.
+  waits_for text collate "C",
   waits_since timestamptz
 ) with (
   fillfactor = 70,
@@ -79,7 +80,7 @@ create index job_capped on job (queue, job_type) where capped;
 
 -- The jobs that wait for something of that name, in the order in which they get it.
 create index job_waits on job (waits_for, priority desc, run_at, id)
-  where waits_for is not null and status in ('queued', 'failed', 'waiting');
+  where waits_for is not null and status <> 'running';
 
 -- The statement that ends a job appends its row here; rows are never updated. A partition is a day
 -- of UTC; there is no default partition. finished_at stands first, because a search without an
@@ -535,19 +536,23 @@ insert into stat_rollup (complete_to) values (date_trunc('hour', clock(), 'UTC')
 --   no_worker         a job has been due for longer than period, and no worker seen within period
 --                     serves its queue
 --   schedule_overdue  a schedule's next run is more than period late
+--   breaker_open      a breaker has not been closed for longer than period
+--   lane_halted       a dead job has halted its lane for longer than period
+--   limit_backlog     at_least jobs wait for a rate limit, the last of them for longer than period
+--                     from now
 create table alert_rule (
   name text primary key,
   kind text not null constraint alert_rule_kind check (kind in (
     'dead', 'same_error', 'failure_rate',
     'unclaimed', 'unknown_type', 'no_worker',
-    'schedule_overdue'
+    'schedule_overdue', 'breaker_open', 'lane_halted', 'limit_backlog'
   )),
   at_least int not null default 1 check (at_least between 1 and 10000),
   factor float8 check (factor > 1 and factor <= 1000000),
   period interval not null check (period between interval '1 second' and interval '7 days'),
   -- Only of this queue; for unclaimed, unknown_type and no_worker.
   queue text check (length(queue) between 1 and 100),
-  -- Only of this type; for all kinds but schedule_overdue.
+  -- Only of this type; for the kinds down to no_worker.
   job_type text check (length(job_type) between 1 and 200),
   severity text not null default 'critical' check (severity in ('warning', 'critical')),
   -- From so many jobs on the alert is critical; for dead and same_error.
@@ -578,9 +583,13 @@ create table alert_rule (
     queue is null
     or kind in ('unclaimed', 'unknown_type', 'no_worker')
   ),
-  constraint alert_rule_schedule_has_no_jobs check (
-    kind <> 'schedule_overdue'
-    or job_type is null and at_least = 1
+  constraint alert_rule_type_counts check (
+    job_type is null
+    or kind not in ('schedule_overdue', 'breaker_open', 'lane_halted', 'limit_backlog')
+  ),
+  constraint alert_rule_at_least_counts check (
+    at_least = 1
+    or kind not in ('schedule_overdue', 'breaker_open', 'lane_halted')
   )
 );
 
@@ -591,7 +600,10 @@ insert into alert_rule (name, kind, at_least, factor, period, severity, critical
   ('unclaimed jobs', 'unclaimed', 1, null, '10 minutes', 'critical', null),
   ('unknown type', 'unknown_type', 1, null, '10 minutes', 'critical', null),
   ('no worker', 'no_worker', 1, null, '10 minutes', 'critical', null),
-  ('schedule overdue', 'schedule_overdue', 1, null, '10 minutes', 'critical', null);
+  ('schedule overdue', 'schedule_overdue', 1, null, '10 minutes', 'critical', null),
+  ('breaker open', 'breaker_open', 1, null, '15 minutes', 'warning', null),
+  ('lane halted', 'lane_halted', 1, null, '1 minute', 'critical', null),
+  ('limit backlog', 'limit_backlog', 1, null, '1 hour', 'warning', null);
 
 -- What a rule has found: one row for each subject, from the time it first fires. `notifications`
 -- counts those of the subject and only grows. A worker that writes one names the count that it

@@ -8,8 +8,9 @@
 --   [since last_seen], up_s,
 --   heartbeat_at, heartbeat_epoch_s [seconds since 1970], stopped, is_alive, state [of
 --   worker_state], succeeded, failed, dead, of which the last three are NULL for a worker in
---   another language; errors: job, job_type, attempt, outcome, error_type, message, ago_s; dead)
--- Locks: none; indexes job_ready, job_lease, job_dead, attempt_finished.
+--   another language; waits: as of waits_now; errors: job, job_type, attempt, outcome, error_type,
+--   message, ago_s; dead)
+-- Locks: none; indexes job_ready, job_lease, job_dead, job_waits, job_put_off, attempt_finished.
 -- Keeps: M85, with a bound on the rows read.
 with held as materialized (
   select r.worker, count(*)::int as jobs
@@ -81,6 +82,7 @@ select json_build_object(
       limit :listed::int
     ) w
   ),
+  'waits', :schema.waits_now(:listed::int, :counted::int),
   'errors', (
     select coalesce(json_agg(e), '[]')
     from (

@@ -1,0 +1,83 @@
+"""Judgements of what holds jobs back: lanes, caps, rate limits, breakers. Pure: facts in, a finding
+out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rota.model.units import plural, words
+from rota.observe.doctor.finding import Finding, Limits, bad, ok, warn
+
+Facts = dict[str, Any]
+NAMES = 3
+"""Most names in a finding."""
+
+
+def lanes(facts: Facts, limits: Limits) -> Finding:
+    """Judge whether a dead job halts a lane."""
+    halted = facts["halted"]
+    if not halted:
+        return ok(f"{plural(facts['laned'], 'job waits', 'jobs wait')} for lanes and caps")
+    text = _list(
+        [
+            f"{one['group_key']!r} by job {one['job']}, for {words(one['since_s'] or 0)}"
+            for one in halted
+        ]
+    )
+    return bad(
+        f"{plural(len(halted), 'lane is halted', 'lanes are halted')} by a dead job: {text}",
+        f"find out why it died, then: rota requeue {halted[0]['job']}, or rota ignore",
+    )
+
+
+def caps(facts: Facts, limits: Limits) -> Finding:
+    """Judge whether jobs wait for long because a cap is full."""
+    late = [one for one in facts["caps"] if (one["since_s"] or 0) >= limits.cap_s]
+    if late:
+        text = _list([f"{one['name']}: {_count(one)}, for {words(one['since_s'])}" for one in late])
+        return warn(
+            f"jobs wait for a free slot of a cap: {text}",
+            "raise the cap (concurrency= of the type, rota queues set NAME --max-running N), or "
+            "make the jobs shorter",
+        )
+    return ok(f"{plural(len(facts['caps']), 'cap has', 'caps have')} waiting jobs, none for long")
+
+
+def rate_limits(facts: Facts, limits: Limits) -> Finding:
+    """Judge whether the backlog of a rate limit reaches far ahead."""
+    far = [one for one in facts["limits"] if (one["ahead_s"] or 0) >= limits.backlog_s]
+    if far:
+        text = _list([f"{one['name']}: {_count(one)}, {words(one['ahead_s'])}" for one in far])
+        return warn(
+            f"the backlog of a rate limit reaches far ahead: {text}",
+            "raise it if the provider permits (rota limits set NAME N), or enqueue fewer jobs",
+        )
+    keys = plural(len(facts["limits"]), "key of a rate limit", "keys of rate limits")
+    return ok(f"jobs wait for {keys}")
+
+
+def breakers(facts: Facts, limits: Limits) -> Finding:
+    """Judge whether a breaker has been open for long."""
+    long = [one for one in facts["breakers"] if (one["open_s"] or 0) >= limits.open_s]
+    if long:
+        text = _list(
+            [
+                f"{' '.join(filter(None, (one['name'], one['key'])))} for {words(one['open_s'])} "
+                f"({one['reason'] or 'no reason'})"
+                for one in long
+            ]
+        )
+        return warn(
+            f"breakers have been open for long: {text}",
+            "look at the other side; when it works again: rota breakers reset NAME [KEY]",
+        )
+    return ok(f"{plural(len(facts['breakers']), 'breaker is open', 'breakers are open')}")
+
+
+def _count(one: Facts) -> str:
+    return plural(one["jobs"], "job")
+
+
+def _list(texts: list[str]) -> str:
+    more = [f"and {len(texts) - NAMES} more"] if len(texts) > NAMES else []
+    return "; ".join(texts[:NAMES] + more)

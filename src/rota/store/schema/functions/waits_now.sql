@@ -1,0 +1,74 @@
+-- Returns what jobs wait for, as JSON: laned (jobs that wait for their lanes or for a cap); halted:
+-- group_key, job, since_s; caps and limits: name (with its kind), jobs, since_s (of the next),
+-- ahead_s (until the last is due); breakers: name, key, open_s, reason. At most p_names of each
+-- kind, counted up to p_counted.
+-- Locks: none; indexes job_waits and job_put_off.
+-- Keeps: M85, with a bound on the rows read.
+create or replace function {schema}.waits_now(p_names int, p_counted int)
+returns json
+language sql stable
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
+set search_path = pg_catalog, pg_temp
+as $$
+  select json_build_object(
+    'laned', (
+      select count(*)
+      from (
+        select from {schema}.job j
+        where j.status = 'waiting'
+        limit p_counted
+      ) counted
+    ),
+    'halted', (
+      select coalesce(json_agg(h), '[]')
+      from (
+        select
+          j.group_key,
+          j.id as job,
+          extract(epoch from {schema}.clock() - j.waits_since)::float8 as since_s
+        from {schema}.job j
+        where j.waits_for = 'person'
+          and j.status <> 'running'
+        order by j.priority desc, j.run_at, j.id
+        limit p_names
+      ) h
+    ),
+    'caps', (
+      select coalesce(json_agg(c), '[]')
+      from (
+        select
+          w.waits_for as name,
+          w.jobs,
+          extract(epoch from {schema}.clock() - w.next_since)::float8 as since_s,
+          extract(epoch from w.last_at - {schema}.clock())::float8 as ahead_s
+        from unnest(array['type', 'queue']) kind
+        cross join lateral {schema}.waits(kind, p_names, p_counted) w
+      ) c
+    ),
+    'limits', (
+      select coalesce(json_agg(l), '[]')
+      from (
+        select
+          w.waits_for as name,
+          w.jobs,
+          extract(epoch from {schema}.clock() - w.next_since)::float8 as since_s,
+          extract(epoch from w.last_at - {schema}.clock())::float8 as ahead_s
+        from {schema}.waits('limit'::text, p_names, p_counted) w
+      ) l
+    ),
+    'breakers', (
+      select coalesce(json_agg(b), '[]')
+      from (
+        select
+          b.name,
+          b.key,
+          extract(epoch from {schema}.clock() - b.opened_at)::float8 as open_s,
+          b.reason
+        from {schema}.breaker b
+        where b.state <> 'closed'
+        order by b.opened_at
+        limit p_names
+      ) b
+    )
+  )
+$$;

@@ -1,0 +1,101 @@
+"""The alerts about what holds jobs back: a breaker, a halted lane, a rate limit."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+from rota.store import ops
+from tests.store.work import Hand
+from tests.support.rules import rule
+
+Connection = psycopg.Connection[TupleRow]
+
+
+def find(connection: Connection, name: str) -> dict[str, tuple[float, str]]:
+    matches = Hand(connection).run(ops.find_alert_matches(name))
+    return {one.subject: (one.value, one.message) for one in matches}
+
+
+def put_back(
+    connection: Connection, count: int, until: str, waits_for: str = "limit smtp", priority: int = 0
+) -> None:
+    connection.execute(
+        "insert into rota.job (job_type, queue, priority, run_at, waits_for, waits_since) "
+        "select 't', 'default', %s, rota.clock() + %s::interval, %s, rota.clock()"
+        " from generate_series(1, %s)",
+        [priority, until, waits_for, count],
+    )
+
+
+@rule("M63", "M86")
+@pytest.mark.parametrize(("state", "ago", "fires"), [
+    ("open", "16 minutes", True),
+    ("trial", "16 minutes", True),
+    ("open", "14 minutes", False),
+    ("closed", "16 minutes", False),
+])  # fmt: skip
+def test_a_breaker_that_stays_open_is_an_alert(
+    connection: Connection, state: str, ago: str, fires: bool
+) -> None:
+    connection.execute(
+        "insert into rota.breaker (name, key, state, opened_at, reason) "
+        "values ('charge', 'api.example.com', %s, rota.clock() - %s::interval, 'timeout')",
+        [state, ago],
+    )
+    found = find(connection, "breaker open")
+    assert list(found) == (["charge api.example.com"] if fires else [])
+    if fires:
+        value, message = found["charge api.example.com"]
+        assert 16 * 60 <= value < 17 * 60
+        assert message.startswith("breaker charge api.example.com has been open since ")
+        assert message.endswith(": timeout")
+
+
+@rule("M60", "M86")
+def test_a_lane_that_a_dead_job_halts_is_an_alert_until_a_person_resolves_it(
+    connection: Connection,
+) -> None:
+    [[job]] = connection.execute(
+        "insert into rota.job (job_type, queue, priority, status, group_key, in_lane, waits_for, "
+        "failed_at, error_type) values ('t', 'default', 0, 'dead', 'invoice:42', true, 'person', "
+        "rota.clock() - interval '2 minutes', 'OSError') returning id"
+    )
+    connection.execute(
+        "insert into rota.job (job_type, queue, priority, status, group_key, failed_at) "
+        "values ('t', 'default', 0, 'dead', 'invoice:43', rota.clock() - interval '1 hour')"
+    )
+    found = find(connection, "lane halted")
+    assert list(found) == ["invoice:42"]
+    assert f"by job {job}, which is dead (OSError)" in found["invoice:42"][1]
+    connection.execute("delete from rota.job where id = %s", [job])
+    assert not find(connection, "lane halted")
+
+
+@rule("M62", "M86")
+def test_a_limit_whose_backlog_reaches_far_ahead_is_an_alert(connection: Connection) -> None:
+    put_back(connection, 3, "30 minutes")
+    put_back(connection, 5, "2 hours", waits_for="limit sms anna")
+    put_back(connection, 1, "10 seconds", waits_for="limit sms anna", priority=50)
+    put_back(connection, 9, "2 hours", waits_for="breaker charge")
+    found = find(connection, "limit backlog")
+    assert list(found) == ["sms anna"]
+    assert 7100 < found["sms anna"][0] <= 7200
+    assert found["sms anna"][1].startswith("6 jobs wait for rate limit sms anna, the last of them")
+    connection.execute("update rota.alert_rule set at_least = 7 where kind = 'limit_backlog'")
+    assert not find(connection, "limit backlog")
+
+
+@rule("M62", "M86")
+def test_a_rule_about_limits_reads_each_key_once(connection: Connection) -> None:
+    put_back(connection, 20_000, "2 hours")
+    put_back(connection, 10, "2 hours", waits_for="limit sms")
+    connection.execute("analyze rota.job")
+    for _ in range(2):  # the first call also reads the catalogue
+        [[plan]] = connection.execute(
+            "explain (analyze, buffers, format json) select * from rota.waited_for('limit', 1000)"
+        )
+    assert plan[0]["Plan"]["Shared Hit Blocks"] + plan[0]["Plan"]["Shared Read Blocks"] < 40
+    found = find(connection, "limit backlog")
+    assert found["smtp"][1].startswith("10000 or more jobs wait for rate limit smtp")

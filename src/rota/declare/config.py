@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from rota.errors import UsageError
+from rota.errors import ConfigurationError, UsageError
 from rota.model.bounds import check_integer, check_queue
 
 SLOTS = 10
@@ -61,33 +63,47 @@ class WorkerConfig:
                 "queues is empty: name at least one queue, or omit it to serve all queues of the "
                 "App's types"
             )
-        check_urgent_slots(self.urgent_slots, self.queues, self.slots)
+        if self.urgent_slots is not None:
+            check_urgent_slots(self.urgent_slots, self.queues, self.slots, "urgent_slots")
         if self.grace_s < 0:
             raise UsageError(f"grace must not be negative: {self.grace_s:g} s")
 
-    def find_urgent_slots(self, slots: int) -> int:
+    def count_urgent_slots(self, slots: int) -> int:
         """Return how many of so many slots only jobs with a priority above 0 may take."""
         if self.urgent_slots is not None:
             return self.urgent_slots
         return max(slots // URGENT_SHARE, 1) if slots > 1 else 0
 
 
+def find_urgent_slots(
+    given: int | None, queues: Mapping[str, int] | None, slots: int
+) -> int | None:
+    """Return the slots for urgent jobs that code gives, or else the environment; None: neither.
+
+    Raises:
+        ConfigurationError: those of the environment are no number, or leave no slot for others.
+    """
+    text = os.environ.get("ROTA_URGENT_SLOTS") if given is None else None
+    if not text:
+        return given
+    try:
+        found = int(text) if text.isdecimal() else text
+        check_urgent_slots(found, queues, slots, "ROTA_URGENT_SLOTS")
+    except UsageError as error:
+        raise ConfigurationError(str(error)) from None
+    return int(found)
+
+
 def check_urgent_slots(
-    urgent_slots: int | None,
-    queues: Mapping[str, int] | None,
-    slots: int,
-    name: str = "urgent_slots",
+    urgent_slots: Any, queues: Mapping[str, int] | None, slots: int, name: str
 ) -> None:
-    """Raise UsageError unless they leave a slot for other jobs."""
-    if urgent_slots is None:
-        return
-    check_integer(urgent_slots, name, 0, SLOTS_MAX)
-    queue, least = min(
-        ({"": slots} if queues is None else queues).items(), key=lambda item: item[1]
-    )
+    """Raise UsageError unless they leave a slot for other jobs, in each queue with its own."""
+    check_integer(urgent_slots, name, 0, SLOTS_MAX - 1)
+    shared = {"": slots}
+    queue, least = min((queues or shared).items(), key=lambda item: item[1])
     if urgent_slots >= least:
         of_queue = f" of queue {queue!r}" if queue else ""
         raise UsageError(
             f"{name} must be less than the slots{of_queue}, not {urgent_slots} of {least}: "
-            "otherwise jobs with priority 0 never start"
+            "otherwise no job with priority 0 or less could start"
         )

@@ -358,7 +358,7 @@ class Executor(Service):
 
     def handle_end(self, attempt: Attempt, end: End) -> None:
         """Take the outcome of a handler that ended, or that will not be called."""
-        self._group_of[attempt.job.queue].ended += 1
+        self._group_of[attempt.job.queue].note_end(attempt)
         if attempt.outcome is None:  # a handler that was given up may end later
             self._end(attempt, end)
         if self.abandoned and attempt in self.abandoned:

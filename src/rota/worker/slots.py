@@ -37,10 +37,13 @@ class SlotGroup:
         "_ordinary_aside",
         "_rated_at",
         "_rated_ended",
+        "_rated_ordinary",
         "_searched_at",
         "ended",
         "low",
+        "ordinary_ended",
         "ordinary_running",
+        "ordinary_target",
         "ordinary_waiting",
         "queues",
         "running",
@@ -67,8 +70,12 @@ class SlotGroup:
         self.ordinary_waiting = 0
         """The ordinary ones of these."""
         self.ended = 0
+        self.ordinary_ended = 0
+        """The ordinary ones of these."""
         self.target = slots
         """How many jobs to have: one for each slot, and those claimed ahead."""
+        self.ordinary_target = slots - urgent_slots
+        """The same of ordinary jobs: quick urgent ones say nothing of how quickly these end."""
         self.low = slots // 2
         """With this many jobs or fewer, claim again."""
         self._buffer: dict[int, deque[Attempt]] = {}
@@ -83,7 +90,7 @@ class SlotGroup:
         """When urgent jobs alone are searched for."""
         self._searched_at = now
         self._rated_at = now
-        self._rated_ended = 0
+        self._rated_ended = self._rated_ordinary = 0
 
     @property
     def startable(self) -> int:
@@ -104,8 +111,7 @@ class SlotGroup:
     @property
     def wanted_ordinary(self) -> int:
         """How many ordinary jobs may be among those to claim now."""
-        count = self._occupied_by_ordinary
-        most = self.target - self.urgent_slots
+        count, most = self._occupied_by_ordinary, self.ordinary_target
         is_low = count <= most // 2 or count < self.slots - self.urgent_slots
         return min(most - count, self._wanted_of_all) if is_low else 0
 
@@ -159,15 +165,20 @@ class SlotGroup:
         return self.target - count if count <= self.low or count < self.slots else 0
 
     def measure(self, now: float) -> None:
-        """Adjust the target to the rate at which jobs have ended."""
+        """Adjust the targets to the rates at which jobs have ended."""
         took_s = now - self._rated_at
         if took_s < 0.001:
             return
-        ended = self.ended - self._rated_ended
-        ahead = min(PREFETCH_MAX, int(ended / took_s * PREFETCH_S))
-        self.target = self.slots + (ahead + self.target - self.slots) // 2
+        self.target = _adjust(self.target, self.slots, self.ended - self._rated_ended, took_s)
         self.low = self.target // 2
-        self._rated_at, self._rated_ended = now, self.ended
+        self.ordinary_target = _adjust(
+            self.ordinary_target,
+            self.slots - self.urgent_slots,
+            self.ordinary_ended - self._rated_ordinary,
+            took_s,
+        )
+        self._rated_at = now
+        self._rated_ended, self._rated_ordinary = self.ended, self.ordinary_ended
 
     def take_slot(self, attempt: Attempt) -> None:
         """Count a job that gets a slot."""
@@ -182,6 +193,12 @@ class SlotGroup:
             self.ordinary_running -= 1
         else:
             self.search_at = 0.0  # more of its kind may be due
+
+    def note_end(self, attempt: Attempt) -> None:
+        """Count a job whose handler ended: jobs are claimed ahead at the rate of these."""
+        self.ended += 1
+        if attempt.job.priority <= ORDINARY_MAX:
+            self.ordinary_ended += 1
 
     def push(self, attempt: Attempt) -> None:
         """Put a claimed job into the buffer."""
@@ -260,7 +277,14 @@ class SlotGroup:
             self.waiting = self.ordinary_waiting = self._ordinary_aside = 0
             # They were claimed too far ahead.
             self.target, self.low = self.slots, self.slots // 2
+            self.ordinary_target = self.slots - self.urgent_slots
             for attempt in waiting:
                 if attempt.claimed_at >= claimed_before:
                     self.push(attempt)
         return stale
+
+
+def _adjust(target: int, slots: int, ended: int, took_s: float) -> int:
+    """Return a target that is half the way nearer to what a rate asks for."""
+    ahead = min(PREFETCH_MAX, int(ended / took_s * PREFETCH_S))
+    return slots + (ahead + target - slots) // 2

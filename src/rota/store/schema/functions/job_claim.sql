@@ -1,15 +1,15 @@
 -- Claims due jobs, and returns them in no order, with what a worker must know of each: the columns
 -- are the first fields of Python's Job, in their order.
 --
--- Branch k is a queue, a priority, its frontier (p_after_run_at, p_after_id), and how far behind the
--- frontier to look (p_depths). Group g of slots owns the branches p_lo … p_hi and takes at most
+-- Branch k is a queue, a priority, its frontier (p_after_run_at, p_after_id), and how far behind
+-- the frontier to look (p_depths). Group g of slots owns the branches p_lo … p_hi and takes at most
 -- p_jobs. Its branches after p_urgent_hi take at most p_ordinary of these: so ordinary jobs leave
 -- slots free for urgent ones. Within a queue the highest priority comes first. p_leases and
 -- p_records run parallel to p_types. p_nothing: no job is claimed.
 --
--- A paused queue gives no job. It is returned as rows with a queue and no id, one at least, because
--- it may have due jobs and so must move no frontier. The last row has neither: worker_claim puts its news
--- there.
+-- A paused queue gives no job. It is returned as one row or more with a queue and no id, because
+-- it may have due jobs and so must move no frontier. The last row has neither: worker_claim puts
+-- its news there.
 --
 -- When a trigger or a constraint of the user's refuses one row, the whole claim is refused, unless
 -- p_refused lists the rows that are known to be refused (it may be empty). Then these rows are left

@@ -15,7 +15,7 @@ from rota.worker.slots import URGENT_S
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.hand import Hand
-from tests.worker.table import Connection, put_many, rows, value
+from tests.worker.table import Connection, put_many, rows, until_asked, value
 
 pytestmark = pytest.mark.waits
 
@@ -150,6 +150,21 @@ async def test_queues_that_share_slots_leave_room_together(
         assert await reset_waited_s(connection, hand, queue="mail") <= 1.0
         assert await reset_waited_s(connection, hand, queue="default") <= 1.0
         assert claimed(hand, "page") == len(site.begun) == 8
+
+
+@rule("M14", "M61")
+async def test_a_search_for_urgent_jobs_alone_asks_for_no_notifications(
+    database: str, connection: Connection
+) -> None:
+    """A commit with a NOTIFY holds a lock of the whole database, and this worker is busy."""
+    site = Site()
+    put(connection, "page", 100)
+    async with Hand(database, site.jobs, grace_s=0.0) as hand:
+        await site.until_begun(8)
+        await asyncio.to_thread(until_asked, connection, "claim", 3)
+        asked = "select count(*) from rota.queue where notify_until is not null"
+        assert value(connection, asked) == 0
+        assert claimed(hand, "page") == 8
 
 
 @rule("M61")

@@ -904,3 +904,26 @@ def test_a_function_that_was_changed_by_hand_and_answers_nothing_ends_no_other_l
     found = examine(Database(database), only=["dead", "workers"])
     assert "no answer to doctor_jobs" in is_red(found["dead"], Level.WARN)
     assert found["workers"].level == Level.OK
+
+
+@rule("M61")
+def test_urgent_jobs_that_wait_for_the_only_slot_are_seen(
+    database: str, connection: Connection, healthy: Hand
+) -> None:
+    connection.execute(
+        'update rota.worker set queues = \'{"default": null, "mail": 1}\', slots = 10'
+    )
+    assert look(database, "urgent").level == Level.OK
+    connection.execute("insert into rota.job (job_type, queue, priority) values ('t', 'mail', 1)")
+    said = is_red(look(database, "urgent"), Level.WARN)
+    assert "'mail' (1 worker of one slot)" in said and "--queue mail=2" in said
+
+    connection.execute("update rota.worker set queues = '{\"default\": null}', slots = 1")
+    assert look(database, "urgent").level == Level.OK, "nothing in its queue is urgent"
+    connection.execute("update rota.job_type set priority = 5 where name = 't'")
+    assert "'default' (1 worker of one slot)" in is_red(look(database, "urgent"), Level.WARN)
+
+    connection.execute("update rota.worker set slots = null")
+    assert look(database, "urgent").level == Level.OK, "a worker in SQL"
+    connection.execute("update rota.worker set slots = 2")
+    assert look(database, "urgent").level == Level.OK

@@ -330,9 +330,8 @@ def test_an_operator_that_may_not_read_acts_by_ids_and_one_that_may_does_everyth
         ),
         (
             "my_producer",
-            "select rota.job_claim('w', '1', '{t}', '{1 min}', '{f}', '{default}', '{1}', '{1}', "
-            "'{1}',"
-            " '{0}', '{1970-01-01Z}', '{0}', '{0}', 1, null, false)",
+            "select rota.job_claim('w', '1', '{t}', '{1 min}', '{f}', '{1}', '{1}', '{1}', '{0}', "
+            "'{1}', '{default}', '{0}', '{1970-01-01Z}', '{0}', '{0}', false, null, false)",
         ),
         ("my_producer", "select rota.job_finish('{1}', '{1}', null, null, null, null, null, '1')"),
         ("my_producer", "select rota.job_cancel('{1}')"),

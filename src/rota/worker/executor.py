@@ -105,7 +105,7 @@ class Executor(Service):
         for attempt in attempts:
             group = self._group_of[attempt.job.queue]
             if self._gatekeeper is not None and attempt.job_type.has_gates:
-                group.ask()
+                group.ask(attempt)
                 self._gatekeeper.add(attempt)
                 continue
             group.push(attempt)
@@ -146,9 +146,9 @@ class Executor(Service):
         that are put back are claimed in batches as large as those of jobs that run."""
         group = self._group_of[attempt.job.queue]
         group.let_go(attempt)
-        group.ended += 1
+        group.note_end(attempt)
         self._end(attempt, end)
-        if group.wanted:
+        if group.needs_claim:
             self._parts.claimer.wake()
 
     def resume(self, attempt: Attempt) -> None:
@@ -181,10 +181,11 @@ class Executor(Service):
 
     def _fill(self, group: SlotGroup) -> None:
         """Begin as many as there are free slots, at most BEGIN_MAX: the rest in the next turn."""
-        if not group.waiting or group.running >= group.slots or not self._accepts:
+        startable = group.startable
+        if not startable or not self._accepts:
             return
         now = self.clock.monotonic()
-        batch = group.pop(min(group.slots - group.running, BEGIN_MAX), now)
+        batch = group.pop(min(startable, BEGIN_MAX), now)
         # All get their slots, and so have their leases renewed, before the first handler begins: it
         # may take its time.
         admitted = [
@@ -194,7 +195,7 @@ class Executor(Service):
         ]
         for attempt, arguments in admitted:
             self._begin(attempt, arguments)
-        if batch and group.waiting and group.running < group.slots:
+        if batch and group.startable:
             self._refill_soon()
 
     def _refill_soon(self) -> None:
@@ -209,7 +210,7 @@ class Executor(Service):
     def _refill(self) -> None:
         self._refills_soon = False
         self._fill_all()
-        if any(group.wanted for group in self.groups):
+        if any(group.needs_claim for group in self.groups):
             self._parts.claimer.wake()
         if not self._running:
             self._idle.set()
@@ -255,7 +256,7 @@ class Executor(Service):
 
     def _take_slot(self, group: SlotGroup, attempt: Attempt) -> None:
         attempt.admit()
-        group.running += 1
+        group.take_slot(attempt)
         self._running.add(attempt)
         if self._idle.is_set():
             self._idle.clear()
@@ -421,7 +422,7 @@ class Executor(Service):
 
     def handle_end(self, attempt: Attempt, end: End) -> None:
         """Take the outcome of a handler that ended, or that will not be called."""
-        self._group_of[attempt.job.queue].ended += 1
+        self._group_of[attempt.job.queue].note_end(attempt)
         if attempt.outcome is None:  # a handler that was given up may end later
             self._end(attempt, end)
         if self.abandoned and attempt in self.abandoned:
@@ -444,7 +445,7 @@ class Executor(Service):
             self._parts.finisher.add(attempt)
 
     def _free_slot(self, attempt: Attempt) -> None:
-        self._group_of[attempt.job.queue].running -= 1
+        self._group_of[attempt.job.queue].free_slot(attempt)
         self._running.discard(attempt)
         self._refill_soon()
 

@@ -1,5 +1,9 @@
 """Slots that some queues share, and the claimed jobs that wait for one. Only counts and queues: the
-executor starts jobs."""
+executor starts jobs.
+
+A job with a priority above 0 is *urgent*, any other is *ordinary*. Ordinary jobs leave some slots
+free, so that an urgent job never waits for slow ordinary ones to end.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,13 @@ PREFETCH_MAX = 1_000
 PREFETCH_S = 0.1
 """Prefetch as many jobs as the worker finished in this time: enough to cover a claim's round trip,
 and no more, because no idle worker can take a job that lies in a buffer."""
+ORDINARY_MAX = 0
+"""The highest priority of an ordinary job."""
+URGENT_S = 0.5
+"""Seconds between two searches for urgent jobs alone, while ordinary jobs have all their slots. A
+search for any jobs is one for urgent jobs too."""
+URGENT_LEAST_S = 0.05
+"""The same when a wake-up ends the pause: it may have come for ordinary jobs."""
 
 
 class SlotGroup:
@@ -25,46 +36,116 @@ class SlotGroup:
         "_aside",
         "_aside_until",
         "_buffer",
+        "_ordinary_aside",
         "_rated_at",
         "_rated_ended",
+        "_rated_ordinary",
+        "_searched_at",
         "asked",
         "ended",
         "held",
         "low",
+        "ordinary_asked",
+        "ordinary_ended",
+        "ordinary_running",
+        "ordinary_target",
+        "ordinary_waiting",
         "queues",
         "running",
+        "search_at",
         "slots",
         "target",
+        "urgent_slots",
         "waiting",
     )
 
-    def __init__(self, queues: tuple[str, ...], slots: int, now: float) -> None:
+    def __init__(
+        self, queues: tuple[str, ...], slots: int, now: float, urgent_slots: int = 0
+    ) -> None:
         self.queues = queues
         self.slots = slots
+        self.urgent_slots = urgent_slots
+        """Slots that ordinary jobs leave free."""
         self.running = 0
         """Jobs that have a slot."""
+        self.ordinary_running = 0
+        """The ordinary ones of these."""
         self.waiting = 0
         """Jobs in the buffer."""
+        self.ordinary_waiting = 0
+        """The ordinary ones of these."""
         self.asked = 0
         """Jobs for which the gatekeeper has no answer yet."""
+        self.ordinary_asked = 0
+        """The ordinary ones of these."""
         self.held = 0
         """Jobs that the gatekeeper holds back for a while. They take no other job's place."""
         self.ended = 0
+        self.ordinary_ended = 0
+        """The ordinary ones of these."""
         self.target = slots
         """How many jobs to have: one for each slot, and those claimed ahead."""
+        self.ordinary_target = slots - urgent_slots
+        """The same of ordinary jobs: quick urgent ones say nothing of how quickly these end."""
         self.low = slots // 2
         """With this many jobs or fewer, claim again."""
         self._buffer: dict[int, deque[Attempt]] = {}
         self._aside: deque[Attempt] = deque()
         """Jobs that wait at a gate, and suspects, which wait for each other. No other job waits for
         them."""
+        self._ordinary_aside = 0
+        """The ordinary ones of these."""
         self._aside_until = 0.0
         """When the gate that held them back is asked again."""
+        self.search_at = 0.0
+        """When urgent jobs alone are searched for."""
+        self._searched_at = now
         self._rated_at = now
-        self._rated_ended = 0
+        self._rated_ended = self._rated_ordinary = 0
 
     @property
-    def occupied(self) -> int:
+    def startable(self) -> int:
+        """How many of the jobs in the buffer have a free slot, if no gate holds them back."""
+        ordinary = min(self.ordinary_waiting, self._ordinary_room)
+        urgent = self.waiting - self.ordinary_waiting
+        return min(self.slots - self.running, urgent + ordinary)
+
+    @property
+    def wanted(self) -> int:
+        """How many jobs to claim now, also if only urgent ones may be among them.
+
+        None while enough are here, so claims are few and full. But ordinary jobs in the buffer are
+        never enough: an urgent one would get a slot before them.
+        """
+        return max(self._wanted_of_all, self._urgent_room)
+
+    @property
+    def wanted_ordinary(self) -> int:
+        """How many ordinary jobs may be among those to claim now."""
+        count, most = self._occupied_by_ordinary, self.ordinary_target
+        is_low = count <= most // 2 or count < self.slots - self.urgent_slots
+        return min(most - count, self._wanted_of_all) if is_low else 0
+
+    @property
+    def needs_claim(self) -> bool:
+        """Whether to claim at once: not only because time has passed."""
+        return self.wanted_ordinary > 0 or (not self.search_at and self.wanted > 0)
+
+    def is_search_due(self, now: float) -> bool:
+        """Whether it is time to claim, if only urgent jobs are wanted."""
+        return now >= self.search_at
+
+    def note_search(self, now: float, *, has_more: bool) -> None:
+        """Note that a claim searched for urgent jobs, and whether it may have left some."""
+        self._searched_at = now
+        self.search_at = 0.0 if has_more else now + URGENT_S
+
+    def hasten_search(self) -> None:
+        """Search for urgent jobs soon: one may have come."""
+        self.search_at = min(self.search_at, self._searched_at + URGENT_LEAST_S)
+
+    @property
+    def _occupied(self) -> int:
         """The jobs that run or wait for a slot, or for the gatekeeper's first answer.
 
         Up to a thousand jobs that wait aside do not count: they take no other job's place.
@@ -73,29 +154,73 @@ class SlotGroup:
         return count - min(len(self._aside), PREFETCH_MAX) if self._aside else count
 
     @property
-    def wanted(self) -> int:
-        """How many jobs to claim now: none while enough are here, so claims are few and full."""
-        count = self.occupied
+    def _occupied_by_ordinary(self) -> int:
+        count = self.ordinary_running + self.ordinary_waiting + self.ordinary_asked
+        return count - min(self._ordinary_aside, PREFETCH_MAX)
+
+    @property
+    def _ordinary_room(self) -> int:
+        """The slots that are left for ordinary jobs."""
+        return max(0, self.slots - self.urgent_slots - self.ordinary_running)
+
+    @property
+    def _urgent_room(self) -> int:
+        """The slots that neither have a job nor will have one of the urgent jobs that wait."""
+        urgent = self._occupied - self._occupied_by_ordinary
+        return self.slots - self.ordinary_running - urgent
+
+    @property
+    def _wanted_of_all(self) -> int:
+        """How many jobs to claim, as far as it does not matter which."""
+        count = self._occupied
         return self.target - count if count <= self.low or count < self.slots else 0
 
     def measure(self, now: float) -> None:
-        """Adjust the target to the rate at which jobs have ended."""
+        """Adjust the targets to the rates at which jobs have ended."""
         took_s = now - self._rated_at
         if took_s < 0.001:
             return
-        ended = self.ended - self._rated_ended
-        ahead = min(PREFETCH_MAX, int(ended / took_s * PREFETCH_S))
-        self.target = self.slots + (ahead + self.target - self.slots) // 2
+        self.target = _adjust(self.target, self.slots, self.ended - self._rated_ended, took_s)
         self.low = self.target // 2
-        self._rated_at, self._rated_ended = now, self.ended
+        self.ordinary_target = _adjust(
+            self.ordinary_target,
+            self.slots - self.urgent_slots,
+            self.ordinary_ended - self._rated_ordinary,
+            took_s,
+        )
+        self._rated_at = now
+        self._rated_ended, self._rated_ordinary = self.ended, self.ordinary_ended
+
+    def take_slot(self, attempt: Attempt) -> None:
+        """Count a job that gets a slot."""
+        self.running += 1
+        if attempt.job.priority <= ORDINARY_MAX:
+            self.ordinary_running += 1
+
+    def free_slot(self, attempt: Attempt) -> None:
+        """Count a job that leaves its slot."""
+        self.running -= 1
+        if attempt.job.priority <= ORDINARY_MAX:
+            self.ordinary_running -= 1
+        else:
+            self.search_at = 0.0  # more of its kind may be due
+
+    def note_end(self, attempt: Attempt) -> None:
+        """Count a job whose handler ended: jobs are claimed ahead at the rate of these."""
+        self.ended += 1
+        if attempt.job.priority <= ORDINARY_MAX:
+            self.ordinary_ended += 1
 
     def push(self, attempt: Attempt) -> None:
         """Put a claimed job into the buffer."""
+        priority = attempt.job.priority
         self.waiting += 1
+        if priority <= ORDINARY_MAX:
+            self.ordinary_waiting += 1
         if attempt.is_suspect:
             self._aside.append(attempt)
+            self._ordinary_aside += priority <= ORDINARY_MAX
             return
-        priority = attempt.job.priority
         jobs = self._buffer.get(priority)
         if jobs is None:
             jobs = self._buffer[priority] = deque()
@@ -109,9 +234,9 @@ class SlotGroup:
             if not attempt.is_suspect:
                 self._buffer[attempt.job.priority].rotate(1)
 
-    def ask(self) -> None:
+    def ask(self, attempt: Attempt) -> None:
         """Note that the gatekeeper has a new job of these queues."""
-        self.asked += 1
+        self._count_asked(attempt, 1)
 
     def hold(self, attempt: Attempt) -> None:
         """Note that the gatekeeper holds a job back, which it had before or takes back."""
@@ -120,7 +245,7 @@ class SlotGroup:
             attempt.ticket.is_held = True
             self.held += 1
             if not attempt.ticket.let_in_at:
-                self.asked -= 1
+                self._count_asked(attempt, -1)
 
     def let_go(self, attempt: Attempt) -> None:
         """Note that the gatekeeper has a job no more."""
@@ -129,32 +254,57 @@ class SlotGroup:
             attempt.ticket.is_held = False
             self.held -= 1
         else:
-            self.asked -= 1
+            self._count_asked(attempt, -1)
+
+    def _count_asked(self, attempt: Attempt, change: int) -> None:
+        self.asked += change
+        if attempt.job.priority <= ORDINARY_MAX:
+            self.ordinary_asked += change
 
     def pop(self, most: int, now: float) -> list[Attempt]:
-        """Take the next jobs to start: of the highest priority, the first claimed."""
+        """Take the next jobs to start: of the highest priority, the first claimed; ordinary ones
+        only for the slots that are left for them."""
         batch: list[Attempt] = []
         buffer, aside = self._buffer, self._aside
+        room = left = self._ordinary_room
         while len(batch) < most and (buffer or aside):
             priority = None
             if buffer:
                 priority = max(buffer) if len(buffer) > 1 else next(iter(buffer))
-            is_aside_due = bool(aside) and now >= self._aside_until
-            if is_aside_due and (priority is None or aside[0].job.priority >= priority):
-                batch.append(aside.popleft())
-                continue
-            if priority is None:
+                if priority <= ORDINARY_MAX and not left:
+                    priority = None
+            next_aside = self._find_aside(now, has_room=left > 0) if aside else None
+            if next_aside is not None and (priority is None or next_aside.job.priority >= priority):
+                aside.remove(next_aside)
+                priority = next_aside.job.priority
+                self._ordinary_aside -= priority <= ORDINARY_MAX
+                batch.append(next_aside)
+            elif priority is None:
                 break
-            jobs = buffer[priority]
-            batch.append(jobs.popleft())
-            if not jobs:
-                del buffer[priority]
+            else:
+                jobs = buffer[priority]
+                batch.append(jobs.popleft())
+                if not jobs:
+                    del buffer[priority]
+            left -= priority <= ORDINARY_MAX
         self.waiting -= len(batch)
+        self.ordinary_waiting -= room - left
         return batch
+
+    def _find_aside(self, now: float, *, has_room: bool) -> Attempt | None:
+        """Return the first job that waits aside and may be asked for now."""
+        if now < self._aside_until:
+            return None
+        if has_room:
+            return self._aside[0]
+        return next((one for one in self._aside if one.job.priority > ORDINARY_MAX), None)
 
     def put_aside(self, attempts: list[Attempt], until: float) -> None:
         """Take back jobs that a gate held back; they are not popped again before `until`."""
+        ordinary = sum(attempt.job.priority <= ORDINARY_MAX for attempt in attempts)
         self.waiting += len(attempts)
+        self.ordinary_waiting += ordinary
+        self._ordinary_aside += ordinary
         self._aside.extendleft(reversed(attempts))
         self._aside_until = until
 
@@ -176,10 +326,17 @@ class SlotGroup:
             self._buffer.clear()
             self._aside.clear()
             self.release()  # what the gate said was of a job that may have gone
-            self.waiting = 0
+            self.waiting = self.ordinary_waiting = self._ordinary_aside = 0
             # They were claimed too far ahead.
             self.target, self.low = self.slots, self.slots // 2
+            self.ordinary_target = self.slots - self.urgent_slots
             for attempt in waiting:
                 if attempt.buffered_at >= claimed_before:
                     self.push(attempt)
         return stale
+
+
+def _adjust(target: int, slots: int, ended: int, took_s: float) -> int:
+    """Return a target that is half the way nearer to what a rate asks for."""
+    ahead = min(PREFETCH_MAX, int(ended / took_s * PREFETCH_S))
+    return slots + (ahead + target - slots) // 2

@@ -264,7 +264,12 @@ class Worker:
         ]
         self.health.begin(watch, parts.claimer, parts.lease_keeper)
         self._bus.emit(
-            WorkerStarted(worker=self.name, release=spec.release, queues=spec.describe_queues())
+            WorkerStarted(
+                worker=self.name,
+                release=spec.release,
+                queues=spec.describe_queues(),
+                urgent_slots=spec.describe_urgent_slots(),
+            )
         )
         try:
             await self._work(keeping)

@@ -230,6 +230,12 @@ CHECKS = (
     ),
     Check("workers", "Is a worker alive?", _workers, work.workers),
     Check("queues", "Is each queue with due jobs served?", _queues, work.queues),
+    Check(
+        "urgent",
+        "Do urgent jobs have room beside slow ones?",
+        lambda source: source.facts("doctor_urgent", limit=LISTED),
+        work.urgent,
+    ),
     Check("types", "Does a worker know the type of each waiting job?", _types, work.types),
     Check(
         "app",

@@ -29,6 +29,22 @@ def queues(facts: Facts, limits: Limits) -> Finding:
     )
 
 
+def urgent(facts: Facts, limits: Limits) -> Finding:
+    """Judge whether urgent jobs have a slot while ordinary ones run."""
+    queues = facts["queues"]
+    if not queues:
+        return ok("no urgent job (priority above 0) has to wait for the only slot of its workers")
+    text = ", ".join(
+        f"{one['queue']!r} ({plural(one['workers'], 'worker')} of one slot)" for one in queues
+    )
+    name = quote(queues[0]["queue"] + "=2")
+    return warn(
+        f"urgent jobs (priority above 0) wait for the running one in these queues: {text}",
+        f"give a worker two slots or more (--slots 2, or --queue {name}): it keeps one in five, "
+        "at least one, for them",
+    )
+
+
 def types(facts: Facts, limits: Limits) -> Finding:
     """Judge whether a worker knows each type, and suggest the nearest name."""
     strange = facts["strange"]

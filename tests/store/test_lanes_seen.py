@@ -140,6 +140,8 @@ def test_a_look_at_lanes_reads_a_page_of_them_and_counts_up_to_a_limit(
             "rota.lanes_find(p_halted => true)",
         ):
             assert _blocks(connection, call) < BLOCKS, call
+        search = "rota.jobs_find(null, null, null, null, null, 'lane:777', null, null, null, "
+        assert _blocks(connection, search + "null, null, 100)") < BLOCKS
         # Of a long lane it reads what it counts.
         assert _blocks(connection, "rota.lanes_find('one')") < 2 * 10_000 + BLOCKS
         [(waiting,)] = connection.execute("select waiting from rota.lanes_find('one')").fetchall()
@@ -313,7 +315,11 @@ def test_jobs_are_found_by_their_lane(app: rota.App, insert: Insert) -> None:
     insert(None)
     over = handler.using(group_key="done").enqueue().id
     app.drain()
+    runs = insert("i", "running", in_lane=True)
+    dead, halts = insert("i", "dead"), insert("i", "dead", in_lane=True)
     assert [job.id for job in app.find(group_key="g")] == [live]
+    assert [job.id for job in app.find(group_key="i")] == [halts, dead, runs]
+    assert [job.id for job in app.find(group_key="i", status="running")] == [runs]
     assert [job.id for job in app.find(group_key="h", status="succeeded")] == [other]
     assert [job.id for job in app.find(group_key="done")] == [over]
     with pytest.raises(rota.UsageError, match="group_key must be 1 to 255"):

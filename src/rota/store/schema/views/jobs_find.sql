@@ -45,6 +45,10 @@ begin
     if p_status is null or p_status not in ('succeeded', 'cancelled') then
       v_parts := v_parts || concat(
         '(select v.* from {schema}.jobs v where v.finished_at is null', v_same,
+        case
+          when p_group_key is not null
+            then ' and v.id = any (array(select {schema}.lane_jobs($12)))'
+        end,
         case when p_error_type is not null then ' and v.error_type = $6' end,
         case when p_error is not null then ' and v.last_error ilike $7' end,
         case when p_until <= {schema}.clock() then ' and v.status = ''dead''' end,

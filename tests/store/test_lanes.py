@@ -454,6 +454,7 @@ def test_a_stripe_that_is_held_for_long_stops_neither_claims_nor_ends(
     [plain] = insert(connection)
     hand = Hand(connection)
     [job, other] = hand.claim().jobs
+    connection.execute("set statement_timeout = '5s'")  # as a worker's
     with another.transaction():
         another.execute("select rota.stripes_lock(array['lane g'], 0)")
         insert(connection, group_key="g")

@@ -25,8 +25,8 @@ begin
       select j.group_key
       from {schema}.job j
       where j.status = 'waiting'
-        and j.group_key > last_lane
-      order by j.group_key
+        and (j.status, j.group_key) > ('waiting', last_lane)  -- by job_put_off alone
+      order by j.status, j.group_key
       limit 1
     );
     exit when last_lane is null;

@@ -10,7 +10,7 @@ create or replace function {schema}.claim_left(
 returns table (queue text, priority smallint, run_at timestamptz, id bigint, jobs int, parked int)
 language sql
 set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off
-set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
 as $$
   select
     j.queue, j.priority,

@@ -8,7 +8,7 @@ create or replace function {schema}.job_admit(p_ids bigint[])
 returns table (ids bigint[], capped_types text[], capped_queues text[])
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off
-set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare

@@ -5,7 +5,7 @@
 create or replace function {schema}.job_leave_laned(p_outcomes jsonb, p_release text)
 returns table (id bigint, status text, run_at timestamptz, reason text)
 language plpgsql
-set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare

@@ -7,7 +7,7 @@ create or replace function {schema}.jobs_park(p_ids bigint[], p_waits_for text)
 returns void
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_one bigint;

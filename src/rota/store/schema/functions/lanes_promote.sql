@@ -5,15 +5,15 @@
 -- Keeps: M60; if the first job of a lane is locked by another transaction, no later one passes it.
 create or replace function {schema}.lanes_promote(p_lanes text[])
 returns int
-language sql
-set search_path = pg_catalog, pg_temp
+language plpgsql
+set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
 as $$
-  select {schema}.jobs_release(
-    array(
-      select h.id
-      from {schema}.lane_heads(p_lanes) h
-      where h.status = 'waiting'
-    ),
-    true
-  )
-$$;
+declare
+  v_ids bigint[] := array(
+    select h.id
+    from {schema}.lane_heads(p_lanes) h
+    where h.status = 'waiting'
+  );
+begin
+  return {schema}.jobs_release(v_ids, true);
+end $$;

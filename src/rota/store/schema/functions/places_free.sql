@@ -7,7 +7,7 @@
 create or replace function {schema}.places_free(p_lanes text[], p_caps text[], p_wait_ms int)
 returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_missing text[];

@@ -415,6 +415,26 @@ def test_upkeep_forgets_breakers_whose_failures_count_no_longer(
     ]  # fmt: skip
 
 
+@rule("M13", "M63")
+def test_a_failure_counts_though_upkeep_deletes_its_row_at_that_moment(
+    database: str, connection: Connection, hand: Hand
+) -> None:
+    fail(hand, 1)
+    connection.execute("update rota.breaker set forget_at = rota.clock()")
+    with (
+        psycopg.connect(database) as upkeep,
+        psycopg.connect(database, autocommit=True) as worker,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        upkeep.execute("select from rota.breaker for update")
+        answer = threads.submit(fail, Hand(worker), 1)
+        eventually(waits(connection, worker))
+        assert Hand(upkeep).run(ops.forget_breakers(10)) == 1
+        upkeep.commit()
+        assert answer.result(10).change is None
+    assert connection.execute("select cardinality(failed_at) from rota.breaker").fetchone() == (1,)
+
+
 @rule("M63")
 def test_a_job_that_waits_for_a_breaker_still_expires(connection: Connection, hand: Hand) -> None:
     [job] = claim(hand)

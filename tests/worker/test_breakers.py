@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import psycopg
 import pytest
 
 import rota
@@ -18,7 +21,9 @@ from rota.observe.events import (
     JobReaped,
     JobSucceeded,
 )
+from rota.worker import worker
 from rota.worker.gates import breaker
+from rota.worker.slots import SlotGroup
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.hand import Hand
@@ -29,9 +34,10 @@ BREAKER = rota.Breaker("shop", failures=2, open_for="10m", max_open="1h")
 
 
 @pytest.fixture(autouse=True)
-def _looks_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let workers see what a test has changed by SQL at once."""
+def _looks_and_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let workers see what a test has changed by SQL at once, and wait for a row that it locks."""
     monkeypatch.setattr(breaker, "SEEN_S", 0.0)
+    monkeypatch.setattr(worker, "GATES_LOCK_S", 30.0)
 
 
 class Shop:
@@ -47,6 +53,9 @@ class Shop:
         @self.jobs.job("call", retry=RETRY, breaker=of, timeout=timeout)
         async def call(host: str = "a") -> None:
             await self._answer(host)
+
+        @self.jobs.job("plain")
+        async def plain() -> None: ...
 
         @self.jobs.job("order", retry=RETRY, breaker=of)
         async def order(host: str = "a") -> None:
@@ -70,6 +79,25 @@ async def open_it(connection: Connection, hand: Hand, count: int = 2) -> None:
 def end_window(connection: Connection) -> None:
     """Let the time of the open breakers be over, and what waits for them be due."""
     connection.execute("update rota.breaker set open_until = rota.clock() where state = 'open'")
+
+
+@contextmanager
+def lock_breakers(database: str) -> Iterator[None]:
+    """Lock the rows of all breakers for a block, so that nothing can be recorded."""
+    with psycopg.connect(database) as own:
+        own.execute("select from rota.breaker for update")
+        yield
+
+
+def waits_for_lock(connection: Connection) -> bool:
+    """Whether the gatekeeper of a worker waits for such a row."""
+    return bool(
+        rows(
+            connection,
+            "select from pg_stat_activity where datname = current_database() "
+            "and application_name = 'rota gates' and wait_event_type = 'Lock'",
+        )
+    )
 
 
 def state(connection: Connection) -> list[tuple[Any, ...]]:
@@ -190,7 +218,7 @@ async def test_one_job_tries_while_the_others_go_back(
         for _ in range(10):
             put(connection, "order")
         await hand.heard(JobPutBack, 9)
-        assert shop.calls == ["a"]
+        await asyncio.to_thread(eventually, lambda: shop.calls == ["a"])
         shop.goes_on.set()
         await hand.heard(BreakerOpened, 2)
     assert state(connection) == [("open", 2)]
@@ -279,14 +307,28 @@ async def test_a_job_whose_key_cannot_be_computed_is_dead_with_the_reason(
 
 @rule("M63")
 async def test_no_job_of_a_failing_key_starts_until_its_failure_is_recorded(
-    database: str, connection: Connection
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def prefetch(group: SlotGroup, now: float) -> None:
+        group.target = 5  # as after many short jobs
+
+    monkeypatch.setattr(SlotGroup, "measure", prefetch)
     shop = Shop(rota.Breaker("shop", failures=1, open_for="10m"))
-    async with Hand(database, shop.jobs, slots=1) as hand:
+    shop.goes_on.clear()
+    connection.execute(
+        "insert into rota.breaker (name, key, forget_at) values ('shop', '', 'infinity')"
+    )
+    async with Hand(database, shop.jobs, slots=1, buffer_s=60.0) as hand:
+        [group] = hand.worker.parts.executor.groups
         connection.execute(
             "insert into rota.job (queue, job_type, priority) "
             "select 'default', 'call', 0 from generate_series(1, 5)"
         )
+        await asyncio.to_thread(eventually, lambda: group.waiting == 4)
+        with lock_breakers(database):
+            shop.goes_on.set()
+            await asyncio.to_thread(eventually, lambda: waits_for_lock(connection))
+            assert (shop.calls, group.running) == (["a"], 0)
         await hand.heard(JobPutBack, 4)
     assert shop.calls == ["a"]
 
@@ -299,19 +341,17 @@ async def test_the_outcome_of_a_trial_is_written_after_its_record(
     async with Hand(database, shop.jobs) as hand:
         await open_it(connection, hand)
         end_window(connection)
-        # When the trial's row is changed to its outcome, the breaker is to be open again already.
-        connection.execute(
-            "create table early (n int); "
-            "create function note() returns trigger language plpgsql as "
-            "$$ begin insert into public.early select 1 from rota.breaker b "
-            "where b.state = 'trial' and b.trial_job = new.id; return null; end $$; "
-            "create trigger note after update of status on rota.job for each row "
-            "when (old.status = 'running') execute function note()"
-        )
+        shop.goes_on.clear()
+        shop.calls.clear()
         trial = put(connection, "call")
+        await asyncio.to_thread(eventually, lambda: bool(shop.calls))
+        with lock_breakers(database):
+            shop.goes_on.set()
+            await hand.heard(JobSucceeded, job=put(connection, "plain"))
+            await asyncio.to_thread(eventually, lambda: waits_for_lock(connection))
+            await hand.heard(JobSucceeded, job=put(connection, "plain"))
+            assert status(connection, trial) == "running"
         await hand.heard(JobFailed, job=trial)
-        await hand.heard(BreakerOpened, 2)
-    assert rows(connection, "select * from early") == []
 
 
 @rule("M63")

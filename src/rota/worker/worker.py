@@ -43,6 +43,10 @@ if TYPE_CHECKING:
     from rota.store.db import Database
     from rota.worker.spec import WorkerSpec
 
+GATES_LOCK_S = 1.0
+"""The longest that the gatekeeper waits for the row of a rate limit or a breaker that another
+transaction holds: all gated jobs of the worker wait with it."""
+
 
 class Worker:
     """Claims, runs and finishes jobs until it is stopped or, in a drain, until nothing is due.
@@ -221,7 +225,9 @@ class Worker:
 
         parts.start_recorder = StartRecorder(parts, start)
         if any(job_type.has_gates for job_type in spec.types.values()):
-            parts.gatekeeper = self.make_gatekeeper(StoreLink(database, "gates"))
+            parts.gatekeeper = self.make_gatekeeper(
+                StoreLink(database, "gates", lock_timeout_s=GATES_LOCK_S)
+            )
         groups = spec.make_slot_groups(parts.clock.monotonic())
         processes = Processes(self.name, spec.module, database, spec.release, spec.arounds)
         completer = Completer(database, spec.release, self._note_completing)

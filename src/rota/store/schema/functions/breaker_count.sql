@@ -29,15 +29,18 @@ begin
   ) then
     return null;
   end if;
-  insert into {schema}.breaker (name, key)
-  values (p_name, p_key)
-  on conflict do nothing;
-  select b.*
-  into v_breaker
-  from {schema}.breaker b
-  where b.name = p_name
-    and b.key = p_key
-  for no key update;
+  loop
+    insert into {schema}.breaker (name, key)
+    values (p_name, p_key)
+    on conflict do nothing;
+    select b.*
+    into v_breaker
+    from {schema}.breaker b
+    where b.name = p_name
+      and b.key = p_key
+    for no key update;
+    exit when found;  -- otherwise upkeep has just deleted it
+  end loop;
   if v_breaker.state <> 'closed' then
     return null;
   end if;

@@ -49,11 +49,12 @@ create table job (
   failed_at timestamptz,
   -- Jobs with one group_key run in the order of becoming due, at most lane_capacity at once (NULL:
   -- one). Those that hold a place of their lane have in_lane = true: from the claim or the
-  -- promotion until they are over. All others have NULL.
+  -- promotion until they are over. Dead ones that hold none have false, all others NULL.
   group_key text collate "C",
   lane_capacity smallint,
   in_lane boolean,
-  -- true: it runs, and counts in the cap of its type or its queue; NULL: it does not.
+  -- true: it runs, and counts in the cap of its type or its queue; then waits_for is NULL. NULL: it
+  -- does not.
   capped boolean,
   -- Why it was put back after a claim, or waits outside of the ready ones: 'type NAME',
   -- 'queue NAME', 'limit NAME …' or 'breaker NAME …'; 'person': it is dead and halts its lane.
@@ -70,17 +71,17 @@ create index job_ready on job (queue, priority, run_at, id) where status in ('qu
 
 create index job_lease on job (locked_until) where status = 'running';
 
--- The next three are for jobs with a lane, a cap, a limit or a breaker; others are in none of them.
--- The jobs of a lane: those that hold a place, and the others in the order in which they get one.
+-- The next two are for jobs with a lane, a cap, a limit or a breaker; others are in neither. An
+-- INSERT opens each index and prepares its condition, so they are few, and their conditions short.
+-- The jobs of a lane: the dead, those that hold a place, and the others in the order in which they
+-- get one.
 create index job_lane on job (group_key, in_lane, priority desc, run_at, id)
-  where group_key is not null and (in_lane or status in ('queued', 'failed', 'waiting'));
+  where group_key is not null;
 
--- The jobs that run and count in a cap.
-create index job_capped on job (queue, job_type) where capped;
-
--- The jobs that wait for something of that name, in the order in which they get it.
+-- The jobs that wait for something of that name, in the order in which they get it; and behind them
+-- those that run and count in a cap.
 create index job_waits on job (waits_for, priority desc, run_at, id)
-  where waits_for is not null and status <> 'running';
+  where waits_for is not null or capped;
 
 -- The statement that ends a job appends its row here; rows are never updated. A partition is a day
 -- of UTC; there is no default partition. finished_at stands first, because a search without an

@@ -5,7 +5,7 @@
 --   first job of its lane that waits for a place); most int4; running int4 (of the cap that it
 --   waits for); paused text (everything, or its queue); paused_at timestamptz; paused_by text.
 --   None: there is no such live job.
--- Locks: none; indexes job_pkey, job_lane and job_capped.
+-- Locks: none; indexes job_pkey, job_lane and job_waits.
 -- Keeps: M60, what a job waits for is visible.
 select
   :schema.clock() as now,

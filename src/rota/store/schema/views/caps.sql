@@ -18,6 +18,7 @@ from (
       select count(*)
       from {schema}.job j
       where j.capped
+        and j.waits_for is null
         and j.queue = q.name
     ) as running
   from {schema}.queue q
@@ -31,6 +32,7 @@ from (
       select count(*)
       from {schema}.job j
       where j.capped
+        and j.waits_for is null
         and j.job_type = any ({schema}.type_names(t.name))
     )
   from {schema}.job_type t

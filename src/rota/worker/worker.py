@@ -218,7 +218,8 @@ class Worker:
         listens = database.notify and not spec.config.drain
 
         parts.start_recorder = StartRecorder(parts, start)
-        if any(job_type.has_gates for job_type in spec.types.values()):
+        has_gates = any(job_type.has_gates for job_type in spec.types.values())
+        if has_gates and spec.config.asks_gates:
             parts.gatekeeper = self.make_gatekeeper(StoreLink(database, "gates"))
         groups = spec.make_slot_groups(parts.clock.monotonic())
         processes = Processes(self.name, spec.module, database, spec.release, spec.arounds)

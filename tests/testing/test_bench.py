@@ -380,3 +380,13 @@ def test_run_twice_needs_a_database(app: rota.App, database: str) -> None:
         pytest.raises(rota.UsageError, match="connections of its own"),
     ):
         bench.run_twice(mail.new())
+
+
+def test_a_test_does_not_wait_for_rate_limits(app: rota.App, bench: Bench) -> None:
+    @app.job("mail", rate_limit=rota.RateLimit("smtp", 1, per="1h"))
+    def mail(number: int) -> None: ...
+
+    bench.run_twice(mail.new(0))
+    for number in range(3):
+        mail.enqueue(number)
+    assert [one.status for one in bench.drain().performed] == ["succeeded"] * 3

@@ -17,6 +17,11 @@ async def mail() -> None:
     """Do nothing, at most so often."""
 
 
+@app.job("fast", rate_limit=rota.RateLimit("fast", 300, per="1s", burst=30))
+async def fast() -> None:
+    """The same, with a faster limit."""
+
+
 @app.job("stall", priority=10)
 async def stall(seconds: float) -> None:
     """Block the loop."""

@@ -306,3 +306,36 @@ async def test_an_urgent_job_takes_the_slot_of_an_ordinary_one_of_its_worker(
         await hand.heard(JobSucceeded, job=urgent)
         done = [event.job for event in hand.events if isinstance(event, JobSucceeded)]
     assert done.index(urgent) <= 5  # at the end of what is reserved it would be the eleventh
+
+
+@rule("M33", "M62")
+@pytest.mark.slow
+def test_the_jobs_of_a_killed_worker_come_back_and_keep_to_the_limit(
+    database: str, connection: Connection, start_worker: StartWorker
+) -> None:
+    """Its slots are lost, its jobs are not, and none is charged."""
+    put_many(connection, "mail", 60)
+    killed = start_worker(database, module="tests.worker.limit_app", slots=3)
+    eventually(lambda: len(starts(connection)) > 5, what="some have started")
+    killed.kill()
+    start_worker(database, module="tests.worker.limit_app", slots=3)
+    eventually(lambda: len(starts(connection)) == 60, 60, what="all have started")
+    assert most_within(starts(connection), 2.0) <= 25
+    assert rows(connection, "select distinct attempts from rota.job_history") == [(1,)]
+
+
+@rule("M62")
+def test_many_workers_put_jobs_back_at_most_twice_on_average(
+    database: str, connection: Connection, start_worker: StartWorker
+) -> None:
+    put_many(connection, "fast", 2_000)
+    for _ in range(3):
+        start_worker(database, module="tests.worker.limit_app", slots=5)
+    eventually(lambda: len(starts(connection, "fast")) == 2_000, 60, what="all have started")
+    found = starts(connection, "fast")
+    assert most_within(found, 1.0) <= 330
+    # Each put-back is two more of `claims`, beside the two of the run itself.
+    claims = value(connection, "select sum(claims)::int from rota.job_history")
+    assert isinstance(claims, int)
+    assert (claims - 2 * 2_000) / 2 <= 2 * 2_000
+    assert (found[-1] - found[0]).total_seconds() < 12  # at best 7.3 s

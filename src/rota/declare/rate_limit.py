@@ -23,6 +23,8 @@ PER_S = (0.1, 366 * 86_400.0)
 """The shortest and the longest time of a limit."""
 BURST_SHARE = 10
 """By default a tenth of the limit may start at once."""
+PAUSE_S_MAX = 36_525 * 86_400.0
+"""The longest that a burst may take to become free again: instants that far ahead must exist."""
 
 LimitKeyFunction = Callable[..., str | int | UUID]
 CostFunction = Callable[..., int]
@@ -70,6 +72,10 @@ class RateLimit:
         check_per(self.per)
         if self.burst is not None:
             check_integer(self.burst, "burst", 1, self.limit)
+        if self.burst_max * check_per(self.per) / (self.limit - self.burst_max + 1) > PAUSE_S_MAX:
+            raise UsageError(
+                f"a burst of {self.burst_max:,} is free again only after more than a hundred years"
+            )
         if self.key is not None and not callable(self.key):
             raise UsageError(
                 "key must be a function of the handler's arguments, "

@@ -224,10 +224,10 @@ class Worker:
         listens = database.notify and not spec.config.drain
 
         parts.start_recorder = StartRecorder(parts, start)
-        if any(job_type.has_gates for job_type in spec.types.values()):
-            parts.gatekeeper = self.make_gatekeeper(
-                StoreLink(database, "gates", lock_timeout_s=GATES_LOCK_S)
-            )
+        has_gates = any(job_type.has_gates for job_type in spec.types.values())
+        if has_gates and spec.config.asks_gates:
+            link = StoreLink(database, "gates", lock_timeout_s=GATES_LOCK_S)
+            parts.gatekeeper = self.make_gatekeeper(link)
         groups = spec.make_slot_groups(parts.clock.monotonic())
         processes = Processes(self.name, spec.module, database, spec.release, spec.arounds)
         completer = Completer(database, spec.release, self._note_completing)

@@ -47,6 +47,9 @@ REFUSALS = {
     "cost": "the job costs more than the burst of its limit, which somebody has lowered",
 }
 LOG_S = 60.0
+"""Seconds between two log lines about the same limit."""
+DELAY_S_MAX = 365 * 86_400.0
+"""A handler is not told to wait for longer."""
 
 
 class RateLimitGate:
@@ -166,7 +169,7 @@ class RateLimitGate:
     async def _write_delays(self) -> None:
         for place, for_s in list(self._delays.items()):
             try:
-                await self._link.run(ops.delay_limit(place, for_s))
+                await self._link.run(ops.delay_limit(place, min(for_s, DELAY_S_MAX)))
             except DatabaseUnavailable as error:
                 if not error.refused:
                     raise

@@ -28,6 +28,8 @@ declare
       then 'the time of a rate limit is 100 milliseconds to 366 days'
     when v_burst not between 1 and v_starts
       then format('the burst of a rate limit is 1 to its starts, %s', v_starts)
+    when v_burst * (v_per / (v_starts - v_burst + 1)) > interval '36525 days'
+      then 'with these figures a burst is free again only after more than a hundred years'
   end;
 begin
   if v_wrong is not null then

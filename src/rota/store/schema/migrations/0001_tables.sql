@@ -258,7 +258,11 @@ create table rate_limit (
   changed_at timestamptz not null default clock(),
   changed_by text not null default session_user,
   changed_why text,
-  constraint rate_limit_burst check (burst between 1 and starts)
+  constraint rate_limit_burst check (burst between 1 and starts),
+  -- How long a burst takes to become free again: instants that far ahead must exist.
+  constraint rate_limit_pause check (
+    burst * (per / (starts - burst + 1)) <= interval '36525 days'
+  )
 );
 
 -- How far the starts of one key are given away: the row with the highest version. Each batch of jobs

@@ -7,12 +7,12 @@
 -- slots free for urgent ones. Within a queue the highest priority comes first. p_leases and
 -- p_records run parallel to p_types. p_nothing: no job is claimed.
 --
--- A paused queue gives no job. It is returned as one row or more with a queue and no id, because it
--- may have due jobs and so must move no frontier. Nor is a job returned that may not run yet, because
--- of its lane or a cap (see job_admit). For each queue and priority one row without an id says which
--- was the last of them (run_at, and its id as origin_id), how many they were (attempts), and how many
--- of these were parked (claims). The last row has neither id nor queue: worker_claim puts its news
--- there.
+-- A paused queue gives no job. It is returned as one row or more with a queue and no id, because
+-- it may have due jobs and so must move no frontier. Nor is a job returned that may not run yet,
+-- because of its lane or a cap (see job_admit). For each queue and priority one row without an id
+-- says which was the last of them (run_at, and its id as origin_id), how many they were (attempts),
+-- and how many of these were parked (claims). The last row has neither id nor queue: worker_claim
+-- puts its news there.
 --
 -- When a trigger or a constraint of the user's refuses one row, the whole claim is refused, unless
 -- p_refused lists the rows that are known to be refused (it may be empty). Then these rows are left

@@ -185,7 +185,5 @@ async def test_a_cap_holds_over_two_workers_while_other_types_run(
         "from generate_series(1, 200) n"
     )
     async with Hand(database, jobs, slots=10), Hand(database, jobs, slots=10):
-        await asyncio.to_thread(
-            eventually, lambda: left(connection) == [], what="both have done all of it"
-        )
+        await seen(lambda: left(connection) == [])
     assert max(most) == 3

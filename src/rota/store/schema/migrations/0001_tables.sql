@@ -30,6 +30,20 @@ create table job (
   losses smallint,                               -- workers lost after it may have begun; NULL: none
   cancel_requested_at timestamptz,               -- when the running job was asked to stop, …
   cancel_reason text,                            -- … or was cancelled: the reason
+  -- Jobs with one group_key run in the order of becoming due, at most lane_capacity at once (NULL:
+  -- one). Those that hold a place of their lane have in_lane = true: from the claim or the
+  -- promotion until they are over. Dead ones that hold none have false, all others NULL.
+  group_key text collate "C",
+  lane_capacity smallint,
+  in_lane boolean,
+  -- true: it runs, and counts in the cap of its type or its queue; then waits_for is NULL. NULL: it
+  -- does not.
+  capped boolean,
+  -- Why it was put back after a claim, or waits outside of the ready ones: 'type NAME',
+  -- 'queue NAME', 'limit NAME …' or 'breaker NAME …'; 'person': it is dead and halts its lane.
+  -- Since when.
+  waits_for text collate "C",
+  waits_since timestamptz,
   progress jsonb,                                -- last report: done, total, note, its time
   mismatched_releases text[],                    -- releases whose code could not read the payload
   last_error text,
@@ -46,21 +60,7 @@ create table job (
   -- When the handler of the last attempt began; until that attempt is settled, the time of its
   -- claim.
   started_at timestamptz,
-  failed_at timestamptz,
-  -- Jobs with one group_key run in the order of becoming due, at most lane_capacity at once (NULL:
-  -- one). Those that hold a place of their lane have in_lane = true: from the claim or the
-  -- promotion until they are over. Dead ones that hold none have false, all others NULL.
-  group_key text collate "C",
-  lane_capacity smallint,
-  in_lane boolean,
-  -- true: it runs, and counts in the cap of its type or its queue; then waits_for is NULL. NULL: it
-  -- does not.
-  capped boolean,
-  -- Why it was put back after a claim, or waits outside of the ready ones: 'type NAME',
-  -- 'queue NAME', 'limit NAME …' or 'breaker NAME …'; 'person': it is dead and halts its lane.
-  -- Since when.
-  waits_for text collate "C",
-  waits_since timestamptz
+  failed_at timestamptz
 ) with (
   fillfactor = 70,
   autovacuum_vacuum_scale_factor = 0.02,

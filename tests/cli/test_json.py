@@ -38,6 +38,7 @@ READING = (
     ["check"],
     ["effects"],
     ["lanes"],
+    ["limits"],
 )
 """What a program may ask of an empty database too."""
 ABOUT = (
@@ -74,6 +75,7 @@ ABOUT = (
     ["breakers", "trip", "smtp", "--for", "1h"],
     ["breakers", "list"],
     ["breakers", "reset", "smtp"],
+    ["limits", "set", "smtp", "50"],
     ["work", "--drain"],
 )
 ELSEWHERE = {"demo", "run", "db url", "db psql", "db stop", "db reset"}
@@ -168,6 +170,9 @@ def test_every_command_writes_instants_durations_and_absent_values_in_the_same_w
     assert (later["queue"], later["oldest_due"], later["oldest_due_s"]) == ("later", None, None)
 
     connection.execute("insert into rota.job_type (name, breaker) values ('mail', 'smtp')")
+    connection.execute(
+        "insert into rota.rate_limit (name, starts, per, burst) values ('smtp', 100, '1 min', 10)"
+    )
     answers = {" ".join(arguments[:2]): check_answer(arguments) for arguments in ABOUT}
 
     assert "now" not in answers["schedule show"]["schedule"]

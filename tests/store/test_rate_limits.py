@@ -62,6 +62,10 @@ class Limits:
             f"as $$select timestamptz '{at.isoformat()}'$$"
         )
 
+    def replan(self) -> TupleRow | None:
+        """A pass of upkeep: for how many keys jobs wait, and how many it moved."""
+        return self.connection.execute("select * from rota.limits_replan(null, 1000)").fetchone()
+
     def value(self, query: str, *params: object) -> Any:
         row = self.connection.execute(query.encode(), params or None).fetchone()
         return None if row is None else row[0]
@@ -382,7 +386,7 @@ def test_a_limit_that_was_raised_brings_jobs_forward_in_their_order(limits: Limi
         [jobs],
     )
     limits.connection.execute("update rota.rate_limit set starts = 600")  # ten a second
-    assert limits.hand.run(ops.replan_limits(1_000)) == 0, "its slots are taken until 6 s"
+    assert limits.replan() == (1, 0), "its slots are taken until 6 s"
     limits.connection.execute("select rota.limit_set('smtp', 600)")
     runs = [
         row[0]
@@ -400,8 +404,10 @@ def test_a_pass_brings_jobs_forward_before_which_others_are_gone(limits: Limits)
     limits.declare()
     jobs = insert(limits.connection, 10, waits_for="limit smtp")
     limits.connection.execute("update rota.job set run_at = rota.clock() + interval '1 h'")
-    assert limits.hand.run(ops.replan_limits(1_000)) == len(jobs)
+    assert limits.replan() == (1, len(jobs))
     assert limits.value("select count(*) from rota.job where run_at <= rota.clock()") == 8
+    assert limits.replan() == (1, 0)
+    limits.connection.execute("delete from rota.job")
     assert limits.hand.run(ops.replan_limits(1_000)) == 0
 
 

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from rota.store.link import StoreLink
 
 PERIOD_S = 1.0
+"""While jobs wait for limits."""
+IDLE_PERIOD_S = 10.0
+"""While none does: an idle worker costs next to nothing."""
 BATCH = 1_000
 """Most jobs of one key that a pass plans anew."""
 
@@ -29,5 +32,5 @@ class LimitPlanner(Service):
 
     async def tick(self) -> float | None:
         """Plan a batch of each key anew."""
-        await self._link.run(ops.replan_limits(BATCH))
-        return PERIOD_S
+        waiting = await self._link.run(ops.replan_limits(BATCH))
+        return PERIOD_S if waiting else IDLE_PERIOD_S

@@ -334,6 +334,8 @@ class Executor(Service):
         if not attempt.is_over and attempt.stop_outcome is None:
             attempt.stop(Cancel(reason or ""))
             self._request_stop(attempt, f"it was cancelled: {reason or 'no reason given'}")
+            if attempt.ticket is not None and self._gatekeeper is not None:
+                self._gatekeeper.ask_again(attempt)
 
     def hand_back_buffered(self, why: str, claimed_before: float = float("inf")) -> None:
         """Hand back jobs that have not started."""

@@ -138,7 +138,7 @@ def read_stamps(places: Sequence[LimitPlace]) -> Operation[dict[LimitPlace, str 
 
 def replan_limits(most: int) -> Operation[int]:
     """Bring jobs forward that wait for limits with free slots, at most `most` of each key; return
-    how many."""
+    for how many keys jobs wait."""
     asked = {"name": None, "most": most}
     return (yield Query("limits_replan", asked))[0][0]  # type: ignore[no-any-return]
 

@@ -134,6 +134,12 @@ class Gatekeeper(Service):
         for gate in self._gates:
             await gate.flush(for_s)
 
+    def ask_again(self, attempt: Attempt) -> None:
+        """Ask at once for an attempt with a ticket, if it waits: it was cancelled."""
+        if attempt.ticket is not None:
+            attempt.ticket.asks_again = True
+        self.wake()
+
     def take_all(self) -> list[Attempt]:
         """Take away the attempts that wait without a slot: the worker goes down."""
         held = list(self._held)

@@ -1,12 +1,12 @@
 -- Brings jobs forward that were put back for a limit which now has slots to give: it was raised, or
--- jobs before them are gone. Of each key it plans the next p_most jobs anew, at the pace of the limit
--- and in their order. p_name: only this limit, and at once; NULL: all whose slots are not taken.
--- Returns how many jobs it moved.
+-- jobs before them are gone. Of each key it plans the next p_most jobs anew, at the pace of the
+-- limit and in their order. p_name: only this limit, and at once; NULL: all whose slots are not
+-- taken. Returns for how many keys jobs wait, and how many jobs it moved.
 -- Locks: the stripes of the keys, without waiting; the rows of the jobs, with SKIP LOCKED; index
 --   job_waits.
 -- Keeps: M62, a slot is not left unused while a job waits for it.
 create or replace function {schema}.limits_replan(p_name text, p_most int)
-returns int
+returns table (keys int, moved int)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
 set enable_mergejoin = off set jit = off set search_path = pg_catalog, pg_temp
@@ -21,14 +21,16 @@ declare
   v_slot bigint;
   v_waiting int;
   v_moved int;
-  v_all int := 0;
 begin
+  keys := 0;
+  moved := 0;
   for v_waits_for in
     select w.waits_for
     from {schema}.waited_for('limit'::text, 1000) w(waits_for)
     where p_name is null
       or split_part(w.waits_for, ' ', 2) = p_name
   loop
+    keys := keys + 1;
     select l.* into v_limit
     from {schema}.rate_limit l
     where l.name = split_part(v_waits_for, ' ', 2);
@@ -68,7 +70,7 @@ begin
         for update skip locked
       ) w
     ),
-    moved as (
+    planned as (
       update {schema}.job j
       set run_at = w.planned_at
       from waiting w
@@ -76,9 +78,9 @@ begin
         and w.planned_at + v_pace.ahead / 10 * interval '1 microsecond' < w.run_at
       returning j.id
     )
-    select count(*), (select count(*) from moved) into v_waiting, v_moved
+    select count(*), (select count(*) from planned) into v_waiting, v_moved
     from waiting;
-    v_all := v_all + v_moved;
+    moved := moved + v_moved;
     if v_moved > 0 and v_waiting < p_most then  -- nobody else is further ahead
       v_state.estimated_to := v_now + (v_slot + v_waiting * v_pace.spacing)
         * interval '1 microsecond';
@@ -87,5 +89,5 @@ begin
       perform {schema}.limit_write(v_state);
     end if;
   end loop;
-  return v_all;
+  return next;
 end $$;

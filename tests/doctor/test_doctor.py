@@ -127,10 +127,10 @@ def test_on_a_healthy_system_every_check_is_green_until_autovacuum_is_off(
         connection.execute("update rota.job set meta = '{}'")
         none = Thresholds(dead_rows=0, dead_share=0)
         eventually(
-            lambda: look(url, "vacuum", limits=none).level == Level.WARN,
+            lambda: look(url, "vacuum", thresholds=none).level == Level.WARN,
             what="the server has counted",
         )
-        assert " dead and " in is_red(look(url, "vacuum", limits=none), Level.WARN)
+        assert " dead and " in is_red(look(url, "vacuum", thresholds=none), Level.WARN)
 
 
 def test_no_check_needs_to_write(database: str, healthy: Hand) -> None:
@@ -856,7 +856,7 @@ def test_each_sign_that_a_team_outgrows_it_is_reported(
     none = Thresholds(workers=0, single_s=0, live_jobs=-1, teams=2, history_bytes=0, reporting=0)
     found = examine(
         Database(database),
-        limits=none,
+        thresholds=none,
         only=["contention", "order", "fan-out", "teams", "replay", "streaming"],
     )
     for check, finding in found.findings:

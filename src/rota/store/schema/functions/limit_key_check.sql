@@ -1,4 +1,5 @@
--- Returns the key as the table has it; an error if the limit needs one, has none, or it is too long.
+-- Returns the key as the table has it; an error if the limit needs one, has none, or it is too
+-- long.
 create or replace function {schema}.limit_key_check(p_limit {schema}.rate_limit, p_key text)
 returns text
 language plpgsql

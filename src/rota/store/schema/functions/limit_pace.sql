@@ -1,10 +1,10 @@
 -- Returns the pace of a limit in microseconds.
 --
--- spacing is the T of GCRA, for a cost of 1. With per / (starts - burst + 1) the costs in any window
--- sum up to at most `starts`: one burst, and what becomes free within the window. A job may start up
--- to `late` after its slot; then starts in any window sum up to at most starts + burst. `late` is
--- burst * spacing, or a tenth of per, at most 250 ms, if that is more: no machine starts handlers to
--- the millisecond. That is paid for with a wider spacing.
+-- spacing is the T of GCRA, for a cost of 1. With per / (starts - burst + 1) the costs in any
+-- window sum up to at most `starts`: one burst, and what becomes free within the window. A job may
+-- start up to `late` after its slot; then starts in any window sum up to at most starts + burst.
+-- `late` is burst * spacing, or a tenth of per, at most 250 ms, if that is more: no machine starts
+-- handlers to the millisecond. That is paid for with a wider spacing.
 --
 -- Reservations reach `ahead`: 10 s, or 500 slots of a fast limit. What lies further ahead would be
 -- lost with its worker, and could not be overtaken.

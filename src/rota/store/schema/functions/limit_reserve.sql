@@ -3,14 +3,14 @@
 -- longest time that its worker can wait for the slot, and the shortest (in seconds; most_s NULL: as
 -- long as reservations reach).
 --
--- Jobs with a higher priority come first. Reservations of jobs with a priority above 0 reach a tenth
--- further than those of others. A job for which no slot is near is to be put back. It is told when to
--- come again: just before its estimated turn. Estimates go on clocks of their own, so that ten
--- thousand jobs that are put back come again at the pace of the limit. While jobs are on their way
--- like this, one that was not put back yet gets only what they leave.
+-- Jobs with a higher priority come first. Reservations of jobs with a priority above 0 reach a
+-- tenth further than those of others. A job for which no slot is near is to be put back. It is told
+-- when to come again: just before its estimated turn. Estimates go on clocks of their own, so that
+-- ten thousand jobs that are put back come again at the pace of the limit. While jobs are on their
+-- way like this, one that was not put back yet gets only what they leave.
 --
--- Returns for each job either wait_s, the seconds until its slot, with late_s, how much later it may
--- start, from_at and to_at, to return the reservation with, and the stamp that it rests on; or
+-- Returns for each job either wait_s, the seconds until its slot, with late_s, how much later it
+-- may start, from_at and to_at, to return the reservation with, and the stamp that it rests on; or
 -- back_s, the seconds after which it comes again; or a refusal: 'unknown' (there is no such limit),
 -- 'cost' (more than the burst) or 'locked' (ask again). now is the time of the statement, which may
 -- lie before the lock: a slot in the past is harmless, because the state of the key counts it.

@@ -1,7 +1,7 @@
 -- Returns reservations whose jobs did not start: each with its limit, its key, and the from_at and
 -- to_at of its reservation. Only the last reservation of a key goes back: then the clock stands at
--- what that left, and setting it to what it found gives the state in which it was never made. One in
--- the middle is lost, because those after it keep their slots.
+-- what that left, and setting it to what it found gives the state in which it was never made. One
+-- in the middle is lost, because those after it keep their slots.
 -- Locks: the stripes of the keys, ascending, each for at most 100 ms; index rate_limit_key_pkey.
 -- Keeps: M62, slots in any window of `per` cost at most `starts`.
 create or replace function {schema}.limit_return(

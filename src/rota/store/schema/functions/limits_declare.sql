@@ -1,5 +1,5 @@
--- Declares rate limits: an array of objects with name, starts, per_s, burst and keyed. Figures that a
--- person has changed stand, until code declares others than it did last.
+-- Declares rate limits: an array of objects with name, starts, per_s, burst and keyed. Figures that
+-- a person has changed stand, until code declares others than it did last.
 -- Locks: the rows of the limits that change, in the order of their names.
 -- Keeps: M62, one budget for all types and workers.
 create or replace function {schema}.limits_declare(p_limits jsonb, p_release text)

@@ -1,5 +1,5 @@
--- Deletes what is known of keys whose starts lie a day or longer in the past: they are as free as keys
--- of which nothing is known. Returns how many.
+-- Deletes what is known of keys whose starts lie a day or longer in the past: they are as free as
+-- keys of which nothing is known. Returns how many.
 -- Locks: the rows, with SKIP LOCKED. It reads the whole table, once an hour.
 -- Keeps: M13, a limit per customer leaves no row for each customer there ever was.
 create or replace function {schema}.limits_forget(p_limit int)

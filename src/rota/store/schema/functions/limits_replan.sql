@@ -1,7 +1,7 @@
 -- Brings jobs forward that were put back for a limit which now has slots to give: it was raised, or
--- jobs before them are gone. Of each key it plans the next p_most jobs anew, at the pace of the limit
--- and in their order. p_name: only this limit, and at once; NULL: all whose slots are not taken.
--- Returns for how many keys jobs wait, and how many jobs it moved.
+-- jobs before them are gone. Of each key it plans the next p_most jobs anew, at the pace of the
+-- limit and in their order. p_name: only this limit, and at once; NULL: all whose slots are not
+-- taken. Returns for how many keys jobs wait, and how many jobs it moved.
 -- Locks: the stripes of the keys, without waiting; the rows of the jobs, with SKIP LOCKED; index
 --   job_waits.
 -- Keeps: M62, a slot is not left unused while a job waits for it.

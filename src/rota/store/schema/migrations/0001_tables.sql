@@ -240,8 +240,8 @@ create index queue_capped on queue (name) where max_running is not null;
 
 create index job_type_capped on job_type (name) where concurrency is not null;
 
--- A rate limit: starts of jobs that together cost at most `starts` in any window of `per`, `burst` of
--- it at once.
+-- A rate limit: starts of jobs that together cost at most `starts` in any window of `per`, `burst`
+-- of it at once.
 create table rate_limit (
   -- Without blanks: a job waits for 'limit NAME KEY'.
   name text primary key check (length(name) between 1 and 100 and name !~ '\s'),
@@ -262,9 +262,9 @@ create table rate_limit (
   )
 );
 
--- How far the starts of one key are given away: the row with the highest version. Each batch of jobs
--- writes a new one and deletes the one before, so that a reader comes to it first, however many dead
--- versions an old snapshot keeps.
+-- How far the starts of one key are given away: the row with the highest version. Each batch of
+-- jobs writes a new one and deletes the one before, so that a reader comes to it first, however
+-- many dead versions an old snapshot keeps.
 create table rate_limit_key (
   name text not null,
   key text not null check (length(key) <= 255),  -- '': the limit has no keys

@@ -102,11 +102,12 @@ class Executor(Service):
     def add(self, attempts: Iterable[Attempt]) -> None:
         """Take claimed jobs; start as many as there are free slots."""
         touched = set()
+        gatekeeper = self._gatekeeper
         for attempt in attempts:
             group = self._group_of[attempt.job.queue]
-            if self._gatekeeper is not None and attempt.job_type.has_gates:
+            if gatekeeper is not None and attempt.job_type.has_gates:
                 group.ask(attempt)
-                self._gatekeeper.add(attempt)
+                gatekeeper.add(attempt)
                 continue
             group.push(attempt)
             touched.add(group)

@@ -127,8 +127,7 @@ class Executor(Service):
 
     def _fill(self, group: SlotGroup) -> None:
         """Begin as many as there are free slots, at most BEGIN_MAX: the rest in the next turn."""
-        startable = group.startable
-        if not startable or not self._accepts:
+        if not group.waiting or not (startable := group.startable) or not self._accepts:
             return
         now = self.clock.monotonic()
         batch = group.pop(min(startable, BEGIN_MAX), now)
@@ -141,7 +140,7 @@ class Executor(Service):
         ]
         for attempt, arguments in admitted:
             self._begin(attempt, arguments)
-        if batch and group.startable:
+        if batch and len(admitted) < startable:
             self._refill_soon()
 
     def _refill_soon(self) -> None:
@@ -358,7 +357,6 @@ class Executor(Service):
 
     def handle_end(self, attempt: Attempt, end: End) -> None:
         """Take the outcome of a handler that ended, or that will not be called."""
-        self._group_of[attempt.job.queue].note_end(attempt)
         if attempt.outcome is None:  # a handler that was given up may end later
             self._end(attempt, end)
         if self.abandoned and attempt in self.abandoned:

@@ -353,7 +353,7 @@ def test_a_claim_for_urgent_jobs_alone_moves_no_other_frontier_and_does_not_cove
     None
 ):
     group = SlotGroup(("a", "b"), 10, 0.0, urgent_slots=2)
-    group.running = group.ordinary_running = 8
+    group.running = 8
     request, keys = claim_keys(group, [])
     assert request.is_for_urgent and not request.covers_everything(["a", "b"])
     assert keys == {

@@ -162,12 +162,12 @@ def test_ordinary_jobs_leave_the_slots_of_the_urgent_free_and_no_other(
             waiting.discard(attempt.job.id)
         running += started
         ordinary = sum(attempt.job.priority <= 0 for attempt in running)
-        assert ordinary == group.ordinary_running <= slots - urgent_slots
+        assert ordinary == group.running - group.urgent_running <= slots - urgent_slots
         assert len(running) == group.running <= slots
         urgent_wait = any(jobs[id_][0] > 0 for id_ in waiting)
         assert not urgent_wait or len(running) == slots
         assert len(waiting) == group.waiting
-        assert sum(jobs[id_][0] <= 0 for id_ in waiting) == group.ordinary_waiting
+        assert sum(jobs[id_][0] > 0 for id_ in waiting) == group.urgent_waiting
         if not urgent_wait and waiting:
             assert ordinary == slots - urgent_slots or len(running) == slots
         if running:
@@ -219,7 +219,9 @@ def test_quick_urgent_jobs_let_no_slow_ordinary_jobs_be_claimed_ahead() -> None:
     group = SlotGroup(("default",), 10, 0.0, urgent_slots=2)
     for second in range(1, 20):
         for id_ in range(500):
-            group.note_end(claimed_job(id_, priority=1))
+            urgent = claimed_job(id_, priority=1)
+            group.take_slot(urgent)
+            group.free_slot(urgent)
         group.measure(float(second))
     assert group.target == pytest.approx(10 + 50, abs=1)
     assert group.wanted_ordinary == 8

@@ -147,7 +147,7 @@ class Executor(Service):
         that are put back are claimed in batches as large as those of jobs that run."""
         group = self._group_of[attempt.job.queue]
         group.let_go(attempt)
-        group.note_end(attempt)
+        group.note_put_back(attempt)
         self._end(attempt, end)
         if group.needs_claim:
             self._parts.claimer.wake()
@@ -182,8 +182,7 @@ class Executor(Service):
 
     def _fill(self, group: SlotGroup) -> None:
         """Begin as many as there are free slots, at most BEGIN_MAX: the rest in the next turn."""
-        startable = group.startable
-        if not startable or not self._accepts:
+        if not group.waiting or not (startable := group.startable) or not self._accepts:
             return
         now = self.clock.monotonic()
         batch = group.pop(min(startable, BEGIN_MAX), now)
@@ -196,7 +195,7 @@ class Executor(Service):
         ]
         for attempt, arguments in admitted:
             self._begin(attempt, arguments)
-        if batch and group.startable:
+        if batch and len(admitted) < startable:
             self._refill_soon()
 
     def _refill_soon(self) -> None:
@@ -425,7 +424,6 @@ class Executor(Service):
 
     def handle_end(self, attempt: Attempt, end: End) -> None:
         """Take the outcome of a handler that ended, or that will not be called."""
-        self._group_of[attempt.job.queue].note_end(attempt)
         if attempt.outcome is None:  # a handler that was given up may end later
             self._end(attempt, end)
         if self.abandoned and attempt in self.abandoned:

@@ -36,26 +36,27 @@ class SlotGroup:
         "_aside",
         "_aside_until",
         "_buffer",
-        "_ordinary_aside",
         "_rated_at",
         "_rated_ended",
-        "_rated_ordinary",
+        "_rated_urgent",
         "_searched_at",
+        "_urgent_aside",
         "asked",
         "ended",
         "held",
         "low",
-        "ordinary_asked",
-        "ordinary_ended",
-        "ordinary_running",
+        "ordinary_low",
+        "ordinary_slots",
         "ordinary_target",
-        "ordinary_waiting",
         "queues",
         "running",
         "search_at",
         "slots",
         "target",
-        "urgent_slots",
+        "urgent_asked",
+        "urgent_ended",
+        "urgent_running",
+        "urgent_waiting",
         "waiting",
     )
 
@@ -64,51 +65,50 @@ class SlotGroup:
     ) -> None:
         self.queues = queues
         self.slots = slots
-        self.urgent_slots = urgent_slots
-        """Slots that ordinary jobs leave free."""
+        self.ordinary_slots = slots - urgent_slots
+        """Slots that ordinary jobs may take."""
         self.running = 0
         """Jobs that have a slot."""
-        self.ordinary_running = 0
-        """The ordinary ones of these."""
         self.waiting = 0
         """Jobs in the buffer."""
-        self.ordinary_waiting = 0
-        """The ordinary ones of these."""
         self.asked = 0
         """Jobs for which the gatekeeper has no answer yet."""
-        self.ordinary_asked = 0
-        """The ordinary ones of these."""
         self.held = 0
         """Jobs that the gatekeeper holds back for a while. They take no other job's place."""
         self.ended = 0
-        self.ordinary_ended = 0
-        """The ordinary ones of these."""
+        """Jobs that had a slot."""
+        # The urgent ones of each: nearly all jobs are ordinary, and counted once.
+        self.urgent_running = self.urgent_waiting = self.urgent_asked = self.urgent_ended = 0
         self.target = slots
         """How many jobs to have: one for each slot, and those claimed ahead."""
-        self.ordinary_target = slots - urgent_slots
-        """The same of ordinary jobs: quick urgent ones say nothing of how quickly these end."""
         self.low = slots // 2
         """With this many jobs or fewer, claim again."""
+        self.ordinary_target = self.ordinary_slots
+        """As `target`, of ordinary jobs: how quickly urgent ones end says nothing of these."""
+        self.ordinary_low = self.ordinary_slots // 2
         self._buffer: dict[int, deque[Attempt]] = {}
         self._aside: deque[Attempt] = deque()
         """Jobs that wait at a gate, and suspects, which wait for each other. No other job waits for
         them."""
-        self._ordinary_aside = 0
-        """The ordinary ones of these."""
+        self._urgent_aside = 0
+        """The urgent ones of these."""
         self._aside_until = 0.0
         """When the gate that held them back is asked again."""
         self.search_at = 0.0
-        """When urgent jobs alone are searched for."""
+        """When urgent jobs alone are searched for; 0: at once."""
         self._searched_at = now
         self._rated_at = now
-        self._rated_ended = self._rated_ordinary = 0
+        self._rated_ended = self._rated_urgent = 0
 
     @property
     def startable(self) -> int:
         """How many of the jobs in the buffer have a free slot, if no gate holds them back."""
-        ordinary = min(self.ordinary_waiting, self._ordinary_room)
-        urgent = self.waiting - self.ordinary_waiting
-        return min(self.slots - self.running, urgent + ordinary)
+        count, free = self.waiting, self.slots - self.running
+        ordinary = count - self.urgent_waiting
+        room = self.ordinary_slots - self.running + self.urgent_running
+        if ordinary > room:
+            count -= ordinary - max(0, room)
+        return count if count < free else free
 
     @property
     def wanted(self) -> int:
@@ -122,14 +122,20 @@ class SlotGroup:
     @property
     def wanted_ordinary(self) -> int:
         """How many ordinary jobs may be among those to claim now."""
-        count, most = self._occupied_by_ordinary, self.ordinary_target
-        is_low = count <= most // 2 or count < self.slots - self.urgent_slots
-        return min(most - count, self._wanted_of_all) if is_low else 0
+        count = self._occupied - self._occupied_by_urgent
+        if count > self.ordinary_low and count >= self.ordinary_slots:
+            return 0
+        return min(self.ordinary_target - count, self._wanted_of_all)
 
     @property
     def needs_claim(self) -> bool:
         """Whether to claim at once: not only because time has passed."""
-        return self.wanted_ordinary > 0 or (not self.search_at and self.wanted > 0)
+        if not self.search_at:
+            return self.wanted > 0
+        count = self.running + self.waiting
+        if count > self.low and count >= self.slots and not self._aside:
+            return False  # nearly always: each turn of the loop asks
+        return self.wanted_ordinary > 0
 
     def is_search_due(self, now: float) -> bool:
         """Whether it is time to claim, if only urgent jobs are wanted."""
@@ -154,20 +160,14 @@ class SlotGroup:
         return count - min(len(self._aside), PREFETCH_MAX) if self._aside else count
 
     @property
-    def _occupied_by_ordinary(self) -> int:
-        count = self.ordinary_running + self.ordinary_waiting + self.ordinary_asked
-        return count - min(self._ordinary_aside, PREFETCH_MAX)
-
-    @property
-    def _ordinary_room(self) -> int:
-        """The slots that are left for ordinary jobs."""
-        return max(0, self.slots - self.urgent_slots - self.ordinary_running)
+    def _occupied_by_urgent(self) -> int:
+        count = self.urgent_running + self.urgent_waiting + self.urgent_asked
+        return count - min(self._urgent_aside, PREFETCH_MAX) if self._urgent_aside else count
 
     @property
     def _urgent_room(self) -> int:
         """The slots that neither have a job nor will have one of the urgent jobs that wait."""
-        urgent = self._occupied - self._occupied_by_ordinary
-        return self.slots - self.ordinary_running - urgent
+        return self.slots - self.running + self.urgent_running - self._occupied_by_urgent
 
     @property
     def _wanted_of_all(self) -> int:
@@ -180,46 +180,39 @@ class SlotGroup:
         took_s = now - self._rated_at
         if took_s < 0.001:
             return
-        self.target = _adjust(self.target, self.slots, self.ended - self._rated_ended, took_s)
+        ended = self.ended - self._rated_ended
+        ordinary = ended - (self.urgent_ended - self._rated_urgent)
+        self.target = _adjust(self.target, self.slots, ended, took_s)
         self.low = self.target // 2
-        self.ordinary_target = _adjust(
-            self.ordinary_target,
-            self.slots - self.urgent_slots,
-            self.ordinary_ended - self._rated_ordinary,
-            took_s,
-        )
+        self.ordinary_target = _adjust(self.ordinary_target, self.ordinary_slots, ordinary, took_s)
+        self.ordinary_low = self.ordinary_target // 2
         self._rated_at = now
-        self._rated_ended, self._rated_ordinary = self.ended, self.ordinary_ended
+        self._rated_ended, self._rated_urgent = self.ended, self.urgent_ended
 
     def take_slot(self, attempt: Attempt) -> None:
         """Count a job that gets a slot."""
         self.running += 1
-        if attempt.job.priority <= ORDINARY_MAX:
-            self.ordinary_running += 1
+        if attempt.job.priority > ORDINARY_MAX:
+            self.urgent_running += 1
 
     def free_slot(self, attempt: Attempt) -> None:
         """Count a job that leaves its slot."""
         self.running -= 1
-        if attempt.job.priority <= ORDINARY_MAX:
-            self.ordinary_running -= 1
-        else:
-            self.search_at = 0.0  # more of its kind may be due
-
-    def note_end(self, attempt: Attempt) -> None:
-        """Count a job whose handler ended: jobs are claimed ahead at the rate of these."""
         self.ended += 1
-        if attempt.job.priority <= ORDINARY_MAX:
-            self.ordinary_ended += 1
+        if attempt.job.priority > ORDINARY_MAX:
+            self.urgent_running -= 1
+            self.urgent_ended += 1
+            self.search_at = 0.0  # more of its kind may be due
 
     def push(self, attempt: Attempt) -> None:
         """Put a claimed job into the buffer."""
         priority = attempt.job.priority
         self.waiting += 1
-        if priority <= ORDINARY_MAX:
-            self.ordinary_waiting += 1
+        if priority > ORDINARY_MAX:
+            self.urgent_waiting += 1
         if attempt.is_suspect:
             self._aside.append(attempt)
-            self._ordinary_aside += priority <= ORDINARY_MAX
+            self._urgent_aside += priority > ORDINARY_MAX
             return
         jobs = self._buffer.get(priority)
         if jobs is None:
@@ -258,38 +251,54 @@ class SlotGroup:
 
     def _count_asked(self, attempt: Attempt, change: int) -> None:
         self.asked += change
-        if attempt.job.priority <= ORDINARY_MAX:
-            self.ordinary_asked += change
+        if attempt.job.priority > ORDINARY_MAX:
+            self.urgent_asked += change
+
+    def note_put_back(self, attempt: Attempt) -> None:
+        """Count a job that the gatekeeper ended as one that had a slot."""
+        self.ended += 1
+        if attempt.job.priority > ORDINARY_MAX:
+            self.urgent_ended += 1
 
     def pop(self, most: int, now: float) -> list[Attempt]:
         """Take the next jobs to start: of the highest priority, the first claimed; ordinary ones
         only for the slots that are left for them."""
         batch: list[Attempt] = []
         buffer, aside = self._buffer, self._aside
-        room = left = self._ordinary_room
+        room = max(0, self.ordinary_slots - self.running + self.urgent_running)
         while len(batch) < most and (buffer or aside):
             priority = None
             if buffer:
                 priority = max(buffer) if len(buffer) > 1 else next(iter(buffer))
-                if priority <= ORDINARY_MAX and not left:
+                if priority <= ORDINARY_MAX and not room:
                     priority = None
-            next_aside = self._find_aside(now, has_room=left > 0) if aside else None
+            next_aside = self._find_aside(now, has_room=room > 0) if aside else None
             if next_aside is not None and (priority is None or next_aside.job.priority >= priority):
                 aside.remove(next_aside)
-                priority = next_aside.job.priority
-                self._ordinary_aside -= priority <= ORDINARY_MAX
                 batch.append(next_aside)
+                self._urgent_aside -= next_aside.job.priority > ORDINARY_MAX
+                priority, count = next_aside.job.priority, 1
             elif priority is None:
                 break
             else:
-                jobs = buffer[priority]
-                batch.append(jobs.popleft())
-                if not jobs:
-                    del buffer[priority]
-            left -= priority <= ORDINARY_MAX
+                count = 1 if aside else min(len(buffer[priority]), most - len(batch))
+                if priority <= ORDINARY_MAX and count > room:
+                    count = room
+                batch += self._take(priority, count)
+            if priority > ORDINARY_MAX:
+                self.urgent_waiting -= count
+            else:
+                room -= count
         self.waiting -= len(batch)
-        self.ordinary_waiting -= room - left
         return batch
+
+    def _take(self, priority: int, count: int) -> list[Attempt]:
+        """Take so many jobs of a priority out of the buffer."""
+        jobs = self._buffer[priority]
+        if count == len(jobs):
+            del self._buffer[priority]
+            return list(jobs)
+        return [jobs.popleft() for _ in range(count)]
 
     def _find_aside(self, now: float, *, has_room: bool) -> Attempt | None:
         """Return the first job that waits aside and may be asked for now."""
@@ -301,10 +310,10 @@ class SlotGroup:
 
     def put_aside(self, attempts: list[Attempt], until: float) -> None:
         """Take back jobs that a gate held back; they are not popped again before `until`."""
-        ordinary = sum(attempt.job.priority <= ORDINARY_MAX for attempt in attempts)
+        urgent = sum(attempt.job.priority > ORDINARY_MAX for attempt in attempts)
         self.waiting += len(attempts)
-        self.ordinary_waiting += ordinary
-        self._ordinary_aside += ordinary
+        self.urgent_waiting += urgent
+        self._urgent_aside += urgent
         self._aside.extendleft(reversed(attempts))
         self._aside_until = until
 
@@ -326,10 +335,11 @@ class SlotGroup:
             self._buffer.clear()
             self._aside.clear()
             self.release()  # what the gate said was of a job that may have gone
-            self.waiting = self.ordinary_waiting = self._ordinary_aside = 0
+            self.waiting = self.urgent_waiting = self._urgent_aside = 0
             # They were claimed too far ahead.
             self.target, self.low = self.slots, self.slots // 2
-            self.ordinary_target = self.slots - self.urgent_slots
+            self.ordinary_target = self.ordinary_slots
+            self.ordinary_low = self.ordinary_slots // 2
             for attempt in waiting:
                 if attempt.buffered_at >= claimed_before:
                     self.push(attempt)

@@ -1,7 +1,7 @@
 -- Returns those of these jobs that may run as far as their lanes are concerned: jobs without a
 -- lane, those that hold a place, and those that may take one now. The others are parked, and with
 -- them up to five thousand more of their lanes if most of the jobs have to wait: so a lane with
--- many jobs is soon out of the way of others, and the claim takes some 50 ms at most. The caller has locked the rows and holds the stripes.
+-- many jobs is soon out of the way of others. The caller has locked the rows and holds the stripes.
 -- Locks: further rows of the lanes, with SKIP LOCKED; index job_lane.
 -- Keeps: M60.
 create or replace function {schema}.lanes_admit(p_ids bigint[])

@@ -468,6 +468,24 @@ def test_a_stripe_that_is_held_for_long_stops_neither_claims_nor_ends(
     assert (plain, other.id) == (plain, plain)
 
 
+@rule("M60")
+def test_all_stripes_held_for_long_stop_no_job_without_a_lane(
+    connection: Connection, another: Connection
+) -> None:
+    connection.execute(
+        "insert into rota.job (job_type, queue, priority, group_key) "
+        "select 't', 'default', 0, n::text from generate_series(1, 500) n"
+    )
+    [plain] = insert(connection)
+    connection.execute("set statement_timeout = '5s'")  # as a worker's
+    with another.transaction():
+        another.execute(
+            "select rota.stripes_lock(array(select 'lane ' || n from generate_series(1, 5000) n), 0)"
+        )
+        assert claim_ids(Hand(connection), 1_000) == [plain]
+    assert len(claim_ids(Hand(connection), 1_000)) == 500
+
+
 # Triggers of the user's
 
 

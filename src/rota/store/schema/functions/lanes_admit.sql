@@ -1,7 +1,7 @@
 -- Returns those of these jobs that may run as far as their lanes are concerned: jobs without a
 -- lane, those that hold a place, and those that may take one now. The others are parked, and with
--- them up to a thousand more of their lanes if most of the jobs have to wait: so a lane with many
--- jobs is soon out of the way of others. The caller has locked the rows and holds the stripes.
+-- them up to five thousand more of their lanes if most of the jobs have to wait: so a lane with
+-- many jobs is soon out of the way of others. The caller has locked the rows and holds the stripes.
 -- Locks: further rows of the lanes, with SKIP LOCKED; index job_lane.
 -- Keeps: M60.
 create or replace function {schema}.lanes_admit(p_ids bigint[])
@@ -42,7 +42,7 @@ begin
     return p_ids;
   end if;
   if 2 * cardinality(v_losers) > cardinality(p_ids) then
-    v_parked := {schema}.lane_followers(v_losers, 1000);
+    v_parked := {schema}.lane_followers(v_losers, 5000);
   else
     v_parked := '{}';
   end if;

@@ -1,6 +1,7 @@
 -- Locks the stripes of these keys ('lane KEY', 'type NAME', 'queue NAME') until the transaction
 -- ends, in ascending order, and returns the keys whose stripes it did not get. It waits at most
--- p_wait_ms for each: a transaction that never ends must hold back only the lanes of its stripes.
+-- p_wait_ms for one of them, and after that for none: a transaction that never ends must hold back
+-- only the lanes of its stripes.
 --
 -- Who holds stripes decides in a later statement, with a snapshot from after the lock; so it needs
 -- READ COMMITTED. Under another level it gets none.
@@ -28,7 +29,7 @@ begin
     order by 1
   loop
     continue when pg_try_advisory_xact_lock(1919906914, v_schema | v_stripe);
-    if p_wait_ms = 0 then
+    if p_wait_ms = 0 or v_missing is not null then
       v_missing := v_missing || v_stripe;
       continue;
     end if;

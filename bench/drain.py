@@ -26,7 +26,7 @@ def measure(server: DurableServer, place: Path, scale: Scale) -> Iterator[Figure
     """Drain in turns, so that other load on the machine affects all; ratios are within a round."""
     pgbench, graphile = Pgbench(server, place), Graphile.install(place)
     turns: dict[str, Callable[[], Drained]] = {
-        "Rota": lambda: _check(scale.jobs, _rota(server, scale.jobs)),
+        "Rota": lambda: drain_all(server, scale.jobs),
         Pgbench.name: lambda: _check(scale.jobs, _pgbench(server, pgbench, scale.jobs)),
     }
     if graphile is not None:
@@ -97,12 +97,13 @@ def _ratio(
     )
 
 
-def _rota(server: DurableServer, jobs: int) -> Drained:
+def drain_all(server: DurableServer, jobs: int) -> Drained:
+    """Let a worker process drain so many plain jobs."""
     with server.database() as url:
         _fill(url, jobs)
         with WorkerProcess(url, "drain") as worker:
             summary = worker.finish(DRAIN_S)
-        return Drained(count_finished(url), summary.took_s, summary.cpu_s)
+        return _check(jobs, Drained(count_finished(url), summary.took_s, summary.cpu_s))
 
 
 def _pgbench(server: DurableServer, pgbench: Pgbench, jobs: int) -> Drained:

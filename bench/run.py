@@ -23,7 +23,19 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import psycopg
 from rich.console import Console
 
-from bench import cost, drain, enqueue, idle, late, old_snapshot, outgrow, pick_up, search, spike
+from bench import (
+    cost,
+    drain,
+    enqueue,
+    idle,
+    lanes,
+    late,
+    old_snapshot,
+    outgrow,
+    pick_up,
+    search,
+    spike,
+)
 from bench.figures import Figure, readable, table
 from bench.scale import FULL, QUICK, Scale
 from bench.server import DurableServer
@@ -32,6 +44,7 @@ from tests.support.guard import Run
 
 PARTS: dict[str, Callable[[DurableServer, Path, Scale], Iterator[Figure]]] = {
     "drain": drain.measure,
+    "lanes": lanes.measure,
     "enqueue": enqueue.measure,
     "pick_up": pick_up.measure,
     "cost": cost.measure,

@@ -39,6 +39,7 @@ from rota.runtime.http import aping, check_url
 from rota.runtime.loop import run_alone
 from rota.store import migrate, ops
 from rota.store.db import Database
+from rota.store.driver import Operation
 from rota.store.migrate import Migrated
 from rota.worker.signals import handle_signals, stop_after
 from rota.worker.spec import WorkerSpec
@@ -225,6 +226,12 @@ class App(Client):
         self._enqueue_arounds.append(check_enqueue_around(around, "around_enqueue"))
         return around
 
+    def _declare_limit(self, name: str) -> Operation[bool]:
+        if name not in self._declarations.limits:
+            return False
+        yield from ops.declare_limits(self._declarations.encode_limits(), self.release)
+        return True
+
     # Work
 
     def migrate(self) -> Migrated:
@@ -260,6 +267,7 @@ class App(Client):
         declared = self._declarations
         types, schedules = declared.encode_types(self._lease_s), declared.encode_schedules()
         self.database.run(ops.declare(types, self.release))
+        self.database.run(ops.declare_limits(declared.encode_limits(), self.release))
         self.database.run(declare_and_plan(schedules, self.release))
         return Synced(sorted(declared.types), sorted(declared.schedules))
 
@@ -452,6 +460,7 @@ class App(Client):
             arounds=tuple(self._arounds),
             module=self._module,
             schedules=self._declarations.encode_schedules(),
+            limits=self._declarations.encode_limits(),
         )
 
     def close(self) -> None:

@@ -123,7 +123,7 @@ def test_a_running_holder_is_asked_to_stop_and_not_moved(
 ) -> None:
     insert(connection, idempotency_key="k")
     Hand(connection).claim()
-    with pytest.raises(rota.WrongStatus, match="is running, not queued or failed"):
+    with pytest.raises(rota.WrongStatus, match="is running, not queued, waiting or failed"):
         app.reschedule(key="k", delay="1h")
     assert app.cancel(key="k", why="stop") is Status.RUNNING
     assert one(connection, "select cancel_reason from rota.job") == ("stop",)

@@ -184,7 +184,9 @@ def _hot(large: Large) -> dict[str, tuple[Callable[[], Operation[Any]], int]]:
         return [ops.Ending(job, transition, 0.1) for job in held]
 
     def new(key: str | None) -> ops.NewRow:
-        return ops.NewRow("default", "t", None, 0, None, None, None, None, None, None, "{}", key)
+        return ops.NewRow(
+            "default", "t", None, 0, None, None, None, None, None, None, None, "{}", key
+        )
 
     return {
         "a claim that finds work": (lambda: _claim(who, 20, past_the_unknown), 20),

@@ -188,7 +188,9 @@ async def test_many_move_by_a_filter_and_those_that_run_are_refused(
         ("default",), ("night",),
     ]  # fmt: skip
     refused = (await app.actions.areschedule_many(ids=[running], priority=1)).refused
-    assert list(refused) == [running] and "running, not queued or failed" in refused[running]
+    assert (
+        list(refused) == [running] and "running, not queued, waiting or failed" in refused[running]
+    )
 
 
 @rule("M20", "M87")

@@ -136,6 +136,7 @@ def test_every_block_of_the_page_works_with_the_documented_grants_alone(
     database: str, connection: Connection, roles: dict[str, str]
 ) -> None:
     _grant(connection, roles)
+    connection.execute("insert into rota.job_type (name, breaker) values ('mail', 'smtp')")
     by = {
         "a producer": roles["my_producer"],
         "a reader": roles["my_reader"],
@@ -196,7 +197,7 @@ def test_the_python_client_enqueues_with_the_grants_of_a_producer(
 READING = (
     ["jobs"], ["jobs", "--error", "x"], ["job", "1"], ["schedules"], ["schedule", "show", "s"],
     ["stats"], ["queues"], ["workers"], ["types"],
-    ["alerts"], ["check"], ["effects"], ["top", "--once"], ["migrate", "--check"],
+    ["alerts"], ["check"], ["effects"], ["breakers"], ["top", "--once"], ["migrate", "--check"],
 )  # fmt: skip
 
 

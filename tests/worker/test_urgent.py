@@ -218,7 +218,7 @@ async def test_an_urgent_job_gets_the_slot_of_the_urgent_job_that_ends_before_an
 async def test_a_drain_leaves_room_and_ends_when_all_is_done(
     database: str, connection: Connection
 ) -> None:
-    site = Site(page_s=0.2)
+    site = Site(page_s=0.05)
     put(connection, "page", 40)
     hand = Hand(database, site.jobs, slots=5, drain=True)
     resets = put(connection, "reset", 3, priority=URGENT)

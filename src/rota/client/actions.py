@@ -135,7 +135,8 @@ class ActionCalls(Caller):
         by: str | None = None,
         connection: Connection | None = None,
     ) -> Status:
-        """Move a queued or failed job to another time, priority or queue; return its status.
+        """Move a queued, waiting or failed job to another time, priority or queue; return its
+        status.
 
         With the time its expiry moves: it has as long to start as before. A job that is due goes to
         the end of its line.
@@ -173,8 +174,8 @@ class ActionCalls(Caller):
         by: str | None = None,
         connection: AsyncConnection | None = None,
     ) -> Status:
-        """Move a queued or failed job to another time, priority or queue; return its status. Raises
-        as `reschedule`."""
+        """Move a queued, waiting or failed job to another time, priority or queue; return its
+        status. Raises as `reschedule`."""
         moved = check_moved(run_at, delay, priority, queue)
         request = make_request(Action.RESCHEDULE, by, why, moved)
         return await self._arun(act_by_id_or_key(request, id, key, job_type), connection)

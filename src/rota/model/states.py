@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 MEANING: Mapping[Status, str] = {
     Status.QUEUED: "waits; a worker claims it when run_at has come",
-    Status.WAITING: "waits until another job ends; no job gets this status yet",
+    Status.WAITING: "due, but its lane or a cap has no room until other jobs end",
     Status.RUNNING: "a worker holds it under a lease",
     Status.FAILED: "an attempt failed; the job is retried at run_at",
     Status.DEAD: "Rota does not try it again; a person must decide",
@@ -23,6 +23,9 @@ TRANSITIONS: Mapping[tuple[Status | None, str], Status] = {
     (None, "enqueue"): Status.QUEUED,
     (Status.QUEUED, "claim"): Status.RUNNING,
     (Status.FAILED, "claim"): Status.RUNNING,
+    (Status.QUEUED, "park"): Status.WAITING,
+    (Status.FAILED, "park"): Status.WAITING,
+    (Status.WAITING, "release"): Status.QUEUED,
     (Status.QUEUED, "cancel"): Status.CANCELLED,
     (Status.WAITING, "cancel"): Status.CANCELLED,
     (Status.FAILED, "cancel"): Status.CANCELLED,
@@ -32,6 +35,7 @@ TRANSITIONS: Mapping[tuple[Status | None, str], Status] = {
     (Status.RUNNING, "cancel"): Status.CANCELLED,
     (Status.RUNNING, "snooze"): Status.QUEUED,
     (Status.RUNNING, "hand_back"): Status.QUEUED,
+    (Status.RUNNING, "put_back"): Status.QUEUED,
     (Status.RUNNING, "interrupt"): Status.QUEUED,
     (Status.RUNNING, "reap_uncharged"): Status.QUEUED,
     (Status.RUNNING, "reap"): Status.FAILED,
@@ -48,6 +52,7 @@ TRANSITIONS: Mapping[tuple[Status | None, str], Status] = {
     (Status.RUNNING, "retry_now"): Status.QUEUED,
     (Status.QUEUED, "reschedule"): Status.QUEUED,
     (Status.FAILED, "reschedule"): Status.FAILED,
+    (Status.WAITING, "reschedule"): Status.QUEUED,
     (Status.QUEUED, "bury"): Status.DEAD,
     (Status.WAITING, "bury"): Status.DEAD,
     (Status.FAILED, "bury"): Status.DEAD,
@@ -60,8 +65,8 @@ TRANSITIONS: Mapping[tuple[Status | None, str], Status] = {
 }
 """Every way a job can move. Tests compare the CHECKs of the tables and docs/states.md with it.
 
-`reschedule`, `requeue`, `ignore` and `run_again` do not change the status: they move the job to
-another time or queue, archive the dead job, or make a new job.
+`requeue`, `ignore` and `run_again` do not change the status: they archive the dead job or make a
+new job. Nor does `reschedule`, except that a waiting job joins the ready ones again.
 """
 
 

@@ -123,6 +123,7 @@ def _attempt(database: BoundDatabase, spec: WorkerSpec, state: Any, id_: int) ->
         spec.find_lease_s(job.job_type),
         bool(claimed.suspects),
         bool(claimed.unrecorded),
+        bool(claimed.capped),
     )
     if attempt.must_record_start:
         yield ops.start([(job.id, job.claims)])

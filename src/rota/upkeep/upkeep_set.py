@@ -11,6 +11,8 @@ from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.store.link import StoreLink
 from rota.upkeep.alerts import Alerter
 from rota.upkeep.expirer import Expirer
+from rota.upkeep.lanes import LaneSweeper
+from rota.upkeep.limits import LimitPlanner
 from rota.upkeep.pinger import Pinger
 from rota.upkeep.reaper import Reaper
 from rota.upkeep.retention import Retention
@@ -54,7 +56,8 @@ class UpkeepSet:
         """Return what a worker runs. The reaper must know when its connection was away, so it has
         its own."""
         passes = self._make_passes(StoreLink(self._database, "reap"))
-        return [*passes, self._retention, self._alerts]
+        planner = LimitPlanner(self._bus, self._shared, self._clock)
+        return [*passes, planner, self._retention, self._alerts]
 
     def make_pinger(
         self, parts: Sequence[Service], url: str | None, on_good: Callable[[], None]
@@ -91,6 +94,7 @@ class UpkeepSet:
         return [
             Reaper(self._bus, reaping, self._clock),
             Expirer(self._bus, self._shared, self._worker, self._clock),
+            LaneSweeper(self._bus, self._shared, self._clock),
             Scheduler(self._bus, self._shared, self._clock),
             StatsRollup(self._bus, self._shared, self._clock),
         ]

@@ -35,6 +35,8 @@ QUARANTINE_MAX = 10_000
 not the jobs."""
 QUARANTINE_S = (10.0, 600.0)
 """The first and the longest time that a refused job is in quarantine."""
+LANES_MAX = 1_000
+"""Most lanes in which a drain looks for free places before it ends."""
 LOOK_BACK_S = 1.0
 """Seconds between two requests that all workers look back in one queue."""
 
@@ -68,6 +70,8 @@ class Claimer(Service):
             self._frontiers.add(job_type.options.queue, job_type.options.priority)
         self._quarantine: Quarantine[int] = Quarantine(parts.clock, *QUARANTINE_S)
         self._refusals = RefusalLog(parts.bus, self.name, parts.clock)
+        self._has_held_up = False
+        """Whether jobs had to wait for their lanes or caps since it last looked for free places."""
         self._looked_back_at: dict[str, float] = {}
         self._pauses = BackOff(config.poll_least_s, config.poll_s)
         self._turns = 0
@@ -149,15 +153,17 @@ class Claimer(Service):
             if now - self._looked_back_at.get(queue, -LOOK_BACK_S) >= LOOK_BACK_S:
                 self._looked_back_at[queue] = now
                 await self._link.run(ops.look_back(queue, to))
+        self._has_held_up = self._has_held_up or bool(claimed.held_up)
         if self._is_over(request, claimed, probed=probes, had_none=had_none):
-            self.stop()
+            if not (self._has_held_up and await self._find_free_places()):
+                self.stop()
             return 0
         pause_s = await self._find_pause_s(request, answers, claimed)
         search_in_s = self._find_search_in_s(now)
         return pause_s if search_in_s is None else min(pause_s, search_in_s)
 
     def _count_unwritten(self) -> int:
-        unfinished = sum(group.running + group.waiting for group in self._groups)
+        unfinished = sum(group.unfinished for group in self._groups)
         return len(self._parts.attempts) - unfinished
 
     # What came back
@@ -168,7 +174,7 @@ class Claimer(Service):
             return
         is_wanted = self.bus.wants(JobClaimed)
         attempts, executor = self._parts.attempts, self._parts.executor
-        unrecorded, suspects = claimed.unrecorded, claimed.suspects
+        unrecorded, suspects, capped = claimed.unrecorded, claimed.suspects, claimed.capped
         fresh = []
         for job in claimed.jobs:
             attempt = Attempt(
@@ -178,6 +184,7 @@ class Claimer(Service):
                 self._leases_s[job.job_type],
                 job.id in suspects,
                 job.id in unrecorded,
+                job.id in capped,
             )
             if job.id in attempts:
                 # Its lease expired unnoticed, and the job has come back under a new claim.
@@ -233,7 +240,7 @@ class Claimer(Service):
         self, request: ClaimRequest, answers: Sequence[GroupAnswer], claimed: Claimed
     ) -> float:
         has_news = bool(claimed.news.look_back or claimed.news.priorities)
-        if claimed.jobs or claimed.refused or has_news:
+        if claimed.jobs or claimed.refused or claimed.held_up or has_news:
             self._pauses.tries = 0
             # A full claim is repeated at once; after one that reached the end nothing is due yet.
             is_full = all(answer.is_full for answer in answers)
@@ -255,10 +262,17 @@ class Claimer(Service):
         worker's own jobs had ended found nothing."""
         if not self._config.drain or not probed or not had_none:
             return False
-        found = claimed.jobs or claimed.refused or claimed.news.look_back
+        found = claimed.count() or claimed.news.look_back
         if found or claimed.news.priorities:
             return False
         return request.covers_everything(self._frontiers.queues)
+
+    async def _find_free_places(self) -> bool:
+        """Return whether jobs that were held up may run now, because of what nobody has noticed."""
+        self._has_held_up = False
+        lanes = await self._link.run(ops.sweep_lanes("", LANES_MAX))
+        caps = await self._link.run(ops.sweep_caps())
+        return bool(lanes.promoted or caps.released)
 
     async def _request_notify(self) -> None:
         """Ask producers to notify this worker, once it waits for longer."""

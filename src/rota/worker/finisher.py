@@ -29,6 +29,7 @@ from rota.observe.events import (
     JobDead,
     JobFailed,
     JobHandedBack,
+    JobPutBack,
     JobSnoozed,
     JobSucceeded,
     LeaseLost,
@@ -40,7 +41,7 @@ from rota.upkeep.quarantine import Quarantine
 from rota.worker.completion import NotCommitted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rota.store.link import StoreLink
     from rota.store.ops import Ending, Refused, Written
@@ -173,6 +174,7 @@ class Finisher(Service):
                 if len(written) < len(part):
                     missing = [one for one in part if one[0].job.id not in written]
                     written |= await self._find_settled(missing)
+                await self._free_places(part, written)
                 self._take_in(part, written)
 
     async def _write_plain(self, batch: list[Attempt]) -> tuple[list[Attempt], bool]:
@@ -196,9 +198,13 @@ class Finisher(Service):
             (attempt.job.id, attempt.job.claims, now - (attempt.began_at or now))
             for attempt in plain
         ]
-        finished = await self._link.run(ops.finish_plain(claims, self._release))
+        left = [attempt for attempt in plain if attempt.frees_place]
+        finished = await self._link.run(
+            ops.finish_plain(claims, self._release, frees_places=bool(left))
+        )
         if finished is None:
             return batch, True
+        self._look_for_next(left)
         written = [attempt for attempt in plain if attempt.job.id in finished]
         for attempt in written:
             if attempts.get(attempt.job.id) is attempt:
@@ -216,6 +222,25 @@ class Finisher(Service):
         """Return what an earlier flush, whose answer was lost, had committed."""
         unsure = [ending for attempt, ending in missing if attempt.write_unconfirmed]
         return await self._link.run(ops.find_settled(unsure, self._worker)) if unsure else {}
+
+    async def _free_places(self, part: Part, written: Mapping[int, Written | Refused]) -> None:
+        """Look for jobs that may run now because these have left their lanes and caps."""
+        left = [attempt for attempt, _ in part if attempt.frees_place]
+        if not left:
+            return
+        # These ended in transactions of their handlers', which lock no lanes.
+        completed = [
+            (attempt.job, attempt.job_type.name)
+            for attempt in left
+            if attempt.completes and isinstance(written.get(attempt.job.id), ops.Written)
+        ]
+        if completed:
+            await self._link.run(ops.free_places(completed))
+        self._look_for_next(left)
+
+    def _look_for_next(self, left: Sequence[Attempt]) -> None:
+        for queue in {attempt.job.queue for attempt in left}:
+            self._parts.claimer.wake_for(queue)
 
     def _take_in(self, part: Part, written: Mapping[int, Written | Refused]) -> None:
         quiet = not self.bus.wants(JobSucceeded)
@@ -279,6 +304,9 @@ class Finisher(Service):
                 return JobFailed.of(*of, failure=failure, retry_in_s=transition.delay_s or 0.0)
         if transition.verb == "snooze":
             return JobSnoozed.of(*of, run_in_s=transition.delay_s or 0.0, reason=transition.reason)
+        if transition.verb == "put_back":
+            run_in_s = transition.delay_s or 0.0
+            return JobPutBack.of(*of, run_in_s=run_in_s, why=transition.reason or "")
         why = (
             attempt.outcome.why
             if isinstance(attempt.outcome, HandedBack | Interrupted)
@@ -302,7 +330,7 @@ def make_ending(attempt: Attempt, now: float) -> Ending:
     began_at = attempt.began_at
     # Until now, not until the handler ended: the database subtracts it from its own now.
     ran_s = None if began_at is None else now - began_at
-    return ops.Ending(attempt.job, transition, ran_s, attempt.completes)
+    return ops.Ending(attempt.job, transition, ran_s, attempt.completes, attempt.frees_place)
 
 
 def _tell_late_failure(attempt: Attempt, transition: Transition, outcome: Written) -> None:

@@ -22,7 +22,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import product
 from typing import TYPE_CHECKING
 
-from rota.store.ops import Branches
+from rota.store.ops import Branches, HeldUp
 from rota.worker.slots import ORDINARY_MAX
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rota.store.ops import Claimed, RefusedClaim
     from rota.worker.slots import SlotGroup
 
-    Found = Mapping[str, Sequence[Job | RefusedClaim]]
+    Found = Mapping[str, Sequence[Job | RefusedClaim | HeldUp]]
     """What a claim found, by queue and in the order of the starts."""
 
 Key = tuple[datetime, int]
@@ -226,17 +226,17 @@ class ClaimRequest:
             and all(depth_s == EVERYTHING_S for depth_s in self.depths_s.values())
         )
 
-    def sort(self, seen: Sequence[Job | RefusedClaim]) -> list[GroupAnswer]:
+    def sort(self, seen: Sequence[Job | RefusedClaim | HeldUp]) -> list[GroupAnswer]:
         """Return what a claim found for each group; what it saw is in the order of the starts."""
-        by_queue: dict[str, list[Job | RefusedClaim]] = {}
+        by_queue: dict[str, list[Job | RefusedClaim | HeldUp]] = {}
         for job in seen:
             by_queue.setdefault(job.queue, []).append(job)
         return [GroupAnswer(group, *_split(group.queues, by_queue)) for group in self.groups]
 
 
 def _split(queues: Iterable[str], by_queue: Found) -> tuple[Found, Found]:
-    urgent: dict[str, Sequence[Job | RefusedClaim]] = {}
-    ordinary: dict[str, Sequence[Job | RefusedClaim]] = {}
+    urgent: dict[str, Sequence[Job | RefusedClaim | HeldUp]] = {}
+    ordinary: dict[str, Sequence[Job | RefusedClaim | HeldUp]] = {}
     for queue in queues:
         jobs = by_queue.get(queue, ())
         # The highest priority comes first.
@@ -256,19 +256,25 @@ class GroupAnswer:
     @property
     def may_leave_urgent(self) -> bool:
         """Whether more urgent jobs may be due than it could take."""
-        return sum(map(len, self.urgent.values())) >= self.asked.jobs
+        return _count(self.urgent) >= self.asked.jobs
 
     @property
     def may_leave_ordinary(self) -> bool:
         """Whether more ordinary jobs may be due than it could take."""
-        count = sum(map(len, self.ordinary.values()))
-        room = self.asked.jobs - sum(map(len, self.urgent.values()))
-        return count >= min(self.asked.ordinary, room)
+        room = self.asked.jobs - _count(self.urgent)
+        return _count(self.ordinary) >= min(self.asked.ordinary, room)
 
     @property
     def is_full(self) -> bool:
         """Whether it found as many jobs as it could take, of any kind that it searched for."""
         return self.may_leave_urgent or (self.asked.ordinary > 0 and self.may_leave_ordinary)
+
+
+def _count(found: Found) -> int:
+    """Return how many jobs a claim reached, with those that are held up."""
+    return sum(
+        one.count if isinstance(one, HeldUp) else 1 for jobs in found.values() for one in jobs
+    )
 
 
 class Frontiers:
@@ -422,7 +428,7 @@ class Frontiers:
 class _Scan:
     """What one claim found in one queue, of its urgent or of its ordinary jobs."""
 
-    jobs: Sequence[Job | RefusedClaim]
+    jobs: Sequence[Job | RefusedClaim | HeldUp]
     """In the order of their starts."""
     request: ClaimRequest
     started: datetime

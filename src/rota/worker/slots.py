@@ -11,6 +11,8 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rota.worker.attempt import Attempt
 
 PREFETCH_MAX = 1_000
@@ -39,7 +41,9 @@ class SlotGroup:
         "_rated_urgent",
         "_searched_at",
         "_urgent_aside",
+        "asked",
         "ended",
+        "held",
         "low",
         "ordinary_low",
         "ordinary_slots",
@@ -49,6 +53,7 @@ class SlotGroup:
         "search_at",
         "slots",
         "target",
+        "urgent_asked",
         "urgent_ended",
         "urgent_running",
         "urgent_waiting",
@@ -66,10 +71,14 @@ class SlotGroup:
         """Jobs that have a slot."""
         self.waiting = 0
         """Jobs in the buffer."""
+        self.asked = 0
+        """Jobs for which the gatekeeper has no answer yet."""
+        self.held = 0
+        """Jobs that the gatekeeper holds back for a while. They take no other job's place."""
         self.ended = 0
         """Jobs that had a slot."""
         # The urgent ones of each: nearly all jobs are ordinary, and counted once.
-        self.urgent_running = self.urgent_waiting = self.urgent_ended = 0
+        self.urgent_running = self.urgent_waiting = self.urgent_asked = self.urgent_ended = 0
         self.target = slots
         """How many jobs to have: one for each slot, and those claimed ahead."""
         self.low = slots // 2
@@ -143,16 +152,16 @@ class SlotGroup:
 
     @property
     def _occupied(self) -> int:
-        """The jobs that run or wait for a slot.
+        """The jobs that run or wait for a slot, or for the gatekeeper's first answer.
 
         Up to a thousand jobs that wait aside do not count: they take no other job's place.
         """
-        count = self.running + self.waiting
+        count = self.running + self.waiting + self.asked
         return count - min(len(self._aside), PREFETCH_MAX) if self._aside else count
 
     @property
     def _occupied_by_urgent(self) -> int:
-        count = self.urgent_running + self.urgent_waiting
+        count = self.urgent_running + self.urgent_waiting + self.urgent_asked
         return count - min(self._urgent_aside, PREFETCH_MAX) if self._urgent_aside else count
 
     @property
@@ -209,6 +218,47 @@ class SlotGroup:
         if jobs is None:
             jobs = self._buffer[priority] = deque()
         jobs.append(attempt)
+
+    def push_first(self, attempts: Sequence[Attempt]) -> None:
+        """Put jobs that the gatekeeper held into the buffer, before the others of their
+        priority."""
+        for attempt in reversed(attempts):
+            self.push(attempt)
+            if not attempt.is_suspect:
+                self._buffer[attempt.job.priority].rotate(1)
+
+    def ask(self, attempt: Attempt) -> None:
+        """Note that the gatekeeper has a new job of these queues."""
+        self._count_asked(attempt, 1)
+
+    def hold(self, attempt: Attempt) -> None:
+        """Note that the gatekeeper holds a job back, which it had before or takes back."""
+        assert attempt.ticket is not None
+        if not attempt.ticket.is_held:
+            attempt.ticket.is_held = True
+            self.held += 1
+            if not attempt.ticket.let_in_at:
+                self._count_asked(attempt, -1)
+
+    def let_go(self, attempt: Attempt) -> None:
+        """Note that the gatekeeper has a job no more."""
+        assert attempt.ticket is not None
+        if attempt.ticket.is_held:
+            attempt.ticket.is_held = False
+            self.held -= 1
+        else:
+            self._count_asked(attempt, -1)
+
+    def _count_asked(self, attempt: Attempt, change: int) -> None:
+        self.asked += change
+        if attempt.job.priority > ORDINARY_MAX:
+            self.urgent_asked += change
+
+    def note_put_back(self, attempt: Attempt) -> None:
+        """Count a job that the gatekeeper ended as one that had a slot."""
+        self.ended += 1
+        if attempt.job.priority > ORDINARY_MAX:
+            self.urgent_ended += 1
 
     def pop(self, most: int, now: float) -> list[Attempt]:
         """Take the next jobs to start: of the highest priority, the first claimed; ordinary ones
@@ -271,10 +321,16 @@ class SlotGroup:
         """Let the jobs that wait aside be popped at once."""
         self._aside_until = 0.0
 
+    @property
+    def unfinished(self) -> int:
+        """The jobs whose outcomes are not known."""
+        return self.running + self.waiting + self.asked + self.held
+
     def take_stale(self, claimed_before: float) -> list[Attempt]:
-        """Take the jobs that were claimed before a time and still wait."""
+        """Take the jobs that were claimed before a time, or let in by the gatekeeper, and still
+        wait."""
         waiting = [one for jobs in (*self._buffer.values(), self._aside) for one in jobs]
-        stale = [attempt for attempt in waiting if attempt.claimed_at < claimed_before]
+        stale = [attempt for attempt in waiting if attempt.buffered_at < claimed_before]
         if stale:
             self._buffer.clear()
             self._aside.clear()
@@ -285,7 +341,7 @@ class SlotGroup:
             self.ordinary_target = self.ordinary_slots
             self.ordinary_low = self.ordinary_slots // 2
             for attempt in waiting:
-                if attempt.claimed_at >= claimed_before:
+                if attempt.buffered_at >= claimed_before:
                     self.push(attempt)
         return stale
 

@@ -48,6 +48,8 @@ class WorkerSpec:
     """The module that makes the App; None if it is not known."""
     schedules: str = "[]"
     """The schedules declared in code, as `schedules_declare` takes them, in JSON."""
+    limits: str = "[]"
+    """The rate limits declared in code, as `limits_declare` takes them, in JSON."""
     name: str = field(default_factory=_make_name)
     """As in `rota.worker` and in `locked_by`."""
 

@@ -68,6 +68,19 @@ class RefusedClaim:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldUp:
+    """Due jobs of one queue and priority that a claim reached and that may not run yet: their lanes
+    or caps have no room."""
+
+    queue: str
+    priority: int
+    run_at: datetime
+    """When the last of them was due; `id` is its id."""
+    id: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Claimed:
     """The result of a claim.
 
@@ -90,19 +103,27 @@ class Claimed:
     """Queues that are paused: they gave no job, but may have due ones."""
     refused: tuple[RefusedClaim, ...] = ()
     """Due jobs that could not be claimed."""
+    held_up: tuple[HeldUp, ...] = ()
 
     @property
-    def seen(self) -> list[Job | RefusedClaim]:
-        """The jobs that the statement reached, in the order of their turns."""
-        return (
-            sorted([*self.jobs, *self.refused], key=_start_order)
-            if self.refused
-            else list(self.jobs)
-        )
+    def seen(self) -> list[Job | RefusedClaim | HeldUp]:
+        """The jobs that the statement reached, in the order of their turns; of those that are held
+        up, the last ones."""
+        if self.refused or self.held_up:
+            return sorted([*self.jobs, *self.refused, *self.held_up], key=_start_order)
+        return list(self.jobs)
+
+    def count(self, queue: str | None = None) -> int:
+        """Return how many jobs the statement reached, of one queue or of all."""
+        if queue is None and not self.held_up:
+            return len(self.jobs) + len(self.refused)
+        jobs = [job.queue for job in self.jobs] + [job.queue for job in self.refused]
+        count = len(jobs) if queue is None else jobs.count(queue)
+        return count + sum(one.count for one in self.held_up if queue in (None, one.queue))
 
 
 # The columns of the function job_claim.
-_ID, _QUEUE, _PRIORITY, _RUN_AT = 0, 2, 6, 7
+_ID, _ORIGIN_ID, _QUEUE, _PRIORITY, _RUN_AT, _ATTEMPTS = 0, 1, 2, 6, 7, 9
 _OF_THE_JOB = 20
 """These are the first fields of a Job, in their order."""
 _START_RECORDED, _SUSPECTED, _CAPPED, _REFUSAL = 20, 21, 22, 23
@@ -171,8 +192,15 @@ def _read_claim(who: Claimant, rows: list[Row]) -> Claimed:
         unrecorded=frozenset([row[_ID] for row in taken if row[_START_RECORDED] is False]),
         suspects=frozenset([row[_ID] for row in taken if row[_SUSPECTED]]),
         capped=frozenset([row[_ID] for row in taken if row[_CAPPED]]),
-        paused=frozenset([row[_QUEUE] for row in others if row[_ID] is None and row[_QUEUE]]),
+        paused=frozenset([row[_QUEUE] for row in others if row[_QUEUE] and row[_PRIORITY] is None]),
         refused=tuple([_read_refused(row) for row in others if row[_ID] is not None]),
+        held_up=tuple(
+            [
+                HeldUp(row[_QUEUE], row[_PRIORITY], row[_RUN_AT], row[_ORIGIN_ID], row[_ATTEMPTS])
+                for row in others
+                if row[_ID] is None and row[_PRIORITY] is not None
+            ]
+        ),
     )
 
 
@@ -180,7 +208,7 @@ def _read_refused(row: Row) -> RefusedClaim:
     return RefusedClaim(row[_ID], row[_QUEUE], row[_PRIORITY], row[_RUN_AT], row[_REFUSAL])
 
 
-def _start_order(job: Job | RefusedClaim) -> tuple[int, datetime, int]:
+def _start_order(job: Job | RefusedClaim | HeldUp) -> tuple[int, datetime, int]:
     return (-job.priority, job.run_at, job.id)
 
 
@@ -191,13 +219,15 @@ def claim_one(who: Claimant, id_: int) -> Operation[Claimed]:
         JobNotFound: no job has this id.
         UnknownJobType: the claimant does not know its type.
         WrongStatus: it is neither queued nor failed.
-        UsageError: its queue is paused, or another transaction has locked it.
+        UsageError: its queue is paused, another job of its lane comes before it, a cap is full, or
+            another transaction has locked it.
     """
     wanted = Filter(ids=[id_])
     found = yield from find(wanted)
     if not found:
         raise JobNotFound(id_)
-    _refuse_status(id_, found[0].status)
+    if found[0].status != Status.WAITING:  # the database says what such a job waits for
+        _refuse_status(id_, found[0].status)
     if found[0].job_type not in who.types:
         raise UnknownJobType(found[0].job_type)
     asked = {
@@ -209,7 +239,9 @@ def claim_one(who: Claimant, id_: int) -> Operation[Claimed]:
     }
     rows = yield Query("job_claim_one", asked)
     found = yield from find(wanted)
-    claims, max_attempts, start_recorded, is_suspect, refusal = rows[0] if rows else [None] * 5
+    claims, max_attempts, start_recorded, is_suspect, is_capped, refusal = (
+        rows[0] if rows else [None] * 6
+    )
     if claims is None:
         _refuse_claim(id_, found[0].queue, refusal or found[0].status)
     # The view has the type's max_attempts where the job has none of its own.
@@ -223,6 +255,7 @@ def claim_one(who: Claimant, id_: int) -> Operation[Claimed]:
         _NO_NEWS,
         unrecorded=only if start_recorded is False else none,
         suspects=only if is_suspect else none,
+        capped=only if is_capped else none,
     )
 
 
@@ -236,6 +269,15 @@ def _refuse_claim(id_: int, queue: str, refusal: str) -> None:
         raise UsageError(
             f"job {id_} is locked by another transaction, and was not claimed; try again when that "
             "has ended"
+        )
+    kind, _, name = refusal.partition(" ")
+    if kind == "lane":
+        raise UsageError(
+            f"job {id_} waits for its lane, and was not claimed: job {name} comes before it"
+        )
+    if name:
+        raise UsageError(
+            f"job {id_} was not claimed: as many jobs of {kind} {name!r} run as its cap allows"
         )
     _refuse_status(id_, refusal)
 

@@ -27,6 +27,8 @@ class Ending(msgspec.Struct, frozen=True):
     """Seconds since the handler began; None: it did not."""
     completes: bool = False
     """Whether its handler may have finished the job in a transaction of its own."""
+    frees_place: bool = False
+    """Whether the job has a lane or counts in a cap."""
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -65,16 +67,17 @@ def leave(endings: Sequence[Ending], release: str, *, careful: bool = False) -> 
 
 
 def finish_plain(
-    claims: Sequence[tuple[int, int, float]], release: str
+    claims: Sequence[tuple[int, int, float]], release: str, *, frees_places: bool = False
 ) -> Operation[set[int] | None]:
     """Move jobs to history whose handlers just returned; return the ids of those that it moved.
 
     Each is (id, claims, seconds since the handler began). It does what `finish` does with the same
     jobs, in one statement and without an object for each. None: it moved none of them, because
     the database refused one or another transaction has locked one; a careful `finish` finds it.
+    `frees_places`: some have a lane or count in a cap.
     """
     try:
-        rows = yield _ask_to_finish(claims, release)
+        rows = yield _ask_to_finish(claims, release, frees_places=frees_places)
     except PartitionMissing:
         return set()
     except (RowRefused, RowLocked):
@@ -176,6 +179,7 @@ def _finish(
         statuses=None if are_alike else [status.value for status in statuses],
         results=results if any(results) else None,
         reasons=reasons if any(reasons) else None,
+        frees_places=any(ending.frees_place for ending in endings),
     )
     ended = {row[0] for row in rows}
     return {
@@ -192,6 +196,7 @@ def _ask_to_finish(
     statuses: list[str] | None = None,
     results: list[str | None] | None = None,
     reasons: list[str | None] | None = None,
+    frees_places: bool = False,
 ) -> Query:
     """Return the statement for (id, claims, seconds since the handler began); by default all have
     succeeded without a result."""
@@ -207,7 +212,7 @@ def _ask_to_finish(
         "resolutions": None,
         "release": release,
     }
-    return Query("job_finish", params)
+    return Query("job_finish_laned" if frees_places else "job_finish", params)
 
 
 def _leave(
@@ -218,7 +223,9 @@ def _leave(
     outcomes = msgspec.json.encode(
         [_outcome(ending, with_texts=with_texts) for ending in endings]
     ).decode()
-    rows = yield Query("job_leave", {"outcomes": outcomes, "release": release})
+    frees_places = any(ending.frees_place for ending in endings)
+    statement = "job_leave_laned" if frees_places else "job_leave"
+    rows = yield Query(statement, {"outcomes": outcomes, "release": release})
     return {row[0]: Written(*row[1:]) for row in rows}
 
 
@@ -233,6 +240,7 @@ def _outcome(ending: Ending, *, with_texts: bool) -> dict[str, Any]:
         "delay_s": transition.delay_s,
         "ran_s": ending.ran_s,
         "payload_mismatch": transition.payload_mismatch,
+        "waits_for": transition.waits_for,
     }
     if failure is not None:
         outcome |= {

@@ -79,6 +79,8 @@ begin
   if not found then
     perform {schema}.lease_lost(fail.id, fail.claims);
   end if;
+  perform {schema}.places_free(o.lanes, o.caps, 0)
+  from {schema}.places_held(v_job) o;
 end $$;
 revoke execute on function {schema}.fail(
   bigint, int, text, text, boolean, interval, int, text

@@ -1,6 +1,7 @@
--- Requeues dead jobs. Each becomes a new job with the same origin, which takes over the key and the
--- progress. The old job is archived with its content, and says who requeued it, when, why and as
--- which job. With p_payload, for a single job, the new job has that payload instead;
+-- Requeues dead jobs. Each becomes a new job with the same origin, which takes over the key, the
+-- progress and the place that the old one holds in its lane. The old job is archived with its
+-- content, and says who requeued it, when, why and as which job. With p_payload, for a single job,
+-- the new job has that payload instead;
 -- p_payload_version defaults to the type's. With p_fresh the steps that its handler finished are
 -- forgotten, and it starts over. new_id is the id of the new job or, for a job that is
 -- refused, the id as which it was requeued before.
@@ -48,7 +49,8 @@ begin
     payload_version,
     priority, run_at,
     expires_at,
-    max_attempts, timeout, progress, meta, schedule, scheduled_for
+    max_attempts, timeout, progress, meta, schedule, scheduled_for,
+    group_key, lane_capacity, in_lane
   )
   select
     p.new_id, coalesce(d.origin_id, d.id), d.queue, d.job_type,
@@ -66,7 +68,8 @@ begin
     end,
     d.priority, {schema}.clock(),
     {schema}.expires_anew(d.expires_at, d.run_at, d.created_at, d.claims),
-    d.max_attempts, d.timeout, d.progress, d.meta, d.schedule, d.scheduled_for
+    d.max_attempts, d.timeout, d.progress, d.meta, d.schedule, d.scheduled_for,
+    d.group_key, d.lane_capacity, nullif(d.in_lane, false)
   from unnest(v_dead, v_new) p(id, new_id)
   join {schema}.job d on d.id = p.id;
   perform set_config('{schema}.needs_no_key', '', true);

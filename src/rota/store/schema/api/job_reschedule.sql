@@ -1,6 +1,7 @@
--- Moves queued and failed jobs to another time (p_run_at, or p_delay from now; in the past means
--- now), priority or queue. A job that is due afterwards is due from now: it goes to the end of its
--- line, where workers find it at once. With the time its expiry moves: it has as long to start as
+-- Moves queued, failed and waiting jobs to another time (p_run_at, or p_delay from now; in the past
+-- means now), priority or queue. A job that is due afterwards is due from now: it goes to the end
+-- of its line, where workers find it at once. One that has not run yet and moves to later gives up
+-- its place in its lane. With the time its expiry moves: it has as long to start as
 -- from its run_at before or, if it was claimed before, from its creation. The log has the old and
 -- the new values.
 -- Locks: the rows of the jobs, in id order; index job_pkey.
@@ -54,7 +55,7 @@ begin
       order by j.id
       for no key update
     ) mine
-    where mine.status in ('queued', 'failed')
+    where mine.status in ('queued', 'failed', 'waiting')
   );
   with old as materialized (
     select
@@ -74,6 +75,11 @@ begin
       expires_at = case when v_asked is not null then v_run_at + o.expires else j.expires_at end,
       priority = coalesce(p_priority, j.priority),
       queue = coalesce(p_queue, j.queue),
+      status = case when j.status = 'waiting' then 'queued' else j.status end,
+      -- A job that has not run yet lets the others of its lane pass.
+      in_lane = case when j.status = 'failed' or v_run_at <= {schema}.clock() then j.in_lane end,
+      waits_for = null,
+      waits_since = null,
       updated_at = {schema}.clock()
     from old o
     where j.id = o.id

@@ -39,6 +39,8 @@ begin
   if not found then
     perform {schema}.lease_lost(succeed.id, succeed.claims);
   end if;
+  perform {schema}.places_free(o.lanes, o.caps, 0)
+  from {schema}.places_held(v_job) o;
   return 'succeeded';
 end $$;
 revoke execute on function {schema}.succeed(bigint, int, jsonb) from public;

@@ -30,6 +30,11 @@ declare
   v_last_id bigint;
   v_refused bigint[] := '{}';
   v_known int;
+  v_left int;                                    -- jobs that may not run yet, of one claim, …
+  v_parked int;                                  -- … and of these: the next claim passes them
+  v_left_here int;
+  v_parked_here int;
+  v_passes int := 0;
 begin
   select
     coalesce(array_agg(k.priority order by k.priority desc), '{}'),
@@ -59,8 +64,10 @@ begin
   seen := p_seen;
   loop
     v_known := cardinality(v_refused);
-    for v_id, v_priority, v_run_at, v_refusal in
-      select c.id, c.priority, c.run_at, c.refusal
+    v_left := 0;
+    v_parked := 0;
+    for v_id, v_priority, v_run_at, v_refusal, v_left_here, v_parked_here in
+      select c.id, c.priority, c.run_at, c.refusal, c.attempts, c.claims
       from {schema}.job_claim(
         p_worker, p_release,
         p_types, v_leases, v_records,
@@ -74,6 +81,11 @@ begin
       where c.queue is not null
       order by c.priority desc nulls first, c.run_at, c.id
     loop
+      if v_id is null and v_priority is not null then
+        v_left := v_left + v_left_here;
+        v_parked := v_parked + v_parked_here;
+        continue;
+      end if;
       if v_id is null then
         return next;  -- the queue is paused: no job was returned, but there may be due ones
         return;
@@ -89,9 +101,11 @@ begin
         v_refused := v_refused || v_id;
       end if;
     end loop;
+    v_passes := v_passes + 1;
     exit when cardinality(ids) >= p_count
-      or cardinality(v_refused) = v_known
-      or v_known >= 1000;
+      or cardinality(v_refused) = v_known and v_parked = 0
+      or v_known >= 1000
+      or v_passes >= 100;
   end loop;
   -- The position moves to the last job of its priority. If fewer jobs were found than the claim
   -- allowed, it moves to now.
@@ -103,7 +117,7 @@ begin
           jsonb_object_agg(
             k.priority,
             case
-              when cardinality(ids) < p_count or k.priority > v_last_priority
+              when v_left = 0 and cardinality(ids) < p_count or k.priority > v_last_priority
                 then jsonb_build_array(
                   greatest(k.run_at, {schema}.clock()),
                   case when k.run_at < {schema}.clock() then 0 else k.id end

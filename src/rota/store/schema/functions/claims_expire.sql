@@ -14,6 +14,8 @@ declare
   v_claims int[];
   v_reasons text[];
   v_ids bigint[];
+  v_lanes text[];
+  v_caps text[];
 begin
   select
     jsonb_agg(
@@ -44,6 +46,10 @@ begin
     select {schema}.expiry_message(j, 'it was claimed too late'::text) as message
   ) said
   where j.id = any (p_ids);
+  if v_late is not null or v_dropped is not null then
+    select o.lanes, o.caps into v_lanes, v_caps
+    from {schema}.places_of(array(select unnest(p_ids) except select unnest(v_ids))) o;
+  end if;
   if v_late is not null then
     perform {schema}.partitions_ensure(0);
     perform {schema}.job_leave(v_late, p_release);
@@ -56,5 +62,6 @@ begin
       v_reasons, null::jsonb[], p_release
     );
   end if;
+  perform {schema}.places_free(v_lanes, v_caps, 0);
   return coalesce(v_ids, '{}');
 end $$;

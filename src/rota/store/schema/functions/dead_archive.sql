@@ -12,6 +12,8 @@ as $$
 declare
   v_keep interval := (select r.keep from {schema}.retention r where r.what = 'dead');
   v_old bigint[];
+  v_lanes text[];
+  v_archived int;
 begin
   perform {schema}.wait_briefly(p_only);
   v_old := array(
@@ -24,7 +26,9 @@ begin
     limit p_limit
     for update skip locked
   );
-  return (
+  -- Dead jobs may halt their lanes.
+  v_lanes := (select o.lanes from {schema}.places_of(v_old) o);
+  v_archived := (
     select count(*)
     from {schema}.job_archive(
       v_old,
@@ -39,4 +43,6 @@ begin
       )
     )
   );
+  perform {schema}.places_free(v_lanes, null::text[], 200);
+  return v_archived;
 end $$;

@@ -8,15 +8,19 @@
 -- p_records run parallel to p_types. p_nothing: no job is claimed.
 --
 -- A paused queue gives no job. It is returned as one row or more with a queue and no id, because
--- it may have due jobs and so must move no frontier. The last row has neither: worker_claim puts
--- its news there.
+-- it may have due jobs and so must move no frontier. Nor is a job returned that may not run yet,
+-- because of its lane or a cap (see job_admit). For each queue and priority one row without an id
+-- says which was the last of them (run_at, and its id as origin_id), how many they were (attempts),
+-- and how many of these were parked (claims). The last row has neither id nor queue: worker_claim
+-- puts its news there.
 --
 -- When a trigger or a constraint of the user's refuses one row, the whole claim is refused, unless
 -- p_refused lists the rows that are known to be refused (it may be empty). Then these rows are left
 -- out, and the others are claimed around each further row that is refused. A refused row is
 -- returned unchanged, with the database's error as its refusal. p_alone: nothing else happens in
 -- this transaction.
--- Locks: the rows it returns, with SKIP LOCKED; index job_ready.
+-- Locks: the rows it returns, with SKIP LOCKED; index job_ready. Only for jobs with a lane or a
+--   cap, what job_admit locks.
 -- Keeps: M30, no job goes to two workers; M31, a claim is a lease; M22, the database's clock
 --   decides.
 create or replace function {schema}.job_claim(
@@ -74,19 +78,32 @@ declare
   -- Read once, and before the jobs, so that the pauses and the jobs that it returns agree.
   v_paused text[] := {schema}.paused_queues(p_queues);
   v_refused bigint[] := coalesce(p_refused, '{}');
-  v_ids bigint[] := array(
-    select picked.id
+  v_ids bigint[];
+  v_has_lanes boolean;
+  v_picked bigint[];                             -- with lanes or caps: what was picked …
+  v_run_ats timestamptz[];                       -- … and when each was due
+  v_capped_types text[];
+  v_capped_queues text[];
+  v_from int := 1;
+  v_size int;
+begin
+  select
+    coalesce(array_agg(found.id), '{}'),
+    bool_or(found.asks_lane)
+  into v_ids, v_has_lanes
+  from (
+    select picked.id, picked.asks_lane
     from unnest(p_jobs, p_ordinary, p_lo, p_urgent_hi, p_hi) g(jobs, ordinary, lo, urgent_hi, hi)
     cross join lateral (
-      select part.id
+      select part.id, part.asks_lane
       from (
         values (g.jobs, g.lo, g.urgent_hi), (g.ordinary, g.urgent_hi + 1, g.hi)
       ) of_part(jobs, lo, hi)
       cross join lateral (
-        select branch.id
+        select branch.id, branch.asks_lane
         from generate_series(of_part.lo, of_part.hi) k
         cross join lateral (
-          select b.id
+          select b.id, b.group_key is not null and b.in_lane is null as asks_lane
           from {schema}.job b
           where b.queue = p_queues[k]
             and b.priority = p_priorities[k]
@@ -118,14 +135,27 @@ declare
       limit g.jobs
     ) picked
     where not p_nothing
-  );
-  v_from int := 1;
-  v_size int := cardinality(v_ids);
-begin
+  ) found;
+  if v_ids <> '{}' and (
+    v_has_lanes
+    or exists (select from {schema}.queue q where q.max_running is not null)
+    or exists (select from {schema}.job_type t where t.concurrency is not null)
+  ) then
+    -- As they are now: job_admit changes the run_at of jobs that wait for a cap.
+    select array_agg(j.id), array_agg(j.run_at) into v_picked, v_run_ats
+    from {schema}.job j
+    where j.id = any (v_ids);
+    select a.ids, a.capped_types, a.capped_queues
+    into v_ids, v_capped_types, v_capped_queues
+    from {schema}.job_admit(v_ids) a;
+  end if;
+  v_size := cardinality(v_ids);
   if p_refused is null then
     return query
     select t.*
-    from {schema}.job_take(v_ids, p_worker, p_types, p_leases, p_records) t;
+    from {schema}.job_take(
+      v_ids, p_worker, p_types, p_leases, p_records, v_capped_types, v_capped_queues
+    ) t;
     v_from := v_size + 1;
   elsif p_alone then
     set constraints all immediate;  -- a deferred one would refuse all rows, at the end
@@ -136,7 +166,7 @@ begin
       select t.*
       from {schema}.job_take(
         v_ids[v_from : v_from + v_size - 1],
-        p_worker, p_types, p_leases, p_records
+        p_worker, p_types, p_leases, p_records, v_capped_types, v_capped_queues
       ) t;
       v_from := v_from + v_size;
       v_size := v_size * 2;
@@ -157,6 +187,15 @@ begin
   end loop;
   id := null;
   refusal := null;
+  if cardinality(v_picked) > cardinality(v_ids) then
+    for queue, priority, run_at, origin_id, attempts, claims in
+      select l.queue, l.priority, l.run_at, l.id, l.jobs, l.parked
+      from {schema}.claim_left(v_picked, v_run_ats, v_ids) l
+    loop
+      return next;
+    end loop;
+  end if;
+  priority := null;
   foreach queue in array v_paused loop
     return next;
   end loop;

@@ -26,9 +26,12 @@ set enable_mergejoin = off set enable_hashjoin = off set jit = off
 set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
+declare
+  v_lane text;
+  v_lanes text[];
 begin
   perform {schema}.wait_briefly(p_only);
-  return query
+  for id, job_type, claims, attempt, expires_at, message, status, v_lane in
   with late as materialized (
     select j as job, j.id
     from {schema}.job j
@@ -52,7 +55,11 @@ begin
           where t.name = {schema}.canonical_type((l.job).job_type)
         ),
         false
-      ) as drops
+      ) as drops,
+      case
+        when (l.job).in_lane
+          then {schema}.lane_keeps((l.job).job_type, 'dead'::text, null::float8, null::text)
+      end as halts
     from late l
   ),
   expired as (
@@ -65,11 +72,15 @@ begin
       verdict = 'fatal',
       verdict_rule = 'expired',
       failed_at = {schema}.clock(),
+      in_lane = case when d.halts then true when j.group_key is not null then false end,
+      waits_for = case when d.halts then 'person' end,
+      waits_since = case when d.halts then {schema}.clock() end,
       updated_at = {schema}.clock()
     from decided d
     where j.id = d.id
       and not d.drops
-    returning j.id, j.job_type, j.claims, j.attempts + 1 as attempt, j.expires_at, d.message
+    returning
+      j.id, j.job_type, j.claims, j.attempts + 1 as attempt, j.expires_at, d.message, j.group_key
   ),
   recorded as (
     -- The attempt that never began is recorded, as for a job that was claimed too late.
@@ -103,14 +114,22 @@ begin
   freed as materialized (
     select {schema}.keys_give_up(array(select e.id from expired e))
   )
-  select e.id, e.job_type, e.claims, e.attempt, e.expires_at, e.message, 'dead'
+  select e.id, e.job_type, e.claims, e.attempt, e.expires_at, e.message, 'dead', e.group_key
   from expired e
   cross join freed
   union all
   select
     d.id, (d.job).job_type, (d.job).claims, (d.job).attempts + 1, (d.job).expires_at,
     'expired: ' || d.message,
-    'cancelled'
+    'cancelled',
+    (d.job).group_key
   from dropped x
-  join decided d on d.id = x.id;
+  join decided d on d.id = x.id
+  loop
+    return next;
+    if v_lane is not null then
+      v_lanes := v_lanes || v_lane;
+    end if;
+  end loop;
+  perform {schema}.places_free(v_lanes, null::text[], 200);
 end $$;

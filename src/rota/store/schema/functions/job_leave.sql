@@ -11,9 +11,13 @@
 --   payload_mismatch  this release's code cannot read the payload: the job is kept for another
 --                     release that knows the type and was alive within the last hour, and is due in
 --                     30 s, doubling to 10 min; without such a release it is dead
+--   waits_for         what the job waits for, as in the table; it waits since the first time that
+--                     it was put back for the same. Without it, the job waits for nothing
 -- p_release is the release of the worker that held the jobs; NULL: the reaper or a person takes
 -- them out. A job with a request to cancel becomes cancelled, unless it is dead. Returns the new
 -- status of the jobs whose claim was still held.
+-- What a job leaves empty, its place in its lane (see lane_keeps) or its slot in a cap,
+-- job_leave_laned gives to another.
 -- Locks: the rows it is given, in id order; index job_pkey.
 -- Keeps: M32, no other claim is touched; M40, a retry lies in the future.
 create or replace function {schema}.job_leave(p_outcomes jsonb, p_release text)
@@ -46,7 +50,8 @@ begin
         response_code int,
         stack text,
         attempt_only boolean,
-        payload_mismatch boolean
+        payload_mismatch boolean,
+        waits_for text
       )
     ),
     mine as materialized (
@@ -59,11 +64,12 @@ begin
     ),
     decided as materialized (
       select
-        m.id, m.attempts, m.claims, m.job_type, m.locked_by,
+        m.id, m.attempts, m.claims, m.job_type, m.locked_by, m.in_lane,
         i.charged, i.loss,
         i.error_type, i.message, i.verdict, i.verdict_rule, i.response_code, i.stack,
         i.error_type is not null and i.attempt_only is not true as job_failed,
         i.payload_mismatch is true as payload_mismatch,
+        i.waits_for,
         {schema}.clock() - i.ran_s * interval '1 second' as started_at,
         case
           when i.payload_mismatch is not true then i.status
@@ -76,6 +82,15 @@ begin
         end as delay_s
       from mine m
       join input i on i.id = m.id and i.claims = m.claims
+    ),
+    settled as (
+      select
+        d.*,
+        case
+          when d.in_lane
+            then {schema}.lane_keeps(d.job_type, d.status, d.delay_s, d.waits_for)
+        end as keeps_lane
+      from decided d
     ),
     returned as (
       update {schema}.job j
@@ -103,8 +118,22 @@ begin
         verdict = case when d.job_failed then d.verdict else j.verdict end,
         verdict_rule = case when d.job_failed then d.verdict_rule else j.verdict_rule end,
         failed_at = case when d.job_failed then {schema}.clock() else j.failed_at end,
+        capped = null,
+        in_lane = case
+          when d.keeps_lane then true
+          when d.status = 'dead' and j.group_key is not null then false
+        end,
+        waits_for = case
+          when d.status <> 'dead' then d.waits_for
+          when d.keeps_lane then 'person'
+        end,
+        waits_since = case
+          when d.waits_for = j.waits_for and d.status <> 'dead' then j.waits_since
+          when d.waits_for is not null or d.status = 'dead' and d.keeps_lane
+            then {schema}.clock()
+        end,
         updated_at = {schema}.clock()
-      from decided d
+      from settled d
       where j.id = d.id
       returning
         j.id,

@@ -26,4 +26,6 @@ begin
   if not found then
     perform {schema}.lease_lost(p_id, p_claims);
   end if;
+  perform {schema}.places_free(o.lanes, o.caps, 0)
+  from {schema}.places_held(v_job) o;
 end $$;

@@ -33,13 +33,18 @@ declare
     when v_steady < interval '90 seconds' then '-infinity'
     else p_since
   end;
+  v_lane text;
+  v_caps text[];
+  v_lanes text[];                                -- of the jobs, and …
+  v_slots text[];                                -- … the caps that counted them
 begin
   perform {schema}.wait_briefly(p_only);
-  return query
+  for id, job_type, claims, attempts, worker, status, run_at, reason, v_lane, v_caps in
   with lost as materialized (
     select
       j.id, j.job_type, j.claims, j.attempts, j.max_attempts, j.locked_by,
-      j.start_recorded, j.losses, j.started_at
+      j.start_recorded, j.losses, j.started_at,
+      j.group_key, j.queue, j.capped
     from {schema}.job j
     where j.status = 'running'
       and j.locked_until >= v_since
@@ -96,7 +101,21 @@ begin
     from outcomes o
     cross join lateral {schema}.job_leave(o.all_of_them, null::text) r
   )
-  select l.id, l.job_type, l.claims, l.attempts, l.locked_by, r.status, r.run_at, r.reason
+  select
+    l.id, l.job_type, l.claims, l.attempts, l.locked_by, r.status, r.run_at, r.reason,
+    l.group_key,
+    case
+      when l.capped
+        then array['type ' || {schema}.canonical_type(l.job_type), 'queue ' || l.queue]
+    end
   from returned r
-  join lost l on l.id = r.id;
+  join lost l on l.id = r.id
+  loop
+    return next;
+    if v_lane is not null then
+      v_lanes := v_lanes || v_lane;
+    end if;
+    v_slots := v_slots || v_caps;
+  end loop;
+  perform {schema}.places_free(v_lanes, v_slots, 200);
 end $$;

@@ -1,14 +1,17 @@
 -- Gives these jobs to a worker, and returns those that it now holds (for job_claim). Where
 -- must_record_start says so of the job, or p_records of its type, it may begin only after job_start
 -- has recorded it. Jobs of types whose keys are held until the start give theirs up; if there is no
--- such type, that costs a look at an empty index. The function has no search_path of its own:
--- job_claim has one.
+-- such type, that costs a look at an empty index. A job with a group_key holds a place of its lane
+-- from now on; one of p_capped_types or p_capped_queues counts in a cap. The function has no
+-- search_path of its own: job_claim has one.
 create or replace function {schema}.job_take(
   p_ids bigint[],
   p_worker text,
   p_types text[],
   p_leases interval[],
-  p_records boolean[]
+  p_records boolean[],
+  p_capped_types text[],
+  p_capped_queues text[]
 )
 returns table (
   id bigint,
@@ -53,6 +56,15 @@ begin
       when {schema}.must_record_start(j.losses, j.max_attempts, null::text)
         or p_records[array_position(p_types, j.job_type)]
         then false
+    end,
+    in_lane = case when j.group_key is not null then true end,
+    capped = case
+      when j.job_type = any (p_capped_types) or j.queue = any (p_capped_queues) then true
+    end,
+    waits_for = case
+      when j.waits_for is null then null
+      when j.job_type = any (p_capped_types) or j.queue = any (p_capped_queues) then null
+      else j.waits_for
     end
   where j.id = any (p_ids)
   returning

@@ -29,6 +29,7 @@ declare
   v_held_by text[];
   v_losses jsonb;
   v_cancelled bigint[];
+  v_halts bigint[];                              -- buried jobs that halt their lanes
 begin
   perform {schema}.today_ensure();
   -- By the primary key alone: with the status in the condition the planner may choose a partial
@@ -66,6 +67,14 @@ begin
     from {schema}.job_leave(v_losses, null::text) r
     where r.status = 'cancelled'
   );
+  v_halts := array(
+    select j.id
+    from {schema}.job j
+    where j.id = any (v_done)
+      and v_buries
+      and j.in_lane
+      and {schema}.lane_keeps(j.job_type, 'dead'::text, null::float8, null::text)
+  );
   -- All ids: jobs that ran have left `running`, and jobs that were cancelled are gone.
   update {schema}.job j
   set
@@ -82,6 +91,12 @@ begin
     verdict = case when v_buries then 'fatal' else j.verdict end,
     verdict_rule = case when v_buries then p_verb else j.verdict_rule end,
     failed_at = case when v_buries then {schema}.clock() else j.failed_at end,
+    in_lane = case
+      when not v_buries or j.id = any (v_halts) then j.in_lane
+      when j.group_key is not null then false
+    end,
+    waits_for = case when j.id = any (v_halts) then 'person' end,
+    waits_since = case when j.id = any (v_halts) then {schema}.clock() end,
     updated_at = {schema}.clock()
   where j.id = any (v_done);
   if v_buries then

@@ -23,7 +23,9 @@ select
   j.last_error, j.error_type, j.response_code, j.verdict, j.verdict_rule,
   j.idempotency_key, j.meta, j.schedule, j.scheduled_for,
   j.group_key, coalesce(j.lane_capacity, 1::smallint) as lane_capacity,
-  j.waits_for, j.waits_since,
+  -- A running job keeps them, in case that it is put back for the same.
+  case when j.status <> 'running' then j.waits_for end as waits_for,
+  case when j.status <> 'running' then j.waits_since end as waits_since,
   j.created_at, j.updated_at, j.started_at, j.failed_at, j.finished_at,
   j.result, j.release, j.resolution
 from (

@@ -1,0 +1,65 @@
+-- Decides which of the jobs that a claim has picked may run: first their lanes, then the caps of
+-- their types, then those of their queues. The others are parked; those whose lane or cap another
+-- transaction holds for long stay as they are. Returns the jobs that may run, and the types (former
+-- names too) and queues whose jobs count in a cap.
+-- Locks: the stripes of the lanes and caps, after the rows, which the caller has locked.
+-- Keeps: M60, M61; M30, decided in statements that begin after the stripes are locked.
+create or replace function {schema}.job_admit(p_ids bigint[])
+returns table (ids bigint[], capped_types text[], capped_queues text[])
+language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off
+set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  v_missing text[];
+begin
+  ids := p_ids;
+  select
+    array_agg(distinct c.job_type) filter (where c.type_cap is not null),
+    array_agg(distinct c.queue) filter (where c.queue_cap is not null)
+  into capped_types, capped_queues
+  from {schema}.job_caps(p_ids) c;
+  v_missing := {schema}.stripes_lock(
+    array(
+      select 'lane ' || j.group_key
+      from {schema}.job j
+      where j.id = any (p_ids)
+        and j.group_key is not null
+        and j.in_lane is null
+      union
+      select k.cap
+      from {schema}.job_caps(p_ids) c
+      cross join lateral (values (c.type_cap), (c.queue_cap)) k(cap)
+      where k.cap is not null
+    ),
+    200
+  );
+  if v_missing <> '{}' then
+    if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') then
+      raise exception 'jobs with a group_key or a cap cannot be claimed under isolation level %',
+        current_setting('transaction_isolation')
+        using
+          errcode = 'feature_not_supported',
+          hint = 'Claim them in a transaction with READ COMMITTED; nothing was changed.';
+    end if;
+    ids := array(
+      select j.id
+      from {schema}.job j
+      join {schema}.job_caps(p_ids) c on c.queue = j.queue and c.job_type = j.job_type
+      where j.id = any (p_ids)
+        and (
+          j.group_key is null
+          or j.in_lane
+          or 'lane ' || j.group_key <> all (v_missing)
+        )
+        and coalesce(c.type_cap <> all (v_missing), true)
+        and coalesce(c.queue_cap <> all (v_missing), true)
+    );
+  end if;
+  ids := {schema}.lanes_admit(ids);
+  if capped_types is not null or capped_queues is not null then
+    ids := {schema}.caps_admit(ids);
+  end if;
+  return next;
+end $$;

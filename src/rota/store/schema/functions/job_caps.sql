@@ -1,0 +1,22 @@
+-- Returns the caps that count these jobs, of its type before that of its queue: NULL, NULL for a
+-- job that no cap counts.
+-- Locks: none; indexes job_pkey, job_type_capped and queue_capped.
+create or replace function {schema}.job_caps(p_ids bigint[])
+returns table (queue text, job_type text, type_cap text, queue_cap text)
+language sql stable
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
+set search_path = pg_catalog, pg_temp
+as $$
+  select d.queue, d.job_type, 'type ' || t.name, 'queue ' || q.name
+  from (
+    select distinct j.queue, j.job_type
+    from {schema}.job j
+    where j.id = any (p_ids)
+  ) d
+  left join {schema}.job_type t
+    on t.name = {schema}.canonical_type(d.job_type)
+    and t.concurrency is not null
+  left join {schema}.queue q
+    on q.name = d.queue
+    and q.max_running is not null
+$$;

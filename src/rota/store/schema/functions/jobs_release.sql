@@ -1,0 +1,55 @@
+-- Makes waiting jobs claimable again, due from now: so they are ahead of every worker's frontier,
+-- and behind the other jobs of their queue. p_in_lane: they also take a place of their lane. A row
+-- that another transaction has locked, or that a trigger of the user's refuses, stays as it is: a
+-- sweep finds it. Idle workers are woken. Returns how many it released.
+-- Locks: the rows, with SKIP LOCKED; index job_pkey.
+create or replace function {schema}.jobs_release(p_ids bigint[], p_in_lane boolean)
+returns int
+language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set jit = off
+set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_queues text[];
+  v_released int := 0;
+  v_one bigint;
+begin
+  if p_ids = '{}' then
+    return 0;
+  end if;
+  begin
+    with free as materialized (
+      select j.ctid
+      from {schema}.job j
+      where j.id = any (p_ids)
+        and j.status || '' = 'waiting'  -- not by an index of the status
+      order by j.id
+      for no key update skip locked
+    ),
+    released as (
+      update {schema}.job j
+      set
+        status = 'queued',
+        in_lane = case when p_in_lane then true else j.in_lane end,
+        run_at = {schema}.clock(),
+        updated_at = {schema}.clock()
+      where j.ctid = any (array(select f.ctid from free f))
+      returning j.queue
+    )
+    select array_agg(distinct r.queue), count(*) into v_queues, v_released
+    from released r;
+  exception when others or assert_failure then
+    if sqlstate ~ '^(08|57|25006|53|58|28|3D|40)' then
+      raise;
+    end if;
+    if cardinality(p_ids) > 1 then
+      foreach v_one in array p_ids loop
+        v_released := v_released + {schema}.jobs_release(array[v_one], p_in_lane);
+      end loop;
+    end if;
+    return v_released;
+  end;
+  perform {schema}.wake_up(v_queues);
+  return v_released;
+end $$;

@@ -1,0 +1,46 @@
+-- Returns the jobs that may take a place of their lane now, the first of each lane first: those
+-- that are due, in the order of (priority, run_at, id), each while fewer jobs than its own
+-- lane_capacity hold a place; beside a holder whose own capacity is 1, none. If the first of them
+-- is one that nobody can take at the moment, the others of the lane wait for it.
+--
+-- The answer stays true while the caller holds the stripes of these lanes.
+-- Locks: none; index job_lane.
+-- Keeps: M60, the jobs of a lane start in the order of becoming due.
+create or replace function {schema}.lane_heads(p_lanes text[])
+returns table (lane text, id bigint, status text)
+language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+set enable_mergejoin = off set enable_hashjoin = off set jit = off
+set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  v_is_held boolean;
+  v_is_single boolean;
+  v_is_due boolean;
+begin
+  -- The first entry of a lane is that of a job that holds a place, if there is one. So one entry
+  -- says enough of nearly all lanes.
+  for lane, id, status, v_is_held, v_is_single, v_is_due in
+    select
+      l.lane, f.id, f.status, f.in_lane, coalesce(f.lane_capacity, 1) = 1,
+      f.run_at <= {schema}.clock()
+    from unnest(p_lanes) l(lane)
+    cross join lateral (
+      select j.id, j.status, j.in_lane, j.lane_capacity, j.run_at
+      from {schema}.job j
+      where j.group_key = l.lane
+        and (j.in_lane or j.status in ('queued', 'failed', 'waiting'))
+      order by j.in_lane, j.priority desc, j.run_at, j.id
+      limit 1
+    ) f
+  loop
+    if v_is_held is null and v_is_single and v_is_due then
+      return next;
+    elsif v_is_held is null or not v_is_single then
+      return query
+      select lane, n.id, n.status
+      from {schema}.lane_next(lane) n;
+    end if;
+  end loop;
+end $$;

@@ -1,0 +1,25 @@
+-- Returns whether a job that holds a place of its lane keeps it when it goes to this status. A job
+-- that waits for its next attempt keeps it, unless its type says on_retry = 'release'; a dead one
+-- frees it, unless its type says on_dead = 'halt'. A job that a limit or a breaker put back
+-- (p_waits_for) keeps it always: it has not begun.
+-- Keeps: M60, back-off lets no later job of the lane pass.
+create or replace function {schema}.lane_keeps(
+  p_job_type text,
+  p_status text,
+  p_delay_s float8,
+  p_waits_for text
+)
+returns boolean
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select case
+    when p_status = 'dead'
+      then coalesce(t.on_dead = 'halt', false)
+    when p_status = 'failed' or p_delay_s > 0 and p_waits_for is null
+      then coalesce(t.on_retry = 'hold', true)
+    else true
+  end
+  from (select) one
+  left join {schema}.job_type t on t.name = {schema}.canonical_type(p_job_type)
+$$;

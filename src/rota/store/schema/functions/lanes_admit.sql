@@ -1,0 +1,51 @@
+-- Returns those of these jobs that may run as far as their lanes are concerned: jobs without a
+-- lane, those that hold a place, and those that may take one now. The others are parked, and with
+-- them up to a thousand more of their lanes if most of the jobs have to wait: so a lane with many
+-- jobs is soon out of the way of others. The caller has locked the rows and holds the stripes.
+-- Locks: further rows of the lanes, with SKIP LOCKED; index job_lane.
+-- Keeps: M60.
+create or replace function {schema}.lanes_admit(p_ids bigint[])
+returns bigint[]
+language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off
+set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_lanes text[];
+  v_heads bigint[];
+  v_parked bigint[];
+  v_losers bigint[];
+begin
+  select array_agg(distinct j.group_key) into v_lanes
+  from {schema}.job j
+  where j.id = any (p_ids)
+    and j.group_key is not null
+    and j.in_lane is null;
+  if v_lanes is null then
+    return p_ids;
+  end if;
+  select
+    coalesce(array_agg(h.id) filter (where h.status <> 'waiting'), '{}'),
+    coalesce(array_agg(h.id) filter (where h.status = 'waiting'), '{}')
+  into v_heads, v_parked
+  from {schema}.lane_heads(v_lanes) h;
+  perform {schema}.jobs_release(v_parked, true);
+  v_losers := array(
+    select j.id
+    from {schema}.job j
+    where j.id = any (p_ids)
+      and j.group_key is not null
+      and j.in_lane is null
+      and j.id not in (select unnest(v_heads))
+  );
+  if v_losers = '{}' then
+    return p_ids;
+  end if;
+  if 2 * cardinality(v_losers) > cardinality(p_ids) then
+    v_parked := {schema}.lane_followers(v_losers, 1000);
+  else
+    v_parked := '{}';
+  end if;
+  perform {schema}.jobs_park(v_losers || v_parked, null::text);
+  return array(select unnest(p_ids) except select unnest(v_losers));
+end $$;

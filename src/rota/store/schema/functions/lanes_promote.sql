@@ -1,0 +1,19 @@
+-- Gives the free places of these lanes to their first jobs, if those are parked. A first job that
+-- is among the ready ones takes its place at its claim. The caller holds the stripes of the lanes.
+-- Returns how many jobs got a place.
+-- Locks: the rows, with SKIP LOCKED; index job_lane.
+-- Keeps: M60; if the first job of a lane is locked by another transaction, no later one passes it.
+create or replace function {schema}.lanes_promote(p_lanes text[])
+returns int
+language plpgsql
+set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_ids bigint[] := array(
+    select h.id
+    from {schema}.lane_heads(p_lanes) h
+    where h.status = 'waiting'
+  );
+begin
+  return {schema}.jobs_release(v_ids, true);
+end $$;

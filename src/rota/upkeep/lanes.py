@@ -1,0 +1,67 @@
+"""Finds free places in lanes and caps that nobody gave to the jobs that wait for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rota.runtime.clock import SYSTEM_CLOCK, Clock
+from rota.runtime.service import Service
+from rota.store import ops
+
+if TYPE_CHECKING:
+    from rota.observe.events import Bus
+    from rota.store.link import StoreLink
+
+PERIOD_S = (1.0, 3.0)
+"""Between two passes while jobs wait for lanes or caps, and while none does."""
+COUNT_S = 10.0
+"""Between two searches for running jobs that began before their cap. The functions that set a cap
+search at once; this finds a cap that was set by hand."""
+BATCH = 500
+"""Most lanes per statement; one costs about 20 µs."""
+SHARE = 0.05
+"""Of one connection's time for batches after the first: there may be 100,000 lanes with waiting
+jobs."""
+
+
+class LaneSweeper(Service):
+    """Passes over the lanes and caps with waiting jobs.
+
+    Whoever frees a place gives it away in the same transaction. Left to the sweeper is what could
+    not: a job that was cancelled in a transaction of the application's or deleted by hand, or a
+    lane that another transaction had locked.
+    """
+
+    name = "lane sweeper"
+
+    def __init__(self, bus: Bus, link: StoreLink, clock: Clock = SYSTEM_CLOCK) -> None:
+        super().__init__(bus, clock)
+        self._link = link
+        self._after = ""
+        """The lane behind which the pass continues; '': from the first."""
+        self._is_first = True
+        self._finds_waiting = False
+        self._count_at = 0.0
+
+    async def tick(self) -> float | None:
+        """Do one batch of a pass. The first pass, before a drain's jobs, pauses nowhere."""
+        before = self.clock.monotonic()
+        if not self._after:
+            await self._sweep_caps(before)
+        lanes = await self._link.run(ops.sweep_lanes(self._after, BATCH))
+        self._finds_waiting = self._finds_waiting or lanes.lanes > 0
+        self._after = lanes.last_lane or ""
+        if self._after:
+            took_s = self.clock.monotonic() - before
+            return 0 if self._is_first else took_s / SHARE
+        self._is_first = False
+        return PERIOD_S[0] if self._finds_waiting else PERIOD_S[1]
+
+    async def _sweep_caps(self, now: float) -> None:
+        caps = await self._link.run(ops.sweep_caps())
+        self._finds_waiting = caps.caps > 0
+        if not caps.has_caps:
+            self._count_at = now
+        elif now >= self._count_at:
+            self._count_at = now + COUNT_S
+            await self._link.run(ops.count_running())

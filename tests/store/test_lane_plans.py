@@ -1,0 +1,98 @@
+"""What decisions about lanes and caps read: entries of their own lanes, however many there are."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+from rota.store import ops
+from tests.store.bulk import without_indexes
+from tests.store.work import Hand
+from tests.support.rules import rule
+
+Connection = psycopg.Connection[TupleRow]
+
+MANY = 100_000
+BLOCKS = 400
+"""What a decision may touch at most, with the first plans of the session; a look at one of the
+100,000 jobs of each kind would cost many times that."""
+
+LOAD = f"""
+alter table rota.job set (autovacuum_enabled = off);
+set session_replication_role = replica;
+insert into rota.job (job_type, queue, priority, run_at, group_key, status)
+  select 't', 'default', 0, now() - interval '1 h', 'big', 'waiting'
+  from generate_series(1, {MANY});
+insert into rota.job (job_type, queue, priority, run_at, group_key)
+  select 't', 'default', 50, now() + interval '1 day', 'big' from generate_series(1, {MANY});
+insert into rota.job (job_type, queue, priority, run_at, group_key)
+  select 't', 'other', 0, now() - interval '1 h', 'lane ' || n from generate_series(1, {MANY}) n;
+insert into rota.job (job_type, queue, priority, run_at, status, waits_for)
+  select 't', 'other', 0, now() - interval '1 h', 'waiting', 'type t'
+  from generate_series(1, {MANY});
+insert into rota.job (job_type, queue, priority, run_at, group_key, status, in_lane, locked_by,
+  locked_until)
+  values ('t', 'default', 0, now(), 'big', 'running', true, 'w', now() + interval '1 h');
+reset session_replication_role"""
+
+
+@pytest.mark.slow
+@rule("M14", "M60")
+def test_decisions_read_the_first_entries_of_a_lane_or_a_line_only(connection: Connection) -> None:
+    with without_indexes(connection, "rota.job"):
+        connection.execute(LOAD.encode())
+    connection.execute("insert into rota.job_type (name, concurrency) values ('t', 1)")
+    calls = {
+        "heads": "select * from rota.lane_heads(array['big', 'lane 7', 'nothing'])",
+        "next": "select * from rota.lane_next('big')",
+        "promote": "select rota.lanes_promote(array['big', 'lane 7'])",
+        "sweep": "select * from rota.lanes_sweep('', 500)",
+        "caps": "select rota.cap_free('type t')",
+        "release": "select rota.cap_release('type t', 1)",
+    }
+    for state in ("right after the load", "analysed"):
+        if state == "analysed":
+            connection.execute("analyze rota.job")
+        for name, call in calls.items():
+            connection.execute(call.encode())  # plans
+            assert blocks(connection, call) <= BLOCKS, f"{name}, {state}"
+
+
+@pytest.mark.slow
+@rule("M60", "M61")
+def test_a_claim_passes_many_jobs_of_one_lane_in_a_few_statements(connection: Connection) -> None:
+    with without_indexes(connection, "rota.job"):
+        connection.execute(
+            "set session_replication_role = replica; "
+            "insert into rota.job (job_type, queue, priority, group_key) "
+            f"select 't', 'default', 0, 'big' from generate_series(1, {MANY}); "
+            "insert into rota.job (job_type, queue, priority, group_key) "
+            "values ('t', 'default', 0, 'small'); reset session_replication_role"
+        )
+    hand, lanes, claims = Hand(connection), list[str | None](), 0
+    while "small" not in lanes:
+        lanes += [job.group_key for job in hand.claim(100).jobs]
+        claims += 1
+    assert lanes == ["big", "small"]
+    assert claims <= 1 + MANY / 1000
+
+
+def test_a_sweep_costs_nothing_while_nothing_waits(connection: Connection) -> None:
+    connection.execute(
+        "insert into rota.job (job_type, queue, priority, group_key) "
+        "select 't', 'default', 0, 'lane ' || n from generate_series(1, 1000) n"
+    )
+    hand = Hand(connection)
+    assert hand.run(ops.sweep_lanes("", 500)) == ops.LaneSweep(None, 0, 0)
+    assert hand.run(ops.sweep_caps()) == ops.CapSweep(has_caps=False, caps=0, released=0)
+
+
+def blocks(connection: Connection, call: str) -> int:
+    """How many blocks it reads."""
+    with connection.transaction(force_rollback=True):
+        [(plan,)] = connection.execute(
+            f"explain (analyze, buffers, format json) {call}".encode()
+        ).fetchall()
+    read = plan[0]["Plan"]
+    return int(read["Shared Hit Blocks"] + read["Shared Read Blocks"])

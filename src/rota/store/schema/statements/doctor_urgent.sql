@@ -1,6 +1,6 @@
--- Find queues in which urgent jobs (priority above 0) wait for the running one: they are used, by a
--- declared type or by jobs that wait, and each worker of the last hour that serves them has one
--- slot for them. Workers in SQL, whose slots are not known, are left out.
+-- Find queues in which urgent jobs (priority above 0) wait for the running one: a declared type or
+-- a waiting job is urgent there, and each worker of the last hour that serves the queue has one
+-- slot for it. Workers in SQL, whose slots are not known, are left out.
 -- Parameters: limit int
 -- Rows: facts text (JSON: queues: queue, workers)
 -- Locks: none; index job_ready.

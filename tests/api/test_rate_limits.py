@@ -51,7 +51,7 @@ def test_two_types_that_share_a_limit_must_agree_on_its_figures() -> None:
 def test_a_function_of_a_limit_takes_arguments_of_the_handler() -> None:
     jobs = rota.Jobs()
     limit = rota.RateLimit("smtp", 10, per="1m", key=lambda customer: customer)
-    with pytest.raises(DeclarationError, match=r"rate limit's key function at .* takes 'customer'"):
+    with pytest.raises(DeclarationError, match=r"rate_limit key function at .* takes 'customer'"):
         jobs.job("a", rate_limit=limit)(lambda account: None)
     with pytest.raises(DeclarationError, match=r"rate_limit must be a rota.RateLimit"):
         jobs.job("b", rate_limit=10)(lambda: None)  # type: ignore[call-overload]

@@ -46,7 +46,7 @@ begin
     insert into public.log (lane, job, what) values (old.group_key, old.id, 'end');
   elsif new.status = 'running' and old.status <> 'running' then
     insert into public.log (lane, job, what) values (new.group_key, new.id, 'start');
-  elsif new.in_lane is null and old.in_lane then
+  elsif new.in_lane is not true and old.in_lane then
     insert into public.log (lane, job, what) values (new.group_key, new.id, 'end');
   end if;
   return null;

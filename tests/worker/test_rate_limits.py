@@ -137,7 +137,7 @@ async def test_a_function_of_a_limit_that_raises_makes_the_job_dead_with_the_rea
     job = put(connection, "mail", n=2)
     async with Hand(database, jobs) as hand:
         dead = await hand.heard(JobDead, job=job)
-    assert f"rate limit's {what} function at {__file__}" in dead.failure.message
+    assert f"rate_limit {what} function at {__file__}" in dead.failure.message
     assert dead.failure.error_type == ("KeyError" if what == "key" else "rota.errors.UsageError")
     assert ran == []
 

@@ -231,18 +231,18 @@ class ClaimRequest:
         by_queue: dict[str, list[Job | RefusedClaim | HeldUp]] = {}
         for job in seen:
             by_queue.setdefault(job.queue, []).append(job)
-        return [GroupAnswer(group, *_split(group.queues, by_queue)) for group in self.groups]
+        return [_sort_for(group, by_queue) for group in self.groups]
 
 
-def _split(queues: Iterable[str], by_queue: Found) -> tuple[Found, Found]:
+def _sort_for(group: GroupRequest, by_queue: Found) -> GroupAnswer:
     urgent: dict[str, Sequence[Job | RefusedClaim | HeldUp]] = {}
     ordinary: dict[str, Sequence[Job | RefusedClaim | HeldUp]] = {}
-    for queue in queues:
+    for queue in group.queues:
         jobs = by_queue.get(queue, ())
         # The highest priority comes first.
         at = bisect_left(jobs, -ORDINARY_MAX, key=lambda job: -job.priority)
         urgent[queue], ordinary[queue] = jobs[:at], jobs[at:]
-    return urgent, ordinary
+    return GroupAnswer(group, urgent, ordinary, _count(urgent), _count(ordinary))
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,17 +252,20 @@ class GroupAnswer:
     asked: GroupRequest
     urgent: Found
     ordinary: Found
+    urgent_count: int
+    ordinary_count: int
+    """How many jobs the claim reached of each, with those that are held up."""
 
     @property
     def may_leave_urgent(self) -> bool:
         """Whether more urgent jobs may be due than it could take."""
-        return _count(self.urgent) >= self.asked.jobs
+        return self.urgent_count >= self.asked.jobs
 
     @property
     def may_leave_ordinary(self) -> bool:
         """Whether more ordinary jobs may be due than it could take."""
-        room = self.asked.jobs - _count(self.urgent)
-        return _count(self.ordinary) >= min(self.asked.ordinary, room)
+        room = self.asked.jobs - self.urgent_count
+        return self.ordinary_count >= min(self.asked.ordinary, room)
 
     @property
     def is_full(self) -> bool:
@@ -271,7 +274,6 @@ class GroupAnswer:
 
 
 def _count(found: Found) -> int:
-    """Return how many jobs a claim reached, with those that are held up."""
     return sum(
         one.count if isinstance(one, HeldUp) else 1 for jobs in found.values() for one in jobs
     )

@@ -310,7 +310,7 @@ async def test_no_job_of_a_failing_key_starts_until_its_failure_is_recorded(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def prefetch(group: SlotGroup, now: float) -> None:
-        group.target = 5  # as after many short jobs
+        group.target = group.ordinary_target = 5  # as after many short jobs
 
     monkeypatch.setattr(SlotGroup, "measure", prefetch)
     shop = Shop(rota.Breaker("shop", failures=1, open_for="10m"))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rota.observe.events import Bus
     from rota.store.link import StoreLink
 
-PERIOD_S = (1.0, 3.0)
+PERIOD_S = (1.0, 10.0)
 """Between two passes while jobs wait for lanes or caps, and while none does."""
 COUNT_S = 10.0
 """Between two searches for running jobs that began before their cap. The functions that set a cap

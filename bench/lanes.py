@@ -22,8 +22,8 @@ from bench.server import DurableServer
 PART = "lanes"
 SHAPES = {"lanes of one": (1, 50), "lanes of 10": (10, 50), "lanes of 100": (100, None)}
 """Jobs in each lane, and the share of a plain drain to reach. Those of a lane are far apart, as
-when many tenants enqueue at once. No more jobs run at once than there are lanes, and a job that waits
-for its lane costs two more row versions."""
+when many tenants enqueue at once. No more jobs run at once than there are lanes, and a job that
+waits for its lane costs two more row versions."""
 SINGLE = 20
 """One lane alone is drained with so many times fewer jobs."""
 INSERT = """

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, LiteralString
+from typing import Any
 
 import psycopg
 from psycopg.rows import dict_row
 
+from chaos.check import Check
+from chaos.order import ORDER
+
 SHOWN = 5
 """Rows of a broken promise that are shown."""
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """A promise, and a SELECT of the rows that break it. The timeline of their column `job` is
-    printed."""
-
-    what: str
-    select: LiteralString
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +37,7 @@ CHECKS = [
     Check(
         "no job is invented: no job exists that was rolled back or refused",
         "select j.id as job, j.job_type, j.payload from chaos.job j where not exists (select from "
-        "chaos.ordered o where o.job = j.id)",
+        "chaos.ordered o where o.job = coalesce(j.origin_id, j.id))",
     ),
     Check(
         "no job exists twice, and no key has two jobs",
@@ -51,7 +45,7 @@ CHECKS = [
         select id as job, count(*) from chaos.job group by id having count(*) > 1
         union all
         select min(id), count(*) from chaos.job where idempotency_key is not null
-          and status <> 'cancelled'
+          and status <> 'cancelled' and not is_resolved
         group by job_type, idempotency_key having count(*) > 1
         """,
     ),
@@ -161,7 +155,7 @@ CHECKS = [
           as since
         from chaos.silence s
         join chaos.change c on split_part(c.was_worker, ':', 2)::int = s.pid
-          and c.was_status = 'running' and c.role not in ('rota upkeep', 'rota reap')
+          and c.was_status = 'running' and c.role not in ('rota upkeep', 'rota reap', 'person')
           -- A busy server may take this long for a statement that was on its way.
           and c.at > to_timestamp(s.since_s) + interval '3 seconds'
           and c.at < coalesce(to_timestamp(s.until_s), 'infinity')
@@ -326,6 +320,7 @@ CHECKS = [
           'found no database') or how = 'told to stop' and code not in (0, 5)
         """,
     ),
+    *ORDER,
 ]
 
 

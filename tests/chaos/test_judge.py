@@ -116,6 +116,63 @@ insert into chaos.process (pid, release, began_at_s, how, code)
   values (101, 'r0', 0, 'killed', -9), (102, 'r0', 0, 'told to stop', 0);
 insert into chaos.silence (pid, since_s) select 101, extract(epoch from now()) - 27;
 """
+# Jobs 7 and 8 are of one lane and of a type with a cap, one after the other; 9 to 12 start within
+# 11 s at a limit of one in a second. Job 13 starts before its breaker opens; 14 is the trial.
+SOUND_ORDER: LiteralString = """
+insert into rota.job_type (name, max_attempts, concurrency, on_dead)
+  values ('in_order', 3, 1, 'free'), ('limited', 3, null, 'free'), ('guarded', 3, null, 'free'),
+  ('halting', 3, null, 'halt');
+insert into rota.job_history (id, queue, job_type, payload, status, priority, attempts, claims,
+  locked_by, run_at, created_at, updated_at, finished_at, release)
+  select id, 'narrow', job_type, '{"n": 2}', 'succeeded', 0, 1, 1, 'h:102:b', now(), now(), now(),
+    now() - interval '1 second', 'r0'
+  from (values (7, 'in_order'), (8, 'in_order'), (9, 'limited'), (10, 'limited'), (11, 'limited'),
+    (12, 'limited'), (13, 'guarded'), (14, 'guarded')) h(id, job_type);
+select rota.job_reserve(14);
+insert into chaos.ordered (tag, job, way) select id, id, 'in bulk' from generate_series(7, 14) id;
+insert into chaos.change (job, at, role, status, claims, attempts, job_type, queue, group_key,
+  priority, run_at)
+  select id, now() - interval '40 s', 'rota client', 'queued', 0, 0,
+    case when id < 9 then 'in_order' when id < 13 then 'limited' else 'guarded' end, 'narrow',
+    case when id < 9 then 'serial:1' end, 0, now() - interval '40 s' + id * interval '1 ms'
+  from generate_series(7, 14) id;
+insert into chaos.change (job, at, role, was_status, status, was_claims, claims, was_worker,
+  worker, was_attempts, attempts, job_type, queue, group_key, was_priority, priority, was_run_at,
+  run_at, was_in_lane, in_lane, capped)
+  select c.job, now() - t.ago * interval '1 s', role, t.was_status, t.status, t.was_claims,
+    t.claims, t.was_worker, t.worker, t.was_attempts, t.attempts, job_type, queue, group_key, 0, 0,
+    run_at, run_at,
+    case when t.was_status = 'running' and job < 9 then true end,
+    case when t.status = 'running' and job < 9 then true end,
+    case when t.status = 'running' and job < 9 then true end
+  from chaos.change c
+  join (values (7, 20), (8, 18), (9, 30), (10, 27), (11, 23), (12, 19), (13, 31), (14, 16))
+    taken(id, ago) on taken.id = c.job
+  cross join lateral (values
+    (taken.ago + 0.0, 'queued', 'running', 0, 1, null, 'h:102:b', 0, 1),
+    (taken.ago - 1.0, 'running', null, 1, null, 'h:102:b', null, 1, null))
+    t(ago, was_status, status, was_claims, claims, was_worker, worker, was_attempts, attempts)
+  order by taken.ago desc, t.ago desc;
+insert into chaos.witness (said, job, claim, at_s, worker, how)
+  select said, job, 1, extract(epoch from now()) - ago, 'h:102:b', how
+  from (values (7, 20), (8, 18), (9, 30), (10, 27), (11, 23), (12, 19), (13, 31), (14, 16))
+    taken(job, taken_ago)
+  cross join lateral (values ('start', taken_ago - 0.1, ''), ('end', taken_ago - 0.9, 'returned'))
+    w(said, ago, how);
+insert into chaos.run (job, claim, worker) select id, 1, 'h:102:b' from generate_series(7, 14) id;
+update chaos.change set xid = seq::text::xid8;  -- each in a transaction of its own
+truncate chaos.cap, chaos.pace;
+insert into chaos.cap (at, queue, max_running) values (now() - interval '50 s', 'narrow', 9);
+insert into chaos.pace (at, name, starts, per, burst)
+  values (now() - interval '50 s', 'limited', 1, '1 s', 1);
+insert into chaos.breaker (at, key, was_state, state, opened_at, was_open_until, open_until,
+  trial_job, trial_claim) values
+  (now() - interval '30 s', 'host0', null, 'open', now() - interval '30 s', null,
+    now() - interval '20 s', null, null),
+  (now() - interval '16 s', 'host0', 'open', 'trial', now() - interval '30 s',
+    now() - interval '20 s', now() + interval '1 h', 14, 1),
+  (now() - interval '15 s', 'host0', 'trial', 'closed', null, null, null, null, null);
+"""
 BREAKS: dict[str, LiteralString] = {
     "every job has ended": "update rota.job set status = 'queued'",
     "no job is lost: every committed job exists": "delete from rota.job",
@@ -210,6 +267,49 @@ BREAKS: dict[str, LiteralString] = {
     "no worker ends unasked, and every stopped worker exits with 0 or 5": (
         "update chaos.process set code = 1 where pid = 102"
     ),
+    "never more jobs of a lane run at once than its capacity": (
+        "delete from chaos.change where job = 7 and status is null"
+    ),
+    "never more handlers of a lane run at once than its capacity, but after a lost lease": (
+        "update chaos.witness set at_s = at_s + 3 where job = 7 and said = 'end'"
+    ),
+    "never more jobs of a lane hold a place than its capacity, and only those run": (
+        "update chaos.change set was_in_lane = null where job = 7 and status is null"
+    ),
+    "no job takes a place of its lane before another that was due and known, and comes first": """
+        update chaos.change set was_run_at = now() where job = 7 and status = 'running';
+        update chaos.change c set at = p.at - interval '0.5 s', snapshot = pg_current_snapshot()
+          from chaos.place p where p.job = 7 and c.job = 12 and c.status is null""",
+    "no place of a lane and no slot of a cap is left over": (
+        "update rota.job set group_key = 'serial:1', in_lane = true where id = 2"
+    ),
+    "no lane is halted that a person has put right": (
+        "update rota.job set job_type = 'halting', group_key = 'halting:1', in_lane = true, "
+        "waits_for = 'person' where id = 2"
+    ),
+    "never more jobs run at once than the cap of their type": (
+        "delete from chaos.change where job = 7 and status is null"
+    ),
+    "no job is claimed beyond the cap of its queue, also after it has been changed": """
+        delete from chaos.change where job = 7 and status is null;
+        insert into chaos.cap (at, queue, max_running)
+          values (now() - interval '33 s', 'narrow', 1)""",
+    "a limited key never starts more than limit plus burst in any window": (
+        "update chaos.witness set at_s = (select max(at_s) from chaos.witness where job = 12) "
+        "where said = 'start' and job in (10, 11, 12)"
+    ),
+    "while a breaker has been open for a second, no handler of its key starts but the trial's": (
+        "update chaos.witness set at_s = at_s + 5 where job = 13"
+    ),
+    "a breaker has one trial at a time": """
+        insert into chaos.breaker (key, at, was_state, state, was_open_until, was_trial_job,
+          was_trial_claim, trial_job, trial_claim)
+        select 'host0', taken_at + interval '0.5 s', 'trial', 'trial', now(), 14, 1, 13, 1
+          from chaos.claim where job = 14""",
+    "no job is charged that a limit or a breaker put back": (
+        "update chaos.change set status = 'queued', attempts = 1, claims = 2, "
+        "waits_for = 'limit limited 0' where job = 9 and was_status = 'running'"
+    ),
 }
 
 OTHER_BREAKS: list[tuple[str, LiteralString]] = [
@@ -249,6 +349,18 @@ OTHER_BREAKS: list[tuple[str, LiteralString]] = [
         update rota.attempt set message = 'the steps are in another order than in an earlier'
           where outcome = 'dead' and job = 5""",
     ),
+    (
+        "never more jobs of a lane hold a place than its capacity, and only those run",
+        "update chaos.change set in_lane = null where job = 8",
+    ),
+    (
+        "no place of a lane and no slot of a cap is left over",
+        "update rota.job set capped = true where id = 2",
+    ),
+    (
+        "while a breaker has been open for a second, no handler of its key starts but the trial's",
+        "update chaos.breaker set trial_job = 13 where state = 'trial'",
+    ),
 ]
 """Other ways in which a promise of more than one part is broken."""
 
@@ -258,6 +370,7 @@ def court(connection: psycopg.Connection[TupleRow]) -> psycopg.Connection[TupleR
     """A database with a run in which nothing went wrong."""
     connection.execute(TABLES.read_bytes())
     connection.execute(SOUND)
+    connection.execute(SOUND_ORDER)
     return connection
 
 
@@ -266,8 +379,8 @@ def test_a_sound_run_is_found_sound(court: psycopg.Connection[TupleRow]) -> None
     assert judge(court) == []
     found = dict(figures(court))
     assert (found["jobs"], found["starts"], found["reaped"], found["reaped, charged"]) == (
-        6,
-        11,
+        14,
+        19,
         6,
         1,
     )

@@ -193,6 +193,21 @@ def test_a_job_that_waited_is_not_passed_by_a_newcomer(connection: Connection) -
 
 
 @rule("M61")
+def test_the_parked_jobs_of_a_paused_queue_hold_back_no_other_queue(connection: Connection) -> None:
+    cap_type(connection, 1)
+    insert(connection, 20, queue="paused")
+    hand = Hand(connection, queues=["paused", "default"])
+    [job] = hand.claim().jobs
+    connection.execute("select rota.queue_pause('paused'::text)")
+    first, second = insert(connection, 2)
+    end(hand, job)
+    [job] = hand.claim().jobs
+    assert job.id == first
+    end(hand, job)
+    assert claim_ids(hand) == [second]
+
+
+@rule("M61")
 def test_an_urgent_job_passes_those_that_wait(connection: Connection) -> None:
     cap_type(connection, 1)
     insert(connection, 3)

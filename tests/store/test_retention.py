@@ -267,6 +267,20 @@ def test_a_job_that_was_dead_for_ninety_days_moves_to_history_with_a_resolution_
     assert rows(connection, "select count(*) from rota.attempt where job = %s", old) == [(1,)]
 
 
+@rule("M44", "M60")
+def test_a_job_that_halts_its_lane_waits_for_a_person_however_long(connection: Connection) -> None:
+    connection.execute("insert into rota.job_type (name, on_dead) values ('t', 'halt')")
+    halting = _dead(connection, 91, group_key="invoice:1")
+    [follower] = insert(connection, group_key="invoice:1")
+    hand = Hand(connection)
+    assert hand.run(ops.archive_dead(10))[0] == 0
+    assert rows(connection, "select id, status, waits_for from rota.job order by id") == [
+        (halting, "dead", "person"),
+        (follower, "queued", None),
+    ]
+    assert hand.claim().jobs == []
+
+
 @rule("M44", "M85")
 def test_who_asks_for_the_dead_gets_those_that_wait_for_a_person(connection: Connection) -> None:
     old, waiting = _dead(connection, 91), _dead(connection, 1)

@@ -1,8 +1,9 @@
 -- Archives jobs that have been dead for as long as dead jobs are kept and that no person has
--- resolved. The resolution says so. Their keys are freed, as when a person ignores a job. Returns
--- how many. p_only: only these jobs; NULL: all.
+-- resolved. The resolution says so. Their keys are freed, as when a person ignores a job. A job
+-- that halts its lane stays, because its lane would go on. Returns how many. p_only: only these
+-- jobs; NULL: all.
 -- Locks: the rows of the jobs, with SKIP LOCKED; index job_dead. Then the rows of their keys.
--- Keeps: M44, a dead job never just disappears; M13.
+-- Keeps: M44, a dead job never just disappears; M13; M60, only a person lets a halted lane go on.
 create or replace function {schema}.dead_archive(p_limit int, p_only bigint[] default null)
 returns int
 language plpgsql
@@ -12,23 +13,20 @@ as $$
 declare
   v_keep interval := (select r.keep from {schema}.retention r where r.what = 'dead');
   v_old bigint[];
-  v_lanes text[];
-  v_archived int;
 begin
   perform {schema}.wait_briefly(p_only);
   v_old := array(
     select j.id
     from {schema}.job j
     where j.status = 'dead'
+      and j.in_lane is not true
       and j.failed_at < {schema}.clock() - v_keep
       and (p_only is null or j.id = any (p_only))
     order by j.failed_at
     limit p_limit
     for update skip locked
   );
-  -- Dead jobs may halt their lanes.
-  v_lanes := (select o.lanes from {schema}.places_of(v_old) o);
-  v_archived := (
+  return (
     select count(*)
     from {schema}.job_archive(
       v_old,
@@ -43,6 +41,4 @@ begin
       )
     )
   );
-  perform {schema}.places_free(v_lanes, null::text[], 200);
-  return v_archived;
 end $$;

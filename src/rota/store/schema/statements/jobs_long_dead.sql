@@ -1,5 +1,5 @@
 -- Find the jobs that have been dead for as long as dead jobs are kept, when one statement cannot
--- archive them all.
+-- archive them all. Those that halt their lanes are not archived.
 -- Parameters: limit int
 -- Rows: id int8
 -- Locks: none; index job_dead.
@@ -7,6 +7,7 @@
 select j.id
 from :schema.job j
 where j.status = 'dead'
+  and j.in_lane is not true
   and j.failed_at
     < :schema.clock() - (select r.keep from :schema.retention r where r.what = 'dead')
 order by j.failed_at

@@ -321,6 +321,15 @@ def test_a_delay_gives_no_slot_before_and_no_burst_after(limits: Limits) -> None
 
 
 @rule("M62")
+def test_a_delay_outlasts_reservations_that_are_returned_after_it(limits: Limits) -> None:
+    limits.declare()
+    given_ = [one for one in limits.reserve(20) if isinstance(one, Reservation)]
+    limits.hand.run(ops.delay_limit(("smtp", ""), 5.0))
+    limits.hand.run(ops.return_starts([(("smtp", ""), one) for one in given_]))
+    assert limits.waits(1)[0] > 4.5
+
+
+@rule("M62")
 def test_ten_thousand_jobs_that_are_put_back_come_again_at_the_pace_of_the_limit(
     limits: Limits,
 ) -> None:

@@ -321,6 +321,24 @@ def test_a_delay_gives_no_slot_before_and_no_burst_after(limits: Limits) -> None
 
 
 @rule("M62")
+def test_a_delay_outlasts_reservations_that_are_returned_after_it(limits: Limits) -> None:
+    limits.declare()
+    given_ = [one for one in limits.reserve(20) if isinstance(one, Reservation)]
+    limits.hand.run(ops.delay_limit(("smtp", ""), 5.0))
+    limits.hand.run(ops.return_starts([(("smtp", ""), one) for one in given_]))
+    assert limits.waits(1)[0] > 4.5
+
+
+@rule("M62")
+def test_an_estimate_is_an_instant_that_a_job_can_have(limits: Limits) -> None:
+    limits.declare(starts=1, burst=1, per_s=366 * 86_400)
+    backs = [one.back_s for one in limits.reserve(20_000) if isinstance(one, NoSlot)]
+    assert len(backs) == 19_999
+    century_s = 36_525 * 86_400.0
+    assert max(one for one in backs if one is not None) <= century_s
+
+
+@rule("M62")
 def test_ten_thousand_jobs_that_are_put_back_come_again_at_the_pace_of_the_limit(
     limits: Limits,
 ) -> None:

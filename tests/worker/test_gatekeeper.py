@@ -156,6 +156,20 @@ async def test_an_attempt_about_to_begin_goes_back_to_the_gate_without_its_slot(
     assert gate.asked == [[job], [job]]
 
 
+@rule("M33")
+async def test_a_suspect_that_goes_back_to_the_gate_does_not_wait_for_itself(
+    database: str, connection: Connection
+) -> None:
+    gate = OwnGate()
+    gate.looks = [Wait(is_kept=True)]
+    job = put(connection, "gated")
+    connection.execute("update rota.job set losses = 1, error_type = 'LeaseExpired'")
+    async with gated_hand(database, gate, slots=1, buffer_s=10.0) as hand:
+        await hand.heard(JobSucceeded, job=job)
+        claims = [event.claim for event in hand.events if isinstance(event, JobClaimed)]
+    assert claims == [1]
+
+
 async def test_ten_thousand_jobs_that_are_put_back_pass_in_few_claims(
     database: str, connection: Connection
 ) -> None:

@@ -237,6 +237,7 @@ class Executor(Service):
             elif answer.in_slot:
                 self._take_slot(group, attempt)
             elif answer.is_kept:
+                self._suspects.release(attempt)  # it would wait for itself when it comes back
                 group.hold(attempt)
             else:
                 aside.append(attempt)

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 SEEN_S = 0.1
 """A worker that has seen a breaker looks again no sooner: ten thousand jobs are put back with ten
 looks a second."""
+SEEN_MAX = 10_000
+"""With more breakers seen, those that it saw longest ago are forgotten."""
 FRESH_S = 1.0
 """An attempt that is about to begin looks again at a breaker that it saw closed longer ago: another
 worker may have opened it."""
@@ -81,6 +83,7 @@ class BreakerGate:
         self._clock = parts.clock
         self._seen: dict[BreakerPlace, tuple[Blocked | None, float]] = {}
         """How each breaker stood when it was last seen, and when that was; None: closed."""
+        self._forgot_at = 0.0
         self._candidates: dict[BreakerPlace, Attempt] = {}
         self._unrecorded: list[tuple[Attempt, Endpoint, str | None]] = []
         """Ended attempts of which something is to be recorded."""
@@ -125,7 +128,7 @@ class BreakerGate:
         answers: dict[Attempt, Wait | End] = {}
         for attempt, one in asked:
             one.looked_at = now
-            blocked, _ = self._seen[one.place]
+            blocked, _ = self._seen[one.place]  # `keep` forgets, and does not run beside this
             if blocked is None:
                 continue
             if blocked.state == "due" and self._candidates.get(one.place, attempt) is attempt:
@@ -205,6 +208,7 @@ class BreakerGate:
         """Record what ended attempts say, and release what waits for closed breakers."""
         await self._record()
         now = self._clock.monotonic()
+        self._forget(now)
         if now >= self._release_at:
             count = await self._link.run(ops.release_breakers(RELEASE_MAX, float(self._released)))
             again_s = RELEASE_AGAIN_S if count else RELEASE_S
@@ -271,9 +275,13 @@ class BreakerGate:
         return seen is not None and now - seen[1] < SEEN_S
 
     def _note(self, place: BreakerPlace, blocked: Blocked | None, now: float) -> None:
-        if len(self._seen) > 10_000:  # keys of users who come once
-            self._seen = {one: seen for one, seen in self._seen.items() if now - seen[1] <= FRESH_S}
         self._seen[place] = blocked, now
+
+    def _forget(self, now: float) -> None:
+        """Forget keys of users who come once: at most once in FRESH_S, because it reads all."""
+        if len(self._seen) > SEEN_MAX and now - self._forgot_at > FRESH_S:
+            self._seen = {one: seen for one, seen in self._seen.items() if now - seen[1] <= FRESH_S}
+            self._forgot_at = now
 
     def _withdraw(self, attempt: Attempt, one: BreakerPass) -> None:
         one.is_candidate = False

@@ -146,12 +146,12 @@ class RateLimitGate:
         return False
 
     async def keep(self) -> float | None:
-        """Write the delays, return what was not used, and read whether limits have changed."""
-        await self._write_delays()
-        if self._unused:
+        """Return what was not used, write the delays, and read whether limits have changed."""
+        if self._unused:  # before a delay, which makes reservations unreturnable
             unused = list(self._unused)
             await self._link.run(ops.return_starts(unused))
             del self._unused[: len(unused)]
+        await self._write_delays()
         if not self._held:
             return None
         now = self._clock.monotonic()

@@ -31,8 +31,9 @@ begin
   v_state.name := p_name;
   v_state.key := v_key;
   -- The whole burst, so that even a job that costs 1 waits; afterwards there is no burst at once.
+  -- The microsecond: reservations from before are returned soon, and must not take the delay back.
   v_state.tat := greatest(
-    v_state.tat,
+    v_state.tat + interval '1 microsecond',
     {schema}.clock() + p_for + v_spacing * (v_limit.burst - 1) * interval '1 microsecond'
   );
   v_state.moves := coalesce(v_state.moves, 0) + 1;

@@ -132,14 +132,20 @@ begin
         to_at := v_now + v_base * interval '1 microsecond';
         stamp := {schema}.limit_stamp(v_limit, v_state.moves);
       else
-        v_turn := greatest(v_slot, v_urgent);
+        v_turn := least(
+          3155760000000000,  -- a hundred years: that a job is due then must be an instant
+          greatest(
+            v_slot,
+            v_urgent,
+            case when v_one.priority <= 0 then v_again end,
+            case when v_one.priority <= 0 and not v_one.came_again then v_estimated end
+          )
+        );
         if v_one.priority > 0 then
           v_urgent := v_turn + v_one.cost * v_pace.spacing;
         elsif v_one.came_again then
-          v_turn := greatest(v_turn, v_again);
           v_again := v_turn + v_one.cost * v_pace.spacing;
         else
-          v_turn := greatest(v_turn, v_again, v_estimated);
           v_estimated := v_turn + v_one.cost * v_pace.spacing;
         end if;
         back_s := greatest(

@@ -124,7 +124,8 @@ def test_a_step_is_settled_by_its_job(shop: Shop) -> None:
     shop.app.effects.settle("reserve", job=first, done=False)
     shop.app.effects.settle("pack", job=second, done=True, result=3)
     assert known(shop.app.effects.find("reserve")) == [("reserve", "done")]
-    assert [one.result for one in shop.app.effects.find("pack")] == [None, 3]
+    results = {one.job: one.result for one in shop.app.effects.find("pack")}
+    assert results == {first: None, second: 3}
     with pytest.raises(EffectNotFound) as caught:
         shop.app.effects.settle("reserve", job=first, done=True)
     assert str(caught.value) == (

@@ -304,6 +304,32 @@ def test_a_lost_job_keeps_its_place_while_attempts_are_left(connection: Connecti
     assert claim_ids(hand) == [second]
 
 
+@rule("M60", "M33")
+def test_a_charged_loss_frees_the_lane_of_a_type_that_releases_it(connection: Connection) -> None:
+    connection.execute("insert into rota.job_type (name, on_retry) values ('t', 'release')")
+    _, second = insert(connection, 2, group_key="g")
+    hand = Hand(connection)
+    [job] = hand.claim().jobs
+    hand.start(job)
+    expire(connection)
+    assert [lost.status for lost in hand.reap()] == ["failed"]
+    assert claim_ids(hand) == [second]
+
+
+@rule("M60", "M36")
+def test_a_job_that_expires_before_its_turn_halts_no_lane(connection: Connection) -> None:
+    connection.execute("insert into rota.job_type (name, on_dead) values ('t', 'halt')")
+    _, second, third = insert(connection, 3, group_key="g")
+    hand = Hand(connection)
+    [job] = hand.claim().jobs
+    connection.execute(
+        "update rota.job set expires_at = rota.clock() - interval '1 s' where id = %s", [second]
+    )
+    hand.run(ops.expire("w", datetime(1970, 1, 1, tzinfo=UTC), 0, 10))
+    end(hand, job)
+    assert claim_ids(hand) == [third]
+
+
 @rule("M60", "M36")
 def test_a_job_that_expires_lets_the_next_of_its_lane_run(connection: Connection) -> None:
     first, second = insert(connection, 2, group_key="g")

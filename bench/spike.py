@@ -128,10 +128,10 @@ class Table:
 
     def _claim(self, run_at: datetime, id_: int, *, finds: int = CLAIM) -> float:
         branches = ops.Branches(
-            ["default"], [CLAIM], [1], [1], [0], [run_at], [id_], [timedelta(0)]
+            [CLAIM], [CLAIM], [1], [0], [1], ["default"], [0], [run_at], [id_], [timedelta(0)]
         )
         began = time.perf_counter()
-        claim = ops.claim(WHO, branches, CLAIM, [BEGINNING], None)
+        claim = ops.claim(WHO, branches, {"default": BEGINNING}, None)
         jobs = drive(PsycopgDriver(self._connection), claim, self._database.statements).jobs
         took_ms = (time.perf_counter() - began) * 1e3
         if len(jobs) != finds:

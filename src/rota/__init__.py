@@ -6,17 +6,22 @@ from rota import errors
 from rota.app import App, Synced
 from rota.client.actions import Actions
 from rota.client.alerts import Alerts
+from rota.client.breakers import Breakers
 from rota.client.effects import Effects
+from rota.client.lanes import Lanes
+from rota.client.limits import Limit, Limits
 from rota.client.queues import Queues
 from rota.client.requests import ActionResult
 from rota.client.schedules import Schedules
 from rota.client.timeline import Entry, Timeline
+from rota.declare.breaker import Breaker
 from rota.declare.connection import AnyConnection, AsyncConnection, Connection
 from rota.declare.context import Context, JobTransaction, context
 from rota.declare.effect import Effect, EffectBlock
 from rota.declare.files import write_file
 from rota.declare.job_type import Enqueued, JobType, NewJob
 from rota.declare.jobs import Jobs
+from rota.declare.rate_limit import RateLimit
 from rota.declare.release import VERSION
 from rota.errors import (
     AttemptCancelled,
@@ -32,6 +37,7 @@ from rota.errors import (
     JoinTimeout,
     KeyNotFound,
     KeyTaken,
+    LimitNotFound,
     MemoryExceeded,
     PayloadError,
     ProcessDied,
@@ -49,7 +55,7 @@ from rota.errors import (
 from rota.integrations import asgi, wsgi
 from rota.model.effect import IfUncertain
 from rota.model.job import Job, Progress, Status
-from rota.model.outcome import Cancel, Dead, Retry, Snooze
+from rota.model.outcome import Cancel, Dead, RateLimited, Retry, Snooze
 from rota.model.retry import Exponential, Fixed, Linear, Quadratic, RetryPolicy, Steps
 from rota.model.schedule import Run, Schedule
 from rota.model.units import Duration
@@ -61,8 +67,13 @@ from rota.store.ops import (
     ActionRecord,
     AlertRecord,
     AttemptRecord,
+    BreakerRecord,
+    Cap,
     EffectRecord,
     Figures,
+    Lane,
+    LaneHolder,
+    LimitRecord,
     Overrun,
     Pause,
     QueueDepth,
@@ -84,7 +95,11 @@ __all__ = [
     "AttemptCancelled",
     "AttemptRecord",
     "AttemptTimeout",
+    "Breaker",
+    "BreakerRecord",
+    "Breakers",
     "Cancel",
+    "Cap",
     "ConfigurationError",
     "Connection",
     "Context",
@@ -115,6 +130,13 @@ __all__ = [
     "JoinTimeout",
     "KeyNotFound",
     "KeyTaken",
+    "Lane",
+    "LaneHolder",
+    "Lanes",
+    "Limit",
+    "LimitNotFound",
+    "LimitRecord",
+    "Limits",
     "Linear",
     "MemoryExceeded",
     "Migrated",
@@ -128,6 +150,8 @@ __all__ = [
     "Quadratic",
     "QueueDepth",
     "Queues",
+    "RateLimit",
+    "RateLimited",
     "Retry",
     "RetryPolicy",
     "RotaError",

@@ -21,7 +21,7 @@ from rota.declare.around import (
     list_arounds,
     refuse_unfit,
 )
-from rota.declare.config import HEALTH_PORT_MAX, SLOTS, WorkerConfig
+from rota.declare.config import HEALTH_PORT_MAX, SLOTS, WorkerConfig, find_urgent_slots
 from rota.declare.declarations import Declarations
 from rota.declare.job_type import JobType
 from rota.declare.jobs import Jobs
@@ -39,6 +39,7 @@ from rota.runtime.http import aping, check_url
 from rota.runtime.loop import run_alone
 from rota.store import migrate, ops
 from rota.store.db import Database
+from rota.store.driver import Operation
 from rota.store.migrate import Migrated
 from rota.worker.signals import handle_signals, stop_after
 from rota.worker.spec import WorkerSpec
@@ -225,6 +226,12 @@ class App(Client):
         self._enqueue_arounds.append(check_enqueue_around(around, "around_enqueue"))
         return around
 
+    def _declare_limit(self, name: str) -> Operation[bool]:
+        if name not in self._declarations.limits:
+            return False
+        yield from ops.declare_limits(self._declarations.encode_limits(), self.release)
+        return True
+
     # Work
 
     def migrate(self) -> Migrated:
@@ -260,6 +267,7 @@ class App(Client):
         declared = self._declarations
         types, schedules = declared.encode_types(self._lease_s), declared.encode_schedules()
         self.database.run(ops.declare(types, self.release))
+        self.database.run(ops.declare_limits(declared.encode_limits(), self.release))
         self.database.run(declare_and_plan(schedules, self.release))
         return Synced(sorted(declared.types), sorted(declared.schedules))
 
@@ -268,6 +276,7 @@ class App(Client):
         *,
         queues: Mapping[str, int] | None = None,
         slots: int = SLOTS,
+        urgent_slots: int | None = None,
         grace: Duration = "30s",
         health_port: int | None = None,
         ping: str | None = None,
@@ -283,6 +292,9 @@ class App(Client):
                 share `slots`.
             slots: maximum number of concurrent jobs over all queues, 1 … 10,000; only without
                 `queues`. Defaults to 10.
+            urgent_slots: how many of the slots only jobs with a priority above 0 may take, of each
+                queue with slots of its own or of those that all share; 0: none. Defaults to
+                ROTA_URGENT_SLOTS, otherwise to one in five, at least one of two.
             grace: how long running handlers may continue after the signal. Defaults to 30 s.
             health_port: port on which `/healthz` and `/readyz` answer over HTTP, on all interfaces.
                 Defaults to none.
@@ -295,6 +307,7 @@ class App(Client):
         working = self.arun(
             queues=queues,
             slots=slots,
+            urgent_slots=urgent_slots,
             grace=grace,
             health_port=health_port,
             ping=ping,
@@ -307,6 +320,7 @@ class App(Client):
         *,
         queues: Mapping[str, int] | None = None,
         slots: int = SLOTS,
+        urgent_slots: int | None = None,
         grace: Duration = "30s",
         health_port: int | None = None,
         ping: str | None = None,
@@ -314,7 +328,7 @@ class App(Client):
     ) -> Summary:
         """Run jobs on the running event loop until cancelled; with `signals` also until a signal
         that stops `run`. Other arguments and errors are those of `run`."""
-        config = self._config(queues, slots, grace, ping)
+        config = self._config(queues, slots, urgent_slots, grace, ping)
         if health_port is not None:
             check_integer(health_port, "health_port", 1, HEALTH_PORT_MAX)
         return await self._work(config, health_port=health_port, signals=signals)
@@ -324,6 +338,7 @@ class App(Client):
         *,
         queues: Mapping[str, int] | None = None,
         slots: int = SLOTS,
+        urgent_slots: int | None = None,
         for_: Duration | None = None,
         grace: Duration = "30s",
         ping: str | None = None,
@@ -335,6 +350,7 @@ class App(Client):
         Args:
             queues: as for `run`.
             slots: as for `run`.
+            urgent_slots: as for `run`.
             for_: how long to claim jobs. Defaults to no limit.
             grace: as for `run`.
             ping: URL of a dead-man switch, requested if the drain succeeded and was not stopped
@@ -348,7 +364,13 @@ class App(Client):
             ConfigurationError: a URL is invalid.
         """
         draining = self.adrain(
-            queues=queues, slots=slots, for_=for_, grace=grace, ping=ping, signals=signals
+            queues=queues,
+            slots=slots,
+            urgent_slots=urgent_slots,
+            for_=for_,
+            grace=grace,
+            ping=ping,
+            signals=signals,
         )
         return run_alone("drain", draining, self.aclose)
 
@@ -357,6 +379,7 @@ class App(Client):
         *,
         queues: Mapping[str, int] | None = None,
         slots: int = SLOTS,
+        urgent_slots: int | None = None,
         for_: Duration | None = None,
         grace: Duration = "30s",
         ping: str | None = None,
@@ -364,7 +387,8 @@ class App(Client):
     ) -> Summary:
         """Drain on the running event loop. Arguments and errors are those of `drain`."""
         for_s = None if for_ is None else seconds(for_, name="for_")
-        config = replace(self._config(queues, slots, grace, ping), drain=True, drain_for_s=for_s)
+        config = self._config(queues, slots, urgent_slots, grace, ping)
+        config = replace(config, drain=True, drain_for_s=for_s)
         return await self._work(config, signals=signals)
 
     async def _drain_within(self, within_s: float, config: WorkerConfig) -> Summary:
@@ -379,11 +403,17 @@ class App(Client):
         return await self._work(config, signals=False)
 
     def _config(
-        self, queues: Mapping[str, int] | None, slots: int, grace: Duration, ping: str | None
+        self,
+        queues: Mapping[str, int] | None,
+        slots: int,
+        urgent_slots: int | None,
+        grace: Duration,
+        ping: str | None,
     ) -> WorkerConfig:
         return WorkerConfig(
             queues=None if queues is None else dict(queues),
             slots=slots,
+            urgent_slots=find_urgent_slots(urgent_slots, queues, slots),
             grace_s=seconds(grace, name="grace"),
             alert_url=self._find_alert_url(),
             ping_url=None if ping is None else check_url(ping, "the URL to ping"),
@@ -430,6 +460,7 @@ class App(Client):
             arounds=tuple(self._arounds),
             module=self._module,
             schedules=self._declarations.encode_schedules(),
+            limits=self._declarations.encode_limits(),
         )
 
     def close(self) -> None:

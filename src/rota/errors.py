@@ -153,6 +153,20 @@ class ScheduleNotFound(UsageError):
         )
 
 
+class LimitNotFound(UsageError):
+    """The database knows no rate limit of this name: no worker and no `rota sync` has declared
+    it."""
+
+    limit: str
+
+    def __init__(self, limit: str) -> None:
+        super().__init__(
+            f"no rate limit {limit!r}; `rota limits` lists what there is, and a worker or `rota "
+            "sync` declares the limits that code names",
+            limit=limit,
+        )
+
+
 class WrongStatus(RotaError):
     """The job's status does not allow this action. Nothing was changed.
 

@@ -147,6 +147,7 @@ def test_an_event_is_written_with_its_fields() -> None:
         "error_type": "OSError", "error": "no route", "verdict": "transient",
         "verdict_rule": "default", "response_code": 503, "stack": "a\nstack",
         "retry_after_s": None,
+        "is_endpoint": False,
     }  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from rota import errors, events
 from rota.cli import cli
 from rota.client.actions import Actions
 from rota.client.find import Search
+from rota.client.lanes import Lanes
 from rota.client.queues import Queues
 from rota.client.schedules import Schedules
 from rota.client.selection import ActionFilters
@@ -127,6 +128,16 @@ def parameters(function: Callable[..., Any]) -> dict[str, Any]:
             "`app.queues.pause_all(...)` and `await app.queues.apause_all(...)`",
             Queues.apause_all,
         ),
+        (
+            "`app.queues.set_max_running(...)` and `await app.queues.aset_max_running(...)`",
+            Queues.set_max_running,
+        ),
+        (
+            "`app.queues.set_max_running(...)` and `await app.queues.aset_max_running(...)`",
+            Queues.aset_max_running,
+        ),
+        ("`app.lanes.list(...)` and `await app.lanes.alist(...)`", Lanes.list),
+        ("`app.lanes.list(...)` and `await app.lanes.alist(...)`", Lanes.alist),
         ("`rota.asgi.tick(...)`", rota.asgi.tick),
         ("`rota.wsgi.tick(...)`", rota.wsgi.tick),
     ],
@@ -219,7 +230,7 @@ def test_each_outcome_is_on_the_page_with_its_options() -> None:
 
     assert written == {
         outcome.__name__: parameters(outcome)
-        for outcome in (rota.Retry, rota.Snooze, rota.Dead, rota.Cancel)
+        for outcome in (rota.Retry, rota.Snooze, rota.RateLimited, rota.Dead, rota.Cancel)
     }
 
 
@@ -305,6 +316,7 @@ async def test_a_worker_holds_the_connections_that_the_page_names_with_their_tim
         "rota client",
         "rota cli",
         "rota start",
+        "rota gates",
         "rota retention",
         "rota alert",
         "rota before drain",

@@ -31,7 +31,7 @@ def test_check_says_in_one_line_what_is_wrong_and_exits_as_plugins_do(
 ) -> None:
     well = rota("check")
     assert (well.status, well.err) == (0, "")
-    assert well.out.startswith("OK - 7 rules, nothing found | 'dead jobs'=0 'failure rate'=0 ")
+    assert well.out.startswith("OK - 10 rules, nothing found | 'breaker open'=0 'dead jobs'=0 ")
 
     connection.execute(ATTEMPTS)
     warning = rota("check")

@@ -470,7 +470,7 @@ def test_an_action_by_a_filter_says_how_many_and_asks_without_yes(
     moved = ("--to-queue", "night", "--delay", "1h", "--priority", "-5")
     assert rota("reschedule", "5", "--to-queue", "night").error == (
         1,
-        "job 5 is dead, not queued or failed; nothing was changed; "
+        "job 5 is dead, not queued, waiting or failed; nothing was changed; "
         "requeue or ignore a dead job instead",
     )
     why = ("--why", "not by day", "--by", "ann")

@@ -37,6 +37,8 @@ READING = (
     ["alerts"],
     ["check"],
     ["effects"],
+    ["lanes"],
+    ["limits"],
 )
 """What a program may ask of an empty database too."""
 ABOUT = (
@@ -69,6 +71,11 @@ ABOUT = (
     ["settle", "mail:1", "--not-done"],
     ["pause", "email", "--until", "1h"],
     ["resume", "email"],
+    ["queues", "set", "email", "--max-running", "2"],
+    ["breakers", "trip", "smtp", "--for", "1h"],
+    ["breakers", "list"],
+    ["breakers", "reset", "smtp"],
+    ["limits", "set", "smtp", "50"],
     ["work", "--drain"],
 )
 ELSEWHERE = {"demo", "run", "db url", "db psql", "db stop", "db reset"}
@@ -162,6 +169,10 @@ def test_every_command_writes_instants_durations_and_absent_values_in_the_same_w
     later = full["queues"]["queues"][-1]
     assert (later["queue"], later["oldest_due"], later["oldest_due_s"]) == ("later", None, None)
 
+    connection.execute("insert into rota.job_type (name, breaker) values ('mail', 'smtp')")
+    connection.execute(
+        "insert into rota.rate_limit (name, starts, per, burst) values ('smtp', 100, '1 min', 10)"
+    )
     answers = {" ".join(arguments[:2]): check_answer(arguments) for arguments in ABOUT}
 
     assert "now" not in answers["schedule show"]["schedule"]

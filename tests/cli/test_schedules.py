@@ -96,13 +96,14 @@ def test_what_can_be_said_of_a_job_in_python_can_be_said_on_the_command_line() -
 
     assert of_enqueue >= of_job
     # The tick determines when a job runs, and each tick makes one job, without a key. Its timeout
-    # is its type's.
+    # and the capacity of its lane are its type's.
     assert of_put >= of_job - {
         "run_at",
         "delay",
         "idempotency_key",
         "on_duplicate",
         "timeout",
+        "lane_capacity",
     }
     assert of_put >= {
         *inspect.signature(Schedules.put).parameters,

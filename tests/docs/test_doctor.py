@@ -12,7 +12,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import TupleRow
 
-from rota.observe.doctor import CHECKS, Level, Limits, examine
+from rota.observe.doctor import CHECKS, Level, Thresholds, examine
 from rota.store.db import Database
 from tests.support.cli import SHOP, CommandLine
 from tests.support.rules import rule
@@ -33,28 +33,32 @@ def rows() -> dict[str, str]:
 def test_each_check_has_its_line_and_each_limit_is_the_one_that_holds() -> None:
     assert list(rows()) == [check.name for check in CHECKS]
     assert f"asks {len(CHECKS)} questions" in PAGE
-    limits = Limits()
+    thresholds = Thresholds()
     for name, figure, limit in [
-        ("connection", "50 ms", limits.round_trip_s == 0.05),
-        ("clock", "5 s", limits.skew_s == 5),
-        ("snapshot", "10 min", limits.snapshot_s == (600, 3600)),
-        ("snapshot", "20 M", limits.snapshot_xids == (1_000_000, 20_000_000)),
-        ("vacuum", "50,000 and half", (limits.dead_rows, limits.dead_share) == (50_000, 0.5)),
-        ("partitions", "next 6", limits.partition_days == (6, 1)),
-        ("connections", "80 % are used | 95 %", limits.connections_share == (0.8, 0.95)),
-        ("workers", "2 min", limits.alone_s == 120),
-        ("oldest", "5 min | 1 h", limits.due_s == (300, 3600)),
-        ("caps", "10 min", limits.cap_s == 600),
-        ("limits", "1 h from now", limits.backlog_s == 3600),
-        ("breakers", "15 min", limits.open_s == 900),
-        ("contention", "a fifth", limits.waiting_share == 0.2),
-        ("contention", "more than 12 workers", limits.workers == 12),
-        ("order", "a minute", limits.single_s == 60),
-        ("fan-out", "a million", limits.live_jobs == 1_000_000),
-        ("teams", "three groups", limits.teams == 3),
-        ("replay", "100 GB", limits.history_bytes == 100 * 1024**3),
-        ("streaming", "200 running jobs", limits.reporting == 200),
-        ("streaming", "ten times", limits.updates_a_job == 10),
+        ("connection", "50 ms", thresholds.round_trip_s == 0.05),
+        ("clock", "5 s", thresholds.skew_s == 5),
+        ("snapshot", "10 min", thresholds.snapshot_s == (600, 3600)),
+        ("snapshot", "20 M", thresholds.snapshot_xids == (1_000_000, 20_000_000)),
+        (
+            "vacuum",
+            "50,000 and half",
+            (thresholds.dead_rows, thresholds.dead_share) == (50_000, 0.5),
+        ),
+        ("partitions", "next 6", thresholds.partition_days == (6, 1)),
+        ("connections", "80 % are used | 95 %", thresholds.connections_share == (0.8, 0.95)),
+        ("workers", "2 min", thresholds.alone_s == 120),
+        ("oldest", "5 min | 1 h", thresholds.due_s == (300, 3600)),
+        ("caps", "10 min", thresholds.cap_s == 600),
+        ("limits", "1 h from now", thresholds.backlog_s == 3600),
+        ("breakers", "15 min", thresholds.open_s == 900),
+        ("contention", "a fifth", thresholds.waiting_share == 0.2),
+        ("contention", "more than 12 workers", thresholds.workers == 12),
+        ("order", "a minute", thresholds.single_s == 60),
+        ("fan-out", "a million", thresholds.live_jobs == 1_000_000),
+        ("teams", "three groups", thresholds.teams == 3),
+        ("replay", "100 GB", thresholds.history_bytes == 100 * 1024**3),
+        ("streaming", "200 running jobs", thresholds.reporting == 200),
+        ("streaming", "ten times", thresholds.updates_a_job == 10),
     ]:
         assert figure in rows()[name] and limit, (name, figure)
 

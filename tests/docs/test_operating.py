@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from rota.cli import run
+from rota.declare.config import WorkerConfig
 from tests.docs.shop import Shop
 from tests.support.rules import rule
 from tests.support.server import unused_port
@@ -27,7 +28,8 @@ pytestmark = pytest.mark.system
 
 def the_block(language: str) -> str:
     """The page's one block of a language."""
-    [block] = re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    [block, *others] = re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    assert not others or language == "sh"
     return str(block)
 
 
@@ -89,6 +91,30 @@ def test_what_the_unit_and_the_manifest_start_is_a_worker(database: str, place: 
     )
     for command in (served, contained):
         assert "started, release" in shop.work_until_stopped(command)
+
+
+@rule("M61")
+@pytest.mark.slow
+def test_each_worker_of_the_page_says_how_many_slots_it_keeps_for_the_urgent(
+    database: str, place: Path
+) -> None:
+    shop = Shop(place, database)
+    lines = re.findall(r"^(rota work .*?)  +# (.*)$", PAGE, re.MULTILINE)
+    assert len(lines) == 4
+    [app] = re.findall(r"--app \S+", unit()["ExecStart"])
+    for command, comment in lines:
+        kept = re.findall(r"(\d+) only for urgent|(\d+) of mail's and (\d+) of reports'", comment)
+        [(one, mail, reports)] = kept or [("none", "", "")]
+        said = one or f"mail={mail}, reports={reports}"
+        assert f"; {said} for priority above 0" in shop.work_until_stopped(f"{command} {app}")
+
+
+@rule("M61")
+def test_the_table_of_slots_for_the_urgent_is_what_a_worker_does() -> None:
+    [(slots, kept)] = re.findall(r"^\| slots \|(.*)\|\n.*\n\| of these .*? \|(.*)\|$", PAGE, re.M)
+    for span, count in zip(slots.split("|"), kept.split("|"), strict=True):
+        for one in (int(number) for number in span.split(" to ")):
+            assert WorkerConfig().count_urgent_slots(one) == int(count)
 
 
 @pytest.mark.parametrize(

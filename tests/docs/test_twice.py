@@ -30,7 +30,10 @@ ARGUMENTS: dict[str, dict[str, dict[str, Any]]] = {
 ELSEWHERE = {
     "docs/around.md": "its handlers need what is around them; test_around.py runs them",
     "docs/once.md": "test_once.py has a provider for it",
+    "docs/breakers.md": "test_breakers.py has an endpoint for it",
     "docs/arguments.md": "its handlers do nothing; test_arguments.py runs them",
+    "docs/lanes.md": "its handlers do next to nothing; test_lanes.py runs them",
+    "docs/rate-limits.md": "its handlers do nothing; test_rate_limits.py runs them",
     "docs/testing.md": "its own tests call run_twice; test_testing.py runs them",
     "docs/transactions.md": "its handlers do nothing; test_transactions.py runs them",
 }

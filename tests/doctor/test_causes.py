@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from psycopg.rows import TupleRow
 
-from rota.observe.doctor import Examination, Level, Limits, examine
+from rota.observe.doctor import Examination, Level, Thresholds, examine
 from rota.observe.doctor import server as server_checks
 from rota.observe.doctor import work as work_checks
 from rota.observe.doctor.finding import Cause, Finding, attribute
@@ -24,7 +24,7 @@ from tests.support.cli import CommandLine
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
-LIMITS = Limits()
+LIMITS = Thresholds()
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,7 @@ def look(database: str, **said: Any) -> tuple[list[str], dict[str, str]]:
 
     Servers of tests have no autovacuum; that is not counted.
     """
-    found: Examination = examine(Database(database), limits=Limits(round_trip_s=5), **said)
+    found: Examination = examine(Database(database), thresholds=Thresholds(round_trip_s=5), **said)
     follows = {
         check.name: finding.follows_from
         for check, finding in found.findings

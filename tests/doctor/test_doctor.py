@@ -24,7 +24,7 @@ from rota.cli import run
 from rota.declare.release import VERSION
 from rota.errors import ConfigurationError, DatabaseUnavailable
 from rota.model.bounds import KEYS_READ
-from rota.observe.doctor import CHECKS, Finding, Level, Limits, checks, examine
+from rota.observe.doctor import CHECKS, Finding, Level, Thresholds, checks, examine
 from rota.observe.doctor import server as server_checks
 from rota.observe.doctor import work as work_checks
 from rota.observe.events import JobSucceeded, LeaseLost
@@ -70,9 +70,9 @@ def at_work(connection: Connection) -> Hand:
     return hand
 
 
-def look(database: str, *only: str, limits: Limits | None = None, **said: Any) -> Finding:
+def look(database: str, *only: str, thresholds: Thresholds | None = None, **said: Any) -> Finding:
     """The finding of one check."""
-    return examine(Database(database), only=only, limits=limits, **said)[only[0]]
+    return examine(Database(database), only=only, thresholds=thresholds, **said)[only[0]]
 
 
 def is_red(finding: Finding, level: Level = Level.BAD) -> str:
@@ -102,7 +102,9 @@ def test_on_a_healthy_system_every_check_is_green_until_autovacuum_is_off(
         )
 
         types = [{"name": "t", "queue": "default", "priority": 0}]
-        found = examine(Database(url), notify=True, types=types, limits=Limits(round_trip_s=5))
+        found = examine(
+            Database(url), notify=True, types=types, thresholds=Thresholds(round_trip_s=5)
+        )
         assert [
             (check.name, finding.what)
             for check, finding in found.findings
@@ -123,12 +125,12 @@ def test_on_a_healthy_system_every_check_is_green_until_autovacuum_is_off(
             connection.execute(statement.encode())
         insert(connection, 20)
         connection.execute("update rota.job set meta = '{}'")
-        none = Limits(dead_rows=0, dead_share=0)
+        none = Thresholds(dead_rows=0, dead_share=0)
         eventually(
-            lambda: look(url, "vacuum", limits=none).level == Level.WARN,
+            lambda: look(url, "vacuum", thresholds=none).level == Level.WARN,
             what="the server has counted",
         )
-        assert " dead and " in is_red(look(url, "vacuum", limits=none), Level.WARN)
+        assert " dead and " in is_red(look(url, "vacuum", thresholds=none), Level.WARN)
 
 
 def test_no_check_needs_to_write(database: str, healthy: Hand) -> None:
@@ -159,7 +161,7 @@ def test_an_unreachable_server_is_an_error_and_no_finding(
 @rule("M3")
 def test_a_long_way_to_the_server_is_reported(database: str) -> None:
     assert "round trip" in is_red(
-        look(database, "connection", limits=Limits(round_trip_s=0)), Level.WARN
+        look(database, "connection", thresholds=Thresholds(round_trip_s=0)), Level.WARN
     )
 
 
@@ -298,13 +300,15 @@ def test_an_open_snapshot_is_reported_with_who_holds_it(database: str) -> None:
             and "report of Ada" in seen.what
             and "user postgres" in seen.what
         )
-        said = is_red(look(database, "snapshot", limits=Limits(snapshot_s=(0, 3600))), Level.WARN)
+        said = is_red(
+            look(database, "snapshot", thresholds=Thresholds(snapshot_s=(0, 3600))), Level.WARN
+        )
         assert (
             f"session {who}" in said
             and "idle in transaction" in said
             and f"pg_terminate_backend({who})" in said
         )
-        is_red(look(database, "snapshot", limits=Limits(snapshot_s=(0, 0))))
+        is_red(look(database, "snapshot", thresholds=Thresholds(snapshot_s=(0, 0))))
 
 
 @pytest.mark.system
@@ -318,7 +322,7 @@ def test_a_prepared_transaction_that_holds_back_vacuum_is_reported(
     own_server.restart()
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("begin; create table mine (a int); prepare transaction 'left over'")
-    said = is_red(look(url, "snapshot", limits=Limits(snapshot_s=(0, 0))))
+    said = is_red(look(url, "snapshot", thresholds=Thresholds(snapshot_s=(0, 0))))
     assert "prepared transaction left over" in said and "ROLLBACK PREPARED 'left over'" in said
 
 
@@ -427,9 +431,12 @@ def test_history_that_should_be_gone_or_is_half_detached_is_reported(
 
 @rule("M3")
 def test_connections_that_run_out_are_reported(database: str) -> None:
-    is_red(look(database, "connections", limits=Limits(connections_share=(0.0, 1.0))), Level.WARN)
+    is_red(
+        look(database, "connections", thresholds=Thresholds(connections_share=(0.0, 1.0))),
+        Level.WARN,
+    )
     assert "by Rota" in is_red(
-        look(database, "connections", limits=Limits(connections_share=(0.0, 0.0)))
+        look(database, "connections", thresholds=Thresholds(connections_share=(0.0, 0.0)))
     )
 
 
@@ -482,7 +489,7 @@ def test_a_worker_gone_silent_is_reported_and_is_bad_once_jobs_wait(
     assert "no worker is alive" in is_red(look(database, "workers"))
     healthy.run(ops.stop("hand"))
     assert look(database, "workers").level == Level.OK  # a drain comes each minute
-    is_red(look(database, "workers", limits=Limits(alone_s=0)))
+    is_red(look(database, "workers", thresholds=Thresholds(alone_s=0)))
 
 
 @rule("M32")
@@ -788,7 +795,7 @@ def test_a_slot_or_a_standby_that_lags_is_graded_by_its_age_in_transactions(
         "is_hidden": False,
     }
     for xids, level in ((10, Level.OK), (2_000_000, Level.WARN), (30_000_000, Level.BAD)):
-        found = server_checks.snapshot({"holders": [{**holder, "xids": xids}]}, Limits())
+        found = server_checks.snapshot({"holders": [{**holder, "xids": xids}]}, Thresholds())
         assert found.level == level and (level == Level.OK or advice in is_red(found, level))
 
 
@@ -846,10 +853,10 @@ def test_each_sign_that_a_team_outgrows_it_is_reported(
     for number in (1, 2):
         healthy.run(ops.stop(f"team {number}"))
     insert(connection, queue="one")
-    none = Limits(workers=0, single_s=0, live_jobs=-1, teams=2, history_bytes=0, reporting=0)
+    none = Thresholds(workers=0, single_s=0, live_jobs=-1, teams=2, history_bytes=0, reporting=0)
     found = examine(
         Database(database),
-        limits=none,
+        thresholds=none,
         only=["contention", "order", "fan-out", "teams", "replay", "streaming"],
     )
     for check, finding in found.findings:
@@ -904,3 +911,26 @@ def test_a_function_that_was_changed_by_hand_and_answers_nothing_ends_no_other_l
     found = examine(Database(database), only=["dead", "workers"])
     assert "no answer to doctor_jobs" in is_red(found["dead"], Level.WARN)
     assert found["workers"].level == Level.OK
+
+
+@rule("M61")
+def test_urgent_jobs_that_wait_for_the_only_slot_are_seen(
+    database: str, connection: Connection, healthy: Hand
+) -> None:
+    connection.execute(
+        'update rota.worker set queues = \'{"default": null, "mail": 1}\', slots = 10'
+    )
+    assert look(database, "urgent").level == Level.OK
+    connection.execute("insert into rota.job (job_type, queue, priority) values ('t', 'mail', 1)")
+    said = is_red(look(database, "urgent"), Level.WARN)
+    assert "'mail' (1 worker of one slot)" in said and "--queue mail=2" in said
+
+    connection.execute("update rota.worker set queues = '{\"default\": null}', slots = 1")
+    assert look(database, "urgent").level == Level.OK, "nothing in its queue is urgent"
+    connection.execute("update rota.job_type set priority = 5 where name = 't'")
+    assert "'default' (1 worker of one slot)" in is_red(look(database, "urgent"), Level.WARN)
+
+    connection.execute("update rota.worker set slots = null")
+    assert look(database, "urgent").level == Level.OK, "a worker in SQL"
+    connection.execute("update rota.worker set slots = 2")
+    assert look(database, "urgent").level == Level.OK

@@ -147,7 +147,7 @@ def jobs() -> rota.Jobs:
 def test_a_schedule_is_declared_with_its_job_and_the_job_s_options(jobs: rota.Jobs) -> None:
     job = (
         jobs.types["report"]
-        .using(queue="q", priority=3, max_attempts=2, expires="1h", meta={"m": 1})
+        .using(queue="q", priority=3, max_attempts=2, expires="1h", meta={"m": 1}, group_key="g")
         .new(day="monday")
     )
     jobs.schedule(
@@ -162,7 +162,7 @@ def test_a_schedule_is_declared_with_its_job_and_the_job_s_options(jobs: rota.Jo
     row = jobs.schedules["weekly"].make_row()
     assert {name: value for name, value in row.items() if name not in ("payload", "meta")} == {
         "name": "weekly", "job_type": "report", "payload_version": None, "queue": "q",
-        "priority": 3, "max_attempts": 2, "expires_s": 3600.0,
+        "priority": 3, "max_attempts": 2, "expires_s": 3600.0, "group_key": "g",
         "cron": "0 2 * * 1", "timezone": "Europe/Stockholm", "catch_up": "all", "overlap": "allow",
         "jitter_s": 300.0,
     }  # fmt: skip

@@ -10,7 +10,8 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
-from tests.store.work import FAIL, HAND_BACK, SUCCEED, Hand, expire, insert
+from rota.store import ops
+from tests.store.work import BEGINNING, FAIL, HAND_BACK, SUCCEED, Hand, expire, insert
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
@@ -167,6 +168,61 @@ def test_a_claim_takes_no_more_than_its_limit_over_all_queues(connection: Connec
     assert connection.execute(
         "select count(*) from rota.job where status = 'running'"
     ).fetchone() == (12,)
+
+
+def claim_for_slots(
+    hand: Hand, *groups: tuple[int, int, list[tuple[str, int]]]
+) -> list[tuple[str, int]]:
+    """Claim for groups of slots, each with its most jobs, the ordinary ones among them, and its
+    branches; return the queue and priority of each job."""
+    where = ops.Branches([], [], [], [], [], [], [], [], [], [])
+    for most, ordinary, branches in groups:
+        where.jobs.append(most)
+        where.ordinary.append(ordinary)
+        where.lo.append(len(where.queues) + 1)
+        for queue, priority in branches:
+            where.queues.append(queue)
+            where.priorities.append(priority)
+            where.after_run_at.append(BEGINNING)
+            where.after_id.append(0)
+            where.depths.append(timedelta(0))
+        where.hi.append(len(where.queues))
+        where.urgent_hi.append(where.hi[-1] - sum(priority <= 0 for _, priority in branches))
+    asked_since = dict.fromkeys(where.queues, BEGINNING)
+    claimed = hand.run(ops.claim(hand.who, where, asked_since, None))
+    return sorted((job.queue, job.priority) for job in claimed.jobs)
+
+
+@rule("M61")
+def test_queues_that_share_slots_give_no_more_ordinary_jobs_than_there_is_room_for(
+    connection: Connection,
+) -> None:
+    hand = Hand(connection)
+    for queue in ("a", "b"):
+        insert(connection, 10, queue=queue)
+    insert(connection, 1, queue="b", priority=5)
+    shared = [("a", 5), ("b", 5), ("a", 0), ("b", 0), ("b", -1)]
+    assert claim_for_slots(hand, (10, 3, shared)) == [("a", 0)] * 3 + [("b", 5)]
+    insert(connection, 1, queue="b", priority=5)
+    assert claim_for_slots(hand, (2, 2, shared)) == [("a", 0), ("b", 5)], "the urgent come first"
+    insert(connection, 1, queue="b", priority=-1)
+    assert claim_for_slots(hand, (30, 17, shared)) == sorted(
+        [("a", 0)] * 6 + [("b", 0)] * 10 + [("b", -1)]
+    )
+
+
+@rule("M61")
+def test_queues_with_slots_of_their_own_give_each_what_it_has_room_for(
+    connection: Connection,
+) -> None:
+    hand = Hand(connection)
+    for queue in ("a", "b"):
+        insert(connection, 10, queue=queue)
+        insert(connection, 3, queue=queue, priority=5)
+    a, b = ([(queue, 5), (queue, 0)] for queue in ("a", "b"))
+    assert (
+        claim_for_slots(hand, (2, 0, a), (4, 2, b)) == [("a", 5)] * 2 + [("b", 0)] + [("b", 5)] * 3
+    )
 
 
 @rule("M61")

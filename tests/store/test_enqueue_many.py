@@ -343,7 +343,7 @@ def test_a_key_freed_between_the_refusal_and_the_question_who_holds_it_is_taken(
     app: rota.App, connection: Connection
 ) -> None:
     connection.execute("insert into rota.job (job_type, idempotency_key) values ('t', 'k')")
-    row = ops.NewRow("default", "t", None, 0, None, None, None, None, None, None, "{}", "k")
+    row = ops.NewRow("default", "t", None, 0, None, None, None, None, None, None, None, "{}", "k")
     statements = app.database.statements
     for operation in (ops.insert(row), ops.insert_many([row])):
         query, refused = next(operation), False

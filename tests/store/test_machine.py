@@ -328,7 +328,19 @@ def _new(
     job_type: str, key: str | None, delay_s: float, expires_s: float | None = None
 ) -> ops.NewRow:
     return ops.NewRow(
-        "default", job_type, None, 0, None, delay_s or None, expires_s, None, None, None, "{}", key
+        "default",
+        job_type,
+        None,
+        0,
+        None,
+        delay_s or None,
+        expires_s,
+        None,
+        None,
+        None,
+        None,
+        "{}",
+        key,
     )
 
 

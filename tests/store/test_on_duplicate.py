@@ -340,8 +340,9 @@ def test_a_role_that_may_not_insert_changes_and_locks_no_job(
             own.execute("set role reads_only")
             for call in (
                 "rota.holders_lock('{t}', '{k}')",
-                "rota.holders_meet('[{}]', '{k}', null, '[{\"job_type\": \"t\"}]', '{replace}')",
-                "rota.holder_meet('replace', 't', 'k', '{}', '{}')",
+                "rota.holders_meet("
+                "'[{}]', '{k}', null, null, '[{\"job_type\": \"t\"}]', '{replace}')",
+                "rota.holder_meet('replace', 't', 'k', null, '{}', '{}')",
             ):
                 with pytest.raises(psycopg.errors.InsufficientPrivilege):
                     own.execute(f"select {call}")

@@ -253,8 +253,8 @@ def test_the_check_for_a_pause_costs_a_claim_a_few_blocks_after_any_number_of_wa
     def blocks() -> int:
         row = connection.execute(
             "explain (analyze, buffers, format json) select * from rota.job_claim("
-            "'w', '1', '{t}', '{1 min}', '{f}', '{default}', '{1}', '{1}', '{1}', '{0}', "
-            "'{1970-01-01Z}', '{0}', '{0}', 1, null, false)"
+            "'w', '1', '{t}', '{1 min}', '{f}', '{1}', '{1}', '{1}', '{0}', '{1}', '{default}', "
+            "'{0}', '{1970-01-01Z}', '{0}', '{0}', false, null, false)"
         ).fetchone()
         assert row is not None
         plan = row[0][0]["Plan"]

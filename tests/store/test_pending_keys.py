@@ -312,7 +312,7 @@ def test_a_bulk_keeps_the_holders_of_its_keys_from_starting_so_that_it_never_tak
     held = without_aliases.enqueue(1)
     common = '[{"job_type": "t", "queue": "default", "priority": 0}]'
     with psycopg.connect(database) as own:
-        first_statement = "select rota.jobs_insert(null, '[{}, {}]', '{2,1}', null, %s)"
+        first_statement = "select rota.jobs_insert(null, '[{}, {}]', '{2,1}', null, null, %s)"
         [(made, none)] = [ids for (ids,) in own.execute(first_statement, [common]).fetchall()]
         assert made > held.id and none is None
         assert Hand(connection).claim().jobs == []

@@ -151,9 +151,18 @@ def _claim(
     known: dict[str, list[int]] | None = None,
 ) -> Operation[ops.Claimed]:
     branches = ops.Branches(
-        ["default"], [limit], [1], [1], [0], [after], [0], [timedelta(seconds=behind_s)]
+        [limit],
+        [limit],
+        [1],
+        [0],
+        [1],
+        ["default"],
+        [0],
+        [after],
+        [0],
+        [timedelta(seconds=behind_s)],
     )
-    return ops.claim(who, branches, limit, [BEGINNING], known)
+    return ops.claim(who, branches, {"default": BEGINNING}, known)
 
 
 def _hot(large: Large) -> dict[str, tuple[Callable[[], Operation[Any]], int]]:
@@ -175,7 +184,9 @@ def _hot(large: Large) -> dict[str, tuple[Callable[[], Operation[Any]], int]]:
         return [ops.Ending(job, transition, 0.1) for job in held]
 
     def new(key: str | None) -> ops.NewRow:
-        return ops.NewRow("default", "t", None, 0, None, None, None, None, None, None, "{}", key)
+        return ops.NewRow(
+            "default", "t", None, 0, None, None, None, None, None, None, None, "{}", key
+        )
 
     return {
         "a claim that finds work": (lambda: _claim(who, 20, past_the_unknown), 20),

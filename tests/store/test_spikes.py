@@ -180,12 +180,13 @@ def spikes(server: PostgresServer, template: str, admin: Connection) -> Iterator
 def _claim(
     queue: str, after: datetime = BEGINNING, after_id: int = 0, *, behind: timedelta = timedelta(0)
 ) -> Operation[ops.Claimed]:
-    branches = ops.Branches([queue], [CLAIM], [1], [1], [0], [after], [after_id], [behind])
+    branches = ops.Branches(
+        [CLAIM], [CLAIM], [1], [0], [1], [queue], [0], [after], [after_id], [behind]
+    )
     return ops.claim(
         ops.Claimant("w", "1", ["t"], [timedelta(minutes=2)], [False]),
         branches,
-        CLAIM,
-        [BEGINNING],
+        {queue: BEGINNING},
         None,
     )
 

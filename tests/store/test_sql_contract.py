@@ -136,6 +136,7 @@ def test_every_block_of_the_page_works_with_the_documented_grants_alone(
     database: str, connection: Connection, roles: dict[str, str]
 ) -> None:
     _grant(connection, roles)
+    connection.execute("insert into rota.job_type (name, breaker) values ('mail', 'smtp')")
     by = {
         "a producer": roles["my_producer"],
         "a reader": roles["my_reader"],
@@ -196,7 +197,7 @@ def test_the_python_client_enqueues_with_the_grants_of_a_producer(
 READING = (
     ["jobs"], ["jobs", "--error", "x"], ["job", "1"], ["schedules"], ["schedule", "show", "s"],
     ["stats"], ["queues"], ["workers"], ["types"],
-    ["alerts"], ["check"], ["effects"], ["top", "--once"], ["migrate", "--check"],
+    ["alerts"], ["check"], ["effects"], ["breakers"], ["top", "--once"], ["migrate", "--check"],
 )  # fmt: skip
 
 
@@ -329,9 +330,8 @@ def test_an_operator_that_may_not_read_acts_by_ids_and_one_that_may_does_everyth
         ),
         (
             "my_producer",
-            "select rota.job_claim('w', '1', '{t}', '{1 min}', '{f}', '{default}', '{1}', '{1}', "
-            "'{1}',"
-            " '{0}', '{1970-01-01Z}', '{0}', '{0}', 1, null, false)",
+            "select rota.job_claim('w', '1', '{t}', '{1 min}', '{f}', '{1}', '{1}', '{1}', '{0}', "
+            "'{1}', '{default}', '{0}', '{1970-01-01Z}', '{0}', '{0}', false, null, false)",
         ),
         ("my_producer", "select rota.job_finish('{1}', '{1}', null, null, null, null, null, '1')"),
         ("my_producer", "select rota.job_cancel('{1}')"),

@@ -96,17 +96,19 @@ class Hand:
         """Claim what is due after a frontier, the same for all branches; None: everything."""
         wide, branches = len(self.priorities), len(self.queues) * len(self.priorities)
         where = ops.Branches(
-            list(self.queues),
-            [limit] * len(self.queues),
-            [1 + at * wide for at in range(len(self.queues))],
-            [(at + 1) * wide for at in range(len(self.queues))],
+            [limit],
+            [limit],
+            [1],
+            [0],
+            [branches],
+            [queue for queue in self.queues for _ in range(wide)],
             sorted(self.priorities, reverse=True) * len(self.queues),
             [after] * branches,
             [after_id] * branches,
             [timedelta(0)] * branches,
         )
         return self.run(
-            ops.claim(self.who, where, limit, [BEGINNING] * len(self.queues), known, refused)
+            ops.claim(self.who, where, dict.fromkeys(self.queues, BEGINNING), known, refused)
         )
 
     def settle(

@@ -109,6 +109,18 @@ def test_a_performed_job_has_the_meta_that_enqueues_carry(app: rota.App, bench: 
     assert seen == [plain | {"request": "mine"}, plain, plain, plain]
 
 
+def test_a_job_is_found_by_its_lane(app: rota.App, bench: Bench) -> None:
+    @app.job("book", group_key=lambda n: f"invoice:{n}", lane_capacity=2)
+    def book(n: int) -> None: ...
+
+    first = book.enqueue(7)
+    assert bench.enqueued(book.using(group_key="invoice:7", lane_capacity=2), n=7).id == first.id
+    with pytest.raises(AssertionError, match="group_key is 'invoice:7', not 'invoice:8'"):
+        bench.enqueued(book.using(group_key="invoice:8"), n=7)
+    bench.refute_enqueued(book.using(lane_capacity=3))
+    assert bench.context(book.new(7)).job.group_key == "invoice:7"
+
+
 def test_a_job_that_cannot_be_claimed_is_refused_in_words(app: rota.App, bench: Bench) -> None:
     @app.job("once", key=lambda: "k")
     def once() -> None: ...
@@ -368,3 +380,13 @@ def test_run_twice_needs_a_database(app: rota.App, database: str) -> None:
         pytest.raises(rota.UsageError, match="connections of its own"),
     ):
         bench.run_twice(mail.new())
+
+
+def test_a_test_does_not_wait_for_rate_limits(app: rota.App, bench: Bench) -> None:
+    @app.job("mail", rate_limit=rota.RateLimit("smtp", 1, per="1h"))
+    def mail(number: int) -> None: ...
+
+    bench.run_twice(mail.new(0))
+    for number in range(3):
+        mail.enqueue(number)
+    assert [one.status for one in bench.drain().performed] == ["succeeded"] * 3

@@ -12,6 +12,7 @@ import msgspec
 import rota
 from rota.declare.config import WorkerConfig
 from rota.declare.job_type import make_row
+from rota.declare.rate_limit import encode_limits
 from rota.observe.events import Bus, DatabaseLost, Event, WorkerStarted
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.store.db import Database
@@ -59,6 +60,7 @@ class Hand:
             declaration=declaration,
             config=WorkerConfig(**{"grace_s": 5.0, **config}),
             lifespan=lifespan,
+            limits=encode_limits(jobs.types.values()),
         )
         self.worker = Worker(Database(url, notify=notify), spec, bus, clock)
         self.name = self.worker.name

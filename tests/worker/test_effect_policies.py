@@ -333,7 +333,7 @@ async def test_a_second_job_waits_uncharged_while_the_first_is_at_the_effect(
             await may_end.wait()
 
     first = put(connection, "sends")
-    async with Hand(database, jobs, slots=2, poll_s=0.1) as hand:
+    async with Hand(database, jobs, slots=3, poll_s=0.1) as hand:
         await at_it.wait()
         second = put(connection, "sends")
         snoozed = await hand.heard(JobSnoozed, job=second)

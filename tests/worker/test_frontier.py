@@ -6,11 +6,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from itertools import pairwise, product
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from rota.model.job import Job
+from rota.store.ops.claim import Claimed, News
 from rota.worker.frontier import (
     BEGINNING,
     DEPTHS_S,
@@ -18,10 +20,13 @@ from rota.worker.frontier import (
     EVERYTHING_S,
     PERIODS_S,
     SHARE,
+    ClaimRequest,
     Frontier,
+    Frontiers,
     Key,
     UnderWay,
 )
+from rota.worker.slots import SlotGroup
 from tests.support.rules import rule
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
@@ -310,3 +315,73 @@ def test_a_look_back_that_found_more_than_it_could_take_says_so_and_goes_on_from
     assert not table.frontier.advance(
         60.002, 0.001, 0.0, 1, at(60.001), table.key(3), to_the_end=True
     )
+
+
+def job(id_: int, priority: int, queue: str = "a") -> Job:
+    return Job(
+        id=id_, origin_id=id_, queue=queue, job_type="t", payload_json="{}", payload_version=None,
+        priority=priority, run_at=at(id_), expires_at=None, attempts=1, max_attempts=None,
+        claims=1, idempotency_key=None, meta_json=None, created_at=T0,
+    )  # fmt: skip
+
+
+def claim_keys(
+    group: SlotGroup, jobs: list[Job]
+) -> tuple[ClaimRequest, dict[tuple[str, int], Key]]:
+    """What is asked for a group, and the frontiers after a claim that found these jobs."""
+    frontiers = Frontiers(group.queues)
+    for queue in group.queues:
+        for priority in (-1, 0, 1, 50):
+            frontiers.add(queue, priority)
+    request = frontiers.make_request([group], 0, 100.0)
+    claimed = Claimed(at(100), "1:1:", jobs, News())
+    frontiers.learn(request, request.sort(jobs), claimed, 100.1, 0.1, 1)
+    branches = frontiers.branches(
+        ClaimRequest(request.groups, dict.fromkeys(product(group.queues, (-1, 0, 1, 50)), 0.0))
+    )
+    keys = zip(branches.after_run_at, branches.after_id, strict=True)
+    return request, dict(
+        zip(zip(branches.queues, branches.priorities, strict=True), keys, strict=True)
+    )
+
+
+END = (at(100), 0)
+
+
+@rule("M61", "M80")
+def test_a_claim_for_urgent_jobs_alone_moves_no_other_frontier_and_does_not_cover_everything() -> (
+    None
+):
+    group = SlotGroup(("a", "b"), 10, 0.0, urgent_slots=2)
+    group.running = 8
+    request, keys = claim_keys(group, [])
+    assert request.is_for_urgent and not request.covers_everything(["a", "b"])
+    assert keys == {
+        (queue, priority): END if priority > 0 else BEGINNING
+        for queue, priority in product("ab", (-1, 0, 1, 50))
+    }
+
+
+@rule("M61", "M80")
+def test_a_claim_for_all_jobs_of_a_group_that_found_none_covers_everything() -> None:
+    request, keys = claim_keys(SlotGroup(("a", "b"), 10, 0.0, urgent_slots=2), [])
+    assert request.covers_everything(["a", "b"])
+    assert set(keys.values()) == {END}
+
+
+@rule("M2", "M61")
+def test_where_the_ordinary_room_was_used_up_only_urgent_frontiers_come_to_the_end() -> None:
+    group = SlotGroup(("a", "b"), 3, 0.0, urgent_slots=1)
+    _, keys = claim_keys(group, [job(1, 0), job(2, 0)])
+    assert {at for at, key in keys.items() if key == END} == set(product("ab", (1, 50)))
+    assert keys["a", 0] == (at(2), 2)
+    assert keys["a", -1] == keys["b", 0] == keys["b", -1] == BEGINNING
+
+
+@rule("M2", "M61")
+def test_where_urgent_jobs_used_up_all_room_no_ordinary_frontier_moves() -> None:
+    group = SlotGroup(("a", "b"), 3, 0.0, urgent_slots=1)
+    _, keys = claim_keys(group, [job(1, 50), job(2, 1), job(3, 1)])
+    assert keys["a", 50] == END
+    assert keys["a", 1] == (at(3), 3)
+    assert {key for place, key in keys.items() if place not in (("a", 50), ("a", 1))} == {BEGINNING}

@@ -169,7 +169,7 @@ async def test_a_cap_holds_over_two_workers_while_other_types_run(
 ) -> None:
     jobs, live, most = rota.Jobs(), list[int](), list[int]()
 
-    @jobs.job("slow")
+    @jobs.job("slow", concurrency=3)
     async def slow() -> None:
         live.append(1)
         most.append(len(live))
@@ -179,7 +179,6 @@ async def test_a_cap_holds_over_two_workers_while_other_types_run(
     @jobs.job("quick")
     async def quick() -> None: ...
 
-    connection.execute("insert into rota.job_type (name, concurrency) values ('slow', 3)")
     connection.execute(
         "insert into rota.job (job_type, queue, priority) "
         "select case when n % 2 = 0 then 'slow' else 'quick' end, 'default', 0 "

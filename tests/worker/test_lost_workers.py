@@ -162,7 +162,7 @@ def test_a_worker_that_was_frozen_past_its_leases_writes_nothing_and_stops_what_
     database: str, connection: Connection, tmp_path: Path, start_worker: StartWorker
 ) -> None:
     file = tmp_path / "go"
-    late = start_worker(database, lease="3s", slots=2)
+    late = start_worker(database, lease="3s", slots=3)
     held, blocked = (
         put(connection, "hold", until=str(file)),
         put(connection, "block", until=str(file), polite=True),
@@ -362,11 +362,11 @@ async def test_jobs_that_were_interrupted_by_deploys_are_no_suspects(
 
     put_many(connection, "long", 4)
     for deploy in (1, 2):
-        async with Hand(database, jobs, slots=4, grace_s=0.0):
+        async with Hand(database, jobs, slots=5, grace_s=0.0):
             await asyncio.to_thread(eventually, lambda deploy=deploy: len(begun) == 4 * deploy)
         connection.execute("update rota.job set run_at = rota.clock()")
     assert rows(connection, "select distinct losses, attempts from rota.job") == [(2, 1)]
-    async with Hand(database, jobs, slots=4) as hand:
+    async with Hand(database, jobs, slots=5) as hand:
         await asyncio.to_thread(eventually, lambda: len(begun) == 12)
         go.set()
         await hand.heard(JobSucceeded, count=4)

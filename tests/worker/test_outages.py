@@ -47,12 +47,14 @@ def test_jobs_that_run_through_an_absence_of_the_server_longer_than_their_leases
     tmp_path: Path,
     absence: Absence,
 ) -> None:
-    worker = start_worker(own_server.url(), lease=f"{absence.lease_s}s", slots=absence.jobs)
+    worker = start_worker(
+        own_server.url(), lease=f"{absence.lease_s}s", slots=absence.jobs, urgent_slots=0
+    )
     connection = connect()
     jobs = [put(connection, "hold", until=str(tmp_path / "go")) for _ in range(absence.jobs)]
     eventually(lambda: len(notes(worker.notes_file)) == absence.jobs)
     # Another one that would take them over, and has nothing to hold itself.
-    start_worker(own_server.url(), lease=f"{absence.lease_s}s", slots=absence.jobs)
+    start_worker(own_server.url(), lease=f"{absence.lease_s}s", slots=absence.jobs, urgent_slots=0)
 
     own_server.stop("immediate")
     time.sleep(absence.away_s)

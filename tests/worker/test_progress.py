@@ -137,7 +137,7 @@ async def test_many_jobs_share_one_statement_a_second(
         while rota.context().cancelled is None:
             time.sleep(0.01)
 
-    async with Hand(database, jobs, slots=count, grace_s=0.0):
+    async with Hand(database, jobs, slots=count, urgent_slots=0, grace_s=0.0):
         connection.execute(
             "insert into rota.job (job_type) select 'one' from generate_series(1, %s)", [count]
         )

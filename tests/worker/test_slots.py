@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rota.declare.jobs import Jobs
 from rota.model.job import Job
 from rota.worker.attempt import Attempt
-from rota.worker.slots import PREFETCH_MAX, SlotGroup
+from rota.worker.slots import PREFETCH_MAX, URGENT_LEAST_S, URGENT_S, SlotGroup
 from tests.support.rules import rule
 
 LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
@@ -132,3 +132,108 @@ def test_a_suspect_is_asked_for_again_when_the_one_that_had_to_wait_went_back() 
     assert group.pop(2, 1.0) == []
     assert group.take_stale(1.0) == [first]
     assert group.pop(2, 1.0) == [second]
+
+
+@rule("M61")
+@given(
+    st.integers(1, 30),
+    st.integers(0, 10),
+    st.lists(st.tuples(st.integers(-2, 2), st.booleans()), max_size=60),
+    st.lists(st.integers(0, 59), max_size=60),
+)
+def test_ordinary_jobs_leave_the_slots_of_the_urgent_free_and_no_other(
+    slots: int, urgent_slots: int, jobs: list[tuple[int, bool]], ends: list[int]
+) -> None:
+    """Jobs wait, some of them aside; they get slots, and some end."""
+    urgent_slots = min(urgent_slots, slots - 1)
+    group = SlotGroup(("default",), slots, 0.0, urgent_slots)
+    running: list[Attempt] = []
+    waiting = set(range(len(jobs)))
+    for id_, (priority, is_suspect) in enumerate(jobs):
+        attempt = claimed_job(id_, priority)
+        attempt.is_suspect = is_suspect
+        group.push(attempt)
+    for end in [0, *ends]:
+        startable = group.startable
+        started = group.pop(startable, now=0.0)
+        assert len(started) == startable, "what is said to be startable starts"
+        for attempt in started:
+            group.take_slot(attempt)
+            waiting.discard(attempt.job.id)
+        running += started
+        ordinary = sum(attempt.job.priority <= 0 for attempt in running)
+        assert ordinary == group.running - group.urgent_running <= slots - urgent_slots
+        assert len(running) == group.running <= slots
+        urgent_wait = any(jobs[id_][0] > 0 for id_ in waiting)
+        assert not urgent_wait or len(running) == slots
+        assert len(waiting) == group.waiting
+        assert sum(jobs[id_][0] > 0 for id_ in waiting) == group.urgent_waiting
+        if not urgent_wait and waiting:
+            assert ordinary == slots - urgent_slots or len(running) == slots
+        if running:
+            group.free_slot(running.pop(end % len(running)))
+
+
+@rule("M61")
+def test_urgent_jobs_are_wanted_while_ordinary_ones_fill_their_slots_and_the_buffer() -> None:
+    group = SlotGroup(("default",), 10, 0.0, urgent_slots=2)
+    assert (group.wanted, group.wanted_ordinary) == (10, 8)
+    for id_ in range(8):
+        group.push(claimed_job(id_))
+        group.take_slot(*group.pop(1, 0.0))
+    assert (group.wanted, group.wanted_ordinary) == (2, 0)
+    for id_ in range(8, 30):
+        group.push(claimed_job(id_))
+    assert group.pop(10, 0.0) == []
+    assert (group.wanted, group.wanted_ordinary) == (2, 0), "an urgent job starts before those"
+    group.push(claimed_job(30, priority=1))
+    group.take_slot(*group.pop(1, 0.0))
+    group.push(claimed_job(31, priority=1))
+    assert (group.wanted, group.wanted_ordinary) == (0, 0)
+
+
+@rule("M61")
+def test_a_group_is_searched_for_urgent_jobs_alone_after_a_while_or_when_one_ends() -> None:
+    group = SlotGroup(("default",), 2, 0.0, urgent_slots=1)
+    ordinary, urgent = claimed_job(1), claimed_job(2, priority=1)
+    group.take_slot(ordinary)
+    group.note_search(10.0, has_more=False)
+    assert not group.is_search_due(10.0) and not group.needs_claim
+    assert group.is_search_due(10.0 + URGENT_S)
+    group.hasten_search()
+    assert not group.is_search_due(10.0) and group.is_search_due(10.0 + URGENT_LEAST_S)
+    group.note_search(11.0, has_more=True)
+    assert group.is_search_due(11.0) and group.needs_claim
+    group.take_slot(urgent)
+    group.note_search(12.0, has_more=False)
+    assert not group.needs_claim
+    group.free_slot(urgent)
+    assert group.is_search_due(12.0) and group.needs_claim
+    group.note_search(13.0, has_more=False)
+    group.free_slot(ordinary)
+    assert group.needs_claim and group.wanted_ordinary == 1
+
+
+@rule("M61")
+def test_quick_urgent_jobs_let_no_slow_ordinary_jobs_be_claimed_ahead() -> None:
+    group = SlotGroup(("default",), 10, 0.0, urgent_slots=2)
+    for second in range(1, 20):
+        for id_ in range(500):
+            urgent = claimed_job(id_, priority=1)
+            group.take_slot(urgent)
+            group.free_slot(urgent)
+        group.measure(float(second))
+    assert group.target == pytest.approx(10 + 50, abs=1)
+    assert group.wanted_ordinary == 8
+
+
+@rule("M33", "M61")
+def test_an_urgent_suspect_does_not_wait_behind_an_ordinary_one_that_has_no_slot() -> None:
+    group = SlotGroup(("default",), 2, 0.0, urgent_slots=1)
+    running, ordinary, urgent = claimed_job(1), claimed_job(2), claimed_job(3, priority=1)
+    ordinary.is_suspect = urgent.is_suspect = True
+    group.take_slot(running)
+    group.push(ordinary)
+    group.push(urgent)
+    assert group.pop(1, 0.0) == [urgent]
+    assert group.pop(1, 0.0) == []

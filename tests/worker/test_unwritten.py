@@ -119,7 +119,7 @@ async def test_a_row_that_is_refused_does_not_stop_its_batch_and_is_tried_again(
     _refuse(
         connection, table, f"new.{'id' if table == 'job_history' else 'job'} = {bad}", raises=raises
     )
-    async with Hand(database, _jobs(go), slots=JOBS + 1) as hand:
+    async with Hand(database, _jobs(go), slots=JOBS + 1, urgent_slots=0) as hand:
         await _until(lambda: _running(connection) == JOBS + 1)
         go.set()
         refused = await hand.heard(OutcomeRefused, timeout_s=60)
@@ -207,7 +207,7 @@ async def test_a_locked_row_does_not_stop_its_batch(
     go = asyncio.Event()
     put_many(connection, "work", JOBS)
     put_many(connection, "fail", JOBS)
-    async with Hand(database, _jobs(go), slots=2 * JOBS, notify=notify) as hand:
+    async with Hand(database, _jobs(go), slots=2 * JOBS, urgent_slots=0, notify=notify) as hand:
         await _until(lambda: _running(connection) == 2 * JOBS)
         locked = [
             job
@@ -290,7 +290,7 @@ async def test_what_takes_for_ever_with_one_row_does_not_stop_the_others(
     bad = put(connection, "work")
     _refuse(connection, "job_history", f"new.id = {bad}", raises="perform pg_sleep(600)")
     # Only the database has a timeout, as behind a pooler.
-    async with Hand(database, _jobs(go), slots=JOBS + 1, notify=False) as hand:
+    async with Hand(database, _jobs(go), slots=JOBS + 1, urgent_slots=0, notify=False) as hand:
         await _until(lambda: _running(connection) == JOBS + 1)
         go.set()
         await _until(lambda: over(connection) == JOBS)
@@ -407,7 +407,7 @@ async def test_a_start_that_cannot_be_recorded_keeps_no_other_from_beginning_and
     put_many(connection, "once", JOBS)
     bad = put(connection, "once")
     _refuse(connection, "job", f"new.id = {bad} and new.start_recorded")
-    async with Hand(database, jobs, slots=JOBS + 1) as hand:
+    async with Hand(database, jobs, slots=JOBS + 1, urgent_slots=0) as hand:
         back = await hand.heard(JobHandedBack, timeout_s=60, job=bad)
         assert "could not be recorded" in back.why and "not this one" in back.why
         await _until(lambda: over(connection) == JOBS)
@@ -485,7 +485,7 @@ async def test_a_lease_that_cannot_be_renewed_does_not_cost_the_others_theirs(
     go = asyncio.Event()
     put_many(connection, "work", JOBS)
     bad = put(connection, "work")
-    async with Hand(database, _jobs(go), slots=JOBS + 1):
+    async with Hand(database, _jobs(go), slots=JOBS + 1, urgent_slots=0):
         await _until(lambda: _running(connection) == JOBS + 1)
         _refuse(connection, "job", f"new.id = {bad} and new.status = 'running'")
         renewed = (

@@ -21,6 +21,7 @@ import typer
 
 from rota.cli import (
     actions,
+    breakers,
     check,
     crontab,
     db,
@@ -29,8 +30,11 @@ from rota.cli import (
     effects,
     enqueue,
     jobs,
+    lanes,
+    limits,
     overview,
     pause,
+    queues,
     run_job,
     schedules,
     schema,
@@ -67,11 +71,11 @@ _GROUPS: dict[str, tuple[tuple[str, Callable[..., Any]], ...]] = {
     "Look": (
         ("top", top.top),
         ("stats", overview.stats),
-        ("queues", overview.queues),
         ("workers", overview.workers),
         ("types", overview.types),
         ("jobs", jobs.jobs),
         ("job", jobs.job),
+        ("lanes", lanes.lanes),
         ("effects", effects.effects),
     ),
     "Act on jobs": (
@@ -100,8 +104,11 @@ for _title, _commands in _GROUPS.items():
     for _name, _callback in _commands:
         cli.command(_name, rich_help_panel=_title)(_callback)
 cli.add_typer(schedules.app, name="schedule", rich_help_panel="Schedules and pauses")
+cli.add_typer(queues.app, name="queues", rich_help_panel="Look")
+cli.add_typer(limits.app, name="limits", rich_help_panel="Look")
+cli.add_typer(breakers.app, name="breakers", rich_help_panel="Look")
 cli.add_typer(db.app, name="db", rich_help_panel="Set up")
-for _group in (cli, schedules.app, db.app):
+for _group in (cli, schedules.app, queues.app, limits.app, breakers.app, db.app):
     for _command in _group.registered_commands:
         _command.help = join_lines(inspect.getdoc(_command.callback) or "")
         _command.callback = _command.callback and spread(_command.callback)

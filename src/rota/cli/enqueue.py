@@ -57,6 +57,14 @@ MetaOption = Annotated[
         metavar="JSON", help="JSON object stored with the job; not passed to the handler."
     ),
 ]
+GroupKeyOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KEY",
+        help="Lane of the job: those with one group key run in order. "
+        "Default: the one that the type declares.",
+    ),
+]
 ForceOption = Annotated[
     bool,
     typer.Option(
@@ -74,6 +82,7 @@ class Overrides:
     max_attempts: MaxAttemptsOption = None
     expires: ExpiresOption = None
     meta: MetaOption = None
+    group_key: GroupKeyOption = None
 
     def read(self) -> UsingOptions:
         """Return the options as `using(…)` takes them. Raises UsageError for a wrong meta."""
@@ -83,6 +92,7 @@ class Overrides:
             "max_attempts": self.max_attempts,
             "expires": self.expires,
             "meta": _read_meta(self.meta),
+            "group_key": self.group_key,
         }
 
 
@@ -124,6 +134,14 @@ def enqueue(
             "an error. Default: the type's.",
         ),
     ] = None,
+    lane_capacity: Annotated[
+        int | None,
+        typer.Option(
+            metavar="NUMBER",
+            help="Jobs of its lane that may run at once when it begins, 1 to 1,000. "
+            "Default: the type's.",
+        ),
+    ] = None,
     force: ForceOption = False,
     place: Place,
     as_json: JsonOption = False,
@@ -134,6 +152,7 @@ def enqueue(
         "delay": delay,
         "timeout": timeout,
         "idempotency_key": idempotency_key,
+        "lane_capacity": lane_capacity,
         "on_duplicate": on_duplicate,  # type: ignore[typeddict-item]
     }
     checked = EnqueueOptions().update({**overrides.read(), **options})

@@ -45,6 +45,9 @@ def jobs(
         str | None,
         typer.Option("--key", metavar="KEY", help="Only jobs with this idempotency key."),
     ] = None,
+    group_key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Only jobs of the lane with this group key.")
+    ] = None,
     error_type: Annotated[
         str | None,
         typer.Option(
@@ -96,6 +99,7 @@ def jobs(
             job_type=job_type,
             queue=queue,
             idempotency_key=idempotency_key,
+            group_key=group_key,
             error_type=error_type,
             error=error,
             since=read_moment(since, "--since"),
@@ -212,6 +216,8 @@ def _facts(job: Job, times: Times) -> Iterator[tuple[str, Any]]:
     yield "payload version", job.payload_version
     yield "meta", job.meta_json
     yield "idempotency key", job.idempotency_key
+    yield "group key", job.group_key
+    yield "lane capacity", job.lane_capacity if job.lane_capacity > 1 else None
     yield "attempts", _attempts(job)
     yield "timeout", None if job.timeout_s is None else words(job.timeout_s)
     yield "losses", job.losses or None

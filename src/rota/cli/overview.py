@@ -1,4 +1,4 @@
-"""`rota stats`, `queues`, `workers` and `types`: the current state, and recent statistics."""
+"""`rota stats`, `workers` and `types`: the current state, and recent statistics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import typer
 
 from rota.cli.frame import name_state
 from rota.cli.output import Times, name_seconds, print_json, print_table, print_text, show_utc
-from rota.cli.pause import in_words, what
 from rota.cli.table import Column, Kind
 from rota.cli.target import JsonOption, Place, UtcOption
 from rota.client.find import HOURS_MAX
@@ -27,8 +26,9 @@ _WORKERS = (
 )  # fmt: skip
 _TYPES = (
     "name", "aliases", "queue", "priority", "max_attempts", "timeout", "lease", "expires",
-    "key_arguments", "on_duplicate", "key_scope", "key_ttl", "history", "on_lost", "on_expired",
-    "version", "retry_after", "release", "declared_at",
+    "key_arguments", "on_duplicate", "key_scope", "key_ttl",
+    "group_arguments", "lane_capacity", "on_retry", "on_dead", "concurrency",
+    "history", "on_lost", "on_expired", "version", "retry_after", "release", "declared_at",
 )  # fmt: skip
 _DURATIONS = ("timeout", "lease", "expires", "key_ttl")
 _BEHIND = timedelta(seconds=5)
@@ -162,52 +162,6 @@ def _overrun(one: Overrun) -> tuple[Any, ...]:
     )
 
 
-def queues(
-    place: Place,
-    utc: UtcOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """List queues and priorities with due and future jobs, and all pauses."""
-    with place.session() as opened:
-        found = opened.run(ops.read_queues())
-        pauses = {pause.queue: pause for pause in opened.run(ops.pauses())}
-        times = opened.read_times(utc=utc)
-    if as_json:
-        print_json(
-            {
-                "queues": found,
-                "counted_to": COUNT_MAX,
-                "paused_all": pauses.pop(None, None),
-                "paused": list(pauses.values()),
-            }
-        )
-        return
-    rows = [
-        (
-            row.queue,
-            row.priority,
-            show_count(row.due, COUNT_MAX),
-            show_count(row.later, COUNT_MAX),
-            row.oldest_run_at,
-        )
-        for row in found
-    ]
-    print_table(
-        (
-            Column("queue", Kind.NAME),
-            Column("priority", Kind.NUMBER),
-            Column("due", Kind.NUMBER),
-            Column("later", Kind.NUMBER),
-            "oldest",
-        ),
-        rows,
-        empty="no jobs due, now or later",
-        times=times,
-    )
-    for pause in pauses.values():
-        print_text(f"{what(pause)}: {in_words(pause, times)}")
-
-
 def workers(
     place: Place,
     utc: UtcOption = False,
@@ -274,6 +228,7 @@ def types(
         "timeout",
         "lease",
         "expires",
+        Column("at once", Kind.NUMBER),
         Column("attempts", Kind.NUMBER),
         Column("retries", Kind.TEXT),
         Column("release", Kind.NAME),
@@ -285,6 +240,7 @@ def types(
         "timeout",
         "lease",
         "expires",
+        "concurrency",
         "max_attempts",
         "retry_words",
         "release",

@@ -20,7 +20,7 @@ from rota.cli.target import AppOption, JsonOption, need_app
 from rota.declare.config import WorkerConfig
 from rota.errors import UnknownJobType
 from rota.model.job import Job, Status
-from rota.model.outcome import End, Expired, HandedBack, Interrupted, Outcome, Succeeded
+from rota.model.outcome import End, Expired, HandedBack, Interrupted, Outcome, PutBack, Succeeded
 from rota.runtime.loop import run_alone
 from rota.store import migrate
 from rota.worker.one_by_one import MainThread, OneByOneWorker, pick_one
@@ -168,6 +168,8 @@ def _say(end: End, error: BaseException | None) -> str:
             return f"its handler returned {result_json}"
         case HandedBack(why) | Interrupted(why):
             return f"its handler was stopped, or did not begin: {why}"
+        case PutBack(why=why):
+            return f"its handler did not begin: {why}"
         case Expired():
             return "its handler did not begin: the job has expired"
     if isinstance(error, KeyboardInterrupt):

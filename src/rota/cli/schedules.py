@@ -241,7 +241,9 @@ def _check_undeclared(
     checked = check_timing(name, cron, timing)
     check_text(job_type, "the job type's name", NAME_MAX)
     payload_json = encode_untyped(job_type, arguments)
-    return ScheduleOptions(name, cron, job_type, payload_json, None, options, *checked)
+    return ScheduleOptions(
+        name, cron, job_type, payload_json, None, options, options.group_key, *checked
+    )
 
 
 @app.command()
@@ -336,6 +338,7 @@ def _facts(schedule: Schedule) -> Iterator[tuple[str, Any]]:
     yield "jitter", None if not schedule.jitter_s else timedelta(seconds=schedule.jitter_s)
     yield "expires", None if schedule.expires_s is None else timedelta(seconds=schedule.expires_s)
     yield "meta", schedule.meta_json
+    yield "group key", schedule.group_key
     for name in (
         "queue",
         "priority",

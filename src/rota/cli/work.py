@@ -53,6 +53,14 @@ def work(
             f"Default: {SLOTS}."
         ),
     ] = None,
+    urgent_slots: Annotated[
+        int | None,
+        typer.Option(
+            help="Slots that only jobs with a priority above 0 may take, of each queue with its "
+            "own slots or of the shared ones. 0: none. Default: ROTA_URGENT_SLOTS, then one in "
+            "five, at least one of two.",
+        ),
+    ] = None,
     drain: Annotated[
         bool,
         typer.Option("--drain", help="Stop when no job is due, and print a summary. For cron."),
@@ -142,11 +150,22 @@ def work(
     shared = SLOTS if slots is None else slots
     if drain:
         report = chosen.drain(
-            queues=queues, slots=shared, for_=for_, grace=grace, ping=ping, signals=True
+            queues=queues,
+            slots=shared,
+            urgent_slots=urgent_slots,
+            for_=for_,
+            grace=grace,
+            ping=ping,
+            signals=True,
         )
     else:
         report = chosen.run(
-            queues=queues, slots=shared, grace=grace, health_port=health_port, ping=ping
+            queues=queues,
+            slots=shared,
+            urgent_slots=urgent_slots,
+            grace=grace,
+            health_port=health_port,
+            ping=ping,
         )
     if supervised.current is not None:
         supervised.current.report(report)

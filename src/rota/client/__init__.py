@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from rota.client.actions import ActionCalls, Actions
 from rota.client.alerts import Alerts
+from rota.client.breakers import Breakers
 from rota.client.effects import Effects
 from rota.client.enqueue import EnqueueCalls
 from rota.client.find import FindCalls
+from rota.client.lanes import Lanes
+from rota.client.limits import Limit, Limits
 from rota.client.queues import Queues
 from rota.client.schedules import Schedules
 
 if TYPE_CHECKING:
     from rota.store.db import Database
+    from rota.store.driver import Operation
 
 
 class Client(EnqueueCalls, FindCalls, ActionCalls):
@@ -32,8 +36,37 @@ class Client(EnqueueCalls, FindCalls, ActionCalls):
 
     @cached_property
     def queues(self) -> Queues:
-        """Read queues; pause and resume one queue or everything."""
+        """Read queues; cap, pause and resume one queue; pause and resume everything."""
         return Queues(self)
+
+    @cached_property
+    def lanes(self) -> Lanes:
+        """Read what holds the lanes, and what waits in them."""
+        return Lanes(self)
+
+    @cached_property
+    def breakers(self) -> Breakers:
+        """List circuit breakers; open or close one by hand."""
+        return Breakers(self)
+
+    @cached_property
+    def limits(self) -> Limits:
+        """List rate limits, and change one."""
+        return Limits(self)
+
+    def limit(self, name: str) -> Limit:
+        """Return a rate limit, to take from it: `app.limit("smtp").take(3)`.
+
+        Raises:
+            UsageError: no limit can have this name.
+        """
+        return Limit(self, name, partial(self._declare_limit, name))
+
+    def _declare_limit(self, name: str) -> Operation[bool]:
+        """Declare the rate limits of this App's code if this is one of them; return whether it is.
+        Without an App it is not."""
+        yield from ()
+        return False
 
     @cached_property
     def effects(self) -> Effects:

@@ -32,6 +32,7 @@ TEXTS_MAX = {
     "job_type": NAME_MAX,
     "queue": QUEUE_MAX,
     "idempotency_key": KEY_MAX,
+    "group_key": KEY_MAX,
     "error_type": NAME_MAX,
     "error": ERROR_MAX,
     "release": NAME_MAX,

@@ -297,9 +297,11 @@ def _make_row(job: NewJob) -> NewRow:
         expires_s=defaults.expires_s if options.expires_s is None else options.expires_s,
         max_attempts=options.max_attempts,
         timeout=options.timeout,
+        lane_capacity=job.lane_capacity,
         idempotency_key=key,
         meta=options.meta_json,
         on_duplicate=on_duplicate,
+        group_key=job.group_key,
     )
 
 
@@ -359,9 +361,11 @@ class UntypedJob:
             expires_s=options.expires_s,
             max_attempts=options.max_attempts,
             timeout=options.timeout,
+            lane_capacity=options.lane_capacity,
             idempotency_key=options.idempotency_key,
             meta=options.meta_json,
             on_duplicate=on_duplicate,
+            group_key=options.group_key,
         )
         return _answer((yield from ops.insert(row)))
 

@@ -45,6 +45,8 @@ class Search(TypedDict, total=False):
     """Jobs in this queue."""
     idempotency_key: str | None
     """Jobs with this key. The job that holds it now is found at any age."""
+    group_key: str | None
+    """Jobs of this lane."""
     error_type: str | None
     """Jobs with an error of this class in the period, in any attempt; unfinished jobs by their last
     error."""
@@ -174,6 +176,7 @@ def check_filter(wanted: Filter) -> Filter:
         job_type=wanted.job_type,
         queue=wanted.queue,
         idempotency_key=wanted.idempotency_key,
+        group_key=wanted.group_key,
         error_type=wanted.error_type,
         error=wanted.error,
     )

@@ -1,4 +1,4 @@
-"""Calls on queues: read them; pause and resume one or everything."""
+"""Calls on queues: read and cap them; pause and resume one or everything."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from rota.client.base import Namespace, check_by, check_why
+from rota.declare.options import CONCURRENCY_MAX
 from rota.errors import UsageError
-from rota.model.bounds import check_aware, check_queue
+from rota.model.bounds import check_aware, check_integer, check_queue
 from rota.model.units import Duration, seconds
 from rota.store import ops
-from rota.store.ops import Pause, QueueDepth, Until
+from rota.store.ops import Cap, Pause, QueueDepth, Until
 
 if TYPE_CHECKING:
     from rota.store.driver import Operation
@@ -20,7 +21,7 @@ PAUSE_S_MIN = 0.001
 
 
 class Queues(Namespace):
-    """`app.queues`: reads, pauses and resumes queues.
+    """`app.queues`: reads, caps, pauses and resumes queues.
 
     The action log records the reason, `why` (one line of at most 500 characters), and the person
     or program that acts, `by` (at most 200; defaults to `user@host` of this process).
@@ -33,6 +34,48 @@ class Queues(Namespace):
     async def alist(self) -> builtins.list[QueueDepth]:
         """List the queues and priorities that have due or future jobs, as `list`."""
         return await self._arun(ops.read_queues())
+
+    def caps(self) -> builtins.list[Cap]:
+        """List the caps of queues and job types: how many jobs run, and how many wait for that."""
+        return self._run(ops.read_caps())
+
+    async def acaps(self) -> builtins.list[Cap]:
+        """List the caps of queues and job types, as `caps`."""
+        return await self._arun(ops.read_caps())
+
+    def set_max_running(
+        self,
+        name: str,
+        max_running: int | None,
+        *,
+        why: str | None = None,
+        by: str | None = None,
+    ) -> int | None:
+        """Set how many jobs of a queue may run at once, over all workers; return the number before.
+
+        It holds from the next claim on. Jobs that run continue, also those beyond a lower number.
+        The queue may be one that never had a job.
+
+        Args:
+            max_running: 1 … 100,000; None: as many as the workers have slots.
+            why: recorded with the action.
+            by: the person or program that acts.
+
+        Raises:
+            UsageError: the name, the number, `why` or `by` cannot be stored.
+        """
+        return self._run(set_max_running(name, max_running, why, by), atomic=True)
+
+    async def aset_max_running(
+        self,
+        name: str,
+        max_running: int | None,
+        *,
+        why: str | None = None,
+        by: str | None = None,
+    ) -> int | None:
+        """Set how many jobs of a queue may run at once. Raises as `set_max_running`."""
+        return await self._arun(set_max_running(name, max_running, why, by), atomic=True)
 
     def pause(
         self,
@@ -131,6 +174,16 @@ class Queues(Namespace):
     async def apauses(self) -> builtins.list[Pause]:
         """List the current pauses, as `pauses`."""
         return await self._arun(ops.pauses())
+
+
+def set_max_running(
+    name: str, max_running: int | None, why: str | None, by: str | None
+) -> Operation[int | None]:
+    """Set the cap of a queue, as `Queues.set_max_running` does."""
+    queue = check_queue(name, "a queue's name")
+    if max_running is not None:
+        check_integer(max_running, "max_running", 1, CONCURRENCY_MAX)
+    return (yield from ops.set_max_running(queue, max_running, check_why(why), check_by(by)))
 
 
 def _pause(

@@ -20,6 +20,8 @@ _TYPES = {
     "payload_version": "int",
     "timeout": "interval",
     "on_duplicate": "text",
+    "group_key": "text",
+    "lane_capacity": "int",
 }
 """The arguments of `rota.enqueue` that a job has as they are, and their types."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -12,7 +12,8 @@ from rota.errors import JobNotFound
 from rota.model.failure import one_line
 from rota.model.job import Action, Job, Status
 from rota.model.record import ReadJson, Record, describe
-from rota.model.units import plural, words
+from rota.model.units import local_time, plural, words
+from rota.model.wait import WaitReason, explain_wait
 from rota.store import ops
 from rota.store.ops import ActionRecord, AttemptRecord, EffectRecord, Filter
 
@@ -80,8 +81,12 @@ def read_timeline(id: int) -> Operation[Timeline]:
     if id not in [job.id for job in chain]:
         raise JobNotFound(id)
     attempts: dict[int, list[AttemptRecord]] = {}
+    waits: dict[int, WaitReason] = {}
     for job in chain:
         attempts[job.id] = yield from ops.attempts(job.id)
+        facts = None if job.finished_at else (yield from ops.read_wait(job.id))
+        if facts is not None and (wait := explain_wait(job, facts)) is not None:
+            waits[job.id] = wait
     until = (
         None
         if any(job.finished_at is None for job in chain)
@@ -93,7 +98,7 @@ def read_timeline(id: int) -> Operation[Timeline]:
     )
     effects = yield from ops.effects_of(ids, None, None, EFFECTS_MAX)
     [job] = [job for job in chain if job.id == id]
-    entries = collect_entries(chain, attempts, actions, effects, id)
+    entries = collect_entries(chain, attempts, actions, effects, id, waits)
     return Timeline(job=job, chain=chain, attempts=attempts[id], entries=entries)
 
 
@@ -103,6 +108,7 @@ def collect_entries(
     actions: Sequence[ActionRecord],
     effects: Sequence[EffectRecord],
     id: int,
+    waits: Mapping[int, WaitReason],
 ) -> list[Entry]:
     """Return the entries of a chain of jobs, in order. An action on a queue, or on everything,
     belongs to job `id`."""
@@ -110,6 +116,7 @@ def collect_entries(
         entry for job in chain for entry in _list_entries_of_job(job, attempts[job.id], actions)
     ]
     entries += [_make_effect_entry(effect) for effect in effects]
+    entries += [Entry(one.since, job, one.what, one_line(one.text)) for job, one in waits.items()]
     entries += [_make_action_entry(action, {job.id for job in chain}, id) for action in actions]
     # The sort is stable: entries of the same instant keep their order.
     return sorted(entries, key=lambda entry: (entry.at, _RANK.get(entry.what, 1)))
@@ -120,6 +127,7 @@ _RANK = {
     Status.DEAD: -1, Action.REQUEUE: -1, Action.RUN_AGAIN: -1,
     Action.RETRY_NOW: 0, "enqueued": 0,
     Status.SUCCEEDED: 2, Status.CANCELLED: 2,
+    "waits": 3, "halts": 3,
 }  # fmt: skip
 """Within one transaction an action comes before its effect, and the end of the job last."""
 
@@ -161,10 +169,12 @@ def _describe_enqueue(job: Job) -> str:
     if job.schedule is not None:
         parts.append(
             f"by schedule {job.schedule}"
-            + (f" for {_format_time(job.scheduled_for)}" if job.scheduled_for else ", triggered")
+            + (f" for {local_time(job.scheduled_for)}" if job.scheduled_for else ", triggered")
         )
     if job.origin_id != job.id:
         parts.append(f"as job {job.origin_id} again")
+    if job.group_key is not None:
+        parts.append(f"in lane {job.group_key}")
     if job.idempotency_key is not None:
         parts.append(f"with key {job.idempotency_key}")
     return one_line("; ".join(parts))
@@ -185,7 +195,7 @@ def _describe_attempt(attempt: AttemptRecord) -> str:
     if attempt.verdict is not None:
         text += f"; {attempt.verdict} ({attempt.verdict_rule})"
     if attempt.next_run_at is not None:
-        text += f"; again at {_format_time(attempt.next_run_at)}"
+        text += f"; again at {local_time(attempt.next_run_at)}"
     return one_line(text)
 
 
@@ -255,6 +265,8 @@ def _make_action_entry(action: ActionRecord, chain: Collection[int], id: int) ->
             if action.queue is None
             else f"queue {action.queue} ",
         )
+        if action.verb == "set_max_running":
+            to += f"to {detail.get('to') or 'no limit'} "
     elif job not in chain:  # one of these jobs is a run of it
         job, to = detail.get("run_again_as", id), f"of job {job} "
     elif "requeued_as" in detail:
@@ -290,14 +302,10 @@ def _describe_move(detail: dict[str, Any]) -> str:
 
 def _format_value(value: object) -> str:
     try:
-        return _format_time(datetime.fromisoformat(str(value)))
+        return local_time(datetime.fromisoformat(str(value)))
     except ValueError:
         return str(value)
 
 
 def _append_reason(text: str, why: object) -> str:
     return f"{text}: {why}" if why else text
-
-
-def _format_time(at: datetime | None) -> str:
-    return "" if at is None else at.astimezone().isoformat(sep=" ", timespec="seconds")

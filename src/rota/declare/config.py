@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from rota.errors import UsageError
+from rota.errors import ConfigurationError, UsageError
 from rota.model.bounds import check_integer, check_queue
 
 SLOTS = 10
 """Most jobs that a worker runs at once, if its queues have no slots of their own."""
 SLOTS_MAX = 10_000
+URGENT_SHARE = 5
+"""One slot in so many is for jobs with a priority above 0, unless a setting says otherwise."""
 PROCESSES_MAX = 64
 """Most worker processes of one `rota work`."""
 HEALTH_PORT_MAX = 65_535
@@ -23,6 +28,9 @@ class WorkerConfig:
     """Slots by queue; None: every queue of the App's types plus `default`, sharing `slots`."""
     slots: int = SLOTS
     """Most jobs at once over all queues. Only if `queues` is None."""
+    urgent_slots: int | None = None
+    """Slots that only jobs with a priority above 0 may take, of each queue with slots of its own or
+    of those that all share; None: one in five, at least one of two."""
     drain: bool = False
     """Stop when nothing is due any more."""
     drain_for_s: float | None = None
@@ -42,6 +50,8 @@ class WorkerConfig:
     requests it at the end."""
     stop_after_s: float | None = None
     """Stop after this many seconds, with the grace period; None: never."""
+    asks_gates: bool = True
+    """Whether rate limits and breakers are asked; not in a test, which would wait for them."""
     buffer_s: float = 1.0
     """A claimed job that has waited this long for a slot is handed back to other workers."""
 
@@ -55,5 +65,47 @@ class WorkerConfig:
                 "queues is empty: name at least one queue, or omit it to serve all queues of the "
                 "App's types"
             )
+        if self.urgent_slots is not None:
+            check_urgent_slots(self.urgent_slots, self.queues, self.slots, "urgent_slots")
         if self.grace_s < 0:
             raise UsageError(f"grace must not be negative: {self.grace_s:g} s")
+
+    def count_urgent_slots(self, slots: int) -> int:
+        """Return how many of so many slots only jobs with a priority above 0 may take."""
+        if self.urgent_slots is not None:
+            return self.urgent_slots
+        return max(slots // URGENT_SHARE, 1) if slots > 1 else 0
+
+
+def find_urgent_slots(
+    given: int | None, queues: Mapping[str, int] | None, slots: int
+) -> int | None:
+    """Return the slots for urgent jobs that code gives, or else the environment; None: neither.
+
+    Raises:
+        ConfigurationError: those of the environment are no number, or leave no slot for others.
+    """
+    text = os.environ.get("ROTA_URGENT_SLOTS") if given is None else None
+    if not text:
+        return given
+    try:
+        found = int(text) if text.isdecimal() else text
+        check_urgent_slots(found, queues, slots, "ROTA_URGENT_SLOTS")
+    except UsageError as error:
+        raise ConfigurationError(str(error)) from None
+    return int(found)
+
+
+def check_urgent_slots(
+    urgent_slots: Any, queues: Mapping[str, int] | None, slots: int, name: str
+) -> None:
+    """Raise UsageError unless they leave a slot for other jobs, in each queue with its own."""
+    check_integer(urgent_slots, name, 0, SLOTS_MAX - 1)
+    shared = {"": slots}
+    queue, least = min((queues or shared).items(), key=lambda item: item[1])
+    if urgent_slots >= least:
+        of_queue = f" of queue {queue!r}" if queue else ""
+        raise UsageError(
+            f"{name} must be less than the slots{of_queue}, not {urgent_slots} of {least}: "
+            "otherwise no job with priority 0 or less could start"
+        )

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from rota.declare.breaker import refuse_other_figures
 from rota.declare.job_type import JobType, Sender, make_row
 from rota.declare.jobs import (
     Jobs,
@@ -15,6 +16,7 @@ from rota.declare.jobs import (
     refuse_duplicates,
 )
 from rota.declare.load import load
+from rota.declare.rate_limit import RateLimit, encode_limits, index_limits
 from rota.declare.schedule import ScheduleOptions
 from rota.errors import DeclarationError
 
@@ -47,6 +49,8 @@ class Declarations:
                 )
             registry.refuse_other(self._sender)
         refuse_duplicates(_list_types(registries))
+        refuse_other_figures(_list_types([*self._registries, *registries]))
+        index_limits(_list_types([*self._registries, *registries]))
         refuse_duplicate_schedules(_list_schedules(registries))
         for registry in registries:
             registry.bind(self._sender)
@@ -57,6 +61,7 @@ class Declarations:
         """The job types, by name. Raises DeclarationError if two share one."""
         types = _list_types(self._registries)
         refuse_duplicates(types)
+        refuse_other_figures(types)
         return {job_type.name: job_type for job_type in types}
 
     @property
@@ -76,6 +81,15 @@ class Declarations:
         a lease of their own."""
         rows = [make_row(job_type, lease_s) for job_type in self.types.values()]
         return msgspec.json.encode(rows).decode()
+
+    @property
+    def limits(self) -> dict[str, RateLimit]:
+        """The rate limits, by name. Raises DeclarationError if two types disagree on one."""
+        return index_limits(self.types.values())
+
+    def encode_limits(self) -> str:
+        """Return the rate limits as `limits_declare` takes them, in JSON."""
+        return encode_limits(self.types.values())
 
     def encode_schedules(self) -> str:
         """Return the schedules as `schedules_declare` takes them, in JSON."""

@@ -16,8 +16,9 @@ from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, Unpack, 
 
 from rota.declare.connection import AnyConnection, AsyncConnection, Connection
 from rota.declare.key import KeyMaker
-from rota.declare.options import EnqueueOptions, JobTypeOptions, UsingOptions
+from rota.declare.options import EnqueueOptions, JobTypeOptions, KeyFunction, UsingOptions
 from rota.declare.payload import Codec
+from rota.declare.rate_limit import LimitReader
 from rota.errors import DeclarationError, PayloadError, UsageError
 from rota.model.job import Job
 from rota.model.record import Record
@@ -52,13 +53,27 @@ class NewJob:
     options: EnqueueOptions = field(default_factory=EnqueueOptions)
     key: str | None = None
     """What the type's key function made of the arguments; a key of the options counts instead."""
+    made_group: str | None = None
+    """What its group_key function made of them, likewise."""
+
+    @property
+    def group_key(self) -> str | None:
+        """Its lane; None: it has none."""
+        return self.options.group_key or self.made_group
+
+    @property
+    def lane_capacity(self) -> int | None:
+        """How many jobs of its lane may run at once when it begins; None: it has no lane."""
+        if self.group_key is None:
+            return None
+        return self.options.lane_capacity or self.job_type.options.lane_capacity
 
     def using(
         self, connection: AnyConnection | None = None, /, **options: Unpack[UsingOptions]
     ) -> NewJob:
         """Return the same job with other options: those of `JobType.using`."""
         updated = self.options.update(options, connection)
-        return NewJob(self.job_type, self.payload_json, updated, self.key)
+        return NewJob(self.job_type, self.payload_json, updated, self.key, self.made_group)
 
     @overload
     def statement(self, paramstyle: ByName = ...) -> tuple[str, dict[str, str | None]]: ...
@@ -143,16 +158,13 @@ class JobType(Generic[P, Q, R]):
         if self.is_async:
             _mark_async(self)
         self.codec = Codec.of(func, job_type=name, takes_context=takes_context)
-        self._key_maker = (
-            None
-            if options.key is None
-            else KeyMaker(
-                options.key,
-                job_type=name,
-                names=self.codec.parameters,
-                defaults=self.codec.defaults,
-            )
-        )
+        self._key_maker = self._make_maker("key", options.key)
+        self._group_maker = self._make_maker("group_key", options.group_key)
+        breaker = options.breaker
+        self.breaker = None if breaker is None else breaker.make_rules(name)
+        """When its breaker opens; None: it has none."""
+        self.breaker_key = self._make_maker("breaker key", None if breaker is None else breaker.key)
+        """What makes the key of its breaker; None: it has no keys."""
         self.rules = RetryRules(
             options.max_attempts,
             options.retry,
@@ -161,9 +173,34 @@ class JobType(Generic[P, Q, R]):
             options.on_lost == "dead",
             options.on_expired == "drop",
         )
+        limit = options.rate_limit
+        self.limit = (
+            None
+            if limit is None
+            else LimitReader(
+                limit,
+                job_type=name,
+                names=self.codec.parameters,
+                defaults=self.codec.defaults,
+            )
+        )
+        """What reads the key and the cost of a job from its arguments; None: it has no limit."""
+        self.has_gates = breaker is not None or limit is not None
+        """Whether its jobs pass gates that ask the database before they begin."""
         self.enqueue_options = EnqueueOptions()
         self._declared = self
         """The one that was declared; another one if `using` made this."""
+
+    def _make_maker(self, option: str, func: KeyFunction | None) -> KeyMaker | None:
+        if func is None:
+            return None
+        return KeyMaker(
+            func,
+            option=option,
+            job_type=self.name,
+            names=self.codec.parameters,
+            defaults=self.codec.defaults,
+        )
 
     def _wrap(self, func: Callable[Q, R]) -> None:
         """Take the names, the docstring and the attributes of a function, as `functools.wraps`
@@ -223,19 +260,28 @@ class JobType(Generic[P, Q, R]):
 
         Raises:
             PayloadError: the arguments do not fit.
-            UsageError: the key function failed.
+            UsageError: the key or the group_key function failed.
         """
         payload = self.codec.encode(args, kwargs, index)
-        if self._key_maker is None or options.idempotency_key is not None:
+        key_maker = self._key_maker if options.idempotency_key is None else None
+        group_maker = self._group_maker if options.group_key is None else None
+        if key_maker is None and group_maker is None:
             return NewJob(self, payload, options)
-        # From the payload, so that the function gets what the handler will get.
+        # From the payload, so that the functions get what the handler will get.
         arguments, _ = self.codec.decode(payload)
-        return NewJob(self, payload, options, self._key_maker.make(arguments, index))
+        key = None if key_maker is None else key_maker.make(arguments, index)
+        group = None if group_maker is None else group_maker.make(arguments, index)
+        return NewJob(self, payload, options, key, group)
 
     @property
     def key_arguments(self) -> tuple[str, ...] | None:
         """The arguments of which the key is made; None: the type declares no key."""
         return None if self._key_maker is None else self._key_maker.arguments
+
+    @property
+    def group_arguments(self) -> tuple[str, ...] | None:
+        """The arguments of which the group key is made; None: the type declares no function."""
+        return None if self._group_maker is None else self._group_maker.arguments
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """Insert a job with these arguments.
@@ -243,7 +289,7 @@ class JobType(Generic[P, Q, R]):
         Raises:
             PayloadError: the arguments do not fit. Nothing was inserted, and the caller's
                 transaction can continue.
-            UsageError: the type's key function failed, or returned no key. Likewise.
+            UsageError: the type's key or group_key function failed, or returned no key. Likewise.
             KeyTaken: another job has the key, and `on_duplicate` is "raise". Likewise.
             DatabaseUnavailable: the database does not answer.
         """
@@ -346,9 +392,16 @@ def make_row(job_type: JobType[..., ..., Any], lease_s: float) -> dict[str, Any]
         "on_duplicate": options.on_duplicate,
         "key_scope": options.key_scope,
         "key_ttl_s": options.key_ttl_s,
+        "group_arguments": job_type.group_arguments,
+        "lane_capacity": options.lane_capacity,
+        "on_retry": options.on_retry,
+        "on_dead": options.on_dead,
+        "concurrency": options.concurrency,
         "history": options.history,
         "on_lost": options.on_lost,
         "on_expired": options.on_expired,
+        "breaker": None if job_type.breaker is None else job_type.breaker.name,
+        "breaker_has_keys": None if job_type.breaker is None else job_type.breaker_key is not None,
         "version": options.version,
         "retry_after_s": options.retry.plan_s(PLAN_MAX),
     }

@@ -1,40 +1,46 @@
-"""How a job type makes the idempotency key of a job: a function of the handler's arguments."""
+"""How a job type makes the idempotency key and the group_key of a job: each is a function of the
+handler's arguments."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from rota.errors import DeclarationError, UsageError
 from rota.model.bounds import KEY_MAX, check_text
 
+Checked = TypeVar("Checked")
+
 
 class KeyMaker:
-    """Makes keys with the function that a job type declares."""
+    """Makes keys with the function that an option of a job type declares."""
 
-    __slots__ = ("_defaults", "_func", "_job_type", "arguments")
+    __slots__ = ("_defaults", "_func", "_job_type", "_option", "arguments")
 
     arguments: tuple[str, ...]
     """The arguments of the handler that the function takes."""
 
     def __init__(
         self,
-        func: Callable[..., str],
+        func: Callable[..., Any],
         *,
+        option: str,
         job_type: str,
         names: frozenset[str],
         defaults: Mapping[str, Any],
     ) -> None:
-        """Take the declared function, and the names and defaults of the handler's parameters.
+        """Take the function of this option, and the names and defaults of the handler's
+        parameters.
 
         Raises:
             DeclarationError: it takes something else than these arguments, or it is async.
         """
         self._func = func
         self._job_type = job_type
+        self._option = option
         if inspect.iscoroutinefunction(func):
-            raise self._wrong("must be a plain function: the key is made before any await")
+            raise self._wrong("must be a plain function: it is called before any await")
         try:
             parameters = inspect.signature(func).parameters.values()
         except (ValueError, TypeError) as error:
@@ -58,22 +64,43 @@ class KeyMaker:
         Raises:
             UsageError: the function raised, or returned anything but a key.
         """
+        at = "" if index is None else f" (job {index} of the list)"
+        return self._call(arguments, f"job type {self._job_type!r}{at}", "; nothing was inserted")
+
+    def call(self, arguments: Mapping[str, Any], check: Callable[[Any], Checked]) -> Checked:
+        """Return what the function makes for a claimed job, checked. Raises as `make`."""
+        return self._check(arguments, check, f"job type {self._job_type!r}", "")
+
+    def compute(self, arguments: Mapping[str, Any]) -> str:
+        """Return the key of a claimed job. Raises as `make`."""
+        return self._call(arguments, f"job type {self._job_type!r}", "")
+
+    def _call(self, arguments: Mapping[str, Any], whose: str, then: str) -> str:
+        def check(key: Any) -> str:
+            return check_text(key, "what it returns", KEY_MAX)
+
+        return self._check(arguments, check, whose, then)
+
+    def _check(
+        self,
+        arguments: Mapping[str, Any],
+        check: Callable[[Any], Checked],
+        whose: str,
+        then: str,
+    ) -> Checked:
         given = {
             name: arguments[name] if name in arguments else self._defaults[name]
             for name in self.arguments
         }
-        at = "" if index is None else f" (job {index} of the list)"
-        where = f"job type {self._job_type!r}{at}: its key function at {self._place}"
+        where = f"{whose}: its {self._option} function at {self._place}"
         try:
             key = self._func(**given)
         except Exception as error:
-            raise UsageError(
-                f"{where} raised {type(error).__name__}: {error}; nothing was inserted"
-            ) from error
+            raise UsageError(f"{where} raised {type(error).__name__}: {error}{then}") from error
         try:
-            return check_text(key, "what it returns", KEY_MAX)
+            return check(key)
         except UsageError as error:
-            raise UsageError(f"{where}: {error}; nothing was inserted") from None
+            raise UsageError(f"{where}: {error}{then}") from None
 
     @property
     def _place(self) -> str:
@@ -82,5 +109,5 @@ class KeyMaker:
 
     def _wrong(self, why: str) -> DeclarationError:
         return DeclarationError(
-            f"job type {self._job_type!r}: the key function at {self._place} {why}"
+            f"job type {self._job_type!r}: the {self._option} function at {self._place} {why}"
         )

@@ -12,8 +12,10 @@ from typing import Any, Literal, TypedDict, get_args
 
 import msgspec
 
+from rota.declare.breaker import Breaker, check_breaker
 from rota.declare.connection import AnyConnection
 from rota.declare.payload import Codec
+from rota.declare.rate_limit import RateLimit, check_rate_limit
 from rota.errors import PayloadError, UsageError
 from rota.model.bounds import (
     EXPIRES_S_MIN,
@@ -36,6 +38,8 @@ Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 History = Literal["all", "failures"]
 OnLost = Literal["retry", "dead"]
 OnExpired = Literal["dead", "drop"]
+OnRetry = Literal["hold", "release"]
+OnDead = Literal["free", "halt"]
 KeyScope = Literal["ttl", "pending"]
 OnDuplicate = Literal["join", "replace", "postpone", "raise"]
 ExecutorKind = Literal["process"]
@@ -43,6 +47,8 @@ ExecutorKind = Literal["process"]
 LEASE_S_MIN = 1.0
 TIMEOUT_S_MIN = 0.001
 VERSION_MAX = 32_767
+LANE_CAPACITY_MAX = 1_000
+CONCURRENCY_MAX = 100_000
 MEMORY_BYTES_MIN = 16 * 1024**2
 """An interpreter needs more than this: a lower limit would only kill every job."""
 
@@ -99,6 +105,24 @@ class JobOptions(TypedDict, total=False):
     success; or `pending`, until the job starts for the first time. Defaults to "ttl"."""
     key_ttl: Duration
     """How long after success an idempotency key stays taken. Defaults to 90 days."""
+    group_key: KeyFunction | None
+    """A function that makes each job's group key from the handler's arguments that it names, as in
+    `lambda invoice: f"invoice:{invoice}"`. Jobs with one group key, of whatever type and queue, are
+    a lane: they run in the order of becoming due. A group key that a call gives counts instead.
+    Defaults to none."""
+    lane_capacity: int
+    """How many jobs of its lane may run at once when one of these begins, 1 … 1,000. Like the next
+    two it is for jobs that have a group key. Defaults to 1."""
+    on_retry: OnRetry
+    """Whether a job that waits for another attempt keeps its place in its lane: `hold` keeps it, so
+    that the order is strict; `release` lets later jobs of the lane run meanwhile. Defaults to
+    "hold"."""
+    on_dead: OnDead
+    """What a dead job does to its lane: `free` lets the next one run, `halt` keeps its place until
+    a person requeues or ignores it. Defaults to "free"."""
+    concurrency: int | None
+    """Most jobs of the type that run at once, over all workers, 1 … 100,000. Defaults to no
+    limit."""
     transactional: bool
     """Whether an enqueue must be part of a transaction of the caller's: without a connection, or
     without an open transaction on it, it is refused. Defaults to False."""
@@ -107,6 +131,12 @@ class JobOptions(TypedDict, total=False):
     on_lost: OnLost
     """What becomes of a job whose worker was lost after the job had begun: `retry` by its policy,
     or `dead`. Defaults to "retry"."""
+    breaker: Breaker | None
+    """A circuit breaker: when the endpoint that its jobs call fails again and again, they wait, and
+    then one tries. Defaults to none."""
+    rate_limit: RateLimit | None
+    """A limit of how often its jobs start, shared by all workers and all types that name it.
+    Defaults to none."""
     executor: ExecutorKind | None
     """`process`: in a process of its own. Defaults to none: an async function runs on the worker's
     loop, a plain one in a thread."""
@@ -136,9 +166,16 @@ JOB_DEFAULTS: JobOptions = {
     "on_duplicate": "join",
     "key_scope": "ttl",
     "key_ttl": "90d",
+    "group_key": None,
+    "lane_capacity": 1,
+    "on_retry": "hold",
+    "on_dead": "free",
+    "concurrency": None,
     "transactional": False,
     "history": "all",
     "on_lost": "retry",
+    "breaker": None,
+    "rate_limit": None,
     "executor": None,
     "max_memory": "512MiB",
     "recycle_after": 1_000,
@@ -166,10 +203,18 @@ class JobTypeOptions:
     on_duplicate: str
     key_scope: str
     key_ttl_s: float
+    group_key: KeyFunction | None
+    lane_capacity: int
+    on_retry: str
+    on_dead: str
+    concurrency: int | None
+    """Over all workers; None: no limit."""
     transactional: bool
     history: str
     on_lost: str
     on_expired: str
+    breaker: Breaker | None
+    rate_limit: RateLimit | None
     process: ProcessOptions | None
     """None: an async function runs on the worker's loop, a plain one in a thread."""
 
@@ -196,14 +241,21 @@ class JobTypeOptions:
             version=version,
             upgrade=_check_upgrades(version, given["upgrade"] or {}),
             aliases=_check_aliases(given["aliases"]),
-            key=_check_key(given["key"]),
+            key=_check_function(given["key"], "key", "welcome:{user_id}"),
             on_duplicate=check_choice(given["on_duplicate"], "on_duplicate", get_args(OnDuplicate)),
             key_scope=_check_key_scope(given),
             key_ttl_s=seconds(given["key_ttl"], name="key_ttl"),
+            group_key=_check_function(given["group_key"], "group_key", "user:{user_id}"),
+            lane_capacity=_check_lane_capacity(given["lane_capacity"], "lane_capacity"),
+            on_retry=check_choice(given["on_retry"], "on_retry", get_args(OnRetry)),
+            on_dead=check_choice(given["on_dead"], "on_dead", get_args(OnDead)),
+            concurrency=_check_concurrency(given["concurrency"]),
             transactional=check_bool(given["transactional"], "transactional"),
             history=check_choice(given["history"], "history", get_args(History)),
             on_lost=check_choice(given["on_lost"], "on_lost", get_args(OnLost)),
             on_expired=check_choice(given["on_expired"], "on_expired", get_args(OnExpired)),
+            breaker=check_breaker(given["breaker"]),
+            rate_limit=check_rate_limit(given["rate_limit"]),
             process=ProcessOptions.check(given),
         )
 
@@ -267,13 +319,21 @@ def _is_error(given: Any) -> bool:
     return isinstance(given, int) and not isinstance(given, bool) and 100 <= given <= 599
 
 
-def _check_key(value: Any) -> KeyFunction | None:
+def _check_function(value: Any, name: str, example: str) -> KeyFunction | None:
     if value is not None and not callable(value):
         raise UsageError(
-            "key must be a function of the handler's arguments, "
-            f"as in lambda user_id: f'welcome:{{user_id}}', not {value!r}"
+            f"{name} must be a function of the handler's arguments, "
+            f"as in lambda user_id: f'{example}', not {value!r}"
         )
     return value  # type: ignore[no-any-return]
+
+
+def _check_lane_capacity(value: Any, name: str) -> int:
+    return check_integer(value, name, 1, LANE_CAPACITY_MAX)
+
+
+def _check_concurrency(value: Any) -> int | None:
+    return None if value is None else check_integer(value, "concurrency", 1, CONCURRENCY_MAX)
 
 
 def _check_key_scope(given: JobOptions) -> str:
@@ -335,6 +395,12 @@ class UsingOptions(TypedDict, total=False):
     Defaults to what the type's `key` makes, otherwise to none."""
     on_duplicate: OnDuplicate | None
     """What to do if another job has the key. Defaults to the type's."""
+    group_key: str | None
+    """1 … 255 printable characters. Jobs with one group key run in the order of becoming due.
+    Defaults to what the type's `group_key` makes, otherwise to none."""
+    lane_capacity: int | None
+    """How many jobs of its lane may run at once when it begins, 1 … 1,000. Defaults to the
+    type's."""
     meta: Mapping[str, Any] | None
     """A mapping kept with the job, in JSON, at most as large as a payload; no handler argument."""
     connection: AnyConnection | None
@@ -354,6 +420,8 @@ class EnqueueOptions(msgspec.Struct, frozen=True):
     expires_s: float | None = None
     idempotency_key: str | None = None
     on_duplicate: str | None = None
+    group_key: str | None = None
+    lane_capacity: int | None = None
     meta_json: str | None = None
     connection: Any = None
 
@@ -420,6 +488,8 @@ _USING: dict[str, tuple[str, Callable[[Any, str], Any]]] = {
         "on_duplicate",
         lambda value, name: check_choice(value, name, get_args(OnDuplicate)),
     ),
+    "group_key": ("group_key", lambda value, name: check_text(value, name, KEY_MAX)),
+    "lane_capacity": ("lane_capacity", _check_lane_capacity),
     "meta": ("meta_json", _encode_meta),
     "connection": ("connection", lambda value, name: value),
 }

@@ -51,6 +51,8 @@ class ScheduleOptions:
     payload_version: int | None
     enqueue: EnqueueOptions
     """The options of its jobs."""
+    group_key: str | None
+    """Their lane."""
     timezone: str
     catch_up: str
     overlap: str
@@ -71,6 +73,7 @@ class ScheduleOptions:
             "max_attempts": options.max_attempts,
             "expires_s": options.expires_s,
             "meta": None if options.meta_json is None else msgspec.Raw(options.meta_json.encode()),
+            "group_key": self.group_key,
             "cron": self.cron,
             "timezone": self.timezone,
             "catch_up": self.catch_up,
@@ -92,6 +95,7 @@ def check_schedule(
         job.payload_json,
         job.job_type.options.version,
         job.options,
+        job.group_key,
         timezone,
         catch_up,
         overlap,
@@ -144,8 +148,12 @@ def _check_job(job: Any) -> None:
                 f"the job of a schedule takes no {option}: "
                 "the tick determines when it runs, and each tick makes one job"
             )
-    if options.timeout is not None:
-        raise UsageError("the job of a schedule takes no timeout: give it to the job type")
+    for option, limit in {
+        "timeout": options.timeout,
+        "lane_capacity": options.lane_capacity,
+    }.items():
+        if limit is not None:
+            raise UsageError(f"the job of a schedule takes no {option}: give it to the job type")
 
 
 def make_bare_job(job_type: Any, name: str) -> NewJob:

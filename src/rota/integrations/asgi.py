@@ -39,6 +39,7 @@ def tick(
     grace: Duration = "5s",
     queues: Mapping[str, int] | None = None,
     slots: int = SLOTS,
+    urgent_slots: int | None = None,
 ) -> DrainEndpoint:
     """Return an ASGI application that drains `app` on a request: GET or POST with
     `Authorization: Bearer SECRET`.
@@ -51,12 +52,15 @@ def tick(
         queues: slots by queue. Defaults to every queue of the App's types plus `default`, sharing
             `slots`.
         slots: most jobs at once over all queues; only without `queues`. Defaults to 10.
+        urgent_slots: how many of the slots only jobs with a priority above 0 may take; 0: none.
+            Defaults to ROTA_URGENT_SLOTS, otherwise to one in five, at least one of two.
 
     Raises:
         ConfigurationError: the secret is too short, or has characters that a header cannot have.
         UsageError: a time, a queue or the number of slots is out of range.
     """
-    return DrainEndpoint(app, DrainRequest.check(secret, seconds, grace, queues, slots))
+    request = DrainRequest.check(secret, seconds, grace, queues, slots, urgent_slots)
+    return DrainEndpoint(app, request)
 
 
 class DrainEndpoint:

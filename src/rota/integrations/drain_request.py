@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from rota.declare.config import WorkerConfig
+from rota.declare.config import WorkerConfig, find_urgent_slots
 from rota.errors import ConfigurationError, DatabaseUnavailable, RotaError, UsageError
 from rota.model.units import Duration
 from rota.model.units import seconds as in_seconds
@@ -80,6 +80,7 @@ class DrainRequest:
         grace: Duration,
         queues: Mapping[str, int] | None,
         slots: int,
+        urgent_slots: int | None,
     ) -> DrainRequest:
         """Check the options of `tick`.
 
@@ -100,6 +101,7 @@ class DrainRequest:
         config = WorkerConfig(
             queues=None if queues is None else dict(queues),
             slots=slots,
+            urgent_slots=find_urgent_slots(urgent_slots, queues, slots),
             drain=True,
             grace_s=in_seconds(grace, name="grace", most=SECONDS_MOST),
         )

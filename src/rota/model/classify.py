@@ -34,6 +34,8 @@ class Classification:
     response_code: int | None = None
     retry_after_s: float | None = None
     """How long the server asks to wait; None: it does not ask."""
+    is_endpoint: bool = False
+    """Whether a circuit breaker counts it: the endpoint is at fault, not this job."""
 
 
 def classify(error: BaseException, retry_on: Errors = (), fatal_on: Errors = ()) -> Classification:
@@ -43,10 +45,29 @@ def classify(error: BaseException, retry_on: Errors = (), fatal_on: Errors = ())
     the error's method resolution order; fatal_on on a tie; then the defaults. Only the error itself
     counts, not its cause. A group is fatal if all its errors are.
     """
-    seen = _classify(error, retry_on, fatal_on)
+    seen = replace(_classify(error, retry_on, fatal_on), is_endpoint=is_endpoint_failure(error))
     if seen.response_code is None or isinstance(error, BaseExceptionGroup):
         return seen  # that of a group is one of its members'
     return replace(seen, retry_after_s=_retry_after_s(error))
+
+
+def is_endpoint_failure(error: BaseException) -> bool:
+    """Whether an error says that an endpoint does not serve, whatever it was asked for.
+
+    A timeout, a connection, a status of 500 or more, or 429; of SMTP a server that accepts nothing.
+    `retry_on` and `fatal_on` change nothing. One such member of a group is enough.
+    """
+    if isinstance(error, BaseExceptionGroup):
+        return any(map(is_endpoint_failure, _members(error)))
+    names = {kind.__name__ for kind in type(error).__mro__}
+    if "DatabaseUnavailable" in names:
+        return False  # that is Rota's own database, which no job of this type is sent to
+    code = response_code(error)
+    if code is not None and code >= 400:
+        if _smtp_code(error) is not None:
+            return "SMTPConnectError" in names or code in _SMTP_ENDPOINT
+        return code >= 500 or code == 429
+    return _by_default(error, code).rule in ("timeout", "connection")
 
 
 def _classify(error: BaseException, retry_on: Errors, fatal_on: Errors) -> Classification:
@@ -116,6 +137,9 @@ _NETWORK_ERRNOS = frozenset(
 
 def _by_default(error: BaseException, code: int | None) -> Classification:
     names = {kind.__name__ for kind in type(error).__mro__}
+    reason = _read(error, "reason") if "URLError" in names and code is None else None
+    if isinstance(reason, BaseException) and reason is not error:
+        return _by_default(reason, None)  # urllib wraps what the socket raised
     if "PayloadError" in names:
         return Classification(Verdict.FATAL, "payload", code)
     if code is not None and code >= 400:
@@ -156,6 +180,10 @@ def was_redirected(error: BaseException) -> bool:
         return True
     return any(frame.f_code.co_name in _REDIRECTS for frame, _ in walk_tb(error.__traceback__))
 
+
+_SMTP_ENDPOINT = frozenset({421, 432, 454})
+"""Of SMTP (RFC 5321, 4954): the server goes down, is not ready to authenticate, or has no TLS now.
+450, 451 and 452 are mostly of one mailbox, such as greylisting, and 5xx of one message."""
 
 _REDIRECTS = frozenset({"http_error_302", "resolve_redirects"})
 """The functions of urllib and requests that follow an answer: their errors say nothing of it."""

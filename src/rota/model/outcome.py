@@ -25,6 +25,8 @@ class Failure:
     stack: str | None = None
     retry_after_s: float | None = None
     """How long the server that answered asks to wait."""
+    is_endpoint: bool = False
+    """Whether a circuit breaker counts it."""
 
 
 class Outcome(Exception):
@@ -65,6 +67,29 @@ class Snooze(Outcome):
 
     def __reduce__(self) -> tuple[Any, ...]:  # an exception is unpickled from what str() shows
         return type(self), (timedelta(seconds=self.after_s), self.reason)
+
+
+class RateLimited(Outcome):
+    """The other side wants no more for now: run the job again after the given time (at least 1 s).
+
+    The attempt is not charged. If its type has a rate limit, no job of that limit and key starts
+    before then, on any worker.
+    """
+
+    retry_after_s: float
+    _waits_for: str | None = None
+    """What the job waits for, as in `job.waits_for`; its worker says so."""
+
+    def __init__(self, reason: str = "", *, retry_after: Duration) -> None:
+        super().__init__(reason)
+        self.retry_after_s = max(1.0, seconds(retry_after, name="retry_after"))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _make_rate_limited, (self.reason, self.retry_after_s)
+
+
+def _make_rate_limited(reason: str, retry_after_s: float) -> RateLimited:
+    return RateLimited(reason, retry_after=timedelta(seconds=retry_after_s))
 
 
 class Dead(Outcome):
@@ -132,11 +157,33 @@ class HandedBack:
 
 
 @dataclass(frozen=True, slots=True)
+class PutBack:
+    """A gate does not let the job begin now. It goes back to the database, uncharged, and keeps its
+    place in its lane."""
+
+    waits_for: str | None
+    """As in `job.waits_for`: `limit NAME` or `breaker NAME`, with a key."""
+    why: str
+    delay_s: float = 0.0
+    """Seconds until it may be claimed again."""
+
+
+@dataclass(frozen=True, slots=True)
 class Interrupted:
     """The worker is shutting down and stopped the handler, or leaves it behind."""
 
     why: str
 
 
-End = Succeeded | Errored | Failed | PayloadMismatch | Expired | HandedBack | Interrupted | Outcome
+End = (
+    Succeeded
+    | Errored
+    | Failed
+    | PayloadMismatch
+    | Expired
+    | HandedBack
+    | PutBack
+    | Interrupted
+    | Outcome
+)
 """Every way an attempt can end."""

@@ -155,6 +155,8 @@ class Schedule(Record, frozen=True, kw_only=True):
     max_attempts: int | None
     expires_s: float | None
     meta_json: str | None
+    group_key: str | None
+    """The lane of its jobs; None: they have none."""
     cron: str | None
     """None: it runs when a person triggers it."""
     timezone: str

@@ -25,6 +25,8 @@ from rota.model.outcome import (
     Interrupted,
     Outcome,
     PayloadMismatch,
+    PutBack,
+    RateLimited,
     Retry,
     Snooze,
     Succeeded,
@@ -47,6 +49,8 @@ class Transition(msgspec.Struct, frozen=True):
     failure: Failure | None = None
     result_json: str | None = None
     reason: str | None = None
+    waits_for: str | None = None
+    """What the job was put back for, as in `job.waits_for`."""
     payload_mismatch: bool = False
     """The server decides between `queued` and `dead`: it knows which other releases are alive."""
 
@@ -89,6 +93,15 @@ def settle(job: Job, end: End, rules: RetryRules, *, must_record_start: bool = F
             return _settle_outcome(job, end, rules)
         case HandedBack(delay_s=delay_s):
             return Transition("hand_back", Status.QUEUED, charged=False, delay_s=delay_s)
+        case PutBack(waits_for, why, delay_s):
+            return Transition(
+                "put_back",
+                Status.QUEUED,
+                charged=False,
+                delay_s=delay_s,
+                reason=why,
+                waits_for=waits_for,
+            )
         case Interrupted(why):
             return _settle_interrupted(job, why, rules, must_record_start=must_record_start)
         case Expired(late_s):
@@ -110,6 +123,15 @@ def _settle_outcome(job: Job, outcome: Outcome, rules: RetryRules) -> Transition
         case Snooze(after_s=after_s):
             delay_s = max(1.0, after_s)
             return Transition("snooze", Status.QUEUED, charged=False, delay_s=delay_s, reason=said)
+        case RateLimited(retry_after_s=delay_s):
+            return Transition(
+                "put_back",
+                Status.QUEUED,
+                charged=False,
+                delay_s=delay_s,
+                reason=said or "the other side wants no more for now",
+                waits_for=outcome._waits_for,
+            )
         case Dead():
             failure = _failure_of(outcome, said or "the handler gave up", Verdict.FATAL, rules)
             return Transition("give_up", Status.DEAD, failure=failure)
@@ -168,7 +190,7 @@ def judge(error: BaseException, rules: RetryRules) -> Failure:
     return Failure(
         error_type(error), message(error),
         seen.verdict, seen.rule, seen.response_code, stack(error),
-        seen.retry_after_s,
+        seen.retry_after_s, seen.is_endpoint,
     )  # fmt: skip
 
 

@@ -35,6 +35,7 @@ TRANSITIONS: Mapping[tuple[Status | None, str], Status] = {
     (Status.RUNNING, "cancel"): Status.CANCELLED,
     (Status.RUNNING, "snooze"): Status.QUEUED,
     (Status.RUNNING, "hand_back"): Status.QUEUED,
+    (Status.RUNNING, "put_back"): Status.QUEUED,
     (Status.RUNNING, "interrupt"): Status.QUEUED,
     (Status.RUNNING, "reap_uncharged"): Status.QUEUED,
     (Status.RUNNING, "reap"): Status.FAILED,

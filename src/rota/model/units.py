@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from rota.errors import UsageError
@@ -143,3 +143,8 @@ def size_bytes(value: object, *, name: str, least: int = 0) -> int:
     if size < least:
         raise UsageError(f"{name} must be at least {least // 1024**2} MiB, not {value!r}")
     return size
+
+
+def local_time(at: datetime | None) -> str:
+    """Return an instant in the zone of this process, to the second, with its offset."""
+    return "" if at is None else at.astimezone().isoformat(sep=" ", timespec="seconds")

@@ -242,7 +242,7 @@ def _translate_schema(error: StoreError) -> RotaError | None:
             return SchemaError(f"the database role lacks a privilege: {error.first_line}; {advice}")
         case Unencodable():
             return UsageError(str(error))
-        case RowRefused(constraint="job_idempotency_key"):
+        case RowRefused(constraint="job_idempotency_key" | "job_group_key"):
             return UsageError(error.first_line.removeprefix("rota.job: "))
     return None
 

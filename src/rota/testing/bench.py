@@ -310,7 +310,7 @@ class Bench:
         return performed
 
     def _make_spec(self) -> WorkerSpec:
-        return self.app._make_spec(WorkerConfig(slots=1))
+        return self.app._make_spec(WorkerConfig(slots=1, asks_gates=False))
 
     # Time
 

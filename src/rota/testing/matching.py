@@ -27,6 +27,11 @@ LINE_MAX = 300
 CLOSE_S = 1.0
 """How far a duration may be from the one that is wanted: instants of two statements differ."""
 _ABSENT = object()
+_COMPARED = (
+    "run_at", "priority", "queue", "max_attempts", "timeout", "idempotency_key",
+    "group_key", "lane_capacity",
+)  # fmt: skip
+"""The options that a job has as they were given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +139,8 @@ def _list_options(options: EnqueueOptions) -> list[tuple[str, str]]:
         "timeout": options.timeout,
         "expires": None if options.expires_s is None else words(options.expires_s),
         "idempotency_key": options.idempotency_key,
+        "group_key": options.group_key,
+        "lane_capacity": options.lane_capacity,
         "meta": options.meta_json,
     }
     return [(name, str(value)) for name, value in shown.items() if value is not None]
@@ -141,7 +148,7 @@ def _list_options(options: EnqueueOptions) -> list[tuple[str, str]]:
 
 def _compare_options(options: EnqueueOptions, job: Job) -> list[str]:
     differences = []
-    for name in ("run_at", "priority", "queue", "max_attempts", "timeout", "idempotency_key"):
+    for name in _COMPARED:
         wanted, has = getattr(options, name), getattr(job, name)
         if wanted is not None and wanted != has:
             differences.append(f"{name} is {_show(has)}, not {_show(wanted)}")

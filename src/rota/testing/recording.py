@@ -106,6 +106,7 @@ def make_context(
         max_attempts=None if job_type is None else job_type.options.max_attempts,
         claims=attempt,
         idempotency_key=job.key if isinstance(job, NewJob) else None,
+        group_key=job.group_key if isinstance(job, NewJob) else None,
         meta_json=None if meta is None else msgspec.json.encode(meta).decode(),
         created_at=now,
         scheduled_for=scheduled_for,

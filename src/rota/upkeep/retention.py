@@ -147,6 +147,8 @@ class Retention(Service):
             lambda: link.run(ops.forget_figures(BATCH)),
             lambda: link.run(ops.forget_alerts(BATCH)),
             lambda: link.run(ops.forget_effects(BATCH)),
+            lambda: link.run(ops.forget_breakers(BATCH)),
+            lambda: link.run(ops.forget_limits(BATCH)),
         ]
         for forget in kinds:
             try:

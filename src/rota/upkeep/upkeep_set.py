@@ -12,6 +12,7 @@ from rota.store.link import StoreLink
 from rota.upkeep.alerts import Alerter
 from rota.upkeep.expirer import Expirer
 from rota.upkeep.lanes import LaneSweeper
+from rota.upkeep.limits import LimitPlanner
 from rota.upkeep.pinger import Pinger
 from rota.upkeep.reaper import Reaper
 from rota.upkeep.retention import Retention
@@ -55,7 +56,8 @@ class UpkeepSet:
         """Return what a worker runs. The reaper must know when its connection was away, so it has
         its own."""
         passes = self._make_passes(StoreLink(self._database, "reap"))
-        return [*passes, self._retention, self._alerts]
+        planner = LimitPlanner(self._bus, self._shared, self._clock)
+        return [*passes, planner, self._retention, self._alerts]
 
     def make_pinger(
         self, parts: Sequence[Service], url: str | None, on_good: Callable[[], None]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rota.declare.context import Context
     from rota.declare.job_type import JobType
     from rota.model.job import Job
+    from rota.worker.gates.ticket import Ticket
     from rota.worker.runners import Runner
 
 
@@ -131,6 +132,7 @@ class Attempt:
         "stop_deadline",
         "stop_outcome",
         "task",
+        "ticket",
         "write_unconfirmed",
     )
 
@@ -156,11 +158,14 @@ class Attempt:
         self.frees_place = is_capped or job.group_key is not None
         """Whether its end leaves a place in a lane or a slot of a cap to another job."""
 
+        self.ticket: Ticket | None = None
+        """What the gates that ask the database know of it; None: its type has no such gate."""
         self.state = _BUFFERED
         self.renewed_at = claimed_at
         """When its lease was last renewed. Written by the lease keeper's thread."""
         self.keeps_lease = False
-        """Whether its lease is renewed: from `admit` on, until its outcome is written."""
+        """Whether its lease is renewed: from `admit` on, or while the gatekeeper holds it, until
+        its outcome is written."""
         self.completes = False
         """Whether its handler may have finished the job in a transaction of its own. Written by the
         handler's thread."""
@@ -287,6 +292,8 @@ class Attempt:
         """
         self.began_at = now
         end = self.find_obstacle(now)
+        if end is None and self.ticket is not None:
+            end = self.ticket.find_obstacle(now)
         if end is not None:
             self.began_at = None
         return end
@@ -306,6 +313,11 @@ class Attempt:
         if self.job.expires_at is not None and (late_s := self._late_s(now)) >= 0:
             return Expired(late_s)
         return None
+
+    @property
+    def buffered_at(self) -> float:
+        """Since when it waits for a free slot, if it does."""
+        return self.claimed_at if self.ticket is None else self.ticket.let_in_at
 
     def has_lease_to_begin(self, now: float) -> bool:
         """Whether at least a quarter of the lease is left."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rota.store.link import StoreLink
     from rota.store.ops import Claimed, RefusedClaim
-    from rota.worker.frontier import ClaimRequest
+    from rota.worker.frontier import ClaimRequest, GroupAnswer
     from rota.worker.parts import Parts
 
 PROBE_S = 0.1
@@ -85,9 +85,13 @@ class Claimer(Service):
 
     def wake_for(self, queue: str) -> None:
         """Claim soon: a job has just been committed to this queue."""
-        if queue in self._frontiers.queues:
-            self._pauses.tries = 0
-            self.wake()
+        if queue not in self._frontiers.queues:
+            return
+        for group in self._groups:
+            if queue in group.queues:
+                group.hasten_search()
+        self._pauses.tries = 0
+        self.wake()
 
     def on_flood(self) -> None:
         """Poll for a while, and stop the notifications: they cost more than they help."""
@@ -104,7 +108,7 @@ class Claimer(Service):
             return self._config.poll_s
         self._turns += 1
         request = self._frontiers.make_request(self._groups, self._turns, before)
-        if not request.slots:
+        if not request.groups:
             return self._find_pause_without_slots(before)
         if self._is_flooded:
             await self._stop_notify()
@@ -130,8 +134,7 @@ class Claimer(Service):
             ops.claim(
                 self._claimant,
                 self._frontiers.branches(request),
-                request.limit,
-                self._frontiers.list_asked_since(request),
+                self._frontiers.find_asked_since(request),
                 self._frontiers.list_known(request) if probes else None,
                 self._find_quarantined(),
             )
@@ -139,10 +142,13 @@ class Claimer(Service):
         now = self.clock.monotonic()
         if probes:
             self._probe_at = now + PROBE_S
-        self.paused = claimed.paused | (self.paused - request.slots.keys())
+        self.paused = claimed.paused | (self.paused - set(request.queues))
         self._put_in_quarantine(claimed.refused)
+        answers = request.sort(claimed.seen)
+        self._note_searches(answers, claimed, now)
         self._hand_over(claimed, before)
-        behind = self._frontiers.learn(request, claimed, now, now - before, self.workers)
+        took_s = now - before
+        behind = self._frontiers.learn(request, answers, claimed, now, took_s, self.workers)
         for queue, to in behind.items():
             if now - self._looked_back_at.get(queue, -LOOK_BACK_S) >= LOOK_BACK_S:
                 self._looked_back_at[queue] = now
@@ -152,10 +158,12 @@ class Claimer(Service):
             if not (self._has_held_up and await self._find_free_places()):
                 self.stop()
             return 0
-        return await self._find_pause_s(request, claimed)
+        pause_s = await self._find_pause_s(request, answers, claimed)
+        search_in_s = self._find_search_in_s(now)
+        return pause_s if search_in_s is None else min(pause_s, search_in_s)
 
     def _count_unwritten(self) -> int:
-        unfinished = sum(group.running + group.waiting for group in self._groups)
+        unfinished = sum(group.unfinished for group in self._groups)
         return len(self._parts.attempts) - unfinished
 
     # What came back
@@ -206,18 +214,39 @@ class Claimer(Service):
 
     # When to claim again
 
-    def _find_pause_without_slots(self, now: float) -> float | None:
-        if self._config.drain and self._ends_at is not None:
-            return max(0.0, self._ends_at - now)
-        return None  # the executor wakes the claimer when a slot is free
+    def _note_searches(self, answers: Sequence[GroupAnswer], claimed: Claimed, now: float) -> None:
+        """Note which groups need no search for urgent jobs for a while."""
+        if not claimed.news.priorities:  # otherwise nothing was claimed
+            for answer in answers:
+                answer.asked.group.note_search(now, has_more=answer.may_leave_urgent)
 
-    async def _find_pause_s(self, request: ClaimRequest, claimed: Claimed) -> float:
+    def _find_search_in_s(self, now: float) -> float | None:
+        """Return in how many seconds some group is searched for urgent jobs alone."""
+        at = [
+            group.search_at
+            for group in self._groups
+            if group.wanted > 0 and not group.wanted_ordinary
+        ]
+        return max(0.0, min(at) - now) if at else None
+
+    def _find_pause_without_slots(self, now: float) -> float | None:
+        pause_s = self._find_search_in_s(now)
+        if self._config.drain and self._ends_at is not None:
+            left_s = max(0.0, self._ends_at - now)
+            return left_s if pause_s is None else min(left_s, pause_s)
+        return pause_s  # the executor wakes the claimer when a slot is free
+
+    async def _find_pause_s(
+        self, request: ClaimRequest, answers: Sequence[GroupAnswer], claimed: Claimed
+    ) -> float:
         has_news = bool(claimed.news.look_back or claimed.news.priorities)
-        seen = claimed.count()
-        if seen or has_news:
+        if claimed.jobs or claimed.refused or claimed.held_up or has_news:
             self._pauses.tries = 0
             # A full claim is repeated at once; after one that reached the end nothing is due yet.
-            return 0 if has_news or seen >= request.limit else self._pauses.first_s
+            is_full = all(answer.is_full for answer in answers)
+            return 0 if has_news or is_full else self._pauses.first_s
+        if request.is_for_urgent:
+            return self._config.poll_s  # what is due may be ordinary, so this claim is not idle
         self._probe_at = 0.0
         if self._config.drain:
             self._frontiers.search_everything()

@@ -19,7 +19,7 @@ from rota.worker.gates.suspects import SuspectGate
 from rota.worker.runners import ASYNC_STOP_S
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from rota.declare.effect import KeepsEffects
     from rota.worker.attempt import Attempt
@@ -70,9 +70,17 @@ class Executor(Service):
         self._effects = effects
         self._lease = LeaseGate()
         self._suspects = SuspectGate()
-        self._all_gates: tuple[Gate, ...] = (self._lease, self._suspects, parts.start_recorder)
+        asked = () if parts.gatekeeper is None else (parts.gatekeeper,)
+        self._all_gates: tuple[Gate, ...] = (
+            self._lease,
+            self._suspects,
+            *asked,
+            parts.start_recorder,
+        )
         self._plain_gates: tuple[Gate, ...] = (self._lease,)
-        """For jobs that were not lost and need no record: nearly all."""
+        """For jobs that were not lost and need no record, of types without a rate limit and a
+        breaker: nearly all."""
+        self._gatekeeper = parts.gatekeeper
         self._warned: set[str] = set()
         """Job types with a logged warning about ignored fields of a payload."""
         self._accepts = True
@@ -94,8 +102,13 @@ class Executor(Service):
     def add(self, attempts: Iterable[Attempt]) -> None:
         """Take claimed jobs; start as many as there are free slots."""
         touched = set()
+        gatekeeper = self._gatekeeper
         for attempt in attempts:
             group = self._group_of[attempt.job.queue]
+            if gatekeeper is not None and attempt.job_type.has_gates:
+                group.ask(attempt)
+                gatekeeper.add(attempt)
+                continue
             group.push(attempt)
             touched.add(group)
         for group in touched:
@@ -104,6 +117,48 @@ class Executor(Service):
             self.hand_back_buffered("the worker is going down")
         if not self.is_idle:
             self.wake()
+
+    # What the gatekeeper says
+
+    def note_held(self, attempt: Attempt) -> None:
+        """Note that the gatekeeper holds an attempt back for a while."""
+        self._group_of[attempt.job.queue].hold(attempt)
+
+    def let_in(self, attempts: Sequence[Attempt]) -> None:
+        """Take the attempts that the gatekeeper lets in, before others of their priority."""
+        now = self.clock.monotonic()
+        by_group: dict[SlotGroup, list[Attempt]] = {}
+        for attempt in attempts:
+            assert attempt.ticket is not None
+            group = self._group_of[attempt.job.queue]
+            group.let_go(attempt)
+            attempt.ticket.let_in_at = now
+            by_group.setdefault(group, []).append(attempt)
+        for group, fresh in by_group.items():
+            group.push_first(fresh)
+            self._fill(group)
+        if not self._accepts:
+            self.hand_back_buffered("the worker is going down")
+        if not self.is_idle:
+            self.wake()
+
+    def end_held(self, attempt: Attempt, end: End) -> None:
+        """End an attempt that the gatekeeper does not let in. It counts as one that ended: jobs
+        that are put back are claimed in batches as large as those of jobs that run."""
+        group = self._group_of[attempt.job.queue]
+        group.let_go(attempt)
+        group.note_put_back(attempt)
+        self._end(attempt, end)
+        if group.needs_claim:
+            self._parts.claimer.wake()
+
+    def resume(self, attempt: Attempt) -> None:
+        """Go on with an admitted attempt that waited in its slot for the gatekeeper."""
+        assert attempt.ticket is not None
+        if attempt.must_record_start and not attempt.ticket.is_start_recorded:
+            self._parts.start_recorder.hold_back([attempt], self.clock.monotonic())
+        else:
+            self.begin(attempt)
 
     async def tick(self) -> float | None:
         """Check the time of running and of buffered jobs."""
@@ -127,10 +182,10 @@ class Executor(Service):
 
     def _fill(self, group: SlotGroup) -> None:
         """Begin as many as there are free slots, at most BEGIN_MAX: the rest in the next turn."""
-        if not group.waiting or group.running >= group.slots or not self._accepts:
+        if not group.waiting or not (startable := group.startable) or not self._accepts:
             return
         now = self.clock.monotonic()
-        batch = group.pop(min(group.slots - group.running, BEGIN_MAX), now)
+        batch = group.pop(min(startable, BEGIN_MAX), now)
         # All get their slots, and so have their leases renewed, before the first handler begins: it
         # may take its time.
         admitted = [
@@ -140,7 +195,7 @@ class Executor(Service):
         ]
         for attempt, arguments in admitted:
             self._begin(attempt, arguments)
-        if batch and group.waiting and group.running < group.slots:
+        if batch and len(admitted) < startable:
             self._refill_soon()
 
     def _refill_soon(self) -> None:
@@ -155,7 +210,7 @@ class Executor(Service):
     def _refill(self) -> None:
         self._refills_soon = False
         self._fill_all()
-        if any(group.wanted for group in self.groups):
+        if any(group.needs_claim for group in self.groups):
             self._parts.claimer.wake()
         if not self._running:
             self._idle.set()
@@ -164,7 +219,7 @@ class Executor(Service):
         """Ask the gates in a row; return those that may begin now."""
         gates = self._plain_gates
         for attempt in batch:
-            if attempt.is_suspect or attempt.must_record_start:
+            if attempt.is_suspect or attempt.must_record_start or attempt.ticket is not None:
                 gates = self._all_gates
         for gate in gates:
             answers = gate.hold_back(batch, now)
@@ -181,6 +236,8 @@ class Executor(Service):
                 self._end(attempt, answer)
             elif answer.in_slot:
                 self._take_slot(group, attempt)
+            elif answer.is_kept:
+                group.hold(attempt)
             else:
                 aside.append(attempt)
                 until = max(until, answer.until)
@@ -199,18 +256,22 @@ class Executor(Service):
 
     def _take_slot(self, group: SlotGroup, attempt: Attempt) -> None:
         attempt.admit()
-        group.running += 1
+        group.take_slot(attempt)
         self._running.add(attempt)
         if self._idle.is_set():
             self._idle.clear()
             self.wake()
 
     def begin(self, attempt: Attempt) -> None:
-        """Begin an admitted attempt whose start is recorded, unless it is too late by now."""
+        """Begin an admitted attempt that waited in its slot, unless it is too late by now."""
         if not self._accepts:
             self.handle_end(attempt, HandedBack("the worker is going down"))
             return
-        answer = self._lease.hold_back([attempt], self.clock.monotonic()).get(attempt)
+        now = self.clock.monotonic()
+        answer = self._lease.hold_back([attempt], now).get(attempt)
+        if answer is None and attempt.ticket is not None and self._gatekeeper is not None:
+            attempt.ticket.is_start_recorded = True
+            answer = self._gatekeeper.hold_in_slot(attempt, now)
         arguments = self._read_arguments(attempt) if answer is None else answer
         if isinstance(arguments, dict):
             self._begin(attempt, arguments)
@@ -273,10 +334,16 @@ class Executor(Service):
         if not attempt.is_over and attempt.stop_outcome is None:
             attempt.stop(Cancel(reason or ""))
             self._request_stop(attempt, f"it was cancelled: {reason or 'no reason given'}")
+            if attempt.ticket is not None and self._gatekeeper is not None:
+                self._gatekeeper.ask_again(attempt)
 
     def hand_back_buffered(self, why: str, claimed_before: float = float("inf")) -> None:
         """Hand back jobs that have not started."""
         stale = [attempt for group in self.groups for attempt in group.take_stale(claimed_before)]
+        if self._gatekeeper is not None and not self._accepts:
+            for attempt in self._gatekeeper.take_all():
+                self._group_of[attempt.job.queue].let_go(attempt)
+                stale.append(attempt)
         if not stale:
             return
         turns = self._suspects.iterate_turns()
@@ -357,7 +424,6 @@ class Executor(Service):
 
     def handle_end(self, attempt: Attempt, end: End) -> None:
         """Take the outcome of a handler that ended, or that will not be called."""
-        self._group_of[attempt.job.queue].ended += 1
         if attempt.outcome is None:  # a handler that was given up may end later
             self._end(attempt, end)
         if self.abandoned and attempt in self.abandoned:
@@ -375,10 +441,12 @@ class Executor(Service):
 
     def _end(self, attempt: Attempt, end: End) -> None:
         attempt.end(end, self.clock.monotonic())
-        self._parts.finisher.add(attempt)
+        keeper = self._gatekeeper if attempt.ticket is not None else None
+        if keeper is None or not keeper.note_end(attempt):
+            self._parts.finisher.add(attempt)
 
     def _free_slot(self, attempt: Attempt) -> None:
-        self._group_of[attempt.job.queue].running -= 1
+        self._group_of[attempt.job.queue].free_slot(attempt)
         self._running.discard(attempt)
         self._refill_soon()
 

@@ -29,6 +29,7 @@ from rota.observe.events import (
     JobDead,
     JobFailed,
     JobHandedBack,
+    JobPutBack,
     JobSnoozed,
     JobSucceeded,
     LeaseLost,
@@ -303,6 +304,9 @@ class Finisher(Service):
                 return JobFailed.of(*of, failure=failure, retry_in_s=transition.delay_s or 0.0)
         if transition.verb == "snooze":
             return JobSnoozed.of(*of, run_in_s=transition.delay_s or 0.0, reason=transition.reason)
+        if transition.verb == "put_back":
+            run_in_s = transition.delay_s or 0.0
+            return JobPutBack.of(*of, run_in_s=run_in_s, why=transition.reason or "")
         why = (
             attempt.outcome.why
             if isinstance(attempt.outcome, HandedBack | Interrupted)

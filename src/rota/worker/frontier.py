@@ -16,18 +16,24 @@ shallowest is part of every claim that follows one that reached the end.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from typing import TYPE_CHECKING
 
-from rota.store.ops import Branches
+from rota.store.ops import Branches, HeldUp
+from rota.worker.slots import ORDINARY_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rota.model.job import Job
-    from rota.store.ops import Claimed, HeldUp, RefusedClaim
+    from rota.store.ops import Claimed, RefusedClaim
     from rota.worker.slots import SlotGroup
+
+    Found = Mapping[str, Sequence[Job | RefusedClaim | HeldUp]]
+    """What a claim found, by queue and in the order of the starts."""
 
 Key = tuple[datetime, int]
 """(run_at, id): the order of jobs within one priority."""
@@ -176,22 +182,99 @@ class UnderWay:
         return min(ended, default=None)
 
 
+@dataclass(frozen=True, slots=True)
+class GroupRequest:
+    """What one claim asks for one group of slots."""
+
+    group: SlotGroup
+    queues: tuple[str, ...]
+    """In the order in which they are searched, first for urgent jobs, then for ordinary ones."""
+    jobs: int
+    """How many jobs they may give."""
+    ordinary: int
+    """How many of these may be ordinary; 0: only urgent ones are searched for."""
+
+
 @dataclass(slots=True)
 class ClaimRequest:
     """What one claim asks for."""
 
-    slots: dict[str, int] = field(default_factory=dict)
-    """How many jobs each queue may give."""
-    limit: int = 0
-    """How many jobs all of them may give: queues may share slots."""
+    groups: list[GroupRequest] = field(default_factory=list)
     depths_s: dict[tuple[str, int], float] = field(default_factory=dict)
     """How far behind its frontier each (queue, priority) is searched."""
 
+    @property
+    def limit(self) -> int:
+        """How many jobs it may give."""
+        return sum(group.jobs for group in self.groups)
+
+    @property
+    def queues(self) -> list[str]:
+        """The queues that it searches."""
+        return [queue for group in self.groups for queue in group.queues]
+
+    @property
+    def is_for_urgent(self) -> bool:
+        """Whether it searches for urgent jobs only."""
+        return not any(group.ordinary for group in self.groups)
+
     def covers_everything(self, queues: Iterable[str]) -> bool:
         """Whether it searches all of these queues from the very beginning."""
-        return set(self.slots) == set(queues) and all(
-            depth_s == EVERYTHING_S for depth_s in self.depths_s.values()
+        return (
+            set(self.queues) == set(queues)
+            and all(group.ordinary for group in self.groups)
+            and all(depth_s == EVERYTHING_S for depth_s in self.depths_s.values())
         )
+
+    def sort(self, seen: Sequence[Job | RefusedClaim | HeldUp]) -> list[GroupAnswer]:
+        """Return what a claim found for each group; what it saw is in the order of the starts."""
+        by_queue: dict[str, list[Job | RefusedClaim | HeldUp]] = {}
+        for job in seen:
+            by_queue.setdefault(job.queue, []).append(job)
+        return [GroupAnswer(group, *_split(group.queues, by_queue)) for group in self.groups]
+
+
+def _split(queues: Iterable[str], by_queue: Found) -> tuple[Found, Found]:
+    urgent: dict[str, Sequence[Job | RefusedClaim | HeldUp]] = {}
+    ordinary: dict[str, Sequence[Job | RefusedClaim | HeldUp]] = {}
+    for queue in queues:
+        jobs = by_queue.get(queue, ())
+        # The highest priority comes first.
+        at = bisect_left(jobs, -ORDINARY_MAX, key=lambda job: -job.priority)
+        urgent[queue], ordinary[queue] = jobs[:at], jobs[at:]
+    return urgent, ordinary
+
+
+@dataclass(frozen=True, slots=True)
+class GroupAnswer:
+    """What one claim found for one group of slots."""
+
+    asked: GroupRequest
+    urgent: Found
+    ordinary: Found
+
+    @property
+    def may_leave_urgent(self) -> bool:
+        """Whether more urgent jobs may be due than it could take."""
+        return _count(self.urgent) >= self.asked.jobs
+
+    @property
+    def may_leave_ordinary(self) -> bool:
+        """Whether more ordinary jobs may be due than it could take."""
+        room = self.asked.jobs - _count(self.urgent)
+        return _count(self.ordinary) >= min(self.asked.ordinary, room)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it found as many jobs as it could take, of any kind that it searched for."""
+        return self.may_leave_urgent or (self.asked.ordinary > 0 and self.may_leave_ordinary)
+
+
+def _count(found: Found) -> int:
+    """Return how many jobs a claim reached, with those that are held up."""
+    return sum(
+        one.count if isinstance(one, HeldUp) else 1 for jobs in found.values() for one in jobs
+    )
 
 
 class Frontiers:
@@ -221,45 +304,64 @@ class Frontiers:
         request = ClaimRequest()
         for group in groups:
             group.measure(now)
-            wanted = group.wanted
-            if wanted <= 0:
+            jobs, ordinary = group.wanted, group.wanted_ordinary
+            if jobs <= 0 or not (ordinary or group.is_search_due(now)):
                 continue
-            request.limit += wanted
             at = first % len(group.queues)
-            for queue in group.queues[at:] + group.queues[:at]:
-                request.slots[queue] = wanted
+            queues = group.queues[at:] + group.queues[:at]
+            request.groups.append(GroupRequest(group, queues, jobs, ordinary))
+            for queue in queues:
                 for priority, frontier in self._by_queue[queue].items():
-                    request.depths_s[queue, priority] = frontier.depth_s(now)
+                    if ordinary or priority > ORDINARY_MAX:
+                        request.depths_s[queue, priority] = frontier.depth_s(now)
         return request
 
     def branches(self, request: ClaimRequest) -> Branches:
         """Return where a claim searches, as its statement takes it."""
-        branches = Branches([], [], [], [], [], [], [], [])
-        for queue, slots in request.slots.items():
-            branches.queues.append(queue)
-            branches.slots.append(slots)
-            branches.lo.append(len(branches.priorities) + 1)
+        branches = Branches([], [], [], [], [], [], [], [], [], [])
+        for group in request.groups:
+            branches.jobs.append(group.jobs)
+            branches.ordinary.append(group.ordinary)
+            branches.lo.append(len(branches.queues) + 1)
+            self._add_branches(branches, group, request, ordinary=False)
+            branches.urgent_hi.append(len(branches.queues))
+            self._add_branches(branches, group, request, ordinary=True)
+            branches.hi.append(len(branches.queues))
+        return branches
+
+    def _add_branches(
+        self, branches: Branches, group: GroupRequest, request: ClaimRequest, *, ordinary: bool
+    ) -> None:
+        for queue in group.queues:
             for priority in sorted(self._by_queue[queue], reverse=True):
+                depth_s = request.depths_s.get((queue, priority))
+                if depth_s is None or (priority <= ORDINARY_MAX) is not ordinary:
+                    continue
                 run_at, id_ = self._by_queue[queue][priority].key
+                branches.queues.append(queue)
                 branches.priorities.append(priority)
                 branches.after_run_at.append(run_at)
                 branches.after_id.append(id_)
-                branches.depths.append(timedelta(seconds=request.depths_s[queue, priority]))
-            branches.hi.append(len(branches.priorities))
-        return branches
+                branches.depths.append(timedelta(seconds=depth_s))
 
-    def list_asked_since(self, request: ClaimRequest) -> list[datetime]:
+    def find_asked_since(self, request: ClaimRequest) -> dict[str, datetime]:
         """Return for each queue since when requests to look back are new."""
-        return [self._asked_since[queue] for queue in request.slots]
+        return {queue: self._asked_since[queue] for queue in request.queues}
 
     def list_known(self, request: ClaimRequest) -> dict[str, list[int]]:
         """Return the known priorities of each queue."""
-        return {queue: list(self._by_queue[queue]) for queue in request.slots}
+        return {queue: list(self._by_queue[queue]) for queue in request.queues}
 
     # What came back
 
     def learn(
-        self, request: ClaimRequest, claimed: Claimed, now: float, took_s: float, workers: int
+        self,
+        request: ClaimRequest,
+        answers: Sequence[GroupAnswer],
+        claimed: Claimed,
+        now: float,
+        took_s: float,
+        workers: int,
     ) -> dict[str, datetime]:
         """Move the frontiers by what a claim returned.
 
@@ -271,7 +373,7 @@ class Frontiers:
             self.add(queue, priority)
         behind: dict[str, datetime] = {}
         if not claimed.news.priorities:  # otherwise nothing was claimed, which says nothing
-            behind = self._advance(request, claimed, now, took_s, workers)
+            behind = self._advance(request, answers, claimed, now, took_s, workers)
         for queue, to, asked_at in claimed.news.look_back:
             self._asked_since[queue] = asked_at
             for frontier in self._by_queue[queue].values():
@@ -290,32 +392,41 @@ class Frontiers:
                 frontier.search_everything()
 
     def _advance(
-        self, request: ClaimRequest, claimed: Claimed, now: float, took_s: float, workers: int
+        self,
+        request: ClaimRequest,
+        answers: Sequence[GroupAnswer],
+        claimed: Claimed,
+        now: float,
+        took_s: float,
+        workers: int,
     ) -> dict[str, datetime]:
-        seen = claimed.seen
-        by_queue: dict[str, list[Job | RefusedClaim | HeldUp]] = {}
-        for job in seen:
-            by_queue.setdefault(job.queue, []).append(job)
-        is_full = claimed.count() >= request.limit
         behind: dict[str, datetime] = {}
-        for queue, slots in request.slots.items():
-            jobs = by_queue.get(queue, [])
-            if queue in claimed.paused:
-                continue  # due jobs were left out: its frontiers wait where they are
-            if is_full and not jobs:
-                continue  # the limit was reached before it came to this queue
-            scan = _Scan(jobs, request, claimed.started, now, took_s, workers)
-            reached = claimed.count(queue) if claimed.held_up else len(jobs)
-            scan.is_cut = is_full or reached >= slots
-            found = scan.advance(queue, self._by_queue[queue])
-            if found is not None:
-                behind[queue] = found
+        for answer in answers:
+            parts = (
+                (False, answer.urgent, answer.may_leave_urgent),
+                (True, answer.ordinary, answer.may_leave_ordinary),
+            )
+            for (is_ordinary, found, is_cut), queue in product(parts, answer.asked.queues):
+                if queue in claimed.paused:
+                    continue  # due jobs were left out: its frontiers wait where they are
+                if is_cut and not found[queue]:
+                    continue  # the limit was reached before it came to this queue
+                frontiers = {
+                    priority: frontier
+                    for priority, frontier in self._by_queue[queue].items()
+                    if (priority <= ORDINARY_MAX) is is_ordinary
+                }
+                jobs = found[queue]
+                scan = _Scan(jobs, request, claimed.started, now, took_s, workers, is_cut)
+                back_to = scan.advance(queue, frontiers)
+                if back_to is not None:
+                    behind[queue] = min(back_to, behind.get(queue, back_to))
         return behind
 
 
 @dataclass(slots=True)
 class _Scan:
-    """What one claim found in one queue."""
+    """What one claim found in one queue, of its urgent or of its ordinary jobs."""
 
     jobs: Sequence[Job | RefusedClaim | HeldUp]
     """In the order of their starts."""
@@ -324,7 +435,7 @@ class _Scan:
     now: float
     took_s: float
     workers: int
-    is_cut: bool = False
+    is_cut: bool
     """Whether it may have left due jobs behind."""
 
     def advance(self, queue: str, frontiers: dict[int, Frontier]) -> datetime | None:

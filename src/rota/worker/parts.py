@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rota.worker.claimer import Claimer
     from rota.worker.executor import Executor
     from rota.worker.finisher import Finisher
+    from rota.worker.gates.gatekeeper import Gatekeeper
     from rota.worker.gates.start_record import StartRecorder
     from rota.worker.health import Health
     from rota.worker.lease_keeper import LeaseKeeper
@@ -31,6 +32,8 @@ class Parts:
     """Starts attempts as slots get free, and stops them."""
     start_recorder: StartRecorder
     """The gate that records starts."""
+    gatekeeper: Gatekeeper | None = None
+    """Holds the attempts whose types have a rate limit or a breaker; None: no type has one."""
     finisher: Finisher
     """Writes the outcomes of attempts."""
     claimer: Claimer

@@ -75,6 +75,8 @@ class Shutdown:
         for service, task in running:
             if service is parts.claimer:
                 await self._wait_for_the_last_claim(task)
+        if parts.gatekeeper is not None:
+            await parts.gatekeeper.flush(self._left_s)
         await parts.finisher.flush(self._left_s)
         await self._end(parts, running)
 

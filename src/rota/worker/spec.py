@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rota.declare.release import VERSION
+from rota.model.units import plural
 from rota.store import ops
 from rota.worker.slots import SlotGroup
 
@@ -47,15 +48,21 @@ class WorkerSpec:
     """The module that makes the App; None if it is not known."""
     schedules: str = "[]"
     """The schedules declared in code, as `schedules_declare` takes them, in JSON."""
+    limits: str = "[]"
+    """The rate limits declared in code, as `limits_declare` takes them, in JSON."""
     name: str = field(default_factory=_make_name)
     """As in `rota.worker` and in `locked_by`."""
 
     def make_slot_groups(self, now: float) -> list[SlotGroup]:
         """Return its slots: one group for each queue with slots of its own, or one that all queues
         share."""
+        groups = {self._list_shared_queues(): self.config.slots}
         if self.config.queues is not None:
-            return [SlotGroup((queue,), slots, now) for queue, slots in self.config.queues.items()]
-        return [SlotGroup(self._list_shared_queues(), self.config.slots, now)]
+            groups = {(queue,): slots for queue, slots in self.config.queues.items()}
+        return [
+            SlotGroup(queues, slots, now, self.config.count_urgent_slots(slots))
+            for queues, slots in groups.items()
+        ]
 
     def make_claimant(self) -> ops.Claimant:
         """Return its facts for a claim."""
@@ -100,7 +107,21 @@ class WorkerSpec:
         )
         if self.config.queues is not None:
             return words
-        return f"{words} sharing {self.config.slots} slots"
+        return f"{words} sharing {plural(self.config.slots, 'slot')}"
+
+    def describe_urgent_slots(self) -> str:
+        """Return how many of its slots are for urgent jobs, for a person."""
+        queues = self.config.queues
+        groups = {"": self.config.slots} if queues is None else queues
+        counts = {name: self.config.count_urgent_slots(slots) for name, slots in groups.items()}
+        kept = ", ".join(
+            f"{name}={count}" if name else f"{count:,}" for name, count in counts.items() if count
+        )
+        words = f"{kept or 'none'} for priority above 0"
+        if single := [name for name, slots in groups.items() if slots == 1]:
+            of_queues = f" of {', '.join(single)}" if queues is not None else ""
+            words += f": with one slot, an urgent job{of_queues} waits for the running one"
+        return words
 
     def _slots_of_queues(self) -> dict[str, int | None]:
         if self.config.queues is not None:

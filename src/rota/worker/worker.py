@@ -21,6 +21,9 @@ from rota.worker.copy_guard import CopyGuard
 from rota.worker.effects import EffectKeeper
 from rota.worker.executor import Executor
 from rota.worker.finisher import LOCK_TIMEOUT_S, UNTIMED_S, Finisher
+from rota.worker.gates.breaker import BreakerGate
+from rota.worker.gates.gatekeeper import Gatekeeper
+from rota.worker.gates.rate_limits import RateLimitGate
 from rota.worker.gates.start_record import StartRecorder
 from rota.worker.health import Health
 from rota.worker.lease_keeper import ANSWER_S, LeaseKeeper
@@ -39,6 +42,10 @@ if TYPE_CHECKING:
     from rota.runtime.service import Service
     from rota.store.db import Database
     from rota.worker.spec import WorkerSpec
+
+GATES_LOCK_S = 1.0
+"""The longest that the gatekeeper waits for the row of a rate limit or a breaker that another
+transaction holds: all gated jobs of the worker wait with it."""
 
 
 class Worker:
@@ -166,6 +173,7 @@ class Worker:
         if spec.config.drain and copied is not None:
             raise CopiedDatabase(copied)
         await upkeep.run(ops.declare(spec.declaration, spec.release))
+        await upkeep.run(ops.declare_limits(spec.limits, spec.release))
         # Before it counts as alive.
         await upkeep.run(ops.declare_schedules(spec.schedules, spec.release, is_deploy=False))
         await upkeep.run(ops.write_heartbeat({**spec.describe(), "running": 0}))
@@ -195,6 +203,11 @@ class Worker:
         """Make what writes the outcomes."""
         return Finisher(self.parts, link)
 
+    def make_gatekeeper(self, link: StoreLink) -> Gatekeeper:
+        """Make what asks the gates whose answers are in the database."""
+        gates = BreakerGate(self.parts, link), RateLimitGate(self.parts.clock, link)
+        return Gatekeeper(self.parts, link, gates)
+
     def _build(self, upkeep: StoreLink, upkeep_set: UpkeepSet, thread: LoopThread) -> None:
         """Make the parts."""
         parts, spec, database = self.parts, self._spec, self._database
@@ -211,6 +224,10 @@ class Worker:
         listens = database.notify and not spec.config.drain
 
         parts.start_recorder = StartRecorder(parts, start)
+        has_gates = any(job_type.has_gates for job_type in spec.types.values())
+        if has_gates and spec.config.asks_gates:
+            link = StoreLink(database, "gates", lock_timeout_s=GATES_LOCK_S)
+            parts.gatekeeper = self.make_gatekeeper(link)
         groups = spec.make_slot_groups(parts.clock.monotonic())
         processes = Processes(self.name, spec.module, database, spec.release, spec.arounds)
         completer = Completer(database, spec.release, self._note_completing)
@@ -225,6 +242,7 @@ class Worker:
             service.pause_gate = self._pause_gate  # the database itself stops the claims
         self.services = [
             parts.executor,
+            *(() if parts.gatekeeper is None else (parts.gatekeeper,)),
             parts.start_recorder,
             parts.finisher,
             parts.claimer,
@@ -252,7 +270,12 @@ class Worker:
         ]
         self.health.begin(watch, parts.claimer, parts.lease_keeper)
         self._bus.emit(
-            WorkerStarted(worker=self.name, release=spec.release, queues=spec.describe_queues())
+            WorkerStarted(
+                worker=self.name,
+                release=spec.release,
+                queues=spec.describe_queues(),
+                urgent_slots=spec.describe_urgent_slots(),
+            )
         )
         try:
             await self._work(keeping)

@@ -8,6 +8,15 @@ allowed to make says so, and the others go on.
 from __future__ import annotations
 
 from rota.observe.doctor.checks import CHECKS, Check, Examination, FactSource, examine
-from rota.observe.doctor.finding import Finding, Level, Limits
+from rota.observe.doctor.finding import Finding, Level, Thresholds
 
-__all__ = ["CHECKS", "Check", "Examination", "FactSource", "Finding", "Level", "Limits", "examine"]
+__all__ = [
+    "CHECKS",
+    "Check",
+    "Examination",
+    "FactSource",
+    "Finding",
+    "Level",
+    "Thresholds",
+    "examine",
+]

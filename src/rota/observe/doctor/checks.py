@@ -15,7 +15,7 @@ from rota.observe.doctor.finding import (
     Cause,
     Finding,
     Level,
-    Limits,
+    Thresholds,
     attribute,
     bad,
     skip,
@@ -76,7 +76,7 @@ class Check:
     name: str
     question: str
     ask: Callable[[FactSource], Facts]
-    judge: Callable[[Facts, Limits], Finding]
+    judge: Callable[[Facts, Thresholds], Finding]
 
 
 def _server(source: FactSource) -> Facts:
@@ -230,6 +230,12 @@ CHECKS = (
     ),
     Check("workers", "Is a worker alive?", _workers, work.workers),
     Check("queues", "Is each queue with due jobs served?", _queues, work.queues),
+    Check(
+        "urgent",
+        "Do urgent jobs have room beside slow ones?",
+        lambda source: source.facts("doctor_urgent", limit=LISTED),
+        work.urgent,
+    ),
     Check("types", "Does a worker know the type of each waiting job?", _types, work.types),
     Check(
         "app",
@@ -298,7 +304,7 @@ def examine(
     *,
     notify: bool | None = None,
     types: Sequence[Facts] | None = None,
-    limits: Limits | None = None,
+    thresholds: Thresholds | None = None,
     only: Sequence[str] = (),
 ) -> Examination:
     """Run all checks, or those with these names.
@@ -314,18 +320,18 @@ def examine(
     with open_any_probe(database) as (probe, refusal):
         source = FactSource(probe, notify, None if refusal is None else str(refusal), types)
         wanted = [check for check in CHECKS if not only or check.name in only]
-        found = {check.name: _judge(check, source, limits or Limits()) for check in wanted}
+        found = {check.name: _judge(check, source, thresholds or Thresholds()) for check in wanted}
         attributed = attribute(found)
         return Examination(tuple((check, attributed[check.name]) for check in wanted))
 
 
-def _judge(check: Check, source: FactSource, limits: Limits) -> Finding:
+def _judge(check: Check, source: FactSource, thresholds: Thresholds) -> Finding:
     if check.name == "app" and source.types is None:
         return skip(
             "no App was named", "give --app module:attribute to compare it with the database"
         )
     try:
-        finding = check.judge(check.ask(source), limits)
+        finding = check.judge(check.ask(source), thresholds)
         # SQL in an advice is to be copied, so it must name the schema that this database uses.
         return replace(
             finding,

@@ -1,4 +1,4 @@
-"""What a check reports, and the limits it measures by. Pure."""
+"""What a check reports, and the thresholds it measures by. Pure."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def skip(what: str, what_to_do: str = "") -> Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Thresholds:
     """The values from which a figure becomes a finding; docs/doctor.md has the reasons."""
 
     round_trip_s: float = 0.05

@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 from rota.model.units import plural, words
-from rota.observe.doctor.finding import Finding, Limits, ok, size, warn
+from rota.observe.doctor.finding import Finding, Thresholds, ok, size, warn
 
 Facts = dict[str, Any]
 SEE = "see “When a team outgrows it” in docs/doctor.md"
 
 
-def contention(facts: Facts, limits: Limits) -> Finding:
+def contention(facts: Facts, thresholds: Thresholds) -> Finding:
     """Judge whether workers block each other."""
     waiting, sessions, workers = facts["waiting"], facts["sessions"], facts["workers"]
     text = (
@@ -22,20 +22,20 @@ def contention(facts: Facts, limits: Limits) -> Finding:
         f"{plural(workers, 'worker is alive', 'workers are alive')}, "
         f"{plural(facts['deadlocks'], 'deadlock')} in this database"
     )
-    if waiting >= 2 and waiting > limits.waiting_share * sessions:
+    if waiting >= 2 and waiting > thresholds.waiting_share * sessions:
         return warn(
             text,
             "find the blocker with pg_blocking_pids(); if there are many workers, "
             f"run fewer with more slots each; {SEE}",
         )
-    if workers > limits.workers:
+    if workers > thresholds.workers:
         return warn(text, f"more workers claim no faster: run fewer with more slots each; {SEE}")
     return ok(text)
 
 
-def order(facts: Facts, limits: Limits) -> Finding:
+def order(facts: Facts, thresholds: Thresholds) -> Finding:
     """Judge whether a queue with one slot, and so in strict order, falls behind."""
-    late = [one for one in facts["single"] if one["waiting_s"] >= limits.single_s]
+    late = [one for one in facts["single"] if one["waiting_s"] >= thresholds.single_s]
     if late:
         text = ", ".join(f"{one['queue']!r} (due for {words(one['waiting_s'])})" for one in late)
         return warn(
@@ -50,20 +50,20 @@ def order(facts: Facts, limits: Limits) -> Finding:
     return ok(f"{queues}, none falls behind")
 
 
-def fan_out(facts: Facts, limits: Limits) -> Finding:
+def fan_out(facts: Facts, thresholds: Thresholds) -> Finding:
     """Judge whether jobs come faster than they end."""
     text = f"about {plural(facts['live'] or 0, 'live job')} in {size(facts['bytes'])}"
-    if (facts["live"] or 0) > limits.live_jobs:
+    if (facts["live"] or 0) > thresholds.live_jobs:
         return warn(
             text, f"enqueue pages of work instead of items, or put fan-out on a broker; {SEE}"
         )
     return ok(text)
 
 
-def teams(facts: Facts, limits: Limits) -> Finding:
+def teams(facts: Facts, thresholds: Thresholds) -> Finding:
     """Judge whether several teams share the schema."""
     count = len(_apart([set(team) for team in facts["teams"]]))
-    if count >= limits.teams:
+    if count >= thresholds.teams:
         return warn(
             f"{count} groups of workers share no job type",
             f"give each team its own schema or database, or use an event log; {SEE}",
@@ -80,10 +80,10 @@ def _apart(teams: list[set[str]]) -> list[set[str]]:
     return groups
 
 
-def replay(facts: Facts, limits: Limits) -> Finding:
+def replay(facts: Facts, thresholds: Thresholds) -> Finding:
     """Judge whether history is used as a log."""
     text = f"{size(facts['history_bytes'])} of history"
-    if facts["history_bytes"] > limits.history_bytes:
+    if facts["history_bytes"] > thresholds.history_bytes:
         return warn(
             text,
             "keep less (rota migrate --keep-history), and keep what is replayed in a log or a "
@@ -92,7 +92,7 @@ def replay(facts: Facts, limits: Limits) -> Finding:
     return ok(text)
 
 
-def streaming(facts: Facts, limits: Limits) -> Finding:
+def streaming(facts: Facts, thresholds: Thresholds) -> Finding:
     """Judge whether status is streamed through the table."""
     inserted, updated = facts["inserted"] or 0, facts["updated"] or 0
     rate = updated / inserted if inserted >= 1_000 else 0.0
@@ -100,7 +100,7 @@ def streaming(facts: Facts, limits: Limits) -> Finding:
         facts["reporting"], "running job reports progress", "running jobs report progress"
     )
     text = f"{reporting}; a job is updated {rate:.1f} times"
-    if facts["reporting"] > limits.reporting or rate > limits.updates_a_job:
+    if facts["reporting"] > thresholds.reporting or rate > thresholds.updates_a_job:
         return warn(
             text,
             f"report less often, or stream outside the table: Redis, SSE from the handler; {SEE}",

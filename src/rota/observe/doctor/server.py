@@ -6,7 +6,7 @@ from typing import Any
 
 from rota.model.failure import list_names
 from rota.model.units import plural, words
-from rota.observe.doctor.finding import Cause, Finding, Limits, bad, ok, size, skip, warn
+from rota.observe.doctor.finding import Cause, Finding, Thresholds, bad, ok, size, skip, warn
 
 Facts = dict[str, Any]
 POSTGRESQL_MIN = 140_000
@@ -15,7 +15,7 @@ _NO_UPKEEP = (Cause.COPY, Cause.ROLE, Cause.NO_WORKER)
 MONITOR = "grant pg_monitor to this role to see more"
 
 
-def connection(facts: Facts, limits: Limits) -> Finding:
+def connection(facts: Facts, thresholds: Thresholds) -> Finding:
     """Judge version, encoding, a read-only server and the round trip."""
     version, trip_s = facts["version"], facts["round_trip_s"]
     if version < POSTGRESQL_MIN:
@@ -35,7 +35,7 @@ def connection(facts: Facts, limits: Limits) -> Finding:
         f"PostgreSQL {version // 10_000}.{version % 10_000}, "
         f"a round trip takes {trip_s * 1000:.1f} ms"
     )
-    if trip_s > limits.round_trip_s:
+    if trip_s > thresholds.round_trip_s:
         return warn(
             text,
             "run the workers closer to the database: "
@@ -44,7 +44,7 @@ def connection(facts: Facts, limits: Limits) -> Finding:
     return ok(text)
 
 
-def pooler(facts: Facts, limits: Limits) -> Finding:
+def pooler(facts: Facts, thresholds: Thresholds) -> Finding:
     """Judge whether LISTEN and session settings can work."""
     use = "use App(notify=False) behind it, and run `rota migrate` without it"
     if facts["refusal"]:
@@ -66,7 +66,7 @@ def pooler(facts: Facts, limits: Limits) -> Finding:
     return ok("each connection has a session of its own")
 
 
-def listen(facts: Facts, limits: Limits) -> Finding:
+def listen(facts: Facts, thresholds: Thresholds) -> Finding:
     """Judge whether a NOTIFY arrives."""
     if facts["notify"] is False:
         return skip("the App has notify=False: workers poll")
@@ -80,7 +80,7 @@ def listen(facts: Facts, limits: Limits) -> Finding:
     return ok(f"a NOTIFY arrived after {facts['notify_s'] * 1000:.0f} ms")
 
 
-def privileges(facts: Facts, limits: Limits) -> Finding:
+def privileges(facts: Facts, thresholds: Thresholds) -> Finding:
     """Judge the rights of this role and of the connected workers."""
     role, owner = facts["role"], facts["owner"]
     if facts["strangers"]:
@@ -112,7 +112,7 @@ def privileges(facts: Facts, limits: Limits) -> Finding:
     )
 
 
-def migrations(facts: Facts, limits: Limits) -> Finding:
+def migrations(facts: Facts, thresholds: Thresholds) -> Finding:
     """Judge whether the schema matches this release."""
     if facts["missing"]:
         return bad(
@@ -149,10 +149,10 @@ def migrations(facts: Facts, limits: Limits) -> Finding:
     return ok(f"{plural(facts['count'], 'migration')}, none missing")
 
 
-def clock(facts: Facts, limits: Limits) -> Finding:
+def clock(facts: Facts, thresholds: Thresholds) -> Finding:
     """Judge the difference between this machine's clock and the database's."""
     skew_s = facts["skew_s"]
-    if abs(skew_s) > limits.skew_s:
+    if abs(skew_s) > thresholds.skew_s:
         way = "behind" if skew_s > 0 else "ahead of"
         return warn(
             f"this machine's clock is {words(abs(skew_s))} {way} the database's",
@@ -162,12 +162,12 @@ def clock(facts: Facts, limits: Limits) -> Finding:
     return ok(f"this machine and the database agree within {max(abs(skew_s), 0.1):.1f} s")
 
 
-def snapshot(facts: Facts, limits: Limits) -> Finding:
+def snapshot(facts: Facts, thresholds: Thresholds) -> Finding:
     """Judge what keeps vacuum from removing dead rows."""
     holders = facts["holders"]
     if not holders:
         return ok("nothing holds an old snapshot")
-    graded = [(_grade(holder, limits), holder) for holder in holders]
+    graded = [(_grade(holder, thresholds), holder) for holder in holders]
     worst = max(grade for grade, _ in graded)
     holder = next(holder for grade, holder in graded if grade == worst)
     text = f"the oldest is {_holder(holder)}"
@@ -181,10 +181,10 @@ def snapshot(facts: Facts, limits: Limits) -> Finding:
     )
 
 
-def _grade(holder: Facts, limits: Limits) -> int:
+def _grade(holder: Facts, thresholds: Thresholds) -> int:
     if holder["held_s"] is None:
-        return sum(holder["xids"] >= most for most in limits.snapshot_xids)
-    return sum(holder["held_s"] >= most for most in limits.snapshot_s)
+        return sum(holder["xids"] >= most for most in thresholds.snapshot_xids)
+    return sum(holder["held_s"] >= most for most in thresholds.snapshot_s)
 
 
 def _holder(holder: Facts) -> str:
@@ -213,7 +213,7 @@ def _release(holder: Facts) -> str:
     return f"ask its owner to end it, or: SELECT pg_terminate_backend({who})"
 
 
-def vacuum(facts: Facts, limits: Limits) -> Finding:
+def vacuum(facts: Facts, thresholds: Thresholds) -> Finding:
     """Judge whether vacuum removes dead rows."""
     tables = facts["tables"] or []
     if not facts["autovacuum"] or not facts["counts"]:
@@ -232,7 +232,7 @@ def vacuum(facts: Facts, limits: Limits) -> Finding:
     full = [
         one
         for one in tables
-        if (one["dead"] or 0) > limits.dead_rows + limits.dead_share * (one["live"] or 0)
+        if (one["dead"] or 0) > thresholds.dead_rows + thresholds.dead_share * (one["live"] or 0)
     ]
     if full:
         text = ", ".join(
@@ -255,7 +255,7 @@ def _vacuum_age(table: Facts) -> str:
     return "not vacuumed yet" if ago_s is None else f"vacuumed {words(ago_s)} ago"
 
 
-def partitions(facts: Facts, limits: Limits) -> Finding:
+def partitions(facts: Facts, thresholds: Thresholds) -> Finding:
     """Judge whether the coming days have partitions."""
     missing = sorted({day for days in facts.values() for day in days})
     first = missing[0] if missing else None
@@ -264,10 +264,10 @@ def partitions(facts: Facts, limits: Limits) -> Finding:
         "start a worker as the owner of the schema, which creates them; "
         "if one is running, its log says why it does not"
     )
-    if first is not None and first <= limits.partition_days[1]:
+    if first is not None and first <= thresholds.partition_days[1]:
         by_hand = f"{do}; by hand: SELECT rota.partitions_ensure(7)"
         return bad(f"no partition for {gaps}", by_hand, because=_NO_UPKEEP)
-    if first is not None and first <= limits.partition_days[0]:
+    if first is not None and first <= thresholds.partition_days[0]:
         return warn(f"no partition for {gaps}", do, because=_NO_UPKEEP)
     return ok(f"today and the {plural((first or 8) - 1, 'day')} after it have partitions")
 
@@ -278,7 +278,7 @@ def _days(days: list[int]) -> str:
     )
 
 
-def ids(facts: Facts, limits: Limits) -> Finding:
+def ids(facts: Facts, thresholds: Thresholds) -> Finding:
     """Judge whether a new job or action can get the id of an old one."""
     if not facts["behind"]:
         return ok("new ids are above all old ones")
@@ -293,7 +293,7 @@ def ids(facts: Facts, limits: Limits) -> Finding:
     )
 
 
-def retention(facts: Facts, limits: Limits) -> Finding:
+def retention(facts: Facts, thresholds: Thresholds) -> Finding:
     """Judge whether old history is dropped."""
     weight = (
         f"{plural(facts['days'], 'day')} of history, {size(facts['bytes'])}, "
@@ -344,14 +344,14 @@ def _judge_detached(days: list[Facts], weight: str) -> Finding:
     )
 
 
-def connections(facts: Facts, limits: Limits) -> Finding:
+def connections(facts: Facts, thresholds: Thresholds) -> Finding:
     """Judge whether there are free connections."""
     used, most, ours, workers = facts["used"], facts["most"], facts["ours"], facts["workers"]
     whose = f"{ours} by Rota" + (f" ({plural(workers, 'worker')})" if workers else "")
     text = f"{used} of {plural(most, 'connection')} in use, {whose}"
-    if used < limits.connections_share[0] * most:
+    if used < thresholds.connections_share[0] * most:
         return ok(text)
-    level = bad if used >= limits.connections_share[1] * most else warn
+    level = bad if used >= thresholds.connections_share[1] * most else warn
     return level(
         text,
         "a worker needs seven: run fewer workers with more slots, raise max_connections, "

@@ -6,14 +6,14 @@ from __future__ import annotations
 from typing import Any
 
 from rota.model.units import plural, words
-from rota.observe.doctor.finding import Finding, Limits, bad, ok, warn
+from rota.observe.doctor.finding import Finding, Thresholds, bad, ok, warn
 
 Facts = dict[str, Any]
 NAMES = 3
 """Most names in a finding."""
 
 
-def lanes(facts: Facts, limits: Limits) -> Finding:
+def lanes(facts: Facts, thresholds: Thresholds) -> Finding:
     """Judge whether a dead job halts a lane."""
     halted = facts["halted"]
     if not halted:
@@ -30,9 +30,9 @@ def lanes(facts: Facts, limits: Limits) -> Finding:
     )
 
 
-def caps(facts: Facts, limits: Limits) -> Finding:
+def caps(facts: Facts, thresholds: Thresholds) -> Finding:
     """Judge whether jobs wait for long because a cap is full."""
-    late = [one for one in facts["caps"] if (one["since_s"] or 0) >= limits.cap_s]
+    late = [one for one in facts["caps"] if (one["since_s"] or 0) >= thresholds.cap_s]
     if late:
         text = _list([f"{one['name']}: {_count(one)}, for {words(one['since_s'])}" for one in late])
         return warn(
@@ -43,9 +43,9 @@ def caps(facts: Facts, limits: Limits) -> Finding:
     return ok(f"{plural(len(facts['caps']), 'cap has', 'caps have')} waiting jobs, none for long")
 
 
-def rate_limits(facts: Facts, limits: Limits) -> Finding:
+def rate_limits(facts: Facts, thresholds: Thresholds) -> Finding:
     """Judge whether the backlog of a rate limit reaches far ahead."""
-    far = [one for one in facts["limits"] if (one["ahead_s"] or 0) >= limits.backlog_s]
+    far = [one for one in facts["limits"] if (one["ahead_s"] or 0) >= thresholds.backlog_s]
     if far:
         text = _list([f"{one['name']}: {_count(one)}, {words(one['ahead_s'])}" for one in far])
         return warn(
@@ -56,9 +56,9 @@ def rate_limits(facts: Facts, limits: Limits) -> Finding:
     return ok(f"jobs wait for {keys}")
 
 
-def breakers(facts: Facts, limits: Limits) -> Finding:
+def breakers(facts: Facts, thresholds: Thresholds) -> Finding:
     """Judge whether a breaker has been open for long."""
-    long = [one for one in facts["breakers"] if (one["open_s"] or 0) >= limits.open_s]
+    long = [one for one in facts["breakers"] if (one["open_s"] or 0) >= thresholds.open_s]
     if long:
         text = _list(
             [

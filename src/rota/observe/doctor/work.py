@@ -9,12 +9,12 @@ from typing import Any
 from rota.model.bounds import COUNT_MAX, KEY_MAX, KEYS_READ
 from rota.model.failure import one_line
 from rota.model.units import plural, words
-from rota.observe.doctor.finding import Cause, Finding, Limits, bad, ok, skip, warn
+from rota.observe.doctor.finding import Cause, Finding, Thresholds, bad, ok, skip, warn
 
 Facts = dict[str, Any]
 
 
-def queues(facts: Facts, limits: Limits) -> Finding:
+def queues(facts: Facts, thresholds: Thresholds) -> Finding:
     """Judge whether a worker serves each queue."""
     unserved = facts["unserved"]
     if not unserved:
@@ -29,7 +29,23 @@ def queues(facts: Facts, limits: Limits) -> Finding:
     )
 
 
-def types(facts: Facts, limits: Limits) -> Finding:
+def urgent(facts: Facts, thresholds: Thresholds) -> Finding:
+    """Judge whether urgent jobs have a slot while ordinary ones run."""
+    queues = facts["queues"]
+    if not queues:
+        return ok("no urgent job (priority above 0) has to wait for the only slot of its workers")
+    text = ", ".join(
+        f"{one['queue']!r} ({plural(one['workers'], 'worker')} of one slot)" for one in queues
+    )
+    name = quote(queues[0]["queue"] + "=2")
+    return warn(
+        f"urgent jobs (priority above 0) wait for the running one in these queues: {text}",
+        f"give a worker two slots or more (--slots 2, or --queue {name}): it keeps one in five, "
+        "at least one, for them",
+    )
+
+
+def types(facts: Facts, thresholds: Thresholds) -> Finding:
     """Judge whether a worker knows each type, and suggest the nearest name."""
     strange = facts["strange"]
     if not strange:
@@ -68,7 +84,7 @@ def _strange(one: Facts, declared: list[str]) -> str:
     return f"{one['job_type']} ({plural(one['jobs'], 'job')}, {why}){nearest}"
 
 
-def app(facts: Facts, limits: Limits) -> Finding:
+def app(facts: Facts, thresholds: Thresholds) -> Finding:
     """Judge whether the database has what the App declares."""
     stored = {one["name"]: one for one in facts["types"]}
     missing = [one["name"] for one in facts["app"] if one["name"] not in stored]
@@ -86,7 +102,7 @@ def app(facts: Facts, limits: Limits) -> Finding:
     return ok(f"all types of the App ({len(facts['app'])}) are declared as it has them")
 
 
-def workers(facts: Facts, limits: Limits) -> Finding:
+def workers(facts: Facts, thresholds: Thresholds) -> Finding:
     """Judge whether a worker is alive."""
     alive, waiting_s = facts["alive"], facts["waiting_s"]
     gone = ", ".join(
@@ -99,7 +115,7 @@ def workers(facts: Facts, limits: Limits) -> Finding:
         text = f"no worker is alive, and the oldest due job has been waiting for {words(waiting_s)}"
         if gone:
             return bad(f"{text}; gone within the hour: {gone}", f"start one; {do}", **shows)
-        if waiting_s >= limits.alone_s or not facts["stopped"]:
+        if waiting_s >= thresholds.alone_s or not facts["stopped"]:
             start = "start one with `rota work`, or check that cron runs `rota work --drain`"
             return bad(text, start, **shows)
         return ok(f"{text}; {facts['stopped']:,} stopped within the hour, as drains do")
@@ -108,7 +124,7 @@ def workers(facts: Facts, limits: Limits) -> Finding:
     return ok(f"{some}, {facts['stopped']:,} stopped within the hour")
 
 
-def fences(facts: Facts, limits: Limits) -> Finding:
+def fences(facts: Facts, thresholds: Thresholds) -> Finding:
     """Judge whether workers finish jobs that they have lost."""
     late = facts["rejected"]
     if not late:
@@ -121,7 +137,7 @@ def fences(facts: Facts, limits: Limits) -> Finding:
     )
 
 
-def running(facts: Facts, limits: Limits) -> Finding:
+def running(facts: Facts, thresholds: Thresholds) -> Finding:
     """Judge whether jobs end in time."""
     if facts["expired"]:
         text = ", ".join(
@@ -147,29 +163,29 @@ def running(facts: Facts, limits: Limits) -> Finding:
     return ok(f"{plural(facts['running'], 'job is', 'jobs are')} running, none beyond its timeout")
 
 
-def oldest(facts: Facts, limits: Limits) -> Finding:
+def oldest(facts: Facts, thresholds: Thresholds) -> Finding:
     """Judge how long due jobs wait."""
     waiting_s = facts["waiting_s"]
     if waiting_s is None:
         return ok("nothing is due")
     text = f"the oldest due job has been waiting for {words(waiting_s)}"
-    if waiting_s < limits.due_s[0]:
+    if waiting_s < thresholds.due_s[0]:
         return ok(text)
     because: tuple[Cause, ...] = (Cause.COPY, Cause.NO_WORKER)
-    if (claimable_s := facts["claimable_s"] or 0.0) >= limits.due_s[0]:
+    if (claimable_s := facts["claimable_s"] or 0.0) >= thresholds.due_s[0]:
         # What other jobs wait for explains nothing of these.
         waiting_s = claimable_s
         text = f"the oldest due job that a worker could run has been waiting for {words(waiting_s)}"
     else:
         because += (Cause.QUEUE, Cause.TYPE, Cause.PAUSE)
-    return (bad if waiting_s >= limits.due_s[1] else warn)(
+    return (bad if waiting_s >= thresholds.due_s[1] else warn)(
         text,
         "the workers are busy: add slots or workers, or find what makes their jobs slow",
         because=because,
     )
 
 
-def pauses(facts: Facts, limits: Limits) -> Finding:
+def pauses(facts: Facts, thresholds: Thresholds) -> Finding:
     """Judge whether a pause was forgotten."""
     everything = facts["installation"]
     if everything and everything["copied"]:
@@ -201,7 +217,7 @@ def pauses(facts: Facts, limits: Limits) -> Finding:
     )
 
 
-def schedules(facts: Facts, limits: Limits) -> Finding:
+def schedules(facts: Facts, thresholds: Thresholds) -> Finding:
     """Judge whether schedules fire."""
     late = [
         f"{one['name']} by {words(one['late_s'])}"
@@ -232,7 +248,7 @@ def schedules(facts: Facts, limits: Limits) -> Finding:
     return bad("; ".join(text), "; ".join(do), because=because)
 
 
-def keys(facts: Facts, limits: Limits) -> Finding:
+def keys(facts: Facts, thresholds: Thresholds) -> Finding:
     """Judge whether jobs that were deleted by hand still hold their keys."""
     count, is_all = facts["orphans"], facts["read"] < KEYS_READ
     if not count and is_all:
@@ -259,7 +275,7 @@ def keys(facts: Facts, limits: Limits) -> Finding:
     )
 
 
-def effects(facts: Facts, limits: Limits) -> Finding:
+def effects(facts: Facts, thresholds: Thresholds) -> Finding:
     """Judge whether effects that may have happened wait for a person."""
     count, oldest = facts["uncertain"], facts["oldest"]
     at_least = "≥ " if count >= COUNT_MAX else ""
@@ -280,7 +296,7 @@ def effects(facts: Facts, limits: Limits) -> Finding:
     )
 
 
-def dead(facts: Facts, limits: Limits) -> Finding:
+def dead(facts: Facts, thresholds: Thresholds) -> Finding:
     """Judge whether there are dead jobs."""
     count = facts["dead"]
     if not count:

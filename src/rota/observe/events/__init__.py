@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rota.observe.events.alert import AlertFired, AlertNotSent, AlertOver
+from rota.observe.events.breaker import BreakerClosed, BreakerOpened
 from rota.observe.events.bus import Bus
 from rota.observe.events.event import Event
 from rota.observe.events.job import (
@@ -13,6 +14,7 @@ from rota.observe.events.job import (
     JobEvent,
     JobFailed,
     JobHandedBack,
+    JobPutBack,
     JobReaped,
     JobSnoozed,
     JobSucceeded,
@@ -46,6 +48,8 @@ __all__ = [
     "AlertFired",
     "AlertNotSent",
     "AlertOver",
+    "BreakerClosed",
+    "BreakerOpened",
     "Bus",
     "DatabaseCopied",
     "DatabaseLost",
@@ -58,6 +62,7 @@ __all__ = [
     "JobEvent",
     "JobFailed",
     "JobHandedBack",
+    "JobPutBack",
     "JobReaped",
     "JobSnoozed",
     "JobSucceeded",

@@ -112,6 +112,17 @@ class JobHandedBack(JobEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobPutBack(JobEvent):
+    """The job was put back uncharged because a rate limit or a breaker did not let it begin, and
+    that is committed."""
+
+    level = logging.DEBUG
+    line = "put back for {run_in_s:.1f} s: {why}"
+    run_in_s: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobReaped(JobEvent):
     """Another worker's lease expired; its attempt counts as lost. `worker` is the one that lost
     it."""

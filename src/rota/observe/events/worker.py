@@ -12,10 +12,12 @@ from rota.observe.events.event import Event
 class WorkerStarted(Event):
     """A worker is about to claim."""
 
-    line = "worker {worker} started, release {release}, queues {queues}"
+    line = "worker {worker} started, release {release}, queues {queues}; {urgent_slots}"
     worker: str
     release: str
     queues: str
+    urgent_slots: str
+    """How many of the slots are for jobs with a priority above 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -17,13 +17,16 @@ from rota.store.ops.read import Filter, find
 
 @dataclass(frozen=True, slots=True)
 class Branches:
-    """Where a claim looks: queue `q` owns the branches lo[q] … hi[q] (from 1), highest priority
-    first."""
+    """Where a claim looks: group `g` of slots owns the branches lo[g] … hi[g] (from 1), each a
+    queue and a priority. Those up to urgent_hi[g] may give all of its jobs, the others at most
+    ordinary[g]."""
 
-    queues: list[str]
-    slots: list[int]
+    jobs: list[int]
+    ordinary: list[int]
     lo: list[int]
+    urgent_hi: list[int]
     hi: list[int]
+    queues: list[str]
     priorities: list[int]
     after_run_at: list[datetime]
     after_id: list[int]
@@ -132,15 +135,15 @@ _news = msgspec.json.Decoder(News)
 def claim(
     who: Claimant,
     branches: Branches,
-    limit: int,
-    asked_since: list[datetime],
+    asked_since: Mapping[str, datetime],
     known: dict[str, list[int]] | None,
     refused: Sequence[int] | None = (),
 ) -> Operation[Claimed]:
     """Claim due jobs with one statement.
 
-    With `known`, look for priorities that are in use and not in it. If a row is at fault, claim
-    around it and around the jobs that are known to be `refused`; None: do not.
+    `asked_since` has each queue that is searched. With `known`, look for priorities that are in use
+    and not in it. If a row is at fault, claim around it and around the jobs that are known to be
+    `refused`; None: do not.
     """
     params = {
         "worker": who.worker,
@@ -148,16 +151,18 @@ def claim(
         "types": who.types,
         "leases": who.leases,
         "records": who.records,
-        "queues": branches.queues,
-        "slots": branches.slots,
+        "jobs": branches.jobs,
+        "ordinary": branches.ordinary,
         "lo": branches.lo,
+        "urgent_hi": branches.urgent_hi,
         "hi": branches.hi,
+        "branch_queues": branches.queues,
         "priorities": branches.priorities,
         "after_run_at": branches.after_run_at,
         "after_id": branches.after_id,
         "depths": branches.depths,
-        "limit": limit,
-        "asked_since": asked_since,
+        "queues": list(asked_since),
+        "asked_since": list(asked_since.values()),
         "probe": known is not None,
         "known": msgspec.json.encode(known or {}).decode(),
     }

@@ -43,15 +43,17 @@ class NewRow(NamedTuple):
     expires_s: float | None
     max_attempts: int | None
     timeout: timedelta | None
+    lane_capacity: int | None
     meta: str | None
     # From here on what each job has of its own, _OWN of them: the jobs of a bulk often share the
     # rest.
     payload: str
     idempotency_key: str | None
     on_duplicate: str = "join"
+    group_key: str | None = None
 
 
-_OWN = 3
+_OWN = 4
 _COMMON = NewRow._fields[:-_OWN]
 _CHANGES = ("replace", "postpone")
 """What an enqueue may do to the job that holds its key."""
@@ -72,9 +74,14 @@ def insert(row: NewRow) -> Operation[Inserted]:
     """Insert one job with one statement, and one more if its key is taken."""
     params = row._asdict()
     for _ in range(KEY_TRIES):
-        found = yield Query("job_insert", params)
-        if found:
-            return Inserted(found[0][0], True, _QUEUED)
+        # A parameter more would cost every single INSERT, so a job with a lane is a bulk of one.
+        if row.group_key is not None:
+            [[[id_]]] = yield Query("jobs_insert", {**_columns([row]), "ids": None})
+        else:
+            found = yield Query("job_insert", params)
+            id_ = found[0][0] if found else None
+        if id_ is not None:
+            return Inserted(id_, True, _QUEUED)
         results: dict[int, Inserted] = {}
         yield from _meet_holders([row], [0], results)
         if results:
@@ -183,13 +190,17 @@ def _columns(rows: Sequence[NewRow]) -> dict[str, Any]:
     for one in common:
         if one["meta"] is not None:
             one["meta"] = msgspec.Raw(one["meta"].encode())
-    keys = [row.idempotency_key for row in rows]
     return {
         "payloads": f"[{','.join([row.payload for row in rows])}]",
-        "keys": format_texts(keys) if keys.count(None) < len(keys) else None,
+        "keys": _texts_or_none([row.idempotency_key for row in rows]),
+        "groups": _texts_or_none([row.group_key for row in rows]),
         "which": format_numbers(which) if len(places) > 1 else None,
         "common": msgspec.json.encode(common).decode(),
     }
+
+
+def _texts_or_none(texts: list[str | None]) -> str | None:
+    return format_texts(texts) if texts.count(None) < len(texts) else None
 
 
 def _key_contended(row: NewRow) -> RotaError:

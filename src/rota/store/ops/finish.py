@@ -240,6 +240,7 @@ def _outcome(ending: Ending, *, with_texts: bool) -> dict[str, Any]:
         "delay_s": transition.delay_s,
         "ran_s": ending.ran_s,
         "payload_mismatch": transition.payload_mismatch,
+        "waits_for": transition.waits_for,
     }
     if failure is not None:
         outcome |= {

@@ -22,6 +22,7 @@ class Filter:
     job_type: str | None = None
     queue: str | None = None
     idempotency_key: str | None = None
+    group_key: str | None = None
     error_type: str | None = None
     error: str | None = None
     """A part of the error's text, case-insensitive."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from rota.errors import UsageError
 from rota.model.schedule import Due, Plan, Run, Schedule
 from rota.store.driver import Operation, Query
-from rota.store.errors import RowRefused
+from rota.store.errors import INVALID_PARAMETER, RowRefused, Unstorable
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +124,18 @@ def runs(schedule: str, before: int | None, limit: int) -> Operation[list[Run]]:
 
 
 def put_schedule(schedule: str, origin: str, why: str | None, by: str) -> Operation[str]:
-    """Create or change a schedule, a JSON object; return `made`, `changed` or `code`."""
+    """Create or change a schedule, a JSON object; return `made`, `changed` or `code`.
+
+    Raises UsageError if its jobs lack the group key that their type declares.
+    """
     params = {"schedule": schedule, "origin": origin, "why": why, "by": by}
-    return (yield Query("schedule_put", params))[0][0]  # type: ignore[no-any-return]
+    try:
+        rows = yield Query("schedule_put", params)
+    except Unstorable as error:
+        if error.sqlstate != INVALID_PARAMETER:
+            raise
+        raise UsageError(error.first_line.removeprefix("rota.schedule_put: ")) from None
+    return rows[0][0]  # type: ignore[no-any-return]
 
 
 def act_on_schedule(verb: str, name: str, why: str | None, by: str) -> Operation[str]:

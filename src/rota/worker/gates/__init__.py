@@ -22,6 +22,8 @@ class Wait:
     """In monotonic seconds: the gate is asked again then, or when a suspect has ended."""
     in_slot: bool = False
     """Whether it waits in its slot, its lease renewed, until the gate calls `Executor.begin`."""
+    is_kept: bool = False
+    """Whether the gate keeps it meanwhile, without a slot, until it calls `Executor.let_in`."""
 
 
 Answers = Mapping["Attempt", "Wait | End"]

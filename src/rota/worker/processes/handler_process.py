@@ -31,6 +31,7 @@ from rota.model.outcome import (
     Failed,
     Failure,
     Outcome,
+    RateLimited,
     Retry,
     Snooze,
     Succeeded,
@@ -254,6 +255,9 @@ class HandlerProcess:
                     return self._keep_cause(Retry(str(end.reason), after=after), end)
                 case Snooze():
                     return Snooze(timedelta(seconds=end.after_s), str(end.reason))
+                case RateLimited():
+                    retry_after = timedelta(seconds=end.retry_after_s)
+                    return RateLimited(str(end.reason), retry_after=retry_after)
                 case Dead() | Cancel():
                     plain = Dead if isinstance(end, Dead) else Cancel
                     return self._keep_cause(plain(str(end.reason)), end)

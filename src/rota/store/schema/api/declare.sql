@@ -19,7 +19,12 @@ create or replace function {schema}.declare(
   on_expired text default 'dead',
   key_arguments text[] default null,
   on_duplicate text default 'join',
-  key_scope text default 'ttl'
+  key_scope text default 'ttl',
+  group_arguments text[] default null,
+  lane_capacity int default 1,
+  on_retry text default 'hold',
+  on_dead text default 'free',
+  concurrency int default null
 )
 returns void
 language plpgsql security definer
@@ -74,6 +79,17 @@ declare
       then 'on_duplicate must be join, replace, postpone or raise'
     when coalesce(key_scope, '') not in ('ttl', 'pending')
       then 'key_scope must be ttl or pending'
+    when array_position(group_arguments, null) is not null
+      then 'group_arguments must be the names of arguments; leave it out if the type has no '
+        'group_key'
+    when lane_capacity is null or lane_capacity not between 1 and 1000
+      then 'lane_capacity must be from 1 to 1000'
+    when coalesce(on_retry, '') not in ('hold', 'release')
+      then 'on_retry must be hold or release'
+    when coalesce(on_dead, '') not in ('free', 'halt')
+      then 'on_dead must be free or halt'
+    when concurrency not between 1 and 100000
+      then 'concurrency must be from 1 to 100000; leave it out for no limit'
     when coalesce(length(release), 0) not between 1 and 200
       then 'release must be 1 to 200 characters'
   end;
@@ -95,6 +111,11 @@ begin
       'key_arguments', key_arguments,
       'on_duplicate', on_duplicate,
       'key_scope', key_scope,
+      'group_arguments', group_arguments,
+      'lane_capacity', lane_capacity,
+      'on_retry', on_retry,
+      'on_dead', on_dead,
+      'concurrency', concurrency,
       'history', history,
       'on_lost', on_lost,
       'on_expired', on_expired,
@@ -109,5 +130,6 @@ begin
 end $$;
 revoke execute on function {schema}.declare(
   text, text, int, int, interval, interval[], interval, interval,
-  text, text, interval, text[], int, text, text, text[], text, text
+  text, text, interval, text[], int, text, text, text[], text, text,
+  text[], int, text, text, int
 ) from public;

@@ -13,7 +13,9 @@ create or replace function {schema}.enqueue(
   meta jsonb default null,
   payload_version int default null,
   timeout interval default null,
-  on_duplicate text default null
+  on_duplicate text default null,
+  group_key text default null,
+  lane_capacity int default null
 )
 returns table (id bigint, created boolean, status text, change text)
 language plpgsql security definer
@@ -21,6 +23,17 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
+  v_capacity int := case
+    when enqueue.group_key is not null
+      then coalesce(
+        enqueue.lane_capacity,
+        (
+          select t.lane_capacity
+          from {schema}.job_type t
+          where t.name = {schema}.canonical_type(enqueue.job_type)
+        )
+      )
+  end;
   v_how text := coalesce(
     enqueue.on_duplicate,
     (
@@ -46,13 +59,13 @@ begin
       job_type, payload, queue, priority,
       run_at, expires_at, max_attempts,
       idempotency_key, meta, payload_version,
-      timeout
+      timeout, group_key, lane_capacity
     )
     values (
       enqueue.job_type, coalesce(enqueue.payload, '{}'), enqueue.queue, enqueue.priority,
       coalesce(enqueue.run_at, {schema}.clock()), enqueue.expires_at, enqueue.max_attempts,
       enqueue.idempotency_key, enqueue.meta, enqueue.payload_version,
-      enqueue.timeout
+      enqueue.timeout, enqueue.group_key, v_capacity
     )
     returning job.id, true, job.status, null::text;
     if found then
@@ -63,6 +76,7 @@ begin
       v_how,
       enqueue.job_type,
       enqueue.idempotency_key,
+      enqueue.group_key,
       coalesce(enqueue.payload, '{}'),
       jsonb_build_object(
         'payload_version', enqueue.payload_version,
@@ -71,6 +85,7 @@ begin
         'expires_at', enqueue.expires_at,
         'max_attempts', enqueue.max_attempts,
         'timeout', enqueue.timeout,
+        'lane_capacity', v_capacity,
         'meta', enqueue.meta
       )
     ) m;
@@ -93,5 +108,5 @@ begin
     using errcode = '40001';
 end $$;
 revoke execute on function {schema}.enqueue(
-  text, jsonb, text, int, timestamptz, timestamptz, int, text, jsonb, int, interval, text
+  text, jsonb, text, int, timestamptz, timestamptz, int, text, jsonb, int, interval, text, text, int
 ) from public;

@@ -69,7 +69,7 @@ begin
     d.priority, {schema}.clock(),
     {schema}.expires_anew(d.expires_at, d.run_at, d.created_at, d.claims),
     d.max_attempts, d.timeout, d.progress, d.meta, d.schedule, d.scheduled_for,
-    d.group_key, d.lane_capacity, d.in_lane
+    d.group_key, d.lane_capacity, nullif(d.in_lane, false)
   from unnest(v_dead, v_new) p(id, new_id)
   join {schema}.job d on d.id = p.id;
   perform set_config('{schema}.needs_no_key', '', true);

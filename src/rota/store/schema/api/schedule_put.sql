@@ -15,16 +15,28 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_name text := p_schedule ->> 'name';
+  v_refusal text := (
+    select {schema}.key_refusal('{}'::text[], array[d.job_type])
+    from {schema}.schedules_read(jsonb_build_array(p_schedule)) d
+    where d.group_key is null
+  );
   v_made boolean;
 begin
+  if v_refusal is not null then
+    raise exception
+      'rota.schedule_put: %; give the schedule one, which its jobs have; nothing was changed',
+      v_refusal
+      using errcode = 'invalid_parameter_value';
+  end if;
   insert into {schema}.schedule as s (
     name, origin, job_type, payload, payload_version,
-    queue, priority, max_attempts, expires, meta,
+    queue, priority, max_attempts, expires, meta, group_key,
     cron, timezone, catch_up, overlap, jitter
   )
   select
     d.name, p_origin, d.job_type, coalesce(d.payload, '{}'), d.payload_version,
     d.queue, d.priority, d.max_attempts, make_interval(secs => d.expires_s), d.meta,
+    d.group_key,
     d.cron,
     coalesce(d.timezone, 'UTC'),
     coalesce(d.catch_up, 'latest'),
@@ -42,6 +54,7 @@ begin
     max_attempts = excluded.max_attempts,
     expires = excluded.expires,
     meta = excluded.meta,
+    group_key = excluded.group_key,
     cron = excluded.cron,
     timezone = excluded.timezone,
     catch_up = excluded.catch_up,

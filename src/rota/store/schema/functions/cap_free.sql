@@ -1,6 +1,6 @@
 -- Returns how many more jobs the cap of this key ('type NAME' or 'queue NAME') lets run; NULL: it
 -- has no cap. The answer stays true while the caller holds the stripe of the key.
--- Locks: none; index job_capped.
+-- Locks: none; index job_waits.
 -- Keeps: M60, a cap counts rows, so no crash can leak or double a slot.
 create or replace function {schema}.cap_free(p_key text)
 returns int
@@ -19,6 +19,7 @@ begin
           select count(*)
           from {schema}.job j
           where j.capped
+            and j.waits_for is null
             and j.queue = q.name
         )
       )
@@ -34,6 +35,7 @@ begin
         select count(*)
         from {schema}.job j
         where j.capped
+          and j.waits_for is null
           and j.job_type = any ({schema}.type_names(t.name))
       )
     )

@@ -3,7 +3,7 @@
 -- their queue. A job that has already waited in a line needs a free slot; any other joins the end
 -- of the line while one waits there that is not less urgent, and the first of the line gets the
 -- slot. The caller has locked the rows and holds the stripes of the caps.
--- Locks: further rows, with SKIP LOCKED; indexes job_capped, job_waits and job_ready.
+-- Locks: further rows, with SKIP LOCKED; indexes job_waits and job_ready.
 -- Keeps: M61, at most as many run as the cap says, over all workers.
 create or replace function {schema}.caps_admit(p_ids bigint[])
 returns bigint[]

@@ -29,7 +29,7 @@ as $$
   ),
   counted as (
     update {schema}.job j
-    set capped = true
+    set capped = true, waits_for = null
     where j.id = any (array(select u.id from uncounted u))
     returning j.id
   )

@@ -1,7 +1,7 @@
 -- Lets jobs compete again that wait for a cap with free slots, which nobody gave them: the cap was
 -- raised or removed by hand, or a running job was deleted. At most a thousand for each cap. Returns
 -- whether there is any cap, how many caps jobs wait for, and how many jobs it released.
--- Locks: the rows that it releases, with SKIP LOCKED; indexes job_waits and job_capped.
+-- Locks: the rows that it releases, with SKIP LOCKED; index job_waits.
 -- Keeps: no job stays parked while a slot is free.
 create or replace function {schema}.caps_sweep()
 returns table (has_caps boolean, caps int, released int)

@@ -71,11 +71,12 @@ begin
       from {schema}.job_claim(
         p_worker, p_release,
         p_types, v_leases, v_records,
-        array[p_queue], array[p_count - cardinality(ids)],
-        array[1], array[cardinality(v_priorities)],
+        array[p_count - cardinality(ids)], array[p_count - cardinality(ids)],
+        array[1], array[0], array[cardinality(v_priorities)],
+        array_fill(p_queue, array[cardinality(v_priorities)]),
         v_priorities, v_run_ats, v_after_ids,
         array_fill(v_depth, array[cardinality(v_priorities)]),
-        p_count - cardinality(ids), v_refused, false
+        false, v_refused, false
       ) c
       where c.queue is not null
       order by c.priority desc nulls first, c.run_at, c.id

@@ -6,10 +6,33 @@ language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
   select case
+    when p_job.run_at >= p_job.expires_at and p_job.waits_for ~ '^(limit|breaker) '
+      then format(
+        'it was put back by %s until %s',
+        regexp_replace(p_job.waits_for, '^limit', 'rate limit'),
+        said.run_at
+      ) || said.failures
     when p_job.run_at >= p_job.expires_at and p_job.status = 'failed'
       then format('it waited for its retry until %s', said.run_at) || said.failures
     when p_job.run_at >= p_job.expires_at
       then format('it was not due before %s', said.run_at)
+    when p_job.status = 'waiting' and p_job.waits_for is not null
+      then format('it waited for a free slot of %s', p_job.waits_for) || said.failures
+    when p_job.status = 'waiting' and p_job.group_key is not null
+      then format('it waited for its lane %L', p_job.group_key)
+        || coalesce(
+          (
+            select format(', held by job %s (%s)', h.id, h.status)
+            from {schema}.job h
+            where h.group_key = p_job.group_key
+              and h.in_lane
+              and h.id <> p_job.id
+            order by h.id
+            limit 1
+          ),
+          ''
+        )
+        || said.failures
     when p_job.status = 'waiting'
       then 'it waited for another job to end'
     when p_job.mismatched_releases is not null

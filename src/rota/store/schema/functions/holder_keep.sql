@@ -38,7 +38,7 @@ begin
   end if;
   perform from {schema}.job j
   where j.id = p_job
-    and j.status = 'queued'
+    and j.status in ('queued', 'waiting')
   for key share;
   -- Not key_holders, which returns one job: under two names of the type two jobs may have the key.
   return exists (

@@ -6,6 +6,7 @@
 create or replace function {schema}.holders_meet(
   p_payloads jsonb,
   p_keys text[],
+  p_groups text[],
   p_which int[],
   p_common jsonb,
   p_how text[]
@@ -43,6 +44,7 @@ begin
       p_how[n],
       v_job_types[n],
       p_keys[n],
+      p_groups[n],
       p_payloads -> (n - 1),
       p_common -> (coalesce(p_which[n], 1) - 1)
     ) m;

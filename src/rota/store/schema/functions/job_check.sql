@@ -4,7 +4,7 @@
 -- At an INSERT also an id that the sequence has not given: it blocks the producer that will get it,
 -- and below 1 no call of Python's can name it. And a run of a schedule that would never start,
 -- because every tick of that schedule would be skipped. And a job that key_refusal refuses: that is
--- asked only if some type declares a key.
+-- asked only if some type declares a key or a group_key.
 -- After an INSERT it wakes workers. A commit that carries a NOTIFY holds a database-wide lock until
 -- it is flushed. So only due rows wake a worker, and only a worker that waits for their queue. The
 -- channel has the schema's name; its payload is the queue.
@@ -34,24 +34,31 @@ begin
         end
       )),
       exists (select from {schema}.queue q where q.notify_until > {schema}.clock()),
-      exists (select from {schema}.job_type t where t.key_arguments is not null)
+      exists (
+        select from {schema}.job_type t
+        where t.key_arguments is not null
+          or t.group_arguments is not null
+      )
     into v_refusal, v_is_awaited, v_has_keys
     from fresh f;
     if v_has_keys and v_refusal is null then
-      -- Asked without a call: where a type declares a key, every INSERT comes here.
+      -- Asked without a call: where a type declares one, every INSERT comes here.
       if exists (
         select from {schema}.job_type t
         join fresh f on f.job_type = t.name or f.job_type = any (t.aliases)
-        where t.key_arguments is not null
-          and f.idempotency_key is null
+        where t.key_arguments is not null and f.idempotency_key is null
+          or t.group_arguments is not null and f.group_key is null
       )
       then
-        v_refusal := {schema}.key_refusal(array(
-          select distinct f.job_type
-          from fresh f
-          where f.idempotency_key is null
-            and f.schedule is null
-        ));
+        v_refusal := {schema}.key_refusal(
+          array(
+            select distinct f.job_type
+            from fresh f
+            where f.idempotency_key is null
+              and f.schedule is null
+          ),
+          array(select distinct f.job_type from fresh f where f.group_key is null)
+        );
       end if;
     end if;
     if v_is_awaited and v_refusal is null then

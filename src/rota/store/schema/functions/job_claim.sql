@@ -1,17 +1,18 @@
 -- Claims due jobs, and returns them in no order, with what a worker must know of each: the columns
 -- are the first fields of Python's Job, in their order.
 --
--- Branch k is a priority, its frontier (p_after_run_at, p_after_id), and how far behind the
--- frontier to look (p_depths). Queue q owns the branches p_lo … p_hi, highest priority first, and
--- takes at most p_slots. All queues together take at most p_limit. p_leases and p_records run
--- parallel to p_types.
+-- Branch k is a queue, a priority, its frontier (p_after_run_at, p_after_id), and how far behind
+-- the frontier to look (p_depths). Group g of slots owns the branches p_lo … p_hi and takes at most
+-- p_jobs. Its branches after p_urgent_hi take at most p_ordinary of these: so ordinary jobs leave
+-- slots free for urgent ones. Within a queue the highest priority comes first. p_leases and
+-- p_records run parallel to p_types. p_nothing: no job is claimed.
 --
--- A paused queue gives no job. It is returned as a row with a queue and no id, because it may have
--- due jobs and so must move no frontier. Nor is a job returned that may not run yet, because of its
--- lane or a cap (see job_admit). For each queue and priority one row without an id says which was
--- the last of them (run_at, and its id as origin_id), how many they were (attempts), and how many
--- of these were parked (claims). The last row has neither id nor queue: worker_claim puts its news
--- there.
+-- A paused queue gives no job. It is returned as one row or more with a queue and no id, because
+-- it may have due jobs and so must move no frontier. Nor is a job returned that may not run yet,
+-- because of its lane or a cap (see job_admit). For each queue and priority one row without an id
+-- says which was the last of them (run_at, and its id as origin_id), how many they were (attempts),
+-- and how many of these were parked (claims). The last row has neither id nor queue: worker_claim
+-- puts its news there.
 --
 -- When a trigger or a constraint of the user's refuses one row, the whole claim is refused, unless
 -- p_refused lists the rows that are known to be refused (it may be empty). Then these rows are left
@@ -28,15 +29,17 @@ create or replace function {schema}.job_claim(
   p_types text[],
   p_leases interval[],
   p_records boolean[],
-  p_queues text[],
-  p_slots int[],
+  p_jobs int[],
+  p_ordinary int[],
   p_lo int[],
+  p_urgent_hi int[],
   p_hi int[],
+  p_queues text[],
   p_priorities smallint[],
   p_after_run_at timestamptz[],
   p_after_id bigint[],
   p_depths interval[],
-  p_limit int,
+  p_nothing boolean,
   p_refused bigint[],
   p_alone boolean
 )
@@ -90,41 +93,48 @@ begin
   into v_ids, v_has_lanes
   from (
     select picked.id, picked.asks_lane
-    from unnest(p_queues, p_slots, p_lo, p_hi) q(queue, slots, lo, hi)
+    from unnest(p_jobs, p_ordinary, p_lo, p_urgent_hi, p_hi) g(jobs, ordinary, lo, urgent_hi, hi)
     cross join lateral (
-      select branch.id, branch.asks_lane
-      from generate_series(q.lo, q.hi) k
+      select part.id, part.asks_lane
+      from (
+        values (g.jobs, g.lo, g.urgent_hi), (g.ordinary, g.urgent_hi + 1, g.hi)
+      ) of_part(jobs, lo, hi)
       cross join lateral (
-        select b.id, b.group_key is not null and b.in_lane is null as asks_lane
-        from {schema}.job b
-        where b.queue = q.queue
-          and b.priority = p_priorities[k]
-          and b.status in ('queued', 'failed')
-          and (b.run_at, b.id) > (
-            least(p_after_run_at[k], {schema}.clock() - p_depths[k]),
-            case
-              when p_after_run_at[k] <= {schema}.clock() - p_depths[k] then p_after_id[k]
-              else 0
-            end
-          )
-          and b.run_at <= {schema}.clock()
-          and b.job_type = any (p_types)
-          -- A payload mismatch waits for another release. One that none has taken for an hour is
-          -- claimed again, and ends dead if no other release is alive.
-          and (
-            b.mismatched_releases is null
-            or not p_release = any (b.mismatched_releases)
-            or b.run_at < {schema}.clock() - interval '1 hour'
-          )
-          and b.id <> all (v_refused)
-        order by b.run_at, b.id
-        limit q.slots
-        for update skip locked
-      ) branch
-      limit q.slots
+        select branch.id, branch.asks_lane
+        from generate_series(of_part.lo, of_part.hi) k
+        cross join lateral (
+          select b.id, b.group_key is not null and b.in_lane is null as asks_lane
+          from {schema}.job b
+          where b.queue = p_queues[k]
+            and b.priority = p_priorities[k]
+            and b.status in ('queued', 'failed')
+            and (b.run_at, b.id) > (
+              least(p_after_run_at[k], {schema}.clock() - p_depths[k]),
+              case
+                when p_after_run_at[k] <= {schema}.clock() - p_depths[k] then p_after_id[k]
+                else 0
+              end
+            )
+            and b.run_at <= {schema}.clock()
+            and b.job_type = any (p_types)
+            -- A payload mismatch waits for another release. One that none has taken for an hour is
+            -- claimed again, and ends dead if no other release is alive.
+            and (
+              b.mismatched_releases is null
+              or not p_release = any (b.mismatched_releases)
+              or b.run_at < {schema}.clock() - interval '1 hour'
+            )
+            and b.id <> all (v_refused)
+          order by b.run_at, b.id
+          limit of_part.jobs
+          for update skip locked
+        ) branch
+        where p_queues[k] <> all (v_paused)
+        limit of_part.jobs
+      ) part
+      limit g.jobs
     ) picked
-    where q.queue <> all (v_paused)
-    limit p_limit
+    where not p_nothing
   ) found;
   if v_ids <> '{}' and (
     v_has_lanes

@@ -72,7 +72,7 @@ begin
       verdict = 'fatal',
       verdict_rule = 'expired',
       failed_at = {schema}.clock(),
-      in_lane = case when d.halts then true end,
+      in_lane = case when d.halts then true when j.group_key is not null then false end,
       waits_for = case when d.halts then 'person' end,
       waits_since = case when d.halts then {schema}.clock() end,
       updated_at = {schema}.clock()

@@ -119,7 +119,10 @@ begin
         verdict_rule = case when d.job_failed then d.verdict_rule else j.verdict_rule end,
         failed_at = case when d.job_failed then {schema}.clock() else j.failed_at end,
         capped = null,
-        in_lane = case when d.keeps_lane then true end,
+        in_lane = case
+          when d.keeps_lane then true
+          when d.status = 'dead' and j.group_key is not null then false
+        end,
         waits_for = case
           when d.status <> 'dead' then d.waits_for
           when d.keeps_lane then 'person'

@@ -1,6 +1,11 @@
 -- Says what is wrong with the columns that few rows have; NULL: nothing (for job_refusal). A single
 -- INSERT prepares each call there, so these columns share one.
-create or replace function {schema}.job_rare_refusal(p_timeout interval, p_progress jsonb)
+create or replace function {schema}.job_rare_refusal(
+  p_timeout interval,
+  p_progress jsonb,
+  p_group_key text,
+  p_lane_capacity int
+)
 returns text
 language plpgsql stable parallel safe
 set search_path = pg_catalog, pg_temp
@@ -11,5 +16,11 @@ begin
       then format('timeout must be from 1 ms to a hundred years, not %s', p_timeout)
     when not {schema}.is_progress(p_progress)
       then 'progress must be what rota.progress writes: done, total, note and at'
+    when length(p_group_key) not between 1 and 255
+      then format(
+        'group_key must be 1 to 255 characters, not %s; hash a longer one', length(p_group_key)
+      )
+    when p_lane_capacity not between 1 and 1000
+      then format('lane_capacity must be from 1 to 1000, not %s', p_lane_capacity)
   end;
 end $$;

@@ -74,6 +74,11 @@ return case
     p_job.locked_by, p_job.schedule, p_job.mismatched_releases, p_job.progress
   )) > 65536
     then 'last_error and all other texts together must be at most 65536 bytes'
-  when p_job.timeout is not null or p_job.progress is not null
-    then {schema}.job_rare_refusal(p_job.timeout, p_job.progress)
+  when p_job.timeout is not null
+    or p_job.progress is not null
+    or p_job.group_key is not null
+    or p_job.lane_capacity is not null
+    then {schema}.job_rare_refusal(
+      p_job.timeout, p_job.progress, p_job.group_key, p_job.lane_capacity
+    )
 end;

@@ -60,6 +60,11 @@ begin
     in_lane = case when j.group_key is not null then true end,
     capped = case
       when j.job_type = any (p_capped_types) or j.queue = any (p_capped_queues) then true
+    end,
+    waits_for = case
+      when j.waits_for is null then null
+      when j.job_type = any (p_capped_types) or j.queue = any (p_capped_queues) then null
+      else j.waits_for
     end
   where j.id = any (p_ids)
   returning

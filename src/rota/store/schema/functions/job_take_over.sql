@@ -91,7 +91,10 @@ begin
     verdict = case when v_buries then 'fatal' else j.verdict end,
     verdict_rule = case when v_buries then p_verb else j.verdict_rule end,
     failed_at = case when v_buries then {schema}.clock() else j.failed_at end,
-    in_lane = case when j.id <> all (v_halts) and v_buries then null else j.in_lane end,
+    in_lane = case
+      when not v_buries or j.id = any (v_halts) then j.in_lane
+      when j.group_key is not null then false
+    end,
     waits_for = case when j.id = any (v_halts) then 'person' end,
     waits_since = case when j.id = any (v_halts) then {schema}.clock() end,
     updated_at = {schema}.clock()

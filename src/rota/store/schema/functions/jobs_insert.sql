@@ -2,10 +2,11 @@
 -- was not inserted, because its key is taken or a trigger of the user's left it out.
 --
 -- p_ids: ids that job_reserve gave; NULL: it reserves them itself. p_payloads: an array of objects.
--- p_keys: the idempotency keys; NULL: no job has one. p_common: an array of objects with what jobs
--- often have in common, once for all that share it: queue, job_type, payload_version, priority,
--- run_at (NULL: now), delay_s (seconds from now), expires_s (seconds from run_at), max_attempts,
--- timeout and meta. p_which: the place in p_common of each job, from 1; NULL: all have the first.
+-- p_keys: the idempotency keys; p_groups: the group keys; of each, NULL: no job has one. p_common:
+-- an array of objects with what jobs often have in common, once for all that share it: queue,
+-- job_type, payload_version, priority, run_at (NULL: now), delay_s (seconds from now), expires_s
+-- (seconds from run_at), max_attempts, timeout, lane_capacity and meta. p_which: the place in
+-- p_common of each job, from 1; NULL: all have the first.
 --
 -- It takes all keys before the rows, with one INSERT instead of one for each row; a setting tells
 -- job_fill so. If a trigger of the user's runs before the INSERT, which may change a key or leave
@@ -18,6 +19,7 @@ create or replace function {schema}.jobs_insert(
   p_ids bigint[],
   p_payloads jsonb,
   p_keys text[],
+  p_groups text[],
   p_which int[],
   p_common jsonb
 )
@@ -64,12 +66,12 @@ begin
         jsonb_to_recordset(p_common) as (
           queue text, job_type text, payload_version int, priority int,
           run_at timestamptz, delay_s float8, expires_s float8, max_attempts int,
-          timeout interval, meta jsonb
+          timeout interval, lane_capacity smallint, meta jsonb
         )
       ) with ordinality u(
         queue, job_type, payload_version, priority,
         asked_run_at, delay_s, expires_s, max_attempts,
-        timeout, meta,
+        timeout, lane_capacity, meta,
         place
       )
     ) c
@@ -79,19 +81,20 @@ begin
       id,
       queue, job_type, payload, payload_version, priority,
       run_at, expires_at, max_attempts, timeout,
-      idempotency_key, meta
+      idempotency_key, meta, group_key, lane_capacity
     )
     select
       new.id,
       c.queue, c.job_type, new.payload, c.payload_version, c.priority,
       c.run_at, c.expires_at, c.max_attempts, c.timeout,
-      new.key, c.meta
+      new.key, c.meta, new.group_key, c.lane_capacity
     from rows from (
       unnest(v_ids),
       jsonb_array_elements(p_payloads),
       unnest(p_keys),
+      unnest(p_groups),
       unnest(p_which)
-    ) new(id, payload, key, which)
+    ) new(id, payload, key, group_key, which)
     join common c on c.place = coalesce(new.which, 1)
     where new.key is null
       or not v_at_once

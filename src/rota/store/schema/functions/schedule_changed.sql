@@ -9,12 +9,12 @@ as $$
 begin
   if (
     new.origin, new.job_type, new.payload, new.payload_version,
-    new.queue, new.priority, new.max_attempts, new.expires, new.meta,
+    new.queue, new.priority, new.max_attempts, new.expires, new.meta, new.group_key,
     new.cron, new.timezone, new.catch_up, new.overlap, new.jitter,
     new.paused_at, new.disabled_at
   ) is not distinct from (
     old.origin, old.job_type, old.payload, old.payload_version,
-    old.queue, old.priority, old.max_attempts, old.expires, old.meta,
+    old.queue, old.priority, old.max_attempts, old.expires, old.meta, old.group_key,
     old.cron, old.timezone, old.catch_up, old.overlap, old.jitter,
     old.paused_at, old.disabled_at
   ) then
@@ -27,9 +27,11 @@ begin
   if new.refused
     and old.refused
     and (
-      new.cron, new.timezone, new.job_type, new.payload, new.meta, new.queue, new.priority
+      new.cron, new.timezone, new.job_type, new.payload, new.meta, new.group_key, new.queue,
+      new.priority
     ) is distinct from (
-      old.cron, old.timezone, old.job_type, old.payload, old.meta, old.queue, old.priority
+      old.cron, old.timezone, old.job_type, old.payload, old.meta, old.group_key, old.queue,
+      old.priority
     )
   then
     new.paused_at := null;

@@ -21,7 +21,7 @@ begin
     id, queue, job_type, payload, payload_version,
     status, priority, run_at,
     attempts, max_attempts, claims,
-    meta, schedule, scheduled_for,
+    meta, schedule, scheduled_for, group_key,
     created_at, updated_at,
     last_error, error_type, finished_at
   )
@@ -30,7 +30,7 @@ begin
     p_schedule.payload, p_schedule.payload_version,
     'cancelled', coalesce(p_schedule.priority, v_type.priority, 0), p_tick,
     0, p_schedule.max_attempts, 0,
-    p_schedule.meta, p_schedule.name, p_tick,
+    p_schedule.meta, p_schedule.name, p_tick, p_schedule.group_key,
     {schema}.clock(), {schema}.clock(),
     p_why, 'Overlap', {schema}.clock()
   );

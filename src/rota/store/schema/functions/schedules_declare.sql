@@ -32,13 +32,14 @@ begin
   end if;
   insert into {schema}.schedule as s (
     name, origin, job_type, payload, payload_version,
-    queue, priority, max_attempts, expires, meta,
+    queue, priority, max_attempts, expires, meta, group_key,
     cron, timezone, catch_up, overlap, jitter,
     release, declared_at
   )
   select
     d.name, 'code', d.job_type, d.payload, d.payload_version,
     d.queue, d.priority, d.max_attempts, make_interval(secs => d.expires_s), d.meta,
+    d.group_key,
     d.cron, d.timezone, d.catch_up, d.overlap, make_interval(secs => d.jitter_s),
     p_release, {schema}.clock()
   from {schema}.schedules_read(p_schedules) d
@@ -54,6 +55,7 @@ begin
     max_attempts = excluded.max_attempts,
     expires = excluded.expires,
     meta = excluded.meta,
+    group_key = excluded.group_key,
     cron = excluded.cron,
     timezone = excluded.timezone,
     catch_up = excluded.catch_up,

@@ -32,11 +32,12 @@ create table job (
   cancel_reason text,                            -- … or was cancelled: the reason
   -- Jobs with one group_key run in the order of becoming due, at most lane_capacity at once (NULL:
   -- one). Those that hold a place of their lane have in_lane = true: from the claim or the
-  -- promotion until they are over. All others have NULL.
+  -- promotion until they are over. Dead ones that hold none have false, all others NULL.
   group_key text collate "C",
   lane_capacity smallint,
   in_lane boolean,
-  -- true: it runs, and counts in the cap of its type or its queue; NULL: it does not.
+  -- true: it runs, and counts in the cap of its type or its queue; then waits_for is NULL. NULL: it
+  -- does not.
   capped boolean,
   -- Why it was put back after a claim, or waits outside of the ready ones: 'type NAME',
   -- 'queue NAME', 'limit NAME …' or 'breaker NAME …'; 'person': it is dead and halts its lane.
@@ -70,17 +71,17 @@ create index job_ready on job (queue, priority, run_at, id) where status in ('qu
 
 create index job_lease on job (locked_until) where status = 'running';
 
--- The next three are for jobs with a lane, a cap, a limit or a breaker; others are in none of them.
--- The jobs of a lane: those that hold a place, and the others in the order in which they get one.
+-- The next two are for jobs with a lane, a cap, a limit or a breaker; others are in neither. An
+-- INSERT opens each index and prepares its condition, so they are few, and their conditions short.
+-- The jobs of a lane: the dead, those that hold a place, and the others in the order in which they
+-- get one.
 create index job_lane on job (group_key, in_lane, priority desc, run_at, id)
-  where group_key is not null and (in_lane or status in ('queued', 'failed', 'waiting'));
+  where group_key is not null;
 
--- The jobs that run and count in a cap.
-create index job_capped on job (queue, job_type) where capped;
-
--- The jobs that wait for something of that name, in the order in which they get it.
+-- The jobs that wait for something of that name, in the order in which they get it; and behind them
+-- those that run and count in a cap.
 create index job_waits on job (waits_for, priority desc, run_at, id)
-  where waits_for is not null and status <> 'running';
+  where waits_for is not null or capped;
 
 -- The statement that ends a job appends its row here; rows are never updated. A partition is a day
 -- of UTC; there is no default partition. finished_at stands first, because a search without an
@@ -158,6 +159,8 @@ create table job_type (
   -- What becomes of a job that was not started before its expires_at: a person must look, or it is
   -- cancelled.
   on_expired text not null default 'dead' check (on_expired in ('dead', 'drop')),
+  breaker text,                                  -- the name of its breaker; NULL: it has none
+  breaker_has_keys boolean,                      -- whether that breaker has keys
   version smallint,
   -- The wait after attempt 1, 2, …, before jitter; the last one repeats.
   retry_after interval[] not null default '{}',
@@ -240,55 +243,76 @@ create index queue_capped on queue (name) where max_running is not null;
 
 create index job_type_capped on job_type (name) where concurrency is not null;
 
--- A rate limit: at most `starts` starts of jobs in any window of `per`, `burst` of them at once.
+-- A rate limit: starts of jobs that together cost at most `starts` in any window of `per`, `burst`
+-- of it at once.
 create table rate_limit (
-  name text primary key check (length(name) between 1 and 100),
+  -- Without blanks: a job waits for 'limit NAME KEY'.
+  name text primary key check (length(name) between 1 and 100 and name !~ '\s'),
   starts int not null check (starts between 1 and 1000000),
-  per interval not null check (per between interval '1 millisecond' and interval '366 days'),
+  per interval not null check (per between interval '100 milliseconds' and interval '366 days'),
   burst int not null,
   -- What code declared last. A change by a person stands until code declares something else. NULL:
   -- no code declares it.
   declared jsonb,
   declared_at timestamptz,
   changed_at timestamptz not null default clock(),
-  changed_by text not null,
+  changed_by text not null default session_user,
   changed_why text,
-  constraint rate_limit_burst check (burst between 1 and starts)
+  constraint rate_limit_burst check (burst between 1 and starts),
+  -- How long a burst takes to become free again: instants that far ahead must exist.
+  constraint rate_limit_pause check (
+    burst * (per / (starts - burst + 1)) <= interval '36525 days'
+  )
 );
 
--- How far the starts of one key are given away. A row is written once for each batch of jobs.
+-- How far the starts of one key are given away: the row with the highest version. Each batch of
+-- jobs writes a new one and deletes the one before, so that a reader comes to it first, however
+-- many dead versions an old snapshot keeps.
 create table rate_limit_key (
   name text not null,
   key text not null check (length(key) <= 255),  -- '': the limit has no keys
+  version bigint not null,
   tat timestamptz not null,                      -- theoretical arrival time, as GCRA calls it
-  -- Jobs beyond the reservations were put back with estimates up to then.
+  -- Jobs beyond the reservations were put back with estimates up to then: those put back for the
+  -- first time, those that came too early, and those with a priority above 0. NULL: none is ahead.
   estimated_to timestamptz,
+  again_to timestamptz,
+  urgent_to timestamptz,
+  moves int not null default 0,                  -- how often a handler was told to wait
   updated_at timestamptz not null default clock(),
-  primary key (name, key)
+  primary key (name, key, version)
 ) with (
-  fillfactor = 20,
   autovacuum_vacuum_scale_factor = 0,
-  autovacuum_vacuum_threshold = 500
+  autovacuum_vacuum_threshold = 1000
 );
 
 -- A breaker that counts failures, or does not let jobs start. No row: it is closed, and nothing
--- failed lately.
+-- failed lately. It is written on a failure and on a change, and never on a success while closed.
 create table breaker (
   name text not null check (length(name) between 1 and 200),
-  key text not null check (length(key) <= 255),  -- '': the breaker has no keys
+  key text not null check (length(key) <= 255),  -- '': the breaker has no keys, or: all of its keys
   state text not null default 'closed' check (state in ('closed', 'open', 'trial')),
-  failures int not null default 0,               -- since counting_since
-  counting_since timestamptz,
+  failed_at timestamptz[] not null default '{}', -- while closed: the failures that count
   openings int not null default 0,               -- since it was last closed: each wait is longer
-  open_until timestamptz,                        -- of a trial: when another job may try
+  -- While open: when one job may try; NULL: once a person resets it. Of a trial: when another job
+  -- may try.
+  open_until timestamptz,
   trial_job bigint,
   trial_claim int,
   opened_at timestamptz,                         -- since when it has not been closed
+  -- When it was last closed: failures of attempts that began before do not count.
+  closed_at timestamptz,
+  -- Whether jobs that wait for it may be left, though it is closed: they are still to be made due.
+  releasing boolean not null default false,
+  forget_at timestamptz,                         -- of a closed one: from then on it says nothing
   reason text,                                   -- the failure, or why a person changed it
   changed_at timestamptz not null default clock(),
   changed_by text,                               -- NULL: a worker
   primary key (name, key)
 ) with (fillfactor = 50);
+
+-- Those whose waiting jobs are still to be made due: few, and only for a moment.
+create index breaker_releasing on breaker (name, key) where releasing;
 
 -- Every claim reads this. The other columns of a queue are written again and again; a look-up in
 -- this index meets none of those row versions.

@@ -1,6 +1,6 @@
 -- Find jobs, live and finished, newest first. Every filter is optional (NULL).
 -- Parameters: ids int8[]; status text; job_type text; queue text; idempotency_key text;
---   error_type text; error text (a part of its text);
+--   group_key text; error_type text; error text (a part of its text);
 --   since timestamptz; since_ago interval (instead of since);
 --   until timestamptz; until_ago interval (instead of until);
 --   before int8 (only ids below); limit int
@@ -33,6 +33,7 @@ from :schema.jobs_find(
   :job_type::text,
   :queue::text,
   :idempotency_key::text,
+  :group_key::text,
   :error_type::text,
   :error::text,
   coalesce(:since::timestamptz, :schema.clock() - :since_ago::interval),

@@ -1,11 +1,11 @@
 -- Read schedules.
 -- Parameters: name text (NULL: all)
 -- Rows: name text; origin text; job_type text; payload_json text; queue text; priority int4;
---   max_attempts int4; expires_s float8; meta_json text; cron text; timezone text; catch_up text;
---   overlap text; jitter_s float8; paused_at timestamptz; paused_by text; paused_why text;
---   disabled_at timestamptz; next_run_at timestamptz; since timestamptz; last_run_at timestamptz;
---   last_job int8; last_error text; release text; created_at timestamptz; updated_at timestamptz;
---   now timestamptz
+--   max_attempts int4; expires_s float8; meta_json text; group_key text; cron text; timezone text;
+--   catch_up text; overlap text; jitter_s float8; paused_at timestamptz; paused_by text;
+--   paused_why text; disabled_at timestamptz; next_run_at timestamptz; since timestamptz;
+--   last_run_at timestamptz; last_job int8; last_error text; release text;
+--   created_at timestamptz; updated_at timestamptz; now timestamptz
 -- Locks: none; index schedule_pkey.
 -- Keeps: M10, a schedule is a row that holds everything about it.
 select
@@ -18,6 +18,7 @@ select
   s.max_attempts,
   extract(epoch from s.expires)::float8 as expires_s,
   s.meta::text as meta_json,
+  s.group_key,
   s.cron,
   s.timezone,
   s.catch_up,

@@ -1,9 +1,11 @@
 -- Claim due jobs for a worker, and read in the same round trip what else it must know.
 -- Parameters: worker text; release text;
 --   types text[]; leases interval[]; records bool[] (each one per type);
---   queues text[]; slots int[] (the most of each queue); lo int[]; hi int[] (branches of each);
---   priorities int2[]; after_run_at timestamptz[]; after_id int8[]; depths interval[] (per branch);
---   limit int (over all queues);
+--   jobs int[]; ordinary int[] (the most of each group of slots, and how many of them may be
+--   ordinary); lo int[]; urgent_hi int[]; hi int[] (branches of each group);
+--   branch_queues text[]; priorities int2[]; after_run_at timestamptz[]; after_id int8[];
+--   depths interval[] (per branch);
+--   queues text[] (all that are searched);
 --   refused int8[] (around these, and around each further row that is refused; NULL: all or none);
 --   asked_since timestamptz[] (per queue the newest look_back_asked_at that the worker knows);
 --   probe bool (look for unknown priorities);
@@ -38,9 +40,11 @@ from :schema.worker_news(
 cross join lateral :schema.job_claim(
   :worker::text, :release::text,
   :types::text[], :leases::interval[], :records::bool[],
-  :queues::text[], :slots::int[], :lo::int[], :hi::int[],
-  :priorities::int2[], :after_run_at::timestamptz[], :after_id::int8[], :depths::interval[],
-  case when news.news::jsonb -> 'priorities'::text <> '[]'::jsonb then 0 else :limit::int end,
+  :jobs::int[], :ordinary::int[],
+  :lo::int[], :urgent_hi::int[], :hi::int[],
+  :branch_queues::text[], :priorities::int2[],
+  :after_run_at::timestamptz[], :after_id::int8[], :depths::interval[],
+  coalesce(news.news::jsonb -> 'priorities'::text <> '[]'::jsonb, false),
   :refused::int8[],
   true
 ) c

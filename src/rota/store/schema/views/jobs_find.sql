@@ -11,6 +11,7 @@ create or replace function {schema}.jobs_find(
   p_job_type text,
   p_queue text,
   p_key text,
+  p_group_key text,
   p_error_type text,
   p_error text,
   p_since timestamptz,
@@ -32,6 +33,7 @@ declare
     case when p_job_type is not null then ' and v.job_type = $3' end,
     case when p_queue is not null then ' and v.queue = $4' end,
     case when p_key is not null then ' and v.idempotency_key = $5' end,
+    case when p_group_key is not null then ' and v.group_key = $12' end,
     case when p_before is not null then ' and v.id < $10' end
   );
   v_last text := ' order by v.id desc limit $11)';
@@ -43,6 +45,10 @@ begin
     if p_status is null or p_status not in ('succeeded', 'cancelled') then
       v_parts := v_parts || concat(
         '(select v.* from {schema}.jobs v where v.finished_at is null', v_same,
+        case
+          when p_group_key is not null
+            then ' and v.id = any (array(select {schema}.lane_jobs($12)))'
+        end,
         case when p_error_type is not null then ' and v.error_type = $6' end,
         case when p_error is not null then ' and v.last_error ilike $7' end,
         case when p_until <= {schema}.clock() then ' and v.status = ''dead''' end,
@@ -96,5 +102,6 @@ begin
   )
   using
     p_ids, p_status, p_job_type, p_queue, p_key,
-    p_error_type, v_like, v_since, p_until, p_before, p_limit;
+    p_error_type, v_like, v_since, p_until, p_before, p_limit,
+    p_group_key;
 end $$;

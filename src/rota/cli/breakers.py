@@ -1,0 +1,141 @@
+"""`rota breakers` lists circuit breakers; `rota breakers trip` and `reset` open and close one."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from rota.cli.output import cell, print_json, print_table
+from rota.cli.table import Column, Kind
+from rota.cli.target import Actor, JsonOption, Place, UtcOption
+from rota.client import breakers as calls
+from rota.client.base import LIST_MAX
+from rota.model.bounds import COUNT_MAX
+from rota.model.units import plural, show_count
+from rota.store.ops import BreakerRecord
+
+
+class _ListByDefault(TyperGroup):
+    """`rota breakers` is `rota breakers list`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or (args[0].startswith("-") and "--help" not in args):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_ListByDefault,
+    help="Circuit breakers: list them (also `rota breakers`); trip: open one; reset: close one.",
+)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the breaker.")]
+Key = Annotated[
+    str | None,
+    typer.Argument(metavar="KEY", help="Only this key. Default: the whole breaker."),
+]
+
+
+@app.command("list")
+def breakers(
+    limit: Annotated[int, typer.Option(min=1, max=LIST_MAX, help="Maximum number.")] = 1_000,
+    *,
+    place: Place,
+    utc: UtcOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """List circuit breakers, those that are not closed first.
+
+    A breaker with keys shows those that are open or have failures that count.
+    """
+    with place.session() as opened:
+        found = opened.run(calls.list_breakers(None, limit))
+        times = opened.read_times(utc=utc)
+    if as_json:
+        print_json({"breakers": found})
+        return
+    columns = (
+        Column("breaker", Kind.NAME),
+        Column("key", Kind.NAME),
+        "state",
+        "failures",
+        "opened",
+        "next try",
+        "waiting",
+        "by",
+        Column("reason", Kind.ERROR),
+    )
+    rows = [
+        (
+            one.name, one.key, one.state, one.failures, one.opened_at, _next_try(one),
+            show_count(one.waiting, COUNT_MAX), one.changed_by, one.reason,
+        )
+        for one in found
+    ]  # fmt: skip
+    print_table(columns, rows, empty="no job type declares a breaker", times=times)
+
+
+def _next_try(one: BreakerRecord) -> object:
+    if one.state == "trial":
+        return f"job {one.trial_job} tries"
+    if one.state == "open" and one.open_until is None:
+        return "once it is reset"
+    return one.open_until
+
+
+@app.command()
+def trip(
+    name: Name,
+    key: Key = None,
+    for_: Annotated[
+        str | None,
+        typer.Option(
+            "--for", metavar="DURATION", help="How long, such as 10m. Default: until it is reset."
+        ),
+    ] = None,
+    *,
+    actor: Actor,
+    place: Place,
+    as_json: JsonOption = False,
+) -> None:
+    """Open a breaker: its jobs do not start, until the time is over and one job has tried.
+
+    Running jobs continue.
+    """
+    with place.session() as opened:
+        opened.run(calls.trip(name, key, for_, actor.why, actor.by))
+    if as_json:
+        print_json({"name": name, "key": key, "for": for_})
+    else:
+        until = "until it is reset" if for_ is None else f"for {for_}"
+        typer.echo(f"{_name(name, key)} is open {until}")
+
+
+@app.command()
+def reset(
+    name: Name,
+    key: Key = None,
+    *,
+    actor: Actor,
+    place: Place,
+    as_json: JsonOption = False,
+) -> None:
+    """Close a breaker and forget its failures: the jobs that wait for it start.
+
+    Does nothing, and says so, if it was closed without failures.
+    """
+    with place.session() as opened:
+        count = opened.run(calls.reset(name, key, actor.why, actor.by))
+    if as_json:
+        print_json({"name": name, "key": key, "reset": count})
+    elif not count:
+        typer.echo(f"{_name(name, key)} was closed, without failures")
+    else:
+        keys = f" ({plural(count, 'key')})" if key is None and count > 1 else ""
+        typer.echo(f"{_name(name, key)} is closed{keys}")
+
+
+def _name(name: str, key: str | None) -> str:
+    return f"breaker {cell(name).plain}" + ("" if key is None else f" {cell(key).plain}")

@@ -1,0 +1,77 @@
+"""`rota lanes` lists lanes: what holds them, and what waits in them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rota.cli.output import Times, print_json, print_table
+from rota.cli.table import Column, Kind
+from rota.cli.target import JsonOption, Place, UtcOption
+from rota.client.base import LIST_MAX
+from rota.client.lanes import list_lanes
+from rota.model.bounds import COUNT_MAX
+from rota.model.units import show_count
+from rota.store.ops import Lane
+
+HOLDERS_SHOWN = 3
+
+
+def lanes(
+    group_key: Annotated[
+        str | None,
+        typer.Argument(metavar="KEY", help="Only the lane with this group key."),
+    ] = None,
+    halted: Annotated[
+        bool, typer.Option("--halted", help="Only lanes that a dead job halts.")
+    ] = False,
+    limit: Annotated[int, typer.Option(min=1, max=LIST_MAX, help="Maximum number of lanes.")] = 100,
+    after: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="Only lanes after this group key: for the next page."),
+    ] = None,
+    *,
+    place: Place,
+    utc: UtcOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """List lanes with jobs that hold a place or wait for one, by group key."""
+    with place.session() as opened:
+        found = opened.run(list_lanes(group_key, halted, after, limit))
+        times = opened.read_times(utc=utc)
+    if as_json:
+        print_json({"lanes": found, "counted_to": COUNT_MAX})
+        return
+    columns = (
+        Column("lane", Kind.NAME),
+        Column("at once", Kind.NUMBER),
+        Column("held", Kind.NUMBER),
+        Column("waiting", Kind.NUMBER),
+        "oldest due",
+        Column("held by", Kind.TEXT),
+    )
+    rows = [
+        (
+            lane.group_key,
+            lane.capacity,
+            show_count(lane.held, COUNT_MAX),
+            show_count(lane.waiting, COUNT_MAX),
+            lane.oldest_due,
+            _list_holders(lane, times),
+        )
+        for lane in found
+    ]
+    print_table(columns, rows, empty="no lanes in which jobs run or wait", times=times)
+    if len(found) == limit and group_key is None:
+        typer.echo(f"next page: --after {found[-1].group_key!r}", err=True)
+
+
+def _list_holders(lane: Lane, times: Times) -> str:
+    halts = [] if lane.halted_by is None else [f"halted by job {lane.halted_by}"]
+    listed = [
+        f"job {one.id} {one.status} since {times.show(one.since)}"
+        for one in lane.holders[:HOLDERS_SHOWN]
+    ]
+    more = ["…"] if lane.held > HOLDERS_SHOWN else []
+    return ", ".join(halts + listed + more)

@@ -1,0 +1,125 @@
+"""`rota queues` lists queues, caps and pauses; `rota queues set` caps a queue."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rota.cli.bundle import spread
+from rota.cli.output import Times, cell, print_json, print_table, print_text
+from rota.cli.pause import in_words, what
+from rota.cli.table import Column, Kind
+from rota.cli.target import Actor, JsonOption, Place, UtcOption
+from rota.client.queues import set_max_running
+from rota.errors import UsageError
+from rota.model.bounds import COUNT_MAX
+from rota.model.units import plural, show_count
+from rota.store import ops
+from rota.store.ops import Cap
+
+app = typer.Typer(help="List queues, with caps and pauses; set: cap a queue.")
+
+
+def queues(
+    context: typer.Context,
+    place: Place,
+    utc: UtcOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """List queues and priorities with due and future jobs, all caps and all pauses.
+
+    A cap is the most jobs of a queue, or of a job type, that run at once over all workers; `rota
+    queues set` changes that of a queue.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    with place.session() as opened:
+        found = opened.run(ops.read_queues())
+        caps = opened.run(ops.read_caps())
+        pauses = {pause.queue: pause for pause in opened.run(ops.pauses())}
+        times = opened.read_times(utc=utc)
+    if as_json:
+        print_json(
+            {
+                "queues": found,
+                "counted_to": COUNT_MAX,
+                "caps": caps,
+                "paused_all": pauses.pop(None, None),
+                "paused": list(pauses.values()),
+            }
+        )
+        return
+    rows = [
+        (
+            row.queue,
+            row.priority,
+            show_count(row.due, COUNT_MAX),
+            show_count(row.later, COUNT_MAX),
+            row.oldest_run_at,
+        )
+        for row in found
+    ]
+    print_table(
+        (
+            Column("queue", Kind.NAME),
+            Column("priority", Kind.NUMBER),
+            Column("due", Kind.NUMBER),
+            Column("later", Kind.NUMBER),
+            "oldest",
+        ),
+        rows,
+        empty="no jobs due, now or later",
+        times=times,
+    )
+    for cap in caps:
+        print_text(_describe(cap, times))
+    for pause in pauses.values():
+        print_text(f"{what(pause)}: {in_words(pause, times)}")
+
+
+def _describe(cap: Cap, times: Times) -> str:
+    parked = ""
+    if cap.parked_since is not None:
+        waiting = show_count(cap.parked, COUNT_MAX)
+        parked = f", {waiting} parked since {times.show(cap.parked_since)}"
+    return f"{cap.kind} {cell(cap.name).plain}: {cap.running:,} of at most {cap.most:,} run{parked}"
+
+
+@app.command("set")
+def set_(
+    name: Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")],
+    max_running: Annotated[
+        int | None,
+        typer.Option(
+            metavar="NUMBER",
+            help="Most jobs of the queue that run at once over all workers, 1 to 100,000.",
+        ),
+    ] = None,
+    no_limit: Annotated[
+        bool, typer.Option("--no-limit", help="As many as the workers have slots.")
+    ] = False,
+    *,
+    actor: Actor,
+    place: Place,
+    as_json: JsonOption = False,
+) -> None:
+    """Cap a queue. It holds from the next claim on; jobs that run continue."""
+    if (max_running is None) != no_limit:
+        raise UsageError("give either --max-running or --no-limit")
+    with place.session() as opened:
+        before = opened.run(set_max_running(name, max_running, actor.why, actor.by), atomic=True)
+    if as_json:
+        print_json({"queue": name, "max_running": max_running, "before": before})
+    else:
+        now, was = _limit(max_running), _limit(before)
+        print_text(f"queue {cell(name).plain}: {now} (before: {was})")
+
+
+def _limit(max_running: int | None) -> str:
+    if max_running is None:
+        return "no limit"
+    return f"at most {plural(max_running, 'job runs', 'jobs run')} at once"
+
+
+app.callback(invoke_without_command=True)(spread(queues))

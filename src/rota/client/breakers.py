@@ -1,0 +1,137 @@
+"""Calls on circuit breakers: list them, and open or close one by hand."""
+
+from __future__ import annotations
+
+import builtins
+from typing import TYPE_CHECKING
+
+from rota.client.base import LIST_MAX, Namespace, check_by, check_why
+from rota.model.bounds import KEY_MAX, NAME_MAX, check_integer, check_text
+from rota.model.units import Duration, seconds
+from rota.store import ops
+from rota.store.ops import BreakerRecord
+
+if TYPE_CHECKING:
+    from rota.store.driver import Operation
+
+TRIP_S_MIN = 0.001
+
+
+class Breakers(Namespace):
+    """`app.breakers`: lists circuit breakers, and opens or closes one by hand.
+
+    The action log records the reason, `why` (one line of at most 500 characters), and the person
+    or program that acts, `by` (at most 200; defaults to `user@host` of this process).
+    """
+
+    def list(self, name: str | None = None, *, limit: int = 1_000) -> builtins.list[BreakerRecord]:
+        """List the breakers: each key that is open or has failures that count, and each declared
+        breaker that has none.
+
+        Args:
+            name: only of this breaker.
+            limit: most to return, 1 … 10,000; those that are not closed come first.
+
+        Raises:
+            UsageError: an argument cannot be one.
+        """
+        return self._run(list_breakers(name, limit))
+
+    async def alist(
+        self, name: str | None = None, *, limit: int = 1_000
+    ) -> builtins.list[BreakerRecord]:
+        """List the breakers. Arguments and errors are those of `list`."""
+        return await self._arun(list_breakers(name, limit))
+
+    def trip(
+        self,
+        name: str,
+        key: str | None = None,
+        *,
+        for_: Duration | None = None,
+        why: str | None = None,
+        by: str | None = None,
+    ) -> None:
+        """Open a breaker: no job of it starts, until `for_` is over and one job has tried. Running
+        jobs continue.
+
+        Args:
+            key: only of this key. Defaults to the whole breaker.
+            for_: how long. Defaults to until it is reset.
+
+        Raises:
+            UsageError: no declared job type has this breaker, or an argument cannot be stored.
+        """
+        self._run(trip(name, key, for_, why, by))
+
+    async def atrip(
+        self,
+        name: str,
+        key: str | None = None,
+        *,
+        for_: Duration | None = None,
+        why: str | None = None,
+        by: str | None = None,
+    ) -> None:
+        """Open a breaker. Arguments and errors are those of `trip`."""
+        await self._arun(trip(name, key, for_, why, by))
+
+    def reset(
+        self,
+        name: str,
+        key: str | None = None,
+        *,
+        why: str | None = None,
+        by: str | None = None,
+    ) -> int:
+        """Close a breaker, and forget its failures: the jobs that wait for it start. Return how
+        many keys were not closed, or had failures; with none, nothing is written.
+
+        Args:
+            key: only of this key. Defaults to the whole breaker.
+
+        Raises:
+            UsageError: no declared job type has this breaker, or an argument cannot be stored.
+        """
+        return self._run(reset(name, key, why, by))
+
+    async def areset(
+        self,
+        name: str,
+        key: str | None = None,
+        *,
+        why: str | None = None,
+        by: str | None = None,
+    ) -> int:
+        """Close a breaker. Arguments and errors are those of `reset`."""
+        return await self._arun(reset(name, key, why, by))
+
+
+def list_breakers(name: str | None, limit: int) -> Operation[builtins.list[BreakerRecord]]:
+    """List breakers, as `Breakers.list` does."""
+    if name is not None:
+        _check_name(name)
+    return (yield from ops.list_breakers(name, check_integer(limit, "limit", 1, LIST_MAX)))
+
+
+def trip(
+    name: str, key: str | None, for_: Duration | None, why: str | None, by: str | None
+) -> Operation[None]:
+    """Open a breaker, as `Breakers.trip` does."""
+    for_s = None if for_ is None else seconds(for_, name="for", least=TRIP_S_MIN)
+    place = _check_name(name), _check_key(key)
+    yield from ops.trip_breaker(*place, for_s, check_why(why), check_by(by))
+
+
+def reset(name: str, key: str | None, why: str | None, by: str | None) -> Operation[int]:
+    """Close a breaker, as `Breakers.reset` does."""
+    place = _check_name(name), _check_key(key)
+    return (yield from ops.reset_breaker(*place, check_why(why), check_by(by)))
+
+
+def _check_name(name: str) -> str:
+    return check_text(name, "a breaker's name", NAME_MAX)
+
+
+def _check_key(key: str | None) -> str | None:
+    return None if key is None else check_text(key, "a breaker's key", KEY_MAX)

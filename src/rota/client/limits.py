@@ -1,0 +1,132 @@
+"""Calls on rate limits: take from one, list them, change one."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rota.client.base import Caller, Namespace, check_by, check_why
+from rota.declare.rate_limit import STARTS_MAX, check_limit_name, check_per
+from rota.errors import LimitNotFound, UsageError
+from rota.model.bounds import KEY_MAX, check_integer, check_text
+from rota.model.units import Duration
+from rota.store import ops
+from rota.store.ops import LimitRecord
+
+if TYPE_CHECKING:
+    from rota.store.driver import Operation
+
+
+class Limit(Namespace):
+    """One rate limit, from `app.limit("smtp")`: for work that is no job and shares its budget."""
+
+    def __init__(self, caller: Caller, name: str, declare: Callable[[], Operation[bool]]) -> None:
+        super().__init__(caller)
+        self.name = check_limit_name(name)
+        self._declare = declare
+
+    def take(self, count: int = 1, *, key: str | None = None) -> bool:
+        """Take starts of the limit now; return whether they were free. It never waits for one.
+
+        Args:
+            count: how many, 1 … the burst of the limit.
+            key: of a limit with keys, which one.
+
+        Raises:
+            LimitNotFound: neither the database nor the code of this App knows the limit.
+            UsageError: an argument is out of range, or the key is missing or too much.
+        """
+        return self._run(self._take(count, key))
+
+    async def atake(self, count: int = 1, *, key: str | None = None) -> bool:
+        """Take starts of the limit now. Arguments and errors are those of `take`."""
+        return await self._arun(self._take(count, key))
+
+    def _take(self, count: int, key: str | None) -> Operation[bool]:
+        check_integer(count, "count", 1, STARTS_MAX)
+        if key is not None:
+            check_text(key, "key", KEY_MAX)
+        try:
+            return (yield from ops.take_starts(self.name, key, count))
+        except LimitNotFound:
+            if not (yield from self._declare()):
+                raise
+        return (yield from ops.take_starts(self.name, key, count))  # no worker has started before
+
+
+class Limits(Namespace):
+    """`app.limits`: lists rate limits and changes one.
+
+    The action log records the reason, `why` (one line of at most 500 characters), and the person
+    or program that acts, `by` (at most 200; defaults to `user@host` of this process).
+    """
+
+    def list(self) -> builtins.list[LimitRecord]:
+        """List the rate limits, by name, with what waits for them."""
+        return self._run(ops.list_limits())
+
+    async def alist(self) -> builtins.list[LimitRecord]:
+        """List the rate limits, as `list`."""
+        return await self._arun(ops.list_limits())
+
+    def set(
+        self,
+        name: str,
+        limit: int | None = None,
+        *,
+        per: Duration | None = None,
+        burst: int | None = None,
+        why: str | None = None,
+        by: str | None = None,
+    ) -> LimitRecord:
+        """Change a limit, for all workers and at once; return it.
+
+        It stands until code declares other figures than it did last. Jobs that wait for it come
+        forward if it was raised.
+
+        Args:
+            limit: at most so many starts in any window of `per`. Defaults to what it is.
+            per: the length of the window. Defaults to what it is.
+            burst: at most so many at once. Defaults to what it is, at most `limit`.
+
+        Raises:
+            LimitNotFound: there is no such limit.
+            UsageError: an argument is out of range.
+        """
+        return self._run(set_limit(name, limit, per, burst, why, by))
+
+    async def aset(
+        self,
+        name: str,
+        limit: int | None = None,
+        *,
+        per: Duration | None = None,
+        burst: int | None = None,
+        why: str | None = None,
+        by: str | None = None,
+    ) -> LimitRecord:
+        """Change a limit. Arguments and errors are those of `set`."""
+        return await self._arun(set_limit(name, limit, per, burst, why, by))
+
+
+def set_limit(
+    name: str,
+    limit: int | None,
+    per: Duration | None,
+    burst: int | None,
+    why: str | None,
+    by: str | None,
+) -> Operation[LimitRecord]:
+    """Change a limit, as `Limits.set` does."""
+    if limit is None and per is None and burst is None:
+        raise UsageError("say what to change: the limit, its time (per) or its burst")
+    if limit is not None:
+        check_integer(limit, "limit", 1, STARTS_MAX)
+    if burst is not None:
+        check_integer(burst, "burst", 1, STARTS_MAX)
+    per_s = None if per is None else check_per(per)
+    yield from ops.set_limit(
+        check_limit_name(name), limit, per_s, burst, check_why(why), check_by(by)
+    )
+    return (yield from ops.list_limits(name))[0]

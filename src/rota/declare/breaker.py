@@ -1,0 +1,95 @@
+"""How code declares a circuit breaker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rota.errors import DeclarationError, UsageError
+from rota.model.bounds import NAME_MAX, check_integer, check_text
+from rota.model.breaker import FAILURES_MAX, BreakerRules
+from rota.model.units import Duration, seconds
+
+if TYPE_CHECKING:
+    from rota.declare.job_type import JobType
+
+BREAKER_S_MIN = 0.001
+BREAKER_S_MAX = 366 * 86_400.0
+
+
+@dataclass(frozen=True)
+class Breaker:
+    """A circuit breaker: after some failures of an endpoint its jobs wait, and then one tries.
+
+    All workers share it. It counts timeouts, connections that fail, and the statuses 5xx and 429;
+    never an error of the job itself.
+    """
+
+    name: str | None = None
+    """Job types that give one name share one breaker. Defaults to the job type's name."""
+    key: Callable[..., str] | None = None
+    """A function that makes the key of the endpoint from the handler's arguments that it names, as
+    in `lambda url: urlsplit(url).hostname`. Each key is a breaker of its own. Workers call it after
+    the claim; where it raises, the job is dead. Defaults to none: one breaker."""
+    failures: int = 5
+    """It opens after this many failures, 1 … 1,000, …"""
+    within: Duration = "1m"
+    """… within this time, whatever succeeds between them."""
+    open_for: Duration = "30s"
+    """How long no job starts then; doubled each time that the trial after it fails too."""
+    max_open: Duration = "15m"
+    """The longest of these times."""
+
+    def __post_init__(self) -> None:
+        """Check it. Raises UsageError."""
+        if self.name is not None:
+            check_text(self.name, "the breaker's name", NAME_MAX)
+        if self.key is not None and not callable(self.key):
+            raise UsageError(
+                "the breaker's key must be a function of the handler's arguments, "
+                f"as in lambda account: account, not {self.key!r}"
+            )
+        check_integer(self.failures, "failures", 1, FAILURES_MAX)
+        _check(self.within, "within")
+        if _check(self.max_open, "max_open") < _check(self.open_for, "open_for"):
+            raise UsageError(
+                f"max_open must not be below open_for: {self.max_open!r} is shorter than "
+                f"{self.open_for!r}"
+            )
+
+    def make_rules(self, job_type: str) -> BreakerRules:
+        """Return its figures, for a job type of this name."""
+        return BreakerRules(
+            self.name or job_type,
+            self.failures,
+            _check(self.within, "within"),
+            _check(self.open_for, "open_for"),
+            _check(self.max_open, "max_open"),
+        )
+
+
+def check_breaker(value: Any) -> Breaker | None:
+    if value is not None and not isinstance(value, Breaker):
+        raise UsageError(f"breaker must be a rota.Breaker(…), not {value!r}")
+    return value
+
+
+def refuse_other_figures(types: Iterable[JobType[..., ..., Any]]) -> None:
+    """Raise DeclarationError if two types declare one breaker with different figures."""
+    seen: dict[str, tuple[BreakerRules, str]] = {}
+    for job_type in types:
+        rules = job_type.breaker
+        if rules is None:
+            continue
+        first, place = seen.setdefault(rules.name, (rules, job_type.place))
+        if first != rules:
+            raise DeclarationError(
+                f"the breaker {rules.name!r} is declared twice with different figures: "
+                f"{first.in_words()} at {place}, and {rules.in_words()} at {job_type.place}; "
+                "types that share a breaker must agree, or give names of their own"
+            )
+
+
+def _check(value: Duration, name: str) -> float:
+    return seconds(value, name=name, least=BREAKER_S_MIN, most=BREAKER_S_MAX)

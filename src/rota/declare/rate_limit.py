@@ -1,0 +1,190 @@
+"""How code declares a rate limit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import msgspec
+
+from rota.declare.key import KeyMaker
+from rota.errors import DeclarationError, UsageError
+from rota.model.bounds import KEY_MAX, check_integer, check_text
+from rota.model.units import Duration, seconds
+
+if TYPE_CHECKING:
+    from rota.declare.job_type import JobType
+
+LIMIT_NAME_MAX = 100
+STARTS_MAX = 1_000_000
+PER_S = (0.1, 366 * 86_400.0)
+"""The shortest and the longest time of a limit."""
+BURST_SHARE = 10
+"""By default a tenth of the limit may start at once."""
+PAUSE_S_MAX = 36_525 * 86_400.0
+"""The longest that a burst may take to become free again: instants that far ahead must exist."""
+
+LimitKeyFunction = Callable[..., str | int | UUID]
+CostFunction = Callable[..., int]
+
+
+@dataclass(frozen=True)
+class RateLimit:
+    """A rate limit: jobs of its types start at most so often, over all workers.
+
+    Types that have one of the same name share it. It limits starts, not how long jobs run or how
+    many run at once.
+    """
+
+    name: str
+    """1 … 100 printable characters without blanks."""
+    limit: int
+    """At most so many starts in any window of `per`, 1 … 1,000,000."""
+    per: Duration
+    """The length of the window, 100 ms … 366 days."""
+    burst: int | None = None
+    """At most so many starts at once, 1 … limit. The larger the burst, the slower the steady pace:
+    limit − burst + 1 starts in `per`. Defaults to a tenth of the limit, at least 1."""
+    key: LimitKeyFunction | None = None
+    """A function that makes a key from the handler's arguments that it names, as in `lambda
+    account: account`: a string, an integer or a UUID. Each key has the whole limit to itself.
+    Workers call it after the claim; where it raises, the job is dead. Defaults to none."""
+    cost: int | CostFunction = 1
+    """How many starts a job counts for, 1 … burst: a number, or a function as for `key`. Defaults
+    to 1."""
+
+    def __post_init__(self) -> None:
+        """Check it.
+
+        Raises:
+            DeclarationError: a figure is out of range.
+        """
+        try:
+            self._check()
+        except UsageError as error:
+            raise DeclarationError(f"rate limit {self.name!r}: {error}") from None
+
+    def _check(self) -> None:
+        check_limit_name(self.name)
+        check_integer(self.limit, "limit", 1, STARTS_MAX)
+        check_per(self.per)
+        if self.burst is not None:
+            check_integer(self.burst, "burst", 1, self.limit)
+        if self.burst_max * check_per(self.per) / (self.limit - self.burst_max + 1) > PAUSE_S_MAX:
+            raise UsageError(
+                f"a burst of {self.burst_max:,} is free again only after more than a hundred years"
+            )
+        if self.key is not None and not callable(self.key):
+            raise UsageError(
+                "key must be a function of the handler's arguments, "
+                f"as in lambda account: account, not {self.key!r}"
+            )
+        if not callable(self.cost):
+            check_integer(self.cost, "cost", 1, self.burst_max)
+
+    @property
+    def burst_max(self) -> int:
+        """The burst in force."""
+        return max(1, self.limit // BURST_SHARE) if self.burst is None else self.burst
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """What all who share it must declare alike."""
+        return {
+            "name": self.name,
+            "starts": self.limit,
+            "per_s": check_per(self.per),
+            "burst": self.burst_max,
+            "keyed": self.key is not None,
+        }
+
+    def in_words(self) -> str:
+        """Return its figures, for a person."""
+        keyed = "each key" if self.key is not None else "all jobs together"
+        return f"{self.limit} per {self.per} with a burst of {self.burst_max} for {keyed}"
+
+
+def check_limit_name(value: Any) -> str:
+    """Return the name of a limit. Raises UsageError for one that cannot be one."""
+    name = check_text(value, "a rate limit's name", LIMIT_NAME_MAX)
+    if any(sign.isspace() for sign in name):
+        raise UsageError(f"a rate limit's name has no blanks, unlike {name!r}")
+    return name
+
+
+def check_per(value: Any) -> float:
+    """Return the time of a limit in seconds. Raises UsageError."""
+    return seconds(value, name="per", least=PER_S[0], most=PER_S[1])
+
+
+def check_rate_limit(value: Any) -> RateLimit | None:
+    if value is not None and not isinstance(value, RateLimit):
+        raise UsageError(f"rate_limit must be a rota.RateLimit(…), not {value!r}")
+    return value
+
+
+class LimitReader:
+    """Reads from the arguments of a job what it asks of its type's limit."""
+
+    def __init__(
+        self,
+        limit: RateLimit,
+        *,
+        job_type: str,
+        names: frozenset[str],
+        defaults: Mapping[str, Any],
+    ) -> None:
+        """Raises DeclarationError if a function of the limit takes no arguments of the handler."""
+        self.limit = limit
+        handler: dict[str, Any] = {"job_type": job_type, "names": names, "defaults": defaults}
+        self._key = limit.key and KeyMaker(limit.key, **handler, option="rate_limit key")
+        cost = limit.cost
+        self._cost = KeyMaker(cost, **handler, option="rate_limit cost") if callable(cost) else cost
+
+    def read(self, arguments: Mapping[str, Any]) -> tuple[str, int]:
+        """Return the key and the cost of a job.
+
+        Raises:
+            UsageError: a function raised, or returned anything but a key or a cost.
+        """
+        key = "" if self._key is None else self._key.call(arguments, _check_key)
+        if isinstance(self._cost, int):
+            return key, self._cost
+        return key, self._cost.call(arguments, self._check_cost)
+
+    def _check_cost(self, value: Any) -> int:
+        return check_integer(value, "what it returns", 1, self.limit.burst_max)
+
+
+def _check_key(value: Any) -> str:
+    if isinstance(value, UUID) or (isinstance(value, int) and not isinstance(value, bool)):
+        value = str(value)
+    return check_text(value, "what it returns", KEY_MAX)
+
+
+def index_limits(types: Iterable[JobType[..., ..., Any]]) -> dict[str, RateLimit]:
+    """Return the limits of job types by name.
+
+    Raises:
+        DeclarationError: two types declare one limit with other figures.
+    """
+    seen: dict[str, tuple[RateLimit, str]] = {}
+    for job_type in types:
+        limit = job_type.options.rate_limit
+        if limit is None:
+            continue
+        first, place = seen.setdefault(limit.name, (limit, job_type.place))
+        if first.figures != limit.figures:
+            raise DeclarationError(
+                f"rate limit {limit.name!r} is declared twice with different figures: "
+                f"{first.in_words()} at {place}, and {limit.in_words()} at {job_type.place}; "
+                "types that share a limit must agree, or give names of their own"
+            )
+    return {name: limit for name, (limit, _) in seen.items()}
+
+
+def encode_limits(types: Iterable[JobType[..., ..., Any]]) -> str:
+    """Return the limits of job types as `limits_declare` takes them, in JSON."""
+    return msgspec.json.encode([one.figures for one in index_limits(types).values()]).decode()

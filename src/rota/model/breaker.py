@@ -1,0 +1,72 @@
+"""Circuit breakers: what counts, for how long, and what the end of an attempt says of its
+endpoint. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from rota.model.outcome import Dead, End, Errored, Failed, Failure, Retry, Succeeded
+from rota.model.settle import judge, judge_cause
+
+if TYPE_CHECKING:
+    from rota.model.settle import RetryRules
+
+FAILURES_MAX = 1_000
+"""The times of the failures that count stand in the breaker's row."""
+REASON_MAX = 500
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerRules:
+    """When a breaker opens, and for how long. Durations are seconds."""
+
+    name: str
+    failures: int
+    within_s: float
+    open_for_s: float
+    max_open_s: float
+
+    def in_words(self) -> str:
+        """Return its figures for a person."""
+        return (
+            f"failures={self.failures}, within={self.within_s:g} s, "
+            f"open_for={self.open_for_s:g} s, max_open={self.max_open_s:g} s"
+        )
+
+
+class Endpoint(StrEnum):
+    """What the end of an attempt says of the endpoint."""
+
+    SERVES = "serves"
+    """The handler succeeded."""
+    FAILS = "fails"
+    """The endpoint failed."""
+    UNKNOWN = "unknown"
+    """Neither: the job was at fault, or did not get so far."""
+
+
+def judge_endpoint(end: End, rules: RetryRules) -> tuple[Endpoint, str | None]:
+    """Return what the end of an attempt says of the endpoint, and of a failure its text."""
+    failure: Failure | None = None
+    match end:
+        case Succeeded():
+            return Endpoint.SERVES, None
+        case Errored(error):
+            failure = judge(error, rules)
+        case Failed(failure):
+            pass
+        case Retry() | Dead():
+            failure = judge_cause(end, rules)
+    if failure is None or not failure.is_endpoint:
+        return Endpoint.UNKNOWN, None
+    return Endpoint.FAILS, f"{failure.error_type}: {failure.message}"[:REASON_MAX]
+
+
+def format_waits_for(name: str, key: str) -> str:
+    """Return what `job.waits_for` says of a job that waits for a breaker.
+
+    The SQL function `breaker_waits_for` says the same.
+    """
+    return f"breaker {name} {key}" if key else f"breaker {name}"

@@ -1,0 +1,109 @@
+"""What a job waits for, in words. Pure: facts in, a sentence out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from rota.model.job import Job, Status
+from rota.model.units import local_time
+
+_WAITING = (Status.QUEUED, Status.FAILED, Status.WAITING)
+_CAPS = ("type", "queue")
+_PUT_BACK = {"limit": "rate limit", "breaker": "breaker"}
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Another job that holds a place of the lane."""
+
+    id: int
+    status: str
+    since: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitFacts:
+    """What may hold a job back."""
+
+    now: datetime
+    holds: bool
+    """It holds a place of its lane."""
+    held: int
+    """How many places of its lane others hold."""
+    holders: tuple[Holder, ...]
+    """The first of them."""
+    next: int | None
+    """The first due job of its lane that waits for a place."""
+    most: int | None
+    """Of the cap that it waits for; None: there is none any more."""
+    running: int | None
+    paused: str | None
+    """What is paused: everything, or its queue."""
+    paused_at: datetime | None
+    paused_by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitReason:
+    """What holds a job back, and since when."""
+
+    since: datetime
+    what: str
+    """`waits`; or `halts`: a dead job that halts its lane."""
+    text: str
+
+
+def explain_wait(job: Job, facts: WaitFacts) -> WaitReason | None:
+    """Say what holds a job back besides its `run_at`; None: nothing does, or it does not wait."""
+    if job.status is Status.DEAD and facts.holds:
+        text = f"its lane {job.group_key} until a person requeues or ignores it"
+        return WaitReason(job.failed_at or facts.now, "halts", text)
+    if job.status not in _WAITING:
+        return None
+    kind, _, name = (job.waits_for or "").partition(" ")
+    since = job.waits_since or job.run_at
+    if kind in _CAPS and job.status is Status.WAITING:
+        return WaitReason(since, "waits", f"for a free slot of {kind} {name}{_count(facts)}")
+    if job.run_at > facts.now:
+        if kind in _PUT_BACK:
+            put_back = f"put back by {_PUT_BACK[kind]} {name} until {local_time(job.run_at)}"
+            return WaitReason(since, "waits", put_back)
+        return None
+    if facts.paused is not None and facts.paused_at is not None:
+        text = f"it is due, but {facts.paused} is paused by {facts.paused_by}"
+        return WaitReason(max(job.run_at, facts.paused_at), "waits", text)
+    if job.group_key is None or facts.holds:
+        return None
+    return _explain_lane(job, facts)
+
+
+def _count(facts: WaitFacts) -> str:
+    if facts.most is None:
+        return ", which has no cap any more"
+    return f" ({facts.running} of {facts.most} run)"
+
+
+def _explain_lane(job: Job, facts: WaitFacts) -> WaitReason | None:
+    lane = f"for its lane {job.group_key}"
+    halting = [one for one in facts.holders if one.status == Status.DEAD]
+    if facts.held >= job.lane_capacity:
+        if halting:
+            text = f"{lane}, which job {halting[0].id} halts: requeue or ignore that dead job"
+        else:
+            listed = ", ".join(_describe(one) for one in facts.holders)
+            more = ", …" if facts.held > len(facts.holders) else ""
+            verb = "is" if facts.held == 1 else "are"
+            text = f"{lane}: {listed}{more} {verb} before it"
+    elif facts.next is not None and facts.next != job.id:
+        text = f"{lane}: job {facts.next} is before it"
+    elif job.status is Status.WAITING:
+        text = f"{lane}, which is free: it is next"
+    else:
+        return None  # the next claim takes it
+    return WaitReason(job.run_at, "waits", text)
+
+
+def _describe(holder: Holder) -> str:
+    since = "" if holder.since is None else f" since {local_time(holder.since)}"
+    return f"job {holder.id} ({holder.status}{since})"

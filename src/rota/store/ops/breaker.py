@@ -1,0 +1,182 @@
+"""Breakers: what workers ask and record, and what people read, trip and reset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from rota.errors import UsageError
+from rota.model.breaker import BreakerRules, Endpoint
+from rota.model.record import Record
+from rota.store.driver import Operation, Query
+from rota.store.errors import INVALID_PARAMETER, Unstorable
+
+BreakerPlace = tuple[str, str]
+"""The name and the key of a breaker; a breaker without keys has the key ''."""
+
+
+class Blocked(msgspec.Struct, frozen=True):
+    """Why a job may not begin."""
+
+    blocked_by: str
+    """The key: '' if the whole breaker is open."""
+    state: Literal["open", "trial", "due"]
+    """`due`: it has been open for its time, and one job may try."""
+    wait_s: float | None
+    """None: until a person resets it."""
+
+
+class Try(msgspec.Struct, frozen=True):
+    """A job that is about to begin."""
+
+    name: str
+    key: str
+    job: int
+    claims: int
+    deadline_s: float
+    """After that another job may try."""
+
+
+class EndpointResult(msgspec.Struct, frozen=True):
+    """What ended attempts say of one endpoint: failures, or the end of one trial."""
+
+    rules: BreakerRules
+    key: str
+    failed_after_s: list[float]
+    """Of each failure, how long ago its attempt began."""
+    reason: str | None
+    trial: Endpoint | None = None
+    trial_job: int | None = None
+    trial_claim: int | None = None
+
+    @property
+    def place(self) -> BreakerPlace:
+        """Which breaker."""
+        return self.rules.name, self.key
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """A breaker after results were recorded."""
+
+    place: BreakerPlace
+    blocked: Blocked | None
+    """None: it is closed."""
+    change: Literal["opened", "reopened", "closed", "untried"] | None
+    """What the results changed."""
+
+
+class BreakerRecord(Record, frozen=True):
+    """A breaker or one of its keys: a row of the view `breakers`."""
+
+    name: str
+    key: str | None
+    """None: the breaker has no keys, or these are all of its keys."""
+    state: Literal["closed", "open", "trial"]
+    failures: int
+    """Of a closed one, those that count."""
+    openings: int
+    """How often it opened since it was last closed."""
+    open_until: datetime | None
+    """When a job may try. None: once a person resets it; or it is closed."""
+    opened_at: datetime | None
+    trial_job: int | None
+    """The job that tries."""
+    waiting: int
+    """Jobs that wait for it, counted up to 10,000."""
+    reason: str | None
+    """The last failure, or why a person changed it."""
+    changed_at: datetime | None
+    changed_by: str | None
+    """None: a worker."""
+
+
+def look_at_breakers(places: Sequence[BreakerPlace]) -> Operation[dict[BreakerPlace, Blocked]]:
+    """Return which of these breakers are not closed."""
+    asked = [{"name": name, "key": key} for name, key in places]
+    rows = yield Query("breaker_look", {"asked": _encode(asked)})
+    return {(name, key): Blocked(*blocked) for name, key, *blocked in rows}
+
+
+def try_breakers(tries: Sequence[Try]) -> Operation[dict[int, Blocked | bool]]:
+    """Return for each job what blocks it, or whether it may begin as the trial."""
+    rows = yield Query("breaker_try", {"asked": _encode(tries)})
+    return {
+        job: state == "own_trial"
+        if state in ("closed", "own_trial")
+        else Blocked(blocked_by, state, wait_s)
+        for job, state, wait_s, blocked_by in rows
+    }
+
+
+def record_at_breakers(results: Sequence[EndpointResult]) -> Operation[list[Recorded]]:
+    """Record what attempts say of their endpoints."""
+    rows = yield Query("breaker_record", {"results": _encode(list(map(_describe, results)))})
+    return [
+        Recorded((name, key), None if state == "closed" else Blocked(key, state, wait_s), change)
+        for name, key, state, wait_s, change in rows
+    ]
+
+
+def release_breakers(limit: int, delay_s: float) -> Operation[int]:
+    """Make jobs due whose breakers have closed; return how many."""
+    rows = yield Query("breaker_release", {"limit": limit, "delay_s": delay_s})
+    return rows[0][0]  # type: ignore[no-any-return]
+
+
+def forget_breakers(limit: int) -> Operation[int]:
+    """Delete breakers that have nothing more to say; return how many."""
+    return (yield Query("breakers_forget", {"limit": limit}))[0][0]  # type: ignore[no-any-return]
+
+
+def list_breakers(name: str | None, limit: int) -> Operation[list[BreakerRecord]]:
+    """List breakers."""
+    rows = yield Query("breakers_list", {"name": name, "limit": limit})
+    return [BreakerRecord(*row) for row in rows]
+
+
+def trip_breaker(
+    name: str, key: str | None, for_s: float | None, why: str | None, by: str
+) -> Operation[None]:
+    """Open a breaker by hand. Raises UsageError if no job type declares it."""
+    params = {"name": name, "key": key, "for_s": for_s, "why": why, "by": by}
+    yield from _change("breaker_trip_for", params)
+
+
+def reset_breaker(name: str, key: str | None, why: str | None, by: str) -> Operation[int]:
+    """Close a breaker by hand; return how many keys were not closed, or had failures. Raises
+    UsageError if no job type declares it."""
+    params = {"name": name, "key": key, "why": why, "by": by}
+    return (yield from _change("breaker_reset", params))  # type: ignore[no-any-return]
+
+
+def _change(name: str, params: dict[str, Any]) -> Operation[Any]:
+    try:
+        return (yield Query(name, params))[0][0]
+    except Unstorable as error:
+        if error.sqlstate != INVALID_PARAMETER:
+            raise
+        raise UsageError(error.first_line) from None
+
+
+def _describe(result: EndpointResult) -> dict[str, Any]:
+    rules = result.rules
+    return {
+        "name": rules.name,
+        "key": result.key,
+        "failed_after_s": result.failed_after_s,
+        "failures": rules.failures,
+        "within_s": rules.within_s,
+        "open_for_s": rules.open_for_s,
+        "max_open_s": rules.max_open_s,
+        "reason": result.reason,
+        "trial_job": result.trial_job,
+        "trial_claim": result.trial_claim,
+        "trial": result.trial,
+    }
+
+
+def _encode(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

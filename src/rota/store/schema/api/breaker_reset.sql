@@ -1,0 +1,56 @@
+-- Closes a breaker by hand, and forgets its failures: its jobs start at once. Without p_key: all of
+-- its keys. Returns how many it closed or cleared. The first thousand of the waiting jobs are due
+-- when this is committed, the others a moment later: a worker makes them due.
+-- SECURITY DEFINER: a role that is granted this function needs no right on a table.
+-- Locks: the rows of the breakers, in the order of their keys; then as breaker_release.
+-- Keeps: M87, who and why; M63, the result of a trial that still runs counts no more.
+create or replace function {schema}.breaker_reset(
+  p_name text,
+  p_key text default null,
+  p_why text default null,
+  p_by text default null
+)
+returns int
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_count int;
+begin
+  perform {schema}.breaker_known(p_name);
+  perform
+  from {schema}.breaker b
+  where b.name = p_name
+    and (p_key is null or b.key = p_key)
+  order by b.key
+  for no key update;
+  update {schema}.breaker b
+  set
+    state = 'closed',
+    failed_at = '{}',
+    openings = 0,
+    open_until = null,
+    trial_job = null,
+    trial_claim = null,
+    opened_at = null,
+    closed_at = {schema}.clock(),
+    releasing = b.releasing or b.state <> 'closed',
+    forget_at = {schema}.clock() + interval '1 hour',
+    reason = {schema}.one_line(p_why, 500),
+    changed_at = {schema}.clock(),
+    changed_by = coalesce({schema}.one_line(p_by, 200), session_user)
+  where b.name = p_name
+    and (p_key is null or b.key = p_key)
+    and (b.state <> 'closed' or b.failed_at <> '{}');
+  get diagnostics v_count = row_count;
+  if v_count = 0 then
+    return 0;
+  end if;
+  perform {schema}.breaker_release(1000, 0::float8);
+  perform {schema}.log_action(
+    'breaker_reset'::text, p_why, p_by,
+    p_detail => jsonb_strip_nulls(jsonb_build_object('breaker', p_name, 'key', p_key))
+  );
+  return v_count;
+end $$;
+revoke execute on function {schema}.breaker_reset(text, text, text, text) from public;

@@ -1,0 +1,68 @@
+-- Ends a trial (for breaker_record): `serves` closes the breaker, `fails` opens it for twice as
+-- long as before, up to p_max_open, and `unknown` lets another job try at once. Returns closed,
+-- reopened or untried; NULL: it is not the trial of this breaker any more. A closed breaker is
+-- remembered for an hour longer than its failures count: attempts that began before may fail late.
+-- Locks: the row of the breaker; index breaker_pkey. Then, to let another job try, that job, with
+--   SKIP LOCKED; index job_waits.
+-- Keeps: M63, the trial is fenced by its job and its claim.
+create or replace function {schema}.breaker_end_trial(
+  p_name text,
+  p_key text,
+  p_job bigint,
+  p_claim int,
+  p_trial text,
+  p_within interval,
+  p_open_for interval,
+  p_max_open interval,
+  p_reason text
+)
+returns text
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_open_until timestamptz;
+begin
+  update {schema}.breaker b
+  set
+    state = case when p_trial = 'serves' then 'closed' else 'open' end,
+    failed_at = '{}',
+    openings = case p_trial
+      when 'serves' then 0
+      when 'fails' then b.openings + 1
+      else b.openings
+    end,
+    open_until = case p_trial
+      when 'fails'
+        then {schema}.clock() + least(p_max_open, p_open_for * 2 ^ least(b.openings, 20))
+      when 'unknown' then {schema}.clock()
+    end,
+    trial_job = null,
+    trial_claim = null,
+    opened_at = case when p_trial <> 'serves' then b.opened_at end,
+    closed_at = case when p_trial = 'serves' then {schema}.clock() else b.closed_at end,
+    releasing = p_trial = 'serves',
+    forget_at = case
+      when p_trial = 'serves' then {schema}.clock() + p_within + interval '1 hour'
+    end,
+    reason = case
+      when p_trial = 'fails' then {schema}.one_line(p_reason, 500)
+      when p_trial = 'unknown' then b.reason
+    end,
+    changed_at = {schema}.clock(),
+    changed_by = null
+  where b.name = p_name
+    and b.key = p_key
+    and b.state = 'trial'
+    and b.trial_job = p_job
+    and b.trial_claim = p_claim
+  returning b.open_until into v_open_until;
+  if not found then
+    return null;
+  end if;
+  if p_trial = 'serves' then
+    return 'closed';
+  end if;
+  perform {schema}.breaker_recall(p_name, p_key, v_open_until);
+  return case p_trial when 'fails' then 'reopened' else 'untried' end;
+end $$;

@@ -1,0 +1,22 @@
+-- Returns the key as the table has it; an error if the limit needs one, has none, or it is too
+-- long.
+create or replace function {schema}.limit_key_check(p_limit {schema}.rate_limit, p_key text)
+returns text
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_wrong text := case
+    when length(p_key) not between 1 and 255
+      then 'a key has 1 to 255 characters'
+    when p_key is null and (p_limit.declared ->> 'keyed')::boolean
+      then format('rate limit %L is kept for each key: say for which', p_limit.name)
+    when p_key is not null and not (p_limit.declared ->> 'keyed')::boolean
+      then format('rate limit %L has no keys', p_limit.name)
+  end;
+begin
+  if v_wrong is not null then
+    raise invalid_parameter_value using message = v_wrong;
+  end if;
+  return coalesce(p_key, '');
+end $$;

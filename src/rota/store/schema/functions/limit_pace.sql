@@ -1,0 +1,38 @@
+-- Returns the pace of a limit in microseconds.
+--
+-- spacing is the T of GCRA, for a cost of 1. With per / (starts - burst + 1) the costs in any
+-- window sum up to at most `starts`: one burst, and what becomes free within the window. A job may
+-- start up to `late` after its slot; then starts in any window sum up to at most starts + burst.
+-- `late` is burst * spacing, or a tenth of per, at most 250 ms, if that is more: no machine starts
+-- handlers to the millisecond. That is paid for with a wider spacing.
+--
+-- Reservations reach `ahead`: 10 s, or 500 slots of a fast limit. What lies further ahead would be
+-- lost with its worker, and could not be overtaken.
+create or replace function {schema}.limit_pace(
+  p_starts int,
+  p_per interval,
+  p_burst int
+)
+returns table (spacing bigint, late bigint, ahead bigint)
+language sql immutable parallel safe
+set search_path = pg_catalog, pg_temp
+as $$
+  select
+    s.spacing,
+    greatest(p_burst * s.spacing, s.least_late),
+    least(10000000, 500 * s.spacing)
+  from (
+    select
+      greatest(
+        1,
+        ceil(p.per / (p_starts - p_burst + 1)),
+        ceil((p.per + p.least_late) / (p_starts + 1))
+      )::bigint as spacing,
+      p.least_late
+    from (
+      select
+        extract(epoch from p_per)::numeric * 1000000 as per,
+        least(extract(epoch from p_per)::numeric * 100000, 250000)::bigint as least_late
+    ) p
+  ) s
+$$;

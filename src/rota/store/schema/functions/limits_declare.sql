@@ -1,0 +1,35 @@
+-- Declares rate limits: an array of objects with name, starts, per_s, burst and keyed. Figures that
+-- a person has changed stand, until code declares others than it did last.
+-- Locks: the rows of the limits that change, in the order of their names.
+-- Keeps: M62, one budget for all types and workers.
+create or replace function {schema}.limits_declare(p_limits jsonb, p_release text)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  insert into {schema}.rate_limit as l (
+    name, starts, per, burst, declared, declared_at, changed_by
+  )
+  select
+    d.value ->> 'name',
+    (d.value ->> 'starts')::int,
+    make_interval(secs => (d.value ->> 'per_s')::float8),
+    (d.value ->> 'burst')::int,
+    d.value - 'name',
+    {schema}.clock(),
+    'release ' || p_release
+  from jsonb_array_elements(p_limits) d
+  order by d.value ->> 'name'
+  on conflict (name) do update
+  set
+    starts = excluded.starts,
+    per = excluded.per,
+    burst = excluded.burst,
+    declared = excluded.declared,
+    declared_at = excluded.declared_at,
+    changed_at = {schema}.clock(),
+    changed_by = excluded.changed_by,
+    changed_why = null
+  where l.declared is distinct from excluded.declared;
+end $$;

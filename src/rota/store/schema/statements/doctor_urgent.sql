@@ -1,0 +1,36 @@
+-- Find queues in which urgent jobs (priority above 0) wait for the running one: they are used, by a
+-- declared type or by jobs that wait, and each worker of the last hour that serves them has one
+-- slot for them. Workers in SQL, whose slots are not known, are left out.
+-- Parameters: limit int
+-- Rows: facts text (JSON: queues: queue, workers)
+-- Locks: none; index job_ready.
+-- Keeps: M61, a person can see that slow work delays urgent work.
+with recent as materialized (
+  select w.queues, w.slots
+  from :schema.worker w
+  where :schema.is_alive(w.heartbeat_at, w.stopped_at)
+    or w.stopped_at > :schema.clock() - interval '1 hour'
+),
+urgent as (
+  select t.queue
+  from :schema.job_type t
+  where t.priority > 0
+  union
+  select h.queue
+  from :schema.ready_heads(1) h
+  where h.priority > 0
+)
+select json_build_object(
+  'queues', (
+    select coalesce(json_agg(q), '[]')
+    from (
+      select u.queue, count(*) as workers
+      from urgent u
+      join recent w on w.queues ? u.queue
+      group by u.queue
+      having bool_and(coalesce((w.queues ->> u.queue)::int, w.slots) = 1)
+      order by u.queue
+      limit :limit::int
+    ) q
+  )
+)::text as facts

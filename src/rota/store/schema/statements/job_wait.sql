@@ -1,0 +1,70 @@
+-- Read what may hold a live job back: its lane, a cap, a pause.
+-- Parameters: id int8
+-- Rows: now timestamptz; holds boolean (it holds a place of its lane); held int4 (places of its
+--   lane that others hold); holders text (JSON of the first: id, status, since); next int8 (the
+--   first job of its lane that waits for a place); most int4; running int4 (of the cap that it
+--   waits for); paused text (everything, or its queue); paused_at timestamptz; paused_by text.
+--   None: there is no such live job.
+-- Locks: none; indexes job_pkey, job_lane and job_waits.
+-- Keeps: M60, what a job waits for is visible.
+select
+  :schema.clock() as now,
+  j.in_lane is true as holds,
+  lane.held::int as held,
+  lane.holders::text as holders,
+  (
+    select n.id
+    from :schema.job n
+    where n.group_key = j.group_key
+      and n.in_lane is null
+      and n.status in ('queued', 'failed', 'waiting')
+      and n.run_at <= :schema.clock()
+    order by n.priority desc, n.run_at, n.id
+    limit 1
+  ) as next,
+  cap.most,
+  cap.running,
+  pause.paused,
+  pause.paused_at,
+  pause.paused_by
+from :schema.job j
+cross join lateral (
+  select
+    count(*) as held,
+    coalesce(
+      json_agg(json_build_object('id', h.id, 'status', h.status, 'since', h.since) order by h.id)
+        filter (where h.place <= 3),
+      '[]'
+    ) as holders
+  from (
+    select
+      o.id,
+      o.status,
+      case o.status
+        when 'running' then o.started_at
+        when 'dead' then o.failed_at
+        else o.updated_at
+      end as since,
+      row_number() over (order by o.id) as place
+    from :schema.job o
+    where o.group_key = j.group_key
+      and o.in_lane
+      and o.id <> j.id
+    limit 10000
+  ) h
+) lane
+left join :schema.caps cap on cap.kind || ' ' || cap.name = j.waits_for
+left join lateral (
+  select p.paused, p.paused_at, p.paused_by
+  from (
+    select 'everything' as paused, i.paused_at, i.paused_until, i.paused_by
+    from :schema.installation i
+    union all
+    select 'its queue ' || q.name, q.paused_at, q.paused_until, q.paused_by
+    from :schema.queue q
+    where q.name = j.queue
+  ) p
+  where :schema.is_in_force(p.paused_at, p.paused_until)
+  limit 1
+) pause on true
+where j.id = :id::int8

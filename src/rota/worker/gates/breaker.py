@@ -1,0 +1,340 @@
+"""The gate of circuit breakers: while one is open its jobs are put back, and then one tries.
+
+It also records what ended attempts say of their endpoints. Until a failure is recorded, no further
+job of its key gets a slot, and the outcome of its own job is not written: so the breaker opens
+before failing jobs fill all slots again, and a trial ends before its job does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING
+
+from rota.errors import DatabaseUnavailable, UsageError
+from rota.model.breaker import Endpoint, format_waits_for, judge_endpoint
+from rota.model.classify import Verdict
+from rota.model.failure import error_type, message
+from rota.model.outcome import Failed, Failure, PutBack
+from rota.observe.events import BreakerClosed, BreakerOpened
+from rota.store import ops
+from rota.worker.gates import Answers, Wait
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
+
+    from rota.model.breaker import BreakerRules
+    from rota.model.outcome import End
+    from rota.store.link import StoreLink
+    from rota.store.ops import Blocked, BreakerPlace, Recorded
+    from rota.worker.attempt import Attempt
+    from rota.worker.parts import Parts
+
+SEEN_S = 0.1
+"""A worker that has seen a breaker looks again no sooner: ten thousand jobs are put back with ten
+looks a second."""
+FRESH_S = 1.0
+"""An attempt that is about to begin looks again at a breaker that it saw closed longer ago: another
+worker may have opened it."""
+SPREAD = 0.25
+"""Jobs that are put back come due over this share of the wait, so that they do not come at once."""
+SPREAD_S = (1.0, 60.0)
+"""The shortest and the longest of these times."""
+TRIAL_S_MAX = 60.0
+"""Jobs that find a trial are put back for no longer: its success releases them, but its failure may
+say that the wait is shorter than its deadline."""
+UNTIL_RESET_S = 3_600.0
+"""How long jobs are put back that wait for a person. The reset releases them."""
+TRIAL_MARGIN_S = 10.0
+"""How much longer than its timeout a trial may take until another may try."""
+RELEASE_MAX = 1_000
+"""Most waiting jobs that one statement releases."""
+RELEASE_S = 30.0
+"""Seconds between two searches for closed breakers with waiting jobs: a worker may have been lost
+while it released them, or a person has reset one."""
+RELEASE_AGAIN_S = 6.0
+"""The same after a close: until then a worker may have put back jobs that looked before it."""
+DEFER_S = 5.0
+"""How long the outcomes of attempts wait until what they say of their endpoints is recorded."""
+
+
+class BreakerPass:
+    """What the gate knows of one attempt. Times are monotonic seconds."""
+
+    __slots__ = ("is_candidate", "is_trial", "looked_at", "place")
+
+    def __init__(self, place: BreakerPlace) -> None:
+        self.place = place
+        self.looked_at = 0.0
+        self.is_candidate = False
+        """Whether it asks to be the trial once it has a slot."""
+        self.is_trial = False
+
+
+class BreakerGate:
+    """Asks breakers for attempts, and tells them how the attempts ended."""
+
+    def __init__(self, parts: Parts, link: StoreLink) -> None:
+        self._parts = parts
+        self._link = link
+        self._clock = parts.clock
+        self._seen: dict[BreakerPlace, tuple[Blocked | None, float]] = {}
+        """How each breaker stood when it was last seen, and when that was; None: closed."""
+        self._candidates: dict[BreakerPlace, Attempt] = {}
+        self._unrecorded: list[tuple[Attempt, Endpoint, str | None]] = []
+        """Ended attempts of which something is to be recorded."""
+        self._deferred: dict[Attempt, BreakerPlace] = {}
+        """Those of them that the finisher does not have yet: their outcomes are not written
+        before."""
+        self._recorded = asyncio.Event()
+        self._recorded.set()
+        self._release_at = 0.0
+        self._released = 0
+        """Batches since the breaker closed: each is due a second after the one before."""
+
+    # Before an attempt begins
+
+    def prepare(self, attempt: Attempt, arguments: Mapping[str, Any]) -> End | None:
+        """Compute the key of its breaker. Where the function fails, the job is dead."""
+        rules, maker = attempt.job_type.breaker, attempt.job_type.breaker_key
+        if rules is None:
+            return None
+        try:
+            key = "" if maker is None else maker.compute(arguments)
+        except UsageError as error:
+            failure = Failure(error_type(error), message(error), Verdict.FATAL, "breaker key")
+            return Failed(failure)
+        assert attempt.ticket is not None
+        attempt.ticket.breaker = BreakerPass((rules.name, key))
+        return None
+
+    async def ask(self, batch: Sequence[Attempt]) -> Answers:
+        """Put back those whose breaker is open, but for one candidate of each that is due."""
+        asked = list(_list_passes(batch))
+        if not asked:
+            return {}
+        await self._record()
+        now = self._clock.monotonic()
+        stale = {one.place for _, one in asked if not self._is_fresh(one.place, now)}
+        if stale:
+            found = await self._link.run(ops.look_at_breakers(sorted(stale)))
+            now = self._clock.monotonic()
+            for place in stale:
+                self._note(place, found.get(place), now)
+        answers: dict[Attempt, Wait | End] = {}
+        for attempt, one in asked:
+            one.looked_at = now
+            blocked, _ = self._seen[one.place]
+            if blocked is None:
+                continue
+            if blocked.state == "due" and self._candidates.get(one.place, attempt) is attempt:
+                self._candidates[one.place] = attempt
+                one.is_candidate = True
+                continue
+            answers[attempt] = self._put_back(attempt, one.place, blocked)
+        return answers
+
+    def look(self, attempt: Attempt, now: float) -> Wait | End | None:
+        """Put it back if its breaker has opened in this worker; ask again if the last look is
+        long ago, or a failure of its key is not recorded yet."""
+        assert attempt.ticket is not None
+        one = attempt.ticket.breaker
+        if one is None or one.is_trial:
+            return None
+        if one.is_candidate:
+            return Wait(in_slot=True)
+        if self._deferred and one.place in self._deferred.values():
+            return Wait(is_kept=True)
+        blocked, at = self._seen.get(one.place, (None, one.looked_at))
+        if now - at > (FRESH_S if blocked is None else SEEN_S):
+            return Wait(is_kept=True)
+        return None if blocked is None else self._put_back(attempt, one.place, blocked)
+
+    async def ask_in_slot(self, batch: Sequence[Attempt]) -> Answers:
+        """Let candidates be the trial, one of all workers for each breaker."""
+        asked = list(_list_passes(batch))
+        if not asked:
+            return {}
+        await self._record()
+        tries = [
+            ops.Try(
+                *one.place,
+                attempt.job.id,
+                attempt.job.claims,
+                attempt.timeout_s + TRIAL_MARGIN_S,
+            )
+            for attempt, one in asked
+        ]
+        found = await self._link.run(ops.try_breakers(tries))
+        now = self._clock.monotonic()
+        answers: dict[Attempt, Wait | End] = {}
+        for attempt, one in asked:
+            answer = found[attempt.job.id]
+            self._withdraw(attempt, one)
+            one.looked_at = now
+            if isinstance(answer, bool):
+                one.is_trial = answer
+                blocked = ops.Blocked(one.place[1], "trial", attempt.timeout_s) if answer else None
+                self._note(one.place, blocked, now)
+            else:
+                self._note(one.place, answer, now)
+                answers[attempt] = self._put_back(attempt, one.place, answer)
+        return answers
+
+    # After it has ended
+
+    def note_end(self, attempt: Attempt) -> bool:
+        """Take what an ended attempt says of its endpoint; return whether its outcome must wait
+        until that is recorded."""
+        one = None if attempt.ticket is None else attempt.ticket.breaker
+        if one is None:
+            return False
+        self._withdraw(attempt, one)
+        health, reason = Endpoint.UNKNOWN, None
+        if attempt.began_at is not None and not attempt.is_lost and attempt.outcome is not None:
+            health, reason = judge_endpoint(attempt.outcome, attempt.job_type.rules)
+        if health is not Endpoint.FAILS and not one.is_trial:
+            return False  # a success while it is closed writes nothing
+        self._unrecorded.append((attempt, health, reason))
+        self._deferred[attempt] = one.place
+        self._recorded.clear()
+        return True
+
+    async def keep(self) -> float | None:
+        """Record what ended attempts say, and release what waits for closed breakers."""
+        await self._record()
+        now = self._clock.monotonic()
+        if now >= self._release_at:
+            count = await self._link.run(ops.release_breakers(RELEASE_MAX, float(self._released)))
+            again_s = RELEASE_AGAIN_S if count else RELEASE_S
+            self._released = self._released + 1 if count >= RELEASE_MAX else 0
+            self._release_at = now if self._released else now + again_s
+        return max(0.0, self._release_at - now)
+
+    async def flush(self, for_s: float) -> None:
+        """Wait until everything is recorded, at most so long; then let the outcomes be written."""
+        await self._clock.wait(self._recorded, timeout_s=min(for_s, DEFER_S))
+        self._pass_on(list(self._deferred))
+
+    async def _record(self) -> None:
+        """Record in one statement what has ended since."""
+        ended, self._unrecorded = self._unrecorded, []
+        if not ended:
+            return
+        now = self._clock.monotonic()
+        try:
+            recorded = await self._link.run(ops.record_at_breakers(_add_up(ended, now)))
+        except DatabaseUnavailable as error:
+            # If it was committed after all, these failures count twice. A trial ends only once.
+            late = [one for one in ended if error.refused or _is_late(one[0], now)]
+            self._pass_on(attempt for attempt, _, _ in late)
+            self._unrecorded = [one for one in ended if one not in late] + self._unrecorded
+            raise
+        now = self._clock.monotonic()
+        rules = {_rules(attempt).name: _rules(attempt) for attempt, _, _ in ended}
+        reasons = {_place(attempt): reason for attempt, _, reason in ended if reason}
+        for one in recorded:
+            self._note(one.place, one.blocked, now)
+            self._report(one, rules[one.place[0]], reasons.get(one.place))
+        self._pass_on(attempt for attempt, _, _ in ended)
+
+    def _pass_on(self, ended: Iterable[Attempt]) -> None:
+        """Let the outcomes of attempts be written."""
+        for attempt in ended:
+            if self._deferred.pop(attempt, None) is not None:
+                self._parts.finisher.add(attempt)
+        if not self._deferred:
+            self._recorded.set()
+
+    def _report(self, one: Recorded, rules: BreakerRules, reason: str | None) -> None:
+        name, key = one.place
+        if one.change in ("opened", "reopened"):
+            wait_s = None if one.blocked is None else one.blocked.wait_s
+            self._parts.bus.emit(
+                BreakerOpened(
+                    breaker=name,
+                    key=key or None,
+                    for_s=max(0.0, wait_s or 0.0),
+                    failures=rules.failures if one.change == "opened" else None,
+                    reason=reason or "",
+                )
+            )
+        elif one.change == "closed":
+            self._release_at, self._released = 0.0, 0
+            self._parts.bus.emit(BreakerClosed(breaker=name, key=key or None))
+
+    # What it knows
+
+    def _is_fresh(self, place: BreakerPlace, now: float) -> bool:
+        seen = self._seen.get(place)
+        return seen is not None and now - seen[1] < SEEN_S
+
+    def _note(self, place: BreakerPlace, blocked: Blocked | None, now: float) -> None:
+        if len(self._seen) > 10_000:  # keys of users who come once
+            self._seen = {one: seen for one, seen in self._seen.items() if now - seen[1] <= FRESH_S}
+        self._seen[place] = blocked, now
+
+    def _withdraw(self, attempt: Attempt, one: BreakerPass) -> None:
+        one.is_candidate = False
+        if self._candidates.get(one.place) is attempt:
+            del self._candidates[one.place]
+
+    def _put_back(self, attempt: Attempt, place: BreakerPlace, blocked: Blocked) -> PutBack:
+        """Return when it comes back: at the end of the wait, and some time after it by chance."""
+        name, _ = place
+        waits_for = format_waits_for(name, blocked.blocked_by)
+        if blocked.state == "open":
+            wait_s = UNTIL_RESET_S if blocked.wait_s is None else max(0.0, blocked.wait_s)
+            why = f"the {waits_for} is open"
+        else:
+            wait_s = min(attempt.timeout_s, TRIAL_S_MAX)
+            why = f"the {waits_for} is open, and another job tries"
+        spread_s = min(max(SPREAD_S[0], wait_s * SPREAD), SPREAD_S[1])
+        return PutBack(waits_for, why, wait_s + random.random() * spread_s)
+
+
+def _list_passes(batch: Iterable[Attempt]) -> Iterable[tuple[Attempt, BreakerPass]]:
+    for attempt in batch:
+        if attempt.ticket is not None and attempt.ticket.breaker is not None:
+            yield attempt, attempt.ticket.breaker
+
+
+def _rules(attempt: Attempt) -> BreakerRules:
+    assert attempt.job_type.breaker is not None
+    return attempt.job_type.breaker
+
+
+def _place(attempt: Attempt) -> BreakerPlace:
+    assert attempt.ticket is not None
+    assert attempt.ticket.breaker is not None
+    return attempt.ticket.breaker.place
+
+
+def _is_late(attempt: Attempt, now: float) -> bool:
+    assert attempt.ended_at is not None
+    return now - attempt.ended_at > DEFER_S
+
+
+def _add_up(
+    ended: Iterable[tuple[Attempt, Endpoint, str | None]], now: float
+) -> list[ops.EndpointResult]:
+    """Return the failures of each breaker, and each trial."""
+    failures: dict[BreakerPlace, ops.EndpointResult] = {}
+    trials = []
+    for attempt, health, reason in ended:
+        assert attempt.ticket is not None
+        one = attempt.ticket.breaker
+        assert one is not None
+        rules, (_, key) = _rules(attempt), one.place
+        if one.is_trial:
+            job = attempt.job
+            trials.append(ops.EndpointResult(rules, key, [], reason, health, job.id, job.claims))
+            continue
+        ago_s = now - (attempt.began_at or now)
+        counted = failures.get(one.place)
+        if counted is None:
+            failures[one.place] = ops.EndpointResult(rules, key, [ago_s], reason)
+        else:
+            counted.failed_after_s.append(ago_s)
+    return [*failures.values(), *trials]

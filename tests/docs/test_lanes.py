@@ -1,0 +1,107 @@
+"""The blocks of docs/lanes.md work, and its commands say what the page says."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg.rows import TupleRow
+
+import rota
+from tests.support.cli import CommandLine
+from tests.support.rules import rule
+
+PAGE = (Path(__file__).parents[2] / "docs/lanes.md").read_text(encoding="utf-8")
+LANES, CAPS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+HALTED, LOOKS = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+
+Connection = psycopg.Connection[TupleRow]
+
+
+@rule("M60")
+def test_the_jobs_of_the_page_run_in_the_order_of_their_lanes(database: str) -> None:
+    app, booked = rota.App(database), list[tuple[int, str]]()
+    exec(LANES, {"app": app, "BOOKED": booked})  # the page is ours
+    assert {lane.group_key: lane.waiting for lane in app.lanes.list()} == {
+        "invoice:7": 3,
+        "invoice:8": 1,
+    }
+    assert app.drain().succeeded == 4
+    assert [step for invoice, step in booked if invoice == 7] == ["open", "close", "mail"]
+    app.close()
+
+
+@rule("M60", "M87")
+def test_the_caps_of_the_page_are_set(database: str) -> None:
+    app = rota.App(database)
+    exec(CAPS, {"app": app})  # the page is ours
+    app.sync()
+    assert [(cap.kind, cap.name, cap.most) for cap in app.queues.caps()] == [
+        ("queue", "email", 20),
+        ("type", "report", 3),
+    ]
+    app.close()
+
+
+def _type(text: str, directory: Path, database: str) -> list[str]:
+    """Type the lines of a block; return what each printed."""
+    run = CommandLine(directory, ROTA_DATABASE_URL=database)
+    lines = [shlex.split(line, comments=True) for line in text.splitlines()]
+    assert all(line[0] == "rota" for line in lines)
+    return [run.ok(*line[1:]).out for line in lines]
+
+
+@rule("M60", "M87")
+def test_a_halted_lane_is_seen_and_goes_on_as_the_page_says(database: str, tmp_path: Path) -> None:
+    app = rota.App(database)
+    steps: list[Any] = []
+
+    @app.job("book", group_key=lambda n: "invoice:7", on_dead="halt")
+    def book(n: int) -> None:
+        steps.append(n)
+        if steps == [1]:
+            raise rota.Dead("no such account")
+
+    for n in (1, 2):
+        book.enqueue(n)
+    app.drain()
+    assert steps == [1]
+    # `requeue 1` and `ignore 1` are two ways: the second needs another dead job.
+    looks, requeues, ignores = HALTED.splitlines()
+    seen, _ = _type(f"{looks}\n{requeues}", tmp_path, database)
+    assert "invoice:7" in seen
+    assert "halted by job 1" in seen
+    app.drain()
+    assert steps == [1, 1, 2]
+    steps.clear()
+    again = book.enqueue(1)
+    book.enqueue(2)
+    app.drain()
+    _type(ignores.replace("ignore 1", f"ignore {again.id}"), tmp_path, database)
+    app.drain()
+    assert steps == [1, 2]
+    app.close()
+
+
+@rule("M11", "M60")
+def test_the_looks_of_the_page_show_what_jobs_wait_for(
+    database: str, connection: Connection, tmp_path: Path
+) -> None:
+    app = rota.App(database)
+    app.queues.set_max_running("email", 20)
+    connection.execute(
+        "insert into rota.job (job_type, queue, priority, group_key, status, in_lane, locked_by, "
+        "locked_until, started_at) values "
+        "('t', 'email', 0, 'invoice:7', 'running', true, 'w', '2100-01-01Z', now()), "
+        "('t', 'email', 0, 'invoice:7', 'waiting', null, null, null, null)"
+    )
+    lanes, one, jobs, job, queues = _type(LOOKS, tmp_path, database)
+    assert lanes == one
+    assert "invoice:7" in lanes
+    assert jobs.count("email") == 2
+    assert "for its lane invoice:7: job 1 (running since " in job
+    assert "queue email: 0 of at most 20 run" in queues
+    app.close()

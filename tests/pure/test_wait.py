@@ -1,0 +1,134 @@
+"""What a job waits for, in words."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import rota
+from rota.model.units import local_time
+from rota.model.wait import Holder, WaitFacts, explain_wait
+from tests.support.rules import rule
+
+NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
+BEFORE, LATER = NOW - timedelta(minutes=1), NOW + timedelta(minutes=1)
+RUNS = Holder(17, "running", BEFORE)
+DIED = Holder(16, "dead", BEFORE)
+
+
+def _job(status: str, **fields: Any) -> rota.Job:
+    given: dict[str, Any] = {
+        "id": 20, "origin_id": 20, "queue": "email", "job_type": "t", "payload_json": "{}",
+        "payload_version": None, "priority": 0, "run_at": BEFORE, "expires_at": None,
+        "attempts": 0, "max_attempts": 10, "claims": 0, "idempotency_key": None,
+        "meta_json": None, "created_at": BEFORE, **fields,
+    }  # fmt: skip
+    return rota.Job(status=rota.Status(status), **given)
+
+
+def _facts(**given: Any) -> WaitFacts:
+    facts: dict[str, Any] = dict.fromkeys(WaitFacts.__slots__)
+    return WaitFacts(**{**facts, "now": NOW, "holds": False, "held": 0, "holders": (), **given})
+
+
+@rule("M11", "M60")
+@pytest.mark.parametrize(
+    ("job", "facts", "says"),
+    [
+        (
+            _job("waiting", group_key="g"),
+            _facts(held=1, holders=(RUNS,)),
+            f"for its lane g: job 17 (running since {local_time(BEFORE)}) is before it",
+        ),
+        (
+            _job("queued", group_key="g", lane_capacity=2),
+            _facts(held=2, holders=(RUNS, Holder(18, "failed", None))),
+            f"for its lane g: job 17 (running since {local_time(BEFORE)}), job 18 (failed) "
+            "are before it",
+        ),
+        (
+            _job("waiting", group_key="g", lane_capacity=9),
+            _facts(held=9, holders=(RUNS,)),
+            f"for its lane g: job 17 (running since {local_time(BEFORE)}), … are before it",
+        ),
+        (
+            _job("waiting", group_key="g"),
+            _facts(held=1, holders=(DIED,)),
+            "for its lane g, which job 16 halts: requeue or ignore that dead job",
+        ),
+        (
+            _job("waiting", group_key="g", lane_capacity=2),
+            _facts(held=1, holders=(DIED,), next=19),
+            "for its lane g: job 19 is before it",
+        ),
+        (
+            _job("waiting", group_key="g"),
+            _facts(next=20),
+            "for its lane g, which is free: it is next",
+        ),
+        (
+            _job("waiting", waits_for="type report", waits_since=BEFORE),
+            _facts(most=3, running=3),
+            "for a free slot of type report (3 of 3 run)",
+        ),
+        (
+            _job("waiting", group_key="g", waits_for="queue my mail", waits_since=BEFORE),
+            _facts(most=20, running=20, holds=True),
+            "for a free slot of queue my mail (20 of 20 run)",
+        ),
+        (
+            _job("waiting", waits_for="type t", waits_since=BEFORE),
+            _facts(),
+            "for a free slot of type t, which has no cap any more",
+        ),
+        (
+            _job("queued", waits_for="limit smtp", waits_since=BEFORE, run_at=LATER),
+            _facts(),
+            f"put back by rate limit smtp until {local_time(LATER)}",
+        ),
+        (
+            _job("queued", waits_for="breaker api a.example", waits_since=BEFORE, run_at=LATER),
+            _facts(),
+            f"put back by breaker api a.example until {local_time(LATER)}",
+        ),
+        (
+            _job("failed"),
+            _facts(paused="its queue email", paused_at=BEFORE, paused_by="ann"),
+            "it is due, but its queue email is paused by ann",
+        ),
+    ],
+)
+def test_a_job_that_waits_says_what_for_and_since_when(
+    job: rota.Job, facts: WaitFacts, says: str
+) -> None:
+    wait = explain_wait(job, facts)
+    assert wait is not None
+    assert (wait.text, wait.what, wait.since) == (says, "waits", BEFORE)
+
+
+@rule("M60")
+def test_a_dead_job_says_that_it_halts_its_lane() -> None:
+    wait = explain_wait(_job("dead", group_key="g", failed_at=NOW), _facts(holds=True))
+    assert wait is not None
+    assert (wait.what, wait.since) == ("halts", NOW)
+    assert wait.text == "its lane g until a person requeues or ignores it"
+
+
+@rule("M60")
+@pytest.mark.parametrize(
+    ("job", "facts"),
+    [
+        (_job("queued"), _facts()),
+        (_job("queued", run_at=LATER, group_key="g"), _facts(held=1, holders=(RUNS,))),
+        (_job("queued", run_at=LATER), _facts(paused="everything", paused_at=BEFORE)),
+        (_job("queued", group_key="g"), _facts(next=20)),
+        (_job("failed", group_key="g"), _facts(holds=True, held=0)),
+        (_job("queued", waits_for="limit smtp", waits_since=BEFORE), _facts()),
+        (_job("running", group_key="g"), _facts(holds=True)),
+        (_job("dead", group_key="g"), _facts()),
+    ],
+)
+def test_a_job_that_nothing_holds_back_says_nothing(job: rota.Job, facts: WaitFacts) -> None:
+    assert explain_wait(job, facts) is None

@@ -1,0 +1,346 @@
+"""What people see of lanes and caps, and the cap that they set."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+import rota
+from tests.store.bulk import no_load_beside
+from tests.support.rules import rule
+from tests.support.server import PostgresServer
+
+Connection = psycopg.Connection[TupleRow]
+Insert = Callable[..., int]
+
+MANY = 100_000
+BLOCKS = 2_500
+"""Most blocks for a page of a hundred lanes, and for a lane of which ten thousand jobs are
+counted."""
+
+
+@pytest.fixture
+def insert(connection: Connection) -> Insert:
+    """Insert a job as its row will stand; return its id."""
+
+    def insert(group_key: str | None, status: str = "queued", **columns: Any) -> int:
+        given = {"job_type": "t", "queue": "default", "priority": 0, **columns}
+        if status == "running":
+            given |= {"locked_by": "w", "locked_until": "2100-01-01Z", "started_at": "2026-01-01Z"}
+        given |= {"group_key": group_key, "status": status}
+        values = ", ".join(f"%({column})s" for column in given)
+        [(id_,)] = connection.execute(
+            f"insert into rota.job ({', '.join(given)}) values ({values}) returning id".encode(),
+            given,
+        ).fetchall()
+        return int(id_)
+
+    return insert
+
+
+@rule("M60")
+def test_a_lane_shows_who_holds_it_and_how_many_wait_since_when(
+    app: rota.App, connection: Connection, insert: Insert
+) -> None:
+    runs = insert("invoice:1", "running", in_lane=True)
+    first = insert("invoice:1", "waiting", lane_capacity=3)
+    insert("invoice:1", "failed")
+    insert("invoice:1", run_at="2100-01-01Z")
+    insert(None)
+    insert("over", "dead")
+    kept = insert("back-off", "failed", in_lane=True, lane_capacity=2, run_at="2100-01-01Z")
+    free, invoice = app.lanes.list()
+    assert (free.group_key, free.capacity, free.held, free.waiting) == ("back-off", 2, 1, 0)
+    assert [(one.id, one.status) for one in free.holders] == [(kept, "failed")]
+    assert free.oldest_due is None
+    assert (invoice.group_key, invoice.capacity, invoice.held, invoice.waiting) == (
+        *("invoice:1", 3, 1),
+        3,
+    )
+    [holder] = invoice.holders
+    assert (holder.id, holder.job_type, holder.status) == (runs, "t", "running")
+    assert holder.since.year == 2026
+    assert invoice.oldest_due == app.get(first).run_at
+    assert asyncio.run(_alist(app)) == [free, invoice]
+    assert connection.execute(
+        "select group_key, capacity, held, waiting, halted_by from rota.lanes order by 1"
+    ).fetchall() == [("back-off", 2, 1, 0, None), ("invoice:1", 3, 1, 3, None)]
+    assert [one["group_key"] for one in map(rota.Lane.to_dict, app.lanes.list())] == [
+        "back-off",
+        "invoice:1",
+    ]
+
+
+async def _alist(app: rota.App) -> list[rota.Lane]:
+    found = await app.lanes.alist()
+    await app.aclose()
+    return found
+
+
+@rule("M60")
+def test_a_dead_job_that_halts_its_lane_is_found_alone(app: rota.App, insert: Insert) -> None:
+    insert("a", "running", in_lane=True)
+    died = insert("b", "dead", in_lane=True, failed_at="2026-02-01Z", waits_for="person")
+    insert("b", "waiting")
+    insert("c", "dead")
+    [halted] = app.lanes.list(halted=True)
+    assert (halted.group_key, halted.halted_by, halted.held, halted.waiting) == ("b", died, 1, 1)
+    assert halted.holders[0].since.month == 2
+    assert app.lanes.list("b", halted=True) == [halted] == app.lanes.list("b")
+    assert app.lanes.list("a", halted=True) == []
+    assert app.lanes.list("d") == app.lanes.list("c") == []
+
+
+@rule("M60", "M85")
+def test_lanes_are_listed_page_by_page(app: rota.App, insert: Insert) -> None:
+    for key in "edcba":
+        insert(key, "waiting")
+    pages = [app.lanes.list(limit=2), app.lanes.list(limit=2, after="b")]
+    assert [[lane.group_key for lane in page] for page in pages] == [["a", "b"], ["c", "d"]]
+    for wrong in ({"limit": 0}, {"after": ""}, {"group_key": 7}, {"halted": 1}):
+        with pytest.raises(rota.UsageError):
+            app.lanes.list(**wrong)
+    with pytest.raises(rota.UsageError, match="group_key or after, not both"):
+        app.lanes.list("a", after="b")
+
+
+def _blocks(connection: Connection, call: str) -> int:
+    read = b"explain (analyze, buffers, format json) select * from " + call.encode()
+    costs: list[int] = []
+    for _ in range(2):
+        [(plan,)] = connection.execute(read).fetchall()
+        costs.append(plan[0]["Plan"]["Shared Hit Blocks"] + plan[0]["Plan"]["Shared Read Blocks"])
+    return min(costs)
+
+
+@pytest.mark.slow
+@rule("M60", "M85")
+@pytest.mark.parametrize("analysed", [False, True])
+def test_a_look_at_lanes_reads_a_page_of_them_and_counts_up_to_a_limit(
+    connection: Connection, server: PostgresServer, analysed: bool
+) -> None:
+    load = (
+        "insert into rota.job (job_type, queue, priority, group_key, status) "
+        "select 't', 'default', 0, {}, 'waiting' from generate_series(1, %s) n"
+    )
+    with no_load_beside(server):
+        connection.execute(load.format("'one'").encode(), [MANY])
+        connection.execute(load.format("'lane:' || n").encode(), [MANY])
+        if analysed:
+            connection.execute("analyze rota.job")
+        for call in (
+            "rota.lanes_find()",
+            "rota.lanes_find(p_after => 'lane:5')",
+            "rota.lanes_find('lane:777')",
+            "rota.lanes_find(p_halted => true)",
+        ):
+            assert _blocks(connection, call) < BLOCKS, call
+        search = "rota.jobs_find(null, null, null, null, null, 'lane:777', null, null, null, "
+        assert _blocks(connection, search + "null, null, 100)") < BLOCKS
+        # Of a long lane it reads what it counts.
+        assert _blocks(connection, "rota.lanes_find('one')") < 2 * 10_000 + BLOCKS
+        [(waiting,)] = connection.execute("select waiting from rota.lanes_find('one')").fetchall()
+    assert waiting == 10_000
+
+
+# Caps
+
+
+@rule("M60", "M87")
+def test_a_queue_is_capped_and_the_audit_log_says_by_whom_and_why(app: rota.App) -> None:
+    assert app.queues.set_max_running("email", 20, why="their limit", by="ann") is None
+    assert app.queues.caps() == [rota.Cap("queue", "email", 20, 0, 0, None)]
+    assert app.queues.set_max_running("email", 5, by="ann") == 20
+    assert asyncio.run(_uncap(app)) == 5
+    assert app.queues.caps() == []
+    assert [(one.verb, one.queue, one.by, one.why, one.detail) for one in app.actions.log()] == [
+        ("set_max_running", "email", "bob", None, {"from": 5, "to": None}),
+        ("set_max_running", "email", "ann", None, {"from": 20, "to": 5}),
+        ("set_max_running", "email", "ann", "their limit", {"from": None, "to": 20}),
+    ]
+
+
+async def _uncap(app: rota.App) -> int | None:
+    before = await app.queues.aset_max_running("email", None, by="bob")
+    assert await app.queues.acaps() == []
+    await app.aclose()
+    return before
+
+
+@rule("M60")
+@pytest.mark.parametrize("most", [0, 100_001, -1, "20", True])
+def test_a_cap_that_cannot_be_one_is_refused(app: rota.App, most: Any) -> None:
+    with pytest.raises(rota.UsageError, match="max_running must be a whole number from 1 to"):
+        app.queues.set_max_running("email", most)
+    with pytest.raises(rota.UsageError, match="a queue's name must be"):
+        app.queues.set_max_running("", 1)
+
+
+@rule("M15", "M60")
+def test_a_cap_that_cannot_be_one_is_refused_in_sql_too(connection: Connection) -> None:
+    for arguments, why in (
+        ("'q', 0", "max_running must be from 1 to 100000, or NULL for no limit, not 0; to run"),
+        ("'', 1", "a queue's name has 1 to 100 characters"),
+    ):
+        with pytest.raises(psycopg.errors.InvalidParameterValue, match=why):
+            connection.execute(f"select rota.queue_set_max_running({arguments})".encode())
+    assert connection.execute("select count(*) from rota.action").fetchall() == [(0,)]
+
+
+@rule("M60")
+def test_a_cap_shows_how_many_run_and_how_many_wait_since_when(
+    app: rota.App, connection: Connection, insert: Insert
+) -> None:
+    connection.execute(
+        "select rota.declare('t', concurrency => 3, aliases => '{former}'), "
+        "rota.queue_set_max_running('email', 2)"
+    )
+    insert(None, "running", capped=True)
+    insert(None, "running", capped=True, job_type="former", queue="email")
+    insert(None, "running", job_type="u")
+    insert(None, "waiting", waits_for="type t", waits_since="2026-01-02Z")
+    insert("g", "waiting", waits_for="type t", waits_since="2026-01-01Z")
+    insert("g", "waiting")
+    queue, type_ = app.queues.caps()
+    assert (queue.kind, queue.name, queue.most, queue.running, queue.parked) == (
+        *("queue", "email", 2, 1),
+        0,
+    )
+    assert (type_.kind, type_.name, type_.most, type_.running, type_.parked) == (
+        *("type", "t", 3, 2),
+        2,
+    )
+    assert queue.parked_since is None
+    assert type_.parked_since is not None
+    assert type_.parked_since.day == 1
+
+
+@rule("M11", "M60")
+@pytest.mark.parametrize("raised", ["2", "null"])
+def test_jobs_that_wait_for_a_queues_cap_compete_again_once_it_is_raised(
+    connection: Connection, insert: Insert, raised: str
+) -> None:
+    connection.execute("select rota.queue_set_max_running('default', 1)")
+    insert(None, "running", capped=True)
+    parked = insert(None, "waiting", waits_for="queue default", waits_since="2026-01-01Z")
+    connection.execute("select rota.queue_set_max_running('default', 1)")
+    assert _status(connection, parked) == "waiting"
+    connection.execute(f"select rota.queue_set_max_running('default', {raised})".encode())
+    assert _status(connection, parked) == "queued"
+
+
+@rule("M11", "M60")
+@pytest.mark.parametrize("raised", [2, None])
+def test_jobs_that_wait_for_a_types_cap_compete_again_once_a_deploy_raises_it(
+    database: str, connection: Connection, insert: Insert, raised: int | None
+) -> None:
+    for release, most in (("1", 1), ("2", 1), ("3", raised)):
+        app = rota.App(database, release=release)
+        app.job("t", concurrency=most)(lambda: None)
+        app.sync()
+        app.close()
+        if release == "1":
+            insert(None, "running", capped=True)
+            parked = insert(None, "waiting", waits_for="type t", waits_since="2026-01-01Z")
+        assert _status(connection, parked) == ("queued" if release == "3" else "waiting")
+
+
+def _status(connection: Connection, job: int) -> str:
+    [(status,)] = connection.execute("select status from rota.job where id = %s", [job]).fetchall()
+    return str(status)
+
+
+@rule("M60")
+def test_a_new_cap_counts_the_jobs_that_run_already(
+    app: rota.App, connection: Connection, insert: Insert
+) -> None:
+    for _ in range(3):
+        insert(None, "running")
+    app.queues.set_max_running("default", 2)
+    connection.execute("select rota.declare('t', concurrency => 9)")
+    assert [(cap.kind, cap.running, cap.most) for cap in app.queues.caps()] == [
+        ("queue", 3, 2),
+        ("type", 3, 9),
+    ]
+
+
+# A job
+
+
+@rule("M11", "M60")
+def test_the_timeline_of_a_job_says_what_it_waits_for(
+    app: rota.App, connection: Connection, insert: Insert
+) -> None:
+    runs = insert("g", "running", in_lane=True)
+    laned = insert("g", "waiting")
+    app.queues.set_max_running("default", 2)
+    insert(None, "running", capped=True)
+    capped = insert(None, "waiting", waits_for="queue default", waits_since="2026-01-01Z")
+    put_back = insert(None, run_at="2100-01-01Z", waits_for="limit smtp", waits_since="2026-01-01Z")
+    plain = insert(None)
+    halts = insert("h", "dead", in_lane=True, failed_at="2026-02-01Z", waits_for="person")
+
+    def last(job: int) -> tuple[str, str]:
+        entry = app.timeline(job).entries[-1]
+        return entry.what, entry.text
+
+    [wait] = [one for one in app.timeline(laned).entries if one.what == "waits"]
+    assert wait.text.startswith(f"for its lane g: job {runs} (running since 2026-01-01")
+    assert wait.text.endswith(" is before it")
+    assert wait.at == app.get(laned).run_at
+    waits = [one for one in app.timeline(capped).entries if one.what == "waits"]
+    assert [one.text for one in waits] == ["for a free slot of queue default (2 of 2 run)"]
+    assert waits[0].at.year == 2026
+    [waits_] = [one for one in app.timeline(put_back).entries if one.what == "waits"]
+    assert waits_.text.startswith("put back by rate limit smtp until 2100-01-01")
+    assert [one.what for one in app.timeline(plain).entries] == ["enqueued"]
+    assert "halts" in [one.what for one in app.timeline(halts).entries]
+    app.queues.pause("default", by="ann")
+    assert last(plain) == ("waits", "it is due, but its queue default is paused by ann")
+    app.queues.pause_all(by="bob")
+    assert last(plain) == ("waits", "it is due, but everything is paused by bob")
+
+
+@rule("M21", "M85")
+def test_jobs_are_found_by_their_lane(app: rota.App, insert: Insert) -> None:
+    @app.job("t")
+    def handler() -> None: ...
+
+    other, live = insert("h"), insert("g", "waiting")
+    insert(None)
+    over = handler.using(group_key="done").enqueue().id
+    app.drain()
+    runs = insert("i", "running", in_lane=True)
+    dead, halts = insert("i", "dead"), insert("i", "dead", in_lane=True)
+    assert [job.id for job in app.find(group_key="g")] == [live]
+    assert [job.id for job in app.find(group_key="i")] == [halts, dead, runs]
+    assert [job.id for job in app.find(group_key="i", status="running")] == [runs]
+    assert [job.id for job in app.find(group_key="h", status="succeeded")] == [other]
+    assert [job.id for job in app.find(group_key="done")] == [over]
+    with pytest.raises(rota.UsageError, match="group_key must be 1 to 255"):
+        app.find(group_key="")
+
+
+@rule("M36", "M60")
+def test_an_expired_job_says_what_it_waited_for(connection: Connection, insert: Insert) -> None:
+    runs = insert("g", "running", in_lane=True)
+    past, soon = "2026-01-01Z", "2026-01-02Z"
+    laned = insert("g", "waiting", expires_at=past)
+    capped = insert(None, "waiting", waits_for="type t", expires_at=past)
+    limited = insert(None, waits_for="limit smtp", expires_at=past, run_at="2100-01-01Z")
+    broken = insert(None, waits_for="breaker api a", expires_at=soon, run_at="2100-01-01Z")
+    connection.execute("update rota.job set run_at = '2025-12-31Z' where status = 'waiting'")
+    said: dict[int, str] = dict(
+        connection.execute(
+            "select j.id, rota.expiry_reason(j) from rota.job j where expires_at is not null"
+        ).fetchall()
+    )
+    assert said[laned] == f"it waited for its lane 'g', held by job {runs} (running)"
+    assert said[capped] == "it waited for a free slot of type t"
+    assert said[limited].startswith("it was put back by rate limit smtp until 2100-01-01")
+    assert said[broken].startswith("it was put back by breaker api a until 2100-01-01")

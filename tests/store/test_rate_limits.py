@@ -1,0 +1,486 @@
+"""Rate limits in the database: what is reserved, taken, returned, delayed and estimated."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import psycopg
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from psycopg.rows import TupleRow
+
+from rota.errors import LimitNotFound, UsageError
+from rota.store import ops
+from rota.store.ops import NoSlot, Reservation, StartRequest
+from tests.store.work import Hand, insert
+from tests.support.rules import rule
+
+Connection = psycopg.Connection[TupleRow]
+
+
+class Limits:
+    """One session that uses limits."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.hand = Hand(connection)
+        self._jobs = 1_000_000
+
+    def declare(self, name: str = "smtp", **changes: Any) -> None:
+        """Declare a limit, by default of 100 a minute with a burst of 10."""
+        figures = {"name": name, "starts": 100, "per_s": 60, "burst": 10, "keyed": False, **changes}
+        self.hand.run(ops.declare_limits(msgspec.json.encode([figures]).decode(), "r1"))
+
+    def reserve(
+        self, count: int = 1, *, key: str = "", cost: int = 1, priority: int = 0, **more: Any
+    ) -> list[Reservation | NoSlot]:
+        """Reserve for jobs that are in no table."""
+        first, self._jobs = self._jobs, self._jobs + count
+        asked = [
+            StartRequest(first + n, ("smtp", key), cost, priority, **more) for n in range(count)
+        ]
+        return list(self.hand.run(ops.reserve_starts(asked)).values())
+
+    def waits(self, count: int, **more: Any) -> list[float]:
+        """The seconds until the slots of those that get one."""
+        return [one.wait_s for one in self.reserve(count, **more) if isinstance(one, Reservation)]
+
+    def take(self, count: int = 1, *, key: str | None = None) -> bool:
+        return self.hand.run(ops.take_starts("smtp", key, count))
+
+    def freeze(self, at: datetime) -> None:
+        """Let it be this time, by the database's clock, until it is set again."""
+        self.connection.execute(
+            "create or replace function rota.clock() returns timestamptz language sql stable "
+            f"as $$select timestamptz '{at.isoformat()}'$$"
+        )
+
+    def replan(self) -> TupleRow | None:
+        """A pass of upkeep: for how many keys jobs wait, and how many it moved."""
+        return self.connection.execute("select * from rota.limits_replan(null, 1000)").fetchone()
+
+    def value(self, query: str, *params: object) -> Any:
+        row = self.connection.execute(query.encode(), params or None).fetchone()
+        return None if row is None else row[0]
+
+
+@pytest.fixture
+def limits(connection: Connection) -> Limits:
+    return Limits(connection)
+
+
+def most_within(slots: Mapping[datetime, int], per: timedelta) -> int:
+    """The highest cost in any window of this length, which its end is not part of."""
+    return max(
+        (sum(cost for at, cost in slots.items() if start <= at < start + per) for start in slots),
+        default=0,
+    )
+
+
+# Slots
+
+
+@rule("M62")
+def test_a_burst_starts_at_once_and_the_next_slots_are_evenly_spaced(limits: Limits) -> None:
+    limits.declare()
+    waits = limits.waits(20)
+    assert waits[:10] == [0] * 10
+    spacing = 60 / 91
+    assert waits[10:] == pytest.approx([spacing * n for n in range(1, 11)], abs=1e-4)
+
+
+@rule("M62")
+def test_reservations_reach_ten_seconds_ahead(limits: Limits) -> None:
+    limits.declare()
+    waits = limits.waits(1_000)
+    assert len(waits) == 25
+    assert 9.3 < max(waits) <= 10
+
+
+@rule("M61", "M62")
+def test_a_job_with_a_priority_reserves_a_little_beyond(limits: Limits) -> None:
+    limits.declare()
+    limits.waits(1_000)
+    [wait_s] = limits.waits(1, priority=50)
+    assert 10 < wait_s <= 11
+
+
+@rule("M61", "M62")
+def test_within_a_batch_the_highest_priority_gets_the_first_slot(limits: Limits) -> None:
+    limits.declare(starts=10, burst=1)
+    asked = [StartRequest(n, ("smtp", ""), 1, priority) for n, priority in enumerate([0, 9, 5])]
+    answers = limits.hand.run(ops.reserve_starts(asked))
+    waits = {job: one.wait_s for job, one in answers.items() if isinstance(one, Reservation)}
+    assert waits == {1: 0.0, 2: pytest.approx(6)}
+
+
+@rule("M62")
+def test_keys_have_budgets_of_their_own(limits: Limits) -> None:
+    limits.declare(starts=1, burst=1, keyed=True)
+    asked = [StartRequest(n, ("smtp", f"key {n % 50}"), 1, 0) for n in range(100)]
+    answers = limits.hand.run(ops.reserve_starts(asked))
+    given_ = [job for job, one in answers.items() if isinstance(one, Reservation)]
+    assert sorted(given_) == list(range(50))
+
+
+@rule("M62")
+def test_a_cost_takes_as_many_slots(limits: Limits) -> None:
+    limits.declare(starts=19, burst=10, per_s=10)  # a spacing of a second
+    assert limits.waits(1, cost=10) == [0]
+    assert limits.waits(1, cost=3) == pytest.approx([3], abs=0.1)
+    assert limits.waits(1) == pytest.approx([4], abs=0.1)
+    assert limits.reserve(1, cost=11) == [NoSlot(None, "cost")]
+
+
+@rule("M62")
+def test_a_limit_that_is_not_there_lets_nothing_through(limits: Limits) -> None:
+    assert limits.reserve(1) == [NoSlot(None, "unknown")]
+    with pytest.raises(LimitNotFound, match="no rate limit 'smtp'"):
+        limits.take()
+
+
+BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
+_connections: list[Connection] = []
+
+
+@pytest.fixture(autouse=True)
+def _share(connection: Connection) -> None:
+    """Hypothesis takes no fixture that each test gets anew."""
+    _connections[:] = [connection]
+
+
+ACTIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("reserve"), st.integers(1, 30), st.integers(1, 3)),
+        st.tuples(st.just("take"), st.integers(1, 3), st.just(1)),
+        st.tuples(st.just("return"), st.integers(1, 30), st.just(0)),
+        st.tuples(st.just("pass"), st.integers(1, 2000), st.just(0)),
+    ),
+    max_size=40,
+)
+
+
+@rule("M62")
+@settings(max_examples=60)
+@given(
+    figures=st.integers(1, 30).flatmap(
+        lambda starts: st.tuples(st.just(starts), st.integers(1, starts))
+    ),
+    per_s=st.sampled_from([0.1, 0.5, 1, 5, 60]),
+    actions=ACTIONS,
+)
+def test_slots_in_any_window_cost_at_most_the_limit(
+    figures: tuple[int, int], per_s: float, actions: list[tuple[str, int, int]]
+) -> None:
+    """Whatever is reserved, taken and returned in between, and however time passes."""
+    starts, burst = figures
+    limits = Limits(_connections[0])
+    limits.connection.execute("truncate rota.rate_limit, rota.rate_limit_key")
+    limits.freeze(now := BEGINNING)
+    limits.declare(starts=starts, burst=burst, per_s=per_s)
+    slots: Counter[datetime] = Counter()
+    ahead: list[tuple[datetime, int, Reservation]] = []
+    for verb, count, cost in actions:
+        if verb == "pass":
+            limits.freeze(now := now + count * timedelta(milliseconds=1))
+        elif verb == "take" and count <= burst:
+            slots[now] += count * limits.take(count)
+        elif verb == "reserve" and cost <= burst:
+            for one in limits.reserve(count, cost=cost):
+                if isinstance(one, Reservation):
+                    at = now + timedelta(seconds=one.wait_s)
+                    slots[at] += cost
+                    ahead.append((at, cost, one))
+        elif verb == "return":
+            unused, ahead = ahead[-count:], ahead[:-count]
+            returned = limits.hand.run(ops.return_starts([(("smtp", ""), x[2]) for x in unused]))
+            unused.sort(key=lambda one: one[2].to_at)
+            for at, own, _ in unused[len(unused) - returned :]:
+                slots[at] -= own
+    assert most_within(slots, timedelta(seconds=per_s)) <= starts
+
+
+# At once
+
+
+@rule("M62")
+def test_take_shares_the_budget_of_jobs_and_never_waits(limits: Limits) -> None:
+    limits.declare()
+    assert limits.take(3) and limits.take(6)
+    assert not limits.take(2)
+    assert limits.take(1)
+    assert not limits.take()
+    assert limits.waits(1) == pytest.approx([60 / 91], abs=0.1)
+
+
+@rule("M62")
+def test_take_says_what_is_wrong(limits: Limits) -> None:
+    limits.declare()
+    with pytest.raises(UsageError, match="1 to 10 starts can be taken at once, its burst"):
+        limits.take(11)
+    with pytest.raises(UsageError, match="rate limit 'smtp' has no keys"):
+        limits.take(key="a")
+    limits.declare(keyed=True)
+    with pytest.raises(UsageError, match="rate limit 'smtp' is kept for each key: say for which"):
+        limits.take()
+
+
+@rule("M62")
+def test_two_connections_never_take_the_same_slot(limits: Limits, database: str) -> None:
+    limits.declare(starts=50, burst=50, per_s=3_600)
+
+    def take(_: int) -> int:
+        with psycopg.connect(database, autocommit=True) as own:
+            session = Limits(own)
+            return sum(session.take() for _ in range(20)) + len(session.waits(10, most_s=0.0))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(take, range(8))) == 50
+
+
+@rule("M62")
+def test_slots_of_many_connections_at_the_servers_own_pace_keep_to_the_limit(
+    limits: Limits, database: str
+) -> None:
+    limits.declare(starts=50, burst=10, per_s=0.5)
+    query = """
+        select rota.clock() + r.wait_s * interval '1 second'
+        from rota.limit_reserve(
+          array[1, 2, 3], array['smtp', 'smtp', 'smtp'], array['', '', ''], array[1, 1, 1],
+          array[0, 0, 0], array[null, 0.1, 0]::float8[], array[0, 0, 0]::float8[]
+        ) r
+        where r.wait_s is not null
+    """
+
+    def reserve(_: int) -> list[datetime]:
+        with psycopg.connect(database, autocommit=True) as own:
+            return [row[0] for _ in range(60) for row in own.execute(query).fetchall()]
+
+    with ThreadPoolExecutor(8) as pool:
+        slots = Counter(at for found in pool.map(reserve, range(8)) for at in found)
+    assert slots.total() >= 50
+    assert most_within(slots, timedelta(seconds=0.5)) <= 50
+
+
+@rule("M62")
+def test_a_transaction_that_keeps_a_key_locked_delays_nobody_else_for_long(
+    limits: Limits, database: str
+) -> None:
+    limits.declare()
+    with psycopg.connect(database) as other:
+        other.execute("select rota.limit_take('smtp')")
+        assert limits.reserve(1) == [NoSlot(None, "locked")]
+    assert limits.waits(1) == [0]
+
+
+@rule("M62")
+def test_a_transaction_with_an_old_snapshot_is_refused(limits: Limits, database: str) -> None:
+    limits.declare()
+    with psycopg.connect(database) as other:
+        other.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match="READ COMMITTED only"):
+            other.execute("select rota.limit_take('smtp')")
+
+
+# Returned, delayed, estimated
+
+
+@rule("M62")
+def test_only_the_last_reservations_of_a_key_are_returned(limits: Limits) -> None:
+    limits.declare()
+    given_ = [one for one in limits.reserve(20) if isinstance(one, Reservation)]
+    middle, last = given_[10:12], given_[17:]
+    give_back = [(("smtp", ""), one) for one in middle + last]
+    assert limits.hand.run(ops.return_starts(give_back)) == 3
+    again = [one for one in limits.reserve(4) if isinstance(one, Reservation)]
+    assert [one.to_at for one in again[:3]] == [one.to_at for one in last]
+    assert again[3].to_at > last[-1].to_at
+
+
+@rule("M62")
+def test_a_delay_gives_no_slot_before_and_no_burst_after(limits: Limits) -> None:
+    limits.declare()
+    [before] = limits.reserve(1)
+    limits.hand.run(ops.delay_limit(("smtp", ""), 5.0))
+    [after, *_] = slots = limits.reserve(3)
+    assert isinstance(before, Reservation) and isinstance(after, Reservation)
+    assert before.stamp != after.stamp
+    waits = [one.wait_s for one in slots if isinstance(one, Reservation)]
+    assert waits == pytest.approx([5 + n * 60 / 91 for n in range(3)], abs=0.2)
+    stamps = limits.hand.run(ops.read_stamps([("smtp", ""), ("none", "")]))
+    assert stamps == {("smtp", ""): after.stamp, ("none", ""): None}
+    limits.hand.run(ops.delay_limit(("smtp", ""), 1.0))
+    assert limits.waits(1)[0] > 6  # a shorter one takes nothing back
+
+
+@rule("M62")
+def test_ten_thousand_jobs_that_are_put_back_come_again_at_the_pace_of_the_limit(
+    limits: Limits,
+) -> None:
+    limits.declare()
+    backs = [
+        one.back_s
+        for _ in range(10)
+        for one in limits.reserve(1_000)
+        if isinstance(one, NoSlot) and one.back_s is not None
+    ]
+    assert len(backs) == 10_000 - 25
+    spacing = 60 / 91
+    assert backs[0] == pytest.approx(10 - 5, abs=1)
+    assert backs[-1] == pytest.approx(spacing * 10_000, rel=0.01)
+    steps = [later - earlier for earlier, later in pairwise(backs)]
+    assert max(steps) < spacing + 0.5 and sorted(backs) == pytest.approx(backs, abs=1)
+
+
+@rule("M62")
+def test_a_new_job_does_not_overtake_those_that_were_put_back(limits: Limits) -> None:
+    limits.declare()
+    limits.freeze(BEGINNING)
+    limits.reserve(100)
+    limits.freeze(BEGINNING + timedelta(seconds=5))
+    [new] = limits.reserve(1)
+    assert isinstance(new, NoSlot) and new.back_s is not None and new.back_s > 50
+    [job] = insert(limits.connection, waits_for="limit smtp")
+    [again] = limits.hand.run(ops.reserve_starts([StartRequest(job, ("smtp", ""), 1, 0)])).values()
+    assert isinstance(again, Reservation)
+
+
+@rule("M61", "M62")
+def test_an_urgent_job_that_is_put_back_comes_before_the_ordinary_ones(limits: Limits) -> None:
+    limits.declare(starts=10, burst=1)  # a slot every 6 s
+    limits.freeze(BEGINNING)
+    limits.reserve(100)
+    [back] = limits.reserve(1, priority=1)
+    assert back == NoSlot(1.5)  # its slot is at 12 s, and 10.5 s before it can be reserved
+    limits.freeze(BEGINNING + timedelta(seconds=1.5))
+    assert limits.waits(1) == []
+    assert limits.waits(1, priority=1) == [10.5]
+
+
+@rule("M62")
+def test_a_worker_without_room_gets_free_slots_only(limits: Limits) -> None:
+    limits.declare()
+    first, *others = limits.reserve(12, most_s=0.0)
+    assert isinstance(first, Reservation)
+    full = [one for one in others if isinstance(one, NoSlot)]
+    assert [one.back_s for one in full] == pytest.approx([60 / 91, 120 / 91], abs=0.01)
+
+
+# Changes
+
+
+@rule("M62")
+def test_a_limit_that_was_raised_brings_jobs_forward_in_their_order(limits: Limits) -> None:
+    limits.declare(starts=10, burst=1)
+    limits.reserve(1)
+    jobs = insert(limits.connection, 1_500, waits_for="limit smtp")
+    limits.connection.execute(
+        "update rota.job set run_at = rota.clock() + id * interval '6 s' where id = any (%s)",
+        [jobs],
+    )
+    limits.connection.execute("update rota.rate_limit set starts = 600")  # ten a second
+    assert limits.replan() == (1, 0), "its slots are taken until 6 s"
+    limits.connection.execute("select rota.limit_set('smtp', 600)")
+    runs = [
+        row[0]
+        for row in limits.connection.execute(
+            "select extract(epoch from run_at - rota.clock())::float8 from rota.job order by id"
+        )
+    ]
+    assert runs[:1_000] == sorted(runs[:1_000])
+    assert runs[999] == pytest.approx(100, abs=10)
+    assert runs[1_000] > 5_000  # the next pass
+
+
+@rule("M62")
+def test_a_pass_brings_jobs_forward_before_which_others_are_gone(limits: Limits) -> None:
+    limits.declare()
+    jobs = insert(limits.connection, 10, waits_for="limit smtp")
+    limits.connection.execute("update rota.job set run_at = rota.clock() + interval '1 h'")
+    assert limits.replan() == (1, len(jobs))
+    assert limits.value("select count(*) from rota.job where run_at <= rota.clock()") == 8
+    assert limits.replan() == (1, 0)
+    limits.connection.execute("delete from rota.job")
+    assert limits.hand.run(ops.replan_limits(1_000)) == 0
+
+
+@rule("M62")
+def test_a_change_by_a_person_stands_until_code_declares_something_else(limits: Limits) -> None:
+    limits.declare()
+    limits.connection.execute("update rota.rate_limit set starts = 5, burst = 2")
+    limits.declare()
+    assert limits.value("select starts from rota.rate_limit") == 5
+    limits.declare(starts=70)
+    row = limits.connection.execute("select starts, burst, changed_by from rota.rate_limit")
+    assert row.fetchone() == (70, 10, "release r1")
+
+
+@rule("M62")
+def test_a_burst_that_was_lowered_below_the_cost_of_a_job_refuses_it(limits: Limits) -> None:
+    limits.declare()
+    limits.connection.execute("update rota.rate_limit set burst = 2")
+    assert limits.reserve(1, cost=3) == [NoSlot(None, "cost")]
+
+
+# Bounds
+
+
+@rule("M62")
+def test_a_batch_writes_each_key_once_and_reads_it_once_under_an_old_snapshot(
+    limits: Limits, database: str
+) -> None:
+    limits.declare(starts=1_000_000)
+    with psycopg.connect(database) as old:
+        old.execute("begin isolation level repeatable read")
+        old.execute("select from rota.rate_limit_key")
+        for _ in range(300):
+            limits.reserve(10)
+        assert limits.value("select version from rota.rate_limit_key") == 300
+        plan = limits.value(
+            "explain (analyze, buffers, format json) select * from rota.rate_limit_key k "
+            "where k.name = 'smtp' and k.key = '' "
+            "order by k.name desc, k.key desc, k.version desc limit 1"
+        )[0]["Plan"]
+    assert plan["Plans"][0]["Scan Direction"] == "Backward"
+    assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] <= 6
+    assert limits.value("select count(*) from rota.rate_limit_key") == 1
+
+
+@rule("M13")
+def test_keys_that_were_not_used_for_a_day_are_forgotten(limits: Limits) -> None:
+    limits.declare(keyed=True)
+    limits.freeze(BEGINNING)
+    limits.reserve(1, key="old")
+    limits.freeze(BEGINNING + timedelta(hours=25))
+    limits.reserve(1, key="new")
+    assert limits.hand.run(ops.forget_limits(100)) == 1
+    assert limits.value("select key from rota.rate_limit_key") == "new"
+
+
+@rule("M62")
+@given(
+    figures=st.integers(1, 1_000_000).flatmap(
+        lambda starts: st.tuples(st.just(starts), st.integers(1, starts))
+    ),
+    per_ms=st.integers(100, 366 * 86_400_000),
+)
+def test_the_pace_leaves_room_for_late_starts(figures: tuple[int, int], per_ms: int) -> None:
+    """Starts in a window come from slots in one that is longer by the time that they may be late:
+    at most limit + burst."""
+    starts, burst = figures
+    row = _connections[0].execute(
+        "select spacing, late from rota.limit_pace(%s, %s * interval '1 ms', %s)",
+        [starts, per_ms, burst],
+    )
+    [(spacing, late)] = row.fetchall()
+    per = per_ms * 1_000
+    assert spacing * (starts - burst + 1) >= per
+    assert per + late <= spacing * (starts + 1)
+    assert late >= min(per // 10, 250_000)

@@ -1,0 +1,186 @@
+"""Attempts whose types have gates that ask the database: how they wait, and what becomes of them.
+
+The gate here is one of the test's own, which says what the test tells it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import rota
+from rota.model.outcome import End, PutBack
+from rota.observe.events import JobClaimed, JobHandedBack, JobPutBack, JobSucceeded
+from rota.worker.attempt import Attempt
+from rota.worker.gates import Answers, Wait
+from rota.worker.gates.gatekeeper import Gatekeeper
+from tests.support.rules import rule
+from tests.worker.hand import Hand
+from tests.worker.table import Connection, put, rows
+
+FAR_S = 600.0
+
+
+class OwnGate:
+    """Answers what the test has put into it, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.answers: list[Wait | End | None] = []
+        """The next answers without a slot; then all may begin."""
+        self.looks: list[Wait | End | None] = []
+        """The next answers to those that are about to begin."""
+        self.asked: list[list[int]] = []
+        self.asked_in_slot: list[list[int]] = []
+        self.ended: list[int] = []
+
+    def prepare(self, attempt: Attempt, arguments: Mapping[str, Any]) -> End | None:
+        return None
+
+    async def ask(self, batch: Sequence[Attempt]) -> Answers:
+        self.asked.append([attempt.job.id for attempt in batch])
+        found = [(one, self.answers.pop(0)) for one in batch if self.answers]
+        return {attempt: answer for attempt, answer in found if answer is not None}
+
+    def look(self, attempt: Attempt, now: float) -> Wait | End | None:
+        return self.looks.pop(0) if self.looks else None
+
+    async def ask_in_slot(self, batch: Sequence[Attempt]) -> Answers:
+        self.asked_in_slot.append([attempt.job.id for attempt in batch])
+        return {}
+
+    def note_end(self, attempt: Attempt) -> bool:
+        self.ended.append(attempt.job.id)
+        return False
+
+    async def flush(self, for_s: float) -> None: ...
+
+    async def keep(self) -> float | None:
+        return None
+
+
+def make_jobs() -> rota.Jobs:
+    """Two types: one with a gate, one without."""
+    jobs = rota.Jobs()
+
+    @jobs.job("gated")
+    async def gated() -> None: ...
+
+    @jobs.job("plain")
+    async def plain() -> None: ...
+
+    gated.has_gates = True
+    return jobs
+
+
+def gated_hand(database: str, gate: OwnGate, **config: Any) -> Hand:
+    """A worker with that gate."""
+    hand = Hand(database, make_jobs(), **config)
+    worker: Any = hand.worker
+    worker.make_gatekeeper = lambda link: Gatekeeper(worker.parts, link, [gate])
+    return hand
+
+
+@rule("M62", "M63")
+async def test_a_job_that_is_put_back_is_not_charged_and_says_what_it_waits_for(
+    database: str, connection: Connection
+) -> None:
+    gate = OwnGate()
+    gate.answers = [PutBack("limit smtp", "its turn has not come", 60.0)]
+    job = put(connection, "gated")
+    async with gated_hand(database, gate) as hand:
+        back = await hand.heard(JobPutBack, job=job)
+    assert "put back for 60.0 s: its turn has not come" in back.text()
+    assert rows(
+        connection,
+        "select status, attempts, losses, waits_for, run_at > rota.clock() + interval '50 s' "
+        "from rota.job",
+    ) == [("queued", 0, None, "limit smtp", True)]
+
+
+@rule("M62")
+async def test_a_job_that_waits_at_a_gate_takes_no_slot_and_keeps_its_lease(
+    database: str, connection: Connection
+) -> None:
+    gate = OwnGate()
+    gate.answers = [Wait(time.monotonic() + 4)]
+    job = put(connection, "gated")
+    async with gated_hand(database, gate, slots=1, lease_s=1.0, poll_s=0.1) as hand:
+        other = put(connection, "plain")
+        await hand.heard(JobSucceeded, job=other)
+        await hand.heard(JobSucceeded, job=job)
+        assert [event.job for event in hand.events if isinstance(event, JobSucceeded)] == [
+            other,
+            job,
+        ]
+        claims = [event for event in hand.events if isinstance(event, JobClaimed)]
+        assert [event.claim for event in claims if event.job == job] == [1]
+
+
+async def test_a_job_that_waits_at_a_gate_is_handed_back_when_its_worker_stops(
+    database: str, connection: Connection
+) -> None:
+    gate = OwnGate()
+    gate.answers = [Wait(time.monotonic() + FAR_S)]
+    job = put(connection, "gated")
+    async with gated_hand(database, gate) as hand:
+        await hand.heard(JobClaimed, job=job)
+    [back] = [event for event in hand.events if isinstance(event, JobHandedBack)]
+    assert back.why == "the worker is going down"
+    assert rows(connection, "select status, attempts from rota.job") == [("queued", 0)]
+    assert gate.ended == [job]
+
+
+async def test_an_attempt_about_to_begin_is_asked_for_again_in_its_slot(
+    database: str, connection: Connection
+) -> None:
+    gate = OwnGate()
+    gate.looks = [Wait(in_slot=True)]
+    job = put(connection, "gated")
+    connection.execute("update rota.job set losses = 1")  # its start is recorded after that
+    async with gated_hand(database, gate, slots=1) as hand:
+        await hand.heard(JobSucceeded, job=job)
+    assert (gate.asked, gate.asked_in_slot, gate.ended) == ([[job]], [[job]], [job])
+
+
+async def test_an_attempt_about_to_begin_goes_back_to_the_gate_without_its_slot(
+    database: str, connection: Connection
+) -> None:
+    gate = OwnGate()
+    gate.looks = [Wait(is_kept=True)]
+    job = put(connection, "gated")
+    async with gated_hand(database, gate, slots=1) as hand:
+        await hand.heard(JobSucceeded, job=job)
+        group = hand.worker.parts.executor.groups[0]
+        assert (group.running, group.waiting, group.asked, group.held) == (0, 0, 0, 0)
+    assert gate.asked == [[job], [job]]
+
+
+async def test_ten_thousand_jobs_that_are_put_back_pass_in_few_claims(
+    database: str, connection: Connection
+) -> None:
+    gate = OwnGate()
+    gate.answers = [PutBack("limit smtp", "its turn has not come", FAR_S)] * 10_000
+    connection.execute(
+        "insert into rota.job (queue, job_type, priority) "
+        "select 'default', 'gated', 0 from generate_series(1, 10000)"
+    )
+    last = put(connection, "plain")
+    async with gated_hand(database, gate, slots=10) as hand:
+        await hand.heard(JobSucceeded, job=last)
+    assert len(gate.asked) < 100
+
+
+async def test_a_worker_without_gated_types_has_no_gatekeeper(
+    database: str, connection: Connection
+) -> None:
+    jobs = rota.Jobs()
+    jobs.job("plain")(_nothing)
+    job = put(connection, "plain")
+    async with Hand(database, jobs) as hand:
+        await hand.heard(JobSucceeded, job=job)
+        assert hand.worker.parts.gatekeeper is None
+        assert not [part for part in hand.worker.services if isinstance(part, Gatekeeper)]
+
+
+async def _nothing() -> None: ...

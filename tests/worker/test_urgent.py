@@ -1,0 +1,289 @@
+"""Slow work leaves room for urgent work, by default."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+import rota
+from rota.errors import ConfigurationError, UsageError
+from rota.observe.events import JobClaimed, JobSucceeded, WorkerStarted
+from rota.worker.slots import URGENT_S
+from tests.support.rules import rule
+from tests.support.wait import eventually
+from tests.worker.hand import Hand
+from tests.worker.table import Connection, put_many, rows, until_asked, value
+
+pytestmark = pytest.mark.waits
+
+PAGE_S = 5.0
+URGENT = 50
+
+
+class Site:
+    """Report pages of five seconds each, and mails that must not wait for them."""
+
+    def __init__(self, *, threads: bool = False, page_s: float = PAGE_S, queue: str = "") -> None:
+        self.jobs = rota.Jobs()
+        self.begun: list[int] = []
+        self.is_over = threading.Event()
+
+        async def page(ctx: rota.Context) -> None:
+            self.begun.append(ctx.job.id)
+            await asyncio.sleep(page_s)
+
+        def plain_page(ctx: rota.Context) -> None:
+            self.begun.append(ctx.job.id)
+            self.is_over.wait(page_s)
+
+        self.jobs.job("page", takes_context=True)(plain_page if threads else page)
+
+        @self.jobs.job("reset", queue=queue or "default", priority=URGENT)
+        async def reset() -> None: ...
+
+    async def until_begun(self, count: int) -> None:
+        """Wait until so many pages have begun."""
+        await asyncio.to_thread(eventually, lambda: len(self.begun) >= count)
+
+
+def put(connection: Connection, job_type: str, count: int = 1, **columns: Any) -> list[int]:
+    """Insert jobs alike; return their ids."""
+    given = {"job_type": job_type, **columns}
+    return [
+        id_
+        for (id_,) in rows(
+            connection,
+            f"insert into rota.job ({', '.join(given)}) "
+            f"select {', '.join(['%s'] * len(given))} from generate_series(1, {count}) "
+            "returning id",
+            *given.values(),
+        )
+    ]
+
+
+async def waited_s(connection: Connection, hand: Hand, job: int) -> float:
+    """Wait for a job's success; return the seconds from its INSERT to its handler's start."""
+    await hand.heard(JobSucceeded, job=job)
+    found = value(
+        connection,
+        "select extract(epoch from started_at - created_at)::float8 from rota.job_history "
+        "where id = %s",
+        job,
+    )
+    assert isinstance(found, float)
+    return found
+
+
+async def reset_waited_s(connection: Connection, hand: Hand, **columns: Any) -> float:
+    [reset] = put(connection, "reset", **{"priority": URGENT, **columns})
+    return await waited_s(connection, hand, reset)
+
+
+def claimed(hand: Hand, job_type: str) -> int:
+    return sum(isinstance(one, JobClaimed) and one.job_type == job_type for one in hand.events)
+
+
+def started(hand: Hand) -> WorkerStarted:
+    [event] = [one for one in hand.events if isinstance(one, WorkerStarted)]
+    return event
+
+
+@rule("M61")
+@pytest.mark.parametrize("threads", [False, True], ids=["async", "plain"])
+@pytest.mark.parametrize(("slots", "ordinary"), [(10, 8), (2, 1)])
+async def test_ten_thousand_pages_of_five_seconds_delay_a_reset_by_no_more_than_a_second(
+    database: str, connection: Connection, slots: int, ordinary: int, *, threads: bool
+) -> None:
+    site = Site(threads=threads)
+    put_many(connection, "page", 10_000)
+    async with Hand(database, site.jobs, slots=slots, grace_s=0.0) as hand:
+        await site.until_begun(ordinary)
+        waits = []
+        for pause_s in (0.0, 0.3, 1.5):
+            await asyncio.sleep(pause_s)
+            waits.append(await reset_waited_s(connection, hand))
+        assert max(waits) <= 1.0
+        assert len(site.begun) == ordinary, "they leave room"
+        assert claimed(hand, "page") == ordinary, "and nobody's place is taken in the buffer"
+        site.is_over.set()
+
+
+@rule("M61")
+async def test_a_priority_that_no_type_declares_is_found_as_soon_without_notifications(
+    database: str, connection: Connection
+) -> None:
+    site = Site()
+    put(connection, "page", 100)
+    async with Hand(database, site.jobs, notify=False, grace_s=0.0) as hand:
+        await site.until_begun(8)
+        for priority in (7, 100, 1):
+            assert await reset_waited_s(connection, hand, priority=priority) <= 1.0
+
+
+@rule("M61")
+async def test_each_queue_with_slots_of_its_own_has_room_of_its_own(
+    database: str, connection: Connection
+) -> None:
+    site = Site(queue="mail")
+    put(connection, "page", 100, queue="mail")
+    put(connection, "page", 100)
+    async with Hand(database, site.jobs, queues={"mail": 5, "default": 11}, grace_s=0.0) as hand:
+        await site.until_begun(4 + 9)
+        assert await reset_waited_s(connection, hand, queue="mail") <= 1.0
+        assert await reset_waited_s(connection, hand, queue="default") <= 1.0
+        assert claimed(hand, "page") == 4 + 9
+        assert started(hand).urgent_slots == "mail=1, default=2 for priority above 0"
+
+
+@rule("M61")
+async def test_queues_that_share_slots_leave_room_together(
+    database: str, connection: Connection
+) -> None:
+    site = Site(queue="mail")
+    put(connection, "page", 3)
+    put(connection, "page", 100, queue="mail")
+    async with Hand(database, site.jobs, slots=10, grace_s=0.0) as hand:
+        await site.until_begun(8)
+        assert await reset_waited_s(connection, hand, queue="mail") <= 1.0
+        assert await reset_waited_s(connection, hand, queue="default") <= 1.0
+        assert claimed(hand, "page") == len(site.begun) == 8
+
+
+@rule("M14", "M61")
+async def test_a_search_for_urgent_jobs_alone_asks_for_no_notifications(
+    database: str, connection: Connection
+) -> None:
+    """A commit with a NOTIFY holds a lock of the whole database, and this worker is busy."""
+    site = Site()
+    put(connection, "page", 100)
+    async with Hand(database, site.jobs, grace_s=0.0) as hand:
+        await site.until_begun(8)
+        await asyncio.to_thread(until_asked, connection, "claim", 3)
+        asked = "select count(*) from rota.queue where notify_until is not null"
+        assert value(connection, asked) == 0
+        assert claimed(hand, "page") == 8
+
+
+@rule("M61")
+async def test_urgent_jobs_take_all_slots_and_more_of_them_start_as_one_ends(
+    database: str, connection: Connection
+) -> None:
+    site = Site(page_s=1.5 * URGENT_S)
+    put(connection, "page", 12, priority=1)
+    async with Hand(database, site.jobs, slots=4, poll_s=30.0, poll_least_s=30.0) as hand:
+        await site.until_begun(4)
+        await hand.heard(JobSucceeded, count=12)
+        [(apart_s,)] = rows(
+            connection,
+            "select extract(epoch from max(started_at) - min(started_at))::float8 "
+            "from rota.job_history",
+        )
+        # Three rounds: nobody waits for a poll.
+        assert apart_s < 2 * 1.5 * URGENT_S + 2
+
+
+@rule("M61")
+async def test_an_urgent_job_gets_the_slot_of_the_urgent_job_that_ends_before_any_poll(
+    database: str, connection: Connection
+) -> None:
+    site = Site(page_s=30.0)
+    go = asyncio.Event()
+
+    @site.jobs.job("call", takes_context=True, priority=URGENT)
+    async def call(ctx: rota.Context) -> None:
+        if not go.is_set():
+            await go.wait()
+
+    put(connection, "page", 10)
+    async with Hand(database, site.jobs, slots=4, grace_s=0.0) as hand:
+        await site.until_begun(3)
+        [first] = put(connection, "call", priority=URGENT)
+        await hand.heard(JobClaimed, job=first)
+        waiting = put(connection, "call", 20, priority=URGENT)
+        go.set()
+        for job in waiting:
+            await hand.heard(JobSucceeded, job=job)
+        [(took_s,)] = rows(
+            connection,
+            "select extract(epoch from max(finished_at) - min(finished_at))::float8 "
+            "from rota.job_history where job_type = 'call'",
+        )
+        assert took_s < 20 * URGENT_S / 4, "they do not wait for a poll each"
+
+
+@rule("M61", "M80")
+async def test_a_drain_leaves_room_and_ends_when_all_is_done(
+    database: str, connection: Connection
+) -> None:
+    site = Site(page_s=0.05)
+    put(connection, "page", 40)
+    hand = Hand(database, site.jobs, slots=5, drain=True)
+    resets = put(connection, "reset", 3, priority=URGENT)
+    report = await hand.run()
+    assert (report.succeeded, len(site.begun), len(resets)) == (43, 40, 3)
+
+
+@rule("M61")
+async def test_without_slots_for_the_urgent_ordinary_jobs_take_them_all(
+    database: str, connection: Connection
+) -> None:
+    site = Site()
+    put(connection, "page", 100)
+    async with Hand(database, site.jobs, slots=4, urgent_slots=0, grace_s=0.0) as hand:
+        await site.until_begun(4)
+        assert started(hand).urgent_slots == "none for priority above 0"
+
+
+@rule("M61")
+async def test_a_worker_with_one_slot_says_that_urgent_jobs_wait_for_the_running_one(
+    database: str, connection: Connection
+) -> None:
+    site = Site()
+    async with Hand(database, site.jobs, slots=1) as hand:
+        assert (
+            started(hand)
+            .describe()
+            .endswith(
+                "queues default sharing 1 slot; none for priority above 0: "
+                "with one slot, an urgent job waits for the running one"
+            )
+        )
+    async with Hand(database, site.jobs, queues={"mail": 1, "default": 10}) as hand:
+        assert (
+            started(hand)
+            .describe()
+            .endswith(
+                "queues mail=1, default=10; default=2 for priority above 0: "
+                "with one slot, an urgent job of mail waits for the running one"
+            )
+        )
+
+
+def test_slots_for_the_urgent_leave_one_for_others(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = rota.App(database)
+    app.job("page")(lambda: None)
+    with pytest.raises(UsageError, match="less than the slots, not 2 of 2"):
+        app.drain(slots=2, urgent_slots=2)
+    with pytest.raises(UsageError, match="less than the slots of queue 'b', not 3 of 2"):
+        app.drain(queues={"a": 5, "b": 2}, urgent_slots=3)
+    with pytest.raises(UsageError, match="urgent_slots must be a whole number"):
+        app.drain(urgent_slots=-1)
+    monkeypatch.setenv("ROTA_URGENT_SLOTS", "many")
+    with pytest.raises(ConfigurationError, match="ROTA_URGENT_SLOTS must be a whole number"):
+        app.drain()
+    monkeypatch.setenv("ROTA_URGENT_SLOTS", "10")
+    with pytest.raises(ConfigurationError, match="ROTA_URGENT_SLOTS must be less"):
+        app.drain()
+    said: list[WorkerStarted] = []
+    app.on(WorkerStarted, said.append)
+    app.drain(slots=12)
+    app.drain(slots=12, urgent_slots=0)
+    monkeypatch.setenv("ROTA_URGENT_SLOTS", "")
+    app.drain(slots=12)
+    assert [one.urgent_slots.split()[0] for one in said] == ["10", "none", "2"]
+    app.close()

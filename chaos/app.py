@@ -39,6 +39,10 @@ SHARED = 50
 """How many tags in a row name the same effect: so several jobs may be at one. The view
 `chaos.sender` has it too."""
 STEPS = ("reserve", "charge", "ship")
+NARROW, LIMITED = "narrow", "limited"
+"""The queue whose cap, and the rate limit whose figure, change during the run."""
+DOWN_S, DOWN_SHARE = 4, 0.4
+"""How long a host is down at a time, and in how many of these times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,19 +281,164 @@ async def take_step(ctx: rota.Context, name: str) -> int:
     return ctx.job.claims
 
 
+@app.job(
+    "in_order",
+    group_key=lambda n: f"serial:{n % 6}",
+    max_attempts=TRIES,
+    retry=RETRY,
+    takes_context=True,
+)
+async def run_in_order(ctx: rota.Context, n: int) -> int:
+    """Run in a lane of one, fail at times and keep the place meanwhile."""
+    async with record(ctx):
+        await asyncio.sleep(chance(ctx).uniform(0, 0.05))
+        fail_at_times(ctx, 0.05)
+    return n
+
+
+@app.job(
+    "in_order_too",
+    group_key=lambda n: f"serial:{n % 6}",
+    max_attempts=TRIES,
+    retry=RETRY,
+    takes_context=True,
+)
+def run_in_order_too(ctx: rota.Context, n: int) -> int:
+    """Share those lanes, from a thread."""
+    with record_in_thread(ctx):
+        time.sleep(chance(ctx).uniform(0, 0.1))
+    return n
+
+
+@app.job(
+    "in_pairs",
+    group_key=lambda n: f"pair:{n % 2}",
+    lane_capacity=2,
+    max_attempts=TRIES,
+    retry=RETRY,
+    takes_context=True,
+)
+def run_in_pairs(ctx: rota.Context, n: int) -> int:
+    """Run in a lane of two."""
+    with record_in_thread(ctx):
+        time.sleep(chance(ctx).uniform(0, 0.2))
+        fail_at_times(ctx, 0.05)
+    return n
+
+
+@app.job(
+    "overtaken",
+    group_key=lambda n: f"overtaken:{n % 4}",
+    on_retry="release",
+    max_attempts=TRIES,
+    retry=RETRY,
+    takes_context=True,
+)
+async def let_others_pass(ctx: rota.Context, n: int) -> int:
+    """Fail often, and let later jobs of the lane pass."""
+    async with record(ctx):
+        fail_at_times(ctx, 0.25)
+    return n
+
+
+@app.job(
+    "halting",
+    group_key=lambda n: f"halting:{n % 4}",
+    on_dead="halt",
+    max_attempts=TRIES,
+    retry=RETRY,
+    takes_context=True,
+)
+async def halt_lane(ctx: rota.Context, n: int) -> int:
+    """Be dead at times, and halt the lane until it is requeued."""
+    async with record(ctx):
+        if chance(ctx).random() < 0.1:
+            raise rota.Dead("not booked")
+    return n
+
+
+def fail_at_times(ctx: rota.Context, share: float) -> None:
+    """Raise in this share of the attempts."""
+    if chance(ctx).random() < share:
+        raise RuntimeError("at times")
+
+
+@app.job("few", concurrency=3, max_attempts=TRIES, retry=RETRY, takes_context=True)
+async def run_few(ctx: rota.Context, n: int) -> int:
+    """Run three at once, over all workers."""
+    async with record(ctx):
+        await asyncio.sleep(chance(ctx).uniform(0, 0.3))
+    return n
+
+
+@app.job("narrow", queue=NARROW, max_attempts=TRIES, retry=RETRY, takes_context=True)
+def run_narrow(ctx: rota.Context, n: int) -> int:
+    """Run in the queue whose cap changes."""
+    with record_in_thread(ctx):
+        time.sleep(chance(ctx).uniform(0, 0.3))
+    return n
+
+
+@app.job(
+    LIMITED,
+    rate_limit=rota.RateLimit(LIMITED, 3, per="2s", burst=2, key=lambda n: n % 2),
+    max_attempts=TRIES,
+    retry=RETRY,
+    takes_context=True,
+)
+async def start_so_often(ctx: rota.Context, n: int) -> int:
+    """Start at a limited rate for each key."""
+    with witness_attempt(ctx):  # at once: the judge counts by the time of the start
+        await asyncio.sleep(0)
+    return n
+
+
+@app.job(
+    "guarded",
+    breaker=rota.Breaker(
+        key=lambda n: f"host{n % 2}", failures=3, within="10s", open_for="1s", max_open="4s"
+    ),
+    max_attempts=TRIES,
+    retry=RETRY,
+    takes_context=True,
+)
+async def call_host(ctx: rota.Context, n: int) -> int:
+    """Call a host that is down at times."""
+    async with record(ctx):
+        await asyncio.sleep(chance(ctx).uniform(0, 0.1))
+        if is_down(n % 2, time.time()):
+            raise ConnectionRefusedError("the host is down")
+    return n
+
+
+def is_down(host: int, at_s: float) -> bool:
+    """Whether a host is down: the clock and the seed say it, so all processes agree."""
+    seed = os.environ.get("CHAOS_SEED", "")
+    return random.Random(f"{seed}:{host}:{int(at_s / DOWN_S)}").random() < DOWN_SHARE
+
+
 TYPES: list[tuple[int, Any]] = [
-    (37, quick),
+    (25, quick),
     (8, bill),
-    (16, use_thread),
+    (10, use_thread),
     (3, near_the_lease),
     (1, outlast_lease),
-    (12, once),
+    (10, once),
     (8, dead_when_lost),
     (8, flaky),
     (2, send_at_most_once),
     (2, send_at_least_once),
     (1, send_or_give_up),
     (2, take_three_steps),
+    (4, run_in_order),
+    (2, run_in_order_too),
+    (2, run_in_pairs),
+    (2, let_others_pass),
+    (1, halt_lane),
+    (2, run_few),
+    (2, run_narrow),
+    (2, start_so_often),
+    (3, call_host),
 ]
 """The share of each in a hundred jobs."""
 

@@ -46,6 +46,21 @@ union all select 'attempts that found another job at their effect', count(*) fro
 union all select 'steps run', count(*) from chaos.deed where said = 'step'
 union all select 'steps run again', count(*) - count(distinct (job, key)) from chaos.deed
   where said = 'step'
+union all select 'jobs of lanes', count(distinct job) from chaos.change where group_key is not null
+union all select 'places of lanes taken', count(*) from chaos.place
+union all select 'jobs parked for a lane', count(*) from chaos.change where status = 'waiting'
+  and was_status <> 'waiting' and waits_for is null
+union all select 'jobs parked for a cap', count(*) from chaos.change where status = 'waiting'
+  and was_status <> 'waiting' and waits_for is not null
+union all select 'jobs that halted a lane', count(*) from chaos.change where status = 'dead'
+  and was_status = 'running' and in_lane
+union all select 'put back by a limit', count(*) from chaos.change where was_status = 'running'
+  and status <> 'running' and waits_for like 'limit %'
+union all select 'put back by a breaker', count(*) from chaos.change where was_status = 'running'
+  and status <> 'running' and waits_for like 'breaker %'
+union all select 'times a breaker opened', count(*) from chaos.breaker where state = 'open'
+  and was_state is distinct from 'open'
+union all select 'trials', count(*) from chaos.breaker where state = 'trial'
 union all select 'worker processes', count(*) from chaos.process
 union all select 'worker processes that found no database', count(*) from chaos.process
   where how = 'found no database'

@@ -121,15 +121,17 @@ class Producer:
         """Insert as a program in another language would."""
         tag, [job_type] = next(self._tags), self._draw_types(1)
         key = f"chaos:{tag}"
+        new = job_type.new(n=tag)
 
         def insert() -> int:
             with psycopg.connect(self._url, autocommit=True) as connection:
                 statement = (
-                    "insert into rota.job (job_type, payload, idempotency_key) values (%s, %s, %s) "
-                    "returning id"
+                    "insert into rota.job (job_type, payload, idempotency_key, group_key, "
+                    "lane_capacity) values (%s, %s, %s, %s, %s) returning id"
                 )
                 made = connection.execute(
-                    statement, [job_type.name, Jsonb({"n": tag}), key]
+                    statement,
+                    [job_type.name, Jsonb({"n": tag}), key, new.group_key, new.lane_capacity],
                 ).fetchone()
                 return _find(connection, tag) if made is None else int(made[0])
 

@@ -13,6 +13,7 @@ from chaos import witness
 from chaos.app import app
 from chaos.figures import figures
 from chaos.judge import Broken, judge, timeline
+from chaos.person import CAPS, Person, requeue_halting, set_cap
 from chaos.producer import Producer
 from chaos.villain import Villain
 from chaos.workers import Workers
@@ -24,7 +25,7 @@ COUNT_EVERY_S = 0.5
 REST_S = 90
 """What is due when the villain stops has ended by then: two leases, a reaper's period, retries each
 second."""
-LIVE = "select count(*) from rota.job where status <> 'dead'"
+LIVE = "select count(*) from rota.job where status <> 'dead' or waits_for = 'person'"
 
 
 @dataclass(slots=True)
@@ -45,11 +46,15 @@ def run(place: Path, seconds: float, seed: int) -> Verdict:
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute((Path(__file__).parent / "tables.sql").read_bytes())
     os.environ["ROTA_DATABASE_URL"] = url
+    os.environ["CHAOS_SEED"] = str(seed)
     app.sync()
+    with psycopg.connect(url, autocommit=True) as connection:
+        set_cap(connection, max(CAPS))
     workers = Workers(url, place)
     try:
         villain, producer = Villain(seed, workers, server, url), Producer(seed, url, app)
-        _live_through(seconds, workers, villain, producer)
+        person = Person(seed, url)
+        _live_through(seconds, workers, villain, person, producer)
         rested_s = _come_to_rest(workers, url)
         workers.stop()
     finally:
@@ -58,6 +63,9 @@ def run(place: Path, seconds: float, seed: int) -> Verdict:
     verdict = _judge(url, workers, producer)
     verdict.figures += [
         (f"did: {name}", str(count)) for name, count in sorted(villain.acts.items())
+    ]
+    verdict.figures += [
+        (f"a person: {name}", str(count)) for name, count in sorted(person.acts.items())
     ]
     verdict.figures += [
         (f"producer: {what}", str(count)) for what, count in sorted(producer.unsure.items())
@@ -70,13 +78,16 @@ def run(place: Path, seconds: float, seed: int) -> Verdict:
     return verdict
 
 
-def _live_through(seconds: float, workers: Workers, villain: Villain, producer: Producer) -> None:
+def _live_through(
+    seconds: float, workers: Workers, villain: Villain, person: Person, producer: Producer
+) -> None:
     until = time.monotonic() + seconds
     producer.start()
     try:
         while time.monotonic() < until:
             workers.tend()
             villain.turn()
+            person.turn()
             time.sleep(LOOK_EVERY_S)
     finally:
         villain.leave()
@@ -84,10 +95,12 @@ def _live_through(seconds: float, workers: Workers, villain: Villain, producer: 
 
 
 def _come_to_rest(workers: Workers, url: str) -> float:
-    """Wait until only dead jobs are live, or the time is up; return how long it took."""
+    """Wait until only dead jobs are live, and none of them halts its lane, or the time is up;
+    return how long it took."""
     began = time.monotonic()
     with psycopg.connect(url, autocommit=True) as connection:
         while time.monotonic() - began < REST_S:
+            requeue_halting(connection)
             row = connection.execute(LIVE).fetchone()
             if row == (0,):
                 break

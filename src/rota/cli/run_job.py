@@ -87,7 +87,7 @@ def _run_worker(
     running: list[tuple[asyncio.AbstractEventLoop, OneByOneWorker]] = []
 
     async def work() -> None:
-        spec = app._make_spec(WorkerConfig(slots=1, grace_s=GRACE_S))
+        spec = app._make_spec(WorkerConfig(slots=1, grace_s=GRACE_S, asks_gates=False))
         worker = OneByOneWorker(
             app.database, spec, app._bus, pick_one(id_), records=records, here=here
         )

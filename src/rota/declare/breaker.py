@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rota.declare.key import PlainKeyFunction
 from rota.errors import DeclarationError, UsageError
 from rota.model.bounds import NAME_MAX, check_integer, check_text
 from rota.model.breaker import FAILURES_MAX, BreakerRules
@@ -28,7 +29,7 @@ class Breaker:
 
     name: str | None = None
     """Job types that give one name share one breaker. Defaults to the job type's name."""
-    key: Callable[..., str] | None = None
+    key: PlainKeyFunction | None = None
     """A function that makes the key of the endpoint from the handler's arguments that it names, as
     in `lambda url: urlsplit(url).hostname`. Each key is a breaker of its own. Workers call it after
     the claim; where it raises, the job is dead. Defaults to none: one breaker."""

@@ -51,7 +51,8 @@ class WorkerConfig:
     stop_after_s: float | None = None
     """Stop after this many seconds, with the grace period; None: never."""
     asks_gates: bool = True
-    """Whether rate limits and breakers are asked; not in a test, which would wait for them."""
+    """Whether rate limits and breakers are asked: neither in a test, which would wait for them, nor
+    for a job that a person picked."""
     buffer_s: float = 1.0
     """A claimed job that has waited this long for a slot is handed back to other workers."""
 

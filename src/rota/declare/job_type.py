@@ -16,7 +16,7 @@ from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, Unpack, 
 
 from rota.declare.connection import AnyConnection, AsyncConnection, Connection
 from rota.declare.key import KeyMaker
-from rota.declare.options import EnqueueOptions, JobTypeOptions, KeyFunction, UsingOptions
+from rota.declare.options import EnqueueOptions, JobTypeOptions, UsingOptions
 from rota.declare.payload import Codec
 from rota.declare.rate_limit import LimitReader
 from rota.errors import DeclarationError, PayloadError, UsageError
@@ -191,7 +191,7 @@ class JobType(Generic[P, Q, R]):
         self._declared = self
         """The one that was declared; another one if `using` made this."""
 
-    def _make_maker(self, option: str, func: KeyFunction | None) -> KeyMaker | None:
+    def _make_maker(self, option: str, func: Callable[..., Any] | None) -> KeyMaker | None:
         if func is None:
             return None
         return KeyMaker(

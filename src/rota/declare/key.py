@@ -6,11 +6,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
+from uuid import UUID
 
 from rota.errors import DeclarationError, UsageError
 from rota.model.bounds import KEY_MAX, check_text
 
 Checked = TypeVar("Checked")
+
+PlainKeyFunction = Callable[..., str | int | UUID]
+"""What makes the key of a rate limit or of a breaker."""
 
 
 class KeyMaker:
@@ -65,23 +69,14 @@ class KeyMaker:
             UsageError: the function raised, or returned anything but a key.
         """
         at = "" if index is None else f" (job {index} of the list)"
-        return self._call(arguments, f"job type {self._job_type!r}{at}", "; nothing was inserted")
+        whose = f"job type {self._job_type!r}{at}"
+        return self._call(arguments, _check_key, whose, "; nothing was inserted")
 
     def call(self, arguments: Mapping[str, Any], check: Callable[[Any], Checked]) -> Checked:
         """Return what the function makes for a claimed job, checked. Raises as `make`."""
-        return self._check(arguments, check, f"job type {self._job_type!r}", "")
+        return self._call(arguments, check, f"job type {self._job_type!r}", "")
 
-    def compute(self, arguments: Mapping[str, Any]) -> str:
-        """Return the key of a claimed job. Raises as `make`."""
-        return self._call(arguments, f"job type {self._job_type!r}", "")
-
-    def _call(self, arguments: Mapping[str, Any], whose: str, then: str) -> str:
-        def check(key: Any) -> str:
-            return check_text(key, "what it returns", KEY_MAX)
-
-        return self._check(arguments, check, whose, then)
-
-    def _check(
+    def _call(
         self,
         arguments: Mapping[str, Any],
         check: Callable[[Any], Checked],
@@ -94,11 +89,11 @@ class KeyMaker:
         }
         where = f"{whose}: its {self._option} function at {self._place}"
         try:
-            key = self._func(**given)
+            made = self._func(**given)
         except Exception as error:
             raise UsageError(f"{where} raised {type(error).__name__}: {error}{then}") from error
         try:
-            return check(key)
+            return check(made)
         except UsageError as error:
             raise UsageError(f"{where}: {error}{then}") from None
 
@@ -111,3 +106,15 @@ class KeyMaker:
         return DeclarationError(
             f"job type {self._job_type!r}: the {self._option} function at {self._place} {why}"
         )
+
+
+def check_plain_key(value: Any) -> str:
+    """Return the key that a function of a rate limit or a breaker made: a text, an integer or a
+    UUID. Raises UsageError."""
+    if isinstance(value, UUID) or (isinstance(value, int) and not isinstance(value, bool)):
+        value = str(value)
+    return _check_key(value)
+
+
+def _check_key(value: Any) -> str:
+    return check_text(value, "what it returns", KEY_MAX)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 import msgspec
 
-from rota.declare.key import KeyMaker
+from rota.declare.key import KeyMaker, PlainKeyFunction, check_plain_key
 from rota.errors import DeclarationError, UsageError
-from rota.model.bounds import KEY_MAX, check_integer, check_text
+from rota.model.bounds import check_integer, check_text
 from rota.model.units import Duration, seconds
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ BURST_SHARE = 10
 PAUSE_S_MAX = 36_525 * 86_400.0
 """The longest that a burst may take to become free again: instants that far ahead must exist."""
 
-LimitKeyFunction = Callable[..., str | int | UUID]
 CostFunction = Callable[..., int]
 
 
@@ -47,7 +45,7 @@ class RateLimit:
     burst: int | None = None
     """At most so many starts at once, 1 … limit. The larger the burst, the slower the steady pace:
     limit − burst + 1 starts in `per`. Defaults to a tenth of the limit, at least 1."""
-    key: LimitKeyFunction | None = None
+    key: PlainKeyFunction | None = None
     """A function that makes a key from the handler's arguments that it names, as in `lambda
     account: account`: a string, an integer or a UUID. Each key has the whole limit to itself.
     Workers call it after the claim; where it raises, the job is dead. Defaults to none."""
@@ -149,19 +147,13 @@ class LimitReader:
         Raises:
             UsageError: a function raised, or returned anything but a key or a cost.
         """
-        key = "" if self._key is None else self._key.call(arguments, _check_key)
+        key = "" if self._key is None else self._key.call(arguments, check_plain_key)
         if isinstance(self._cost, int):
             return key, self._cost
         return key, self._cost.call(arguments, self._check_cost)
 
     def _check_cost(self, value: Any) -> int:
         return check_integer(value, "what it returns", 1, self.limit.burst_max)
-
-
-def _check_key(value: Any) -> str:
-    if isinstance(value, UUID) or (isinstance(value, int) and not isinstance(value, bool)):
-        value = str(value)
-    return check_text(value, "what it returns", KEY_MAX)
 
 
 def index_limits(types: Iterable[JobType[..., ..., Any]]) -> dict[str, RateLimit]:

@@ -16,7 +16,6 @@ from rota.store import ops
 from rota.store.driver import Operation
 from rota.worker.claimer import Claimer
 from rota.worker.finisher import Finisher
-from rota.worker.gates.gatekeeper import Gatekeeper
 from rota.worker.runners import Runners, Threads
 from rota.worker.worker import Worker
 
@@ -86,10 +85,6 @@ class OneByOneWorker(Worker):
     def make_claimer(self, link: StoreLink, *, listens: bool) -> Claimer:
         """Make what claims the jobs."""
         return _OneByOneClaimer(self.parts, link, self)
-
-    def make_gatekeeper(self, link: StoreLink) -> Gatekeeper:
-        """Make what lets every job begin: a person has picked it."""
-        return Gatekeeper(self.parts, link, [])
 
     def make_finisher(self, link: StoreLink) -> Finisher:
         """Make what writes the outcomes, or hands the jobs back."""

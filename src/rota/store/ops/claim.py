@@ -113,13 +113,9 @@ class Claimed:
             return sorted([*self.jobs, *self.refused, *self.held_up], key=_start_order)
         return list(self.jobs)
 
-    def count(self, queue: str | None = None) -> int:
-        """Return how many jobs the statement reached, of one queue or of all."""
-        if queue is None and not self.held_up:
-            return len(self.jobs) + len(self.refused)
-        jobs = [job.queue for job in self.jobs] + [job.queue for job in self.refused]
-        count = len(jobs) if queue is None else jobs.count(queue)
-        return count + sum(one.count for one in self.held_up if queue in (None, one.queue))
+    def count(self) -> int:
+        """Return how many jobs the statement reached."""
+        return len(self.jobs) + len(self.refused) + sum(one.count for one in self.held_up)
 
 
 # The columns of the function job_claim.

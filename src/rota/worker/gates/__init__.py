@@ -9,7 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from rota.model.classify import Verdict
+from rota.model.failure import error_type, message, stack
+from rota.model.outcome import Failed, Failure
+
 if TYPE_CHECKING:
+    from rota.errors import UsageError
     from rota.model.outcome import End
     from rota.worker.attempt import Attempt
 
@@ -37,3 +42,17 @@ class Gate(Protocol):
 
     def hold_back(self, batch: Sequence[Attempt], now: float) -> Answers:
         """Return which of a batch may not begin now. There is a slot for each of them."""
+
+
+def fail_key(error: UsageError) -> End:
+    """Return the end of an attempt of which no key can be made: no other attempt can, either."""
+    cause = error.__cause__ or error
+    return Failed(
+        Failure(
+            error_type(cause),
+            message(error),
+            Verdict.FATAL,
+            "its key cannot be made",
+            stack=stack(cause),
+        )
+    )

@@ -11,14 +11,13 @@ import asyncio
 import random
 from typing import TYPE_CHECKING
 
+from rota.declare.key import check_plain_key
 from rota.errors import DatabaseUnavailable, UsageError
 from rota.model.breaker import Endpoint, format_waits_for, judge_endpoint
-from rota.model.classify import Verdict
-from rota.model.failure import error_type, message
-from rota.model.outcome import Failed, Failure, PutBack
+from rota.model.outcome import PutBack
 from rota.observe.events import BreakerClosed, BreakerOpened
 from rota.store import ops
-from rota.worker.gates import Answers, Wait
+from rota.worker.gates import Answers, Wait, fail_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -104,10 +103,9 @@ class BreakerGate:
         if rules is None:
             return None
         try:
-            key = "" if maker is None else maker.compute(arguments)
+            key = "" if maker is None else maker.call(arguments, check_plain_key)
         except UsageError as error:
-            failure = Failure(error_type(error), message(error), Verdict.FATAL, "breaker key")
-            return Failed(failure)
+            return fail_key(error)
         assert attempt.ticket is not None
         attempt.ticket.breaker = BreakerPass((rules.name, key))
         return None

@@ -11,13 +11,11 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from rota.errors import DatabaseUnavailable, UsageError
-from rota.model.classify import Verdict
-from rota.model.failure import error_type, message, stack
-from rota.model.outcome import Failed, Failure, PutBack, RateLimited
+from rota.model.outcome import PutBack, RateLimited
 from rota.runtime.throttle import Throttle
 from rota.store import ops
 from rota.store.ops import LimitPlace, NoSlot, Reservation, StartRequest
-from rota.worker.gates import ALL_MAY_BEGIN, Answers, Wait
+from rota.worker.gates import ALL_MAY_BEGIN, Answers, Wait, fail_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -269,20 +267,6 @@ class RateLimitGate:
             held.discard(attempt)
             if not held:
                 del self._held[_place(attempt)]
-
-
-def fail_key(error: UsageError) -> End:
-    """Return the end of an attempt of which no key can be made: no other attempt can, either."""
-    cause = error.__cause__ or error
-    return Failed(
-        Failure(
-            error_type(cause),
-            message(error),
-            Verdict.FATAL,
-            "its key cannot be made",
-            stack=stack(cause),
-        )
-    )
 
 
 def _ticket(attempt: Attempt) -> Ticket:

@@ -48,6 +48,19 @@ def test_two_types_that_share_a_limit_must_agree_on_its_figures() -> None:
     assert "rate limit 'smtp' is declared twice with different figures: 10 per 1m" in str(error)
 
 
+@rule("M62")
+def test_nothing_is_declared_if_two_types_disagree_on_a_limit(
+    database: str, connection: psycopg.Connection[TupleRow]
+) -> None:
+    app = rota.App(database)
+    app.job("mail", rate_limit=rota.RateLimit("smtp", 10, per="1m"))(lambda: None)
+    app.job("report", rate_limit=rota.RateLimit("smtp", 20, per="1m"))(lambda: None)
+    with pytest.raises(DeclarationError, match="rate limit 'smtp' is declared twice"):
+        app.sync()
+    assert connection.execute("select name from rota.job_type").fetchall() == []
+    app.close()
+
+
 def test_a_function_of_a_limit_takes_arguments_of_the_handler() -> None:
     jobs = rota.Jobs()
     limit = rota.RateLimit("smtp", 10, per="1m", key=lambda customer: customer)

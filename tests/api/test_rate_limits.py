@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pickle
 from typing import Any
+from uuid import UUID
 
 import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
 import rota
+from rota.declare.key import PlainKey
 from rota.errors import DeclarationError, LimitNotFound, UsageError
 from tests.support.rules import rule
 
@@ -84,6 +86,18 @@ async def test_a_web_process_takes_from_a_limit_before_any_worker_has_started(
     with pytest.raises(UsageError, match="rate limit 'smtp' has no keys"):
         await app.limit("smtp").atake(key="a")
     await app.aclose()
+
+
+@rule("M62")
+@pytest.mark.parametrize("key", [7, UUID("8f14e45f-ceea-467f-a8b1-0c7f5c0e2d11"), "anna"])
+def test_a_key_is_taken_from_as_its_function_makes_it(database: str, key: PlainKey) -> None:
+    app = rota.App(database)
+    limit = rota.RateLimit("api", 10, per="1h", burst=1, key=lambda account: account)
+    app.job("call", rate_limit=limit)(lambda account: None)
+    assert [app.limit("api").take(key=one) for one in (key, str(key))] == [True, False]
+    with pytest.raises(UsageError, match=r"key must be 1 to 255 printable .*, not 1\.5"):
+        app.limit("api").take(key=1.5)  # type: ignore[arg-type]
+    app.close()
 
 
 def test_an_outcome_that_says_wait_travels_between_processes() -> None:

@@ -40,6 +40,7 @@ SEND = ["enqueue", "send_mail", "--payload", '{"user_id": 1}']
         (["pause", "email", "--until", "soon", *URL], "--until must be"),
         (["work", "--grace", "soon"], "--grace must be"),
         (["work", "--drain", "--for", "soon"], "--for must be"),
+        (["breakers", "trip", "b", "--for", "10"], "--for must be"),
         (["ignore", "1", *URL], "--why"),
         (["cancel", "--status", "dead", *URL], "--status must be one of queued, waiting,"),
         (["retry", "--status", "dead", *URL], "--status must be one of queued, running, failed"),

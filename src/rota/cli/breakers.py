@@ -28,7 +28,7 @@ class _ListByDefault(TyperGroup):
 
 app = typer.Typer(
     cls=_ListByDefault,
-    help="Circuit breakers: list them (also `rota breakers`); trip: open one; reset: close one.",
+    help="List circuit breakers, and what waits for them; trip: open one; reset: close one.",
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the breaker.")]

@@ -260,7 +260,8 @@ class App(Client):
         A worker does the same when it starts. Call it at each deploy, before the first INSERT.
 
         Raises:
-            DeclarationError: two job types or two schedules share a name.
+            DeclarationError: two job types or two schedules share a name, or two types disagree on
+                a breaker or a rate limit; nothing was declared.
             SchemaMissing: the schema is missing, or older than this release needs.
         """
         self.database.run(migrate.check(self.schema))

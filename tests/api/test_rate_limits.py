@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pickle
 from typing import Any
+from uuid import UUID
 
 import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
 import rota
+from rota.declare.key import PlainKey
 from rota.errors import DeclarationError, LimitNotFound, UsageError
 from tests.support.rules import rule
 
@@ -24,7 +26,7 @@ from tests.support.rules import rule
         ({"per": "50ms"}, "per must be at least 100 ms"),
         ({"burst": 11}, "burst must be a whole number from 1 to 10, not 11"),
         ({"key": "account"}, "key must be a function"),
-        ({"burst": 2, "cost": 3}, "cost must be a whole number from 1 to 2, not 3"),
+        ({"burst": 2, "cost": 3}, "from 1 to 2, not 3: a job costs the burst at most"),
         ({"limit": 100, "per": "366d", "burst": 100}, "more than a hundred years"),
     ],
 )
@@ -46,6 +48,19 @@ def test_two_types_that_share_a_limit_must_agree_on_its_figures() -> None:
     with pytest.raises(DeclarationError) as error:
         rota.App(jobs=[jobs, others])
     assert "rate limit 'smtp' is declared twice with different figures: 10 per 1m" in str(error)
+
+
+@rule("M62")
+def test_nothing_is_declared_if_two_types_disagree_on_a_limit(
+    database: str, connection: psycopg.Connection[TupleRow]
+) -> None:
+    app = rota.App(database)
+    app.job("mail", rate_limit=rota.RateLimit("smtp", 10, per="1m"))(lambda: None)
+    app.job("report", rate_limit=rota.RateLimit("smtp", 20, per="1m"))(lambda: None)
+    with pytest.raises(DeclarationError, match="rate limit 'smtp' is declared twice"):
+        app.sync()
+    assert connection.execute("select name from rota.job_type").fetchall() == []
+    app.close()
 
 
 def test_a_function_of_a_limit_takes_arguments_of_the_handler() -> None:
@@ -71,6 +86,18 @@ async def test_a_web_process_takes_from_a_limit_before_any_worker_has_started(
     with pytest.raises(UsageError, match="rate limit 'smtp' has no keys"):
         await app.limit("smtp").atake(key="a")
     await app.aclose()
+
+
+@rule("M62")
+@pytest.mark.parametrize("key", [7, UUID("8f14e45f-ceea-467f-a8b1-0c7f5c0e2d11"), "anna"])
+def test_a_key_is_taken_from_as_its_function_makes_it(database: str, key: PlainKey) -> None:
+    app = rota.App(database)
+    limit = rota.RateLimit("api", 10, per="1h", burst=1, key=lambda account: account)
+    app.job("call", rate_limit=limit)(lambda account: None)
+    assert [app.limit("api").take(key=one) for one in (key, str(key))] == [True, False]
+    with pytest.raises(UsageError, match=r"key must be 1 to 255 printable .*, not 1\.5"):
+        app.limit("api").take(key=1.5)  # type: ignore[arg-type]
+    app.close()
 
 
 def test_an_outcome_that_says_wait_travels_between_processes() -> None:

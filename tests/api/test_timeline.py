@@ -168,6 +168,39 @@ def test_the_release_of_a_restored_copy_is_shown_as_that_and_not_as_a_resume_of_
     ]
 
 
+@rule("M62", "M63", "M87")
+def test_a_job_shows_what_people_did_to_the_limit_or_breaker_it_waits_for_and_to_no_other(
+    app: rota.App, connection: Connection
+) -> None:
+    @app.job("call", breaker=rota.Breaker(key=lambda host: host))
+    def call(host: str) -> None: ...
+
+    @app.job("mail", rate_limit=rota.RateLimit("smtp", 100, per="1m"))
+    def mail() -> None: ...
+
+    app.sync()
+    waits = ["limit smtp", "limit smtp anna", "limit smtp2", "breaker call b", "breaker call", None]
+    [smtp, anna, other, b, whole, none] = [
+        connection.execute(
+            "insert into rota.job (job_type, waits_for) values ('t', %s) returning id", [one]
+        ).fetchall()[0][0]
+        for one in waits
+    ]
+    app.limits.set("smtp", 60, why="a warning", by="ann")
+    app.breakers.trip("call", "b", by="ann")
+    app.breakers.trip("call", "c", by="ann")
+    app.breakers.reset("call", "c", by="ann")
+    app.breakers.trip("call", by="ann")
+
+    def read(job: int) -> list[str]:
+        return [one.text for one in app.timeline(job).entries if one.action is not None]
+
+    changed = ["limit smtp to 60 in 1 min, 10 at once, by ann: a warning"]
+    assert (read(smtp), read(anna), read(other)) == (changed, changed, [])
+    assert read(b) == ["breaker call b by ann", "breaker call by ann"]
+    assert (read(whole), read(none)) == (["breaker call by ann"], [])
+
+
 @rule("M36", "M85")
 def test_the_timeline_of_an_expired_job_lays_no_attempt_at_the_door_of_the_worker_that_found_it(
     app: rota.App, connection: Connection

@@ -28,7 +28,7 @@ def held(connection: Connection) -> Connection:
 
 @rule("M60")
 @pytest.mark.usefixtures("held")
-def test_lanes_are_listed_with_what_holds_them(rota: CommandLine) -> None:
+def test_lanes_are_listed_with_what_holds_them(rota: CommandLine, connection: Connection) -> None:
     found = rota.ok("lanes", "--json").json
     assert [lane["group_key"] for lane in found["lanes"]] == ["invoice:1", "user:2"]
     first = found["lanes"][0]
@@ -36,10 +36,23 @@ def test_lanes_are_listed_with_what_holds_them(rota: CommandLine) -> None:
     shown = rota.ok("lanes").out
     assert "invoice:1" in shown
     assert "job 1 running since" in shown
-    assert "halted by job 4" in shown
+    assert shown.count("job 4") == 1 and "halted by job 4 dead since" in shown
     [halted] = rota.ok("lanes", "--halted", "--json").json["lanes"]
     assert (halted["group_key"], halted["halted_by"]) == ("user:2", 4)
-    assert "no lanes in which jobs run or wait" in rota.ok("lanes", "other").out
+    for arguments, said in (
+        (("other",), "no job holds or waits for a place in lane other"),
+        (("invoice:1", "--halted"), "lane invoice:1 is not halted"),
+    ):
+        assert rota.ok("lanes", *arguments).out.strip() == said
+    connection.execute("delete from rota.job where status = 'dead'")
+    assert rota.ok("lanes", "--halted").out.strip() == "no halted lanes"
+    connection.execute("delete from rota.job")
+    assert rota.ok("lanes").out.strip() == "no lanes in which jobs run or wait"
+
+
+@rule("M60")
+@pytest.mark.usefixtures("held")
+def test_lanes_are_listed_in_pages(rota: CommandLine) -> None:
     page = rota.ok("lanes", "--limit", "1")
     assert page.err.strip() == "next page: --after 'invoice:1'"
     assert "user:2" in rota.ok("lanes", "--after", "invoice:1").out
@@ -83,7 +96,10 @@ def test_a_queue_is_capped_and_uncapped(rota: CommandLine, connection: Connectio
     [
         ((), "give either --max-running or --no-limit"),
         (("--max-running", "2", "--no-limit"), "give either --max-running or --no-limit"),
-        (("--max-running", "0"), "--max-running must be a whole number from 1 to 100,000, not 0"),
+        (
+            ("--max-running", "0"),
+            "--max-running must be a whole number from 1 to 100,000, not 0; to run none, pause",
+        ),
     ],
 )
 def test_a_cap_that_is_unclear_is_refused(

@@ -71,6 +71,20 @@ def test_a_limit_is_seen_and_changed_and_the_change_stands_until_code_says_somet
 
 
 @rule("M62")
+def test_a_start_that_was_free_earlier_is_free_now(
+    rota: CommandLine, database: str, connection: psycopg.Connection[TupleRow]
+) -> None:
+    app = package.App(database)
+    assert app.limit("smtp").take() and app.limit("smtp").take(9)
+    assert (one := app.limits.list()[1]).next_at is not None and one.name == "smtp"
+    connection.execute("update rota.rate_limit_key set tat = tat - interval '1 hour'")
+    assert [one.next_at for one in app.limits.list()] == [None, None]
+    [api, smtp] = rota.ok("limits", "--utc").out.splitlines()[1:]
+    assert " now " in smtp and " now " not in api
+    app.close()
+
+
+@rule("M62")
 def test_a_change_that_cannot_be_says_what_is_wrong(rota: CommandLine) -> None:
     for arguments, what in (
         (("mail", "5"), "no rate limit 'mail'; `rota limits` lists"),

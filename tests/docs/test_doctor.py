@@ -19,7 +19,9 @@ from tests.support.rules import rule
 
 PAGE = (Path(__file__).parents[2] / "docs/doctor.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-SIGNS = ("contention", "order", "fan-out", "teams", "replay", "streaming")
+SIGNS = (
+    "contention", "order", "lanes", "fan-out", "teams", "replay", "streaming", "limits",
+)  # fmt: skip
 
 Connection = psycopg.Connection[TupleRow]
 

@@ -470,7 +470,7 @@ def test_an_app_that_was_not_synced_is_reported(database: str, healthy: Hand) ->
         {"name": "t", "queue": "email", "priority": 0},
         {"name": "new", "queue": "default", "priority": 0},
     ]
-    assert "not declared: new; declared with another queue or priority: t" in is_red(
+    assert "not declared: new; declared with other options: t (queue)" in is_red(
         look(database, "app", types=types), Level.WARN
     )
     assert look(database, "app").level == Level.SKIPPED

@@ -61,19 +61,45 @@ def test_a_cap_that_was_full_for_long_is_reported(
     assert "queue email" not in found.what
 
 
+def declare_limit(connection: Connection, name: str) -> None:
+    connection.execute(
+        "insert into rota.rate_limit (name, starts, per, burst) values (%s, 100, '1 minute', 10)",
+        [name],
+    )
+
+
+def put_back(connection: Connection, waits_for: str, ahead: str) -> None:
+    connection.execute(
+        "insert into rota.job (job_type, queue, priority, run_at, waits_for, waits_since) "
+        "values ('t', 'default', 0, rota.clock() + %s::interval, %s, rota.clock())",
+        [ahead, waits_for],
+    )
+
+
 @rule("M3", "M62")
 @pytest.mark.parametrize(("ahead", "level"), [("50 minutes", Level.OK), ("90 minutes", Level.WARN)])
 def test_a_backlog_of_a_limit_that_reaches_far_ahead_is_reported(
     database: str, connection: Connection, ahead: str, level: Level
 ) -> None:
-    connection.execute(
-        "insert into rota.job (job_type, queue, priority, run_at, waits_for, waits_since) "
-        "values ('t', 'default', 0, rota.clock() + %s::interval, 'limit smtp anna', rota.clock())",
-        [ahead],
-    )
+    declare_limit(connection, "smtp")
+    put_back(connection, "limit smtp anna", ahead)
     found = look(database, "limits")
     assert found.level is level
     assert ("limit smtp anna: 1 job" in found.what) == (level is Level.WARN)
+
+
+@rule("M3", "M62")
+def test_jobs_that_wait_for_a_limit_whose_row_is_gone_are_reported(
+    database: str, connection: Connection
+) -> None:
+    declare_limit(connection, "smtp")
+    put_back(connection, "limit smtp anna", "5 seconds")
+    assert look(database, "limits").level is Level.OK
+    connection.execute("delete from rota.rate_limit")
+    found = look(database, "limits")
+    assert found.level is Level.WARN
+    assert "no row in rota.rate_limit: limit smtp anna: 1 job" in found.what
+    assert "rota sync" in found.what_to_do
 
 
 @rule("M3", "M63")

@@ -79,8 +79,10 @@ def test_a_limit_whose_backlog_reaches_far_ahead_is_an_alert(connection: Connect
     put_back(connection, 5, "2 hours", waits_for="limit sms anna")
     put_back(connection, 1, "10 seconds", waits_for="limit sms anna", priority=50)
     put_back(connection, 9, "2 hours", waits_for="breaker charge")
+    put_back(connection, 1, "1 day", waits_for="limit sms bert")
     found = find(connection, "limit backlog")
-    assert list(found) == ["sms anna"]
+    assert list(found) == ["sms bert", "sms anna"]
+    assert found["sms bert"][1].startswith("1 job waits for rate limit sms bert, until ")
     assert 7100 < found["sms anna"][0] <= 7200
     assert found["sms anna"][1].startswith("6 jobs wait for rate limit sms anna, the last of them")
     connection.execute("update rota.alert_rule set at_least = 7 where kind = 'limit_backlog'")

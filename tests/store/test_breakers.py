@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -12,6 +13,7 @@ from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
 import rota
+from rota.declare.key import PlainKey
 from rota.model.breaker import BreakerRules, Endpoint, format_waits_for
 from rota.model.job import Job, Status
 from rota.store import ops
@@ -353,6 +355,20 @@ def test_a_whole_breaker_that_is_tripped_holds_up_all_keys_and_then_none(
     hand.run(ops.release_breakers(10, 0.0))
     assert [(one.key, one.state) for one in app.breakers.list()] == [("b", "open")]
     assert app.breakers.reset("mail") == 1
+
+
+@rule("M63")
+@pytest.mark.parametrize("key", [7, UUID("8f14e45f-ceea-467f-a8b1-0c7f5c0e2d11"), "api.example"])
+def test_a_person_names_a_key_as_its_function_makes_it(app: rota.App, key: PlainKey) -> None:
+    @app.job("call", breaker=rota.Breaker(key=lambda customer: customer))
+    def call(customer: str) -> None: ...
+
+    app.sync()
+    app.breakers.trip("call", key)
+    assert app.breakers.list()[0].key == str(key)
+    assert app.breakers.reset("call", key) == 1
+    with pytest.raises(rota.UsageError, match="for_ must be a timedelta or a string"):
+        app.breakers.trip("call", key, for_=60)  # type: ignore[arg-type]
 
 
 @rule("M63")

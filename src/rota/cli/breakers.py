@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
@@ -28,7 +29,7 @@ class _ListByDefault(TyperGroup):
 
 app = typer.Typer(
     cls=_ListByDefault,
-    help="Circuit breakers: list them (also `rota breakers`); trip: open one; reset: close one.",
+    help="List circuit breakers, and what waits for them; trip: open one; reset: close one.",
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the breaker.")]
@@ -69,7 +70,7 @@ def breakers(
     )
     rows = [
         (
-            one.name, one.key, one.state, one.failures, one.opened_at, _next_try(one),
+            one.name, one.key, one.state, one.failures, one.opened_at, _next_try(one, times.now),
             show_count(one.waiting, COUNT_MAX), one.changed_by, one.reason,
         )
         for one in found
@@ -77,11 +78,13 @@ def breakers(
     print_table(columns, rows, empty="no job type declares a breaker", times=times)
 
 
-def _next_try(one: BreakerRecord) -> object:
+def _next_try(one: BreakerRecord, now: datetime) -> object:
     if one.state == "trial":
         return f"job {one.trial_job} tries"
     if one.state == "open" and one.open_until is None:
         return "once it is reset"
+    if one.open_until is not None and one.open_until <= now:
+        return "with its next job"
     return one.open_until
 
 

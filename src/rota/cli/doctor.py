@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
@@ -10,6 +10,7 @@ from rich.text import Text
 from rota.cli.output import COLUMNS_MIN, cell, columns_wide, print_json, print_lines
 from rota.cli.table import wrap
 from rota.cli.target import JsonOption, Place, find_app
+from rota.declare.job_type import JobType
 from rota.model.units import plural
 from rota.observe import doctor as doctors
 from rota.observe.doctor import Examination, Finding, Level
@@ -37,12 +38,7 @@ def doctor(
     found = doctors.examine(
         database,
         notify=None if owner is None else owner.notify,
-        types=None
-        if owner is None
-        else [
-            {"name": one.name, "queue": one.options.queue, "priority": one.options.priority}
-            for one in owner.types.values()
-        ],
+        types=None if owner is None else [_declare(one) for one in owner.types.values()],
     )
     counts = {level.value: len(found.at(level)) for level in (*_ORDER, Level.FOLLOWS)}
     if as_json:
@@ -60,6 +56,21 @@ def doctor(
         )
     if counts["bad"] or (strict and counts["warn"]):
         raise typer.Exit(1)
+
+
+def _declare(job_type: JobType[..., ..., Any]) -> dict[str, Any]:
+    """Return what doctor compares with the database."""
+    options = job_type.options
+    return {
+        "name": job_type.name,
+        "queue": options.queue,
+        "priority": options.priority,
+        "group_key": job_type.group_arguments is not None,
+        "on_retry": options.on_retry,
+        "on_dead": options.on_dead,
+        "concurrency": options.concurrency,
+        "breaker": None if job_type.breaker is None else job_type.breaker.name,
+    }
 
 
 def _facts(check: doctors.Check, finding: Finding) -> dict[str, str | None]:

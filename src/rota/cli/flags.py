@@ -20,7 +20,9 @@ def find_flags(parameters: Iterable[Parameter]) -> dict[str, str]:
     for parameter in parameters:
         for info in get_args(parameter.annotation)[1:]:
             if isinstance(info, OptionInfo):
-                named = [one for one in info.param_decls or () if one.startswith("--")]
+                # An option's first argument is its default, or inside of Annotated a name.
+                given = (info.default, *(info.param_decls or ()))
+                named = [one for one in given if isinstance(one, str) and one.startswith("--")]
                 flag = named[0].partition("/")[0] if named else _make_flag(parameter.name)
                 found[parameter.name] = flag
     return found
@@ -30,19 +32,22 @@ def name_flags(message: str, flags: Mapping[str, str]) -> str:
     """Return a message with flags in place of the parameters that it names.
 
     A name of several words is a parameter's wherever it stands; `timeout` or `key` only where the
-    message begins with it, or in "give … or …, not both". An action's name in Python before it is
-    left out: the person has typed the command.
+    message begins with it, or in "give … or …, not both" and "give ids, or at least one of …". An
+    action's name in Python before it is left out: the person has typed the command.
     """
-    message = re.sub(r"^[a-z_]+: (?=status must be |give a status)", "", message)
+    message = re.sub(r"^[a-z_]+: (?=status must be |give (?:a status|ids|since))", "", message)
     message = re.sub(r"^give a status(?=,)", "give --status", message)
     choices = re.match(r"give (\w+) or (\w+), not both", message)
+    lists_all = message.startswith("give ids, or at least one of ")
     for name, flag in flags.items():
         if "_" in name:
             message = re.sub(rf"""(?<![\w.'"-]){name}(?![\w('"-])""", flag, message)
-        elif choices and name in choices.groups():
-            message = re.sub(rf"(?<![\w-]){name}(?=[ ,])", flag, message, count=1)
+        elif lists_all or (choices and name in choices.groups()):
+            message = re.sub(rf"(?<![\w-]){name}(?=[ ,]|$)", flag, message, count=1)
         else:
-            message = re.sub(rf"^{name}(?= (?:must|needs|is|has)\b)", flag, message)
+            message = re.sub(
+                rf"^(give )?{name}(?= (?:must|needs|is|has|to)\b)", rf"\1{flag}", message
+            )
     return re.sub(r"""(--[a-z-]+)=["'](\w+)["']""", r"\1 \2", message)
 
 

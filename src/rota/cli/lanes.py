@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rota.cli.output import Times, print_json, print_table
+from rota.cli.output import Times, cell, print_json, print_table
 from rota.cli.table import Column, Kind
 from rota.cli.target import JsonOption, Place, UtcOption
 from rota.client.base import LIST_MAX
@@ -62,16 +62,24 @@ def lanes(
         )
         for lane in found
     ]
-    print_table(columns, rows, empty="no lanes in which jobs run or wait", times=times)
+    print_table(columns, rows, empty=_say_none(group_key, halted), times=times)
     if len(found) == limit and group_key is None:
         typer.echo(f"next page: --after {found[-1].group_key!r}", err=True)
 
 
+def _say_none(group_key: str | None, halted: bool) -> str:
+    if group_key is None:
+        return "no halted lanes" if halted else "no lanes in which jobs run or wait"
+    lane = f"lane {cell(group_key).plain}"
+    return f"{lane} is not halted" if halted else f"no job holds or waits for a place in {lane}"
+
+
 def _list_holders(lane: Lane, times: Times) -> str:
-    halts = [] if lane.halted_by is None else [f"halted by job {lane.halted_by}"]
+    holders = sorted(lane.holders, key=lambda one: one.id != lane.halted_by)
     listed = [
-        f"job {one.id} {one.status} since {times.show(one.since)}"
-        for one in lane.holders[:HOLDERS_SHOWN]
+        f"{'halted by ' if one.id == lane.halted_by else ''}job {one.id} {one.status} since "
+        f"{times.show(one.since)}"
+        for one in holders[:HOLDERS_SHOWN]
     ]
     more = ["…"] if lane.held > HOLDERS_SHOWN else []
-    return ", ".join(halts + listed + more)
+    return ", ".join(listed + more)

@@ -14,6 +14,7 @@ from rota.client.limits import set_limit
 from rota.model.bounds import COUNT_MAX
 from rota.model.units import show_count, words
 from rota.store import ops
+from rota.store.ops import LimitRecord
 
 app = typer.Typer(help="List rate limits, with what waits for them; set: change one.")
 
@@ -52,11 +53,17 @@ def limits(
         (
             one.name, f"{one.starts:,}", words(one.per_s), f"{one.burst:,}",
             show_count(one.waiting, COUNT_MAX), one.waiting_keys if one.keyed else None,
-            one.next_at, one.changed_at, one.changed_by, one.changed_why,
+            _next_slot(one), one.changed_at, one.changed_by, one.changed_why,
         )
         for one in found
     ]  # fmt: skip
     print_table(columns, rows, empty="no rate limits", times=times)
+
+
+def _next_slot(one: LimitRecord) -> object:
+    if one.keyed is False and one.next_at is None:
+        return "now"
+    return one.next_at
 
 
 @app.command("set")

@@ -6,7 +6,8 @@ import builtins
 from typing import TYPE_CHECKING
 
 from rota.client.base import LIST_MAX, Namespace, check_by, check_why
-from rota.model.bounds import KEY_MAX, NAME_MAX, check_integer, check_text
+from rota.declare.key import PlainKey, check_plain_key
+from rota.model.bounds import NAME_MAX, check_integer, check_text
 from rota.model.units import Duration, seconds
 from rota.store import ops
 from rota.store.ops import BreakerRecord
@@ -46,7 +47,7 @@ class Breakers(Namespace):
     def trip(
         self,
         name: str,
-        key: str | None = None,
+        key: PlainKey | None = None,
         *,
         for_: Duration | None = None,
         why: str | None = None,
@@ -56,7 +57,7 @@ class Breakers(Namespace):
         jobs continue.
 
         Args:
-            key: only of this key. Defaults to the whole breaker.
+            key: only of this key: a text, an integer or a UUID. Defaults to the whole breaker.
             for_: how long. Defaults to until it is reset.
 
         Raises:
@@ -67,7 +68,7 @@ class Breakers(Namespace):
     async def atrip(
         self,
         name: str,
-        key: str | None = None,
+        key: PlainKey | None = None,
         *,
         for_: Duration | None = None,
         why: str | None = None,
@@ -79,7 +80,7 @@ class Breakers(Namespace):
     def reset(
         self,
         name: str,
-        key: str | None = None,
+        key: PlainKey | None = None,
         *,
         why: str | None = None,
         by: str | None = None,
@@ -88,7 +89,7 @@ class Breakers(Namespace):
         many keys were not closed, or had failures; with none, nothing is written.
 
         Args:
-            key: only of this key. Defaults to the whole breaker.
+            key: only of this key: a text, an integer or a UUID. Defaults to the whole breaker.
 
         Raises:
             UsageError: no declared job type has this breaker, or an argument cannot be stored.
@@ -98,7 +99,7 @@ class Breakers(Namespace):
     async def areset(
         self,
         name: str,
-        key: str | None = None,
+        key: PlainKey | None = None,
         *,
         why: str | None = None,
         by: str | None = None,
@@ -115,15 +116,15 @@ def list_breakers(name: str | None, limit: int) -> Operation[builtins.list[Break
 
 
 def trip(
-    name: str, key: str | None, for_: Duration | None, why: str | None, by: str | None
+    name: str, key: PlainKey | None, for_: Duration | None, why: str | None, by: str | None
 ) -> Operation[None]:
     """Open a breaker, as `Breakers.trip` does."""
-    for_s = None if for_ is None else seconds(for_, name="for", least=TRIP_S_MIN)
+    for_s = None if for_ is None else seconds(for_, name="for_", least=TRIP_S_MIN)
     place = _check_name(name), _check_key(key)
     yield from ops.trip_breaker(*place, for_s, check_why(why), check_by(by))
 
 
-def reset(name: str, key: str | None, why: str | None, by: str | None) -> Operation[int]:
+def reset(name: str, key: PlainKey | None, why: str | None, by: str | None) -> Operation[int]:
     """Close a breaker, as `Breakers.reset` does."""
     place = _check_name(name), _check_key(key)
     return (yield from ops.reset_breaker(*place, check_why(why), check_by(by)))
@@ -133,5 +134,5 @@ def _check_name(name: str) -> str:
     return check_text(name, "a breaker's name", NAME_MAX)
 
 
-def _check_key(key: str | None) -> str | None:
-    return None if key is None else check_text(key, "a breaker's key", KEY_MAX)
+def _check_key(key: PlainKey | None) -> str | None:
+    return None if key is None else check_plain_key(key, "a breaker's key")

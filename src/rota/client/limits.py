@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rota.client.base import Caller, Namespace, check_by, check_why
+from rota.declare.key import PlainKey, check_plain_key
 from rota.declare.rate_limit import STARTS_MAX, check_limit_name, check_per
 from rota.errors import LimitNotFound, UsageError
-from rota.model.bounds import KEY_MAX, check_integer, check_text
+from rota.model.bounds import check_integer
 from rota.model.units import Duration
 from rota.store import ops
 from rota.store.ops import LimitRecord
@@ -26,12 +27,12 @@ class Limit(Namespace):
         self.name = check_limit_name(name)
         self._declare = declare
 
-    def take(self, count: int = 1, *, key: str | None = None) -> bool:
+    def take(self, count: int = 1, *, key: PlainKey | None = None) -> bool:
         """Take starts of the limit now; return whether they were free. It never waits for one.
 
         Args:
             count: how many, 1 … the burst of the limit.
-            key: of a limit with keys, which one.
+            key: of a limit with keys, which one: a text, an integer or a UUID.
 
         Raises:
             LimitNotFound: neither the database nor the code of this App knows the limit.
@@ -39,20 +40,19 @@ class Limit(Namespace):
         """
         return self._run(self._take(count, key))
 
-    async def atake(self, count: int = 1, *, key: str | None = None) -> bool:
+    async def atake(self, count: int = 1, *, key: PlainKey | None = None) -> bool:
         """Take starts of the limit now. Arguments and errors are those of `take`."""
         return await self._arun(self._take(count, key))
 
-    def _take(self, count: int, key: str | None) -> Operation[bool]:
+    def _take(self, count: int, key: PlainKey | None) -> Operation[bool]:
         check_integer(count, "count", 1, STARTS_MAX)
-        if key is not None:
-            check_text(key, "key", KEY_MAX)
+        text = None if key is None else check_plain_key(key, "key")
         try:
-            return (yield from ops.take_starts(self.name, key, count))
+            return (yield from ops.take_starts(self.name, text, count))
         except LimitNotFound:
             if not (yield from self._declare()):
                 raise
-        return (yield from ops.take_starts(self.name, key, count))  # no worker has started before
+        return (yield from ops.take_starts(self.name, text, count))  # no worker has started before
 
 
 class Limits(Namespace):

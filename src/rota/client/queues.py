@@ -182,8 +182,15 @@ def set_max_running(
     """Set the cap of a queue, as `Queues.set_max_running` does."""
     queue = check_queue(name, "a queue's name")
     if max_running is not None:
-        check_integer(max_running, "max_running", 1, CONCURRENCY_MAX)
+        _check_max_running(max_running)
     return (yield from ops.set_max_running(queue, max_running, check_why(why), check_by(by)))
+
+
+def _check_max_running(value: int) -> None:
+    try:
+        check_integer(value, "max_running", 1, CONCURRENCY_MAX)
+    except UsageError as error:
+        raise UsageError(f"{error}; to run none, pause the queue") from None
 
 
 def _pause(

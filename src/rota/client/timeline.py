@@ -92,9 +92,13 @@ def read_timeline(id: int) -> Operation[Timeline]:
         if any(job.finished_at is None for job in chain)
         else max(job.finished_at for job in chain if job.finished_at is not None)
     )
-    queues = sorted({job.queue for job in chain})
     actions = yield from ops.actions(
-        ids, [job.created_at for job in chain], queues, until, ACTIONS_MAX
+        ids,
+        [job.created_at for job in chain],
+        sorted({job.queue for job in chain}),
+        sorted({job.waits_for for job in chain if job.waits_for}),
+        until,
+        ACTIONS_MAX,
     )
     effects = yield from ops.effects_of(ids, None, None, EFFECTS_MAX)
     [job] = [job for job in chain if job.id == id]
@@ -257,16 +261,7 @@ def _make_action_entry(action: ActionRecord, chain: Collection[int], id: int) ->
     detail: Any = action.detail if isinstance(action.detail, dict) else {}
     job, to, became = action.job, "", ""
     if job is None:
-        job, to = (
-            id,
-            "a restored copy "
-            if "copy" in detail
-            else "everything "
-            if action.queue is None
-            else f"queue {action.queue} ",
-        )
-        if action.verb == "set_max_running":
-            to += f"to {detail.get('to') or 'no limit'} "
+        job, to = id, f"{_name_target(action, detail)} "
     elif job not in chain:  # one of these jobs is a run of it
         job, to = detail.get("run_again_as", id), f"of job {job} "
     elif "requeued_as" in detail:
@@ -286,6 +281,21 @@ def _make_action_entry(action: ActionRecord, chain: Collection[int], id: int) ->
         one_line(_append_reason(f"{to}by {action.by}{became}", action.why)),
         action=action,
     )
+
+
+def _name_target(action: ActionRecord, detail: dict[str, Any]) -> str:
+    """Name what an action on no single job was done to, and what it became."""
+    match action.verb:
+        case "set_max_running":
+            return f"queue {action.queue} to {detail.get('to') or 'no limit'}"
+        case "limit_set":
+            figures = f"{detail.get('starts')} in {words(detail.get('per_s') or 0)}"
+            return f"limit {detail.get('limit')} to {figures}, {detail.get('burst')} at once,"
+        case "breaker_trip" | "breaker_reset":
+            return " ".join(filter(None, ("breaker", detail.get("breaker"), detail.get("key"))))
+    if "copy" in detail:
+        return "a restored copy"
+    return "everything" if action.queue is None else f"queue {action.queue}"
 
 
 def _describe_move(detail: dict[str, Any]) -> str:

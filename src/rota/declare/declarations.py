@@ -58,10 +58,12 @@ class Declarations:
 
     @property
     def types(self) -> dict[str, AnyType]:
-        """The job types, by name. Raises DeclarationError if two share one."""
+        """The job types, by name. Raises DeclarationError if two share one, or disagree on a
+        breaker or a rate limit."""
         types = _list_types(self._registries)
         refuse_duplicates(types)
         refuse_other_figures(types)
+        index_limits(types)
         return {job_type.name: job_type for job_type in types}
 
     @property

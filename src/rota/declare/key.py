@@ -13,8 +13,10 @@ from rota.model.bounds import KEY_MAX, check_text
 
 Checked = TypeVar("Checked")
 
-PlainKeyFunction = Callable[..., str | int | UUID]
-"""What makes the key of a rate limit or of a breaker."""
+PlainKey = str | int | UUID
+"""A key of a rate limit or of a breaker, as a person or a function gives it."""
+PlainKeyFunction = Callable[..., PlainKey]
+"""What makes one from the arguments of a handler."""
 
 
 class KeyMaker:
@@ -108,12 +110,12 @@ class KeyMaker:
         )
 
 
-def check_plain_key(value: Any) -> str:
-    """Return the key that a function of a rate limit or a breaker made: a text, an integer or a
-    UUID. Raises UsageError."""
+def check_plain_key(value: Any, name: str = "what it returns") -> str:
+    """Return the text of a key of a rate limit or a breaker: a text, an integer or a UUID. Raises
+    UsageError."""
     if isinstance(value, UUID) or (isinstance(value, int) and not isinstance(value, bool)):
         value = str(value)
-    return _check_key(value)
+    return check_text(value, name, KEY_MAX)
 
 
 def _check_key(value: Any) -> str:

@@ -80,7 +80,14 @@ class RateLimit:
                 f"as in lambda account: account, not {self.key!r}"
             )
         if not callable(self.cost):
-            check_integer(self.cost, "cost", 1, self.burst_max)
+            self.check_cost(self.cost, "cost")
+
+    def check_cost(self, value: Any, name: str) -> int:
+        """Return the cost of a job. Raises UsageError."""
+        try:
+            return check_integer(value, name, 1, self.burst_max)
+        except UsageError as error:
+            raise UsageError(f"{error}: a job costs the burst at most") from None
 
     @property
     def burst_max(self) -> int:
@@ -153,7 +160,7 @@ class LimitReader:
         return key, self._cost.call(arguments, self._check_cost)
 
     def _check_cost(self, value: Any) -> int:
-        return check_integer(value, "what it returns", 1, self.limit.burst_max)
+        return self.limit.check_cost(value, "what it returns")
 
 
 def index_limits(types: Iterable[JobType[..., ..., Any]]) -> dict[str, RateLimit]:

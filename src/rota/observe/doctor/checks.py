@@ -311,7 +311,8 @@ def examine(
 
     Args:
         notify: the App's setting; None without an App.
-        types: what the App declares (name, queue, priority); None without an App.
+        types: what the App declares, by name and the options that the database has too; None
+            without an App.
 
     Raises:
         DatabaseUnavailable: the database does not answer, or the connection is lost.

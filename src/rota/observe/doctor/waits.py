@@ -44,7 +44,14 @@ def caps(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def rate_limits(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether the backlog of a rate limit reaches far ahead."""
+    """Judge whether a rate limit is missing, or its backlog reaches far ahead."""
+    missing = [one for one in facts["limits"] if one["missing"]]
+    if missing:
+        text = _list([f"{one['name']}: {_count(one)}" for one in missing])
+        return warn(
+            f"jobs wait for a rate limit that has no row in rota.rate_limit: {text}",
+            "if your code names it, rota sync declares it; otherwise they start when they are due",
+        )
     far = [one for one in facts["limits"] if (one["ahead_s"] or 0) >= thresholds.backlog_s]
     if far:
         text = _list([f"{one['name']}: {_count(one)}, {words(one['ahead_s'])}" for one in far])

@@ -89,17 +89,24 @@ def app(facts: Facts, thresholds: Thresholds) -> Finding:
     stored = {one["name"]: one for one in facts["types"]}
     missing = [one["name"] for one in facts["app"] if one["name"] not in stored]
     changed = [
-        one["name"] for one in facts["app"] if one["name"] in stored and one != stored[one["name"]]
+        f"{one['name']} ({', '.join(others)})"
+        for one in facts["app"]
+        if one["name"] in stored and (others := _list_others(one, stored[one["name"]]))
     ]
     text = [f"not declared: {', '.join(missing)}"] if missing else []
-    text += [f"declared with another queue or priority: {', '.join(changed)}"] if changed else []
+    text += [f"declared with other options: {', '.join(changed)}"] if changed else []
     if text:
         return warn(
             "; ".join(text),
-            "run `rota sync` at deploy; until then a plain INSERT gets the old defaults",
+            "run `rota sync` at deploy; until then what the database has counts. A worker of "
+            "another release declares its own types whenever it starts",
             cause=Cause.NOT_SYNCED,
         )
     return ok(f"all types of the App ({len(facts['app'])}) are declared as it has them")
+
+
+def _list_others(one: Facts, stored: Facts) -> list[str]:
+    return [option for option, value in one.items() if stored[option] != value]
 
 
 def workers(facts: Facts, thresholds: Thresholds) -> Finding:

@@ -187,10 +187,11 @@ def actions(
     jobs: Sequence[int],
     created: Sequence[datetime],
     queues: Sequence[str],
+    waits: Sequence[str],
     until: datetime | None,
     limit: int,
 ) -> Operation[list[ActionRecord]]:
-    """Read the actions on jobs, on their queues or on everything, in order.
+    """Read the actions on jobs, on their queues, on what they wait for or on everything, in order.
 
     It reads the actions since the jobs were made, and those that made them.
     """
@@ -198,6 +199,7 @@ def actions(
         "jobs": list(jobs),
         "created": list(created),
         "queues": list(queues),
+        "waits": list(waits),
         "since": min(created),
         "until": until,
         "limit": limit,

@@ -75,7 +75,7 @@ class LimitRecord(Record, frozen=True):
     waiting: int
     """How many jobs were put back for it, counted up to 10,000."""
     next_at: datetime | None
-    """When the next start is free; in the past or None: now. None for a limit with keys, too."""
+    """When the next start is free; None: now, or the limit has keys."""
 
     @property
     def per(self) -> timedelta:

@@ -11,7 +11,10 @@ as $$
     substr(b.waits_for, length('limit ') + 1),
     extract(epoch from b.last_at - {schema}.clock())::float8,
     format(
-      '%s jobs wait for rate limit %s, the last of them until %s',
+      case
+        when c.jobs = 1 then '%s job waits for rate limit %s, until %s'
+        else '%s jobs wait for rate limit %s, the last of them until %s'
+      end,
       case when c.jobs < 10000 then c.jobs::text else '10000 or more' end,
       substr(b.waits_for, length('limit ') + 1),
       {schema}.utc_text(b.last_at)

@@ -1,7 +1,7 @@
 -- Returns what jobs wait for, as JSON: laned (jobs that wait for their lanes or for a cap); halted:
 -- group_key, job, since_s; caps and limits: name (with its kind), jobs, since_s (of the next),
--- ahead_s (until the last is due); breakers: name, key, open_s, reason. At most p_names of each
--- kind, counted up to p_counted.
+-- ahead_s (until the last is due), and of a limit missing (it has no row); breakers: name, key,
+-- open_s, reason. At most p_names of each kind, counted up to p_counted.
 -- Locks: none; indexes job_waits and job_put_off.
 -- Keeps: M85, with a bound on the rows read.
 create or replace function {schema}.waits_now(p_names int, p_counted int)
@@ -52,7 +52,11 @@ as $$
           w.waits_for as name,
           w.jobs,
           extract(epoch from {schema}.clock() - w.next_since)::float8 as since_s,
-          extract(epoch from w.last_at - {schema}.clock())::float8 as ahead_s
+          extract(epoch from w.last_at - {schema}.clock())::float8 as ahead_s,
+          not exists (
+            select from {schema}.rate_limit r
+            where r.name = split_part(w.waits_for, ' ', 2)
+          ) as missing
         from {schema}.waits('limit'::text, p_names, p_counted) w
       ) l
     ),

@@ -1,8 +1,9 @@
 -- Read from the audit log what people did to jobs, and to their queues or to everything during the
--- life of these jobs, in order; and of which jobs these are another run.
+-- life of these jobs, in order; and of which jobs these are another run. What they did to a limit
+-- or a breaker is read for jobs that wait for it.
 -- Parameters: jobs int8[]; created timestamptz[] (when each was made: another run is made in the
---   statement that says so); queues text[]; since timestamptz; until timestamptz (NULL: now);
---   limit int
+--   statement that says so); queues text[]; waits text[] (their waits_for); since timestamptz;
+--   until timestamptz (NULL: now); limit int
 -- Rows: at timestamptz; verb text; job int8; queue text; by text; why text; detail text
 -- Locks: none; indexes action_job and action_at.
 -- Keeps: M87, who and why.
@@ -33,6 +34,22 @@ from (
       and o.job is null
       and o.schedule is null
       and (o.queue is null or o.queue = any (:queues::text[]))
+      and (
+        o.verb not in ('limit_set', 'breaker_trip', 'breaker_reset')
+        or exists (
+          select
+          from unnest(:waits::text[]) w(waits_for)
+          where starts_with(
+            w.waits_for || ' ',
+            concat_ws(
+              ' ',
+              split_part(o.verb, '_', 1),
+              coalesce(o.detail ->> 'limit', o.detail ->> 'breaker'),
+              o.detail ->> 'key'
+            ) || ' '
+          )
+        )
+      )
     order by o.at desc
     limit :limit::int
   )

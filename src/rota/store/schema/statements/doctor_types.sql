@@ -3,7 +3,8 @@
 -- Parameters: heads int (how many jobs of each queue and priority); limit int
 -- Rows: facts text (JSON: strange: job_type, jobs, waiting_s [negative: not due yet], is_declared,
 --   is_known, is_served [a worker of the last hour serves a queue of these jobs]; declared: every
---   name, former ones too; types: name, queue, priority)
+--   name, former ones too; types: name, queue, priority, group_key [whether it declares one],
+--   on_retry, on_dead, concurrency, breaker)
 -- Locks: none; index job_ready.
 -- Keeps: M85; without this, a job of a mistyped type would wait for ever unseen.
 with recent as materialized (
@@ -56,7 +57,16 @@ select json_build_object(
   'types', (
     select coalesce(
       json_agg(
-        json_build_object('name', t.name, 'queue', t.queue, 'priority', t.priority)
+        json_build_object(
+          'name', t.name,
+          'queue', t.queue,
+          'priority', t.priority,
+          'group_key', t.group_arguments is not null,
+          'on_retry', t.on_retry,
+          'on_dead', t.on_dead,
+          'concurrency', t.concurrency,
+          'breaker', t.breaker
+        )
         order by t.name
       ),
       '[]'

@@ -207,6 +207,64 @@ def test_the_parked_jobs_of_a_paused_queue_hold_back_no_other_queue(connection: 
     assert claim_ids(hand) == [second]
 
 
+def live(connection: Connection, queue: str, types: list[str]) -> None:
+    """Register a worker that lives, and serves this queue and these types."""
+    connection.execute(
+        "insert into rota.worker (name, host, pid, version, release, job_types, queues) "
+        "values ('live', 'h', 1, '1', '1', %s, jsonb_build_object(%s::text, null))",
+        [types, queue],
+    )
+
+
+@rule("M61", "M33")
+def test_parked_jobs_of_a_queue_that_no_worker_serves_hold_back_no_other_queue(
+    connection: Connection,
+) -> None:
+    cap_type(connection, 1)
+    insert(connection, 20, queue="left")
+    hand = Hand(connection, queues=["left", "default"])
+    [job] = hand.claim().jobs
+    live(connection, "default", ["t"])  # now no worker serves the queue `left`
+    first, second = insert(connection, 2)
+    hand.queues = ["default"]
+    assert claim_ids(hand) == []
+    end(hand, job)
+    assert hand.run(ops.sweep_caps()).released == 19
+    [job] = hand.claim().jobs
+    assert job.id == first
+    end(hand, job)
+    assert claim_ids(hand) == [second]
+    assert [status for status, _ in lines(connection)] == ["queued"] * 19 + ["running"]
+
+
+@rule("M61")
+def test_parked_jobs_of_a_type_that_no_worker_knows_hold_back_no_others_of_their_queue(
+    connection: Connection,
+) -> None:
+    cap_queue(connection, 1)
+    insert(connection, 20, job_type="gone")
+    hand = Hand(connection, types=["gone", "t"])
+    [job] = hand.claim().jobs
+    live(connection, "default", ["t"])
+    [known] = insert(connection)
+    hand.types = ["t"]
+    assert claim_ids(hand) == []
+    end(hand, job)
+    hand.run(ops.sweep_caps())
+    assert claim_ids(hand) == [known]
+
+
+@rule("M61")
+def test_a_line_stays_as_it_is_while_no_worker_lives(connection: Connection) -> None:
+    cap_type(connection, 1)
+    insert(connection, 4)
+    hand = Hand(connection)
+    [job] = hand.claim().jobs
+    hand.settle((job, HAND_BACK))
+    assert hand.run(ops.sweep_caps()).released == 1
+    assert lines(connection)[2:] == [("waiting", "type t")] * 2
+
+
 @rule("M61")
 def test_an_urgent_job_passes_those_that_wait(connection: Connection) -> None:
     cap_type(connection, 1)

@@ -49,7 +49,7 @@ def test_decisions_read_the_first_entries_of_a_lane_or_a_line_only(connection: C
         "promote": "select rota.lanes_promote(array['big', 'lane 7'])",
         "sweep": "select * from rota.lanes_sweep('', 500)",
         "caps": "select rota.cap_free('type t')",
-        "release": "select rota.cap_release('type t', 1)",
+        "release": "select rota.cap_release('type t', 1, true)",
     }
     for state in ("right after the load", "analysed"):
         if state == "analysed":

@@ -12,12 +12,12 @@ import pytest
 from psycopg.rows import TupleRow
 
 from rota.errors import UsageError
-from rota.model.job import Action
+from rota.model.job import Action, Status
 from rota.model.settle import Transition
 from rota.store import ops
 from tests.store.test_lane_stress import Fleet
 from tests.store.test_lanes import claim_ids, end
-from tests.store.work import FAIL, HAND_BACK, SNOOZE, SUCCEED, Hand, act, expire, insert
+from tests.store.work import FAIL, FAILURE, HAND_BACK, SNOOZE, SUCCEED, Hand, act, expire, insert
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
@@ -113,6 +113,26 @@ def test_a_job_that_leaves_returns_its_slot(connection: Connection, transition: 
     assert ("waiting", "type t") not in lines(connection)
     assert len(claim_ids(hand)) == 1
     assert (first, second) == (1, 2)
+
+
+@rule("M61", "M62")
+def test_a_capped_job_that_a_limit_puts_back_twice_waits_since_the_first_time(
+    connection: Connection,
+) -> None:
+    cap_type(connection, 1)
+    insert(connection)
+    hand = Hand(connection)
+    put_back = Transition(
+        "snooze", Status.QUEUED, charged=False, delay_s=0.0, waits_for="limit smtp"
+    )
+    since = []
+    for _ in range(2):
+        hand.settle((hand.claim().jobs[0], put_back))
+        since += connection.execute("select waits_since from rota.job").fetchall()
+    assert since[0] == since[1] != (None,)
+    fail = Transition("retry", Status.FAILED, delay_s=0.0, failure=FAILURE)
+    hand.settle((hand.claim().jobs[0], fail))
+    assert connection.execute("select waits_since from rota.job").fetchone() == (None,)
 
 
 @rule("M61", "M33")

@@ -45,6 +45,9 @@ reset session_replication_role"""
 def test_decisions_read_the_first_entries_of_a_lane_or_a_line_only(connection: Connection) -> None:
     with without_indexes(connection, "rota.job"):
         connection.execute(LOAD.encode())
+    claim = "select * from rota.claim('other', '{t}', 'w', 5)"
+    connection.execute(claim.encode())
+    assert blocks(connection, claim) <= BLOCKS
     connection.execute("insert into rota.job_type (name, concurrency) values ('t', 1)")
     calls = {
         "heads": "select * from rota.lane_heads(array['big', 'lane 7', 'nothing'])",

@@ -101,6 +101,26 @@ def test_a_capped_type_holds_back_no_other_type_of_its_queue(connection: Connect
 
 
 @rule("M61", "M60")
+def test_a_capped_type_with_many_lanes_holds_back_no_other_type_of_its_queue(
+    connection: Connection,
+) -> None:
+    cap_type(connection, 1)
+    connection.execute(
+        "insert into rota.job (job_type, queue, priority, group_key) "
+        "select 't', 'default', 0, 'lane ' || n % 1500 from generate_series(0, 1999) n"
+    )
+    [other] = insert(connection, job_type="u")
+    hand = Hand(connection, types=["t", "u"])
+    found = [id_ for _ in range(5) for id_ in claim_ids(hand, 10)]
+    assert found[1:] == [other]
+    parked = connection.execute(
+        "select id < 1501, in_lane, waits_for, count(*) from rota.job where status = 'waiting' "
+        "group by 1, 2, 3 order by 1"
+    ).fetchall()
+    assert parked == [(False, None, None, 500), (True, True, "type t", 1499)]
+
+
+@rule("M61", "M60")
 @pytest.mark.parametrize("transition", [FAIL, SNOOZE, HAND_BACK])
 def test_a_job_that_leaves_returns_its_slot(connection: Connection, transition: Transition) -> None:
     cap_type(connection, 1)

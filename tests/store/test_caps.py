@@ -232,6 +232,22 @@ def test_a_job_that_waited_is_not_passed_by_a_newcomer(connection: Connection) -
     assert late == 4
 
 
+@rule("M61", "M88")
+def test_many_newcomers_soon_let_those_that_waited_take_the_free_slots(
+    connection: Connection,
+) -> None:
+    cap_type(connection, 2)
+    ids = insert(connection, 10)
+    hand = Hand(connection)
+    running = hand.claim().jobs
+    assert claim_ids(hand) == []
+    insert(connection, 3_000)
+    for job in running:
+        end(hand, job)  # two that waited may compete again, behind the newcomers
+    found = [claim_ids(hand, 10) for _ in range(4)]
+    assert [id_ for some in found for id_ in some] == ids[2:4]
+
+
 @rule("M61")
 def test_the_parked_jobs_of_a_paused_queue_hold_back_no_other_queue(connection: Connection) -> None:
     cap_type(connection, 1)

@@ -1,7 +1,8 @@
 -- Parks these jobs in the line of a cap. p_more: and also those among the next thousand ready jobs
 -- behind each of their priorities that this cap counts. So a type with many jobs is soon out of the
--- way of the others in its queue. Those that have a lane ask it first, and wait for it or, with a
--- place of it, for the cap.
+-- way of the others in its queue, and of its own jobs that compete for a free slot: they are due
+-- behind them. Those that have a lane ask it first, and wait for it or, with a place of it, for the
+-- cap.
 -- Locks: further rows, with SKIP LOCKED; the stripes of their lanes, not waited for; indexes
 --   job_ready and job_lane.
 create or replace function {schema}.cap_park(p_cap text, p_ids bigint[], p_more boolean)

@@ -85,7 +85,7 @@ begin
     perform {schema}.cap_park(
       v_cap,
       array(select p::bigint from jsonb_array_elements(v_parked -> v_cap) p),
-      (v_free -> v_cap)::int = 0 and 2 * cardinality(v_late) > cardinality(p_ids)
+      2 * cardinality(v_late) > cardinality(p_ids)
     );
     perform {schema}.cap_release(
       v_cap,

@@ -12,12 +12,12 @@ import pytest
 from psycopg.rows import TupleRow
 
 from rota.errors import UsageError
-from rota.model.job import Action
+from rota.model.job import Action, Status
 from rota.model.settle import Transition
 from rota.store import ops
 from tests.store.test_lane_stress import Fleet
 from tests.store.test_lanes import claim_ids, end
-from tests.store.work import FAIL, HAND_BACK, SNOOZE, SUCCEED, Hand, act, expire, insert
+from tests.store.work import FAIL, FAILURE, HAND_BACK, SNOOZE, SUCCEED, Hand, act, expire, insert
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
@@ -101,6 +101,26 @@ def test_a_capped_type_holds_back_no_other_type_of_its_queue(connection: Connect
 
 
 @rule("M61", "M60")
+def test_a_capped_type_with_many_lanes_holds_back_no_other_type_of_its_queue(
+    connection: Connection,
+) -> None:
+    cap_type(connection, 1)
+    connection.execute(
+        "insert into rota.job (job_type, queue, priority, group_key) "
+        "select 't', 'default', 0, 'lane ' || n % 1500 from generate_series(0, 1999) n"
+    )
+    [other] = insert(connection, job_type="u")
+    hand = Hand(connection, types=["t", "u"])
+    found = [id_ for _ in range(5) for id_ in claim_ids(hand, 10)]
+    assert found[1:] == [other]
+    parked = connection.execute(
+        "select id < 1501, in_lane, waits_for, count(*) from rota.job where status = 'waiting' "
+        "group by 1, 2, 3 order by 1"
+    ).fetchall()
+    assert parked == [(False, None, None, 500), (True, True, "type t", 1499)]
+
+
+@rule("M61", "M60")
 @pytest.mark.parametrize("transition", [FAIL, SNOOZE, HAND_BACK])
 def test_a_job_that_leaves_returns_its_slot(connection: Connection, transition: Transition) -> None:
     cap_type(connection, 1)
@@ -113,6 +133,26 @@ def test_a_job_that_leaves_returns_its_slot(connection: Connection, transition: 
     assert ("waiting", "type t") not in lines(connection)
     assert len(claim_ids(hand)) == 1
     assert (first, second) == (1, 2)
+
+
+@rule("M61", "M62")
+def test_a_capped_job_that_a_limit_puts_back_twice_waits_since_the_first_time(
+    connection: Connection,
+) -> None:
+    cap_type(connection, 1)
+    insert(connection)
+    hand = Hand(connection)
+    put_back = Transition(
+        "snooze", Status.QUEUED, charged=False, delay_s=0.0, waits_for="limit smtp"
+    )
+    since = []
+    for _ in range(2):
+        hand.settle((hand.claim().jobs[0], put_back))
+        since += connection.execute("select waits_since from rota.job").fetchall()
+    assert since[0] == since[1] != (None,)
+    fail = Transition("retry", Status.FAILED, delay_s=0.0, failure=FAILURE)
+    hand.settle((hand.claim().jobs[0], fail))
+    assert connection.execute("select waits_since from rota.job").fetchone() == (None,)
 
 
 @rule("M61", "M33")
@@ -192,6 +232,22 @@ def test_a_job_that_waited_is_not_passed_by_a_newcomer(connection: Connection) -
     assert late == 4
 
 
+@rule("M61", "M88")
+def test_many_newcomers_soon_let_those_that_waited_take_the_free_slots(
+    connection: Connection,
+) -> None:
+    cap_type(connection, 2)
+    ids = insert(connection, 10)
+    hand = Hand(connection)
+    running = hand.claim().jobs
+    assert claim_ids(hand) == []
+    insert(connection, 3_000)
+    for job in running:
+        end(hand, job)  # two that waited may compete again, behind the newcomers
+    found = [claim_ids(hand, 10) for _ in range(4)]
+    assert [id_ for some in found for id_ in some] == ids[2:4]
+
+
 @rule("M61")
 def test_the_parked_jobs_of_a_paused_queue_hold_back_no_other_queue(connection: Connection) -> None:
     cap_type(connection, 1)
@@ -205,6 +261,64 @@ def test_the_parked_jobs_of_a_paused_queue_hold_back_no_other_queue(connection: 
     assert job.id == first
     end(hand, job)
     assert claim_ids(hand) == [second]
+
+
+def live(connection: Connection, queue: str, types: list[str]) -> None:
+    """Register a worker that lives, and serves this queue and these types."""
+    connection.execute(
+        "insert into rota.worker (name, host, pid, version, release, job_types, queues) "
+        "values ('live', 'h', 1, '1', '1', %s, jsonb_build_object(%s::text, null))",
+        [types, queue],
+    )
+
+
+@rule("M61", "M33")
+def test_parked_jobs_of_a_queue_that_no_worker_serves_hold_back_no_other_queue(
+    connection: Connection,
+) -> None:
+    cap_type(connection, 1)
+    insert(connection, 20, queue="left")
+    hand = Hand(connection, queues=["left", "default"])
+    [job] = hand.claim().jobs
+    live(connection, "default", ["t"])  # now no worker serves the queue `left`
+    first, second = insert(connection, 2)
+    hand.queues = ["default"]
+    assert claim_ids(hand) == []
+    end(hand, job)
+    assert hand.run(ops.sweep_caps()).released == 19
+    [job] = hand.claim().jobs
+    assert job.id == first
+    end(hand, job)
+    assert claim_ids(hand) == [second]
+    assert [status for status, _ in lines(connection)] == ["queued"] * 19 + ["running"]
+
+
+@rule("M61")
+def test_parked_jobs_of_a_type_that_no_worker_knows_hold_back_no_others_of_their_queue(
+    connection: Connection,
+) -> None:
+    cap_queue(connection, 1)
+    insert(connection, 20, job_type="gone")
+    hand = Hand(connection, types=["gone", "t"])
+    [job] = hand.claim().jobs
+    live(connection, "default", ["t"])
+    [known] = insert(connection)
+    hand.types = ["t"]
+    assert claim_ids(hand) == []
+    end(hand, job)
+    hand.run(ops.sweep_caps())
+    assert claim_ids(hand) == [known]
+
+
+@rule("M61")
+def test_a_line_stays_as_it_is_while_no_worker_lives(connection: Connection) -> None:
+    cap_type(connection, 1)
+    insert(connection, 4)
+    hand = Hand(connection)
+    [job] = hand.claim().jobs
+    hand.settle((job, HAND_BACK))
+    assert hand.run(ops.sweep_caps()).released == 1
+    assert lines(connection)[2:] == [("waiting", "type t")] * 2
 
 
 @rule("M61")

@@ -31,6 +31,9 @@ insert into rota.job (job_type, queue, priority, run_at, group_key)
 insert into rota.job (job_type, queue, priority, run_at, status, waits_for)
   select 't', 'other', 0, now() - interval '1 h', 'waiting', 'type t'
   from generate_series(1, {MANY});
+insert into rota.job (job_type, queue, priority, run_at, group_key, status)
+  select 't', 'other', 0, now() + interval '1 day', 'zone ' || n, 'waiting'
+  from generate_series(1, 20) n;
 insert into rota.job (job_type, queue, priority, run_at, group_key, status, in_lane, locked_by,
   locked_until)
   values ('t', 'default', 0, now(), 'big', 'running', true, 'w', now() + interval '1 h');
@@ -42,14 +45,18 @@ reset session_replication_role"""
 def test_decisions_read_the_first_entries_of_a_lane_or_a_line_only(connection: Connection) -> None:
     with without_indexes(connection, "rota.job"):
         connection.execute(LOAD.encode())
+    claim = "select * from rota.claim('other', '{t}', 'w', 5)"
+    connection.execute(claim.encode())
+    assert blocks(connection, claim) <= BLOCKS
     connection.execute("insert into rota.job_type (name, concurrency) values ('t', 1)")
     calls = {
         "heads": "select * from rota.lane_heads(array['big', 'lane 7', 'nothing'])",
         "next": "select * from rota.lane_next('big')",
         "promote": "select rota.lanes_promote(array['big', 'lane 7'])",
-        "sweep": "select * from rota.lanes_sweep('', 500)",
+        "sweep": "select * from rota.lanes_sweep('', 15)",
+        "sweep on": "select * from rota.lanes_sweep('big', 15)",
         "caps": "select rota.cap_free('type t')",
-        "release": "select rota.cap_release('type t', 1)",
+        "release": "select rota.cap_release('type t', 1, true)",
     }
     for state in ("right after the load", "analysed"):
         if state == "analysed":

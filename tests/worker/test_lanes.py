@@ -163,6 +163,25 @@ async def test_a_worker_finds_a_place_that_a_cancel_in_a_transaction_left(
         await hand.until(lambda: notes.order == {1: [2]})
 
 
+@rule("M60")
+async def test_an_idle_worker_looks_for_free_places_soon_after_a_job_had_to_wait(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rota.upkeep.lanes.PERIOD_S", (0.05, 600.0))
+    notes = Notes()
+    async with Hand(database, notes.jobs) as hand:
+        await seen(lambda: not hand.worker.parts.lane_sweeper._is_first)
+        with connection.transaction():
+            fill(connection, lanes=1, jobs=2)
+            connection.execute(
+                "update rota.job set in_lane = true, run_at = rota.clock() + interval '1 h' "
+                "where (payload -> 'n')::int = 1"
+            )
+        await seen(lambda: ("waiting", 1) in left(connection))
+        connection.execute("select rota.job_cancel(array(select min(id) from rota.job))")
+        await hand.until(lambda: notes.order == {1: [2]})
+
+
 @rule("M61")
 async def test_a_cap_holds_over_two_workers_while_other_types_run(
     database: str, connection: Connection

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rota.store.link import StoreLink
 
 PERIOD_S = (1.0, 10.0)
-"""Between two passes while jobs wait for lanes or caps, and while none does."""
+"""Between two passes while jobs wait for lanes or caps, and while none has done so for a while."""
 COUNT_S = 10.0
 """Between two searches for running jobs that began before their cap. The functions that set a cap
 search at once; this finds a cap that was set by hand."""
@@ -41,7 +41,15 @@ class LaneSweeper(Service):
         """The lane behind which the pass continues; '': from the first."""
         self._is_first = True
         self._finds_waiting = False
+        self._hastens_until = 0.0
         self._count_at = 0.0
+
+    def hasten(self) -> None:
+        """Pass often for a while: a claim had to let jobs wait."""
+        now = self.clock.monotonic()
+        if now >= self._hastens_until:
+            self.wake()
+        self._hastens_until = now + PERIOD_S[1]
 
     async def tick(self) -> float | None:
         """Do one batch of a pass. The first pass, before a drain's jobs, pauses nowhere."""
@@ -55,7 +63,8 @@ class LaneSweeper(Service):
             took_s = self.clock.monotonic() - before
             return 0 if self._is_first else took_s / SHARE
         self._is_first = False
-        return PERIOD_S[0] if self._finds_waiting else PERIOD_S[1]
+        may_wait = self._finds_waiting or self.clock.monotonic() < self._hastens_until
+        return PERIOD_S[0] if may_wait else PERIOD_S[1]
 
     async def _sweep_caps(self, now: float) -> None:
         caps = await self._link.run(ops.sweep_caps())

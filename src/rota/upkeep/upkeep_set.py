@@ -49,6 +49,7 @@ class UpkeepSet:
         self._shared = shared
         self._worker = worker
         self._clock = clock
+        self.lane_sweeper = LaneSweeper(bus, shared, clock)
         self._retention = Retention(bus, shared, database, clock)
         self._alerts = Alerter(bus, database, alert_url, clock)
 
@@ -94,7 +95,7 @@ class UpkeepSet:
         return [
             Reaper(self._bus, reaping, self._clock),
             Expirer(self._bus, self._shared, self._worker, self._clock),
-            LaneSweeper(self._bus, self._shared, self._clock),
+            self.lane_sweeper,
             Scheduler(self._bus, self._shared, self._clock),
             StatsRollup(self._bus, self._shared, self._clock),
         ]

@@ -153,7 +153,9 @@ class Claimer(Service):
             if now - self._looked_back_at.get(queue, -LOOK_BACK_S) >= LOOK_BACK_S:
                 self._looked_back_at[queue] = now
                 await self._link.run(ops.look_back(queue, to))
-        self._has_held_up = self._has_held_up or bool(claimed.held_up)
+        if claimed.held_up:
+            self._has_held_up = True
+            self._parts.lane_sweeper.hasten()
         if self._is_over(request, claimed, probed=probes, had_none=had_none):
             if not (self._has_held_up and await self._find_free_places()):
                 self.stop()

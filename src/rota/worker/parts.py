@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rota.observe.events import Bus
     from rota.runtime.clock import Clock
+    from rota.upkeep.lanes import LaneSweeper
     from rota.worker.attempt import Attempt
     from rota.worker.claimer import Claimer
     from rota.worker.executor import Executor
@@ -40,6 +41,8 @@ class Parts:
     """Claims jobs as the executor has room."""
     lease_keeper: LeaseKeeper
     """Renews leases, and learns which jobs are cancelled."""
+    lane_sweeper: LaneSweeper
+    """Finds places of lanes and caps that nobody gave away. Without upkeep it does not run."""
 
     def __init__(
         self, spec: WorkerSpec, bus: Bus, clock: Clock, health: Health, shutdown: Shutdown

@@ -238,6 +238,7 @@ class Worker:
         parts.lease_keeper = LeaseKeeper(parts, lease, thread.loop)
 
         upkeepers = upkeep_set.services() if self.does_upkeep else []
+        parts.lane_sweeper = upkeep_set.lane_sweeper
         for service in upkeepers:
             service.pause_gate = self._pause_gate  # the database itself stops the claims
         self.services = [

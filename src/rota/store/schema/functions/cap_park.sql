@@ -1,7 +1,10 @@
 -- Parks these jobs in the line of a cap. p_more: and also those among the next thousand ready jobs
--- behind each of their priorities that this cap counts and that have no lane to ask. So a type with
--- many jobs is soon out of the way of the others in its queue.
--- Locks: further rows, with SKIP LOCKED; index job_ready.
+-- behind each of their priorities that this cap counts. So a type with many jobs is soon out of the
+-- way of the others in its queue, and of its own jobs that compete for a free slot: they are due
+-- behind them. Those that have a lane ask it first, and wait for it or, with a place of it, for the
+-- cap.
+-- Locks: further rows, with SKIP LOCKED; the stripes of their lanes, not waited for; indexes
+--   job_ready and job_lane.
 create or replace function {schema}.cap_park(p_cap text, p_ids bigint[], p_more boolean)
 returns void
 language plpgsql
@@ -14,6 +17,9 @@ declare
     when p_cap like 'type %' then {schema}.type_names(substr(p_cap, 6))
   end;
   v_more bigint[] := '{}';
+  v_lanes text[];                                -- those that the further jobs ask, …
+  v_missing text[];                              -- … whose stripes are held by others, …
+  v_heads bigint[];                              -- … and the jobs that they let in
 begin
   if p_more then
     v_more := array(
@@ -27,7 +33,7 @@ begin
         select b.id
         from last l
         cross join lateral (
-          select j.id, j.job_type, j.group_key, j.in_lane
+          select j.id, j.job_type
           from {schema}.job j
           where j.queue = l.queue
             and j.priority = l.priority
@@ -37,14 +43,47 @@ begin
           order by j.run_at, j.id
           limit 1000
         ) b
-        where (v_types is null or b.job_type = any (v_types))
-          and (b.group_key is null or b.in_lane)
+        where v_types is null
+          or b.job_type = any (v_types)
       )
       select j.id
       from {schema}.job j
       where j.id = any (array(select b.id from behind b))
         and j.status || '' in ('queued', 'failed')  -- not by an index of the status
       for update skip locked
+    );
+    v_lanes := array(
+      select distinct j.group_key
+      from {schema}.job j
+      where j.id = any (v_more)
+        and j.group_key is not null
+        and j.in_lane is null
+    );
+  end if;
+  if v_lanes <> '{}' then
+    v_missing := {schema}.stripes_lock(array(select 'lane ' || unnest(v_lanes)), 0);
+    v_lanes := array(
+      select l.lane
+      from unnest(v_lanes) l(lane)
+      where 'lane ' || l.lane <> all (v_missing)
+    );
+    v_heads := array(select h.id from {schema}.lane_heads(v_lanes) h);
+    perform {schema}.jobs_park(
+      array(
+        select j.id
+        from {schema}.job j
+        where j.id = any (v_more)
+          and j.in_lane is null
+          and j.group_key = any (v_lanes)
+          and j.id not in (select unnest(v_heads))
+      ),
+      null::text
+    );
+    v_more := array(
+      select j.id
+      from {schema}.job j
+      where j.id = any (v_more)
+        and (j.group_key is null or j.in_lane or j.id in (select unnest(v_heads)))
     );
   end if;
   perform {schema}.jobs_park(p_ids || v_more, p_cap);

@@ -1,9 +1,12 @@
 -- Lets the first p_count jobs that wait for this cap compete for a slot again. Their next claim
--- decides. Jobs of paused queues among them are not counted, because they would leave the slot
--- unused and the others in the line: at most a thousand of them go along. Returns how many.
+-- decides. Jobs that nobody would claim are not counted, because they would leave the slot unused
+-- and the others in the line: at most a thousand of them leave the line for good, and compete again
+-- as newcomers. They are those of paused queues and, if p_asks_workers, those of queues or types
+-- that no live worker serves. Returns how many it let go.
 -- Locks: the rows, with SKIP LOCKED; indexes job_waits and queue_paused.
--- Keeps: M61, a paused queue holds back no other queue whose jobs have the same type.
-create or replace function {schema}.cap_release(p_key text, p_count int)
+-- Keeps: M61, a queue that is paused, or that no worker serves, holds back no other queue whose
+--   jobs have the same type.
+create or replace function {schema}.cap_release(p_key text, p_count int, p_asks_workers boolean)
 returns int
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
@@ -18,26 +21,35 @@ declare
       and {schema}.is_in_force(q.paused_at, q.paused_until)
       and p_key like 'type %'
   );
-  v_ids bigint[] := array(
-    select first.id
+  v_served text[] := case when p_asks_workers then {schema}.cap_served(p_key) end;
+  v_ids bigint[];
+  v_unclaimed bigint[];
+begin
+  select
+    coalesce(array_agg(first.id) filter (where first.is_open), '{}'),
+    coalesce(array_agg(first.id) filter (where not first.is_open), '{}')
+  into v_ids, v_unclaimed
+  from (
+    select
+      line.id,
+      line.is_open,
+      count(*) filter (where line.is_open) over (
+        order by line.priority desc, line.run_at, line.id
+        rows between unbounded preceding and 1 preceding
+      ) as ahead
     from (
       select
-        line.id,
-        count(*) filter (where line.is_open) over (
-          order by line.priority desc, line.run_at, line.id
-          rows between unbounded preceding and 1 preceding
-        ) as ahead
-      from (
-        select j.id, j.priority, j.run_at, j.queue <> all (v_paused) as is_open
-        from {schema}.job j
-        where j.waits_for = p_key
-          and j.status = 'waiting'
-        order by j.priority desc, j.run_at, j.id
-        limit p_count + case when v_paused <> '{}' then 1000 else 0 end
-      ) line
-    ) first
-    where first.ahead < p_count
-  );
-begin
-  return {schema}.jobs_release(v_ids, false);
+        j.id, j.priority, j.run_at,
+        j.queue <> all (v_paused)
+        and coalesce(j.queue || e'\n' || j.job_type = any (v_served), true) as is_open
+      from {schema}.job j
+      where j.waits_for = p_key
+        and j.status = 'waiting'
+      order by j.priority desc, j.run_at, j.id
+      limit p_count + case when v_paused <> '{}' or v_served is not null then 1000 else 0 end
+    ) line
+  ) first
+  where first.ahead < p_count;
+  return {schema}.jobs_release(v_ids, false, false)
+    + {schema}.jobs_release(v_unclaimed, false, true);
 end $$;

@@ -85,9 +85,13 @@ begin
     perform {schema}.cap_park(
       v_cap,
       array(select p::bigint from jsonb_array_elements(v_parked -> v_cap) p),
-      (v_free -> v_cap)::int = 0 and 2 * cardinality(v_late) > cardinality(p_ids)
+      2 * cardinality(v_late) > cardinality(p_ids)
     );
-    perform {schema}.cap_release(v_cap, least((v_free -> v_cap)::int, (v_passed -> v_cap)::int))
+    perform {schema}.cap_release(
+      v_cap,
+      least((v_free -> v_cap)::int, (v_passed -> v_cap)::int),
+      false
+    )
     where v_passed ? v_cap;
   end loop;
   return array(select unnest(p_ids) except select unnest(v_late));

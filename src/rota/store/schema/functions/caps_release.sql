@@ -14,6 +14,6 @@ begin
     perform {schema}.caps_count();
   end if;
   foreach v_key in array p_keys loop
-    perform {schema}.cap_release(v_key, least(1000, {schema}.cap_free(v_key)));
+    perform {schema}.cap_release(v_key, least(1000, {schema}.cap_free(v_key)), true);
   end loop;
 end $$;

@@ -34,7 +34,8 @@ begin
       caps := caps + 1;
       released := released + {schema}.cap_release(
         v_cap,
-        least(1000, {schema}.cap_free(v_cap))
+        least(1000, {schema}.cap_free(v_cap)),
+        true
       );
     end loop;
   end loop;

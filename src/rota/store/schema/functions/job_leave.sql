@@ -12,7 +12,8 @@
 --                     release that knows the type and was alive within the last hour, and is due in
 --                     30 s, doubling to 10 min; without such a release it is dead
 --   waits_for         what the job waits for, as in the table; it waits since the first time that
---                     it was put back for the same. Without it, the job waits for nothing
+--                     it was put back for the same, a job that counts in a cap since it waited for
+--                     anything. Without it, the job waits for nothing
 -- p_release is the release of the worker that held the jobs; NULL: the reaper or a person takes
 -- them out. A job with a request to cancel becomes cancelled, unless it is dead. Returns the new
 -- status of the jobs whose claim was still held.
@@ -129,6 +130,9 @@ begin
         end,
         waits_since = case
           when d.waits_for = j.waits_for and d.status <> 'dead' then j.waits_since
+          -- What it waited for was forgotten at its claim.
+          when d.waits_for is not null and j.capped and d.status <> 'dead'
+            then coalesce(j.waits_since, {schema}.clock())
           when d.waits_for is not null or d.status = 'dead' and d.keeps_lane
             then {schema}.clock()
         end,

@@ -11,17 +11,20 @@ set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off 
 set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_lanes text[];
+  -- Not array_agg(distinct …): job_claim has turned sorts off, and all of job_lane would be read in
+  -- its order.
+  v_lanes text[] := array(
+    select distinct j.group_key
+    from {schema}.job j
+    where j.id = any (p_ids)
+      and j.group_key is not null
+      and j.in_lane is null
+  );
   v_heads bigint[];
   v_parked bigint[];
   v_losers bigint[];
 begin
-  select array_agg(distinct j.group_key) into v_lanes
-  from {schema}.job j
-  where j.id = any (p_ids)
-    and j.group_key is not null
-    and j.in_lane is null;
-  if v_lanes is null then
+  if v_lanes = '{}' then
     return p_ids;
   end if;
   select
@@ -29,7 +32,7 @@ begin
     coalesce(array_agg(h.id) filter (where h.status = 'waiting'), '{}')
   into v_heads, v_parked
   from {schema}.lane_heads(v_lanes) h;
-  perform {schema}.jobs_release(v_parked, true);
+  perform {schema}.jobs_release(v_parked, true, false);
   v_losers := array(
     select j.id
     from {schema}.job j

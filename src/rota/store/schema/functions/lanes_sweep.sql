@@ -25,7 +25,9 @@ begin
       select j.group_key
       from {schema}.job j
       where j.status = 'waiting'
-        and (j.status, j.group_key) > ('waiting', last_lane)  -- by job_put_off alone
+        and j.group_key > last_lane
+        -- It only makes job_lane look dearer than job_put_off to the planner.
+        and (j.status, j.group_key) > ('waiting', last_lane)
       order by j.status, j.group_key
       limit 1
     );

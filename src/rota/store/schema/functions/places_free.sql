@@ -28,7 +28,7 @@ begin
     from unnest(p_lanes) l(lane)
     where 'lane ' || l.lane <> all (v_missing)
   ));
-  perform {schema}.cap_release(c.cap, count(*)::int)
+  perform {schema}.cap_release(c.cap, count(*)::int, false)
   from unnest(p_caps) c(cap)
   where c.cap <> all (v_missing)
   group by c.cap;

@@ -382,6 +382,44 @@ def test_a_name_that_no_job_type_declares_is_refused_with_those_that_there_are(
 
 
 @rule("M63")
+@pytest.mark.parametrize("change", ["trip", "reset"])
+def test_a_key_of_a_breaker_without_keys_is_refused(app: rota.App, change: str) -> None:
+    @app.job("mail", breaker=rota.Breaker("smtp"))
+    def mail() -> None: ...
+
+    @app.job("hook", breaker=rota.Breaker("host", key=lambda host: host))
+    def hook(host: str) -> None: ...
+
+    app.sync()
+    call: Callable[[str, str], object] = getattr(app.breakers, change)
+    with pytest.raises(rota.UsageError, match="the breaker 'smtp' has no keys"):
+        call("smtp", "partner.example")
+    call("host", "partner.example")
+
+
+@rule("M63")
+def test_a_key_from_before_the_keys_went_can_be_reset(
+    app: rota.App, connection: Connection
+) -> None:
+    @app.job("mail", breaker=rota.Breaker("smtp"))
+    def mail() -> None: ...
+
+    app.sync()
+    connection.execute("insert into rota.breaker (name, key, state) values ('smtp', 'a', 'open')")
+    assert app.breakers.reset("smtp", "a") == 1
+
+
+@rule("M63")
+def test_the_tables_refuse_a_breaker_with_blanks_in_its_name(connection: Connection) -> None:
+    for refused in (
+        "insert into rota.breaker (name, key) values ('the shop', '')",
+        "insert into rota.job_type (name, breaker) values ('mail', 'the shop')",
+    ):
+        with pytest.raises(psycopg.errors.CheckViolation):
+            connection.execute(refused.encode())
+
+
+@rule("M63")
 def test_a_result_of_a_trial_that_a_person_reset_counts_no_more(
     app: rota.App, connection: Connection, hand: Hand
 ) -> None:

@@ -75,7 +75,7 @@ class LimitRecord(Record, frozen=True):
     waiting: int
     """How many jobs were put back for it, counted up to 10,000."""
     next_at: datetime | None
-    """When the next start is free; in the past or None: now. None for a limit with keys, too."""
+    """When the next start is free; None: now, or the limit has keys."""
 
     @property
     def per(self) -> timedelta:
@@ -136,11 +136,13 @@ def read_stamps(places: Sequence[LimitPlace]) -> Operation[dict[LimitPlace, str 
     return {(row[0], row[1]): row[2] for row in (yield Query("limit_stamps", asked))}
 
 
-def replan_limits(most: int) -> Operation[int]:
-    """Bring jobs forward that wait for limits with free slots, at most `most` of each key; return
-    for how many keys jobs wait."""
-    asked = {"name": None, "most": most}
-    return (yield Query("limits_replan", asked))[0][0]  # type: ignore[no-any-return]
+def replan_limits(most: int, after: str | None) -> Operation[tuple[int, str | None]]:
+    """Bring jobs forward that wait for limits with free slots, at most `most` of each key, of a
+    thousand keys behind `after`; return for how many keys jobs wait, and the last of them if there
+    may be more."""
+    asked = {"name": None, "most": most, "after": after}
+    keys, _, next_after = (yield Query("limits_replan", asked))[0]
+    return keys, next_after
 
 
 def forget_limits(limit: int) -> Operation[int]:

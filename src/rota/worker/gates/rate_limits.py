@@ -144,12 +144,22 @@ class RateLimitGate:
         return False
 
     async def keep(self) -> float | None:
-        """Return what was not used, write the delays, and read whether limits have changed."""
-        if self._unused:  # before a delay, which makes reservations unreturnable
+        """Read whether limits have changed, return what was not used, and write the delays."""
+        pause_s = await self._read_news()
+        # Before others ask again: then what this worker held lies last. And before a delay, which
+        # makes reservations unreturnable.
+        if self._unused:
             unused = list(self._unused)
             await self._link.run(ops.return_starts(unused))
             del self._unused[: len(unused)]
         await self._write_delays()
+        return pause_s
+
+    async def flush(self, for_s: float) -> None:
+        """It keeps no attempts that have ended."""
+
+    async def _read_news(self) -> float | None:
+        """Recall attempts whose limits have changed; return the seconds until the next look."""
         if not self._held:
             return None
         now = self._clock.monotonic()
@@ -160,9 +170,6 @@ class RateLimitGate:
                     self._recall(place)
             self._news_at = now + NEWS_S
         return max(0.0, self._news_at - now)
-
-    async def flush(self, for_s: float) -> None:
-        """It keeps no attempts that have ended."""
 
     async def _write_delays(self) -> None:
         for place, for_s in list(self._delays.items()):

@@ -274,6 +274,8 @@ create table rate_limit_key (
   key text not null check (length(key) <= 255),  -- '': the limit has no keys
   version bigint not null,
   tat timestamptz not null,                      -- theoretical arrival time, as GCRA calls it
+  -- The pace that tat was made with, in microseconds. NULL: a handler was told to wait until tat.
+  spacing bigint,
   -- Jobs beyond the reservations were put back with estimates up to then: those put back for the
   -- first time, those that came too early, and those with a priority above 0. NULL: none is ahead.
   estimated_to timestamptz,

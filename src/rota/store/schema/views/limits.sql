@@ -14,7 +14,10 @@ select
   w.keys as waiting_keys,
   w.jobs as waiting,
   (
-    select k.tat - (l.burst - 1) * p.spacing * interval '1 microsecond'
+    select {schema}.limit_after(
+      {schema}.limit_base(k, p.spacing, l.burst, {schema}.clock()) - (l.burst - 1) * p.spacing,
+      {schema}.clock()
+    )
     from {schema}.rate_limit_key k
     where k.name = l.name
       and k.key = ''

@@ -24,10 +24,13 @@ class Limits:
         self.hand = Hand(connection)
         self._jobs = 1_000_000
 
-    def declare(self, name: str = "smtp", **changes: Any) -> None:
+    def declare(
+        self, name: str = "smtp", *, release: str = "r1", is_deploy: bool = True, **changes: Any
+    ) -> None:
         """Declare a limit, by default of 100 a minute with a burst of 10."""
         figures = {"name": name, "starts": 100, "per_s": 60, "burst": 10, "keyed": False, **changes}
-        self.hand.run(ops.declare_limits(msgspec.json.encode([figures]).decode(), "r1"))
+        limits = msgspec.json.encode([figures]).decode()
+        self.hand.run(ops.declare_limits(limits, release, is_deploy=is_deploy))
 
     def reserve(
         self, count: int = 1, *, key: str = "", cost: int = 1, priority: int = 0, **more: Any

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from rota.store import ops
 from rota.store.ops import NoSlot
 from tests.store.limits import Connection, Limits
-from tests.store.work import insert
+from tests.store.work import Hand, insert
 from tests.support.rules import rule
 
 
@@ -131,6 +133,26 @@ def test_a_change_by_a_person_stands_until_code_declares_something_else(limits: 
     limits.declare(starts=70)
     row = limits.connection.execute("select starts, burst, changed_by from rota.rate_limit")
     assert row.fetchone() == (70, 10, "release r1")
+
+
+def _start_worker(limits: Limits, release: str, **changes: Any) -> None:
+    """A worker of a release starts, as a worker does."""
+    limits.hand.run(ops.declare_schedules("[]", release, is_deploy=False))
+    limits.declare(release=release, is_deploy=False, **changes)
+    Hand(limits.connection, name=release, release=release).send_heartbeat()
+
+
+@rule("M62", "M87")
+def test_of_two_releases_side_by_side_the_older_one_changes_no_limit(limits: Limits) -> None:
+    starts = "select array_agg(starts order by name) from rota.rate_limit"
+    _start_worker(limits, "old", starts=50)
+    _start_worker(limits, "new", starts=200)
+    limits.connection.execute("select rota.limit_set('smtp', 70)")
+    _start_worker(limits, "old", starts=50)
+    _start_worker(limits, "new", starts=200)
+    assert limits.value(starts) == [70], "what a person has set stands"
+    _start_worker(limits, "old", name="another", starts=5, burst=1)
+    assert limits.value(starts) == [5, 70], "one that was not there is added"
 
 
 @rule("M62")

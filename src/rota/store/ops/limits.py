@@ -83,11 +83,14 @@ class LimitRecord(Record, frozen=True):
         return timedelta(seconds=self.per_s)
 
 
-def declare_limits(limits: str, release: str) -> Operation[None]:
-    """Declare rate limits, a JSON array of what `limits_declare` takes; with none it does
-    nothing."""
+def declare_limits(limits: str, release: str, *, is_deploy: bool) -> Operation[None]:
+    """Declare rate limits, a JSON array of what `limits_declare` takes; with none it does nothing.
+
+    A worker's start changes no limit while a newer release is at work.
+    """
     if limits != "[]":
-        yield Query("limits_declare", {"limits": limits, "release": release})
+        params = {"limits": limits, "release": release, "is_deploy": is_deploy}
+        yield Query("limits_declare", params)
 
 
 def reserve_starts(

@@ -15,7 +15,15 @@ from rota.model.outcome import PutBack, RateLimited
 from rota.runtime.throttle import Throttle
 from rota.store import ops
 from rota.store.ops import LimitPlace, NoSlot, Reservation, StartRequest
-from rota.worker.gates import ALL_MAY_BEGIN, Answers, Wait, fail_key
+from rota.worker.gates import (
+    ALL_MAY_BEGIN,
+    LOG_S,
+    REFUSED_S,
+    Answers,
+    Wait,
+    fail_key,
+    refuse_all,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,14 +46,10 @@ LOCKED_S = 0.05
 """The pause if another transaction has locked the key."""
 NEWS_S = 1.0
 """Seconds between checks whether the limits of waiting attempts have changed."""
-REFUSED_S = 10.0
-"""Seconds until a job comes again whose limit cannot be asked."""
 REFUSALS = {
     "unknown": "there is no such limit in the database: rota sync declares those of your code",
     "cost": "the job costs more than the burst of its limit, which somebody has lowered",
 }
-LOG_S = 60.0
-"""Seconds between two log lines about the same limit."""
 DELAY_S_MAX = 365 * 86_400.0
 """A handler is not told to wait for longer."""
 
@@ -194,7 +198,10 @@ class RateLimitGate:
             for attempt, longest_s in zip(batch, most_s, strict=True)
         ]
         before = self._clock.monotonic()
-        found = await self._link.run(ops.reserve_starts(requests))
+        try:
+            found = await self._link.run(ops.reserve_starts(requests))
+        except DatabaseUnavailable as error:
+            return refuse_all({one: _ticket(one).waits_for for one in batch}, error, self._throttle)
         now = self._clock.monotonic()
         self._took_s = now - before
         answers: dict[Attempt, Wait | End] = {}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from rota.declare.key import check_plain_key
 from rota.errors import DatabaseUnavailable, UsageError
 from rota.model.breaker import Endpoint, format_waits_for, judge_endpoint
-from rota.model.outcome import PutBack
+from rota.model.outcome import PutBack, RateLimited
 from rota.observe.events import BreakerClosed, BreakerOpened
 from rota.runtime.throttle import Throttle
 from rota.store import ops
@@ -203,6 +203,10 @@ class BreakerGate:
         health, reason = Endpoint.UNKNOWN, None
         if attempt.began_at is not None and not attempt.is_lost and attempt.outcome is not None:
             health, reason = judge_endpoint(attempt.outcome, attempt.job_type.rules)
+            if one.is_trial and isinstance(attempt.outcome, RateLimited):
+                # Otherwise all that wait would try, one right after the other.
+                health = Endpoint.FAILS
+                reason = attempt.outcome.reason or "it wants no more for now"
         if health is not Endpoint.FAILS and not one.is_trial:
             return False  # a success while it is closed writes nothing
         self._unrecorded.append((attempt, health, reason))

@@ -229,7 +229,8 @@ class App(Client):
     def _declare_limit(self, name: str) -> Operation[bool]:
         if name not in self._declarations.limits:
             return False
-        yield from ops.declare_limits(self._declarations.encode_limits(), self.release)
+        limits = self._declarations.encode_limits()
+        yield from ops.declare_limits(limits, self.release, is_deploy=False)
         return True
 
     # Work
@@ -268,7 +269,8 @@ class App(Client):
         declared = self._declarations
         types, schedules = declared.encode_types(self._lease_s), declared.encode_schedules()
         self.database.run(ops.declare(types, self.release))
-        self.database.run(ops.declare_limits(declared.encode_limits(), self.release))
+        limits = declared.encode_limits()
+        self.database.run(ops.declare_limits(limits, self.release, is_deploy=True))
         self.database.run(declare_and_plan(schedules, self.release))
         return Synced(sorted(declared.types), sorted(declared.schedules))
 

@@ -2,76 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
-from uuid import UUID
 
 import psycopg
 import pytest
-from psycopg.rows import TupleRow
-from psycopg.types.json import Jsonb
 
-import rota
-from rota.declare.key import PlainKey
-from rota.model.breaker import BreakerRules, Endpoint, format_waits_for
+from rota.model.breaker import Endpoint
 from rota.model.job import Job, Status
 from rota.store import ops
-from tests.store.work import BEGINNING, Hand, expire, insert, waits
+from tests.store.breakers import (
+    Connection,
+    claim,
+    end_trial,
+    fail,
+    let_window_pass,
+    look,
+    put_back,
+    try_one,
+)
+from tests.store.work import BEGINNING, Hand, expire, waits
 from tests.support.rules import rule
 from tests.support.wait import eventually
-
-Connection = psycopg.Connection[TupleRow]
-RULES = BreakerRules("mail", failures=3, within_s=60, open_for_s=30, max_open_s=100)
-
-
-def fail(hand: Hand, count: int = 1, key: str = "", ago_s: float = 0.0) -> ops.Recorded:
-    """Record failures of attempts that began so long ago."""
-    [recorded] = hand.run(
-        ops.record_at_breakers([ops.EndpointResult(RULES, key, [ago_s] * count, "no answer")])
-    )
-    return recorded
-
-
-def end_trial(hand: Hand, job: Job, health: Endpoint, key: str = "") -> ops.Recorded:
-    """Record the end of a trial."""
-    result = ops.EndpointResult(RULES, key, [], "no answer", health, job.id, job.claims)
-    [recorded] = hand.run(ops.record_at_breakers([result]))
-    return recorded
-
-
-def try_one(hand: Hand, job: Job, key: str = "", deadline_s: float = 60.0) -> ops.Blocked | bool:
-    """Ask whether a job may begin."""
-    asked = ops.Try("mail", key, job.id, job.claims, deadline_s)
-    return hand.run(ops.try_breakers([asked]))[job.id]
-
-
-def look(hand: Hand, key: str = "") -> str:
-    """Return the state that a worker sees."""
-    blocked = hand.run(ops.look_at_breakers([("mail", key)])).get(("mail", key))
-    return "closed" if blocked is None else blocked.state
-
-
-def let_window_pass(connection: Connection) -> None:
-    """Let the time of all open breakers be over."""
-    connection.execute("update rota.breaker set open_until = rota.clock() where state = 'open'")
-
-
-def put_back(hand: Hand, *jobs: Job, key: str = "", delay_s: float = 1_000.0) -> None:
-    """Put claimed jobs back, as a worker does."""
-    outcomes = [
-        {
-            "id": job.id, "claims": job.claims, "status": "queued", "charged": False,
-            "delay_s": delay_s, "waits_for": format_waits_for("mail", key),
-        }
-        for job in jobs
-    ]  # fmt: skip
-    hand.connection.execute("select rota.job_leave(%s::jsonb, '1'::text)", [Jsonb(outcomes)])
-
-
-def claim(hand: Hand, count: int = 1) -> list[Job]:
-    insert(hand.connection, count)
-    return hand.claim(count).jobs
 
 
 @pytest.fixture
@@ -308,108 +260,6 @@ def test_failures_of_attempts_that_began_before_it_closed_do_not_open_it_again(
     assert fail(hand, 3).change == "opened"
 
 
-# By hand
-
-
-@rule("M63", "M87")
-def test_a_person_trips_and_resets_a_breaker(app: rota.App, connection: Connection) -> None:
-    @app.job("mail", breaker=rota.Breaker())
-    def mail() -> None: ...
-
-    app.sync()
-    hand = Hand(connection)
-    app.breakers.trip("mail", for_="10m", why="the provider asked us", by="ada")
-    [seen] = app.breakers.list()
-    assert (seen.state, seen.key, seen.changed_by) == ("open", None, "ada")
-    assert seen.reason == "the provider asked us"
-    waiting = claim(hand, 3)
-    assert isinstance(try_one(hand, waiting[0]), ops.Blocked)
-    put_back(hand, *waiting)
-    assert app.breakers.list()[0].waiting == 3
-    assert app.breakers.reset("mail", why="it works", by="bob") == 1
-    assert app.breakers.reset("mail") == 0
-    assert [one.state for one in app.breakers.list()] == ["closed"]
-    assert len(hand.claim(3).jobs) == 3
-    log = connection.execute(
-        "select verb, by, why, detail->>'breaker' from rota.action order by id"
-    )
-    assert log.fetchall() == [
-        ("breaker_trip", "ada", "the provider asked us", "mail"),
-        ("breaker_reset", "bob", "it works", "mail"),
-    ]
-
-
-@rule("M63")
-def test_a_whole_breaker_that_is_tripped_holds_up_all_keys_and_then_none(
-    app: rota.App, connection: Connection, hand: Hand
-) -> None:
-    @app.job("mail", breaker=rota.Breaker(key=lambda host: host))
-    def mail(host: str) -> None: ...
-
-    app.sync()
-    fail(hand, 3, key="b")
-    app.breakers.trip("mail", for_="10m")
-    assert hand.run(ops.look_at_breakers([("mail", "a")]))["mail", "a"].blocked_by == ""
-    let_window_pass(connection)
-    assert (look(hand, "a"), look(hand, "b")) == ("closed", "due")
-    hand.run(ops.release_breakers(10, 0.0))
-    assert [(one.key, one.state) for one in app.breakers.list()] == [("b", "open")]
-    assert app.breakers.reset("mail") == 1
-
-
-@rule("M63")
-@pytest.mark.parametrize("key", [7, UUID("8f14e45f-ceea-467f-a8b1-0c7f5c0e2d11"), "api.example"])
-def test_a_person_names_a_key_as_its_function_makes_it(app: rota.App, key: PlainKey) -> None:
-    @app.job("call", breaker=rota.Breaker(key=lambda customer: customer))
-    def call(customer: str) -> None: ...
-
-    app.sync()
-    app.breakers.trip("call", key)
-    assert app.breakers.list()[0].key == str(key)
-    assert app.breakers.reset("call", key) == 1
-    with pytest.raises(rota.UsageError, match="for_ must be a timedelta or a string"):
-        app.breakers.trip("call", key, for_=60)  # type: ignore[arg-type]
-
-
-@rule("M63")
-def test_a_trip_without_a_time_lasts_until_the_reset(app: rota.App, hand: Hand) -> None:
-    @app.job("mail", breaker=rota.Breaker())
-    def mail() -> None: ...
-
-    app.sync()
-    app.breakers.trip("mail")
-    assert hand.run(ops.look_at_breakers([("mail", "")])) == {
-        ("mail", ""): ops.Blocked("", "open", None)
-    }
-
-
-@rule("M63")
-@pytest.mark.parametrize("change", ["trip", "reset"])
-def test_a_name_that_no_job_type_declares_is_refused_with_those_that_there_are(
-    app: rota.App, change: str
-) -> None:
-    @app.job("mail", breaker=rota.Breaker("smtp"))
-    def mail() -> None: ...
-
-    app.sync()
-    call: Callable[[str], object] = getattr(app.breakers, change)
-    with pytest.raises(rota.UsageError, match=r"no job type declares the breaker 'smpt'.*smtp"):
-        call("smpt")
-
-
-@rule("M63")
-def test_a_result_of_a_trial_that_a_person_reset_counts_no_more(
-    app: rota.App, connection: Connection, hand: Hand
-) -> None:
-    fail(hand, 3)
-    let_window_pass(connection)
-    [job] = claim(hand)
-    try_one(hand, job)
-    app.breakers.reset("mail")
-    assert end_trial(hand, job, Endpoint.FAILS).change is None
-    assert look(hand) == "closed"
-
-
 # Upkeep
 
 
@@ -421,11 +271,14 @@ def test_upkeep_forgets_breakers_whose_failures_count_no_longer(
     fail(hand, 1, key="old")
     fail(hand, 3, key="open")
     fail(hand, 3, key="untried")
+    fail(hand, 3, key="lost")
+    connection.execute("update rota.breaker set state = 'trial', trial_job = 1 where key = 'lost'")
     connection.execute("update rota.breaker set forget_at = rota.clock() where key = 'old'")
     connection.execute(
-        "update rota.breaker set open_until = rota.clock() - interval '2 d' where key = 'untried'"
+        "update rota.breaker set open_until = rota.clock() - interval '2 d' "
+        "where key in ('untried', 'lost')"
     )
-    assert hand.run(ops.forget_breakers(10)) == 2
+    assert hand.run(ops.forget_breakers(10)) == 3
     assert connection.execute("select key from rota.breaker order by key").fetchall() == [
         ("counts",), ("open",)
     ]  # fmt: skip

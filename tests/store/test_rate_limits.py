@@ -7,9 +7,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import Any
 
-import msgspec
 import psycopg
 import pytest
 from hypothesis import given, settings
@@ -19,56 +17,11 @@ from psycopg.rows import TupleRow
 from rota.errors import LimitNotFound, UsageError
 from rota.store import ops
 from rota.store.ops import NoSlot, Reservation, StartRequest
-from tests.store.work import Hand, insert
+from tests.store.limits import Limits
+from tests.store.work import insert
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
-
-
-class Limits:
-    """One session that uses limits."""
-
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-        self.hand = Hand(connection)
-        self._jobs = 1_000_000
-
-    def declare(self, name: str = "smtp", **changes: Any) -> None:
-        """Declare a limit, by default of 100 a minute with a burst of 10."""
-        figures = {"name": name, "starts": 100, "per_s": 60, "burst": 10, "keyed": False, **changes}
-        self.hand.run(ops.declare_limits(msgspec.json.encode([figures]).decode(), "r1"))
-
-    def reserve(
-        self, count: int = 1, *, key: str = "", cost: int = 1, priority: int = 0, **more: Any
-    ) -> list[Reservation | NoSlot]:
-        """Reserve for jobs that are in no table."""
-        first, self._jobs = self._jobs, self._jobs + count
-        asked = [
-            StartRequest(first + n, ("smtp", key), cost, priority, **more) for n in range(count)
-        ]
-        return list(self.hand.run(ops.reserve_starts(asked)).values())
-
-    def waits(self, count: int, **more: Any) -> list[float]:
-        """The seconds until the slots of those that get one."""
-        return [one.wait_s for one in self.reserve(count, **more) if isinstance(one, Reservation)]
-
-    def take(self, count: int = 1, *, key: str | None = None) -> bool:
-        return self.hand.run(ops.take_starts("smtp", key, count))
-
-    def freeze(self, at: datetime) -> None:
-        """Let it be this time, by the database's clock, until it is set again."""
-        self.connection.execute(
-            "create or replace function rota.clock() returns timestamptz language sql stable "
-            f"as $$select timestamptz '{at.isoformat()}'$$"
-        )
-
-    def replan(self) -> TupleRow | None:
-        """A pass of upkeep: for how many keys jobs wait, and how many it moved."""
-        return self.connection.execute("select * from rota.limits_replan(null, 1000)").fetchone()
-
-    def value(self, query: str, *params: object) -> Any:
-        row = self.connection.execute(query.encode(), params or None).fetchone()
-        return None if row is None else row[0]
 
 
 @pytest.fixture
@@ -392,59 +345,6 @@ def test_a_worker_without_room_gets_free_slots_only(limits: Limits) -> None:
 
 
 # Changes
-
-
-@rule("M62")
-def test_a_limit_that_was_raised_brings_jobs_forward_in_their_order(limits: Limits) -> None:
-    limits.declare(starts=10, burst=1)
-    limits.reserve(1)
-    jobs = insert(limits.connection, 1_500, waits_for="limit smtp")
-    limits.connection.execute(
-        "update rota.job set run_at = rota.clock() + id * interval '6 s' where id = any (%s)",
-        [jobs],
-    )
-    limits.connection.execute("update rota.rate_limit set starts = 600")  # ten a second
-    assert limits.replan() == (1, 0), "its slots are taken until 6 s"
-    limits.connection.execute("select rota.limit_set('smtp', 600)")
-    runs = [
-        row[0]
-        for row in limits.connection.execute(
-            "select extract(epoch from run_at - rota.clock())::float8 from rota.job order by id"
-        )
-    ]
-    assert runs[:1_000] == sorted(runs[:1_000])
-    assert runs[999] == pytest.approx(100, abs=10)
-    assert runs[1_000] > 5_000  # the next pass
-
-
-@rule("M62")
-def test_a_pass_brings_jobs_forward_before_which_others_are_gone(limits: Limits) -> None:
-    limits.declare()
-    jobs = insert(limits.connection, 10, waits_for="limit smtp")
-    limits.connection.execute("update rota.job set run_at = rota.clock() + interval '1 h'")
-    assert limits.replan() == (1, len(jobs))
-    assert limits.value("select count(*) from rota.job where run_at <= rota.clock()") == 8
-    assert limits.replan() == (1, 0)
-    limits.connection.execute("delete from rota.job")
-    assert limits.hand.run(ops.replan_limits(1_000)) == 0
-
-
-@rule("M62")
-def test_a_change_by_a_person_stands_until_code_declares_something_else(limits: Limits) -> None:
-    limits.declare()
-    limits.connection.execute("update rota.rate_limit set starts = 5, burst = 2")
-    limits.declare()
-    assert limits.value("select starts from rota.rate_limit") == 5
-    limits.declare(starts=70)
-    row = limits.connection.execute("select starts, burst, changed_by from rota.rate_limit")
-    assert row.fetchone() == (70, 10, "release r1")
-
-
-@rule("M62")
-def test_a_burst_that_was_lowered_below_the_cost_of_a_job_refuses_it(limits: Limits) -> None:
-    limits.declare()
-    limits.connection.execute("update rota.rate_limit set burst = 2")
-    assert limits.reserve(1, cost=3) == [NoSlot(None, "cost")]
 
 
 # Bounds

@@ -228,6 +228,23 @@ async def test_one_job_tries_while_the_others_go_back(
 
 
 @rule("M63")
+async def test_a_trial_that_is_told_to_wait_keeps_it_open_and_the_others_do_not_call(
+    database: str, connection: Connection
+) -> None:
+    shop = Shop()
+    async with Hand(database, shop.jobs) as hand:
+        await open_it(connection, hand)
+        shop.error = rota.RateLimited("429", retry_after="10m")
+        end_window(connection)
+        put(connection, "call")
+        await hand.heard(BreakerOpened, 2)
+        other = put(connection, "call")
+        await hand.heard(JobPutBack, job=other)
+    assert len(shop.calls) == 3
+    assert state(connection) == [("open", 2)]
+
+
+@rule("M63")
 async def test_a_trial_whose_job_is_at_fault_lets_another_try_at_once(
     database: str, connection: Connection
 ) -> None:

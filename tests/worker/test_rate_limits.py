@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,22 @@ def test_starts_never_exceed_limit_and_burst_when_one_worker_of_four_stands_stil
     found = starts(connection)
     assert most_within(found, 2.0) <= 25
     assert value(connection, "select sum(attempts) from rota.job_history") == 121
+
+
+@rule("M62")
+async def test_a_change_gives_back_first_what_a_worker_holds(
+    database: str, connection: Connection
+) -> None:
+    put_many(connection, "mail", 300)
+    jobs = limited(rota.RateLimit("smtp", 10, per="1s", burst=1))
+    async with Hand(database, jobs) as hand:
+        waiting = "select count(*) from rota.job where status = 'queued' and waits_for is not null"
+        await hand.until(lambda: value(connection, waiting) > 100, 30)  # type: ignore[operator]
+        began = len(starts(connection))
+        connection.execute("select rota.limit_set('smtp', 11)")
+        await hand.until(lambda: len(starts(connection)) >= began + 30, 30)
+    found = starts(connection)
+    assert max(after - before for before, after in pairwise(found)) < timedelta(seconds=4)
 
 
 @rule("M62", "M43")

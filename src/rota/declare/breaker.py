@@ -28,7 +28,8 @@ class Breaker:
     """
 
     name: str | None = None
-    """Job types that give one name share one breaker. Defaults to the job type's name."""
+    """1 … 200 printable characters without blanks. Job types that give one name share one breaker.
+    Defaults to the job type's name."""
     key: PlainKeyFunction | None = None
     """A function that makes the key of the endpoint from the handler's arguments that it names, as
     in `lambda url: urlsplit(url).hostname`. Each key is a breaker of its own. Workers call it after
@@ -45,7 +46,7 @@ class Breaker:
     def __post_init__(self) -> None:
         """Check it. Raises UsageError."""
         if self.name is not None:
-            check_text(self.name, "the breaker's name", NAME_MAX)
+            _check_name(self.name)
         if self.key is not None and not callable(self.key):
             raise UsageError(
                 "the breaker's key must be a function of the handler's arguments, "
@@ -60,7 +61,16 @@ class Breaker:
             )
 
     def make_rules(self, job_type: str) -> BreakerRules:
-        """Return its figures, for a job type of this name."""
+        """Return its figures, for a job type of this name.
+
+        Raises:
+            DeclarationError: it has no name, and that of the job type cannot be one.
+        """
+        if self.name is None and " " in job_type:
+            raise DeclarationError(
+                f"job type {job_type!r}: give its breaker a name without blanks, as in "
+                f"rota.Breaker({job_type.replace(' ', '_')!r})"
+            )
         return BreakerRules(
             self.name or job_type,
             self.failures,
@@ -68,6 +78,12 @@ class Breaker:
             _check(self.open_for, "open_for"),
             _check(self.max_open, "max_open"),
         )
+
+
+def _check_name(value: Any) -> None:
+    name = check_text(value, "the breaker's name", NAME_MAX)
+    if " " in name:  # a job waits for 'breaker NAME KEY'
+        raise UsageError(f"a breaker's name has no blanks, unlike {name!r}")
 
 
 def check_breaker(value: Any) -> Breaker | None:
@@ -78,18 +94,26 @@ def check_breaker(value: Any) -> Breaker | None:
 
 def refuse_other_figures(types: Iterable[JobType[..., ..., Any]]) -> None:
     """Raise DeclarationError if two types declare one breaker with different figures."""
-    seen: dict[str, tuple[BreakerRules, str]] = {}
+    seen: dict[str, tuple[BreakerRules, bool, str]] = {}
     for job_type in types:
         rules = job_type.breaker
         if rules is None:
             continue
-        first, place = seen.setdefault(rules.name, (rules, job_type.place))
-        if first != rules:
+        has_keys = job_type.breaker_key is not None
+        first, first_has_keys, place = seen.setdefault(
+            rules.name, (rules, has_keys, job_type.place)
+        )
+        if (first, first_has_keys) != (rules, has_keys):
             raise DeclarationError(
                 f"the breaker {rules.name!r} is declared twice with different figures: "
-                f"{first.in_words()} at {place}, and {rules.in_words()} at {job_type.place}; "
+                f"{_in_words(first, first_has_keys)} at {place}, and "
+                f"{_in_words(rules, has_keys)} at {job_type.place}; "
                 "types that share a breaker must agree, or give names of their own"
             )
+
+
+def _in_words(rules: BreakerRules, has_keys: bool) -> str:
+    return f"{rules.in_words()}, {'with' if has_keys else 'without'} a key"
 
 
 def _check(value: Duration, name: str) -> float:

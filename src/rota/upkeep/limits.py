@@ -22,15 +22,19 @@ BATCH = 1_000
 
 class LimitPlanner(Service):
     """Plans jobs anew whose limit was raised, or before which jobs are gone. If no job waits for a
-    limit, a pass reads one entry of an index."""
+    limit, a pass reads one entry of an index. A pass takes a thousand keys, the next one those
+    behind them."""
 
     name = "limit planner"
 
     def __init__(self, bus: Bus, link: StoreLink, clock: Clock = SYSTEM_CLOCK) -> None:
         super().__init__(bus, clock)
         self._link = link
+        self._after: str | None = None
+        """The last key of the pass before, if there are more behind it."""
 
     async def tick(self) -> float | None:
-        """Plan a batch of each key anew."""
-        waiting = await self._link.run(ops.replan_limits(BATCH))
-        return PERIOD_S if waiting else IDLE_PERIOD_S
+        """Plan a batch of each of the next keys anew."""
+        before = self._after
+        waiting, self._after = await self._link.run(ops.replan_limits(BATCH, before))
+        return PERIOD_S if waiting or before else IDLE_PERIOD_S

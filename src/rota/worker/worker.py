@@ -173,9 +173,9 @@ class Worker:
         if spec.config.drain and copied is not None:
             raise CopiedDatabase(copied)
         await upkeep.run(ops.declare(spec.declaration, spec.release))
-        await upkeep.run(ops.declare_limits(spec.limits, spec.release))
         # Before it counts as alive.
         await upkeep.run(ops.declare_schedules(spec.schedules, spec.release, is_deploy=False))
+        await upkeep.run(ops.declare_limits(spec.limits, spec.release, is_deploy=False))
         await upkeep.run(ops.write_heartbeat({**spec.describe(), "running": 0}))
         # Retention makes the partitions of the days ahead, and may have to wait for locks.
         await upkeep.run(ops.ensure_partitions(days=0))

@@ -83,11 +83,14 @@ class LimitRecord(Record, frozen=True):
         return timedelta(seconds=self.per_s)
 
 
-def declare_limits(limits: str, release: str) -> Operation[None]:
-    """Declare rate limits, a JSON array of what `limits_declare` takes; with none it does
-    nothing."""
+def declare_limits(limits: str, release: str, *, is_deploy: bool) -> Operation[None]:
+    """Declare rate limits, a JSON array of what `limits_declare` takes; with none it does nothing.
+
+    A worker's start changes no limit while a newer release is at work.
+    """
     if limits != "[]":
-        yield Query("limits_declare", {"limits": limits, "release": release})
+        params = {"limits": limits, "release": release, "is_deploy": is_deploy}
+        yield Query("limits_declare", params)
 
 
 def reserve_starts(
@@ -136,11 +139,13 @@ def read_stamps(places: Sequence[LimitPlace]) -> Operation[dict[LimitPlace, str 
     return {(row[0], row[1]): row[2] for row in (yield Query("limit_stamps", asked))}
 
 
-def replan_limits(most: int) -> Operation[int]:
-    """Bring jobs forward that wait for limits with free slots, at most `most` of each key; return
-    for how many keys jobs wait."""
-    asked = {"name": None, "most": most}
-    return (yield Query("limits_replan", asked))[0][0]  # type: ignore[no-any-return]
+def replan_limits(most: int, after: str | None) -> Operation[tuple[int, str | None]]:
+    """Bring jobs forward that wait for limits with free slots, at most `most` of each key, of a
+    thousand keys behind `after`; return for how many keys jobs wait, and the last of them if there
+    may be more."""
+    asked = {"name": None, "most": most, "after": after}
+    keys, _, next_after = (yield Query("limits_replan", asked))[0]
+    return keys, next_after
 
 
 def forget_limits(limit: int) -> Operation[int]:

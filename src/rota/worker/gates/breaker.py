@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 from rota.declare.key import check_plain_key
 from rota.errors import DatabaseUnavailable, UsageError
 from rota.model.breaker import Endpoint, format_waits_for, judge_endpoint
-from rota.model.outcome import PutBack
+from rota.model.outcome import PutBack, RateLimited
 from rota.observe.events import BreakerClosed, BreakerOpened
+from rota.runtime.throttle import Throttle
 from rota.store import ops
-from rota.worker.gates import Answers, Wait, fail_key
+from rota.worker.gates import LOG_S, Answers, Wait, fail_key, refuse_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -91,6 +92,7 @@ class BreakerGate:
         before."""
         self._recorded = asyncio.Event()
         self._recorded.set()
+        self._throttle = Throttle(self._clock, LOG_S)
         self._release_at = 0.0
         self._released = 0
         """Batches since the breaker closed: each is due a second after the one before."""
@@ -119,7 +121,10 @@ class BreakerGate:
         now = self._clock.monotonic()
         stale = {one.place for _, one in asked if not self._is_fresh(one.place, now)}
         if stale:
-            found = await self._link.run(ops.look_at_breakers(sorted(stale)))
+            try:
+                found = await self._link.run(ops.look_at_breakers(sorted(stale)))
+            except DatabaseUnavailable as error:
+                return self._refuse_all(asked, error)
             now = self._clock.monotonic()
             for place in stale:
                 self._note(place, found.get(place), now)
@@ -167,7 +172,10 @@ class BreakerGate:
             )
             for attempt, one in asked
         ]
-        found = await self._link.run(ops.try_breakers(tries))
+        try:
+            found = await self._link.run(ops.try_breakers(tries))
+        except DatabaseUnavailable as error:
+            return self._refuse_all(asked, error)
         now = self._clock.monotonic()
         answers: dict[Attempt, Wait | End] = {}
         for attempt, one in asked:
@@ -195,6 +203,10 @@ class BreakerGate:
         health, reason = Endpoint.UNKNOWN, None
         if attempt.began_at is not None and not attempt.is_lost and attempt.outcome is not None:
             health, reason = judge_endpoint(attempt.outcome, attempt.job_type.rules)
+            if one.is_trial and isinstance(attempt.outcome, RateLimited):
+                # Otherwise all that wait would try, one right after the other.
+                health = Endpoint.FAILS
+                reason = attempt.outcome.reason or "it wants no more for now"
         if health is not Endpoint.FAILS and not one.is_trial:
             return False  # a success while it is closed writes nothing
         self._unrecorded.append((attempt, health, reason))
@@ -285,6 +297,12 @@ class BreakerGate:
         one.is_candidate = False
         if self._candidates.get(one.place) is attempt:
             del self._candidates[one.place]
+
+    def _refuse_all(
+        self, asked: Iterable[tuple[Attempt, BreakerPass]], error: DatabaseUnavailable
+    ) -> Answers:
+        batch = {attempt: format_waits_for(*one.place) for attempt, one in asked}
+        return refuse_all(batch, error, self._throttle)
 
     def _put_back(self, attempt: Attempt, place: BreakerPlace, blocked: Blocked) -> PutBack:
         """Return when it comes back: at the end of the wait, and some time after it by chance."""

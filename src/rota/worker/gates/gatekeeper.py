@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 ASK_MAX = 1_000
 """Most attempts that the gates are asked for at once."""
+KEEP_AGAIN_S = 1.0
+"""Seconds until a gate writes and reads again what the database has refused."""
 GOING_DOWN = "the worker is going down"
 
 
@@ -148,12 +150,21 @@ class Gatekeeper(Service):
 
     async def tick(self) -> float | None:
         """Ask the gates for all attempts whose time has come."""
-        pauses = [await gate.keep() for gate in self._gates]
+        pauses = [await self._keep(gate) for gate in self._gates]
         if await self._ask_in_slot() or await self._ask():
             return 0  # what the gates keep may be more now
         now = self.clock.monotonic()
         pauses += [max(0.0, at - now) for at in (*self._held.values(), *self._in_slot.values())]
         return min((pause_s for pause_s in pauses if pause_s is not None), default=None)
+
+    async def _keep(self, gate: AskedGate) -> float | None:
+        try:
+            return await gate.keep()
+        except DatabaseUnavailable as error:
+            if not error.refused:
+                raise
+            self.report_lost(str(error), KEEP_AGAIN_S)
+            return KEEP_AGAIN_S  # others are asked for meanwhile
 
     async def close(self) -> None:
         """Write what the gates still keep, and close the connection."""

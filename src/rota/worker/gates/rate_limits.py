@@ -15,7 +15,15 @@ from rota.model.outcome import PutBack, RateLimited
 from rota.runtime.throttle import Throttle
 from rota.store import ops
 from rota.store.ops import LimitPlace, NoSlot, Reservation, StartRequest
-from rota.worker.gates import ALL_MAY_BEGIN, Answers, Wait, fail_key
+from rota.worker.gates import (
+    ALL_MAY_BEGIN,
+    LOG_S,
+    REFUSED_S,
+    Answers,
+    Wait,
+    fail_key,
+    refuse_all,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,14 +46,10 @@ LOCKED_S = 0.05
 """The pause if another transaction has locked the key."""
 NEWS_S = 1.0
 """Seconds between checks whether the limits of waiting attempts have changed."""
-REFUSED_S = 10.0
-"""Seconds until a job comes again whose limit cannot be asked."""
 REFUSALS = {
     "unknown": "there is no such limit in the database: rota sync declares those of your code",
     "cost": "the job costs more than the burst of its limit, which somebody has lowered",
 }
-LOG_S = 60.0
-"""Seconds between two log lines about the same limit."""
 DELAY_S_MAX = 365 * 86_400.0
 """A handler is not told to wait for longer."""
 
@@ -144,12 +148,22 @@ class RateLimitGate:
         return False
 
     async def keep(self) -> float | None:
-        """Return what was not used, write the delays, and read whether limits have changed."""
-        if self._unused:  # before a delay, which makes reservations unreturnable
+        """Read whether limits have changed, return what was not used, and write the delays."""
+        pause_s = await self._read_news()
+        # Before others ask again: then what this worker held lies last. And before a delay, which
+        # makes reservations unreturnable.
+        if self._unused:
             unused = list(self._unused)
             await self._link.run(ops.return_starts(unused))
             del self._unused[: len(unused)]
         await self._write_delays()
+        return pause_s
+
+    async def flush(self, for_s: float) -> None:
+        """It keeps no attempts that have ended."""
+
+    async def _read_news(self) -> float | None:
+        """Recall attempts whose limits have changed; return the seconds until the next look."""
         if not self._held:
             return None
         now = self._clock.monotonic()
@@ -160,9 +174,6 @@ class RateLimitGate:
                     self._recall(place)
             self._news_at = now + NEWS_S
         return max(0.0, self._news_at - now)
-
-    async def flush(self, for_s: float) -> None:
-        """It keeps no attempts that have ended."""
 
     async def _write_delays(self) -> None:
         for place, for_s in list(self._delays.items()):
@@ -187,7 +198,10 @@ class RateLimitGate:
             for attempt, longest_s in zip(batch, most_s, strict=True)
         ]
         before = self._clock.monotonic()
-        found = await self._link.run(ops.reserve_starts(requests))
+        try:
+            found = await self._link.run(ops.reserve_starts(requests))
+        except DatabaseUnavailable as error:
+            return refuse_all({one: _ticket(one).waits_for for one in batch}, error, self._throttle)
         now = self._clock.monotonic()
         self._took_s = now - before
         answers: dict[Attempt, Wait | End] = {}

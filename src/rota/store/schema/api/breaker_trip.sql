@@ -19,9 +19,7 @@ declare
   v_until timestamptz := {schema}.clock() + p_for;
 begin
   perform {schema}.breaker_known(p_name);
-  if p_key is not null and length(p_key) not between 1 and 255 then
-    raise invalid_parameter_value using message = 'a breaker''s key has 1 to 255 characters';
-  end if;
+  perform {schema}.breaker_key_check(p_name, p_key);
   if p_for not between interval '1 millisecond' and interval '36525 days' then
     raise invalid_parameter_value using
       message = 'a breaker is opened for 1 millisecond to a hundred years';

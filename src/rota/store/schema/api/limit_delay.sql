@@ -16,6 +16,7 @@ declare
     from {schema}.limit_pace(v_limit.starts, v_limit.per, v_limit.burst) p
   );
   v_state {schema}.rate_limit_key;
+  v_slot bigint;
 begin
   if p_for is null or p_for not between interval '0' and interval '365 days' then
     raise invalid_parameter_value using message = 'a limit is delayed for 0 to 365 days';
@@ -28,14 +29,12 @@ begin
     end if;
   end loop;
   v_state := {schema}.limit_state(p_name, v_key);
+  v_slot := {schema}.limit_base(v_state, v_spacing, v_limit.burst, {schema}.clock())
+    - v_spacing * (v_limit.burst - 1);
   v_state.name := p_name;
   v_state.key := v_key;
-  -- The whole burst, so that even a job that costs 1 waits; afterwards there is no burst at once.
-  -- The microsecond: reservations from before are returned soon, and must not take the delay back.
-  v_state.tat := greatest(
-    v_state.tat + interval '1 microsecond',
-    {schema}.clock() + p_for + v_spacing * (v_limit.burst - 1) * interval '1 microsecond'
-  );
+  v_state.tat := {schema}.clock() + greatest(p_for, v_slot * interval '1 microsecond');
+  v_state.spacing := null;
   v_state.moves := coalesce(v_state.moves, 0) + 1;
   perform {schema}.limit_write(v_state);
 end $$;

@@ -37,13 +37,14 @@ begin
     end if;
   end loop;
   v_state := {schema}.limit_state(p_name, v_key);
-  v_base := {schema}.limit_ahead(v_state.tat, {schema}.clock());
+  v_base := {schema}.limit_base(v_state, v_spacing, v_limit.burst, {schema}.clock());
   if v_base > v_spacing * (v_limit.burst - p_n) then
     return false;
   end if;
   v_state.name := p_name;
   v_state.key := v_key;
   v_state.tat := {schema}.clock() + (v_base + p_n * v_spacing) * interval '1 microsecond';
+  v_state.spacing := v_spacing;
   perform {schema}.limit_write(v_state);
   return true;
 end $$;

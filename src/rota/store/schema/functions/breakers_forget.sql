@@ -1,5 +1,6 @@
 -- Deletes breakers that have nothing more to say: they are closed, and their failures count no
--- longer; or no job has wanted to try for a day. Returns how many.
+-- longer; or no job has wanted to try for a day, also since a trial whose worker was lost. Returns
+-- how many.
 -- Locks: their rows, with SKIP LOCKED; it reads the whole table, once an hour.
 -- Keeps: M13, the breakers of keys that are used no more go.
 create or replace function {schema}.breakers_forget(p_limit int)
@@ -16,7 +17,7 @@ begin
     where not b.releasing
       and case b.state
         when 'closed' then (b.forget_at > {schema}.clock()) is not true
-        when 'open' then b.open_until < {schema}.clock() - interval '1 day'
+        else b.open_until < {schema}.clock() - interval '1 day'
       end
     limit p_limit
     for update skip locked

@@ -50,6 +50,7 @@ declare
   v_state {schema}.rate_limit_key;
   v_pace record;
   v_is_changed boolean := false;
+  v_is_given boolean;
   -- In microseconds from now.
   v_base bigint;
   v_estimated bigint;
@@ -96,11 +97,12 @@ begin
       v_state.key := v_one.key;
       select p.* into v_pace
       from {schema}.limit_pace(v_limit.starts, v_limit.per, v_limit.burst) p;
-      v_base := {schema}.limit_ahead(v_state.tat, v_now);
+      v_base := {schema}.limit_base(v_state, v_pace.spacing, v_limit.burst, v_now);
       v_estimated := {schema}.limit_ahead(v_state.estimated_to, v_now);
       v_again := {schema}.limit_ahead(v_state.again_to, v_now);
       v_urgent := {schema}.limit_ahead(v_state.urgent_to, v_now);
       v_is_changed := false;
+      v_is_given := v_state.version is null;
     end if;
     job := v_one.job;
     refusal := case
@@ -126,6 +128,7 @@ begin
       v_is_changed := true;
       if v_slot <= least(v_reach, (v_one.most_s * 1000000)::bigint) then
         v_base := v_from + v_one.cost * v_pace.spacing;
+        v_is_given := true;
         wait_s := v_slot / 1e6;
         late_s := v_pace.late / 1e6;
         from_at := v_now + v_from * interval '1 microsecond';
@@ -160,7 +163,10 @@ begin
     end if;
     return next;
     if v_one.is_last and v_is_changed then
-      v_state.tat := v_now + v_base * interval '1 microsecond';
+      if v_is_given then
+        v_state.tat := v_now + v_base * interval '1 microsecond';
+        v_state.spacing := v_pace.spacing;
+      end if;
       v_state.estimated_to := {schema}.limit_after(v_estimated, v_now);
       v_state.again_to := {schema}.limit_after(v_again, v_now);
       v_state.urgent_to := {schema}.limit_after(v_urgent, v_now);

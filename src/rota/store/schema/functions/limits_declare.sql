@@ -1,12 +1,21 @@
 -- Declares rate limits: an array of objects with name, starts, per_s, burst and keyed. Figures that
--- a person has changed stand, until code declares others than it did last.
+-- a person has changed stand, until code declares others than it did last. Unless it is about to be
+-- deployed (p_is_deploy), a release that is not the newest only adds limits: so that two releases
+-- side by side do not overwrite each other in turn.
 -- Locks: the rows of the limits that change, in the order of their names.
 -- Keeps: M62, one budget for all types and workers.
-create or replace function {schema}.limits_declare(p_limits jsonb, p_release text)
+create or replace function {schema}.limits_declare(
+  p_limits jsonb,
+  p_release text,
+  p_is_deploy boolean
+)
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  v_may_change boolean := p_is_deploy
+    or ({schema}.release_newest(p_release) = p_release) is not false;
 begin
   insert into {schema}.rate_limit as l (
     name, starts, per, burst, declared, declared_at, changed_by
@@ -31,5 +40,6 @@ begin
     changed_at = {schema}.clock(),
     changed_by = excluded.changed_by,
     changed_why = null
-  where l.declared is distinct from excluded.declared;
+  where v_may_change
+    and l.declared is distinct from excluded.declared;
 end $$;

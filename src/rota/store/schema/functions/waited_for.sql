@@ -1,6 +1,7 @@
 -- Returns the names for which jobs wait, of one kind ('limit', 'breaker', 'type', 'queue'), in
--- their order: one index descent for each, however many jobs wait.
-create or replace function {schema}.waited_for(p_kind text, p_limit int)
+-- their order: one index descent for each, however many jobs wait. p_after: only those behind that
+-- name; NULL: all. 'limit NAME' is a kind too, which has the keys of that limit.
+create or replace function {schema}.waited_for(p_kind text, p_limit int, p_after text default null)
 returns setof text
 language sql stable
 set enable_seqscan = off set enable_bitmapscan = off set search_path = pg_catalog, pg_temp
@@ -9,7 +10,7 @@ as $$
     (
       select j.waits_for
       from {schema}.job j
-      where j.waits_for > p_kind || ' '
+      where j.waits_for > coalesce(p_after, p_kind || ' ')
         and j.waits_for < p_kind || '!'  -- the character after a blank
         and j.status <> 'running'
       order by j.waits_for

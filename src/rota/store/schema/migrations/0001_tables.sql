@@ -159,7 +159,8 @@ create table job_type (
   -- What becomes of a job that was not started before its expires_at: a person must look, or it is
   -- cancelled.
   on_expired text not null default 'dead' check (on_expired in ('dead', 'drop')),
-  breaker text,                                  -- the name of its breaker; NULL: it has none
+  -- The name of its breaker; NULL: it has none.
+  breaker text check (breaker !~ '\s'),
   breaker_has_keys boolean,                      -- whether that breaker has keys
   version smallint,
   -- The wait after attempt 1, 2, …, before jitter; the last one repeats.
@@ -273,6 +274,8 @@ create table rate_limit_key (
   key text not null check (length(key) <= 255),  -- '': the limit has no keys
   version bigint not null,
   tat timestamptz not null,                      -- theoretical arrival time, as GCRA calls it
+  -- The pace that tat was made with, in microseconds. NULL: a handler was told to wait until tat.
+  spacing bigint,
   -- Jobs beyond the reservations were put back with estimates up to then: those put back for the
   -- first time, those that came too early, and those with a priority above 0. NULL: none is ahead.
   estimated_to timestamptz,
@@ -289,7 +292,8 @@ create table rate_limit_key (
 -- A breaker that counts failures, or does not let jobs start. No row: it is closed, and nothing
 -- failed lately. It is written on a failure and on a change, and never on a success while closed.
 create table breaker (
-  name text not null check (length(name) between 1 and 200),
+  -- Without blanks: a job waits for 'breaker NAME KEY'.
+  name text not null check (length(name) between 1 and 200 and name !~ '\s'),
   key text not null check (length(key) <= 255),  -- '': the breaker has no keys, or: all of its keys
   state text not null default 'closed' check (state in ('closed', 'open', 'trial')),
   failed_at timestamptz[] not null default '{}', -- while closed: the failures that count

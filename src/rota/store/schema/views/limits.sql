@@ -14,15 +14,15 @@ select
   w.keys as waiting_keys,
   w.jobs as waiting,
   (
-    select case when f.free_at > {schema}.clock() then f.free_at end
-    from (
-      select k.tat - (l.burst - 1) * p.spacing * interval '1 microsecond' as free_at
-      from {schema}.rate_limit_key k
-      where k.name = l.name
-        and k.key = ''
-      order by k.name desc, k.key desc, k.version desc
-      limit 1
-    ) f
+    select {schema}.limit_after(
+      {schema}.limit_base(k, p.spacing, l.burst, {schema}.clock()) - (l.burst - 1) * p.spacing,
+      {schema}.clock()
+    )
+    from {schema}.rate_limit_key k
+    where k.name = l.name
+      and k.key = ''
+    order by k.name desc, k.key desc, k.version desc
+    limit 1
   ) as next_at
 from {schema}.rate_limit l
 cross join lateral {schema}.limit_pace(l.starts, l.per, l.burst) p

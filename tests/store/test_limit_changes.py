@@ -1,0 +1,162 @@
+"""Rate limits whose figures change, and the jobs that come forward then."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rota.store import ops
+from rota.store.ops import NoSlot
+from tests.store.limits import Connection, Limits
+from tests.store.work import Hand, insert
+from tests.support.rules import rule
+
+
+@pytest.fixture
+def limits(connection: Connection) -> Limits:
+    return Limits(connection)
+
+
+@rule("M62")
+def test_a_limit_that_was_raised_brings_jobs_forward_in_their_order(limits: Limits) -> None:
+    limits.declare(starts=10, burst=1)
+    limits.reserve(1)
+    jobs = insert(limits.connection, 1_500, waits_for="limit smtp")
+    limits.connection.execute(
+        "update rota.job set run_at = rota.clock() + id * interval '6 s' where id = any (%s)",
+        [jobs],
+    )
+    assert limits.replan() == (1, 0), "its slots are taken until 6 s"
+    limits.connection.execute("select rota.limit_set('smtp', 600)")
+    runs = [
+        row[0]
+        for row in limits.connection.execute(
+            "select extract(epoch from run_at - rota.clock())::float8 from rota.job order by id"
+        )
+    ]
+    assert runs[:1_000] == sorted(runs[:1_000])
+    assert runs[999] == pytest.approx(100, abs=10)
+    assert runs[1_000] > 5_000  # the next pass
+
+
+@rule("M62", "M87")
+@pytest.mark.parametrize("how", ["call", "row", "code"])
+def test_a_slow_limit_that_was_raised_gives_starts_at_once(limits: Limits, how: str) -> None:
+    limits.declare(starts=2, burst=1, per_s=86_400)
+    assert limits.waits(1) == [0.0]
+    jobs = insert(limits.connection, 5, waits_for="limit smtp")
+    limits.connection.execute("update rota.job set run_at = rota.clock() + id * interval '1 day'")
+    if how == "call":
+        limits.connection.execute("select rota.limit_set('smtp', 3_600, interval '1 h', 100)")
+    elif how == "row":
+        limits.connection.execute("update rota.rate_limit set starts = 86400, burst = 100")
+        limits.replan()
+    else:
+        limits.declare(starts=86_400, burst=100, per_s=86_400)
+        limits.replan()
+    due = "select count(*) from rota.job where run_at <= rota.clock() + interval '1 s'"
+    assert limits.value(due) == len(jobs)
+    assert limits.waits(5) == [0.0] * 5
+    assert limits.take(90)
+    assert not limits.take(5), "the starts from before count, by the pace of now"
+
+
+@rule("M62")
+def test_a_limit_that_was_lowered_and_raised_again_forgets_no_start(limits: Limits) -> None:
+    limits.declare(starts=10, burst=10, per_s=600)
+    assert limits.take(10)
+    for starts in (1, 10):
+        limits.connection.execute("select rota.limit_set('smtp', %s, null, %s)", [starts, starts])
+        assert not limits.take(1)
+
+
+@rule("M62")
+def test_a_limit_that_was_raised_keeps_the_delay_of_a_handler(limits: Limits) -> None:
+    limits.declare(starts=2, burst=2, per_s=3_600)
+    assert limits.take(1)
+    limits.hand.run(ops.delay_limit(("smtp", ""), 8.0))
+    limits.connection.execute("select rota.limit_set('smtp', 3600, null, 60)")
+    assert 7.0 < limits.waits(1)[0] <= 8.0
+
+
+@rule("M62")
+def test_all_keys_of_a_limit_that_was_raised_come_forward(limits: Limits) -> None:
+    limits.declare(starts=2, burst=1, per_s=86_400, keyed=True)
+    insert(limits.connection, 2_500)
+    limits.connection.execute(
+        "update rota.job set run_at = rota.clock() + interval '1 day', waits_for = 'limit smtp k' "
+        "|| id"
+    )
+    insert(limits.connection, 1, waits_for="limit another 1")
+    due = "select count(*) from rota.job where run_at <= rota.clock() and waits_for ~ 'smtp'"
+    limits.connection.execute("select rota.limit_set('smtp', 1000000)")
+    assert limits.value(due) >= 1_000, "of the first thousand keys at once"
+    after = None
+    for keys in (1_000, 1_000, 501):
+        waiting, after = limits.hand.run(ops.replan_limits(1_000, after))
+        assert waiting == keys
+    assert after is None
+    assert limits.value(due) == 2_500
+
+
+@rule("M62")
+def test_a_pass_locks_only_jobs_that_come_forward(limits: Limits) -> None:
+    limits.declare()
+    insert(limits.connection, 10, waits_for="limit smtp")
+    limits.connection.execute("update rota.job set run_at = rota.clock() + interval '1 h'")
+    assert limits.replan() == (1, 10)
+    locked_by = "select array_agg(xmax::text order by id) from rota.job"
+    before = limits.value(locked_by)
+    assert limits.replan() == (1, 0)
+    assert limits.value(locked_by) == before
+
+
+@rule("M62")
+def test_a_pass_brings_jobs_forward_before_which_others_are_gone(limits: Limits) -> None:
+    limits.declare()
+    jobs = insert(limits.connection, 10, waits_for="limit smtp")
+    limits.connection.execute("update rota.job set run_at = rota.clock() + interval '1 h'")
+    assert limits.replan() == (1, len(jobs))
+    assert limits.value("select count(*) from rota.job where run_at <= rota.clock()") == 8
+    assert limits.replan() == (1, 0)
+    limits.connection.execute("delete from rota.job")
+    assert limits.hand.run(ops.replan_limits(1_000, None)) == (0, None)
+
+
+@rule("M62")
+def test_a_change_by_a_person_stands_until_code_declares_something_else(limits: Limits) -> None:
+    limits.declare()
+    limits.connection.execute("update rota.rate_limit set starts = 5, burst = 2")
+    limits.declare()
+    assert limits.value("select starts from rota.rate_limit") == 5
+    limits.declare(starts=70)
+    row = limits.connection.execute("select starts, burst, changed_by from rota.rate_limit")
+    assert row.fetchone() == (70, 10, "release r1")
+
+
+def _start_worker(limits: Limits, release: str, **changes: Any) -> None:
+    """A worker of a release starts, as a worker does."""
+    limits.hand.run(ops.declare_schedules("[]", release, is_deploy=False))
+    limits.declare(release=release, is_deploy=False, **changes)
+    Hand(limits.connection, name=release, release=release).send_heartbeat()
+
+
+@rule("M62", "M87")
+def test_of_two_releases_side_by_side_the_older_one_changes_no_limit(limits: Limits) -> None:
+    starts = "select array_agg(starts order by name) from rota.rate_limit"
+    _start_worker(limits, "old", starts=50)
+    _start_worker(limits, "new", starts=200)
+    limits.connection.execute("select rota.limit_set('smtp', 70)")
+    _start_worker(limits, "old", starts=50)
+    _start_worker(limits, "new", starts=200)
+    assert limits.value(starts) == [70], "what a person has set stands"
+    _start_worker(limits, "old", name="another", starts=5, burst=1)
+    assert limits.value(starts) == [5, 70], "one that was not there is added"
+
+
+@rule("M62")
+def test_a_burst_that_was_lowered_below_the_cost_of_a_job_refuses_it(limits: Limits) -> None:
+    limits.declare()
+    limits.connection.execute("update rota.rate_limit set burst = 2")
+    assert limits.reserve(1, cost=3) == [NoSlot(None, "cost")]

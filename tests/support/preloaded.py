@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import rota.cli
+from rota.store.statements import Statements
 
 IMPORTED = ("rota.demo.jobs", "multiprocessing.spawn", "psycopg_pool", "uvloop")
 LENGTH = struct.Struct("I")
@@ -43,6 +44,7 @@ def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     for module in IMPORTED:
         importlib.import_module(module)
+    Statements("rota").read_all()  # each worker does: their texts are cached
     with redirect_stdout(io.StringIO()):
         for option in ("--help", "--version"):
             rota.cli.run([option])  # imports what is imported late

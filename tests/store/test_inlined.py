@@ -12,6 +12,7 @@ CALLS = {
     "alive_until": ("worker", "alive_until(heartbeat_at, stopped_at) > clock()"),
     "lease_default": ("job_type", "lease > lease_default()"),
     "job_refusal": ("job", "job_refusal(row(job.*)::job) is not null"),
+    "job_row_is_plain": ("job", "job_row_is_plain(row(job.*)::job)"),
     "must_record_start": ("job", "must_record_start(losses, max_attempts, null)"),
     "worker_state": ("worker", "worker_state(heartbeat_at, stopped_at) = 'gone'"),
     "last_seen": ("worker", "last_seen(heartbeat_at, stopped_at) > clock()"),

@@ -1,5 +1,5 @@
--- Says whether this is what rota.progress writes; NULL: there is none. The planner does not inline
--- it, because job_refusal needs it for few rows and would prepare every call in it for each INSERT.
+-- Says whether this is what rota.progress writes; NULL: there is none.
+--
 -- PostgreSQL reads more times than other clients: 24:00, second 60, the years after 9999. And it
 -- fails on a day that the month lacks. So the text is checked before it is read as a time.
 create or replace function {schema}.is_progress(p_progress jsonb)

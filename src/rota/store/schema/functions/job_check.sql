@@ -1,6 +1,6 @@
--- Refuses rows that job_refusal refuses: at an INSERT once for the statement, at an UPDATE of a
--- column that a person may have changed once for the row. SECURITY DEFINER: a producer needs INSERT
--- on job and nothing else.
+-- Refuses rows that job_refusal refuses: at an INSERT once for the statement, if one of its rows is
+-- not plain; at an UPDATE of a column that a person may have changed once for the row. SECURITY
+-- DEFINER: a producer needs INSERT on job and nothing else.
 -- At an INSERT also an id that the sequence has not given: it blocks the producer that will get it,
 -- and below 1 no call of Python's can name it. And a run of a schedule that would never start,
 -- because every tick of that schedule would be skipped. And a job that key_refusal refuses: that is
@@ -17,13 +17,27 @@ as $$
 declare
   v_refusal text;
   v_last_id bigint;
+  v_are_plain boolean;
   v_is_awaited boolean;
   v_has_keys boolean;
 begin
   if tg_op = 'INSERT' then
     v_last_id := coalesce(pg_sequence_last_value('{schema}.job_id_seq'), 0);
     select
-      min(coalesce(
+      bool_and(
+        {schema}.job_row_is_plain(row(f.*)::{schema}.job)
+        and f.id between 1 and v_last_id
+      ) is not false,
+      exists (select from {schema}.queue q where q.notify_until > {schema}.clock()),
+      exists (
+        select from {schema}.job_type t
+        where t.key_arguments is not null
+          or t.group_arguments is not null
+      )
+    into v_are_plain, v_is_awaited, v_has_keys
+    from fresh f;
+    if not v_are_plain then
+      select min(coalesce(
         {schema}.job_refusal(row(f.*)::{schema}.job),
         case
           when f.id not between 1 and v_last_id
@@ -32,15 +46,10 @@ begin
             and (f.status <> 'queued' or f.run_at > {schema}.clock() + interval '2 days')
             then 'schedule is given, so the job must be queued and due within two days'
         end
-      )),
-      exists (select from {schema}.queue q where q.notify_until > {schema}.clock()),
-      exists (
-        select from {schema}.job_type t
-        where t.key_arguments is not null
-          or t.group_arguments is not null
-      )
-    into v_refusal, v_is_awaited, v_has_keys
-    from fresh f;
+      ))
+      into v_refusal
+      from fresh f;
+    end if;
     if v_has_keys and v_refusal is null then
       -- Asked without a call: where a type declares one, every INSERT comes here.
       if exists (

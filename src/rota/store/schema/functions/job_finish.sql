@@ -29,7 +29,14 @@ begin
     delete from {schema}.job j
     where j.id = any (p_ids)
       and ((j.id, j.claims) in (select * from unnest(p_ids, p_claims))) is true
-    returning j.*
+    returning
+      j.id, j.origin_id, j.queue, j.job_type, j.payload, j.payload_version,
+      j.status, j.priority, j.run_at, j.expires_at,
+      j.attempts, j.max_attempts, j.timeout, j.claims, j.locked_by, j.losses,
+      j.cancel_requested_at, j.cancel_reason, j.progress, j.mismatched_releases,
+      j.last_error, j.error_type, j.response_code, j.verdict, j.verdict_rule,
+      j.idempotency_key, j.meta, j.schedule, j.scheduled_for, j.created_at,
+      j.updated_at, j.started_at, j.failed_at, j.group_key, j.lane_capacity
   ),
   ended as (
     select

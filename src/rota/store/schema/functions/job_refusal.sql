@@ -1,9 +1,9 @@
 -- Says why a row may not stand in job; NULL: it may. The text begins with the name of the column.
 --
 -- Every client must be able to read every row: Python's datetimes end with the year 9999, and one
--- row that cannot be read fails the whole batch of a claim. The planner inlines the function,
--- because it has no search_path of its own; its body is parsed when it is created. A single INSERT
--- prepares each call in it, also those it will not make.
+-- row that cannot be read fails the whole batch of a claim. An INSERT asks it only about rows that
+-- are not plain (job_row_is_plain). The planner inlines the function, because it has no search_path
+-- of its own; its body is parsed when it is created.
 -- Keeps: M12, a payload is an object of limited size.
 create or replace function {schema}.job_refusal(p_job {schema}.job)
 returns text

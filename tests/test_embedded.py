@@ -263,16 +263,13 @@ def kill_guard(directory: Path) -> None:
 
 
 def db(directory: Path, *arguments: str, answer: str = "") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from rota.cli.db import app; app()", *arguments]
-    return subprocess.run(
-        command,
-        input=answer,
-        capture_output=True,
-        text=True,
-        cwd=directory.parent,
-        check=False,
-        timeout=WAIT_S,
-    )
+    command = ["-c", "from rota.cli.db import app; app()", *arguments]
+    streams: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with forked.start(
+        command, env=os.environ, cwd=directory.parent, text=True, **streams
+    ) as process:
+        out, err = process.communicate(answer, timeout=WAIT_S)
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
 def test_two_processes_share_one_server_and_the_last_one_out_stops_it(made_directory: Path) -> None:

@@ -133,8 +133,7 @@ class _Forking:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._control, theirs = socket.socketpair()
-        self._place = tempfile.TemporaryDirectory(prefix="rota-forks-")
-        self.address = str(Path(self._place.name, "socket"))
+        self.address = str(Path(tempfile.mkdtemp(prefix="rota-forks-"), "socket"))
         with theirs, socket.socket(socket.AF_UNIX) as shells:
             shells.bind(self.address)
             shells.listen()
@@ -158,7 +157,6 @@ class _Forking:
     def _end(self) -> None:
         self._control.close()
         self._process.wait()
-        self._place.cleanup()
 
 
 @cache

@@ -15,6 +15,7 @@ import json
 import os
 import runpy
 import select
+import shutil
 import signal
 import socket
 import struct
@@ -64,7 +65,7 @@ def main() -> None:
         if control.fileno() in ready:
             request, descriptors = _receive(control)
             if request is None:
-                _end(asked)
+                _end(asked, Path(shells.getsockname()).parent)
             if _fork_for(request, descriptors, asked):
                 break
         if shells.fileno() in ready:
@@ -150,8 +151,10 @@ def _answer(to: int, what: int) -> None:
         os.write(to, ANSWER.pack(what))
 
 
-def _end(asked: dict[int, int]) -> NoReturn:
-    """The tests are over, however they ended: what they started and did not stop ends with them."""
+def _end(asked: dict[int, int], place: Path) -> NoReturn:
+    """The tests are over, however they ended: what they started and did not stop ends with them,
+    and so does the directory of the socket."""
+    shutil.rmtree(place, ignore_errors=True)
     for pid in asked:
         os.kill(pid, signal.SIGKILL)
     os._exit(0)

@@ -10,6 +10,8 @@ from typing import Any
 
 import rota
 
+LIMIT_KEYS = 1_000
+
 
 class Progress:
     """How many jobs have run, in a file that two processes map: the producer reads it without the
@@ -61,4 +63,13 @@ def declare(progress: Progress | None = None) -> Types:
     async def stamp(n: int) -> float:
         return time.time()
 
+    # Limits that no worker reaches: only what they cost is measured.
+    of_all = rota.RateLimit("of_all", 1_000_000, per="1s")
+    of_each = rota.RateLimit("of_each", 1_000_000, per="1s", key=lambda n: n % LIMIT_KEYS)
+    jobs.job("limited", rate_limit=of_all)(_nothing)
+    jobs.job("limited_by_key", rate_limit=of_each)(_nothing)
+
     return Types(jobs, noop, stamp)
+
+
+async def _nothing(n: int) -> None: ...

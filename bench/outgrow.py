@@ -17,7 +17,7 @@ from bench.process import WorkerProcess
 from bench.producer import fill
 from bench.scale import Scale
 from bench.server import DurableServer
-from rota.observe.doctor.checks import ROTAS, RUNNING
+from rota.observe.doctor.checks import ROTAS, RUNNING, WAITED_FOR
 from rota.store.db import Database
 from rota.store.probe import open_probe
 
@@ -29,6 +29,7 @@ AHEAD_S = 4.0
 WITHIN_S = 300
 ONE_SLOT_JOBS = 1_000
 REPORTS = 2_000
+GROWTH = {"prefix": ROTAS, "limit": RUNNING, "names": WAITED_FOR}
 
 
 def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
@@ -90,7 +91,7 @@ def _until_done(url: str, connection: psycopg.Connection, jobs: int) -> tuple[fl
                 raise RuntimeError(f"{jobs:,} jobs were not done within {WITHIN_S} s")
             waiting = max(
                 waiting,
-                probe.facts("doctor_growth", {"prefix": ROTAS, "limit": RUNNING})["waiting"],
+                probe.facts("doctor_growth", GROWTH)["waiting"],
             )
             time.sleep(LOOK_S)
     return time.perf_counter() - began, waiting

@@ -31,6 +31,7 @@ from bench import (
     lanes,
     late,
     old_snapshot,
+    one_key,
     outgrow,
     pick_up,
     search,
@@ -54,6 +55,7 @@ PARTS: dict[str, Callable[[DurableServer, Path, Scale], Iterator[Figure]]] = {
     "old_snapshot": old_snapshot.measure,
     "late": late.measure,
     "outgrow": outgrow.measure,
+    "one_key": one_key.measure,
 }
 FAILURES = (RuntimeError, OSError, psycopg.Error, subprocess.SubprocessError, errors.RotaError)
 console = Console(stderr=True, width=None if sys.stderr.isatty() else 160)

@@ -128,11 +128,11 @@ class User:
 
 
 @pytest.fixture
-def place() -> Iterator[Path]:
+def place(run_place: Path) -> Iterator[Path]:
     """A directory that everybody may enter: pytest's own is closed to the user that root's server
     runs as.
     """
-    place = Path(tempfile.mkdtemp(prefix="rota embedded ", dir="/tmp"))
+    place = Path(tempfile.mkdtemp(prefix="rota embedded ", dir=run_place))
     place.chmod(0o755)
     yield place
     for pid_file in place.rglob("postmaster.pid"):
@@ -145,7 +145,7 @@ def directory(place: Path) -> Path:
     return place / ".rota"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def made(run_place: Path) -> Path:
     """A directory whose data are made, to copy. It is made once per run."""
     place = run_place / "embedded"
@@ -168,7 +168,7 @@ def made_directory(directory: Path, made: Path) -> Path:
     return directory
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def as_nobody() -> dict[str, Any]:
     """Make an ordinary `User`: a user, and a Python that users other than root may run and read."""
     nobody = pwd.getpwnam("nobody")
@@ -263,16 +263,13 @@ def kill_guard(directory: Path) -> None:
 
 
 def db(directory: Path, *arguments: str, answer: str = "") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from rota.cli.db import app; app()", *arguments]
-    return subprocess.run(
-        command,
-        input=answer,
-        capture_output=True,
-        text=True,
-        cwd=directory.parent,
-        check=False,
-        timeout=WAIT_S,
-    )
+    command = ["-c", "from rota.cli.db import app; app()", *arguments]
+    streams: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with forked.start(
+        command, env=os.environ, cwd=directory.parent, text=True, **streams
+    ) as process:
+        out, err = process.communicate(answer, timeout=WAIT_S)
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
 def test_two_processes_share_one_server_and_the_last_one_out_stops_it(made_directory: Path) -> None:

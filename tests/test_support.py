@@ -102,6 +102,28 @@ def test_a_fork_is_waited_for_and_ended_as_a_process_is(tmp_path: Path) -> None:
         process.kill()  # it has ended: no other process is hit
 
 
+def test_rota_of_a_shell_ends_as_its_fork_does(tmp_path: Path) -> None:
+    forked.write_rota(tmp_path)
+    (tmp_path / "slow.py").write_text("import time; print('reads', flush=True); time.sleep(300)\n")
+    rota = str(tmp_path / "rota")
+    told = forked.run(["-m", "rota", "jobs", "--limit"], env=os.environ, cwd=tmp_path)
+    for more in ({}, {"PYTHONIOENCODING": "latin-1"}):  # forked, and started
+        asked = subprocess.run(
+            [rota, "jobs", "--limit"],
+            env={**os.environ, **more},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (asked.returncode, asked.stdout, asked.stderr) == (2, told.stdout, told.stderr)
+    with subprocess.Popen(
+        [rota, "sync", "--app", "slow:app"], cwd=tmp_path, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"reads\n"
+        process.terminate()
+        assert process.wait(60) == -signal.SIGTERM
+
+
 @pytest.mark.parametrize(
     ("few", "part", "order"),
     [

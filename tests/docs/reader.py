@@ -21,12 +21,13 @@ from typing import Self
 
 import psycopg.conninfo
 
+from tests.support import forked
 from tests.support.server import PostgresServer, unused_port
 from tests.support.wait import eventually
 
 ROOT = Path(__file__).parents[2]
 WAIT_S = 60
-PROGRAMS = {"rota": "-m rota", "pytest": "-m pytest", "python": "", "uvicorn": "-m uvicorn"}
+PROGRAMS = {"pytest": "-m pytest", "python": "", "uvicorn": "-m uvicorn"}
 PROGRAMS |= {"flask": "-m flask", "django-admin": "-m django"}
 STRICT = (
     "-W error -p no:cacheprovider -p no:randomly -o asyncio_default_fixture_loop_scope=function "
@@ -58,6 +59,7 @@ class Reader:
             text = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {options} "$@"\n'
             (programs / name).write_text(text)
             (programs / name).chmod(0o755)
+        forked.write_rota(programs)
         (programs / "psql").symlink_to(server.program("psql"))
         found = psycopg.conninfo.conninfo_to_dict(url)
         self.environment = {

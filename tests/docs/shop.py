@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support import forked
 from tests.support.wait import eventually
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
@@ -28,11 +29,12 @@ class Shop:
             (place / name).write_text(block)
         programs = place / ".venv" / "bin"
         programs.mkdir(parents=True)
-        for name, command in {"python": "", "rota": "-m rota", "pytest": "-m pytest -q"}.items():
+        for name, command in {"python": "", "pytest": "-m pytest -q"}.items():
             (programs / name).write_text(
                 f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {command} "$@"\n'
             )
             (programs / name).chmod(0o755)
+        forked.write_rota(programs)
         self.environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
         if url is not None:
             self.environment["ROTA_DATABASE_URL"] = url

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +16,7 @@ from psycopg.rows import TupleRow
 
 from rota.store import ops
 from tests.store.work import Hand
+from tests.support import forked
 from tests.support.cli import CommandLine
 from tests.support.rules import rule
 from tests.support.wait import eventually
@@ -191,9 +191,7 @@ def _typed(
     place: Path, line: str, database: str, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run a line as a shell would, `rota` being ours."""
-    rota = place / "rota"
-    rota.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m rota "$@"\n')
-    rota.chmod(0o755)
+    forked.write_rota(place)
     path = f"{place}:{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "ROTA_DATABASE_URL": database, **environment}
     return subprocess.run(

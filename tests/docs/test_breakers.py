@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import rota
+from tests.support import forked
 from tests.support.rules import rule
 from tests.support.web import serving
 from tests.worker.table import Connection, rows
@@ -26,8 +25,7 @@ DECLARATION, *BY_HAND = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 @pytest.mark.system
 def test_every_shell_line_of_the_page_does_what_it_says(database: str, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(DECLARATION)
-    (tmp_path / "rota").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m rota "$@"\n')
-    (tmp_path / "rota").chmod(0o755)
+    forked.write_rota(tmp_path)
     environment = {
         **os.environ,
         "PATH": f"{tmp_path}:{os.environ['PATH']}",

@@ -20,8 +20,15 @@ from tests.support.rules import rule
 PAGE = (Path(__file__).parents[2] / "docs/doctor.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 SIGNS = (
-    "contention", "order", "lanes", "fan-out", "teams", "replay", "streaming", "limits",
-)  # fmt: skip
+    "contention",
+    "order",
+    "busy-lanes",
+    "fast-limits",
+    "fan-out",
+    "teams",
+    "replay",
+    "streaming",
+)
 
 Connection = psycopg.Connection[TupleRow]
 
@@ -56,6 +63,9 @@ def test_each_check_has_its_line_and_each_limit_is_the_one_that_holds() -> None:
         ("contention", "a fifth", thresholds.waiting_share == 0.2),
         ("contention", "more than 12 workers", thresholds.workers == 12),
         ("order", "a minute", thresholds.single_s == 60),
+        ("busy-lanes", "a thousand due jobs", thresholds.lane_jobs == 1_000),
+        ("busy-lanes", "for a minute", thresholds.lane_s == 60),
+        ("fast-limits", "4,000 starts", thresholds.limit_rate == 4_000),
         ("fan-out", "a million", thresholds.live_jobs == 1_000_000),
         ("teams", "three groups", thresholds.teams == 3),
         ("replay", "100 GB", thresholds.history_bytes == 100 * 1024**3),

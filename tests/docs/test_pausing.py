@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import psycopg
@@ -14,6 +12,7 @@ import pytest
 
 import rota
 from tests.store.test_copy import made
+from tests.support import forked
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
 
@@ -28,8 +27,7 @@ def test_every_shell_line_of_the_page_does_what_it_says(
     server: PostgresServer, database: str, tmp_path: Path
 ) -> None:
     (tmp_path / "shop.py").write_text(SHOP)
-    (tmp_path / "rota").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m rota "$@"\n')
-    (tmp_path / "rota").chmod(0o755)
+    forked.write_rota(tmp_path)
     with psycopg.connect(database, autocommit=True) as own:
         own.execute("insert into rota.job (job_type) values ('mail')")
     with made(server) as name:

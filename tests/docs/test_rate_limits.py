@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +13,7 @@ import httpx
 import pytest
 
 import rota
+from tests.support import forked
 from tests.support.rules import rule
 
 PAGE = (Path(__file__).parents[2] / "docs/rate-limits.md").read_text()
@@ -35,8 +34,7 @@ def test_the_page_can_be_followed(
     assert capsys.readouterr().out == "three mails may go out now\n"
 
     (tmp_path / "shop.py").write_text(declared)
-    (tmp_path / "rota").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m rota "$@"\n')
-    (tmp_path / "rota").chmod(0o755)
+    forked.write_rota(tmp_path)
     [shell] = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "ROTA_APP": "shop:app"}
     done = subprocess.run(

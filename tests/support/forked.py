@@ -7,25 +7,25 @@ import atexit
 import json
 import os
 import select
+import shlex
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.support.preloaded import ANSWER, LENGTH
+from tests.support.preloaded import ANSWER, LENGTH, find_start
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = dict(os.environ)
 """Of the process that forks: no test has changed it yet."""
 RUN_S = 120
 """For one that hangs: `rota demo` takes ten seconds, on a busy machine forty."""
-READ_AT_START = ("PYTHON", "LC_", "LANG")
-"""Variables that Python reads before the first line of a program: a fork comes too late for other
-values than those of ENVIRONMENT."""
+ASK = Path(__file__).with_name("ask.py")
 
 
 def python(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
@@ -45,7 +45,7 @@ def start(
     it is not a child of this process, and the kernel shows another command line for it. Where its
     environment is for another Python, it is started and not forked.
     """
-    if _at_start(env) != _at_start(ENVIRONMENT):
+    if find_start(env) != find_start(ENVIRONMENT):
         return python(command, env=env, **options)
     return _Forked(command, env=env, **options)
 
@@ -65,6 +65,14 @@ def run(
         finally:
             process.kill()
     return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def write_rota(folder: Path) -> None:
+    """Write the program `rota` for a shell, of which each start is a fork as well."""
+    words = [sys.executable, "-IS", str(ASK), _forking().address]
+    program = folder / "rota"
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+    program.chmod(0o755)
 
 
 def parent() -> int:
@@ -125,14 +133,17 @@ class _Forking:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._control, theirs = socket.socketpair()
-        with theirs:
-            command = [sys.executable, "-m", "tests.support.preloaded", str(theirs.fileno())]
+        self.address = str(Path(tempfile.mkdtemp(prefix="rota-forks-"), "socket"))
+        with theirs, socket.socket(socket.AF_UNIX) as shells:
+            shells.bind(self.address)
+            shells.listen()
+            numbers = [theirs.fileno(), shells.fileno()]
             self._process = subprocess.Popen(
-                command,
+                [sys.executable, "-m", "tests.support.preloaded", *map(str, numbers)],
                 cwd=ROOT,
                 env=ENVIRONMENT,
                 stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
+                pass_fds=numbers,
             )
         self.pid = self._process.pid
         atexit.register(self._end)
@@ -151,7 +162,3 @@ class _Forking:
 @cache
 def _forking() -> _Forking:
     return _Forking()
-
-
-def _at_start(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if name.startswith(READ_AT_START)}

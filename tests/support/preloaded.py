@@ -15,22 +15,26 @@ import json
 import os
 import runpy
 import select
+import shutil
 import signal
 import socket
 import struct
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Mapping
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
 import rota.cli
+from rota.store.statements import Statements
 
 IMPORTED = ("rota.demo.jobs", "multiprocessing.spawn", "psycopg_pool", "uvloop")
 LENGTH = struct.Struct("I")
 ANSWER = struct.Struct("i")
 """First the pid, then the exit status as `subprocess.Popen.returncode` has it."""
+READ_AT_START = ("PYTHON", "LC_", "LANG")
 INTERRUPT = signal.getsignal(signal.SIGINT)
 """Python's handler of Ctrl-C here: none if the caller ignores SIGINT, as `nohup` in the background.
 """
@@ -40,12 +44,8 @@ DESCRIPTORS = 4
 
 def main() -> None:
     """Serve until no process is left to ask. Returns in each fork, ready to be a program."""
-    control = socket.socket(fileno=int(sys.argv[1]))
-    for module in IMPORTED:
-        importlib.import_module(module)
-    with redirect_stdout(io.StringIO()):
-        for option in ("--help", "--version"):
-            rota.cli.run([option])  # imports what is imported late
+    control, shells = (socket.socket(fileno=int(number)) for number in sys.argv[1:])
+    _warm_up()
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whatever ignores it above these programs
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for pytest and the programs
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -57,7 +57,7 @@ def main() -> None:
     gc.freeze()  # so that a fork's garbage collector does not copy all of it
     asked: dict[int, int] = {}
     while True:
-        ready, _, _ = select.select([control.fileno(), ended], [], [])
+        ready, _, _ = select.select([control.fileno(), shells.fileno(), ended], [], [])
         if ended in ready:
             with suppress(BlockingIOError):
                 os.read(ended, 4096)
@@ -65,15 +65,65 @@ def main() -> None:
         if control.fileno() in ready:
             request, descriptors = _receive(control)
             if request is None:
-                _end(asked)
-            if (pid := os.fork()) == 0:
-                control.detach()
-                _become(request, descriptors)
-                return
-            *standard, asked[pid] = descriptors
-            for descriptor in standard:
-                os.close(descriptor)
-            _answer(asked[pid], pid)
+                _end(asked, Path(shells.getsockname()).parent)
+            if _fork_for(request, descriptors, asked):
+                break
+        if shells.fileno() in ready:
+            with shells.accept()[0] as shell:
+                request, descriptors = _receive(shell)
+            if request is not None and _fork_for(request, descriptors, asked, is_shell=True):
+                break
+    control.detach()  # `_become` has closed them
+    shells.detach()
+
+
+def _warm_up() -> None:
+    """Do once what each program would do."""
+    for module in IMPORTED:
+        importlib.import_module(module)
+    Statements("rota").read_all()  # each worker does: their texts are cached
+    with redirect_stdout(io.StringIO()):
+        for option in ("--help", "--version"):
+            rota.cli.run([option])  # imports what is imported late
+
+
+def _fork_for(
+    request: dict[str, Any],
+    descriptors: list[int],
+    asked: dict[int, int],
+    *,
+    is_shell: bool = False,
+) -> bool:
+    """Fork; return whether this is the fork. A shell with another Python is told to start it."""
+    if is_shell and not _is_ours(request["environment"]):
+        _answer(descriptors[-1], 0)
+        _close(descriptors)
+        return False
+    if (pid := os.fork()) == 0:
+        _become(request, descriptors)
+        return True
+    *standard, asked[pid] = descriptors
+    _close(standard)
+    _answer(asked[pid], pid)
+    return False
+
+
+def _close(descriptors: Iterable[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def find_start(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that Python reads before the first line of a program. A fork comes too
+    late for other values than its parent's."""
+    return {name: value for name, value in environment.items() if name.startswith(READ_AT_START)}
+
+
+def _is_ours(environment: Mapping[str, str]) -> bool:
+    theirs, ours = find_start(environment), find_start(os.environ)
+    places = filter(None, theirs.pop("PYTHONPATH", "").split(os.pathsep))
+    ours.pop("PYTHONPATH", None)
+    return theirs == ours and set(places) <= set(sys.path)
 
 
 def _receive(control: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
@@ -101,8 +151,10 @@ def _answer(to: int, what: int) -> None:
         os.write(to, ANSWER.pack(what))
 
 
-def _end(asked: dict[int, int]) -> NoReturn:
-    """The tests are over, however they ended: what they started and did not stop ends with them."""
+def _end(asked: dict[int, int], place: Path) -> NoReturn:
+    """The tests are over, however they ended: what they started and did not stop ends with them,
+    and so does the directory of the socket."""
+    shutil.rmtree(place, ignore_errors=True)
     for pid in asked:
         os.kill(pid, signal.SIGKILL)
     os._exit(0)

@@ -74,13 +74,24 @@ class PostgresServer:
     same port.
     """
 
-    def __init__(self, place: Path, name: str, log: Path, installed: Path | None = None) -> None:
+    def __init__(
+        self,
+        place: Path,
+        name: str,
+        log: Path,
+        installed: Path | None = None,
+        *,
+        is_copied: bool = False,
+    ) -> None:
         self.place = place
         self.installed = installed or _of_this_run()
         self.socket_dir = place / name
         self.data = self.socket_dir / "data"
         self.log = log
         self._port_file = self.socket_dir / "port"
+        self._pattern = place / f"pattern-{_major(self.installed)}" if is_copied else None
+        """What initdb has made, once: its directory is copied. Those copies have one system
+        identifier."""
 
     @property
     def port(self) -> int:
@@ -144,10 +155,17 @@ class PostgresServer:
 
     def _initialise(self) -> None:
         shutil.rmtree(self.socket_dir, ignore_errors=True)
-        self.socket_dir.mkdir()
-        if _is_root():
-            user = pwd.getpwnam("nobody")
-            os.chown(self.socket_dir, user.pw_uid, user.pw_gid)
+        self._make_directory(self.socket_dir)
+        if self._pattern is None:
+            self._init(self.data)
+        else:
+            with locked(self.place / "pattern.lock"):
+                if not self._pattern.exists():
+                    self._make_directory(self._pattern)
+                    self._init(self._pattern / "data")
+            subprocess.run(["cp", "-a", self._pattern / "data", self.data], check=True)
+
+    def _init(self, data: Path) -> None:
         options = [
             "--username",
             SUPERUSER,
@@ -159,10 +177,16 @@ class PostgresServer:
             "trust",
             "--no-sync",
         ]
-        self._run("initdb", *options, "--pgdata", str(self.data))
-        with (self.data / "postgresql.conf").open("a") as settings:
+        self._run("initdb", *options, "--pgdata", str(data))
+        with (data / "postgresql.conf").open("a") as settings:
             settings.write(SETTINGS)
-        (self.data / "pg_hba.conf").write_text(ACCESS)
+        (data / "pg_hba.conf").write_text(ACCESS)
+
+    def _make_directory(self, directory: Path) -> None:
+        directory.mkdir()
+        if _is_root():
+            user = pwd.getpwnam("nobody")
+            os.chown(directory, user.pw_uid, user.pw_gid)
 
     def _start_on(self, port: int) -> None:
         options = f"-p {port} -h 127.0.0.1 -k '{self.socket_dir}'"
@@ -216,7 +240,7 @@ def shared_server(place: Path, log: Path) -> PostgresServer:
 
 def own_server(place: Path, log: Path, installed: Path | None = None) -> PostgresServer:
     """A server, running, that belongs to one test: it may stop and restart it."""
-    server = PostgresServer(place, f"own-{uuid4().hex[:8]}", log, installed)
+    server = PostgresServer(place, f"own-{uuid4().hex[:8]}", log, installed, is_copied=True)
     server.start()
     return server
 

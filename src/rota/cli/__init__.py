@@ -14,6 +14,7 @@ import inspect
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import pairwise
 from typing import Annotated, Any
 
@@ -138,9 +139,7 @@ def run(arguments: Sequence[str]) -> int:
             raise ConfigurationError(
                 "Rota runs on Linux and macOS, not on Windows; use WSL or a container"
             )
-        command = typer.main.get_command(cli)
-        _hide_flag_types(command)
-        status = command(list(arguments), prog_name="rota", standalone_mode=False)
+        status = _make_command()(list(arguments), prog_name="rota", standalone_mode=False)
     except RotaError as error:
         return _fail(error, str(error), error.exit_code, as_json=as_json, logs_json=_logs_json(own))
     except typer.Abort as error:
@@ -168,6 +167,14 @@ def _root(
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit(2)
+
+
+@cache
+def _make_command() -> Any:
+    """Make the command of all commands, once: that takes longer than most of them run."""
+    command = typer.main.get_command(cli)
+    _hide_flag_types(command)
+    return command
 
 
 def _hide_flag_types(command: Any) -> None:

@@ -177,7 +177,7 @@ def _waits(source: FactSource) -> Facts:
 
 
 def _growth(source: FactSource) -> Facts:
-    return source.facts("doctor_growth", prefix=ROTAS, limit=RUNNING)
+    return source.facts("doctor_growth", prefix=ROTAS, limit=RUNNING, names=WAITED_FOR)
 
 
 CHECKS = (
@@ -272,6 +272,8 @@ CHECKS = (
     Check("dead", "Are there dead jobs?", _jobs, work.dead),
     Check("contention", "Outgrown: do workers block each other?", _growth, growth.contention),
     Check("order", "Outgrown: does a queue need strict order?", _growth, growth.order),
+    Check("busy-lanes", "Outgrown: does a lane fall behind?", _growth, growth.busy_lanes),
+    Check("fast-limits", "Outgrown: is a rate limit too fast?", _growth, growth.fast_limits),
     Check("fan-out", "Outgrown: is there heavy fan-out?", _growth, growth.fan_out),
     Check("teams", "Outgrown: do several teams share this schema?", _growth, growth.teams),
     Check("replay", "Outgrown: is history used for replay?", _growth, growth.replay),

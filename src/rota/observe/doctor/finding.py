@@ -148,6 +148,11 @@ class Thresholds:
     """The share of Rota's sessions that wait for a lock."""
     workers: int = 12
     single_s: float = 60.0
+    lane_jobs: int = 1_000
+    """Due jobs of a lane that wait behind the one that runs; not more than the check counts."""
+    lane_s: float = 60.0
+    limit_rate: float = 4_000.0
+    """Starts a second of one rate limit."""
     live_jobs: int = 1_000_000
     teams: int = 3
     history_bytes: int = 100 * 1024**3

@@ -11,6 +11,8 @@ from rota.model.units import plural, words
 from rota.observe.doctor.finding import Finding, Thresholds, ok, size, warn
 
 Facts = dict[str, Any]
+NAMES = 3
+"""Most names in a finding."""
 SEE = "see “When a team outgrows it” in docs/doctor.md"
 
 
@@ -48,6 +50,44 @@ def order(facts: Facts, thresholds: Thresholds) -> Finding:
         "queues with one slot in total have due jobs",
     )
     return ok(f"{queues}, none falls behind")
+
+
+def busy_lanes(facts: Facts, thresholds: Thresholds) -> Finding:
+    """Judge whether a lane gets more jobs than it can do one after the other."""
+    late = [
+        one
+        for one in facts["lanes"]
+        if one["jobs"] >= thresholds.lane_jobs and one["waiting_s"] >= thresholds.lane_s
+    ]
+    if late:
+        text = ", ".join(
+            f"{one['group_key']!r} ({plural(one['jobs'], 'job')} or more, the next due for "
+            f"{words(one['waiting_s'])})"
+            for one in late[:NAMES]
+        )
+        return warn(
+            f"{plural(len(late), 'lane falls behind', 'lanes fall behind')} while its jobs run: "
+            f"{text}",
+            "make the group key narrower, put several steps into one job, or raise lane_capacity "
+            f"if the order permits it; {SEE}",
+        )
+    lanes = plural(len(facts["lanes"]), "lane that runs has", "lanes that run have")
+    return ok(f"{lanes} due jobs behind, none falls behind")
+
+
+def fast_limits(facts: Facts, thresholds: Thresholds) -> Finding:
+    """Judge whether a rate limit allows more starts than its row can count."""
+    fast = [one for one in facts["limits"] if one["rate"] > thresholds.limit_rate]
+    if fast:
+        text = ", ".join(f"{one['name']} ({one['rate']:,.0f} a second)" for one in fast[:NAMES])
+        return warn(
+            f"{plural(len(fast), 'rate limit is', 'rate limits are')} faster than one key "
+            f"carries: {text}",
+            "let one job do many of these calls and take(n) for them, give the limit a key, or "
+            f"limit at the other side's proxy; {SEE}",
+        )
+    limits = plural(len(facts["limits"]), "rate limit", "rate limits")
+    return ok(f"{limits} used within the hour, none too fast")
 
 
 def fan_out(facts: Facts, thresholds: Thresholds) -> Finding:

@@ -44,8 +44,8 @@ from (
             concat_ws(
               ' ',
               split_part(o.verb, '_', 1),
-              coalesce(o.detail ->> 'limit', o.detail ->> 'breaker'),
-              o.detail ->> 'key'
+              coalesce(o.detail ->> 'limit'::text, o.detail ->> 'breaker'::text),
+              o.detail ->> 'key'::text
             ) || ' '
           )
         )

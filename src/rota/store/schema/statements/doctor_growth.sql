@@ -7,8 +7,8 @@
 --   of them that wait for a lock; workers alive, teams: their sets of job types; single: queue,
 --   waiting_s of queues that have one slot in all and are not paused; reporting: running jobs that
 --   report progress;
---   lanes: group_key, jobs (due and without a place), waiting_s (of the next) of lanes of which a
---   job runs, the latest first; limits: name, rate (starts a second) of limits used within the
+--   lanes: group_key, jobs [due and without a place], waiting_s [of the next] of lanes of which a
+--   job runs, the latest first; limits: name, rate [starts a second] of limits used within the
 --   hour, the fastest first; history_bytes)
 -- Locks: none; indexes job_ready, job_lease, job_lane, rate_limit_pkey and rate_limit_key_pkey.
 -- Keeps: M3, the docs say when a team outgrows Rota.

@@ -38,7 +38,7 @@ from (
         o.verb not in ('limit_set', 'breaker_trip', 'breaker_reset')
         or exists (
           select
-          from unnest(:waits::text[]) w(waits_for)
+          from pg_catalog.unnest(:waits::text[]) w(waits_for)
           where starts_with(
             w.waits_for || ' ',
             concat_ws(

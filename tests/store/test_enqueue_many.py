@@ -538,3 +538,18 @@ def test_a_raised_limit_reaches_connections_that_are_open(
     for limit in (200_000, 400_000):
         migrate(database, payload_bytes_max=limit)
         assert large.enqueue("x" * (limit - 100_000)).created
+
+
+@rule("M12")
+def test_a_lowered_limit_reaches_connections_that_are_open(
+    database: str, connection: Connection
+) -> None:
+    insert = (
+        "insert into rota.job (job_type, payload) values ('t', jsonb_build_object('a', %s::text))"
+    )
+    migrate(database, payload_bytes_max=200_000)
+    for _ in range(8):  # until every plan is kept
+        connection.execute(insert, ["x" * 100_000])
+    migrate(database, payload_bytes_max=65_536)
+    with pytest.raises(psycopg.errors.CheckViolation, match="over the limit of 65536"):
+        connection.execute(insert, ["x" * 100_000])

@@ -6,6 +6,7 @@ from rota import errors
 from rota.app import App, Synced
 from rota.client.actions import Actions
 from rota.client.alerts import Alerts
+from rota.client.batches import Batches, NewBatch
 from rota.client.breakers import Breakers
 from rota.client.effects import Effects
 from rota.client.lanes import Lanes
@@ -26,6 +27,7 @@ from rota.declare.release import VERSION
 from rota.errors import (
     AttemptCancelled,
     AttemptTimeout,
+    BatchNotFound,
     ConfigurationError,
     CopiedDatabase,
     DatabaseUnavailable,
@@ -53,6 +55,7 @@ from rota.errors import (
     WrongStatus,
 )
 from rota.integrations import asgi, wsgi
+from rota.model.batch import Batch, BatchEnd
 from rota.model.effect import IfUncertain
 from rota.model.job import Job, Progress, Status
 from rota.model.outcome import Cancel, Dead, RateLimited, Retry, Snooze
@@ -95,6 +98,10 @@ __all__ = [
     "AttemptCancelled",
     "AttemptRecord",
     "AttemptTimeout",
+    "Batch",
+    "BatchEnd",
+    "BatchNotFound",
+    "Batches",
     "Breaker",
     "BreakerRecord",
     "Breakers",
@@ -140,6 +147,7 @@ __all__ = [
     "Linear",
     "MemoryExceeded",
     "Migrated",
+    "NewBatch",
     "NewJob",
     "Overrun",
     "Pause",

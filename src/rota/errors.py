@@ -102,6 +102,17 @@ class JobNotFound(UsageError):
         super().__init__(f"no job {job}: it never existed, or retention has deleted it", job=job)
 
 
+class BatchNotFound(UsageError):
+    """No batch has this id: it never existed, or retention has deleted it."""
+
+    batch: int
+
+    def __init__(self, batch: int) -> None:
+        super().__init__(
+            f"no batch {batch}: it never existed, or retention has deleted it", batch=batch
+        )
+
+
 class EffectNotFound(UsageError):
     """No effect has this key, or no step of that job this name: it never began, its error proved
     that it did not happen, or retention has deleted it."""

@@ -106,6 +106,7 @@ EVERY_COLUMN: dict[str, Any] = {
     "failed_at": NOON + timedelta(minutes=6),
     "group_key": "invoice 42",
     "lane_capacity": 11,
+    "batch": 12,
 }
 """A value for each column that a job of any status may have, besides its id; no two are alike."""
 ASKED: dict[str, Any] = {

@@ -147,7 +147,7 @@ def test_every_block_of_the_page_works_with_the_documented_grants_alone(
         if who in by:
             with psycopg.connect(_as(database, by[who]), autocommit=True) as own:
                 _run(own, block, roles)
-    assert connection.execute("select count(*) from rota.job").fetchone() == (1003,)
+    assert connection.execute("select count(*) from rota.job").fetchone() == (1004,)
     assert connection.execute(
         "select result from rota.job_history where status = 'succeeded'"
     ).fetchall() == [({"width": 640},)]

@@ -33,6 +33,7 @@ class Others:
         self.said: list[str] = []
         self.counts: dict[str, int] = {}
         self.workers = 0
+        self.has_uncounted = False
 
     def add(self, attempt: Attempt) -> None:
         """Of the finisher: an attempt ended."""

@@ -77,6 +77,14 @@ async def kill(ctx: rota.Context) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@app.job("tell", retry=RETRY, takes_context=True)
+async def tell(ctx: rota.Context) -> None:
+    """Say what came of the batch that it follows."""
+    ended = ctx.ended_batch
+    assert ended is not None
+    note(f"ended {ended.total} {ended.failed}")
+
+
 @app.job("bill", retry=RETRY, max_attempts=1_000, takes_context=True)
 async def bill(ctx: rota.Context) -> None:
     """Write an invoice in the transaction that finishes the job."""

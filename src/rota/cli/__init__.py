@@ -22,6 +22,7 @@ import typer
 
 from rota.cli import (
     actions,
+    batches,
     breakers,
     check,
     crontab,
@@ -76,6 +77,7 @@ _GROUPS: dict[str, tuple[tuple[str, Callable[..., Any]], ...]] = {
         ("types", overview.types),
         ("jobs", jobs.jobs),
         ("job", jobs.job),
+        ("batch", batches.batch),
         ("lanes", lanes.lanes),
         ("effects", effects.effects),
     ),
@@ -106,10 +108,11 @@ for _title, _commands in _GROUPS.items():
         cli.command(_name, rich_help_panel=_title)(_callback)
 cli.add_typer(schedules.app, name="schedule", rich_help_panel="Schedules and pauses")
 cli.add_typer(queues.app, name="queues", rich_help_panel="Look")
+cli.add_typer(batches.app, name="batches", rich_help_panel="Look")
 cli.add_typer(limits.app, name="limits", rich_help_panel="Look")
 cli.add_typer(breakers.app, name="breakers", rich_help_panel="Look")
 cli.add_typer(db.app, name="db", rich_help_panel="Set up")
-for _group in (cli, schedules.app, queues.app, limits.app, breakers.app, db.app):
+for _group in (cli, schedules.app, queues.app, batches.app, limits.app, breakers.app, db.app):
     for _command in _group.registered_commands:
         _command.help = join_lines(inspect.getdoc(_command.callback) or "")
         _command.callback = _command.callback and spread(_command.callback)

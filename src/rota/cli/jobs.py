@@ -218,6 +218,7 @@ def _facts(job: Job, times: Times) -> Iterator[tuple[str, Any]]:
     yield "idempotency key", job.idempotency_key
     yield "group key", job.group_key
     yield "lane capacity", job.lane_capacity if job.lane_capacity > 1 else None
+    yield "batch", job.batch
     yield "attempts", _attempts(job)
     yield "timeout", None if job.timeout_s is None else words(job.timeout_s)
     yield "losses", job.losses or None

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from rota.client.actions import ActionCalls, Actions
 from rota.client.alerts import Alerts
+from rota.client.batches import BatchCalls, Batches
 from rota.client.breakers import Breakers
 from rota.client.effects import Effects
-from rota.client.enqueue import EnqueueCalls
 from rota.client.find import FindCalls
 from rota.client.lanes import Lanes
 from rota.client.limits import Limit, Limits
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rota.store.driver import Operation
 
 
-class Client(EnqueueCalls, FindCalls, ActionCalls):
+class Client(BatchCalls, FindCalls, ActionCalls):
     """All calls: the frequent ones as methods, the others in namespaces. An App is a Client."""
 
     @cached_property
@@ -43,6 +43,11 @@ class Client(EnqueueCalls, FindCalls, ActionCalls):
     def lanes(self) -> Lanes:
         """Read what holds the lanes, and what waits in them."""
         return Lanes(self)
+
+    @cached_property
+    def batches(self) -> Batches:
+        """Read batches, and cancel one."""
+        return Batches(self)
 
     @cached_property
     def breakers(self) -> Breakers:

@@ -36,6 +36,11 @@ MANY = Patience(
 )
 
 
+Then = NewJob | Mapping[str, NewJob]
+"""The job that follows others when they have ended, or one for each outcome: `succeeded`,
+`failed`."""
+
+
 class EnqueueCalls(Caller):
     """The calls of an App that enqueue jobs. They implement the `Sender` of job types."""
 
@@ -48,9 +53,17 @@ class EnqueueCalls(Caller):
     _enqueue_arounds: Sequence[EnqueueAround] = ()
     """What is around each call that enqueues, the outermost first."""
 
-    def enqueue(self, job: NewJob, /) -> Enqueued:
-        """Insert a job made with `job_type.new(…)`. Raises as `JobType.enqueue`."""
-        _check_job(job)
+    def enqueue(self, job: NewJob, /, *, then: Then | None = None) -> Enqueued:
+        """Insert a job made with `job_type.new(…)`. Raises as `JobType.enqueue`.
+
+        Args:
+            then: the job that is enqueued when this one has ended, however; or a mapping with one
+                for each outcome: `succeeded`, and `failed` (dead or cancelled). A job whose key was
+                taken has no `then` of its own. Defaults to none.
+        """
+        check_job(job)
+        if then is not None:
+            return self._enqueue_then(job, then)
         given = job.options.connection
         joins = self._check_joins([job], given)
         if self._enqueue_arounds:
@@ -58,9 +71,11 @@ class EnqueueCalls(Caller):
                 return self._run(self._enqueue(jobs[0]), given, joins=joins, patience=ONE)
         return self._run(self._enqueue(job), given, joins=joins, patience=ONE)
 
-    async def aenqueue(self, job: NewJob, /) -> Enqueued:
-        """Insert a job made with `job_type.new(…)`. Raises as `JobType.enqueue`."""
-        _check_job(job)
+    async def aenqueue(self, job: NewJob, /, *, then: Then | None = None) -> Enqueued:
+        """Insert a job made with `job_type.new(…)`. Arguments and errors are those of `enqueue`."""
+        check_job(job)
+        if then is not None:
+            return await self._aenqueue_then(job, then)
         given = job.options.connection
         joins = self._check_joins([job], given)
         if self._enqueue_arounds:
@@ -133,8 +148,8 @@ class EnqueueCalls(Caller):
                 Nothing was inserted.
             DatabaseUnavailable: the database does not answer.
         """
-        listed = _list_jobs(jobs)
-        given = _find_connection(listed, connection)
+        listed = list_jobs(jobs)
+        given = find_connection(listed, connection)
         joins = self._check_joins(listed, given)
         with carry_meta(self._enqueue_arounds if listed else (), listed) as carried:
             inserting = self._enqueue_many(carried)
@@ -144,8 +159,8 @@ class EnqueueCalls(Caller):
         self, jobs: Iterable[NewJob], /, *, connection: AsyncConnection | None = None
     ) -> list[Enqueued]:
         """Insert jobs of any types, as `enqueue_many`."""
-        listed = _list_jobs(jobs)
-        given = _find_connection(listed, connection)
+        listed = list_jobs(jobs)
+        given = find_connection(listed, connection)
         joins = self._check_joins(listed, given)
         with carry_meta(self._enqueue_arounds if listed else (), listed) as carried:
             inserting = self._enqueue_many(carried)
@@ -153,7 +168,15 @@ class EnqueueCalls(Caller):
 
     def make_statement(self, job: NewJob, paramstyle: str) -> tuple[str, Any]:
         """Return the SQL that inserts a job and its parameters, as `NewJob.statement`."""
-        return make_statement(_make_row(job), self.schema, paramstyle)
+        return make_statement(make_row(job), self.schema, paramstyle)
+
+    @abstractmethod
+    def _enqueue_then(self, job: NewJob, then: Then) -> Enqueued:
+        """Insert a job that another one follows."""
+
+    @abstractmethod
+    async def _aenqueue_then(self, job: NewJob, then: Then) -> Enqueued:
+        """Insert a job that another one follows."""
 
     @abstractmethod
     def _type_of(self, name: str) -> JobType[..., ..., Any] | None:
@@ -199,22 +222,22 @@ class EnqueueCalls(Caller):
         return "inserted"
 
     def _enqueue(self, job: NewJob) -> Operation[Enqueued]:
-        row = _make_row(job)
+        row = make_row(job)
         yield from self._refuse_large([job], indexed=False)
         try:
             inserted = yield from ops.insert(row)
         except PayloadRefused as error:
             raise self._explain_refusal([job], error, indexed=False) from None
-        return _answer(inserted)
+        return answer(inserted)
 
     def _enqueue_many(self, jobs: Sequence[NewJob]) -> Operation[list[Enqueued]]:
-        rows = [_make_row(job) for job in jobs]
+        rows = [make_row(job) for job in jobs]
         yield from self._refuse_large(jobs, indexed=True)
         try:
             inserted = yield from ops.insert_many(rows)
         except PayloadRefused as error:
             raise self._explain_refusal(jobs, error, indexed=True) from None
-        return [_answer(one) for one in inserted]
+        return [answer(one) for one in inserted]
 
     def _refuse_large(self, jobs: Sequence[NewJob], *, indexed: bool) -> Operation[None]:
         """Refuse what the database would refuse, before it aborts the transaction."""
@@ -252,19 +275,19 @@ class EnqueueCalls(Caller):
         )
 
 
-def _list_jobs(jobs: Iterable[NewJob]) -> list[NewJob]:
+def list_jobs(jobs: Iterable[NewJob]) -> list[NewJob]:
     listed = list(jobs)
     for index, job in enumerate(listed):
-        _check_job(job, f"job {index} of the list")
+        check_job(job, f"job {index} of the list")
     return listed
 
 
-def _check_job(job: object, what: str = "the job") -> None:
+def check_job(job: object, what: str = "the job") -> None:
     if not isinstance(job, NewJob):
         raise UsageError(f"{what} is {job!r}; make it with job_type.new(…)")
 
 
-def _find_connection(jobs: Sequence[NewJob], given: Any) -> Any:
+def find_connection(jobs: Sequence[NewJob], given: Any) -> Any:
     """Return the connection of an `enqueue_many`: the argument, or that of its jobs."""
     named = [given, *(job.options.connection for job in jobs)]
     # An alias of Django's is the same one in another string.
@@ -277,11 +300,11 @@ def _find_connection(jobs: Sequence[NewJob], given: Any) -> Any:
     return next(iter(found.values()), None)
 
 
-def _answer(inserted: ops.Inserted) -> Enqueued:
+def answer(inserted: ops.Inserted) -> Enqueued:
     return Enqueued(inserted.id, inserted.created, inserted.status, inserted.change)
 
 
-def _make_row(job: NewJob) -> NewRow:
+def make_row(job: NewJob) -> NewRow:
     options, defaults = job.options, job.job_type.options
     key = options.idempotency_key or job.key
     on_duplicate = options.on_duplicate or defaults.on_duplicate
@@ -367,7 +390,7 @@ class UntypedJob:
             on_duplicate=on_duplicate,
             group_key=options.group_key,
         )
-        return _answer((yield from ops.insert(row)))
+        return answer((yield from ops.insert(row)))
 
 
 def refuse_too_large(job_type: str, payload: str, meta: str | None) -> Operation[None]:

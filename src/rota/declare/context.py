@@ -18,6 +18,7 @@ import msgspec
 from rota.declare.effect import EffectBlock, Journal, StepBlock, run_step
 from rota.declare.result import encode_result
 from rota.errors import AttemptCancelled, UsageError
+from rota.model.batch import META_KEY, BatchEnd
 from rota.model.failure import one_line
 
 if TYPE_CHECKING:
@@ -92,6 +93,13 @@ class Context:
         """The tick of the schedule that enqueued the job: the same at every attempt, however late
         it runs. None if no schedule enqueued it, or if a person triggered it."""
         return self.job.scheduled_for
+
+    @property
+    def ended_batch(self) -> BatchEnd | None:
+        """What came of the batch that this job follows; None: it follows none."""
+        meta = self.job.meta or {}
+        ended = meta.get(META_KEY)
+        return None if ended is None else msgspec.convert(ended, BatchEnd)
 
     @property
     def cancelled(self) -> str | None:

@@ -81,6 +81,8 @@ class Job(Record, frozen=True):
     """Seconds that an attempt may run; None: as long as the type says."""
     group_key: str | None = None
     """Its lane: jobs with one group_key run in the order of becoming due. None: it has none."""
+    batch: int | None = None
+    """The id of the batch of which it is a member; None: of none."""
     locked_by: str | None = None
     started_at: datetime | None = None
     status: Status = Status.RUNNING

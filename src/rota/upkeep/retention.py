@@ -148,6 +148,7 @@ class Retention(Service):
             lambda: link.run(ops.forget_alerts(BATCH)),
             lambda: link.run(ops.forget_effects(BATCH)),
             lambda: link.run(ops.forget_breakers(BATCH)),
+            lambda: link.run(ops.forget_batches(BATCH)),
             lambda: link.run(ops.forget_limits(BATCH)),
         ]
         for forget in kinds:

@@ -10,6 +10,7 @@ from rota.errors import DatabaseUnavailable
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.store.link import StoreLink
 from rota.upkeep.alerts import Alerter
+from rota.upkeep.batches import BatchFolder
 from rota.upkeep.expirer import Expirer
 from rota.upkeep.lanes import LaneSweeper
 from rota.upkeep.limits import LimitPlanner
@@ -96,6 +97,7 @@ class UpkeepSet:
             Reaper(self._bus, reaping, self._clock),
             Expirer(self._bus, self._shared, self._worker, self._clock),
             self.lane_sweeper,
+            BatchFolder(self._bus, self._shared, self._clock),
             Scheduler(self._bus, self._shared, self._clock),
             StatsRollup(self._bus, self._shared, self._clock),
         ]

@@ -128,7 +128,7 @@ class Claimer(Service):
 
     async def _claim(self, request: ClaimRequest) -> float | None:
         before = self.clock.monotonic()
-        had_none = not self._parts.attempts
+        had_none = not self._parts.attempts and not self._parts.finisher.has_uncounted
         probes = before >= self._probe_at
         claimed = await self._link.run(
             ops.claim(

@@ -59,6 +59,8 @@ LOCK_TIMEOUT_S = 2.0
 """The longest that a flush waits for a row that another transaction holds, or a sixth of the
 shortest lease; then it goes on without that row. Until then it keeps the others of its batch
 locked, and they cannot be renewed."""
+FOLD_S = 0.2
+"""Between two counts of the members of batches that ended, while other jobs run."""
 UNTIMED_S = 10.0
 """The same for each statement behind a pooler, where the server knows no timeout of ours: the
 worker then cancels the statement."""
@@ -89,6 +91,10 @@ class Finisher(Service):
         self._ended: list[Attempt] = []
         self._refused: Quarantine[Attempt] = Quarantine(parts.clock, *TRY_AGAIN_S)
         self._flush_max = FLUSH_MAX
+        self.has_uncounted = False
+        """Whether members of batches have ended that are perhaps not counted yet: what follows them
+        may still be enqueued."""
+        self._fold_at = 0.0
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -119,17 +125,33 @@ class Finisher(Service):
                 self._keep(batch)
                 raise
             self._flush_max = min(self._flush_max * 4, FLUSH_MAX)
+            await self._fold_batches()
             if not self._attempts:
                 self._parts.claimer.wake()
             return 0
         if self._refused.cases:
             return self._refused.next_in_s()
+        await self._fold_batches()
+        if self.has_uncounted:
+            return FOLD_S
         self._empty.set()
         return None
 
     async def close(self) -> None:
         """Close the connection."""
         await self._link.close()
+
+    async def _fold_batches(self) -> None:
+        """Count the members of batches that ended: at once if no job is left, as its batch may have
+        ended, too."""
+        now = self.clock.monotonic()
+        if self.has_uncounted and (not self._attempts or now >= self._fold_at):
+            self._fold_at = now + FOLD_S
+            try:
+                self.has_uncounted = await self._link.run(ops.fold_batches())
+            except DatabaseUnavailable:
+                self.has_uncounted = False  # the batch folder tries again
+                raise
 
     def _take_batch(self) -> list[Attempt]:
         """Return the refused outcomes that are due for another try, on their own; otherwise those
@@ -154,6 +176,8 @@ class Finisher(Service):
         self._flush_max = max(1, len(batch) // 4)
 
     async def _write(self, batch: list[Attempt]) -> None:
+        if not self.has_uncounted:
+            self.has_uncounted = any(attempt.job.batch is not None for attempt in batch)
         batch, careful = await self._write_plain(batch)
         over: Part = []
         others: Part = []

@@ -120,9 +120,9 @@ class Claimed:
 
 # The columns of the function job_claim.
 _ID, _ORIGIN_ID, _QUEUE, _PRIORITY, _RUN_AT, _ATTEMPTS = 0, 1, 2, 6, 7, 9
-_OF_THE_JOB = 20
+_OF_THE_JOB = 21
 """These are the first fields of a Job, in their order."""
-_START_RECORDED, _SUSPECTED, _CAPPED, _REFUSAL = 20, 21, 22, 23
+_START_RECORDED, _SUSPECTED, _CAPPED, _REFUSAL = 21, 22, 23, 24
 
 _NO_NEWS = News()
 _news = msgspec.json.Decoder(News)

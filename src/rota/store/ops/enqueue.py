@@ -51,10 +51,12 @@ class NewRow(NamedTuple):
     idempotency_key: str | None
     on_duplicate: str = "join"
     group_key: str | None = None
+    batch: int | None = None
+    """It is common, too."""
 
 
-_OWN = 4
-_COMMON = NewRow._fields[:-_OWN]
+_OWN = 5
+_COMMON = (*NewRow._fields[:-_OWN], "batch")
 _CHANGES = ("replace", "postpone")
 """What an enqueue may do to the job that holds its key."""
 
@@ -185,7 +187,7 @@ def _lock_order(row: NewRow, at: int) -> tuple[bool, bytes, bytes, int]:
 def _columns(rows: Sequence[NewRow]) -> dict[str, Any]:
     """The parameters of `jobs_insert` for these jobs, without their ids."""
     places: dict[tuple[Any, ...], int] = {}
-    which = [places.setdefault(row[:-_OWN], len(places) + 1) for row in rows]
+    which = [places.setdefault((*row[:-_OWN], row.batch), len(places) + 1) for row in rows]
     common = [dict(zip(_COMMON, values, strict=True)) for values in places]
     for one in common:
         if one["meta"] is not None:

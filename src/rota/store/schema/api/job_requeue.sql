@@ -50,7 +50,7 @@ begin
     priority, run_at,
     expires_at,
     max_attempts, timeout, progress, meta, schedule, scheduled_for,
-    group_key, lane_capacity, in_lane
+    group_key, lane_capacity, in_lane, batch
   )
   select
     p.new_id, coalesce(d.origin_id, d.id), d.queue, d.job_type,
@@ -69,7 +69,7 @@ begin
     d.priority, {schema}.clock(),
     {schema}.expires_anew(d.expires_at, d.run_at, d.created_at, d.claims),
     d.max_attempts, d.timeout, d.progress, d.meta, d.schedule, d.scheduled_for,
-    d.group_key, d.lane_capacity, nullif(d.in_lane, false)
+    d.group_key, d.lane_capacity, nullif(d.in_lane, false), d.batch
   from unnest(v_dead, v_new) p(id, new_id)
   join {schema}.job d on d.id = p.id;
   perform set_config('{schema}.needs_no_key', '', true);
@@ -104,6 +104,12 @@ begin
     claim = 0
   from unnest(v_dead, v_new) p(id, new_id)
   where e.job = p.id;
+  perform {schema}.batches_count_dead(v_dead, -1);
+  insert into {schema}.batch_part (batch, first_id, last_id)
+  select j.batch, j.id, j.id
+  from {schema}.job j
+  where j.id = any (v_new)
+    and j.batch is not null;
   perform {schema}.dead_resolve(
     v_dead,
     array(

@@ -64,6 +64,7 @@ returns table (
   losses int,
   timeout_s float8,
   group_key text,
+  batch bigint,
   start_recorded boolean,
   suspected boolean,
   capped boolean,

@@ -29,6 +29,7 @@ as $$
 declare
   v_lane text;
   v_lanes text[];
+  v_dead bigint[];
 begin
   perform {schema}.wait_briefly(p_only);
   for id, job_type, claims, attempt, expires_at, message, status, v_lane in
@@ -127,9 +128,15 @@ begin
   join decided d on d.id = x.id
   loop
     return next;
+    if status = 'dead' then
+      v_dead := v_dead || id;
+    end if;
     if v_lane is not null then
       v_lanes := v_lanes || v_lane;
     end if;
   end loop;
+  if v_dead is not null then
+    perform {schema}.batches_count_dead(v_dead, 1);
+  end if;
   perform {schema}.places_free(v_lanes, null::text[], 200);
 end $$;

@@ -36,7 +36,7 @@ begin
       j.cancel_requested_at, j.cancel_reason, j.progress, j.mismatched_releases,
       j.last_error, j.error_type, j.response_code, j.verdict, j.verdict_rule,
       j.idempotency_key, j.meta, j.schedule, j.scheduled_for, j.created_at,
-      j.updated_at, j.started_at, j.failed_at, j.group_key, j.lane_capacity
+      j.updated_at, j.started_at, j.failed_at, j.group_key, j.lane_capacity, j.batch
   ),
   ended as (
     select
@@ -79,6 +79,19 @@ begin
       and i.key = k.idempotency_key
       and i.job = k.id
   ),
+  -- A dead job was counted when it died.
+  counted as (
+    insert into {schema}.batch_delta (batch, succeeded, cancelled)
+    select
+      o.batch,
+      count(*) filter (where e.status = 'succeeded'),
+      count(*) filter (where e.status = 'cancelled')
+    from over o
+    join ended e on e.id = o.id and e.claims = o.claims
+    where o.batch is not null
+      and e.status <> 'dead'
+    group by o.batch
+  ),
   -- The names, former ones too, under which jobs of such a type run. If there is no such type, this
   -- reads an empty index.
   unkept as materialized (
@@ -98,7 +111,7 @@ begin
       idempotency_key, meta, schedule, scheduled_for, created_at,
       updated_at,
       started_at,
-      failed_at, group_key, lane_capacity, finished_at, result, release, resolution
+      failed_at, group_key, lane_capacity, batch, finished_at, result, release, resolution
     )
     select
       o.id, o.origin_id, o.queue, o.job_type, o.payload, o.payload_version,
@@ -121,7 +134,7 @@ begin
         when o.status = 'running' then {schema}.clock() - e.ran_us * interval '1 microsecond'
         else o.started_at
       end,
-      o.failed_at, o.group_key, o.lane_capacity,
+      o.failed_at, o.group_key, o.lane_capacity, o.batch,
       {schema}.clock(), e.result::jsonb, p_release, e.resolution
     from over o
     join ended e on e.id = o.id and e.claims = o.claims

@@ -32,6 +32,7 @@ declare
   v_is_back boolean;
   v_back bigint[];
   v_cancelled bigint[];
+  v_dead bigint[];
 begin
   for id, status, run_at, reason, v_is_back in
     with input as materialized (
@@ -177,11 +178,16 @@ begin
       v_cancelled := v_cancelled || id;
     elsif v_is_back then
       v_back := v_back || id;
+    elsif status = 'dead' then
+      v_dead := v_dead || id;
     end if;
     return next;
   end loop;
   if v_cancelled is not null then
     perform {schema}.job_archive(v_cancelled, 'cancelled'::text);
+  end if;
+  if v_dead is not null then
+    perform {schema}.batches_count_dead(v_dead, 1);
   end if;
   if v_back is not null then
     perform {schema}.jobs_look_back(v_back);

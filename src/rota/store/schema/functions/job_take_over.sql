@@ -101,6 +101,11 @@ begin
   where j.id = any (v_done);
   if v_buries then
     perform {schema}.keys_give_up(v_done);
+    -- Those that ran were counted when they left `running`.
+    perform {schema}.batches_count_dead(
+      array(select m.id from unnest(v_done, v_was) m(id, was) where m.was <> 'running'),
+      1
+    );
   end if;
   insert into {schema}.action (verb, job, by, why, detail)
   select

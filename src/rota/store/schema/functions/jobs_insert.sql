@@ -5,8 +5,8 @@
 -- p_keys: the idempotency keys; p_groups: the group keys; of each, NULL: no job has one. p_common:
 -- an array of objects with what jobs often have in common, once for all that share it: queue,
 -- job_type, payload_version, priority, run_at (NULL: now), delay_s (seconds from now), expires_s
--- (seconds from run_at), max_attempts, timeout, lane_capacity and meta. p_which: the place in
--- p_common of each job, from 1; NULL: all have the first.
+-- (seconds from run_at), max_attempts, timeout, lane_capacity, meta and batch. p_which: the place
+-- in p_common of each job, from 1; NULL: all have the first.
 --
 -- It takes all keys before the rows, with one INSERT instead of one for each row; a setting tells
 -- job_fill so. If a trigger of the user's runs before the INSERT, which may change a key or leave
@@ -66,12 +66,12 @@ begin
         jsonb_to_recordset(p_common) as (
           queue text, job_type text, payload_version int, priority int,
           run_at timestamptz, delay_s float8, expires_s float8, max_attempts int,
-          timeout interval, lane_capacity smallint, meta jsonb
+          timeout interval, lane_capacity smallint, meta jsonb, batch bigint
         )
       ) with ordinality u(
         queue, job_type, payload_version, priority,
         asked_run_at, delay_s, expires_s, max_attempts,
-        timeout, lane_capacity, meta,
+        timeout, lane_capacity, meta, batch,
         place
       )
     ) c
@@ -81,13 +81,13 @@ begin
       id,
       queue, job_type, payload, payload_version, priority,
       run_at, expires_at, max_attempts, timeout,
-      idempotency_key, meta, group_key, lane_capacity
+      idempotency_key, meta, group_key, lane_capacity, batch
     )
     select
       new.id,
       c.queue, c.job_type, new.payload, c.payload_version, c.priority,
       c.run_at, c.expires_at, c.max_attempts, c.timeout,
-      new.key, c.meta, new.group_key, c.lane_capacity
+      new.key, c.meta, new.group_key, c.lane_capacity, c.batch
     from rows from (
       unnest(v_ids),
       jsonb_array_elements(p_payloads),

@@ -44,6 +44,7 @@ create table job (
   -- Since when.
   waits_for text collate "C",
   waits_since timestamptz,
+  batch bigint,                                  -- the batch of which it is a member; NULL: none
   progress jsonb,                                -- last report: done, total, note, its time
   mismatched_releases text[],                    -- releases whose code could not read the payload
   last_error text,
@@ -321,6 +322,62 @@ create index breaker_releasing on breaker (name, key) where releasing;
 -- Every claim reads this. The other columns of a queue are written again and again; a look-up in
 -- this index meets none of those row versions.
 create index queue_paused on queue (name) where paused_at is not null;
+
+-- Jobs that are followed as one, its members, and what is enqueued when they have ended. What ended
+-- is counted here some time later: the counts of now are these and those in batch_delta.
+create table batch (
+  id bigint generated always as identity primary key,
+  parent bigint,                                 -- the batch of which it is a member; NULL: none
+  total int not null default 0,
+  succeeded int not null default 0,
+  dead int not null default 0,
+  cancelled int not null default 0,
+  -- What a member that did not succeed means for `then_jobs`: it is enqueued when all have ended
+  -- (run), or when all have succeeded, those too that a person requeued (skip).
+  on_failure text not null check (on_failure in ('run', 'skip')),
+  -- By outcome, `ended`, `succeeded` or `failed`: the job to enqueue, as jobs_insert takes it.
+  then_jobs jsonb,
+  then_at timestamptz,                           -- when it was enqueued, …
+  then_job bigint,                               -- … as this job; NULL: it joined another
+  then_error text,                               -- why the database did not take it when tried last
+  outcome text check (outcome in ('succeeded', 'failed')),  -- when all had ended last
+  created_at timestamptz not null default clock(),
+  ended_at timestamptz,                          -- when all had ended for the first time
+  updated_at timestamptz not null default clock()
+) with (fillfactor = 70);
+
+create index batch_ended on batch (ended_at);
+
+-- Those that a pass looks through for members that were deleted by hand.
+create index batch_live on batch (updated_at) where outcome is null;
+
+create index batch_parent on batch (parent) where parent is not null;
+
+create index batch_then_failed on batch (updated_at) where then_error is not null;
+
+-- What came to a batch since it was counted last: each finish of jobs appends a row for each batch
+-- that it touched, so no row is written by all of them.
+create table batch_delta (
+  batch bigint not null,
+  total int not null default 0,
+  succeeded int not null default 0,
+  dead int not null default 0,
+  cancelled int not null default 0
+) with (
+  autovacuum_vacuum_scale_factor = 0,
+  autovacuum_vacuum_threshold = 1000
+);
+
+create index batch_delta_batch on batch_delta (batch);
+
+-- Where the ids of its members lie: so an index on `job`, which each plain job would pay, is not
+-- needed.
+create table batch_part (
+  batch bigint not null,
+  first_id bigint not null,
+  last_id bigint not null,
+  primary key (batch, first_id)
+);
 
 -- The whole installation: one row. People write it, and so does a worker that finds the recorded
 -- identity right for the first time, or wrong.

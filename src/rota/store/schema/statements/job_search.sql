@@ -8,7 +8,8 @@
 --   priority int2; run_at timestamptz; expires_at timestamptz; attempts int4; max_attempts int4;
 --   claims int4; idempotency_key text; meta text; created_at timestamptz;
 --   schedule text; scheduled_for timestamptz; losses int2; timeout_s float8;
---   group_key text; locked_by text; started_at timestamptz; status text; locked_until timestamptz;
+--   group_key text; batch int8; locked_by text; started_at timestamptz; status text;
+--   locked_until timestamptz;
 --   cancel_requested_at timestamptz; cancel_reason text; progress text; last_error text;
 --   error_type text; response_code int4; verdict text; verdict_rule text;
 --   lane_capacity int2; waits_for text; waits_since timestamptz;
@@ -22,7 +23,7 @@ select
   priority, run_at, expires_at, attempts, max_attempts,
   claims, idempotency_key, meta::text, created_at,
   schedule, scheduled_for, losses, extract(epoch from timeout)::float8 as timeout_s,
-  group_key, locked_by, started_at, status, locked_until,
+  group_key, batch, locked_by, started_at, status, locked_until,
   cancel_requested_at, cancel_reason, progress::text, last_error,
   error_type, response_code, verdict, verdict_rule,
   lane_capacity, waits_for, waits_since, updated_at, failed_at,

@@ -14,7 +14,7 @@
 --   priority int2; run_at timestamptz; expires_at timestamptz; attempts int4; max_attempts int4;
 --   claims int4; idempotency_key text; meta text; created_at timestamptz;
 --   schedule text; scheduled_for timestamptz; losses int4; timeout_s float8;
---   group_key text;
+--   group_key text; batch int8;
 --   start_recorded bool (false: job_start must record it before it begins); suspected bool;
 --   capped bool (it counts in a cap); refusal text (why the database refuses it);
 --   started timestamptz; snapshot text (which transactions were under way before it looked);

@@ -22,6 +22,7 @@ select
   j.cancel_requested_at, j.cancel_reason, j.progress,
   j.last_error, j.error_type, j.response_code, j.verdict, j.verdict_rule,
   j.idempotency_key, j.meta, j.schedule, j.scheduled_for,
+  j.batch,
   j.group_key, coalesce(j.lane_capacity, 1::smallint) as lane_capacity,
   -- A running job keeps them, in case that it is put back for the same.
   case when j.status <> 'running' then j.waits_for end as waits_for,

@@ -1,0 +1,126 @@
+"""`rota batches` lists batches, `rota batch` shows one; `rota batches cancel` cancels one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from rota.cli.bundle import spread
+from rota.cli.output import Times, print_facts, print_json, print_table
+from rota.cli.table import Column, Kind
+from rota.cli.target import Actor, JsonOption, Place, UtcOption
+from rota.client.base import LIST_MAX
+from rota.client.batches import cancel_batch, list_batches, read_batch
+from rota.model.batch import Batch
+from rota.model.units import plural
+
+Id = Annotated[int, typer.Argument(metavar="ID", help="Id of the batch.", min=1)]
+
+
+app = typer.Typer(help="List batches and how far they are; cancel: cancel one.")
+
+
+def batches(
+    context: typer.Context,
+    limit: Annotated[int, typer.Option(min=1, max=LIST_MAX, help="Maximum number.")] = 100,
+    before: Annotated[
+        int | None,
+        typer.Option(metavar="ID", min=1, help="Only batches below this id: for the next page."),
+    ] = None,
+    *,
+    place: Place,
+    utc: UtcOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """List batches, the newest first. `rota batches cancel` cancels one."""
+    if context.invoked_subcommand is not None:
+        return
+    with place.session() as opened:
+        found = opened.run(list_batches(before, limit))
+        times = opened.read_times(utc=utc)
+    if as_json:
+        print_json({"batches": found})
+        return
+    columns = (
+        "batch",
+        Column("jobs", Kind.NUMBER),
+        Column("succeeded", Kind.NUMBER),
+        Column("dead", Kind.NUMBER),
+        Column("cancelled", Kind.NUMBER),
+        Column("live", Kind.NUMBER),
+        "made",
+        "ended",
+        "then",
+    )
+    rows = [
+        (
+            one.id, one.total, one.succeeded, one.dead, one.cancelled, one.live,
+            one.created_at, one.ended_at, _follow(one),
+        )
+        for one in found
+    ]  # fmt: skip
+    print_table(columns, rows, empty="no batches", times=times)
+    if len(found) == limit:
+        typer.echo(f"next page: --before {found[-1].id}", err=True)
+
+
+def batch(
+    id: Id,
+    *,
+    place: Place,
+    utc: UtcOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show how far a batch is, and what follows it."""
+    with place.session() as opened:
+        found = opened.run(read_batch(id))
+        times = opened.read_times(utc=utc)
+    if as_json:
+        print_json(found)
+        return
+    print_facts(_facts(found, times), times)
+
+
+def _facts(found: Batch, times: Times) -> Iterator[tuple[str, Any]]:
+    yield "batch", found.id
+    yield "outcome", found.outcome or f"{found.ended:,} of {found.total:,} have ended"
+    yield "succeeded", f"{found.succeeded:,}"
+    yield "dead", f"{found.dead:,}"
+    yield "cancelled", f"{found.cancelled:,}"
+    yield "live", f"{found.live:,}"
+    yield "parent", found.parent
+    yield "on failure", found.on_failure
+    for name in ("created_at", "ended_at", "then_at"):
+        yield name.replace("_", " "), getattr(found, name)
+    yield "then", _follow(found)
+    yield "error of then", found.then_error
+
+
+def _follow(one: Batch) -> str | None:
+    if one.then_job is not None:
+        return f"job {one.then_job}"
+    if one.then_error is not None:
+        return "refused"
+    return None
+
+
+app.callback(invoke_without_command=True)(spread(batches))
+
+
+@app.command()
+def cancel(
+    id: Id,
+    *,
+    actor: Actor,
+    place: Place,
+    as_json: JsonOption = False,
+) -> None:
+    """Cancel the members of a batch that have not ended; running ones are asked to stop."""
+    with place.session() as opened:
+        result = opened.run(cancel_batch(id, actor.why, actor.by))
+    if as_json:
+        print_json(result)
+        return
+    typer.echo(f"cancelled, or asked to stop: {plural(len(result.done), 'job')}")

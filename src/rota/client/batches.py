@@ -1,0 +1,271 @@
+"""Calls on batches: enqueue jobs that are followed as one, read how far they are, cancel them."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rota.client.base import LIST_MAX, Namespace, check_id
+from rota.client.carry import carry_meta
+from rota.client.enqueue import (
+    MANY,
+    ONE,
+    EnqueueCalls,
+    Then,
+    answer,
+    check_job,
+    find_connection,
+    list_jobs,
+    make_row,
+)
+from rota.client.requests import ActionResult, make_request, sort_answers
+from rota.declare.connection import AsyncConnection, Connection
+from rota.declare.job_type import Enqueued, NewJob
+from rota.errors import BatchNotFound, UsageError
+from rota.model.batch import Batch, Following
+from rota.model.bounds import check_integer
+from rota.model.job import Action
+from rota.model.units import plural
+from rota.store import ops
+from rota.store.errors import PayloadRefused
+
+if TYPE_CHECKING:
+    from rota.store.driver import Operation
+
+OUTCOMES = ("ended", "succeeded", "failed")
+PAGE = 1_000
+"""Members that one statement cancels."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewBatch:
+    """The result of `app.batch`."""
+
+    id: int
+    """If each job joined a member of one batch by its key, that batch's: so a call that is repeated
+    returns the same batch."""
+    jobs: list[Enqueued]
+    """In the order of the input. A job that joined another one is no member."""
+
+
+class BatchCalls(EnqueueCalls):
+    """The calls of an App that enqueue batches."""
+
+    def batch(
+        self,
+        jobs: Iterable[NewJob],
+        /,
+        *,
+        then: Then | None = None,
+        on_failure: str = "run",
+        parent: int | None = None,
+        connection: Connection | None = None,
+    ) -> NewBatch:
+        """Insert jobs that are followed as one, all or none, as `enqueue_many` does.
+
+        A member has ended when it has succeeded, is cancelled, or is dead. When all have ended, the
+        job `then` is enqueued, once. Its handler reads in `ctx.ended_batch` how many did not
+        succeed. A batch without members ends at once.
+
+        Args:
+            jobs: the members, made with `job_type.new(…)`. A job whose key another job has joins
+                that job and is no member.
+            then: the job that follows, or a mapping with one for each outcome: `succeeded` (all
+                members have) and `failed`. Defaults to none.
+            on_failure: "run": `then` is enqueued, however the members have ended. "skip": only
+                when all have succeeded, those too that a person requeued. Defaults to "run".
+            parent: the id of a batch, of which this one becomes a member, as in
+                `parent=ctx.job.batch`. It must not have ended.
+            connection: whose transaction the INSERTs join. Defaults to that of the jobs.
+
+        Raises:
+            UsageError: an argument cannot be one, or the parent has ended. Or each job joined
+                another one by its key, and those are not of one batch.
+            PayloadError, KeyTaken, DatabaseUnavailable: as `enqueue_many`.
+        """
+        request = _read_request(jobs, then, on_failure, parent)
+        given = find_connection(request.jobs, connection)
+        joins = self._check_joins(request.jobs, given)
+        with carry_meta(self._enqueue_arounds, request.all_jobs) as carried:
+            inserting = self._insert_batch(request, carried)
+            made = self._run(inserting, given, atomic=True, joins=joins, patience=MANY)
+            return _refuse_no_batch(*made)
+
+    async def abatch(
+        self,
+        jobs: Iterable[NewJob],
+        /,
+        *,
+        then: Then | None = None,
+        on_failure: str = "run",
+        parent: int | None = None,
+        connection: AsyncConnection | None = None,
+    ) -> NewBatch:
+        """Insert jobs that are followed as one. Arguments and errors are those of `batch`."""
+        request = _read_request(jobs, then, on_failure, parent)
+        given = find_connection(request.jobs, connection)
+        joins = self._check_joins(request.jobs, given)
+        with carry_meta(self._enqueue_arounds, request.all_jobs) as carried:
+            inserting = self._insert_batch(request, carried)
+            made = await self._arun(inserting, given, atomic=True, joins=joins, patience=MANY)
+            return _refuse_no_batch(*made)
+
+    def _enqueue_then(self, job: NewJob, then: Then) -> Enqueued:
+        request, given = _read_request([job], then, "run", None), job.options.connection
+        joins = self._check_joins(request.jobs, given)
+        with carry_meta(self._enqueue_arounds, request.all_jobs) as carried:
+            inserting = self._insert_batch(request, carried)
+            _, [made] = self._run(inserting, given, atomic=True, joins=joins, patience=ONE)
+            return made
+
+    async def _aenqueue_then(self, job: NewJob, then: Then) -> Enqueued:
+        request, given = _read_request([job], then, "run", None), job.options.connection
+        joins = self._check_joins(request.jobs, given)
+        with carry_meta(self._enqueue_arounds, request.all_jobs) as carried:
+            inserting = self._insert_batch(request, carried)
+            _, [made] = await self._arun(inserting, given, atomic=True, joins=joins, patience=ONE)
+            return made
+
+    def _insert_batch(
+        self, request: _BatchRequest, carried: Sequence[NewJob]
+    ) -> Operation[tuple[int | None, builtins.list[Enqueued]]]:
+        """Insert a batch whose jobs, and then those that follow it, carry more meta. Return its id;
+        None: each job joined another one, and those are not of one batch."""
+        members, following = carried[: len(request.jobs)], carried[len(request.jobs) :]
+        yield from self._refuse_large(carried, indexed=True)
+        then = dict(zip(request.then, map(make_row, following), strict=True))
+        try:
+            id_, inserted = yield from ops.insert_batch(
+                [make_row(job) for job in members], then, request.on_failure, request.parent
+            )
+        except PayloadRefused as error:
+            raise self._explain_refusal(members, error, indexed=True) from None
+        return id_, [answer(one) for one in inserted]
+
+
+class Batches(Namespace):
+    """`app.batches`: read batches, and cancel one."""
+
+    def get(self, id: int) -> Batch:
+        """Read a batch.
+
+        Raises:
+            BatchNotFound: there is no such batch.
+        """
+        return self._run(read_batch(id))
+
+    async def aget(self, id: int) -> Batch:
+        """Read a batch. Raises as `get`."""
+        return await self._arun(read_batch(id))
+
+    def list(self, *, before: int | None = None, limit: int = 100) -> builtins.list[Batch]:
+        """List batches, the newest first.
+
+        Args:
+            before: only batches with a lower id, for the next page.
+            limit: maximum number of batches, 1 … 10,000. Defaults to 100.
+
+        Raises:
+            UsageError: an argument cannot be one.
+        """
+        return self._run(list_batches(before, limit))
+
+    async def alist(self, *, before: int | None = None, limit: int = 100) -> builtins.list[Batch]:
+        """List batches. Arguments and errors are those of `list`."""
+        return await self._arun(list_batches(before, limit))
+
+    def cancel(self, id: int, *, why: str | None = None, by: str | None = None) -> ActionResult:
+        """Cancel the members of a batch that have not ended, and those of the batches in it.
+
+        Running ones are asked to stop. Members that were enqueued while it ran are cancelled too.
+
+        Args:
+            why, by: as in `app.cancel`.
+
+        Raises:
+            BatchNotFound: there is no such batch.
+            UsageError: an argument cannot be one.
+        """
+        return self._run(cancel_batch(id, why, by))
+
+    async def acancel(
+        self, id: int, *, why: str | None = None, by: str | None = None
+    ) -> ActionResult:
+        """Cancel the members of a batch that have not ended. Raises as `cancel`."""
+        return await self._arun(cancel_batch(id, why, by))
+
+
+def read_batch(id_: int) -> Operation[Batch]:
+    """Read a batch, as `Batches.get` does."""
+    found = yield from ops.find_batches(check_id(id_), None, 1)
+    if not found:
+        raise BatchNotFound(id_)
+    return found[0]
+
+
+def list_batches(before: int | None, limit: int) -> Operation[builtins.list[Batch]]:
+    """List batches, as `Batches.list` does."""
+    if before is not None:
+        check_id(before)
+    check_integer(limit, "limit", 1, LIST_MAX)
+    return (yield from ops.find_batches(None, before, limit))
+
+
+def cancel_batch(id_: int, why: str | None, by: str | None) -> Operation[ActionResult]:
+    """Cancel the members of a batch, as `Batches.cancel` does."""
+    request = make_request(Action.CANCEL, by, why)
+    yield from read_batch(id_)
+    answers: builtins.list[ops.Answer] = []
+    refusals: dict[int, str] = {}
+    for batch in (yield from ops.find_inner_batches(id_)):
+        after = 0
+        while ids := (yield from ops.find_members(batch, after, PAGE)):
+            done, refused = yield from ops.act_on_many(request, ids)
+            answers += done
+            refusals |= refused
+            after = ids[-1]
+    return sort_answers(request.action, answers, refusals)
+
+
+def _refuse_no_batch(id_: int | None, jobs: builtins.list[Enqueued]) -> NewBatch:
+    if id_ is None:
+        raise UsageError(
+            f"there is nothing to follow: each of the {plural(len(jobs), 'job')} joined another "
+            "one by its key, and those are not of one batch"
+        )
+    return NewBatch(id_, jobs)
+
+
+@dataclass(frozen=True, slots=True)
+class _BatchRequest:
+    jobs: builtins.list[NewJob]
+    then: Mapping[str, NewJob]
+    on_failure: str
+    parent: int | None
+
+    @property
+    def all_jobs(self) -> builtins.list[NewJob]:
+        return [*self.jobs, *self.then.values()]
+
+
+def _read_request(
+    jobs: Iterable[NewJob], then: Then | None, on_failure: str, parent: int | None
+) -> _BatchRequest:
+    if then is None:
+        following: dict[str, NewJob] = {}
+    elif isinstance(then, Mapping):
+        following = dict(then)
+    else:
+        check_job(then, "then")
+        following = {"ended": then}
+    for outcome, job in following.items():
+        if outcome not in OUTCOMES:
+            raise UsageError(f"then: the outcomes are {', '.join(OUTCOMES)}, not {outcome!r}")
+        check_job(job, f"then[{outcome!r}]")
+    if on_failure not in tuple(Following):
+        raise UsageError(f"on_failure must be 'run' or 'skip', not {on_failure!r}")
+    if parent is not None:
+        check_id(parent)
+    return _BatchRequest(list_jobs(jobs), following, on_failure, parent)

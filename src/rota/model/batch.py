@@ -1,0 +1,75 @@
+"""What a batch is: jobs that are followed as one. Pure: no I/O, no clock."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from rota.model.record import Record
+
+
+class Following(StrEnum):
+    """What a member that did not succeed means for the job that follows a batch."""
+
+    RUN = "run"
+    """It is enqueued when all members have ended, however."""
+    SKIP = "skip"
+    """It is enqueued when all members have succeeded, those too that a person requeued."""
+
+
+META_KEY = "rota.batch"
+"""Where the meta of a job that follows a batch says what came of it."""
+
+
+class BatchEnd(msgspec.Struct, frozen=True):
+    """What came of the members of a batch, as the job that follows it is told."""
+
+    id: int
+    total: int
+    succeeded: int
+    dead: int
+    cancelled: int
+
+    @property
+    def failed(self) -> int:
+        """How many did not succeed."""
+        return self.dead + self.cancelled
+
+
+class Batch(Record, frozen=True):
+    """A batch as it was when it was read: one row of the view `rota.batches`."""
+
+    id: int
+    parent: int | None
+    """The batch of which it is a member; None: of none."""
+    total: int
+    """How many members it has: jobs, and batches whose parent it is."""
+    succeeded: int
+    dead: int
+    """How many members are dead: they expired, or their attempts failed. A requeue takes one out
+    of this count."""
+    cancelled: int
+    on_failure: str
+    outcome: str | None
+    """`succeeded` or `failed` (some did not succeed); None: not all members have ended."""
+    created_at: datetime
+    ended_at: datetime | None
+    """When all members had ended for the first time."""
+    then_at: datetime | None
+    """When the job that follows was enqueued; None: not yet, or none follows."""
+    then_job: int | None
+    """The job that follows; None: not yet, none, or its key joined it to another job."""
+    then_error: str | None
+    """Why the database did not take the job that follows; it is tried again."""
+
+    @property
+    def ended(self) -> int:
+        """How many members have ended."""
+        return self.succeeded + self.dead + self.cancelled
+
+    @property
+    def live(self) -> int:
+        """How many members have not ended."""
+        return self.total - self.ended

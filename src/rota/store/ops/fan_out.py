@@ -1,0 +1,87 @@
+"""How batches are made, counted and read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from rota.errors import UsageError
+from rota.model.batch import Batch
+from rota.store.driver import Operation, Query
+from rota.store.errors import INVALID_PARAMETER, Unstorable
+from rota.store.ops.enqueue import Inserted, NewRow, insert_many
+
+FOLD_MAX = 10_000
+"""Most rows that one fold counts."""
+
+
+def insert_batch(
+    rows: Sequence[NewRow], then: Mapping[str, NewRow], on_failure: str, parent: int | None
+) -> Operation[tuple[int | None, list[Inserted]]]:
+    """Insert jobs as the members of a new batch; return its id, and the results in the order of the
+    input. Run it in one transaction. A job that joins another one by its key is no member. If all
+    do, there is no new batch, and the id is that of the batch whose members they joined; None: of
+    none, or of several.
+
+    Raises:
+        UsageError: there is no such parent, or it has ended.
+    """
+    asked = {"then": _encode_then(then) if then else None, "on_failure": on_failure}
+    try:
+        [[id_]] = yield Query("batch_open", {**asked, "parent": parent})
+    except Unstorable as error:
+        if error.sqlstate != INVALID_PARAMETER:
+            raise
+        raise UsageError(error.first_line) from None
+    inserted = yield from insert_many([row._replace(batch=id_) for row in rows])
+    members = [one.id for one in inserted if one.created]
+    if rows and not members:
+        joined = [one.id for one in inserted]
+        [[id_]] = yield Query("batch_withdraw", {"batch": id_, "joined": joined})
+    else:
+        yield Query("batch_add", {"batch": id_, "ids": members})
+    return id_, inserted
+
+
+def fold_batches(limit: int = FOLD_MAX) -> Operation[bool]:
+    """Count what came to batches, and enqueue what follows those that ended; return whether
+    anything may be left to count."""
+    [[is_left, _]] = yield Query("batches_fold", {"limit": limit})
+    return bool(is_left)
+
+
+def mend_batches(limit: int) -> Operation[int]:
+    """Count members that were deleted by hand; return in how many batches."""
+    return (yield Query("batches_mend", {"limit": limit}))[0][0]  # type: ignore[no-any-return]
+
+
+def forget_batches(limit: int) -> Operation[int]:
+    """Delete batches that ended long ago; return how many."""
+    return (yield Query("batches_forget", {"limit": limit}))[0][0]  # type: ignore[no-any-return]
+
+
+def find_batches(id_: int | None, before: int | None, limit: int) -> Operation[list[Batch]]:
+    """Read batches, the newest first."""
+    rows = yield Query("batches_list", {"id": id_, "before": before, "limit": limit})
+    return [Batch(*row) for row in rows]
+
+
+def find_members(batch: int, after: int, limit: int) -> Operation[list[int]]:
+    """Return the ids of members that have not ended, in order, from behind `after` on."""
+    rows = yield Query("batch_members", {"batch": batch, "after": after, "limit": limit})
+    return [row[0] for row in rows]
+
+
+def find_inner_batches(batch: int) -> Operation[list[int]]:
+    """Return the ids of a batch and of all batches in it."""
+    return [row[0] for row in (yield Query("batch_tree", {"batch": batch}))]
+
+
+def _encode_then(then: Mapping[str, NewRow]) -> str:
+    jobs = {outcome: row._asdict() for outcome, row in then.items()}
+    for job in jobs.values():
+        job["payload"] = msgspec.Raw(job["payload"].encode())
+        if job["meta"] is not None:
+            job["meta"] = msgspec.Raw(job["meta"].encode())
+    return msgspec.json.encode(jobs).decode()

@@ -1,0 +1,22 @@
+-- Takes back a batch that was opened in this transaction, because each of its jobs joined another
+-- one by its key. Returns the batch of which those are members; NULL: not all are of the same one.
+-- SECURITY DEFINER: a producer needs no right on a table but INSERT on job.
+-- Locks: none; indexes batch_pkey, job_pkey and job_history_id.
+create or replace function {schema}.batch_withdraw(p_batch bigint, p_joined bigint[])
+returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_batches bigint[];
+begin
+  delete from {schema}.batch b
+  where b.id = p_batch
+    and b.total = 0
+    and b.ended_at is null;
+  select array_agg(distinct coalesce(j.batch, 0)) into v_batches
+  from {schema}.jobs j
+  where j.id = any (p_joined);
+  return case when cardinality(v_batches) = 1 then nullif(v_batches[1], 0) end;
+end $$;
+revoke execute on function {schema}.batch_withdraw(bigint, bigint[]) from public;

@@ -1,0 +1,60 @@
+-- Enqueues what follows a batch that has ended (for batches_fold). The job's meta says of which
+-- batch, and how many of its members came to what. If the database refuses it, the batch says why.
+create or replace function {schema}.batch_follow(p_batch bigint, p_outcome text)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_batch {schema}.batch;
+  v_job jsonb;
+  v_ids bigint[] := '{}';
+  v_error text;
+begin
+  select b.* into v_batch
+  from {schema}.batch b
+  where b.id = p_batch;
+  v_job := coalesce(v_batch.then_jobs -> p_outcome, v_batch.then_jobs -> 'ended');
+  if v_job is not null then
+    begin
+      v_ids := {schema}.jobs_insert(
+        null::bigint[],
+        jsonb_build_array(v_job -> 'payload'),
+        case when v_job ->> 'idempotency_key' is not null
+          then array[v_job ->> 'idempotency_key']
+        end,
+        case when v_job ->> 'group_key' is not null then array[v_job ->> 'group_key'] end,
+        null::int[],
+        jsonb_build_array(
+          v_job
+          || jsonb_build_object(
+            'meta',
+            coalesce(nullif(v_job -> 'meta', 'null'), '{}')
+            || jsonb_build_object(
+              'rota.batch',
+              jsonb_build_object(
+                'id', v_batch.id,
+                'total', v_batch.total,
+                'succeeded', v_batch.succeeded,
+                'dead', v_batch.dead,
+                'cancelled', v_batch.cancelled
+              )
+            )
+          )
+        )
+      );
+    exception when others then
+      if sqlstate ~ '^(08|57|25006|53|58|28|3D|40|55P03)' then
+        raise;
+      end if;
+      v_error := left(sqlstate || ': ' || sqlerrm, 500);
+    end;
+  end if;
+  update {schema}.batch b
+  set
+    then_at = case when v_error is null then {schema}.clock() end,
+    then_job = v_ids[1],
+    then_error = v_error,
+    updated_at = {schema}.clock()
+  where b.id = p_batch;
+end $$;

@@ -279,6 +279,42 @@ def test_what_the_database_refuses_is_said_and_tried_again(
     assert (read.then_job is not None, read.then_error) == (True, None)
 
 
+@rule("M72", "M30")
+def test_two_workers_that_try_again_at_once_enqueue_it_once(
+    shop: rota.App, database: str, connection: Connection
+) -> None:
+    shop.batch([page(shop, 1)], then=report(shop))
+    connection.execute(
+        "update rota.batch set succeeded = 1, outcome = 'succeeded', ended_at = now(), "
+        "then_error = 'refused', updated_at = now() - interval '11 s'"
+    )
+    fold = "select is_left from rota.batches_fold(100)"
+    with psycopg.connect(database, autocommit=True) as other:
+        other.execute("set lock_timeout = '5s'")
+        with connection.transaction():
+            connection.execute(fold)
+            other.execute(fold)
+        other.execute(fold)
+    assert len(shop.find(job_type="report")) == 1
+
+
+@rule("M72", "M15")
+def test_a_batch_that_there_is_not_or_that_is_locked_keeps_no_drain_from_its_end(
+    shop: rota.App, database: str, connection: Connection
+) -> None:
+    connection.execute(
+        "insert into rota.job (job_type, payload, batch) values ('page', '{\"n\": 1}', 999)"
+    )
+    assert shop.drain().succeeded == 1
+    assert connection.execute("select from rota.batch_delta").fetchall() == []
+    made = shop.batch([page(shop, 1)])
+    with psycopg.connect(database) as other:
+        other.execute("select from rota.batch where id = %s for share", [made.id])
+        assert shop.drain().succeeded == 1
+    shop.drain()
+    assert shop.batches.get(made.id).outcome == "succeeded"
+
+
 @rule("M72")
 def test_a_member_that_was_deleted_by_hand_holds_up_nothing_for_ever(
     shop: rota.App, connection: Connection

@@ -61,6 +61,9 @@ shortest lease; then it goes on without that row. Until then it keeps the others
 locked, and they cannot be renewed."""
 FOLD_S = 0.2
 """Between two counts of the members of batches that ended, while other jobs run."""
+FOLD_TRIES = 10
+"""Counts that may leave something, because another transaction has a batch locked. Then the batch
+folder counts it."""
 UNTIMED_S = 10.0
 """The same for each statement behind a pooler, where the server knows no timeout of ours: the
 worker then cancels the statement."""
@@ -91,9 +94,8 @@ class Finisher(Service):
         self._ended: list[Attempt] = []
         self._refused: Quarantine[Attempt] = Quarantine(parts.clock, *TRY_AGAIN_S)
         self._flush_max = FLUSH_MAX
-        self.has_uncounted = False
-        """Whether members of batches have ended that are perhaps not counted yet: what follows them
-        may still be enqueued."""
+        self._fold_tries = 0
+        """How often it still tries to count the members of batches that ended."""
         self._fold_at = 0.0
         self._empty = asyncio.Event()
         self._empty.set()
@@ -102,6 +104,12 @@ class Finisher(Service):
     def is_empty(self) -> bool:
         """Whether everything that ended is written."""
         return self._empty.is_set()
+
+    @property
+    def has_uncounted(self) -> bool:
+        """Whether members of batches have ended that are perhaps not counted yet: what follows them
+        may still be enqueued."""
+        return self._fold_tries > 0
 
     def add(self, attempt: Attempt) -> None:
         """Take an attempt that ended."""
@@ -145,13 +153,13 @@ class Finisher(Service):
         """Count the members of batches that ended: at once if no job is left, as its batch may have
         ended, too."""
         now = self.clock.monotonic()
-        if self.has_uncounted and (not self._attempts or now >= self._fold_at):
+        if self._fold_tries and (not self._attempts or now >= self._fold_at):
             self._fold_at = now + FOLD_S
+            is_left = False  # of an error: the batch folder tries again
             try:
-                self.has_uncounted = await self._link.run(ops.fold_batches())
-            except DatabaseUnavailable:
-                self.has_uncounted = False  # the batch folder tries again
-                raise
+                is_left = await self._link.run(ops.fold_batches())
+            finally:
+                self._fold_tries = self._fold_tries - 1 if is_left else 0
 
     def _take_batch(self) -> list[Attempt]:
         """Return the refused outcomes that are due for another try, on their own; otherwise those
@@ -176,8 +184,8 @@ class Finisher(Service):
         self._flush_max = max(1, len(batch) // 4)
 
     async def _write(self, batch: list[Attempt]) -> None:
-        if not self.has_uncounted:
-            self.has_uncounted = any(attempt.job.batch is not None for attempt in batch)
+        if any(attempt.job.batch is not None for attempt in batch):
+            self._fold_tries = FOLD_TRIES
         batch, careful = await self._write_plain(batch)
         over: Part = []
         others: Part = []

@@ -44,7 +44,7 @@ begin
         )
       );
     exception when others then
-      if sqlstate ~ '^(08|57|25006|53|58|28|3D|40|55P03)' then
+      if sqlstate ~ '^(08|57|25006|53|58|28|3D|40)' then
         raise;
       end if;
       v_error := left(sqlstate || ': ' || sqlerrm, 500);

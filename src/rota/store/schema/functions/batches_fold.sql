@@ -21,10 +21,22 @@ begin
   v_ids := array(
     select b.id
     from {schema}.batch b
-    where b.id = any (array(select d.batch from {schema}.batch_delta d limit p_limit))
+    where b.id = any (
+      array(select d.batch from {schema}.batch_delta d limit p_limit)
+      || array(
+        select f.id
+        from {schema}.batch f
+        where f.then_error is not null
+          and f.updated_at < {schema}.clock() - interval '10 seconds'
+        limit p_limit
+      )
+    )
     order by b.id
     for no key update skip locked
   );
+  -- Of batches that there are not: a producer made the number up, or retention has deleted them.
+  delete from {schema}.batch_delta d
+  where not exists (select from {schema}.batch b where b.id = d.batch);
   with come as (
     delete from {schema}.batch_delta d
     where d.ctid = any (array(
@@ -55,7 +67,6 @@ begin
     select b.*
     from {schema}.batch b
     where b.id = any (v_ids)
-      or b.then_error is not null and b.updated_at < {schema}.clock() - interval '10 seconds'
     order by b.id
   loop
     v_outcome := case

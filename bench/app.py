@@ -38,6 +38,13 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class Item:
+    """The payload of one job of a type that takes many in one call."""
+
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
 class Types:
     """The job types, in the `Jobs` of one App."""
 
@@ -52,6 +59,10 @@ def declare(progress: Progress | None = None) -> Types:
 
     @jobs.job("noop")
     async def noop(n: int) -> None:
+        pass
+
+    @jobs.job("many", chunk=100)
+    async def many(items: list[Item]) -> None:
         pass
 
     @jobs.job("counted")

@@ -20,13 +20,15 @@ from bench.scale import Scale
 from bench.server import DurableServer
 
 PART = "drain"
+OWN, CHUNKED = "Rota", "Rota, 100 jobs a call"
 
 
 def measure(server: DurableServer, place: Path, scale: Scale) -> Iterator[Figure]:
     """Drain in turns, so that other load on the machine affects all; ratios are within a round."""
     pgbench, graphile = Pgbench(server, place), Graphile.install(place)
     turns: dict[str, Callable[[], Drained]] = {
-        "Rota": lambda: drain_all(server, scale.jobs),
+        OWN: lambda: drain_all(server, scale.jobs),
+        CHUNKED: lambda: drain_all(server, scale.jobs, "many"),
         Pgbench.name: lambda: _check(scale.jobs, _pgbench(server, pgbench, scale.jobs)),
     }
     if graphile is not None:
@@ -36,32 +38,21 @@ def measure(server: DurableServer, place: Path, scale: Scale) -> Iterator[Figure
         for name, turn in turns.items():
             drained[name].append(turn())
     yield from _figures(drained, scale)
+    is_old = sys.version_info < (3, 12)
     if graphile is not None:
-        yield _ratio(
-            drained,
-            Graphile.name,
-            "× graphile-worker",
-            "×",
-            1.35 if sys.version_info < (3, 12) else 1.5,
-            1,
-            f"{Graphile.name} {graphile.version}",
-        )
-    yield _ratio(
-        drained,
-        Pgbench.name,
-        "of pgbench",
-        "%",
-        54 if sys.version_info < (3, 12) else 60,
-        100,
-        f"{CLIENTS} clients, {CLAIM} a claim",
-    )
+        note = f"{Graphile.name} {graphile.version}"
+        for name, least in ((OWN, 1.35 if is_old else 1.5), (CHUNKED, 2.0)):
+            yield _ratio(drained, name, Graphile.name, "× graphile-worker", "×", least, 1, note)
+    note = f"{CLIENTS} clients, {CLAIM} a claim"
+    for name, least in ((OWN, 54 if is_old else 60), (CHUNKED, 75)):
+        yield _ratio(drained, name, Pgbench.name, "of pgbench", "%", least, 100, note)
 
 
 def _figures(drained: dict[str, list[Drained]], scale: Scale) -> Iterator[Figure]:
     for name, runs in drained.items():
         speeds = [run.per_second for run in runs]
         note = f"median of {len(runs)} × {scale.jobs:,}, {min(speeds):,.0f} … {max(speeds):,.0f}"
-        note += f", {SLOTS} slots" if name == "Rota" else ""
+        note += f", {SLOTS} slots" if name in (OWN, CHUNKED) else ""
         detail = {"per_second": speeds, "client_cpu_s": [run.cpu_s for run in runs]}
         yield Figure(
             part=PART,
@@ -75,6 +66,7 @@ def _figures(drained: dict[str, list[Drained]], scale: Scale) -> Iterator[Figure
 
 def _ratio(
     drained: dict[str, list[Drained]],
+    whose: str,
     peer: str,
     name: str,
     unit: str,
@@ -84,11 +76,11 @@ def _ratio(
 ) -> Figure:
     ratios = [
         times * own.per_second / other.per_second
-        for own, other in zip(drained["Rota"], drained[peer], strict=True)
+        for own, other in zip(drained[whose], drained[peer], strict=True)
     ]
     return Figure(
         part=PART,
-        name=f"Rota, {name}",
+        name=f"{whose}, {name}",
         value=median(ratios),
         unit=unit,
         at_least=least,
@@ -97,10 +89,10 @@ def _ratio(
     )
 
 
-def drain_all(server: DurableServer, jobs: int) -> Drained:
-    """Let a worker process drain so many plain jobs."""
+def drain_all(server: DurableServer, jobs: int, job_type: str = "noop") -> Drained:
+    """Let a worker process drain so many jobs of a type."""
     with server.database() as url:
-        _fill(url, jobs)
+        _fill(url, jobs, job_type)
         with WorkerProcess(url, "drain") as worker:
             summary = worker.finish(DRAIN_S)
         return _check(jobs, Drained(count_finished(url), summary.took_s, summary.cpu_s))
@@ -118,9 +110,9 @@ def _graphile(server: DurableServer, graphile: Graphile, jobs: int) -> Drained:
         return graphile.drain(url, jobs)
 
 
-def _fill(url: str, jobs: int) -> None:
+def _fill(url: str, jobs: int, job_type: str = "noop") -> None:
     with psycopg.connect(url, autocommit=True) as connection:
-        fill(connection, "noop", jobs)
+        fill(connection, job_type, jobs)
 
 
 def _check(jobs: int, drained: Drained) -> Drained:

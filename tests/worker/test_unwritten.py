@@ -535,7 +535,7 @@ def _turns(claimer: Claimer) -> list[tuple[int, int]]:
     tick = claimer.tick
 
     async def counted() -> float | None:
-        turns.append((claimer._count_unwritten(), claimer.claimed))
+        turns.append((claimer._parts.finisher.unwritten, claimer.claimed))
         return await tick()
 
     claimer.tick = counted  # type: ignore[method-assign]

@@ -22,7 +22,7 @@ from rota.model.batch import META_KEY, BatchEnd
 from rota.model.failure import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
     from datetime import datetime
 
     from rota.declare.connection import AnyConnection
@@ -87,6 +87,12 @@ class Context:
         self._completer = completer
         self._effects = effects
         self._journal: Journal | None = None
+
+    @property
+    def items(self) -> Sequence[Context]:
+        """The contexts of the jobs of this call: of a type with `chunk`, one for each item of the
+        list; otherwise this one alone."""
+        return (self,)
 
     @property
     def scheduled_for(self) -> datetime | None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 
+from rota.declare.chunk import ChunkOptions, ItemCodec
 from rota.declare.connection import AnyConnection, AsyncConnection, Connection
 from rota.declare.key import KeyMaker
 from rota.declare.options import EnqueueOptions, JobTypeOptions, UsingOptions
@@ -28,6 +29,7 @@ from rota.model.settle import RetryRules
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
+T = TypeVar("T")
 ByName = Literal["named", "pyformat"]
 ByPlace = Literal["format", "qmark", "numeric", "numeric_dollar"]
 
@@ -72,7 +74,7 @@ class NewJob:
         self, connection: AnyConnection | None = None, /, **options: Unpack[UsingOptions]
     ) -> NewJob:
         """Return the same job with other options: those of `JobType.using`."""
-        updated = self.options.update(options, connection)
+        updated = self.job_type.update_options(self.options, options, connection)
         return NewJob(self.job_type, self.payload_json, updated, self.key, self.made_group)
 
     @overload
@@ -138,6 +140,7 @@ class JobType(Generic[P, Q, R]):
         func: Callable[Q, R],
         takes_context: bool,
         options: JobTypeOptions,
+        chunk: ChunkOptions | None = None,
     ) -> None:
         self._wrap(func)  # first: what follows counts
         self.registry = registry
@@ -145,6 +148,8 @@ class JobType(Generic[P, Q, R]):
         self.func = func
         self.takes_context = takes_context
         self.options = options
+        self.chunk = chunk
+        """How many jobs one call takes; None: one, whose arguments are the call's."""
         # Also under a plain decorator: what that returns is awaited.
         self.is_async = inspect.iscoroutinefunction(inspect.unwrap(func))
         if (
@@ -157,7 +162,8 @@ class JobType(Generic[P, Q, R]):
             )
         if self.is_async:
             _mark_async(self)
-        self.codec = Codec.of(func, job_type=name, takes_context=takes_context)
+        codec = Codec if chunk is None else ItemCodec
+        self.codec = codec.of(func, job_type=name, takes_context=takes_context)
         self._key_maker = self._make_maker("key", options.key)
         self._group_maker = self._make_maker("group_key", options.group_key)
         breaker = options.breaker
@@ -242,7 +248,19 @@ class JobType(Generic[P, Q, R]):
         Raises:
             UsageError: an option is unknown or out of range.
         """
-        return _copy(self, self.enqueue_options.update(options, connection))
+        updated = self.update_options(self.enqueue_options, options, connection)
+        return _copy(self, updated)
+
+    def update_options(
+        self, before: EnqueueOptions, options: UsingOptions, connection: AnyConnection | None
+    ) -> EnqueueOptions:
+        """Return the options of a job of this type, with others on top. Raises UsageError."""
+        if self.chunk is not None and options.get("timeout") is not None:
+            raise UsageError(
+                f"job type {self.name!r}: a job has no timeout of its own, because one call takes "
+                "many; give timeout to the job type"
+            )
+        return before.update(options, connection)
 
     def new(self, /, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """Return a job with these arguments, for `enqueue_many`. Raises PayloadError if they do not
@@ -342,14 +360,45 @@ class JobType(Generic[P, Q, R]):
     def arguments(self, job: Job) -> tuple[dict[str, Any], frozenset[str]]:
         """Decode a stored payload; return the arguments and the names of ignored unknown fields.
         Raises PayloadError if it does not fit."""
+        return self._read(job, self.codec.decode)
+
+    def call_arguments(self, job: Job) -> tuple[dict[str, Any], frozenset[str]]:
+        """Return the arguments of a call of the handler with this job alone, and the names of
+        ignored unknown fields. Raises as `arguments`."""
+        if self.chunk is None:
+            return self.arguments(job)
+        item, unknown = self.read_item(job)
+        return {self.item_codec.parameter: [item]}, unknown
+
+    def read_item(self, job: Job) -> tuple[Any, frozenset[str]]:
+        """Of a type that takes many jobs in one call: decode a stored payload; return the item of
+        the handler's list, and the names of ignored unknown fields. Raises as `arguments`."""
+        return self._read(job, self.item_codec.read_item)
+
+    def read_items(self, jobs: list[Job]) -> tuple[list[Any], frozenset[str]] | None:
+        """Do what `read_item` does for many jobs, at once. None: one of them needs a look of its
+        own."""
+        current = self.options.version
+        if any(job.payload_version != current for job in jobs):
+            return None
+        return self.item_codec.read_items([job.payload_json for job in jobs])
+
+    @property
+    def item_codec(self) -> ItemCodec:
+        """The codec of a type that takes many jobs in one call."""
+        assert isinstance(self.codec, ItemCodec)
+        return self.codec
+
+    def _read(self, job: Job, decode: Callable[[str], T]) -> T:
+        """Decode a stored payload, of whatever version."""
         stored, current = job.payload_version, self.options.version or 1
         if stored == current:
-            return self.codec.decode(job.payload_json)
+            return decode(job.payload_json)
         if stored is None:
             if not self.options.upgrade:
-                return self.codec.decode(job.payload_json)
+                return decode(job.payload_json)
             try:
-                return self.codec.decode(job.payload_json)
+                return decode(job.payload_json)
             except PayloadError:
                 stored = 1
         if stored > current:
@@ -358,7 +407,7 @@ class JobType(Generic[P, Q, R]):
         payload = job.payload
         for version in range(stored, current):
             payload = self.options.upgrade[version](payload)
-        return self.codec.validate(payload)
+        return decode(self.codec.write(payload))
 
 
 def _copy(declared: JobType[P, Q, R], enqueue_options: EnqueueOptions) -> JobType[P, Q, R]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 
+from rota.declare.chunk import ChunkOptions
 from rota.declare.context import Context
 from rota.declare.job_type import JobType, NewJob, Sender
 from rota.declare.options import JobOptions, JobTypeOptions
@@ -19,6 +20,7 @@ from rota.declare.schedule import (
 )
 from rota.errors import DeclarationError, UsageError
 from rota.model.bounds import NAME_MAX, check_bool, check_text
+from rota.model.units import Duration
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,6 +35,16 @@ class _WithContext(Protocol):
     def __call__(
         self, func: Callable[Concatenate[Context, P], R], /
     ) -> JobType[P, Concatenate[Context, P], R]: ...
+
+
+class _Chunked(Protocol):
+    def __call__(self, func: Callable[[list[T]], R], /) -> JobType[[T], [list[T]], R]: ...
+
+
+class _ChunkedWithContext(Protocol):
+    def __call__(
+        self, func: Callable[[Context, list[T]], R], /
+    ) -> JobType[[T], [Context, list[T]], R]: ...
 
 
 class Jobs:
@@ -67,6 +79,28 @@ class Jobs:
 
     @overload
     def job(
+        self,
+        name: str,
+        *,
+        takes_context: Literal[True],
+        chunk: int,
+        chunk_wait: Duration = ...,
+        **options: Unpack[JobOptions],
+    ) -> _ChunkedWithContext: ...
+
+    @overload
+    def job(
+        self,
+        name: str,
+        *,
+        takes_context: Literal[False] = ...,
+        chunk: int,
+        chunk_wait: Duration = ...,
+        **options: Unpack[JobOptions],
+    ) -> _Chunked: ...
+
+    @overload
+    def job(
         self, name: str, *, takes_context: Literal[True], **options: Unpack[JobOptions]
     ) -> _WithContext: ...
 
@@ -75,13 +109,26 @@ class Jobs:
         self, name: str, *, takes_context: Literal[False] = ..., **options: Unpack[JobOptions]
     ) -> _Plain: ...
 
-    def job(self, name: str, *, takes_context: bool = False, **options: Unpack[JobOptions]) -> Any:
+    def job(
+        self,
+        name: str,
+        *,
+        takes_context: bool = False,
+        chunk: int | None = None,
+        chunk_wait: Duration = "0s",
+        **options: Unpack[JobOptions],
+    ) -> Any:
         """Declare a function as the handler of a job type.
 
         Args:
             name: the routing string that is stored in every job, 1 … 200 printable characters.
             takes_context: whether the handler's first parameter is its `Context`, which is no
                 argument of the job. Defaults to False.
+            chunk: most jobs that one call of the handler takes, 1 … 10,000. Its parameter is a
+                list then, with an item for each job. Defaults to None: a call takes one job, and
+                its arguments are the handler's.
+            chunk_wait: how long a job waits for others before the handler is called with fewer than
+                `chunk`, 0 … 10 s. Defaults to "0s": a call takes what has been claimed.
             options: those of `JobOptions`, each documented there.
 
         Raises:
@@ -94,11 +141,12 @@ class Jobs:
             check_text(name, "the name", NAME_MAX)
             check_bool(takes_context, "takes_context")
             checked = JobTypeOptions.check(options)
+            many = ChunkOptions.check(chunk, chunk_wait, options.get("executor"))
         except UsageError as error:
             raise DeclarationError(f"job type {name!r}: {error}") from None
 
         def declare(func: Callable[..., Any]) -> JobType[..., ..., Any]:
-            return self._add(JobType(self, name, func, takes_context, checked))
+            return self._add(JobType(self, name, func, takes_context, checked, many))
 
         return declare
 

@@ -26,7 +26,7 @@ class Codec:
     of a parameter's type accepts."""
 
     __slots__ = (
-        *("_checks_again", "_decode", "_fields", "_hints", "_parameters"),
+        *("_decode", "_fields", "_hints", "_parameters", "checks_again"),
         *("defaults", "job_type", "names", "positional", "required"),
     )
 
@@ -35,6 +35,8 @@ class Codec:
     """All names are those of the payload's fields: `from`, if the parameter is `from_`."""
     positional: tuple[str, ...]
     required: frozenset[str]
+    checks_again: bool
+    """Whether JSON that fits the types may still be what cannot be stored."""
     defaults: Mapping[str, Any]
     """The handler's, by the parameters that a payload may lack."""
 
@@ -71,7 +73,7 @@ class Codec:
         make: Any = typing.TypedDict
         self._hints = {fields[name]: hint for name, hint in hints.items()}
         self._decode = msgspec.json.Decoder(make("Payload", types), dec_hook=from_json).decode
-        self._checks_again = any(may_be_unstorable(hint) for hint in hints.values())
+        self.checks_again = any(may_be_unstorable(hint) for hint in hints.values())
 
     @property
     def parameters(self) -> frozenset[str]:
@@ -123,7 +125,7 @@ class Codec:
             arguments = self._decode(text)
         except msgspec.ValidationError as error:
             self._refuse_mismatch(error, given, index)
-        if self._checks_again:
+        if self.checks_again:
             self._refuse_unstorable(arguments, index)
         return text
 
@@ -134,23 +136,27 @@ class Codec:
         Raises:
             PayloadError: it does not fit the signature.
         """
+        arguments = self.read(payload)
+        # Each field has at least one colon. So as many colons as arguments prove that there is no
+        # other field, without a second parse.
+        colons = payload.count(":") if isinstance(payload, str) else payload.count(b":")
+        unknown = _NONE if colons == len(arguments) else frozenset(_fields(payload)) - self.names
+        if self._parameters:
+            arguments = {self._parameters.get(name, name): arguments[name] for name in arguments}
+        return arguments, unknown
+
+    def read(self, payload: str | bytes) -> dict[str, Any]:
+        """Return what a stored payload has of the handler's arguments, by the names of its fields.
+        Raises as `decode`."""
         try:
             arguments: dict[str, Any] = self._decode(payload)
-            # Each field has at least one colon. So as many colons as arguments prove that there is
-            # no other field, without a second parse.
-            colons = payload.count(":") if isinstance(payload, str) else payload.count(b":")
-            unknown = (
-                _NONE if colons == len(arguments) else frozenset(_fields(payload)) - self.names
-            )
         except msgspec.ValidationError as error:
             self._refuse_mismatch(error, {}, None)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise PayloadError(self.job_type, None, f"not valid JSON: {error}") from None
-        if self._checks_again:
+        if self.checks_again:
             self._refuse_unstorable(arguments, None)
-        if self._parameters:
-            arguments = {self._parameters.get(name, name): arguments[name] for name in arguments}
-        return arguments, unknown
+        return arguments
 
     def read_one(self, name: str, value: Any) -> Any:
         """Return one argument as the handler would get it; what has no JSON form, as it is.
@@ -171,13 +177,13 @@ class Codec:
         except msgspec.ValidationError as error:
             raise PayloadError(self.job_type, name, _lower_first(str(error))) from None
 
-    def validate(self, payload: Mapping[str, Any]) -> Arguments:
-        """Return what `decode` would for a payload that is not text, such as an upgraded one.
+    def write(self, payload: Mapping[str, Any]) -> str:
+        """Return the JSON text of a payload that is not text, such as an upgraded one.
 
         Raises:
-            PayloadError: it does not fit the signature.
+            PayloadError: it cannot be stored.
         """
-        return self.decode(self._text(dict(payload), None))
+        return self._text(dict(payload), None)
 
     def _text(self, given: dict[str, Any], index: int | None) -> str:
         try:

@@ -17,6 +17,9 @@ from rota.model.retry import Errors
 RETRY_AFTER_MAX_S = 86_400.0
 """A server that asks for a longer wait is asked again after a day."""
 
+UNKNOWN_ERROR = "unknown error"
+"""The rule of an error that no other rule knows. It is retried."""
+
 
 class Verdict(StrEnum):
     """Whether trying again can help."""
@@ -68,6 +71,18 @@ def is_endpoint_failure(error: BaseException) -> bool:
             return "SMTPConnectError" in names or code in _SMTP_ENDPOINT
         return code >= 500 or code == 429
     return _by_default(error, code).rule in ("timeout", "connection")
+
+
+def may_be_of_one_job(error: BaseException, retry_on: Errors = (), fatal_on: Errors = ()) -> bool:
+    """Whether an error of a call with many jobs may be the fault of one of them.
+
+    It is not if the error says that trying again helps: a timeout, a connection, a status such as
+    503, or one of `retry_on`. Nor is what ends a process.
+    """
+    if not isinstance(error, Exception):
+        return False
+    seen = classify(error, retry_on, fatal_on)
+    return seen.verdict is Verdict.FATAL or seen.rule == UNKNOWN_ERROR
 
 
 def _classify(error: BaseException, retry_on: Errors, fatal_on: Errors) -> Classification:
@@ -157,7 +172,7 @@ def _by_default(error: BaseException, code: int | None) -> Classification:
         isinstance(error, OSError) and _read(error, "errno") in _NETWORK_ERRNOS
     ):
         return Classification(Verdict.TRANSIENT, "connection", code)
-    return Classification(Verdict.TRANSIENT, "unknown error", code)
+    return Classification(Verdict.TRANSIENT, UNKNOWN_ERROR, code)
 
 
 def response_code(error: BaseException) -> int | None:

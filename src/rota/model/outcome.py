@@ -175,6 +175,14 @@ class Interrupted:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class CallEnd:
+    """What a handler answered for each of the jobs that one call took: the end of the call, not of
+    a job."""
+
+    ends: list[End]
+
+
 End = (
     Succeeded
     | Errored
@@ -184,6 +192,7 @@ End = (
     | HandedBack
     | PutBack
     | Interrupted
+    | CallEnd
     | Outcome
 )
 """Every way an attempt can end."""

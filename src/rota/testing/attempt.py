@@ -29,7 +29,7 @@ from rota.worker.attempt import Attempt
 from rota.worker.completion import Completer, NotCommitted
 from rota.worker.effects import EffectKeeper
 from rota.worker.finisher import make_ending
-from rota.worker.runners import read_error, read_return
+from rota.worker.handler_end import read_error
 from rota.worker.summary import Performed, find_error
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def _call_plain(step: HandlerCall) -> End:
     if end is not None:
         return end
     try:
-        return call_within(step.arounds, step.context, step.call, read_return)
+        return call_within(step.arounds, step.context, step.call, step.attempt.read_return)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a handler raises
         return read_error(step.attempt, error)
 
@@ -228,7 +228,7 @@ async def _acall_in_task(step: HandlerCall) -> End:
     if end is not None:
         return end
     try:
-        return await acall_within(step.arounds, step.context, step.call, read_return)
+        return await acall_within(step.arounds, step.context, step.call, step.attempt.read_return)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
         return read_error(step.attempt, error)
     except asyncio.CancelledError as error:

@@ -8,37 +8,35 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rota.declare.around import apass_errors_on, make_manager, pass_errors_on
 
 if TYPE_CHECKING:
     from rota.declare.around import Around
     from rota.declare.context import Context
-    from rota.model.job import Job
-    from rota.model.outcome import End
 
-ReadReturn = Callable[["Job", Any], "End"]
+T = TypeVar("T")
 
 
 def call_within(
-    arounds: Sequence[Around], context: Context, call: Callable[[], Any], read: ReadReturn
-) -> End:
+    arounds: Sequence[Around], context: Context, call: Callable[[], Any], read: Callable[[Any], T]
+) -> T:
     """Call a plain handler and read what it returned, before any context manager is left."""
     with ExitStack() as stack:
         for around in arounds:
             manager = make_manager(around, context, may_await=False)
             manager.__enter__()
             stack.push(pass_errors_on(manager.__exit__))
-        return read(context.job, call())
+        return read(call())
 
 
 async def acall_within(
     arounds: Sequence[Around],
     context: Context,
     call: Callable[[], Awaitable[Any]],
-    read: ReadReturn,
-) -> End:
+    read: Callable[[Any], T],
+) -> T:
     """As `call_within`, for an async handler. Of a context manager that is both, the async half
     counts."""
     async with AsyncExitStack() as stack:
@@ -50,4 +48,4 @@ async def acall_within(
             else:
                 manager.__enter__()
                 stack.push(pass_errors_on(manager.__exit__))
-        return read(context.job, await call())
+        return read(await call())

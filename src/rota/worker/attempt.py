@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rota.errors import PayloadError
 from rota.model.outcome import (
@@ -17,13 +17,17 @@ from rota.model.outcome import (
     HandedBack,
     PayloadMismatch,
 )
+from rota.worker.handler_end import read_list, read_return
 
 if TYPE_CHECKING:
     from rota.declare.context import Context
     from rota.declare.job_type import JobType
     from rota.model.job import Job
+    from rota.worker.call import Call
     from rota.worker.gates.ticket import Ticket
     from rota.worker.runners import Runner
+
+T = TypeVar("T")
 
 
 class State(StrEnum):
@@ -114,6 +118,7 @@ class Attempt:
 
     __slots__ = (
         "began_at",
+        "call",
         "claimed_at",
         "completes",
         "context",
@@ -158,6 +163,8 @@ class Attempt:
         self.frees_place = is_capped or job.group_key is not None
         """Whether its end leaves a place in a lane or a slot of a cap to another job."""
 
+        self.call: Call | None = None
+        """The call with others that it is part of; None: its handler takes this job alone."""
         self.ticket: Ticket | None = None
         """What the gates that ask the database know of it; None: its type has no such gate."""
         self.state = _BUFFERED
@@ -232,10 +239,28 @@ class Attempt:
     def read_arguments(self) -> tuple[dict[str, Any], frozenset[str]] | End:
         """Return the handler's arguments, and the fields that it does not take; or why it cannot be
         called."""
+        return self._read(self.job_type.call_arguments)
+
+    def read_payload(self) -> tuple[dict[str, Any], frozenset[str]] | End:
+        """Return the job's arguments, likewise: they are the handler's, unless that takes a
+        list."""
+        return self._read(self.job_type.arguments)
+
+    def read_item(self) -> tuple[Any, frozenset[str]] | End:
+        """Return the job's item of the handler's list, likewise."""
+        return self._read(self.job_type.read_item)
+
+    def _read(self, read: Callable[[Job], T]) -> T | End:
         try:
-            return self.job_type.arguments(self.job)
+            return read(self.job)
         except BaseException as error:  # noqa: BLE001 - an upgrade function may raise anything
             return PayloadMismatch(error) if isinstance(error, PayloadError) else Errored(error)
+
+    def read_return(self, result: Any) -> End:
+        """Return the outcome of a handler that returned. Called by the caller of the handler."""
+        if self.job_type.chunk is None:
+            return read_return(self.job, result)
+        return read_list(self.job, result)
 
     # The verbs of `TRANSITIONS`: what an attempt usually goes through
 

@@ -104,7 +104,7 @@ class Claimer(Service):
         if self._ends_at is not None and before >= self._ends_at:
             self.stop()
             return 0
-        if self._count_unwritten() >= UNWRITTEN_MAX:
+        if self._parts.finisher.unwritten >= UNWRITTEN_MAX:
             return self._config.poll_s
         self._turns += 1
         request = self._frontiers.make_request(self._groups, self._turns, before)
@@ -163,10 +163,6 @@ class Claimer(Service):
         pause_s = await self._find_pause_s(request, answers, claimed)
         search_in_s = self._find_search_in_s(now)
         return pause_s if search_in_s is None else min(pause_s, search_in_s)
-
-    def _count_unwritten(self) -> int:
-        unfinished = sum(group.unfinished for group in self._groups)
-        return len(self._parts.attempts) - unfinished
 
     # What came back
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from rota.declare.effect import KeepsEffects
+    from rota.declare.job_type import JobType
+    from rota.model.job import Job
     from rota.worker.attempt import Attempt
     from rota.worker.gates import Answers, Gate
     from rota.worker.parts import Parts
@@ -135,12 +137,15 @@ class Executor(Service):
             attempt.ticket.let_in_at = now
             by_group.setdefault(group, []).append(attempt)
         for group, fresh in by_group.items():
-            group.push_first(fresh)
+            self._push_first(group, fresh)
             self._fill(group)
         if not self._accepts:
             self.hand_back_buffered("the worker is going down")
         if not self.is_idle:
             self.wake()
+
+    def _push_first(self, group: SlotGroup, fresh: list[Attempt]) -> None:
+        group.push_first(fresh)
 
     def end_held(self, attempt: Attempt, end: End) -> None:
         """End an attempt that the gatekeeper does not let in. It counts as one that ended: jobs
@@ -265,19 +270,23 @@ class Executor(Service):
 
     def begin(self, attempt: Attempt) -> None:
         """Begin an admitted attempt that waited in its slot, unless it is too late by now."""
-        if not self._accepts:
-            self.handle_end(attempt, HandedBack("the worker is going down"))
-            return
-        now = self.clock.monotonic()
-        answer = self._lease.hold_back([attempt], now).get(attempt)
-        if answer is None and attempt.ticket is not None and self._gatekeeper is not None:
-            attempt.ticket.is_start_recorded = True
-            answer = self._gatekeeper.hold_in_slot(attempt, now)
+        answer = self._hold_in_slot(attempt)
         arguments = self._read_arguments(attempt) if answer is None else answer
         if isinstance(arguments, dict):
             self._begin(attempt, arguments)
         elif not isinstance(arguments, Wait):
             self.handle_end(attempt, arguments)
+
+    def _hold_in_slot(self, attempt: Attempt) -> Wait | End | None:
+        """Return why an attempt that waited in its slot may not begin now; None: it may."""
+        if not self._accepts:
+            return HandedBack("the worker is going down")
+        now = self.clock.monotonic()
+        answer = self._lease.hold_back([attempt], now).get(attempt)
+        if answer is None and attempt.ticket is not None and self._gatekeeper is not None:
+            attempt.ticket.is_start_recorded = True
+            answer = self._gatekeeper.hold_in_slot(attempt, now)
+        return answer
 
     def drop(self, attempt: Attempt) -> None:
         """End an admitted attempt whose start could not be recorded: another has the job."""
@@ -292,28 +301,37 @@ class Executor(Service):
 
     def _read_arguments(self, attempt: Attempt) -> dict[str, Any] | End:
         """Return the arguments of the handler, or why it cannot be called."""
-        job_type = attempt.job_type
         read = attempt.read_arguments()
         if not isinstance(read, tuple):
             return read
         arguments, unknown = read
-        if unknown and job_type.name not in self._warned:
+        if unknown:
+            self._tell_unknown(attempt.job_type, unknown)
+        return arguments
+
+    def _tell_unknown(self, job_type: JobType[..., ..., Any], unknown: frozenset[str]) -> None:
+        if job_type.name not in self._warned:
             self._warned.add(job_type.name)
             fields = list_names(unknown)
             what = "fields of a stored payload that its handler does not take are ignored"
             logger.warning("job type %r: %s: %s", job_type.name, what, fields)
-        return arguments
 
     def _begin(self, attempt: Attempt, arguments: dict[str, Any]) -> None:
+        attempt.context = self._make_context(attempt.job)
+        self._call_handler(attempt, arguments)
+
+    def _make_context(self, job: Job) -> Context:
         parts = self._parts
-        attempt.context = Context(
-            attempt.job,
+        return Context(
+            job,
             parts.spec.name,
             self.state,
             parts.lease_keeper.note_progress,
             self._completer,
             self._effects,
         )
+
+    def _call_handler(self, attempt: Attempt, arguments: dict[str, Any]) -> None:
         attempt.runner = self._runners[attempt.job_type]
         attempt.begin()
         attempt.runner.begin(attempt, arguments)

@@ -92,6 +92,8 @@ class Finisher(Service):
         self._worker = parts.spec.name
         self._release = parts.spec.release
         self._ended: list[Attempt] = []
+        self._writing = 0
+        """How many outcomes the statement that runs now writes."""
         self._refused: Quarantine[Attempt] = Quarantine(parts.clock, *TRY_AGAIN_S)
         self._flush_max = FLUSH_MAX
         self._fold_tries = 0
@@ -104,6 +106,11 @@ class Finisher(Service):
     def is_empty(self) -> bool:
         """Whether everything that ended is written."""
         return self._empty.is_set()
+
+    @property
+    def unwritten(self) -> int:
+        """How many outcomes are known and not written."""
+        return len(self._ended) + self._writing + len(self._refused.cases)
 
     @property
     def has_uncounted(self) -> bool:
@@ -127,11 +134,14 @@ class Finisher(Service):
         """Write what has ended since the last turn."""
         batch = self._take_batch()
         if batch:
+            self._writing = len(batch)
             try:
                 await self._write(batch)
             except DatabaseUnavailable:
                 self._keep(batch)
                 raise
+            finally:
+                self._writing = 0
             self._flush_max = min(self._flush_max * 4, FLUSH_MAX)
             await self._fold_batches()
             if not self._attempts:

@@ -311,7 +311,8 @@ class Frontiers:
                 continue
             at = first % len(group.queues)
             queues = group.queues[at:] + group.queues[:at]
-            request.groups.append(GroupRequest(group, queues, jobs, ordinary))
+            asked = group.count_jobs(jobs), group.count_jobs(ordinary)
+            request.groups.append(GroupRequest(group, queues, *asked))
             for queue in queues:
                 for priority, frontier in self._by_queue[queue].items():
                     if ordinary or priority > ORDINARY_MAX:

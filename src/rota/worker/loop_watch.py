@@ -80,11 +80,8 @@ class LoopWatch(Service):
         task = asyncio.current_task(self._loop)
         if task is None or task in self._before:
             return None
-        running = [
-            attempt
-            for attempt in list(self._parts.attempts.values())
-            if attempt.task is not None and not attempt.is_over
-        ]
+        units = {one.call or one for one in list(self._parts.attempts.values())}
+        running = [unit for unit in units if unit.task is not None and not unit.is_over]
         for attempt in running:
             if attempt.task is task:
                 return attempt

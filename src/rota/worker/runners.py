@@ -1,13 +1,12 @@
 """Runners call handlers: on the worker's loop, in threads, or in processes of their own.
 
-A runner decides nothing. It tells the executor what a handler's return or exception means.
+A runner decides nothing. It tells the executor how a handler ended.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-import inspect
 import logging
 import queue
 import sys
@@ -18,14 +17,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rota.declare.context import enter
-from rota.declare.result import encode_result
-from rota.errors import AttemptCancelled
-from rota.model.outcome import NOTHING, End, Errored, HandedBack, Outcome, Succeeded
+from rota.model.outcome import HandedBack
 from rota.worker.around import acall_within, call_within
+from rota.worker.handler_end import read_error
 
 if TYPE_CHECKING:
     from rota.declare.job_type import JobType
-    from rota.model.job import Job
+    from rota.model.outcome import End
     from rota.worker.attempt import Attempt
     from rota.worker.parts import Parts
     from rota.worker.processes import Processes
@@ -125,9 +123,9 @@ class LoopRunner:
                 given = (attempt.context,) if job_type.takes_context else ()
                 if arounds := self._parts.spec.arounds:
                     call = partial(job_type.func, *given, **arguments)
-                    end = await acall_within(arounds, attempt.context, call, read_return)
+                    end = await acall_within(arounds, attempt.context, call, attempt.read_return)
                 else:
-                    end = read_return(attempt.job, await job_type.func(*given, **arguments))
+                    end = attempt.read_return(await job_type.func(*given, **arguments))
             except BaseException as error:  # noqa: BLE001 - SystemExit and cancellation too
                 end = read_error(attempt, error)
         self._parts.executor.handle_end(attempt, end)
@@ -167,9 +165,9 @@ class ThreadRunner:
                 given = (attempt.context,) if job_type.takes_context else ()
                 if arounds := self._parts.spec.arounds:
                     call = partial(job_type.func, *given, **arguments)
-                    end = call_within(arounds, attempt.context, call, read_return)
+                    end = call_within(arounds, attempt.context, call, attempt.read_return)
                 else:
-                    end = read_return(attempt.job, job_type.func(*given, **arguments))
+                    end = attempt.read_return(job_type.func(*given, **arguments))
             except BaseException as error:  # noqa: BLE001 - as above
                 end = read_error(attempt, error)
         # A closed loop: the worker has ended without this thread, and handed its job back.
@@ -201,45 +199,7 @@ class ProcessRunner:
         self._parts.executor.handle_end(attempt, end)
 
 
-# What a handler's return or exception means
-
-
-def read_return(job: Job, result: Any) -> End:
-    """Return the outcome of a handler that returned."""
-    if result is None:
-        return NOTHING
-    if isinstance(result, Outcome):
-        return result
-    if inspect.isawaitable(result):
-        if inspect.iscoroutine(result):
-            result.close()
-        why = "declare the async function itself, or await inside"
-        return Errored(TypeError(f"the handler returned an awaitable that is never awaited: {why}"))
-    if isinstance(result, type) and issubclass(result, Outcome):
-        name = result.__name__
-        why = f"return an instance, as in {name}(…)"
-        return Errored(TypeError(f"the handler returned the class {name}; {why}"))
-    encoded, problem = encode_result(result)
-    if problem is not None:
-        logger.warning("job %s %s: its result is not kept: %s", job.id, job.job_type, problem)
-    return Succeeded(encoded)
-
-
-def read_error(attempt: Attempt, error: BaseException) -> End:
-    """Return the outcome of a handler that raised. If it stopped on request, it is the outcome of
-    that request."""
-    if isinstance(error, Outcome):
-        return error
-    if attempt.stop_outcome is not None and is_stop(error):
-        return attempt.stop_outcome
-    return Errored(error)
-
-
-def is_stop(error: BaseException) -> bool:
-    """Whether an error only says that the handler stopped on request; a task group wraps it."""
-    if isinstance(error, BaseExceptionGroup):
-        return all(map(is_stop, error.exceptions))
-    return isinstance(error, asyncio.CancelledError | AttemptCancelled)
+# What cannot be started
 
 
 def hand_back_unstarted(attempt: Attempt, what: str, error: Exception, now: float) -> End:

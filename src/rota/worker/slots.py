@@ -1,5 +1,5 @@
 """Slots that some queues share, and the claimed jobs that wait for one. Only counts and queues: the
-executor starts jobs.
+executor starts jobs. A call for many jobs counts as one, because it needs one slot.
 
 A job with a priority above 0 is *urgent*, any other is *ordinary*. Ordinary jobs leave some slots
 free, so that an urgent job never waits for slow ordinary ones to end.
@@ -8,6 +8,7 @@ free, so that an urgent job never waits for slow ordinary ones to end.
 from __future__ import annotations
 
 from collections import deque
+from math import ceil
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class SlotGroup:
         "asked",
         "ended",
         "held",
+        "jobs_a_slot",
         "low",
         "ordinary_low",
         "ordinary_slots",
@@ -72,7 +74,9 @@ class SlotGroup:
         self.waiting = 0
         """Jobs in the buffer."""
         self.asked = 0
-        """Jobs for which the gatekeeper has no answer yet."""
+        """Jobs for which the gatekeeper has no answer yet, and calls that wait for more jobs."""
+        self.jobs_a_slot = 1.0
+        """How many of the jobs that were claimed last one slot can run at once."""
         self.held = 0
         """Jobs that the gatekeeper holds back for a while. They take no other job's place."""
         self.ended = 0
@@ -227,6 +231,20 @@ class SlotGroup:
             if not attempt.is_suspect:
                 self._buffer[attempt.job.priority].rotate(1)
 
+    def note_gathered(self, call: Attempt, change: int) -> None:
+        """Note that a call begins to wait for more jobs, or ends to: −1."""
+        self._count_asked(call, change)
+
+    def note_claimed(self, jobs: int, slots: float) -> None:
+        """Note how many slots so many claimed jobs need: a slot may run many at once."""
+        self.jobs_a_slot = jobs / slots
+
+    def count_jobs(self, slots: int) -> int:
+        """Return how many jobs to claim for so many slots."""
+        if self.jobs_a_slot == 1.0:
+            return slots
+        return min(ceil(slots * self.jobs_a_slot), max(slots, PREFETCH_MAX))
+
     def ask(self, attempt: Attempt) -> None:
         """Note that the gatekeeper has a new job of these queues."""
         self._count_asked(attempt, 1)
@@ -321,11 +339,6 @@ class SlotGroup:
         """Let the jobs that wait aside be popped at once."""
         self._aside_until = 0.0
 
-    @property
-    def unfinished(self) -> int:
-        """The jobs whose outcomes are not known."""
-        return self.running + self.waiting + self.asked + self.held
-
     def take_stale(self, claimed_before: float) -> list[Attempt]:
         """Take the jobs that were claimed before a time, or let in by the gatekeeper, and still
         wait."""
@@ -340,6 +353,7 @@ class SlotGroup:
             self.target, self.low = self.slots, self.slots // 2
             self.ordinary_target = self.ordinary_slots
             self.ordinary_low = self.ordinary_slots // 2
+            self.jobs_a_slot = 1.0
             for attempt in waiting:
                 if attempt.buffered_at >= claimed_before:
                     self.push(attempt)

@@ -15,6 +15,7 @@ from rota.runtime.service import LoopThread, PauseGate
 from rota.store import ops
 from rota.store.link import StoreLink
 from rota.upkeep.upkeep_set import UpkeepSet
+from rota.worker.call_executor import CallExecutor
 from rota.worker.claimer import Claimer
 from rota.worker.completion import Completer
 from rota.worker.copy_guard import CopyGuard
@@ -232,7 +233,8 @@ class Worker:
         processes = Processes(self.name, spec.module, database, spec.release, spec.arounds)
         completer = Completer(database, spec.release, self._note_completing)
         runners = self.make_runners(processes)
-        parts.executor = Executor(parts, groups, runners, completer, EffectKeeper(database))
+        executor = CallExecutor if spec.has_chunks else Executor
+        parts.executor = executor(parts, groups, runners, completer, EffectKeeper(database))
         parts.finisher = self.make_finisher(finish)
         parts.claimer = self.make_claimer(claim, listens=listens)
         parts.lease_keeper = LeaseKeeper(parts, lease, thread.loop)

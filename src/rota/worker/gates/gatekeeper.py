@@ -218,7 +218,7 @@ class Gatekeeper(Service):
         if attempt.ticket.is_prepared:
             return None
         attempt.ticket.is_prepared = True
-        read = attempt.read_arguments()
+        read = attempt.read_payload()
         if not isinstance(read, tuple):
             return read
         ends = (gate.prepare(attempt, read[0]) for gate in self._gates)

@@ -44,9 +44,9 @@ from rota.runtime.child_process import SIGNALS, Channel, join_parent
 from rota.store.db import Database
 from rota.worker.around import acall_within, call_within
 from rota.worker.completion import Completer
+from rota.worker.handler_end import is_stop, read_return
 from rota.worker.processes import messages
 from rota.worker.processes.importable import import_arounds, import_handler
-from rota.worker.runners import is_stop, read_return
 
 if TYPE_CHECKING:
     from rota.declare.around import Around
@@ -213,7 +213,7 @@ class HandlerProcess:
             call = partial(self._handler, *given, **arguments)
             if self._setup.is_async:
                 return asyncio.run(self._finish(context, call))
-            return call_within(self._arounds, context, call, read_return)
+            return call_within(self._arounds, context, call, partial(read_return, run.job))
         except BaseException as error:  # noqa: BLE001 - SystemExit too: it ends the attempt
             return _end_by_error(error)
 
@@ -225,7 +225,8 @@ class HandlerProcess:
         if context.cancelled is not None:
             self._cancel()
         try:
-            return await acall_within(self._arounds, context, call, read_return)
+            read = partial(read_return, context.job)
+            return await acall_within(self._arounds, context, call, read)
         except BaseException as error:  # noqa: BLE001 - here its stack begins with the handler
             return _end_by_error(error)
         finally:

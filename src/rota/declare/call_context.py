@@ -1,0 +1,73 @@
+"""The context of a call that takes many jobs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from rota.declare.context import Context
+from rota.errors import UsageError
+
+if TYPE_CHECKING:
+    from rota.declare.effect import Journal
+    from rota.model.job import Job
+
+_making_items = threading.Lock()
+
+
+class CallContext(Context):
+    """The context of a handler that takes a list: `items` has that of each job.
+
+    `job` is the first one's. What belongs to one job (effects, steps, progress, completion) is
+    refused here, because it would be the first job's.
+    """
+
+    __slots__ = ("_items", "_make_items")
+
+    def __init__(
+        self, job: Job, worker: str, state: Any, make_items: Callable[[], list[Context]]
+    ) -> None:
+        super().__init__(job, worker, state)
+        self._make_items = make_items
+        self._items: list[Context] | None = None
+
+    @property
+    def items(self) -> Sequence[Context]:
+        """The context of each job, in the order of the list."""
+        if self._items is None:
+            with _making_items:  # threads of one handler share them
+                if self._items is None:
+                    self._items = self._make_items()
+                    self._stop_items()
+        return self._items
+
+    def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
+        """Refuse: progress belongs to one job."""
+        self._refuse("progress")
+
+    def complete(self, connection: Any, result: Any = None) -> Any:
+        """Refuse: a connection finishes one job after the other."""
+        self._refuse("complete")
+
+    def request_stop(self, why: str) -> None:
+        """Ask the handler to stop with all of its jobs."""
+        super().request_stop(why)
+        self._stop_items()
+
+    def _stop_items(self) -> None:
+        if self._stopped is not None and self._items is not None:
+            for item in self._items:
+                item.request_stop(self._stopped)
+
+    def _find_completer(self) -> NoReturn:
+        self._refuse("transaction")
+
+    def _find_journal(self) -> Journal:
+        self._refuse("effect or step")
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise UsageError(
+            f"this call has many jobs, and {what} belongs to one of them: use ctx.items[i], where "
+            "i is the job's place in the list"
+        )

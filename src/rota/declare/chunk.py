@@ -1,0 +1,233 @@
+"""Job types whose handler takes many jobs in one call: their options, and how one job's payload
+becomes one item of the list."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from rota.declare.parameter import from_json
+from rota.declare.payload import Arguments, Codec
+from rota.declare.storable import is_pydantic
+from rota.errors import DeclarationError, PayloadError, UsageError
+from rota.model.bounds import check_integer
+from rota.model.units import Duration, seconds
+
+CHUNK_MAX = 10_000
+"""A call's jobs are claimed, held and finished one by one: more would lie in one worker's memory
+while others are idle."""
+WAIT_S_MAX = 10.0
+"""Jobs that wait for others have a lease that is not renewed."""
+
+_ITEM = "item"
+_BEFORE, _AFTER = f'{{"{_ITEM}":', "}"
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkOptions:
+    """How many jobs one call of a handler takes."""
+
+    jobs_max: int
+    wait_s: float
+    """How long the first job waits for others before the handler is called."""
+
+    @classmethod
+    def check(cls, chunk: int | None, wait: Duration, executor: Any) -> ChunkOptions | None:
+        """Check the options; None: each call takes one job. Raises UsageError."""
+        wait_s = seconds(wait, name="chunk_wait", most=WAIT_S_MAX)
+        if chunk is None:
+            if wait_s:
+                raise UsageError("chunk_wait needs chunk=…: a call takes one job otherwise")
+            return None
+        if executor is not None:
+            raise UsageError(
+                'chunk and executor="process" do not go together: a process takes one job a call'
+            )
+        return cls(check_integer(chunk, "chunk", 1, CHUNK_MAX), wait_s)
+
+
+class ItemCodec(Codec):
+    """Encodes and decodes the payloads of a type whose handler takes a list: each payload is one
+    item of it. The job's arguments are the fields of the item."""
+
+    __slots__ = ("_attributes", "_decode_many", "_has_options", "_items", "_kind", "parameter")
+
+    parameter: str
+    """The handler's, which takes the list."""
+
+    def __init__(self, job_type: str, parameter: str, kind: Any) -> None:
+        super().__init__(job_type, [], {})
+        self.parameter = parameter
+        self._kind = kind
+        bare = inspect.Parameter(_ITEM, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        self._items = Codec(job_type, [bare], {_ITEM: kind})
+        self._decode_many = msgspec.json.Decoder(list[kind], dec_hook=from_json).decode
+        fields = _list_fields(kind)
+        self._attributes = {name: field for name, (field, _) in fields.items()}
+        self._hints = _find_hints(kind)
+        self.names = frozenset(self._attributes.values())
+        self.required = frozenset(field for field, required in fields.values() if required)
+        self._has_options = len(self.required) < len(self.names)
+
+    @property
+    def parameters(self) -> frozenset[str]:
+        """The names of the item's attributes."""
+        return frozenset(self._attributes)
+
+    @classmethod
+    def of(cls, func: Callable[..., Any], *, job_type: str, takes_context: bool) -> ItemCodec:
+        """Build the codec of a handler with one parameter, `list[P]`.
+
+        Raises:
+            DeclarationError: it has another signature, or P is no class with named fields that JSON
+                can give.
+        """
+        # What every handler must keep to.
+        plain = Codec.of(func, job_type=job_type, takes_context=takes_context)
+        hints = list(plain._hints.items())
+        kind = typing.get_args(hints[0][1])[:1] if len(hints) == 1 else ()
+        if len(hints) != 1 or typing.get_origin(hints[0][1]) is not list or not kind:
+            raise DeclarationError(
+                f"job type {job_type!r}: with chunk=… the handler takes one parameter, "
+                "list[P], where P is a dataclass, a struct, a model or a TypedDict: the payload "
+                "of one job"
+            )
+        if _find_fields(kind[0]) is None:
+            raise DeclarationError(
+                f"job type {job_type!r}: a payload has named fields, and {kind[0]!r} has none; "
+                "take a list of a dataclass, a struct, a model or a TypedDict"
+            )
+        [parameter] = plain.parameters
+        return cls(job_type, parameter, kind[0])
+
+    def encode(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], index: int | None = None
+    ) -> str:
+        """Return the JSON text of one item: given as it is, or as its fields.
+
+        Raises:
+            PayloadError: it does not fit the item's type, or cannot be stored.
+        """
+        if (args and kwargs) or len(args) > 1:
+            why = f"a job takes one {_name(self._kind)}, or its fields by name"
+            raise PayloadError(self.job_type, None, why, index)
+        item = args[0] if args else kwargs
+        if not args:
+            self._refuse_unknown(kwargs, index)
+        elif not self._is_item(item):
+            why = f"a job takes one {_name(self._kind)}, not {type(item).__name__}"
+            raise PayloadError(self.job_type, None, why, index)
+        try:
+            text = self._items.encode((item,), {}, index)
+        except PayloadError as error:
+            raise self._without_item(error) from None
+        return text[len(_BEFORE) : -len(_AFTER)]
+
+    def decode(self, payload: str | bytes) -> Arguments:
+        """Return the attributes of a stored item, and the names of its unknown fields. Raises as
+        `read_item`."""
+        item, unknown = self.read_item(payload)
+        if isinstance(item, Mapping):
+            return dict(item), unknown
+        return {name: getattr(item, name) for name in self._attributes}, unknown
+
+    def read_item(self, payload: str | bytes) -> tuple[Any, frozenset[str]]:
+        """Return the item of a stored payload, and the names of its unknown fields.
+
+        Raises:
+            PayloadError: it does not fit the item's type.
+        """
+        text = payload if isinstance(payload, str) else payload.decode()
+        try:
+            item = self._items.read(f"{_BEFORE}{text}{_AFTER}")[_ITEM]
+        except PayloadError as error:
+            raise self._without_item(error) from None
+        if not self._has_options and text.count(":") == len(self.names):
+            return item, frozenset()
+        return item, frozenset(_fields(text)) - self.names
+
+    def read_items(self, payloads: list[str]) -> tuple[list[Any], frozenset[str]] | None:
+        """Return the items of stored payloads, and the names of their unknown fields. None: one of
+        them does not fit, which `read_item` finds."""
+        text = f"[{','.join(payloads)}]"
+        try:
+            items = self._decode_many(text)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return None
+        if len(items) != len(payloads) or self._items.checks_again:
+            return None
+        if not self._has_options and text.count(":") == len(self.names) * len(items):
+            return items, frozenset()
+        found = {name for fields in _fields_of_many(text) for name in fields}
+        return items, frozenset(found) - self.names
+
+    def read_one(self, name: str, value: Any) -> Any:
+        """As of any codec, for an attribute of the item."""
+        return super().read_one(self._attributes.get(name, name), value)
+
+    def _is_item(self, value: object) -> bool:
+        if typing.is_typeddict(self._kind):
+            return isinstance(value, Mapping)
+        return isinstance(value, typing.get_origin(self._kind) or self._kind)
+
+    def _refuse_unknown(self, given: Mapping[str, Any], index: int | None) -> None:
+        known = self.names | self.parameters
+        for name in given:
+            if name not in known:
+                near = difflib.get_close_matches(str(name), known, 1)
+                advice = f"; did you mean {near[0]!r}?" if near else ""
+                why = f"a {_name(self._kind)} has no such field{advice}"
+                raise PayloadError(self.job_type, str(name), why, index)
+
+    def _without_item(self, error: PayloadError) -> PayloadError:
+        """Return the error of the codec of items as one of this job type."""
+        path = (error.argument or "").removeprefix(_ITEM).removeprefix(".")
+        return PayloadError(self.job_type, path or None, error.reason, error.index)
+
+
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_fields_of_many = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
+
+
+def _find_fields(kind: Any) -> Any:
+    """Return what msgspec knows of the fields of a class; of a pydantic model the class itself;
+    None: it has no named fields."""
+    if is_pydantic(kind):
+        return kind
+    info = msgspec.inspect.type_info(kind)
+    named = (
+        msgspec.inspect.DataclassType | msgspec.inspect.StructType | msgspec.inspect.TypedDictType
+    )
+    if not isinstance(info, named) or getattr(info, "array_like", False):
+        return None
+    return info
+
+
+def _list_fields(kind: Any) -> dict[str, tuple[str, bool]]:
+    """Return for each attribute of a class its name in JSON, and whether it must be given."""
+    found = _find_fields(kind)
+    if found is kind:
+        return {
+            name: (field.alias or name, field.is_required())
+            for name, field in kind.model_fields.items()
+        }
+    return {field.name: (field.encode_name, field.required) for field in found.fields}
+
+
+def _find_hints(kind: Any) -> dict[str, Any]:
+    """Return the type of each field, by its name in JSON."""
+    found = _find_fields(kind)
+    if found is kind:
+        return {field.alias or name: field.annotation for name, field in kind.model_fields.items()}
+    hints = typing.get_type_hints(typing.get_origin(kind) or kind, include_extras=True)
+    return {field.encode_name: hints[field.name] for field in found.fields}
+
+
+def _name(kind: Any) -> str:
+    return str(getattr(kind, "__name__", kind))

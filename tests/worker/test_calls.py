@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Unpack
 
+import psycopg
 import pytest
 
 import rota
-from rota.observe.events import JobCancelled, JobClaimed, JobSucceeded
+from rota.declare.options import JobOptions
+from rota.errors import UsageError
+from rota.observe.events import JobCancelled, JobClaimed, JobFailed, JobSucceeded, LeaseLost
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.hand import Hand
-from tests.worker.table import Connection, rows, value
+from tests.worker.table import Connection, put, rows, value
 
 
 @dataclass
@@ -225,14 +229,13 @@ def test_a_payload_that_fits_no_item_ends_alone(database: str, connection: Conne
 
 @rule("M60")
 def test_the_jobs_of_one_call_are_of_one_lane(database: str, connection: Connection) -> None:
-    index = Index(chunk=10, lane_capacity=10)
-    lanes: list[set[str | None]] = []
+    index = Index()
+    calls: list[tuple[int, set[str | None]]] = []
 
     @index.jobs.job("laned", chunk=10, lane_capacity=5, takes_context=True)
     def laned(ctx: rota.Context, docs: list[Doc]) -> None:
         assert [one.job.payload["id"] for one in ctx.items] == [doc.id for doc in docs]
-        lanes.append({one.job.group_key for one in ctx.items})
-        index.calls.append([doc.id for doc in docs])
+        calls.append((len(docs), {one.job.group_key for one in ctx.items}))
 
     with closing(make_app(database, index)) as app:
         app.enqueue_many(
@@ -240,10 +243,9 @@ def test_the_jobs_of_one_call_are_of_one_lane(database: str, connection: Connect
             + [laned.new(Doc(at)) for at in range(30, 50)]
         )
         assert app.drain(slots=10).succeeded == 50
-    assert all(len(one) == 1 for one in lanes)
-    assert max(index.sizes) == 10
-    laned_sizes = [size for size, of in zip(index.sizes, lanes, strict=True) if of != {None}]
-    assert max(laned_sizes) == 5
+    assert all(len(lanes) == 1 for _, lanes in calls)
+    assert max(size for size, lanes in calls if lanes == {None}) > 5
+    assert 1 < max(size for size, lanes in calls if lanes != {None}) <= 5
 
 
 @rule("M32", "M87")
@@ -278,3 +280,288 @@ async def test_what_is_said_of_a_cancelled_job_is_dropped_and_the_call_goes_on(
         2: ("succeeded", 1),
     }
     await app.aclose()
+
+
+async def test_a_job_waits_for_others_until_the_call_is_full(
+    database: str, connection: Connection
+) -> None:
+    index = Index(chunk=3, wait="10s")
+    async with Hand(database, index.jobs, poll_s=0.05) as hand:
+        put(connection, "plain", id=1)
+        put(connection, "plain", id=2)
+        await hand.heard(JobClaimed, 2)
+        assert index.calls == []
+        put(connection, "plain", id=3)
+        await hand.heard(JobSucceeded, 3)
+    assert index.calls == [[1, 2, 3]]
+
+
+async def test_a_job_waits_for_others_no_longer_than_its_type_says(
+    database: str, connection: Connection
+) -> None:
+    index = Index(chunk=3, wait="300ms")
+    put(connection, "async", id=1)
+    put(connection, "async", id=2)
+    async with Hand(database, index.jobs) as hand:
+        await hand.heard(JobSucceeded, 2)
+    assert index.calls == [[1, 2]]
+    waited = "select min(started_at - created_at) >= interval '0.3 s' from rota.job_history"
+    assert value(connection, waited)
+
+
+@rule("M83")
+async def test_a_worker_that_goes_down_hands_back_what_waits_for_others(
+    database: str, connection: Connection
+) -> None:
+    index = Index(chunk=3, wait="10s")
+    put(connection, "plain", id=1)
+    async with Hand(database, index.jobs) as hand:
+        await hand.heard(JobClaimed)
+    assert index.calls == []
+    assert rows(connection, "select status, attempts, losses from rota.job") == [
+        ("queued", 0, None)
+    ]
+
+
+class Waiting:
+    """A handler that waits until it may go on, with what it saw."""
+
+    def __init__(self, **options: Unpack[JobOptions]) -> None:
+        self.jobs = rota.Jobs()
+        self.go = asyncio.Event()
+        self.why: list[str | None] = []
+        self.calls: list[list[int]] = []
+        options.setdefault("retry", rota.Fixed("1h"))
+
+        @self.jobs.job("waiting", chunk=10, takes_context=True, **options)
+        async def waiting(ctx: rota.Context, docs: list[Doc]) -> None:
+            self.calls.append([doc.id for doc in docs])
+            try:
+                await self.go.wait()
+            finally:
+                self.why.append(ctx.cancelled)
+
+    async def claimed(self, hand: Hand, count: int) -> None:
+        await hand.heard(JobClaimed, count)
+        await asyncio.to_thread(eventually, lambda: self.calls)
+
+
+@rule("M35")
+async def test_a_timeout_is_that_of_the_call_and_charges_each_of_its_jobs(
+    database: str, connection: Connection
+) -> None:
+    waiting = Waiting(timeout="200ms")
+    for at in range(3):
+        put(connection, "waiting", id=at)
+    async with Hand(database, waiting.jobs) as hand:
+        await hand.heard(JobFailed, 3)
+    assert waiting.calls == [[0, 1, 2]]
+    assert waiting.why == ["it ran longer than its timeout of 0.2 s"]
+    assert rows(connection, "select distinct status, attempts, error_type from rota.job") == [
+        ("failed", 1, "rota.errors.AttemptTimeout")
+    ]
+
+
+@rule("M83", "M33")
+async def test_jobs_of_a_call_that_is_stopped_with_its_worker_come_back_uncharged(
+    database: str, connection: Connection
+) -> None:
+    waiting = Waiting()
+    for at in range(3):
+        put(connection, "waiting", id=at)
+    async with Hand(database, waiting.jobs, grace_s=0.1) as hand:
+        await waiting.claimed(hand, 3)
+    assert waiting.why == ["the worker is going down"]
+    assert (
+        rows(connection, "select status, attempts, losses from rota.job") == [("queued", 0, 1)] * 3
+    )
+
+
+@rule("M32")
+async def test_a_job_that_its_worker_has_lost_is_not_finished_and_the_others_are(
+    database: str, connection: Connection
+) -> None:
+    waiting = Waiting()
+    lost, *others = [put(connection, "waiting", id=at) for at in range(3)]
+    async with Hand(database, waiting.jobs, lease_s=3) as hand:
+        await waiting.claimed(hand, 3)
+        connection.execute("update rota.job set claims = claims + 1 where id = %s", [lost])
+        attempt = hand.worker.parts.attempts[lost]
+        await asyncio.to_thread(eventually, lambda: attempt.is_lost)
+        waiting.go.set()
+        await hand.heard(LeaseLost, job=lost)
+        await hand.heard(JobSucceeded, 2)
+    assert waiting.why == [None]
+    assert rows(connection, "select id, status from rota.job") == [(lost, "running")]
+    assert rows(connection, "select id from rota.job_history order by id") == [
+        (one,) for one in others
+    ]
+
+
+@rule("M87")
+async def test_a_call_whose_jobs_are_all_cancelled_is_stopped(
+    database: str, connection: Connection
+) -> None:
+    waiting = Waiting()
+    made = [put(connection, "waiting", id=at) for at in range(2)]
+    async with Hand(database, waiting.jobs) as hand:
+        await waiting.claimed(hand, 2)
+        connection.execute("select rota.job_cancel(%s, 'not wanted')", [made])
+        await hand.heard(JobCancelled, 2)
+    assert waiting.why == ["all of its jobs were cancelled or lost"]
+
+
+@rule("M33")
+async def test_starts_that_must_be_recorded_are_so_before_the_one_call(
+    database: str, connection: Connection
+) -> None:
+    waiting = Waiting(on_lost="dead")
+    for at in range(5):
+        put(connection, "waiting", id=at)
+    async with Hand(database, waiting.jobs) as hand:
+        await waiting.claimed(hand, 5)
+        recorded = "select count(*) from rota.job where start_recorded"
+        assert value(connection, recorded) == 5
+        waiting.go.set()
+        await hand.heard(JobSucceeded, 5)
+    assert waiting.calls == [[0, 1, 2, 3, 4]]
+
+
+@rule("M52")
+def test_effects_steps_and_progress_belong_to_each_job(
+    database: str, connection: Connection
+) -> None:
+    jobs = rota.Jobs()
+    sent: list[int] = []
+    failing = [True]
+
+    @jobs.job("mails", chunk=10, takes_context=True, retry=rota.Fixed("1s"))
+    def mails(ctx: rota.Context, docs: list[Doc]) -> list[Any]:
+        for item, doc in zip(ctx.items, docs, strict=True):
+            item.progress(1, 2)
+            with item.effect(f"mail:{doc.id}") as effect:
+                if not effect.done:
+                    sent.append(doc.id)
+                    effect.result = f"id-{doc.id}"
+            if doc.id == 2 and failing.pop():
+                raise ConnectionError("the server has gone")
+        return [item.step("note", str, doc.id) for item, doc in zip(ctx.items, docs, strict=True)]
+
+    with closing(rota.App(database, jobs=[jobs])) as app:
+        app.enqueue_many([mails.new(Doc(at)) for at in range(4)])
+        app.drain()
+        assert sent == [0, 1, 2]
+        connection.execute("update rota.job set run_at = now()")
+        connection.execute("select rota.look_back('default', now() - interval '1 s')")
+        failing.append(False)
+        app.drain()
+        assert {job.payload["id"]: job.result for job in app.find(status="succeeded")} == {
+            at: str(at) for at in range(4)
+        }
+    assert sorted(sent) == [0, 1, 2, 3]
+
+
+@rule("M54")
+def test_a_handler_can_finish_each_job_in_its_own_transaction(
+    database: str, connection: Connection
+) -> None:
+    jobs = rota.Jobs()
+    connection.execute("create table indexed (doc int)")
+
+    @jobs.job("index", chunk=10, takes_context=True, retry=rota.Fixed("1h"))
+    def index(ctx: rota.Context, docs: list[Doc]) -> None:
+        with psycopg.connect(database) as own:
+            for item, doc in zip(ctx.items, docs, strict=True):
+                own.execute("insert into indexed values (%s)", [doc.id])
+                if doc.id != 3:
+                    item.complete(own, {"doc": doc.id})
+            own.commit()
+        raise ConnectionError("after the commit")
+
+    with closing(rota.App(database, jobs=[jobs])) as app:
+        app.enqueue_many([index.new(Doc(at)) for at in range(5)])
+        app.drain()
+    found = states(connection)
+    assert found.pop(3) == ("failed", 1)
+    assert set(found.values()) == {("succeeded", 1)}
+    assert value(connection, "select count(*) from indexed") == 5
+
+
+@rule("M54")
+def test_what_belongs_to_one_job_is_refused_of_the_whole_call(
+    database: str, connection: Connection
+) -> None:
+    jobs = rota.Jobs()
+    said: list[str] = []
+    around: list[tuple[int, int]] = []
+
+    @jobs.job("index", chunk=10, takes_context=True)
+    def index(ctx: rota.Context, docs: list[Doc]) -> None:
+        assert rota.context() is ctx
+        assert ctx.job.id == ctx.items[0].job.id
+        for use in (
+            lambda: ctx.effect("once"),
+            lambda: ctx.step("once", str),
+            lambda: ctx.progress(1),
+            lambda: ctx.complete(connection),
+            lambda: ctx.transaction().__enter__(),
+        ):
+            with pytest.raises(UsageError) as refused:
+                use()
+            said.append(str(refused.value))
+
+    @contextmanager
+    def count(ctx: rota.Context) -> Iterator[None]:
+        around.append((ctx.job.id, len(ctx.items)))
+        yield
+
+    with closing(rota.App(database, jobs=[jobs], around=[count])) as app:
+        made = app.enqueue_many([index.new(Doc(at)) for at in range(3)])
+        assert app.drain().succeeded == 3
+    assert len(said) == 5
+    assert all("ctx.items[i]" in one for one in said)
+    assert around == [(made[0].id, 3)]
+
+
+@rule("M62")
+def test_jobs_of_one_call_count_one_by_one_in_a_rate_limit(
+    database: str, connection: Connection
+) -> None:
+    of_api = rota.RateLimit("api", 5, per="1h", burst=5)
+    index = Index(rate_limit=of_api)
+    with closing(make_app(database, index)) as app:
+        app.sync()
+        put_docs(app, index, 20)
+        app.drain()
+    assert sum(index.sizes) == 5
+    assert value(connection, "select count(*) from rota.job where waits_for = 'limit api'") == 15
+
+
+@rule("M63")
+def test_failed_calls_open_a_breaker_and_one_trial_closes_it(
+    database: str, connection: Connection
+) -> None:
+    of_api = rota.Breaker("api", failures=5, open_for="1s", max_open="1s")
+    index = Index(breaker=of_api, retry=rota.Fixed("1s"))
+    is_up = [False]
+
+    def answer(ids: list[int]) -> None:
+        if not is_up[0]:
+            raise ConnectionError("away")
+
+    index.answer = answer
+    with closing(make_app(database, index)) as app:
+        app.sync()
+        put_docs(app, index, 40)
+        app.drain()
+        assert [one.state for one in app.breakers.list()] == ["open"]
+        before = sum(index.sizes)
+        assert before < 40
+        is_up[0] = True
+
+        def is_done() -> bool:
+            app.drain()
+            return value(connection, "select count(*) from rota.job") == 0
+
+        eventually(is_done)
+    assert {status for status, _ in states(connection).values()} == {"succeeded"}

@@ -29,6 +29,7 @@ ARGUMENTS: dict[str, dict[str, dict[str, Any]]] = {
 """What the handlers of a page are called with."""
 ELSEWHERE = {
     "docs/batches.md": "its handlers write to lists; test_batches.py runs them",
+    "docs/chunks.md": "its handlers have a service; test_chunks.py runs them",
     "docs/around.md": "its handlers need what is around them; test_around.py runs them",
     "docs/once.md": "test_once.py has a provider for it",
     "docs/breakers.md": "test_breakers.py has an endpoint for it",

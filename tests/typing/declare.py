@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from datetime import date
 from typing import Any, assert_type
 
@@ -98,3 +99,30 @@ assert_type(app.queues.list(), list[rota.QueueDepth])
 assert_type(app.queues.pauses(), list[rota.Pause])
 assert_type(app.alerts.list(), list[rota.AlertRecord])
 assert_type(app.timeline(1).attempts, list[rota.AttemptRecord])
+
+
+# With `chunk` a handler takes a list, and a job is one item of it.
+@dataclass
+class Doc:
+    id: int
+
+
+@jobs.job("index", chunk=100, chunk_wait="50ms")
+def index(docs: list[Doc]) -> list[bool]:
+    return [doc.id > 0 for doc in docs]
+
+
+@jobs.job("mails", chunk=100, takes_context=True, queue="mail")
+async def mails(ctx: rota.Context, docs: list[Doc]) -> None:
+    assert_type(ctx.items[0].job.id, int)
+
+
+index.enqueue(Doc(1))
+mails.new(Doc(1))
+index.enqueue([Doc(1)])  # E: arg-type | reportArgumentType
+index.enqueue("a")  # E: arg-type | reportArgumentType
+assert_type(index([Doc(1)]), list[bool])
+
+
+@jobs.job("one", chunk=100)  # E: arg-type | reportArgumentType
+def one(doc: Doc) -> None: ...

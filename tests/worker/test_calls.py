@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Unpack
 
 import psycopg
@@ -18,7 +19,9 @@ from rota.observe.events import JobCancelled, JobClaimed, JobFailed, JobSucceede
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.hand import Hand
-from tests.worker.table import Connection, put, rows, value
+from tests.worker.process import WorkerProcess, notes
+from tests.worker.table import Connection, expire_leases, put, rows, value
+from tests.worker.test_lost_workers import work_until
 
 
 @dataclass
@@ -565,3 +568,109 @@ def test_failed_calls_open_a_breaker_and_one_trial_closes_it(
 
         eventually(is_done)
     assert {status for status, _ in states(connection).values()} == {"succeeded"}
+
+
+@rule("M52")
+def test_an_effect_that_a_failed_call_left_open_is_not_done_again(
+    database: str, connection: Connection
+) -> None:
+    jobs = rota.Jobs()
+    sent: list[int] = []
+
+    @jobs.job("mails", chunk=10, takes_context=True)
+    def mails(ctx: rota.Context, docs: list[Doc]) -> None:
+        for item, doc in zip(ctx.items, docs, strict=True):
+            with item.effect(f"mail:{doc.id}") as effect:
+                if not effect.done:
+                    sent.append(doc.id)
+                    if doc.id == 2:
+                        raise ValueError("was it sent?")
+
+    with closing(rota.App(database, jobs=[jobs])) as app:
+        app.enqueue_many([mails.new(Doc(at)) for at in range(5)])
+        app.drain()
+    assert sorted(sent) == [0, 1, 2, 3, 4]
+    found = states(connection)
+    assert found.pop(2) == ("dead", 1)
+    assert set(found.values()) == {("succeeded", 1)}
+
+
+@rule("M52")
+def test_what_the_effect_of_one_job_says_is_for_that_job_alone(
+    database: str, connection: Connection
+) -> None:
+    jobs = rota.Jobs()
+
+    @jobs.job("mails", chunk=10, takes_context=True)
+    def mails(ctx: rota.Context, docs: list[Doc]) -> None:
+        for item, doc in zip(ctx.items, docs, strict=True):
+            with item.effect(f"mail:{doc.id}"):
+                pass
+
+    with closing(rota.App(database, jobs=[jobs])) as app:
+        [other] = app.enqueue_many([mails.new(Doc(9)).using(queue="elsewhere")])
+        connection.execute(
+            "update rota.job set status = 'running', claims = 1, attempts = 1, "
+            "locked_by = 'other', locked_until = now() + interval '1 h' where id = %s",
+            [other.id],
+        )
+        connection.execute("select rota.effect_begin(%s, 1, 'mail:2')", [other.id])
+        app.enqueue_many([mails.new(Doc(at)) for at in range(5)])
+        app.drain()
+    found = states(connection)
+    assert found.pop(2) == ("queued", 0)
+    assert found.pop(9) == ("running", 1)
+    assert set(found.values()) == {("succeeded", 1)}
+
+
+@rule("M42")
+def test_a_handler_that_gives_one_job_up_gives_up_no_other(
+    database: str, connection: Connection
+) -> None:
+    index = Index()
+
+    def answer(ids: list[int]) -> None:
+        for at in ids:
+            if at == 3:
+                raise rota.Dead("no such doc")
+            if at == 5:
+                raise rota.Cancel("deleted")
+
+    index.answer = answer
+    with closing(make_app(database, index)) as app:
+        put_docs(app, index, 8)
+        app.drain(slots=20)
+    found = states(connection)
+    assert (found.pop(3), found.pop(5)) == (("dead", 1), ("cancelled", 1))
+    assert set(found.values()) == {("succeeded", 1)}
+
+
+@pytest.mark.slow
+@rule("M33", "M42")
+def test_jobs_that_were_lost_with_their_worker_come_back_one_by_one(
+    database: str, connection: Connection, tmp_path: Path
+) -> None:
+    for at in range(30):
+        put(connection, "many", id=at, kills=at == 11)
+    processes: list[WorkerProcess] = []
+
+    def start() -> WorkerProcess:
+        expire_leases(connection)
+        processes.append(WorkerProcess(tmp_path, database, drain=True))
+        return processes[-1]
+
+    try:
+        live = "select count(*) from rota.job where status <> 'dead'"
+        work_until(start, lambda: value(connection, live) == 0)
+    finally:
+        for process in processes:
+            process.kill()
+    assert rows(connection, "select payload ->> 'id', attempts, losses from rota.job") == [
+        ("11", 3, 4)
+    ]
+    done = "select status, max(attempts), count(*) from rota.job_history group by 1"
+    assert rows(connection, done) == [("succeeded", 1, 29)]
+    calls = [what.split()[1:] for _, what in notes(tmp_path / "notes") if what.startswith("call ")]
+    killed = [ids for ids in calls if "11" in ids]
+    assert len(killed[0]) > 1
+    assert killed[1:] == [["11"]] * 3

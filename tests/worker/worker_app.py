@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import rota
@@ -68,6 +69,22 @@ def _heed(ctx: rota.Context) -> None:
     except rota.AttemptCancelled:
         note(f"cancelled {ctx.job.id}")
         raise
+
+
+@dataclass
+class Many:
+    """A job of `many`."""
+
+    id: int
+    kills: bool = False
+
+
+@app.job("many", chunk=10, max_attempts=3, retry=RETRY)
+def many(jobs: list[Many]) -> None:
+    """Take ten at once; one of them may kill the worker."""
+    note(f"call {' '.join(str(one.id) for one in jobs)}")
+    if any(one.kills for one in jobs):
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 @app.job("kill", retry=RETRY, max_attempts=3, takes_context=True)

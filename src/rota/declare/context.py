@@ -273,6 +273,11 @@ class Context:
                 self._journal = Journal(self, self._effects)
             return self._journal
 
+    def _continue_after(self, earlier: Context) -> None:
+        """Continue after another call of the handler in the same attempt. Called by the worker."""
+        if earlier._journal is not None:
+            self._find_journal().continue_after(earlier._journal)
+
     def encode_progress(self) -> str:
         """Return the latest progress report in JSON. Called by the worker after a report, from any
         thread."""

@@ -27,7 +27,7 @@ from rota.model.effect import (
     find_obstacle,
     proves_not_done,
 )
-from rota.model.outcome import Dead
+from rota.model.outcome import Dead, Outcome
 
 if TYPE_CHECKING:
     from rota.declare.context import Context
@@ -172,9 +172,7 @@ class EffectBlock:
             self._journal.close(self._intent)
 
     def _begin(self, answer: EffectAnswer) -> Effect:
-        obstacle = find_obstacle(self._intent, answer)
-        if obstacle is not None:
-            raise obstacle
+        self._raise_obstacle(answer)
         effect = self.effect
         self._is_intended = answer.state == "begun"
         effect.done = not self._is_intended
@@ -213,10 +211,16 @@ class EffectBlock:
         return msgspec.structs.replace(self._intent, verb=verb, result_json=result_json)
 
     def _check(self, answer: EffectAnswer, error: BaseException | None) -> None:
-        obstacle = find_obstacle(self._intent, answer)
-        if obstacle is not None:
-            raise obstacle
+        self._raise_obstacle(answer)
         self.effect.done = error is None
+
+    def _raise_obstacle(self, answer: EffectAnswer) -> None:
+        obstacle = find_obstacle(self._intent, answer)
+        if obstacle is None:
+            return
+        if isinstance(obstacle, Outcome):
+            obstacle._of_job = self._journal.job
+        raise obstacle
 
     def _raise_unless(self, error: BaseException | None, failure: RotaError) -> None:
         """Raise why the end of the block could not be written. If the block raised, its own error
@@ -302,6 +306,12 @@ class Journal:
         self._open: set[tuple[str, bool]] = set()
         self.unasked: list[str] = []
         """Effects that were done before, and whose blocks did not ask."""
+
+    def continue_after(self, earlier: Journal) -> None:
+        """Continue after another call of the handler in the same attempt: an effect that it left
+        without an end may have happened."""
+        self._entries = earlier._entries
+        self.unasked = earlier.unasked
 
     def next_entry(self) -> int:
         """Return the number of the next intent."""

@@ -74,7 +74,7 @@ class NewJob:
         self, connection: AnyConnection | None = None, /, **options: Unpack[UsingOptions]
     ) -> NewJob:
         """Return the same job with other options: those of `JobType.using`."""
-        updated = self.job_type.update_options(self.options, options, connection)
+        updated = self.job_type._update_options(self.options, options, connection)
         return NewJob(self.job_type, self.payload_json, updated, self.key, self.made_group)
 
     @overload
@@ -162,8 +162,11 @@ class JobType(Generic[P, Q, R]):
             )
         if self.is_async:
             _mark_async(self)
-        codec = Codec if chunk is None else ItemCodec
-        self.codec = codec.of(func, job_type=name, takes_context=takes_context)
+        self.item_codec: ItemCodec | None = None
+        """The codec of a type that takes many jobs in one call; None: of any other."""
+        if chunk is not None:
+            self.item_codec = ItemCodec.of(func, job_type=name, takes_context=takes_context)
+        self.codec = self.item_codec or Codec.of(func, job_type=name, takes_context=takes_context)
         self._key_maker = self._make_maker("key", options.key)
         self._group_maker = self._make_maker("group_key", options.group_key)
         breaker = options.breaker
@@ -248,10 +251,10 @@ class JobType(Generic[P, Q, R]):
         Raises:
             UsageError: an option is unknown or out of range.
         """
-        updated = self.update_options(self.enqueue_options, options, connection)
+        updated = self._update_options(self.enqueue_options, options, connection)
         return _copy(self, updated)
 
-    def update_options(
+    def _update_options(
         self, before: EnqueueOptions, options: UsingOptions, connection: AnyConnection | None
     ) -> EnqueueOptions:
         """Return the options of a job of this type, with others on top. Raises UsageError."""
@@ -365,7 +368,7 @@ class JobType(Generic[P, Q, R]):
     def call_arguments(self, job: Job) -> tuple[dict[str, Any], frozenset[str]]:
         """Return the arguments of a call of the handler with this job alone, and the names of
         ignored unknown fields. Raises as `arguments`."""
-        if self.chunk is None:
+        if self.item_codec is None:
             return self.arguments(job)
         item, unknown = self.read_item(job)
         return {self.item_codec.parameter: [item]}, unknown
@@ -373,21 +376,17 @@ class JobType(Generic[P, Q, R]):
     def read_item(self, job: Job) -> tuple[Any, frozenset[str]]:
         """Of a type that takes many jobs in one call: decode a stored payload; return the item of
         the handler's list, and the names of ignored unknown fields. Raises as `arguments`."""
+        assert self.item_codec is not None
         return self._read(job, self.item_codec.read_item)
 
     def read_items(self, jobs: list[Job]) -> tuple[list[Any], frozenset[str]] | None:
         """Do what `read_item` does for many jobs, at once. None: one of them needs a look of its
         own."""
+        assert self.item_codec is not None
         current = self.options.version
         if any(job.payload_version != current for job in jobs):
             return None
         return self.item_codec.read_items([job.payload_json for job in jobs])
-
-    @property
-    def item_codec(self) -> ItemCodec:
-        """The codec of a type that takes many jobs in one call."""
-        assert isinstance(self.codec, ItemCodec)
-        return self.codec
 
     def _read(self, job: Job, decode: Callable[[str], T]) -> T:
         """Decode a stored payload, of whatever version."""

@@ -33,6 +33,8 @@ class Outcome(Exception):
     """What a handler says about its job: raise it or return it."""
 
     reason: str
+    _of_job: int | None = None
+    """The job whose effect or step gave it; None: the handler did."""
     _judged_cause: Failure | None = None
     """What a handler's process read from the error from which this was raised; elsewhere
     `__cause__` is that error."""

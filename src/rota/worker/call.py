@@ -7,14 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 from rota.declare.call_context import CallContext
 from rota.model.classify import may_be_of_one_job
-from rota.model.outcome import CallEnd, Cancel, Errored, HandedBack, Interrupted, Outcome
+from rota.model.outcome import (
+    NOTHING,
+    CallEnd,
+    Cancel,
+    Dead,
+    Errored,
+    HandedBack,
+    Interrupted,
+    Outcome,
+)
 from rota.worker.attempt import Attempt, State
-from rota.worker.handler_end import count_answers, read_answer, read_return
+from rota.worker.handler_end import count_answers, read_answer
 
 if TYPE_CHECKING:
     from rota.declare.context import Context
     from rota.model.job import Job
-    from rota.model.outcome import End
+    from rota.model.outcome import NOTHING, Dead, End
 
 
 class Call(Attempt):
@@ -145,9 +154,11 @@ class Call(Attempt):
     def read_return(self, result: Any) -> End:
         """Return the outcome of each of its jobs, after the handler returned; one outcome if it is
         that of all."""
-        if result is None or isinstance(result, Outcome):
-            return read_return(self.job, result)
+        if result is None:
+            return NOTHING
         jobs = [attempt.job for attempt in self.called]
+        if isinstance(result, Outcome):
+            return CallEnd([result] * len(jobs))
         problem = count_answers(len(jobs), result)
         if problem is not None:
             return CallEnd([problem] * len(jobs))
@@ -162,21 +173,24 @@ class Call(Attempt):
         return [(one, its) for one, its in found.items() if one.outcome is None]
 
     def must_split(self, end: End) -> bool:
-        """Whether one of its jobs may be at fault for an error of all: then each half is called
-        again, until the one that fails is alone."""
-        if not isinstance(end, Errored) or self.stop_outcome is not None:
+        """Whether one of its jobs may be at fault for what the handler raised: then each half is
+        called again, until the one at fault is alone."""
+        if self.stop_outcome is not None or len(self.find_live()) < 2:
             return False
-        rules = self.job_type.rules
-        return len(self.find_live()) > 1 and may_be_of_one_job(
-            end.error, retry_on=rules.retry_on, fatal_on=rules.fatal_on
-        )
+        match end:
+            case Errored(error):
+                rules = self.job_type.rules
+                return may_be_of_one_job(error, rules.retry_on, rules.fatal_on)
+            case Dead() | Cancel():
+                return True
+            case Outcome():
+                return end._of_job is not None
+        return False
 
     def split(self) -> list[Call]:
         """Return a call for each half of the jobs that are left; this call has them no more."""
         live = self.find_live()
         half = (len(live) + 1) // 2
-        for attempt in live:
-            attempt.context = None
         parts = [Call(live[:half], is_part=True), Call(live[half:], is_part=True)]
         self.called = [one for one in self.called if one.call is self]
         self.attempts = [one for one in self.attempts if one.call is self]
@@ -205,6 +219,8 @@ def find_own_end(attempt: Attempt, end: End) -> End:
 def _give_context(attempt: Attempt, context: Context) -> Context:
     """Give a job of a call its context. The loop writes the stop first and looks for a context
     then; so one of both sees the other."""
+    if attempt.context is not None:
+        context._continue_after(attempt.context)
     attempt.context = context
     if attempt.is_lost:
         context.request_stop("its lease was lost")

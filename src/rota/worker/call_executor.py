@@ -191,6 +191,7 @@ class CallExecutor(Executor):
             self._free_slot(call)
             return
         call.context = call.make_context(self._parts.spec.name, self.state, self._make_context)
+        assert call.job_type.item_codec is not None
         self._call_handler(call, {call.job_type.item_codec.parameter: call.items})
 
     def _read_items(self, call: Call) -> list[Any]:
@@ -250,8 +251,7 @@ class CallExecutor(Executor):
             super()._end(attempt, end)
             return
         if self._accepts and attempt.must_split(end):
-            assert isinstance(end, Errored)
-            _tell_split(attempt, end.error)
+            _tell_split(attempt, end.error if isinstance(end, Errored) else end)
             group = self._group_of[attempt.job.queue]
             group.push_first(attempt.split())
         now = self.clock.monotonic()
@@ -281,11 +281,12 @@ def _count_places(job_type: JobType[..., ..., Any], *, has_lane: bool) -> int:
     return min(job_type.chunk.jobs_max, job_type.options.lane_capacity)
 
 
-def _tell_split(call: Call, error: BaseException) -> None:
+def _tell_split(call: Call, raised: object) -> None:
+    assert isinstance(raised, BaseException)
     level = logging.DEBUG if call.is_part else logging.WARNING
     logger.log(
         level,
         "job type %s: a call of %d jobs failed with %s: %s. Each half is called again, to find the "
         "job at fault",
-        call.job_type.name, len(call.called), error_type(error), message(error),
+        call.job_type.name, len(call.called), error_type(raised), message(raised),
     )  # fmt: skip

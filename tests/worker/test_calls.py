@@ -285,6 +285,7 @@ async def test_what_is_said_of_a_cancelled_job_is_dropped_and_the_call_goes_on(
     await app.aclose()
 
 
+@rule("M72")
 async def test_a_job_waits_for_others_until_the_call_is_full(
     database: str, connection: Connection
 ) -> None:
@@ -294,9 +295,13 @@ async def test_a_job_waits_for_others_until_the_call_is_full(
         put(connection, "plain", id=2)
         await hand.heard(JobClaimed, 2)
         assert index.calls == []
-        put(connection, "plain", id=3)
+        connection.execute(
+            "insert into rota.job (job_type, payload) "
+            "select 'plain', jsonb_build_object('id', n) from generate_series(3, 4) n"
+        )
         await hand.heard(JobSucceeded, 3)
     assert index.calls == [[1, 2, 3]]
+    assert value(connection, "select payload ->> 'id' from rota.job") == "4"
 
 
 async def test_a_job_waits_for_others_no_longer_than_its_type_says(

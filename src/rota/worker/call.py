@@ -23,7 +23,7 @@ from rota.worker.handler_end import count_answers, read_answer
 if TYPE_CHECKING:
     from rota.declare.context import Context
     from rota.model.job import Job
-    from rota.model.outcome import NOTHING, Dead, End
+    from rota.model.outcome import End
 
 
 class Call(Attempt):
@@ -35,16 +35,16 @@ class Call(Attempt):
 
     __slots__ = (
         "_jobs_max",
+        "_split_at",
         "attempts",
         "called",
-        "is_part",
         "items",
         "longest_s",
         "obstacles",
         "waiting",
     )
 
-    def __init__(self, attempts: list[Attempt], *, is_part: bool = False) -> None:
+    def __init__(self, attempts: list[Attempt], split_at: float | None = None) -> None:
         first = attempts[0]
         super().__init__(first.job, first.job_type, first.claimed_at, first.lease_s)
         assert first.job_type.chunk is not None
@@ -52,8 +52,8 @@ class Call(Attempt):
         self.attempts = attempts
         for attempt in attempts:
             attempt.call = self
-        self.is_part = is_part
-        """Whether it is a half of a call that failed."""
+        self._split_at = split_at
+        """When it became half of a call that failed; None: it is none."""
         self.waiting: set[Attempt] = set()
         """Those that a gate holds back in the slot; the call waits for them."""
         self.items: list[Any] = []
@@ -77,7 +77,12 @@ class Call(Attempt):
     @property
     def buffered_at(self) -> float:
         """Since when its first job waits for a free slot."""
-        return self.attempts[0].buffered_at
+        return self.attempts[0].buffered_at if self._split_at is None else self._split_at
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it is a half of a call that failed."""
+        return self._split_at is not None
 
     def join(self, attempts: list[Attempt]) -> int:
         """Add the first of these attempts, as many as there is room for; return how many."""
@@ -187,11 +192,11 @@ class Call(Attempt):
                 return end._of_job is not None
         return False
 
-    def split(self) -> list[Call]:
+    def split(self, now: float) -> list[Call]:
         """Return a call for each half of the jobs that are left; this call has them no more."""
         live = self.find_live()
         half = (len(live) + 1) // 2
-        parts = [Call(live[:half], is_part=True), Call(live[half:], is_part=True)]
+        parts = [Call(live[:half], now), Call(live[half:], now)]
         self.called = [one for one in self.called if one.call is self]
         self.attempts = [one for one in self.attempts if one.call is self]
         return parts

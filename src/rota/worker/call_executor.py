@@ -250,11 +250,12 @@ class CallExecutor(Executor):
         if not isinstance(attempt, Call):
             super()._end(attempt, end)
             return
+        now = self.clock.monotonic()
+        group = self._group_of[attempt.job.queue]
+        self._gatherer.close(group, attempt)  # it may be handed back before it had a slot
         if self._accepts and attempt.must_split(end):
             _tell_split(attempt, end.error if isinstance(end, Errored) else end)
-            group = self._group_of[attempt.job.queue]
-            group.push_first(attempt.split())
-        now = self.clock.monotonic()
+            group.push_first(attempt.split(now))
         attempt.end(NOTHING, now)
         for one, its_end in attempt.sort_ends(end):
             super()._end(one, its_end)

@@ -258,12 +258,16 @@ class JobType(Generic[P, Q, R]):
         self, before: EnqueueOptions, options: UsingOptions, connection: AnyConnection | None
     ) -> EnqueueOptions:
         """Return the options of a job of this type, with others on top. Raises UsageError."""
-        if self.chunk is not None and options.get("timeout") is not None:
+        updated = before.update(options, connection)
+        self._check_timeout(updated)
+        return updated
+
+    def _check_timeout(self, options: EnqueueOptions) -> None:
+        if self.chunk is not None and options.timeout is not None:
             raise UsageError(
                 f"job type {self.name!r}: a job has no timeout of its own, because one call takes "
                 "many; give timeout to the job type"
             )
-        return before.update(options, connection)
 
     def new(self, /, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """Return a job with these arguments, for `enqueue_many`. Raises PayloadError if they do not
@@ -281,8 +285,10 @@ class JobType(Generic[P, Q, R]):
 
         Raises:
             PayloadError: the arguments do not fit.
-            UsageError: the key or the group_key function failed.
+            UsageError: the key or the group_key function failed; a job of a type that takes many in
+                one call has a timeout of its own.
         """
+        self._check_timeout(options)
         payload = self.codec.encode(args, kwargs, index)
         key_maker = self._key_maker if options.idempotency_key is None else None
         group_maker = self._group_maker if options.group_key is None else None

@@ -1,0 +1,98 @@
+"""Handlers that take many jobs in one call, in an application's own tests: a list of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import pytest
+
+import rota
+from rota.testing import Bench, run_twice
+from tests.support.cli import CommandLine
+from tests.support.rules import rule
+
+
+@dataclass
+class Doc:
+    id: int
+
+
+calls: list[list[int]] = []
+
+
+def declare(app: rota.App) -> None:
+    """A type whose handler takes a list, and notes it."""
+    calls.clear()
+
+    @app.job("index", chunk=100, takes_context=True, retry=rota.Fixed("1h"))
+    def index(ctx: rota.Context, docs: list[Doc]) -> list[object]:
+        calls.append([doc.id for doc in docs])
+        assert [item.job.payload["id"] for item in ctx.items] == calls[-1]
+        with ctx.items[0].effect(f"index:{docs[0].id}") as effect:
+            if not effect.done:
+                effect.result = "indexed"
+        return [ValueError("too small") if doc.id < 0 else {"id": doc.id} for doc in docs]
+
+
+@pytest.fixture(params=["connection", "database"])
+def bench(request: pytest.FixtureRequest, database: str) -> Iterator[Bench]:
+    if request.param == "database":
+        app = rota.App(database)
+        declare(app)
+        with Bench(app) as bench:
+            yield bench
+        return
+    app = rota.App("postgresql://nobody@127.0.0.1:1/none", release="1")
+    declare(app)
+    with (
+        psycopg.connect(database) as connection,
+        connection.transaction(force_rollback=True),
+        Bench(app, connection=connection) as bench,
+    ):
+        yield bench
+
+
+@rule("M50")
+def test_a_bench_runs_one_job_or_all(bench: Bench) -> None:
+    index = bench.app.types["index"]
+    performed = bench.perform(index.new(Doc(7)))
+    assert (performed.job.status, performed.job.result) == ("succeeded", {"id": 7})
+    performed = bench.perform(index.new(Doc(-1)))
+    assert isinstance(performed.error, ValueError)
+    for at in range(3):
+        index.enqueue(Doc(at))
+    bench.drain()
+    assert sorted(at for ids in calls for at in ids) == [-1, 0, 1, 2, 7]
+    assert bench.enqueued("index", id=-1).status == "failed"
+
+
+@rule("M50")
+def test_a_second_run_is_compared(database: str) -> None:
+    app = rota.App(database)
+    declare(app)
+    run_twice(app.types["index"].new(Doc(1)))
+    assert calls == [[1], [1]]
+    app.close()
+
+
+def test_one_job_can_be_run_by_hand(database: str, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(
+        "from dataclasses import dataclass\n"
+        "import rota\n"
+        "app = rota.App()\n"
+        "@dataclass\n"
+        "class Doc:\n"
+        "    id: int\n"
+        "@app.job('index', chunk=10, chunk_wait='10ms')\n"
+        "def index(docs: list[Doc]) -> None:\n"
+        "    print('indexed', docs)\n"
+    )
+    command = CommandLine(tmp_path, ROTA_DATABASE_URL=database)
+    made = command.ok("enqueue", "index", "--payload", '{"id": 3}', "--app", "shop:app")
+    assert made.out == "job 1 queued\n"
+    timed = command("enqueue", "index", "--payload", '{"id": 3}', "--timeout=9s", "--app=shop:app")
+    assert "a job has no timeout of its own" in timed.err
+    assert "indexed [Doc(id=3)]" in command.ok("run", "1", "--app", "shop:app").out

@@ -237,3 +237,16 @@ def test_an_urgent_suspect_does_not_wait_behind_an_ordinary_one_that_has_no_slot
     group.push(urgent)
     assert group.pop(1, 0.0) == [urgent]
     assert group.pop(1, 0.0) == []
+
+
+def test_a_group_claims_as_many_jobs_as_its_slots_can_run_up_to_what_it_may_claim_ahead() -> None:
+    group = SlotGroup(("default",), 10, 0.0)
+    assert group.count_jobs(10) == 10
+    group.note_claimed(jobs=10, slots=0.1)  # all of a type that takes a hundred in one call
+    assert (group.count_jobs(3), group.count_jobs(10)) == (300, PREFETCH_MAX)
+    group.note_claimed(jobs=11, slots=10.01)  # ten of another type are among them
+    assert group.count_jobs(10) == 11
+    group.note_claimed(jobs=100, slots=1.0)
+    group.push(claimed_job(1, claimed_at=1.0))
+    group.take_stale(2.0)
+    assert group.count_jobs(10) == 10, "they were claimed too far ahead"

@@ -126,7 +126,9 @@ class Call(Attempt):
     def begin(self) -> None:
         """Hand it to its runner."""
         super().begin()
-        self.longest_s = max(attempt.timeout_s for attempt in self.attempts)
+        own_s = {attempt.job.timeout_s for attempt in self.attempts}
+        type_s = self.job_type.options.timeout_s
+        self.longest_s = max(type_s if one is None else one for one in own_s)
         for attempt in self.attempts:
             if attempt.state is State.ADMITTED:
                 attempt.begin()
@@ -145,7 +147,12 @@ class Call(Attempt):
     def _sort_out(self, now: float) -> None:
         called, items = [], []
         for attempt, item in zip(self.attempts, self.items, strict=True):
-            end = _take_first_step(attempt, now)
+            # One that was called before, with others, has begun.
+            end = attempt.stop_outcome
+            if attempt.began_at is None:
+                end = attempt.take_first_step(now)
+            else:
+                attempt.began_at = now
             if end is None:
                 called.append(attempt)
                 items.append(item)
@@ -172,6 +179,8 @@ class Call(Attempt):
     def sort_ends(self, end: End) -> list[tuple[Attempt, End]]:
         """Return the outcome of each of its attempts that has none yet."""
         called = self.called or self.attempts
+        if end is NOTHING and not self.obstacles and not any(one.stop_outcome for one in called):
+            return [(one, end) for one in called if one.outcome is None]
         ends = end.ends if isinstance(end, CallEnd) else [end] * len(called)
         found = {one: find_own_end(one, its) for one, its in zip(called, ends, strict=True)}
         found |= dict(self.obstacles)
@@ -200,14 +209,6 @@ class Call(Attempt):
         self.called = [one for one in self.called if one.call is self]
         self.attempts = [one for one in self.attempts if one.call is self]
         return parts
-
-
-def _take_first_step(attempt: Attempt, now: float) -> End | None:
-    """Let one job of a call begin; it may have been called before, with others."""
-    if attempt.began_at is None:
-        return attempt.take_first_step(now)
-    attempt.began_at = now
-    return attempt.stop_outcome
 
 
 def find_own_end(attempt: Attempt, end: End) -> End:

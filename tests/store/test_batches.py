@@ -210,6 +210,19 @@ def test_a_call_that_is_repeated_returns_the_same_batch(shop: rota.App) -> None:
 
 
 @rule("M72", "M51")
+def test_a_batch_in_a_batch_whose_call_is_repeated_counts_once(shop: rota.App) -> None:
+    outer = shop.batch([page(shop, 1)], then=report(shop))
+
+    def make() -> rota.NewBatch:
+        return shop.batch([page(shop, 2).using(idempotency_key="a")], parent=outer.id)
+
+    assert make().id == make().id
+    assert shop.batches.get(outer.id).total == 2
+    shop.drain()
+    assert reports(shop) == [{"of": 2, "failed": 0}]
+
+
+@rule("M72", "M51")
 def test_a_batch_whose_jobs_all_joined_others_is_refused(shop: rota.App) -> None:
     job = page(shop, 1).using(idempotency_key="a")
     shop.enqueue(job)

@@ -143,10 +143,20 @@ create table chaos.silence (pid int not null, since_s float8 not null, until_s f
 
 create view chaos.job as
 select id, job_type, status, attempts, max_attempts, claims, losses, start_recorded, locked_by, idempotency_key, payload, error_type,
-  null::timestamptz as finished_at, origin_id, false as is_resolved from rota.job
+  null::timestamptz as finished_at, origin_id, false as is_resolved, batch, false as is_requeued, meta from rota.job
 union all
 select id, job_type, status, attempts, max_attempts, claims, losses, start_recorded, locked_by, idempotency_key, payload, error_type,
-  finished_at, origin_id, status = 'dead' from rota.job_history;
+  finished_at, origin_id, status = 'dead', batch, coalesce(resolution ? 'requeued_as', false), meta from rota.job_history;
+
+-- The members of a batch, jobs and batches, and what came of each. A dead job that was requeued has given its place to the new one.
+create view chaos.member as
+select batch, id as job, status from chaos.job where batch is not null and not is_requeued
+union all
+select parent, null, case outcome when 'succeeded' then 'succeeded' when 'failed' then 'dead' end from rota.batch where parent is not null;
+
+-- The jobs that follow a batch; one that was requeued is still the same.
+create view chaos.follower as
+select (meta->'rota.batch'->>'id')::bigint as batch, id as job from chaos.job where meta ? 'rota.batch' and origin_id is null;
 
 -- How each claim went: who took it, whether its handler began, and how it ended.
 create view chaos.claim as

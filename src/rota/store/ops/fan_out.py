@@ -8,7 +8,7 @@ import msgspec
 
 from rota.errors import UsageError
 from rota.model.batch import Batch
-from rota.store.driver import Operation, Query
+from rota.store.driver import Operation, Query, format_numbers
 from rota.store.errors import INVALID_PARAMETER, Unstorable
 from rota.store.ops.enqueue import Inserted, NewRow, insert_many
 
@@ -34,13 +34,13 @@ def insert_batch(
         if error.sqlstate != INVALID_PARAMETER:
             raise
         raise UsageError(error.first_line) from None
-    inserted = yield from insert_many([row._replace(batch=id_) for row in rows])
+    inserted = yield from insert_many(rows, id_)
     members = [one.id for one in inserted if one.created]
     if rows and not members:
         joined = [one.id for one in inserted]
         [[id_]] = yield Query("batch_withdraw", {"batch": id_, "joined": joined})
     else:
-        yield Query("batch_add", {"batch": id_, "ids": members})
+        yield Query("batch_add", {"batch": id_, "ids": format_numbers(members)})
     return id_, inserted
 
 

@@ -14,6 +14,8 @@ from rota.store.ops.enqueue import Inserted, NewRow, insert_many
 
 FOLD_MAX = 10_000
 """Most rows that one fold counts."""
+FOLDS_MAX = 100
+"""Another transaction may have a batch locked, and then something is always left."""
 
 
 def insert_batch(
@@ -49,6 +51,14 @@ def fold_batches(limit: int = FOLD_MAX) -> Operation[bool]:
     anything may be left to count."""
     [[is_left, _]] = yield Query("batches_fold", {"limit": limit})
     return bool(is_left)
+
+
+def fold_all_batches() -> Operation[None]:
+    """Count what came to batches until nothing is left: a batch that ends is a member of its
+    parent."""
+    for _ in range(FOLDS_MAX):
+        if not (yield from fold_batches()):
+            return
 
 
 def mend_batches(limit: int) -> Operation[int]:

@@ -162,7 +162,8 @@ select (meta->'rota.batch'->>'id')::bigint as batch, id as job from chaos.job wh
 create view chaos.claim as
 select taken.job, taken.claims as claim, taken.worker, taken.seq, taken.at as taken_at, start.at_s is not null as began, to_timestamp(start.at_s) as began_at,
   ended.at as ended_at, ended.status as ended_status, ended.role as ended_by, ended.seq is not null as is_over,
-  ended.status is null or ended.attempts = ended.was_attempts as charged, ended.was_losses, ended.losses, ended.was_recorded as recorded,
+  -- A job that was cancelled before it began is not charged as it moves to history.
+  coalesce(ended.attempts, (select h.attempts from rota.job_history h where h.id = taken.job), ended.was_attempts) = ended.was_attempts as charged, ended.was_losses, ended.losses, ended.was_recorded as recorded,
   taken.job_type, taken.queue, taken.group_key, coalesce(taken.lane_capacity, 1) as capacity, ended.seq as ended_seq
 from chaos.change taken
 left join lateral (select min(w.at_s) as at_s from chaos.witness w where w.job = taken.job and w.claim = taken.claims and w.said = 'start') start on true

@@ -17,7 +17,7 @@ from bench.process import WorkerProcess
 from bench.producer import fill
 from bench.scale import Scale
 from bench.server import DurableServer
-from rota.observe.doctor.checks import ROTAS, RUNNING, WAITED_FOR
+from rota.observe.doctor.checks import ROTAS, RUNNING, UNCOUNTED_MAX, WAITED_FOR
 from rota.store.db import Database
 from rota.store.probe import open_probe
 
@@ -29,7 +29,7 @@ AHEAD_S = 4.0
 WITHIN_S = 300
 ONE_SLOT_JOBS = 1_000
 REPORTS = 2_000
-GROWTH = {"prefix": ROTAS, "limit": RUNNING, "names": WAITED_FOR}
+GROWTH = {"prefix": ROTAS, "limit": RUNNING, "names": WAITED_FOR, "deltas": UNCOUNTED_MAX}
 
 
 def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:

@@ -24,6 +24,7 @@ import psycopg
 from rich.console import Console
 
 from bench import (
+    batches,
     cost,
     drain,
     enqueue,
@@ -46,6 +47,7 @@ from tests.support.guard import Run
 PARTS: dict[str, Callable[[DurableServer, Path, Scale], Iterator[Figure]]] = {
     "drain": drain.measure,
     "lanes": lanes.measure,
+    "batches": batches.measure,
     "enqueue": enqueue.measure,
     "pick_up": pick_up.measure,
     "cost": cost.measure,

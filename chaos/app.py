@@ -43,6 +43,8 @@ NARROW, LIMITED = "narrow", "limited"
 """The queue whose cap, and the rate limit whose figure, change during the run."""
 DOWN_S, DOWN_SHARE = 4, 0.4
 """How long a host is down at a time, and in how many of these times."""
+PARTS = 6
+"""Members of a batch that is made within another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,6 +419,43 @@ def is_down(host: int, at_s: float) -> bool:
     return random.Random(f"{seed}:{host}:{int(at_s / DOWN_S)}").random() < DOWN_SHARE
 
 
+@app.job("split", max_attempts=TRIES, retry=RETRY, takes_context=True)
+async def split(ctx: rota.Context, n: int) -> None:
+    """Make a batch in the own one. The keys let a second attempt find the batch of the first."""
+    async with record(ctx):
+        assert ctx.job.batch is not None
+        await app.abatch(
+            [part.new(n=n, place=place) for place in range(PARTS)],
+            then=gather.new(n=n),
+            on_failure=chance(ctx).choice(["run", "skip"]),
+            parent=ctx.job.batch,
+        )
+        await asyncio.sleep(chance(ctx).uniform(0, 0.3))
+
+
+@app.job(
+    "part",
+    key=lambda n, place: f"part:{n}:{place}",
+    max_attempts=3,
+    retry=RETRY,
+    takes_context=True,
+)
+async def part(ctx: rota.Context, n: int, place: int) -> None:
+    """Be a member of a batch in a batch, fail often, and be dead of it at times."""
+    async with record(ctx):
+        await asyncio.sleep(chance(ctx).uniform(0, 0.3))
+        fail_at_times(ctx, 0.25)
+
+
+@app.job("gather", max_attempts=TRIES, retry=RETRY, takes_context=True)
+async def gather(ctx: rota.Context, n: int) -> None:
+    """Follow a batch, and read what came of it."""
+    async with record(ctx):
+        ended = ctx.ended_batch
+        assert ended is not None
+        assert ended.succeeded + ended.failed == ended.total
+
+
 TYPES: list[tuple[int, Any]] = [
     (25, quick),
     (8, bill),
@@ -441,6 +480,9 @@ TYPES: list[tuple[int, Any]] = [
     (3, call_host),
 ]
 """The share of each in a hundred jobs."""
+MEMBERS: list[Any] = [quick, bill, use_thread, once, dead_when_lost, flaky, run_in_order, split]
+"""What a batch is made of: jobs that succeed when they are requeued, but those whose effect
+somebody has to look after."""
 
 
 def end_with_parent() -> None:

@@ -61,6 +61,15 @@ union all select 'put back by a breaker', count(*) from chaos.change where was_s
 union all select 'times a breaker opened', count(*) from chaos.breaker where state = 'open'
   and was_state is distinct from 'open'
 union all select 'trials', count(*) from chaos.breaker where state = 'trial'
+union all select 'batches', count(*) from rota.batch
+union all select 'batches in batches', count(*) from rota.batch where parent is not null
+union all select 'members of batches', count(*) from chaos.job where batch is not null
+union all select 'members that were requeued', count(*) from chaos.job where batch is not null
+  and is_requeued
+union all select 'batches with a cancelled member', count(*) from rota.batch where cancelled > 0
+union all select 'batches that a failed member holds back', count(*) from rota.batch
+  where then_jobs is not null and then_at is null
+union all select 'jobs that followed a batch', count(*) from chaos.follower
 union all select 'worker processes', count(*) from chaos.process
 union all select 'worker processes that found no database', count(*) from chaos.process
   where how = 'found no database'

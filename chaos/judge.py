@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
+from chaos.batches import BATCHES
 from chaos.check import Check
 from chaos.order import ORDER
 
@@ -36,8 +37,13 @@ CHECKS = [
     ),
     Check(
         "no job is invented: no job exists that was rolled back or refused",
-        "select j.id as job, j.job_type, j.payload from chaos.job j where not exists (select from "
-        "chaos.ordered o where o.job = coalesce(j.origin_id, j.id))",
+        """
+        select j.id as job, j.job_type, j.payload from chaos.job j
+        where not exists (select from chaos.ordered o where o.job = coalesce(j.origin_id, j.id))
+          -- A handler made a batch in the own one, and Rota what follows a batch.
+          and not exists (select from rota.batch b where b.id = j.batch and b.parent is not null)
+          and not exists (select from rota.batch b where b.then_job = coalesce(j.origin_id, j.id))
+        """,
     ),
     Check(
         "no job exists twice, and no key has two jobs",
@@ -321,6 +327,7 @@ CHECKS = [
         """,
     ),
     *ORDER,
+    *BATCHES,
 ]
 
 

@@ -1,5 +1,5 @@
-"""What a person does meanwhile: cancels and moves jobs of lanes, requeues those that halt one, and
-changes a cap and a limit."""
+"""What a person does meanwhile: cancels and moves jobs of lanes, requeues those that halt one,
+cancels batches and requeues their dead members, and changes a cap and a limit."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from chaos.app import LIMITED, NARROW
 EVERY_S = 0.5
 CAPS = (1, 2, 4)
 PACES = (2, 3, 5)
+CANCELLED_SHARE = 0.3
+"""Of the turns to cancel a batch, so that most of them end by themselves."""
 CHOOSE: LiteralString = (
     "select id from rota.job where group_key is not null and status in ('queued', 'failed', "
     "'waiting', 'running') and created_at < now() - %s::interval "
@@ -24,6 +26,21 @@ HALTING: LiteralString = (
     "select rota.job_requeue(array(select id from rota.job where waits_for = 'person' "
     "and status = 'dead'), 'chaos'::text, 'chaos'::text)"
 )
+BATCH: LiteralString = (
+    "select id from rota.batches where outcome is null and parent is null "
+    "and created_at < now() - %s::interval order by md5(id::text || %s::text) limit 1"
+)
+CANCEL_BATCH: LiteralString = """
+select rota.job_cancel(array(
+    select m from rota.batch_tree(%s) t, rota.batch_members(t, 0::bigint, null::int) m
+  ), 'chaos'::text, 'chaos'::text)
+"""
+REQUEUE_MEMBERS: LiteralString = """
+select rota.job_requeue(array(
+    select id from rota.job where batch is not null and status = 'dead'
+      and created_at < now() - %s::interval order by md5(id::text || %s::text) limit 5
+  ), 'chaos'::text, 'chaos'::text)
+"""
 ANSWERED = "5 seconds"
 """A producer that lost its answer has asked again by then. A cancelled job frees its key, so that
 it would make another one."""
@@ -44,7 +61,17 @@ class Person:
             return
         self._due_at = time.monotonic() + EVERY_S
         act = self._chance.choice(
-            [self._cancel, self._delay, self._prefer, self._requeue, self._set_cap, self._set_pace]
+            [
+                self._cancel,
+                self._delay,
+                self._prefer,
+                self._requeue,
+                self._cancel_batch,
+                self._requeue_members,
+                self._requeue_members,
+                self._set_cap,
+                self._set_pace,
+            ]
         )
         name = act.__name__.strip("_").replace("_", " ")
         try:
@@ -83,6 +110,14 @@ class Person:
     def _requeue(self, connection: psycopg.Connection) -> None:
         requeue_halting(connection)
 
+    def _cancel_batch(self, connection: psycopg.Connection) -> None:
+        if self._chance.random() < CANCELLED_SHARE:
+            for (batch,) in connection.execute(BATCH, [ANSWERED, self._draw()]).fetchall():
+                connection.execute(CANCEL_BATCH, [batch])
+
+    def _requeue_members(self, connection: psycopg.Connection) -> None:
+        connection.execute(REQUEUE_MEMBERS, [ANSWERED, self._draw()])
+
     def _set_cap(self, connection: psycopg.Connection) -> None:
         set_cap(connection, self._chance.choice(CAPS))
 
@@ -93,8 +128,10 @@ class Person:
         )
 
     def _choose(self, connection: psycopg.Connection, age: str) -> list[int]:
-        drawn = self._chance.random()
-        return [row[0] for row in connection.execute(CHOOSE, [age, str(drawn)]).fetchall()]
+        return [row[0] for row in connection.execute(CHOOSE, [age, self._draw()]).fetchall()]
+
+    def _draw(self) -> str:
+        return str(self._chance.random())
 
 
 def set_cap(connection: psycopg.Connection, most: int) -> None:

@@ -20,13 +20,14 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 import rota
-from chaos.app import TYPES
+from chaos.app import MEMBERS, TYPES, gather
 from rota.errors import DatabaseUnavailable
 
 T = TypeVar("T")
 RATE = 80
 """Average jobs per second."""
 BULK = (100, 400)
+BATCH = (2, 60)
 PAUSE_S = 0.1
 PATIENCE_S = 60
 """How long a request is repeated; the server is away for seconds."""
@@ -65,6 +66,7 @@ class Producer:
             (12, self._transaction),
             (12, self._plain),
             (1, self._bulk),
+            (3, self._batch),
         ]
 
     def start(self) -> None:
@@ -117,6 +119,19 @@ class Producer:
         self._keep("in bulk", [tag for tag, _ in drawn], made)
         return len(drawn)
 
+    def _batch(self) -> int:
+        """Enqueue jobs that are followed as one. Their keys let a repeated call find the batch."""
+        drawn = [self._new(MEMBERS) for _ in range(self._chance.randint(*BATCH))]
+        follow = gather.new(n=drawn[0][0])
+        then: Any = self._chance.choice([follow, {"succeeded": follow, "failed": follow}, None])
+        on_failure = self._chance.choice(["run", "skip"])
+        made = self._until_answered(
+            "batch",
+            lambda: self._app.batch([new for _, new in drawn], then=then, on_failure=on_failure),
+        )
+        self._keep("in a batch", [tag for tag, _ in drawn], made.jobs)
+        return len(drawn)
+
     def _plain(self) -> int:
         """Insert as a program in another language would."""
         tag, [job_type] = next(self._tags), self._draw_types(1)
@@ -161,8 +176,9 @@ class Producer:
 
     # What they share
 
-    def _new(self) -> tuple[int, Any]:
-        tag, [job_type] = next(self._tags), self._draw_types(1)
+    def _new(self, job_types: list[Any] | None = None) -> tuple[int, Any]:
+        tag = next(self._tags)
+        [job_type] = self._draw_types(1) if job_types is None else [self._chance.choice(job_types)]
         options: dict[str, Any] = {"idempotency_key": f"chaos:{tag}"}
         if self._chance.random() < 0.15:
             options["delay"] = timedelta(seconds=self._chance.uniform(0.1, 3))

@@ -25,7 +25,10 @@ COUNT_EVERY_S = 0.5
 REST_S = 90
 """What is due when the villain stops has ended by then: two leases, a reaper's period, retries each
 second."""
-LIVE = "select count(*) from rota.job where status <> 'dead' or waits_for = 'person'"
+LIVE = """
+select (select count(*) from rota.job where status <> 'dead' or waits_for = 'person')
+  + (select count(*) from rota.batch_delta)
+"""
 
 
 @dataclass(slots=True)
@@ -95,8 +98,8 @@ def _live_through(
 
 
 def _come_to_rest(workers: Workers, url: str) -> float:
-    """Wait until only dead jobs are live, and none of them halts its lane, or the time is up;
-    return how long it took."""
+    """Wait until only dead jobs are live, none of them halts its lane, and all batches are counted,
+    or the time is up; return how long it took."""
     began = time.monotonic()
     with psycopg.connect(url, autocommit=True) as connection:
         while time.monotonic() - began < REST_S:

@@ -143,16 +143,27 @@ create table chaos.silence (pid int not null, since_s float8 not null, until_s f
 
 create view chaos.job as
 select id, job_type, status, attempts, max_attempts, claims, losses, start_recorded, locked_by, idempotency_key, payload, error_type,
-  null::timestamptz as finished_at, origin_id, false as is_resolved from rota.job
+  null::timestamptz as finished_at, origin_id, false as is_resolved, batch, false as is_requeued, meta from rota.job
 union all
 select id, job_type, status, attempts, max_attempts, claims, losses, start_recorded, locked_by, idempotency_key, payload, error_type,
-  finished_at, origin_id, status = 'dead' from rota.job_history;
+  finished_at, origin_id, status = 'dead', batch, coalesce(resolution ? 'requeued_as', false), meta from rota.job_history;
+
+-- The members of a batch, jobs and batches, and what came of each. A dead job that was requeued has given its place to the new one.
+create view chaos.member as
+select batch, id as job, status from chaos.job where batch is not null and not is_requeued
+union all
+select parent, null, case outcome when 'succeeded' then 'succeeded' when 'failed' then 'dead' end from rota.batch where parent is not null;
+
+-- The jobs that follow a batch; one that was requeued is still the same.
+create view chaos.follower as
+select (meta->'rota.batch'->>'id')::bigint as batch, id as job from chaos.job where meta ? 'rota.batch' and origin_id is null;
 
 -- How each claim went: who took it, whether its handler began, and how it ended.
 create view chaos.claim as
 select taken.job, taken.claims as claim, taken.worker, taken.seq, taken.at as taken_at, start.at_s is not null as began, to_timestamp(start.at_s) as began_at,
   ended.at as ended_at, ended.status as ended_status, ended.role as ended_by, ended.seq is not null as is_over,
-  ended.status is null or ended.attempts = ended.was_attempts as charged, ended.was_losses, ended.losses, ended.was_recorded as recorded,
+  -- A job that was cancelled before it began is not charged as it moves to history.
+  coalesce(ended.attempts, (select h.attempts from rota.job_history h where h.id = taken.job), ended.was_attempts) = ended.was_attempts as charged, ended.was_losses, ended.losses, ended.was_recorded as recorded,
   taken.job_type, taken.queue, taken.group_key, coalesce(taken.lane_capacity, 1) as capacity, ended.seq as ended_seq
 from chaos.change taken
 left join lateral (select min(w.at_s) as at_s from chaos.witness w where w.job = taken.job and w.claim = taken.claims and w.said = 'start') start on true

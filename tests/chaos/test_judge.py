@@ -173,6 +173,41 @@ insert into chaos.breaker (at, key, was_state, state, opened_at, was_open_until,
     now() - interval '20 s', now() + interval '1 h', 14, 1),
   (now() - interval '15 s', 'host0', 'trial', 'closed', null, null, null, null, null);
 """
+# Job 15 makes a batch in its own, of 16 to 21; 22 follows that one, and then 23 the outer one.
+SOUND_BATCHES: LiteralString = """
+insert into rota.job_type (name, max_attempts)
+  values ('split', 3), ('part', 3), ('gather', 3);
+insert into rota.batch (parent, total, succeeded, on_failure, then_jobs, then_at, then_job, outcome,
+  ended_at)
+  select parent, total, total, 'run', '{}', now(), then_job, 'succeeded', now()
+  from (values (null, 2, 23), (1, 6, 22)) b(parent, total, then_job);
+insert into rota.job_history (id, queue, job_type, payload, status, priority, attempts, claims,
+  locked_by, run_at, created_at, updated_at, finished_at, release, batch, meta)
+  select id, 'default', case when id = 15 then 'split' when id < 22 then 'part' else 'gather' end,
+    jsonb_build_object('n', 15, 'place', id - 16), 'succeeded', 0, 1, 1, 'h:102:b', now(), now(),
+    now(), now() - interval '1 second', 'r0',
+    case when id = 15 then 1 when id < 22 then 2 end,
+    case when id > 21 then jsonb_build_object('rota.batch', jsonb_build_object('id', 24 - id)) end
+  from generate_series(15, 23) id;
+select rota.job_reserve(9);
+insert into chaos.ordered (tag, job, way) values (15, 15, 'in a batch');
+insert into chaos.change (job, at, role, was_status, status, was_claims, claims, was_worker, worker,
+  was_attempts, attempts, job_type, queue, priority, run_at)
+  select id, now() - (t.ago - id * 0.1) * interval '1 s', role, was_status, status, was_claims,
+    claims, was_worker, worker, was_attempts, attempts, 'part', 'default', 0, now()
+  from generate_series(15, 23) id
+  cross join (values
+    (31.0, 'rota client', null, 'queued', null, 0, null, null, null, 0),
+    (30.5, 'rota claim', 'queued', 'running', 0, 1, null, 'h:102:b', 0, 1),
+    (29.5, 'rota finish', 'running', null, 1, null, 'h:102:b', null, 1, null))
+    t(ago, role, was_status, status, was_claims, claims, was_worker, worker, was_attempts, attempts)
+  order by id, t.ago desc;
+insert into chaos.witness (said, job, claim, at_s, worker, how)
+  select said, id, 1, extract(epoch from now()) - (ago - id * 0.1), 'h:102:b', how
+  from generate_series(15, 23) id
+  cross join (values ('start', 30.4, ''), ('end', 29.6, 'returned')) w(said, ago, how);
+insert into chaos.run (job, claim, worker) select id, 1, 'h:102:b' from generate_series(15, 23) id;
+"""
 BREAKS: dict[str, LiteralString] = {
     "every job has ended": "update rota.job set status = 'queued'",
     "no job is lost: every committed job exists": "delete from rota.job",
@@ -310,6 +345,18 @@ BREAKS: dict[str, LiteralString] = {
         "update chaos.change set status = 'queued', attempts = 1, claims = 2, "
         "waits_for = 'limit limited 0' where job = 9 and was_status = 'running'"
     ),
+    "nothing is left to count of a batch, and every batch has ended": (
+        "update rota.batch set outcome = null"
+    ),
+    "a batch counts what its members have come to": "update rota.batch set total = 3 where id = 1",
+    "what follows a batch is enqueued once, unless a member that failed holds it back": """
+        update rota.job_history set meta = '{"rota.batch": {"id": 2}}' where id = 23""",
+    "nothing follows a batch before every member, and those of batches in it, has ended": (
+        "delete from chaos.change where job = 16 and status is null"
+    ),
+    "a handler that has made a batch made all of its members": (
+        'update rota.job_history set payload = \'{"n": 15, "place": 1}\' where id = 16'
+    ),
 }
 
 OTHER_BREAKS: list[tuple[str, LiteralString]] = [
@@ -361,6 +408,22 @@ OTHER_BREAKS: list[tuple[str, LiteralString]] = [
         "while a breaker has been open for a second, no handler of its key starts but the trial's",
         "update chaos.breaker set trial_job = 13 where state = 'trial'",
     ),
+    (
+        "no attempt is charged that never started",
+        "delete from chaos.witness where job = 7",
+    ),
+    (
+        "nothing is left to count of a batch, and every batch has ended",
+        "insert into rota.batch_delta (batch, succeeded) values (1, 1)",
+    ),
+    (
+        "a batch counts what its members have come to",
+        "update rota.batch set outcome = 'failed' where id = 2",
+    ),
+    (
+        "what follows a batch is enqueued once, unless a member that failed holds it back",
+        "update rota.batch set on_failure = 'skip', outcome = 'failed' where id = 1",
+    ),
 ]
 """Other ways in which a promise of more than one part is broken."""
 
@@ -371,6 +434,7 @@ def court(connection: psycopg.Connection[TupleRow]) -> psycopg.Connection[TupleR
     connection.execute(TABLES.read_bytes())
     connection.execute(SOUND)
     connection.execute(SOUND_ORDER)
+    connection.execute(SOUND_BATCHES)
     return connection
 
 
@@ -379,8 +443,8 @@ def test_a_sound_run_is_found_sound(court: psycopg.Connection[TupleRow]) -> None
     assert judge(court) == []
     found = dict(figures(court))
     assert (found["jobs"], found["starts"], found["reaped"], found["reaped, charged"]) == (
-        14,
-        19,
+        23,
+        28,
         6,
         1,
     )

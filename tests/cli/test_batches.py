@@ -44,6 +44,9 @@ def test_batches_are_listed_and_one_is_shown(rota: CommandLine) -> None:
     assert rota.ok("batch", "2", "--json").json["cancelled"] == 1
     assert "no batch 7" in rota("batch", "7").err
     assert "batch" in rota.ok("job", "1").out
+    members = rota.ok("jobs", "--batch", "2", "--json").json["jobs"]
+    assert [one["id"] for one in members] == [2, 1]
+    assert "last 24 h" not in rota.ok("jobs", "--batch", "2").err
 
 
 @rule("M72", "M87")

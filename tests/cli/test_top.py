@@ -30,7 +30,7 @@ from tests.support.rules import rule
 from tests.support.server import PostgresServer
 
 Connection = psycopg.Connection[TupleRow]
-FRAME = {"queues": 100, "counted": 1_000, "held": 10_000, "listed": 50}
+FRAME = {"queues": 100, "counted": 1_000, "held": 10_000, "batches": 10, "listed": 50}
 
 
 class Terminal:
@@ -194,11 +194,20 @@ def test_a_frame_reads_no_more_of_many_jobs_than_of_few(
         "insert into rota.job (job_type, queue, priority, status, failed_at) "
         "select 't', 'd', 0, 'dead', now() from generate_series(1, 20000)"
     )
-    connection.execute("vacuum analyze rota.job")
+    connection.execute(
+        "insert into rota.batch (total, on_failure, outcome) "
+        "select 9, 'run', case when n > 2000 then 'failed' end from generate_series(1, 20000) n"
+    )
+    connection.execute(
+        "insert into rota.batch_delta (batch, succeeded) select 1 + n % 2000, 1 "
+        "from generate_series(1, 4000) n"
+    )
+    connection.execute("vacuum analyze rota.job, rota.batch, rota.batch_delta")
     shown = Database(database)
     with open_probe(shown) as probe:
         facts = probe.facts("top", FRAME)
     assert (facts["queues"][0]["due"], facts["dead"]) == (1_000, 1_000)
+    assert len(facts["batches"]) == FRAME["batches"]
     # Planning reads the catalog once.
     connection.execute(shown.statements["top"], FRAME)
     row = connection.execute(
@@ -251,6 +260,35 @@ def test_a_frame_says_what_jobs_wait_for_only_if_they_do(
         assert any(all(word in line for word in words) for line in lines), (words, lines)
 
 
+@rule("M72")
+def test_a_frame_shows_the_batches_that_have_not_ended(
+    database: str, connection: Connection
+) -> None:
+    shown = Database(database)
+    with open_probe(shown) as probe:
+        facts = probe.facts("top", FRAME)
+        assert not any("batch" in line.plain for line in frame(facts, 1.0, width=80, height=40))
+        connection.execute(
+            "insert into rota.batch (total, succeeded, dead, outcome, on_failure, created_at, "
+            "  updated_at) "
+            "select 1200, 700, case when n = 2 then 500 else 1 end, "
+            "case when n = 2 then 'failed' end, 'run', rota.clock() - interval '5 minutes', "
+            "rota.clock() + n * interval '1 s' from generate_series(1, 3) n"
+        )
+        connection.execute(
+            "insert into rota.batch_delta (batch, succeeded, cancelled) values (1, 50, 2)"
+        )
+        facts = probe.facts("top", FRAME)
+    shown.close()
+    lines = [line.plain.split() for line in frame(facts, 1.0, width=80, height=40)]
+    first = lines.index(["batches"])
+    assert lines[first + 1 : first + 4] == [
+        ["batch", "done", "failed", "made"],
+        ["3", "701/1,200", "1", "5", "min", "ago"],
+        ["1", "753/1,200", "3", "5", "min", "ago"],
+    ]
+
+
 def test_a_frame_fits_any_screen() -> None:
     worker = {
         "name": "w" * 60, "release": "1", "running": 1, "slots": 10, "silent_s": 1.0, "up_s": 10.0,
@@ -269,6 +307,7 @@ def test_a_frame_fits_any_screen() -> None:
         "dead": 0,
         "installation": None,
         "waits": NOTHING_WAITS,
+        "batches": [{"id": 1, "total": 9, "succeeded": 1, "dead": 0, "cancelled": 0, "made_s": 1}],
     }
     for width, height in ((10, 1), (20, 3), (80, 24), (200, 60)):
         lines = frame(facts, 1.0, width=width, height=height)

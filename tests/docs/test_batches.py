@@ -40,11 +40,12 @@ def test_the_batch_of_the_page_binds_its_report_and_a_job_follows_another(
 def test_every_shell_line_of_the_page_works(database: str, tmp_path: Path) -> None:
     _enqueue(database)
     command = CommandLine(tmp_path, ROTA_DATABASE_URL=database)
-    listed, shown, cancelled = (
+    listed, shown, found, cancelled = (
         command.ok(*shlex.split(line)[1:]).out for line in SHELL.splitlines()
     )
     assert "100" in listed
     assert "0 of 100 have ended" in shown
+    assert found == "no jobs found\n"
     assert cancelled == "cancelled, or asked to stop: 100 jobs\n"
     assert command.ok("batch", "1", "--json").json["total"] == 100
 

@@ -13,6 +13,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.rows import TupleRow
 
 from rota.observe.doctor import CHECKS, Level, Thresholds, examine
+from rota.observe.doctor.checks import UNCOUNTED_MAX
 from rota.store.db import Database
 from tests.support.cli import SHOP, CommandLine
 from tests.support.rules import rule
@@ -67,6 +68,7 @@ def test_each_check_has_its_line_and_each_limit_is_the_one_that_holds() -> None:
         ("busy-lanes", "for a minute", thresholds.lane_s == 60),
         ("fast-limits", "4,000 starts", thresholds.limit_rate == 4_000),
         ("fan-out", "a million", thresholds.live_jobs == 1_000_000),
+        ("fan-out", "100,000 changes", thresholds.uncounted == 100_000 == UNCOUNTED_MAX),
         ("teams", "three groups", thresholds.teams == 3),
         ("replay", "100 GB", thresholds.history_bytes == 100 * 1024**3),
         ("streaming", "200 running jobs", thresholds.reporting == 200),

@@ -104,6 +104,20 @@ def test_a_rate_limit_that_is_faster_than_its_row_is_reported_once_it_is_used(
     )
 
 
+@rule("M3", "M72")
+def test_batches_that_are_counted_too_late_are_reported(
+    database: str, connection: Connection
+) -> None:
+    put = "insert into rota.batch_delta (batch, succeeded) select 1, 1 from generate_series(1, %s)"
+    connection.execute(put, [99_999])
+    assert look(database, "fan-out").level is Level.OK
+    connection.execute(put, [2])
+    found = look(database, "fan-out")
+    assert found.level is Level.WARN
+    assert found.what == "100,000 changes of batches or more are not counted yet"
+    assert "larger batches" in found.what_to_do
+
+
 @rule("M3", "M85")
 def test_the_look_at_lanes_and_limits_reads_a_part_of_them(
     database: str, connection: Connection
@@ -129,7 +143,10 @@ def test_the_look_at_lanes_and_limits_reads_a_part_of_them(
     statement = (
         b"explain (analyze, buffers, format json) " + Database("").statements["doctor_growth"]
     )
-    read = {"prefix": "rota ", "limit": BEHIND, "names": 100}
+    connection.execute(
+        "insert into rota.batch_delta (batch) select n from generate_series(1, 20000) n"
+    )
+    read = {"prefix": "rota ", "limit": BEHIND, "names": 100, "deltas": BEHIND}
     plans = [connection.execute(statement, read).fetchall() for _ in range(2)]  # one of them plans
     [(plan,)] = plans[1]
     assert plan[0]["Plan"]["Shared Hit Blocks"] < BLOCKS

@@ -183,6 +183,41 @@ def test_the_whole_is_cancelled_with_the_batches_in_it(
         shop.batches.cancel(99)
 
 
+@rule("M72", "M85")
+def test_members_are_found_whatever_became_of_them_and_when(
+    shop: rota.App, connection: Connection
+) -> None:
+    first = shop.batch([page(shop, n) for n in (1, -1, 2)])
+    shop.enqueue(page(shop, 3))
+    second = shop.batch([page(shop, n) for n in (4, 5)])
+    over, dead, cancelled = (one.id for one in first.jobs)
+    shop.cancel(cancelled)
+    shop.drain()
+    requeued = shop.requeue(dead).id
+    # As if it were made by a transaction that others enqueued beside.
+    connection.execute("update rota.batch_part set last_id = 100 where batch = %s", [second.id])
+    connection.execute(
+        "select rota.partition_ensure('job_history', (now() - interval '3 days')::date)"
+    )
+    connection.execute("update rota.batch set created_at = now() - interval '4 days'")
+    connection.execute(
+        "update rota.job_history set finished_at = now() - interval '3 days' where id = %s", [over]
+    )
+
+    def find(**filters: Any) -> list[int]:
+        return [job.id for job in shop.find(**filters)]
+
+    assert find(batch=first.id) == [requeued, cancelled, dead, over]
+    assert find(batch=first.id, limit=2) == [requeued, cancelled]
+    assert find(batch=first.id, before=dead) == [over]
+    assert find(batch=first.id, status="cancelled") == [cancelled]
+    assert find(batch=first.id, since="1h", status="succeeded") == []
+    assert find(batch=second.id, job_type="page") == [one.id for one in reversed(second.jobs)]
+    assert find(batch=999) == []
+    with pytest.raises(rota.UsageError):
+        shop.find(batch=0)
+
+
 @rule("M72", "M51")
 def test_a_job_that_joins_another_by_its_key_is_no_member(shop: rota.App) -> None:
     shop.enqueue(page(shop, 1).using(idempotency_key="a"))
@@ -206,6 +241,19 @@ def test_a_call_that_is_repeated_returns_the_same_batch(shop: rota.App) -> None:
     assert make().id == first.id
     shop.drain()
     assert len(shop.batches.list()) == 1
+    assert reports(shop) == [{"of": 2, "failed": 0}]
+
+
+@rule("M72", "M51")
+def test_a_batch_in_a_batch_whose_call_is_repeated_counts_once(shop: rota.App) -> None:
+    outer = shop.batch([page(shop, 1)], then=report(shop))
+
+    def make() -> rota.NewBatch:
+        return shop.batch([page(shop, 2).using(idempotency_key="a")], parent=outer.id)
+
+    assert make().id == make().id
+    assert shop.batches.get(outer.id).total == 2
+    shop.drain()
     assert reports(shop) == [{"of": 2, "failed": 0}]
 
 

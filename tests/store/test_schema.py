@@ -154,8 +154,8 @@ def test_a_database_that_takes_a_backslash_for_an_escape_carries_it_as_well(
             ["100%_\\"],
         )
         found = connection.execute(
-            "select id from rota.jobs_find(null, null, null, null, null, null, null, %s, null, "
-            "null, null, 10)",
+            "select id from rota.jobs_find(null, null, null, null, null, null, null, null, %s, "
+            "null, null, null, 10)",
             ["%_\\"],
         )
         assert found.fetchall() == [(2,)]

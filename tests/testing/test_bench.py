@@ -59,6 +59,64 @@ def test_a_failed_attempt_gives_the_exception_and_when_it_runs_again(
     assert bench.perform(done.id).attempt == 2, "whatever its run_at"
 
 
+@pytest.fixture
+def report(app: rota.App) -> Report:
+    """A batch of pages of which the first one fails, and what the job that follows was told."""
+    return Report(app)
+
+
+class Report:
+    """An App with the types `page` and `bind`."""
+
+    def __init__(self, app: rota.App) -> None:
+        self.app = app
+        self.bound: list[tuple[int, int]] = []
+
+        @app.job("page", max_attempts=1)
+        def page(number: int) -> None:
+            if number < 0:
+                raise ValueError(number)
+
+        @app.job("bind", takes_context=True)
+        async def bind(ctx: rota.Context) -> None:
+            assert ctx.ended_batch is not None
+            self.bound.append((ctx.ended_batch.total, ctx.ended_batch.failed))
+
+        self.page, self.bind = page, bind
+
+    def make(self, *numbers: int, parent: int | None = None) -> rota.NewBatch:
+        pages = [self.page.new(number) for number in numbers]
+        return self.app.batch(pages, then=self.bind.new(), parent=parent)
+
+
+@rule("M72", "M50")
+def test_a_drain_runs_the_members_of_batches_and_then_what_follows(
+    report: Report, bench: Bench
+) -> None:
+    outer = report.make(1, -2, 3)
+    report.make(4, 5, parent=outer.id)
+    report.make()
+    drained = bench.drain()
+    assert (drained.succeeded, drained.dead) == (7, 1)
+    assert sorted(report.bound) == [(0, 0), (2, 0), (4, 1)]
+
+
+@rule("M72", "M50")
+def test_what_follows_is_enqueued_when_the_last_member_is_performed_or_cancelled(
+    report: Report, bench: Bench
+) -> None:
+    first, second = report.make(1, 2).jobs
+    bench.perform(first.id)
+    bench.refute_enqueued(report.bind)
+    bench.perform(second.id)
+    bench.enqueued(report.bind)
+    assert bench.drain().succeeded == 1
+    [only] = report.make(3).jobs
+    report.app.cancel(only.id)
+    assert bench.drain().succeeded == 1
+    assert report.bound == [(2, 0), (1, 1)]
+
+
 @pytest.mark.parametrize(
     ("outcome", "status"),
     [

@@ -102,6 +102,52 @@ def test_a_whole_attempt_is_gone_when_the_test_rolls_back(
     assert not drift
 
 
+@rule("M72", "M50")
+def test_batches_and_what_follows_are_gone_when_the_test_rolls_back(
+    app: rota.App, bench: Bench, plain: Connection, connection: Connection
+) -> None:
+    bound = []
+
+    @app.job("page", max_attempts=1)
+    def page(number: int) -> None:
+        if number < 0:
+            raise ValueError(number)
+
+    @app.job("bind", takes_context=True)
+    def bind(ctx: rota.Context) -> None:
+        bound.append(ctx.ended_batch)
+
+    def make(*numbers: int, parent: int | None = None) -> rota.NewBatch:
+        return app.batch([page.new(n) for n in numbers], then=bind.new(), parent=parent)
+
+    outer = make(1, -2)
+    inner = make(3, parent=outer.id)
+    make()
+    bench.perform(inner.jobs[0].id)
+    assert bench.enqueued(bind).meta == {
+        "rota.batch": {"id": inner.id, "total": 1, "succeeded": 1, "dead": 0, "cancelled": 0}
+    }
+    drained = bench.drain()
+    assert (drained.succeeded, drained.dead) == (4, 1)
+    assert sorted((one.total, one.failed) for one in bound if one) == [(0, 0), (1, 0), (3, 1)]
+    assert (count(plain, "rota.batch"), count(connection, "rota.batch")) == (3, 0)
+
+
+async def test_an_async_test_runs_a_batch_and_what_follows(app: rota.App, abench: Bench) -> None:
+    bound = []
+
+    @app.job("page")
+    async def page(number: int) -> None: ...
+
+    @app.job("bind", takes_context=True)
+    async def bind(ctx: rota.Context) -> None:
+        bound.append(ctx.ended_batch)
+
+    await app.abatch([page.new(1), page.new(2)], then=bind.new())
+    assert (await abench.adrain()).succeeded == 3
+    assert [one.total for one in bound if one] == [2]
+
+
 def test_a_plain_handler_runs_in_the_thread_of_the_test(app: rota.App, bench: Bench) -> None:
     threads = []
 

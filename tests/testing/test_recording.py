@@ -9,6 +9,7 @@ import pytest
 import rota
 from rota.testing import make_context
 from rota.testing.recording import Report
+from tests.support.rules import rule
 
 jobs = rota.Jobs()
 
@@ -46,6 +47,17 @@ async def test_an_async_handler_too() -> None:
         assert not effect.done
     assert await context.step("upper", upper, "a") == "A"
     assert context.scheduled_for == datetime(2026, 1, 14, tzinfo=UTC)
+
+
+@rule("M72")
+def test_a_context_says_what_came_of_the_batch_that_its_job_follows() -> None:
+    ended = rota.BatchEnd(id=1, total=9, succeeded=6, dead=2, cancelled=1)
+    context = make_context(ended_batch=ended, meta={"tenant": "a"})
+    assert context.ended_batch == ended
+    assert context.ended_batch.failed == 3
+    assert context.job.meta is not None
+    assert context.job.meta["tenant"] == "a"
+    assert make_context().ended_batch is None
 
 
 def test_a_cancelled_context_stops_its_handler() -> None:

@@ -284,7 +284,7 @@ async def test_the_urgent_run_first_also_with_priorities_that_no_type_declares(
 async def test_a_drain_that_is_told_to_stop_ends_in_the_middle_of_its_upkeep_and_claims_nothing(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rota.upkeep.expirer.BATCH", 1)
+    monkeypatch.setattr("rota.upkeep.expirer.PORTION", 1)
     put_many(connection, "work", 200)
     connection.execute("update rota.job set expires_at = now() - interval '1 s'")
     due = put(connection, "work")

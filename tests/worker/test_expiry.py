@@ -244,7 +244,7 @@ async def test_a_pass_begins_where_the_last_one_ended_less_a_margin_and_seldom_a
 async def test_a_pass_over_many_goes_on_behind_its_last_batch(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(expirer, "BATCH", 10)
+    monkeypatch.setattr(expirer, "PORTION", 10)
     watched = Watched(database)
     asked: list[tuple[datetime, int]] = []
     original = ops.expire

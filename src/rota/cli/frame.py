@@ -76,10 +76,9 @@ def frame(
     stopped = _name_stop(facts["installation"])
     lines = [cell(stale_why or f"{stopped}{head}").copy()]
     lines[0].stylize("bold red" if stale_why or stopped else "bold")
-    waits = _waits(facts["waits"])
-    sections = [_queues(facts), _running(facts), _workers(facts), _errors(facts)]
-    if waits[2]:
-        sections.insert(1, waits)
+    # Few have the second and the third; they are shown only if there is something to show.
+    rare = [one for one in (_waits(facts["waits"]), _batches(facts)) if one[2]]
+    sections = [_queues(facts), *rare, _running(facts), _workers(facts), _errors(facts)]
     # The sections share the screen: a section that needs less leaves the rest to the others.
     room = height - len(lines)
     shown = _share([len(rows) for _, _, rows in sections], max(0, room - 2 * len(sections)))
@@ -184,6 +183,16 @@ def _waits(facts: dict[str, Any]) -> _Section:
         Column("", Kind.ERROR),
     )
     return "waiting", columns, rows
+
+
+def _batches(facts: dict[str, Any]) -> _Section:
+    rows = []
+    for one in facts["batches"]:
+        failed = one["dead"] + one["cancelled"]
+        done = f"{one['succeeded'] + failed:,}/{one['total']:,}"
+        rows.append((one["id"], done, f"{failed:,}", age(one["made_s"])))
+    columns = ("batch", Column("done", Kind.NUMBER), Column("failed", Kind.NUMBER), "made")
+    return "batches", columns, rows
 
 
 def _running(facts: dict[str, Any]) -> _Section:

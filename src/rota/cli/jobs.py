@@ -48,6 +48,10 @@ def jobs(
     group_key: Annotated[
         str | None, typer.Option(metavar="KEY", help="Only jobs of the lane with this group key.")
     ] = None,
+    batch: Annotated[
+        int | None,
+        typer.Option(metavar="ID", min=1, help="Only members of this batch, of any age."),
+    ] = None,
     error_type: Annotated[
         str | None,
         typer.Option(
@@ -100,6 +104,7 @@ def jobs(
             queue=queue,
             idempotency_key=idempotency_key,
             group_key=group_key,
+            batch=batch,
             error_type=error_type,
             error=error,
             since=read_moment(since, "--since"),
@@ -117,7 +122,8 @@ def jobs(
     _print_jobs(found, times)
     if len(found) == limit:
         typer.echo(f"next page: --before {found[-1].id}", err=True)
-    if since is None and until is None and (status is None or status.is_over):
+    is_of_day = since is None and until is None and batch is None
+    if is_of_day and (status is None or status.is_over):
         typer.echo("finished jobs: last 24 h; for more: --since 14d", err=True)
 
 

@@ -29,12 +29,14 @@ from rota.store.db import Database
 from rota.store.probe import Probe, QueryFailed, QueryForbidden, open_any_probe
 
 QUEUES_MAX = 100
+BATCHES_MAX = 10
 LISTED = 50
 """Most rows of each kind that a frame reads."""
 LIMITS = {
     "queues": QUEUES_MAX,
     "counted": FRAME_COUNT_MAX,
     "held": COUNT_MAX,
+    "batches": BATCHES_MAX,
     "listed": LISTED,
 }
 EVERY_S = 2.0

@@ -47,6 +47,8 @@ class Search(TypedDict, total=False):
     """Jobs with this key. The job that holds it now is found at any age."""
     group_key: str | None
     """Jobs of this lane."""
+    batch: int | None
+    """Members of this batch, of any age."""
     error_type: str | None
     """Jobs with an error of this class in the period, in any attempt; unfinished jobs by their last
     error."""
@@ -172,6 +174,8 @@ def check_filter(wanted: Filter) -> Filter:
     check_integer(wanted.limit, "limit", 1, LIST_MAX)
     if wanted.before is not None:
         check_integer(wanted.before, "before", 1, ID_MAX)
+    if wanted.batch is not None:
+        check_id(wanted.batch)
     check_texts(
         job_type=wanted.job_type,
         queue=wanted.queue,

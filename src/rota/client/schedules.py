@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rota.store.driver import Operation
 
 EVER = datetime(1, 1, 1, tzinfo=UTC)
-BATCH = 1_000
+PORTION = 1_000
 
 
 class Schedules(Namespace):
@@ -290,7 +290,7 @@ def plan_new(name: str | None = None) -> Operation[None]:
     A caller whose transaction may hold its locks for long names one. Nothing is enqueued: the
     scheduler handles a tick that is due already, and a schedule that cannot be planned.
     """
-    agenda = yield from ops.schedules_due(EVER, BATCH)
+    agenda = yield from ops.schedules_due(EVER, PORTION)
     for due in agenda.due:
         if (
             due.next_run_at is None

@@ -133,6 +133,8 @@ def _attempt(database: BoundDatabase, spec: WorkerSpec, state: Any, id_: int) ->
         yield ops.progress([(job.id, job.claims, attempt.context.encode_progress())])
     ending = make_ending(attempt, time.monotonic())
     written: ops.Written | None = yield ops.settle_one(ending, spec.release)
+    if job.batch is not None:
+        yield ops.fold_all_batches()
     found: list[Job] = yield ops.find(Filter(ids=[job.id]))
     error = find_error(end)
     if written is None and not attempt.completes:

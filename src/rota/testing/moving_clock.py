@@ -21,7 +21,7 @@ try:
 except ImportError:  # without it only the database's clock moves
     time_machine = None  # type: ignore[assignment]
 
-BATCH = 100
+PORTION = 100
 """Schedules that are read at once."""
 TICKS_MAX = 1_000
 """Most moments at which schedules fire in one move: each takes some milliseconds."""
@@ -155,7 +155,7 @@ def _plan_anew(now: datetime) -> Operation[None]:
 
 def _fire() -> Operation[None]:
     """Do one pass of the scheduler."""
-    agenda = yield from ops.schedules_due(EVER, BATCH)
+    agenda = yield from ops.schedules_due(EVER, PORTION)
     if agenda.is_paused:
         return
     for due in agenda.due:

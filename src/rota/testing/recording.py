@@ -12,6 +12,7 @@ import msgspec
 from rota.declare.context import Context, _current
 from rota.declare.job_type import JobType, NewJob
 from rota.errors import UsageError
+from rota.model.batch import META_KEY, BatchEnd
 from rota.model.effect import EffectAnswer, EffectCall
 from rota.model.job import Job
 
@@ -71,6 +72,7 @@ def make_context(
     id: int = 1,
     meta: dict[str, Any] | None = None,
     scheduled_for: datetime | None = None,
+    ended_batch: BatchEnd | None = None,
 ) -> RecordingContext:
     """Make a context for a plain unit test: `resize(make_context(), photo=7)`.
 
@@ -81,6 +83,7 @@ def make_context(
         id: the id of the job. Defaults to 1.
         meta: what `ctx.job.meta` is. Defaults to None.
         scheduled_for: the tick of the schedule, an aware datetime. Defaults to None.
+        ended_batch: what came of the batch that the job follows. Defaults to None.
 
     Raises:
         UsageError: this is neither a job type nor a job.
@@ -91,6 +94,8 @@ def make_context(
             f"context takes a job type or a job such as welcome.new(42), not {given!r}"
         )
     job_type = job.job_type if isinstance(job, NewJob) else job
+    if ended_batch is not None:
+        meta = {**(meta or {}), META_KEY: msgspec.to_builtins(ended_batch)}
     now = datetime.now(UTC)
     made = Job(
         id=id,

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 PERIOD_S = 10.0
 """An unclaimed job ends this soon after its expiry. If it is claimed too late, its worker
 ends it."""
-BATCH = 500
+PORTION = 500
 
 
 class Expirer(Service):
-    """Passes over the expired jobs once a period, batch by batch."""
+    """Passes over the expired jobs once a period, portion by portion."""
 
     name = "expirer"
 
@@ -42,17 +42,17 @@ class Expirer(Service):
         self._took_s = 0.0
 
     async def tick(self) -> float | None:
-        """End one batch of the pass; return 0 if there may be more."""
+        """End one portion of the pass; return 0 if there may be more."""
         before = self.clock.monotonic()
         if self._after is None:
             self._after = (self._reading.begin(), 0)
             self._took_s = 0.0
         started, expired, refusals = await self._link.run(
-            ops.expire(self._worker, *self._after, BATCH)
+            ops.expire(self._worker, *self._after, PORTION)
         )
         self._took_s += self.clock.monotonic() - before
         self._refused.report(refusals)
-        more = bool(expired) and len(expired) + len(refusals) >= BATCH
+        more = bool(expired) and len(expired) + len(refusals) >= PORTION
         self._after = max((gone.expires_at, gone.job) for gone in expired) if more else None
         if not more:
             self._reading.end(started, self._took_s)

@@ -17,10 +17,10 @@ PERIOD_S = (1.0, 10.0)
 COUNT_S = 10.0
 """Between two searches for running jobs that began before their cap. The functions that set a cap
 search at once; this finds a cap that was set by hand."""
-BATCH = 500
+PORTION = 500
 """Most lanes per statement; one costs about 20 µs."""
 SHARE = 0.05
-"""Of one connection's time for batches after the first: there may be 100,000 lanes with waiting
+"""Of one connection's time for portions after the first: there may be 100,000 lanes with waiting
 jobs."""
 
 
@@ -52,11 +52,11 @@ class LaneSweeper(Service):
         self._hastens_until = now + PERIOD_S[1]
 
     async def tick(self) -> float | None:
-        """Do one batch of a pass. The first pass, before a drain's jobs, pauses nowhere."""
+        """Do one portion of a pass. The first pass, before a drain's jobs, pauses nowhere."""
         before = self.clock.monotonic()
         if not self._after:
             await self._sweep_caps(before)
-        lanes = await self._link.run(ops.sweep_lanes(self._after, BATCH))
+        lanes = await self._link.run(ops.sweep_lanes(self._after, PORTION))
         self._finds_waiting = self._finds_waiting or lanes.lanes > 0
         self._after = lanes.last_lane or ""
         if self._after:

@@ -16,7 +16,7 @@ PERIOD_S = 1.0
 """While jobs wait for limits."""
 IDLE_PERIOD_S = 10.0
 """While none does: an idle worker costs next to nothing."""
-BATCH = 1_000
+PORTION = 1_000
 """Most jobs of one key that a pass plans anew."""
 
 
@@ -34,7 +34,7 @@ class LimitPlanner(Service):
         """The last key of the pass before, if there are more behind it."""
 
     async def tick(self) -> float | None:
-        """Plan a batch of each of the next keys anew."""
+        """Plan a portion of each of the next keys anew."""
         before = self._after
-        waiting, self._after = await self._link.run(ops.replan_limits(BATCH, before))
+        waiting, self._after = await self._link.run(ops.replan_limits(PORTION, before))
         return PERIOD_S if waiting or before else IDLE_PERIOD_S

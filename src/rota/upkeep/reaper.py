@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PERIOD_S = 4.0
 """An expired lease is noticed within this: a dead worker's job is due five seconds after its
 lease."""
-BATCH = 500
+PORTION = 500
 
 
 class Reaper(Service):
@@ -50,15 +50,15 @@ class Reaper(Service):
         return super().handle_outage(error, back_off_s)
 
     async def tick(self) -> float | None:
-        """Reap what has expired since the last pass; return 0 if there was more than a batch."""
+        """Reap what has expired since the last pass; return 0 if there was more than a portion."""
         before = self.clock.monotonic()
         started, reaped, refusals = await self._link.run(
-            ops.reap(self._reading.begin(), BATCH, self._find_steady_s(before))
+            ops.reap(self._reading.begin(), PORTION, self._find_steady_s(before))
         )
         if self._is_away:
             self._begin_grace()
         self._refused.report(refusals)
-        more = bool(reaped) and len(reaped) + len(refusals) >= BATCH
+        more = bool(reaped) and len(reaped) + len(refusals) >= PORTION
         if not more:
             self._reading.end(started, self.clock.monotonic() - before)
         for lost in reaped:

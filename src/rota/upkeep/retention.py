@@ -37,7 +37,7 @@ STEP_MARGIN_S = 0.5
 REMOVALS = {"drop": PartitionDropped, "archive": PartitionArchived}
 """The steps that remove a detached partition, each with its event. A step that a newer schema names
 otherwise is left to newer workers."""
-BATCH = 1_000
+PORTION = 1_000
 """Rows per statement."""
 
 
@@ -61,7 +61,7 @@ class Retention(Service):
         self._pass_at = 0.0
         """No pass before this time, because the pass before the jobs left nothing."""
         self._partitions_at = 0.0
-        """No change of partitions before this time, while rows are deleted batch by batch."""
+        """No change of partitions before this time, while rows are deleted portion by portion."""
 
     async def begin(self, link: StoreLink) -> None:
         """Do the pass of a drain, before its jobs.
@@ -133,27 +133,27 @@ class Retention(Service):
         return reason is None
 
     async def _forget(self, link: StoreLink) -> bool:
-        """Delete a batch of each kind of rows, even if another kind fails; return whether more may
-        be left."""
+        """Delete a portion of each kind of rows, even if another kind fails; return whether more
+        may be left."""
         more = False
         refusal: DatabaseUnavailable | None = None
         kinds: list[Callable[[], Awaitable[int]]] = [
             lambda: self._archive_dead(link),
-            lambda: link.run(ops.expire_keys(BATCH)),
+            lambda: link.run(ops.expire_keys(PORTION)),
             lambda: self._free_keys(link),
-            lambda: link.run(ops.forget_workers(BATCH)),
-            lambda: link.run(ops.forget_actions(BATCH)),
-            lambda: link.run(ops.forget_runs(BATCH)),
-            lambda: link.run(ops.forget_figures(BATCH)),
-            lambda: link.run(ops.forget_alerts(BATCH)),
-            lambda: link.run(ops.forget_effects(BATCH)),
-            lambda: link.run(ops.forget_breakers(BATCH)),
-            lambda: link.run(ops.forget_batches(BATCH)),
-            lambda: link.run(ops.forget_limits(BATCH)),
+            lambda: link.run(ops.forget_workers(PORTION)),
+            lambda: link.run(ops.forget_actions(PORTION)),
+            lambda: link.run(ops.forget_runs(PORTION)),
+            lambda: link.run(ops.forget_figures(PORTION)),
+            lambda: link.run(ops.forget_alerts(PORTION)),
+            lambda: link.run(ops.forget_effects(PORTION)),
+            lambda: link.run(ops.forget_breakers(PORTION)),
+            lambda: link.run(ops.forget_batches(PORTION)),
+            lambda: link.run(ops.forget_limits(PORTION)),
         ]
         for forget in kinds:
             try:
-                more |= await forget() >= BATCH
+                more |= await forget() >= PORTION
             except DatabaseUnavailable as error:
                 if not error.refused:
                     raise
@@ -170,7 +170,7 @@ class Retention(Service):
         return 0
 
     async def _archive_dead(self, link: StoreLink) -> int:
-        dead, refusals = await link.run(ops.archive_dead(BATCH))
+        dead, refusals = await link.run(ops.archive_dead(PORTION))
         self._refused.report(refusals)
         if dead:
             self.bus.emit(DeadArchived(jobs=dead))

@@ -32,7 +32,7 @@ PERIOD_S = 5.0
 """Longest pause: a row that is inserted or changed is planned within it. The scheduler
 waits for announced ticks exactly."""
 PAUSE_S_MIN = 0.01
-BATCH = 100
+PORTION = 100
 """Schedules per pass."""
 DISABLE_PERIOD_S = 60.0
 LOG_S = 3600.0
@@ -66,11 +66,11 @@ class Scheduler(Service):
             self._disable_at = before + DISABLE_PERIOD_S
             self._refused.release_accepted()
         before = self.clock.monotonic()
-        agenda = await self._link.run(ops.schedules_due(self._reading.begin(), BATCH))
+        agenda = await self._link.run(ops.schedules_due(self._reading.begin(), PORTION))
         if agenda.is_paused:
             return PERIOD_S  # ticks that come due meanwhile are read after the pause
         announced = await self._advance_all(agenda, waits_until=before + WAITS_S)
-        if announced and len(agenda.due) >= BATCH:
+        if announced and len(agenda.due) >= PORTION:
             return 0
         took_s = self.clock.monotonic() - before
         self._reading.end(agenda.now, took_s)

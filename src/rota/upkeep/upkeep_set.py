@@ -71,7 +71,7 @@ class UpkeepSet:
         """Do everything that is due, alert rules last: they see the effects of the others.
 
         Retention and alerts do not wait here; their first `tick`, beside the jobs, does that. Once
-        `is_over`, the current batch is finished and the rest is left to the next worker.
+        `is_over`, the current portion is finished and the rest is left to the next worker.
 
         Raises:
             DatabaseUnavailable: the database did not answer. If it refuses one part, that is

@@ -36,6 +36,8 @@ HEADS = 1_000
 """Jobs of each queue and priority whose types are read."""
 RUNNING = 1_000
 WAITED_FOR = 100
+UNCOUNTED_MAX = 100_000
+"""Most changes of batches that are counted: a fold behind by as many is behind."""
 """Lanes, caps, keys of rate limits and breakers that are read of each kind."""
 LATE = timedelta(minutes=1)
 RETENTION_MARGIN = timedelta(days=1)
@@ -177,7 +179,9 @@ def _waits(source: FactSource) -> Facts:
 
 
 def _growth(source: FactSource) -> Facts:
-    return source.facts("doctor_growth", prefix=ROTAS, limit=RUNNING, names=WAITED_FOR)
+    return source.facts(
+        "doctor_growth", prefix=ROTAS, limit=RUNNING, names=WAITED_FOR, deltas=UNCOUNTED_MAX
+    )
 
 
 CHECKS = (

@@ -154,6 +154,8 @@ class Thresholds:
     limit_rate: float = 4_000.0
     """Starts a second of one rate limit."""
     live_jobs: int = 1_000_000
+    uncounted: int = 100_000
+    """Changes of batches that are not counted yet; not more than the check counts."""
     teams: int = 3
     history_bytes: int = 100 * 1024**3
     updates_a_job: float = 10.0

@@ -91,8 +91,13 @@ def fast_limits(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def fan_out(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether jobs come faster than they end."""
+    """Judge whether jobs come faster than they end, or batches end faster than they are counted."""
     text = f"about {plural(facts['live'] or 0, 'live job')} in {size(facts['bytes'])}"
+    if facts["uncounted"] >= thresholds.uncounted:
+        return warn(
+            f"{plural(facts['uncounted'], 'change')} of batches or more are not counted yet",
+            f"make fewer and larger batches, and do not mix their jobs; {SEE}",
+        )
     if (facts["live"] or 0) > thresholds.live_jobs:
         return warn(
             text, f"enqueue pages of work instead of items, or put fan-out on a broker; {SEE}"

@@ -51,12 +51,10 @@ class NewRow(NamedTuple):
     idempotency_key: str | None
     on_duplicate: str = "join"
     group_key: str | None = None
-    batch: int | None = None
-    """It is common, too."""
 
 
-_OWN = 5
-_COMMON = (*NewRow._fields[:-_OWN], "batch")
+_OWN = 4
+_COMMON = NewRow._fields[:-_OWN]
 _CHANGES = ("replace", "postpone")
 """What an enqueue may do to the job that holds its key."""
 
@@ -91,8 +89,9 @@ def insert(row: NewRow) -> Operation[Inserted]:
     raise _key_contended(row)
 
 
-def insert_many(rows: Sequence[NewRow]) -> Operation[list[Inserted]]:
-    """Insert jobs in bulk; results are in the order of the input. Run it in one transaction.
+def insert_many(rows: Sequence[NewRow], batch: int | None = None) -> Operation[list[Inserted]]:
+    """Insert jobs in bulk, all of one batch or of none; results are in the order of the input. Run
+    it in one transaction.
 
     Keys are taken in sorted order over the whole call, so that two bulks with the same keys cannot
     deadlock. Ids ascend in the order of the input.
@@ -108,7 +107,7 @@ def insert_many(rows: Sequence[NewRow]) -> Operation[list[Inserted]]:
             ids = [row[0] for row in (yield Query("job_reserve", {"count": len(rows)}))]
             chunks = list(_split(rows, sorted(pending, key=lambda at: _lock_order(rows[at], at))))
         for chunk in chunks:
-            given = _columns([rows[at] for at in chunk])
+            given = _columns([rows[at] for at in chunk], batch)
             given["ids"] = None if ids is None else format_numbers([ids[at] for at in chunk])
             [[inserted]] = yield Query("jobs_insert", given)
             for at, id_ in zip(chunk, inserted, strict=True):
@@ -184,11 +183,11 @@ def _lock_order(row: NewRow, at: int) -> tuple[bool, bytes, bytes, int]:
     return (False, row.job_type.encode(), row.idempotency_key.encode(), at)
 
 
-def _columns(rows: Sequence[NewRow]) -> dict[str, Any]:
+def _columns(rows: Sequence[NewRow], batch: int | None = None) -> dict[str, Any]:
     """The parameters of `jobs_insert` for these jobs, without their ids."""
     places: dict[tuple[Any, ...], int] = {}
-    which = [places.setdefault((*row[:-_OWN], row.batch), len(places) + 1) for row in rows]
-    common = [dict(zip(_COMMON, values, strict=True)) for values in places]
+    which = [places.setdefault(row[:-_OWN], len(places) + 1) for row in rows]
+    common = [{**dict(zip(_COMMON, values, strict=True)), "batch": batch} for values in places]
     for one in common:
         if one["meta"] is not None:
             one["meta"] = msgspec.Raw(one["meta"].encode())

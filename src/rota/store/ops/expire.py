@@ -7,7 +7,7 @@ from datetime import datetime
 
 from rota.store.driver import Operation, Query
 from rota.store.isolate import Refusals
-from rota.store.ops.batch import take_batch
+from rota.store.ops.portion import take_portion
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,5 +36,7 @@ def expire(
     """
     where = {"after": after, "after_id": after_id, "limit": limit}
     candidates = Query("jobs_overdue", where)
-    rows, refusals = yield from take_batch("expirer_pass", {"worker": worker, **where}, candidates)
+    rows, refusals = yield from take_portion(
+        "expirer_pass", {"worker": worker, **where}, candidates
+    )
     return rows[0][0], [Overdue(*row[1:]) for row in rows if row[1] is not None], refusals

@@ -8,12 +8,14 @@ import msgspec
 
 from rota.errors import UsageError
 from rota.model.batch import Batch
-from rota.store.driver import Operation, Query
+from rota.store.driver import Operation, Query, format_numbers
 from rota.store.errors import INVALID_PARAMETER, Unstorable
 from rota.store.ops.enqueue import Inserted, NewRow, insert_many
 
 FOLD_MAX = 10_000
 """Most rows that one fold counts."""
+FOLDS_MAX = 100
+"""Another transaction may have a batch locked, and then something is always left."""
 
 
 def insert_batch(
@@ -34,13 +36,13 @@ def insert_batch(
         if error.sqlstate != INVALID_PARAMETER:
             raise
         raise UsageError(error.first_line) from None
-    inserted = yield from insert_many([row._replace(batch=id_) for row in rows])
+    inserted = yield from insert_many(rows, id_)
     members = [one.id for one in inserted if one.created]
     if rows and not members:
         joined = [one.id for one in inserted]
         [[id_]] = yield Query("batch_withdraw", {"batch": id_, "joined": joined})
     else:
-        yield Query("batch_add", {"batch": id_, "ids": members})
+        yield Query("batch_add", {"batch": id_, "ids": format_numbers(members)})
     return id_, inserted
 
 
@@ -49,6 +51,14 @@ def fold_batches(limit: int = FOLD_MAX) -> Operation[bool]:
     anything may be left to count."""
     [[is_left, _]] = yield Query("batches_fold", {"limit": limit})
     return bool(is_left)
+
+
+def fold_all_batches() -> Operation[None]:
+    """Count what came to batches until nothing is left: a batch that ends is a member of its
+    parent."""
+    for _ in range(FOLDS_MAX):
+        if not (yield from fold_batches()):
+            return
 
 
 def mend_batches(limit: int) -> Operation[int]:

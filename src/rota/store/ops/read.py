@@ -23,6 +23,7 @@ class Filter:
     queue: str | None = None
     idempotency_key: str | None = None
     group_key: str | None = None
+    batch: int | None = None
     error_type: str | None = None
     error: str | None = None
     """A part of the error's text, case-insensitive."""

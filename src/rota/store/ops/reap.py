@@ -7,7 +7,7 @@ from datetime import datetime
 
 from rota.store.driver import Operation, Query
 from rota.store.isolate import Refusals
-from rota.store.ops.batch import take_batch
+from rota.store.ops.portion import take_portion
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,5 +35,5 @@ def reap(
     """
     candidates = Query("jobs_lost", {"since": since, "limit": limit})
     params = {"since": since, "limit": limit, "steady_s": steady_s}
-    rows, refusals = yield from take_batch("reaper_pass", params, candidates)
+    rows, refusals = yield from take_portion("reaper_pass", params, candidates)
     return rows[0][0], [Reaped(*row[1:]) for row in rows if row[1] is not None], refusals

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from rota.store.driver import Operation, Query
 from rota.store.isolate import Refusals
-from rota.store.ops.batch import take_batch
+from rota.store.ops.portion import take_portion
 
 
 def archive_dead(limit: int) -> Operation[tuple[int, Refusals]]:
     """Archive jobs that have been dead for long enough; return how many, and those that were
     refused."""
     candidates = Query("jobs_long_dead", {"limit": limit})
-    rows, refusals = yield from take_batch("dead_archive", {"limit": limit}, candidates)
+    rows, refusals = yield from take_portion("dead_archive", {"limit": limit}, candidates)
     return sum(row[0] for row in rows), refusals
 
 

@@ -7,14 +7,12 @@ returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  v_ids bigint[] := array(select i.id from unnest(p_ids) i(id) order by i.id);
 begin
   insert into {schema}.batch_part (batch, first_id, last_id)
-  select p_batch, min(n.id), max(n.id)
-  from (
-    select i.id, row_number() over (order by i.id) - 1 as place
-    from unnest(p_ids) i(id)
-  ) n
-  group by n.place / 1000;
+  select p_batch, v_ids[n.first], v_ids[least(n.first + 999, cardinality(v_ids))]
+  from generate_series(1, cardinality(v_ids), 1000) n(first);
   update {schema}.batch b
   set total = cardinality(p_ids)
   where b.id = p_batch

@@ -1,5 +1,6 @@
 -- Takes back a batch that was opened in this transaction, because each of its jobs joined another
--- one by its key. Returns the batch of which those are members; NULL: not all are of the same one.
+-- one by its key: it does not count in its parent. Returns the batch of which those are members;
+-- NULL: not all are of the same one.
 -- SECURITY DEFINER: a producer needs no right on a table but INSERT on job.
 -- Locks: none; indexes batch_pkey, job_pkey and job_history_id.
 create or replace function {schema}.batch_withdraw(p_batch bigint, p_joined bigint[])
@@ -10,10 +11,17 @@ as $$
 declare
   v_batches bigint[];
 begin
-  delete from {schema}.batch b
-  where b.id = p_batch
-    and b.total = 0
-    and b.ended_at is null;
+  with withdrawn as (
+    delete from {schema}.batch b
+    where b.id = p_batch
+      and b.total = 0
+      and b.ended_at is null
+    returning b.parent
+  )
+  insert into {schema}.batch_delta (batch, total)
+  select w.parent, -1
+  from withdrawn w
+  where w.parent is not null;
   select array_agg(distinct coalesce(j.batch, 0)) into v_batches
   from {schema}.jobs j
   where j.id = any (p_joined);

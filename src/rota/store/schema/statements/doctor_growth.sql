@@ -1,12 +1,12 @@
 -- Read the signs that a team is outgrowing one table of one database.
 -- Parameters: prefix text (with which the application_name of each of Rota's own connections
 --   begins); limit int (most running jobs, jobs of a lane and keys of a limit to read); names int
---   (most lanes and limits)
+--   (most lanes and limits); deltas int (most changes of batches to count)
 -- Rows: facts text (JSON: live jobs as the server estimates them, bytes of the live table,
 --   inserted, updated, deadlocks since the statistics began, sessions: Rota's own, waiting: those
 --   of them that wait for a lock; workers alive, teams: their sets of job types; single: queue,
 --   waiting_s of queues that have one slot in all and are not paused; reporting: running jobs that
---   report progress;
+--   report progress; uncounted: changes of batches that are not counted yet;
 --   lanes: group_key, jobs [due and without a place], waiting_s [of the next] of lanes of which a
 --   job runs, the latest first; limits: name, rate [starts a second] of limits used within the
 --   hour, the fastest first; history_bytes)
@@ -59,6 +59,14 @@ select json_build_object(
     select count(*)
     from :schema.running_jobs(:limit::int) r
     where r.progress is not null
+  ),
+  'uncounted', (
+    select count(*)
+    from (
+      select
+      from :schema.batch_delta d
+      limit :deltas::int
+    ) d
   ),
   'lanes', (
     select coalesce(json_agg(lane order by lane.waiting_s desc), '[]')

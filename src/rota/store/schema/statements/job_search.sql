@@ -1,6 +1,6 @@
 -- Find jobs, live and finished, newest first. Every filter is optional (NULL).
 -- Parameters: ids int8[]; status text; job_type text; queue text; idempotency_key text;
---   group_key text; error_type text; error text (a part of its text);
+--   group_key text; batch int8; error_type text; error text (a part of its text);
 --   since timestamptz; since_ago interval (instead of since);
 --   until timestamptz; until_ago interval (instead of until);
 --   before int8 (only ids below); limit int
@@ -15,8 +15,8 @@
 --   lane_capacity int2; waits_for text; waits_since timestamptz;
 --   updated_at timestamptz; failed_at timestamptz;
 --   finished_at timestamptz; result text; release text; resolution text.
--- Locks: none; indexes job_pkey, job_history_id, attempt_finished and that of the keys; of history
---   the days asked for.
+-- Locks: none; indexes job_pkey, job_history_id, attempt_finished, batch_part_pkey and that of the
+--   keys; of history the days asked for.
 -- Keeps: M85, within a second for the last day at ten million rows of history.
 select
   id, origin_id, queue, job_type, payload::text, payload_version,
@@ -35,6 +35,7 @@ from :schema.jobs_find(
   :queue::text,
   :idempotency_key::text,
   :group_key::text,
+  :batch::int8,
   :error_type::text,
   :error::text,
   coalesce(:since::timestamptz, :schema.clock() - :since_ago::interval),

@@ -1,16 +1,18 @@
 -- Read everything that a frame of the live view shows.
 -- Parameters: queues int (most pairs of queue and priority);
 --   counted int (most jobs to count of each); held int (most running jobs to count);
---   listed int (most rows of each other kind)
+--   batches int (most batches); listed int (most rows of each other kind)
 -- Rows: facts text (JSON: at; queues: queue, priority, due, later, oldest_at, waiting_s; paused:
 --   names; installation: as of doctor_queues; running: id, job_type, worker, ran_s, done, total,
 --   note; running_count: of all; workers: name, release, running, slots, silent_s, quiet_s
 --   [since last_seen], up_s,
 --   heartbeat_at, heartbeat_epoch_s [seconds since 1970], stopped, is_alive, state [of
 --   worker_state], succeeded, failed, dead, of which the last three are NULL for a worker in
---   another language; waits: as of waits_now; errors: job, job_type, attempt, outcome, error_type,
+--   another language; waits: as of waits_now; batches: id, total, succeeded, dead, cancelled,
+--   made_s, of those that have not ended; errors: job, job_type, attempt, outcome, error_type,
 --   message, ago_s; dead)
--- Locks: none; indexes job_ready, job_lease, job_dead, job_waits, job_put_off, attempt_finished.
+-- Locks: none; indexes job_ready, job_lease, job_dead, job_waits, job_put_off, attempt_finished,
+--   batch_live.
 -- Keeps: M85, with a bound on the rows read.
 with held as materialized (
   select r.worker, count(*)::int as jobs
@@ -83,6 +85,15 @@ select json_build_object(
     ) w
   ),
   'waits', :schema.waits_now(:listed::int, :counted::int),
+  'batches', (
+    select coalesce(json_agg(b), '[]')
+    from (
+      select
+        o.id, o.total, o.succeeded, o.dead, o.cancelled,
+        extract(epoch from :schema.clock() - o.made_at)::float8 as made_s
+      from :schema.batches_open(:batches::int) o
+    ) b
+  ),
   'errors', (
     select coalesce(json_agg(e), '[]')
     from (

@@ -2,7 +2,8 @@
 -- it ended: since p_since, which defaults to a day before p_until. A dead job is found by when it
 -- died, if p_since or p_until is given. A job that has not ended belongs to now. p_error_type and
 -- p_error (a part of its text, case-insensitive) match an attempt that failed in that time, or the
--- last error of a job that has not ended. A search by key or by p_ids ignores time.
+-- last error of a job that has not ended. A search by key or by p_ids ignores time, and one by
+-- p_batch goes back to when the batch was made.
 -- The query is built from the filters that are given, so that each search gets its own plan: it
 -- leaves out days that do not count, and the planner knows the values.
 create or replace function {schema}.jobs_find(
@@ -12,6 +13,7 @@ create or replace function {schema}.jobs_find(
   p_queue text,
   p_key text,
   p_group_key text,
+  p_batch bigint,
   p_error_type text,
   p_error text,
   p_since timestamptz,
@@ -25,7 +27,18 @@ set jit = off set max_parallel_workers_per_gather = 0 set standard_conforming_st
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_since timestamptz := coalesce(p_since, coalesce(p_until, {schema}.clock()) - interval '1 day');
+  v_since timestamptz := coalesce(
+    p_since,
+    case when p_batch is not null then
+      (select b.created_at from {schema}.batches b where b.id = p_batch)
+    end,
+    coalesce(p_until, {schema}.clock()) - interval '1 day'
+  );
+  v_jobs text := case
+    when p_batch is null then '{schema}.jobs v where '
+    else '{schema}.batch_ranges($13) r join {schema}.jobs v '
+      || 'on v.id between r.first_id and r.last_id where '
+  end;
   v_has_error boolean := p_error_type is not null or p_error is not null;
   v_like text := '%' || replace(replace(replace(p_error, '\', '\\'), '%', '\%'), '_', '\_') || '%';
   v_same text := concat(
@@ -34,6 +47,7 @@ declare
     case when p_queue is not null then ' and v.queue = $4' end,
     case when p_key is not null then ' and v.idempotency_key = $5' end,
     case when p_group_key is not null then ' and v.group_key = $12' end,
+    case when p_batch is not null then ' and v.batch = $13' end,
     case when p_before is not null then ' and v.id < $10' end
   );
   v_last text := ' order by v.id desc limit $11)';
@@ -44,7 +58,7 @@ begin
   else
     if p_status is null or p_status not in ('succeeded', 'cancelled') then
       v_parts := v_parts || concat(
-        '(select v.* from {schema}.jobs v where v.finished_at is null', v_same,
+        '(select v.* from ', v_jobs, 'v.finished_at is null', v_same,
         case
           when p_group_key is not null
             then ' and v.id = any (array(select {schema}.lane_jobs($12)))'
@@ -81,7 +95,7 @@ begin
       );
     elsif p_status is null or p_status in ('succeeded', 'cancelled') then
       v_parts := v_parts || concat(
-        '(select v.* from {schema}.jobs v where v.finished_at >= $8',
+        '(select v.* from ', v_jobs, 'v.finished_at >= $8',
         case when p_until is not null then ' and v.finished_at < $9' end,
         v_same,
         v_last
@@ -103,5 +117,5 @@ begin
   using
     p_ids, p_status, p_job_type, p_queue, p_key,
     p_error_type, v_like, v_since, p_until, p_before, p_limit,
-    p_group_key;
+    p_group_key, p_batch;
 end $$;

@@ -1,4 +1,4 @@
-"""A batch of rows that upkeep takes, around those that the database refuses."""
+"""A portion of rows that upkeep takes, around those that the database refuses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rota.store.isolate import Refusals
 from rota.store.ops.partitions import retry_with_partitions
 
 
-def take_batch(
+def take_portion(
     statement: str,
     params: dict[str, Any],
     candidates: Query,

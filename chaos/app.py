@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -99,24 +99,33 @@ def witness_attempt(ctx: rota.Context) -> Iterator[None]:
 
 @asynccontextmanager
 async def record(ctx: rota.Context) -> AsyncIterator[None]:
-    """Record an async attempt. It raises while the server is away, as any handler would."""
-    with witness_attempt(ctx):
+    """Record the async attempts of a call, mostly one. It raises while the server is away, as any
+    handler would."""
+    with ExitStack() as attempts:
+        for one in ctx.items:
+            attempts.enter_context(witness_attempt(one))
         async with ctx.state.asynchronous.connection() as connection:
-            await connection.execute(STARTED, [ctx.job.id, ctx.job.claims, ctx.worker])
+            for one in ctx.items:
+                await connection.execute(STARTED, [one.job.id, one.job.claims, one.worker])
         yield
         async with ctx.state.asynchronous.connection() as connection:
-            await connection.execute(ENDED, [ctx.job.id, ctx.job.claims])
+            for one in ctx.items:
+                await connection.execute(ENDED, [one.job.id, one.job.claims])
 
 
 @contextmanager
 def record_in_thread(ctx: rota.Context) -> Iterator[None]:
-    """Record the attempt of a plain function."""
-    with witness_attempt(ctx):
+    """Record the attempts of a plain function."""
+    with ExitStack() as attempts:
+        for one in ctx.items:
+            attempts.enter_context(witness_attempt(one))
         with ctx.state.synchronous.connection() as connection:
-            connection.execute(STARTED, [ctx.job.id, ctx.job.claims, ctx.worker])
+            for one in ctx.items:
+                connection.execute(STARTED, [one.job.id, one.job.claims, one.worker])
         yield
         with ctx.state.synchronous.connection() as connection:
-            connection.execute(ENDED, [ctx.job.id, ctx.job.claims])
+            for one in ctx.items:
+                connection.execute(ENDED, [one.job.id, one.job.claims])
 
 
 def chance(ctx: rota.Context) -> random.Random:
@@ -419,6 +428,51 @@ def is_down(host: int, at_s: float) -> bool:
     return random.Random(f"{seed}:{host}:{int(at_s / DOWN_S)}").random() < DOWN_SHARE
 
 
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A job of a type that takes many in one call."""
+
+    n: int
+
+
+@app.job(
+    "in_calls",
+    chunk=10,
+    chunk_wait="50ms",
+    max_attempts=TRIES,
+    retry=RETRY,
+    takes_context=True,
+)
+async def take_many(ctx: rota.Context, items: list[Item]) -> list[Any]:
+    """Take many jobs at once; at times one of them fails, at times all do."""
+    assert [one.job.payload["n"] for one in ctx.items] == [item.n for item in items]
+    async with record(ctx):
+        await asyncio.sleep(chance(ctx).uniform(0, 0.3))
+        fail_in_calls(ctx)
+    return [RuntimeError("at times") if chance(one).random() < 0.1 else None for one in ctx.items]
+
+
+@app.job(
+    "in_calls_once",
+    chunk=10,
+    max_attempts=TRIES,
+    on_lost="dead",
+    retry=RETRY,
+    takes_context=True,
+)
+def take_many_in_thread(ctx: rota.Context, items: list[Item]) -> None:
+    """Take many jobs at once, and never again after the worker was lost with them."""
+    with record_in_thread(ctx):
+        time.sleep(chance(ctx).uniform(0, 0.3))
+        fail_in_calls(ctx)
+
+
+def fail_in_calls(ctx: rota.Context) -> None:
+    """Fail at times, in a way that is no job's fault."""
+    if chance(ctx).random() < 0.05:
+        raise ConnectionError("at times")
+
+
 @app.job("split", max_attempts=TRIES, retry=RETRY, takes_context=True)
 async def split(ctx: rota.Context, n: int) -> None:
     """Make a batch in the own one. The keys let a second attempt find the batch of the first."""
@@ -457,7 +511,7 @@ async def gather(ctx: rota.Context, n: int) -> None:
 
 
 TYPES: list[tuple[int, Any]] = [
-    (25, quick),
+    (16, quick),
     (8, bill),
     (10, use_thread),
     (3, near_the_lease),
@@ -478,6 +532,8 @@ TYPES: list[tuple[int, Any]] = [
     (2, run_narrow),
     (2, start_so_often),
     (3, call_host),
+    (6, take_many),
+    (3, take_many_in_thread),
 ]
 """The share of each in a hundred jobs."""
 MEMBERS: list[Any] = [quick, bill, use_thread, once, dead_when_lost, flaky, run_in_order, split]

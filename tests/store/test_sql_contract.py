@@ -197,6 +197,7 @@ def test_the_python_client_enqueues_with_the_grants_of_a_producer(
 READING = (
     ["jobs"], ["jobs", "--error", "x"], ["job", "1"], ["schedules"], ["schedule", "show", "s"],
     ["stats"], ["queues"], ["workers"], ["types"],
+    ["jobs", "--batch", "1"], ["batches"], ["batch", "1"],
     ["alerts"], ["check"], ["effects"], ["breakers"], ["top", "--once"], ["migrate", "--check"],
 )  # fmt: skip
 
@@ -213,6 +214,8 @@ def test_a_reader_can_do_all_that_only_reads(
     connection.execute(
         "insert into rota.schedule (name, job_type, cron) values ('s', 't', '0 2 * * *')"
     )
+    connection.execute("select rota.batch_add(rota.batch_open(null, 'run', null), '{1}')")
+    connection.execute("update rota.job set batch = 1 where id = 1")
     url = make_conninfo(
         database, options=f"-c role={roles['my_reader']} -c default_transaction_read_only=on"
     )
@@ -236,12 +239,28 @@ def test_a_reader_can_do_all_that_only_reads(
         [one.name for one in reader.schedules.list()] == [reader.schedules.get("s").name] == ["s"]
     )
     assert (reader.schedules.runs("s"), reader.queues.pauses()) == ([], [])
+    assert ([one.id for one in reader.find(batch=1)], reader.batches.get(1).total) == ([1], 1)
     reader.close()
     with (
         psycopg.connect(_as(database, roles["my_reader"])) as own,
         pytest.raises(psycopg.errors.InsufficientPrivilege),
     ):
         own.execute("update rota.job set priority = 1")
+
+
+@rule("M15", "M72")
+def test_a_reader_of_jobs_finds_members_without_a_right_on_batches(
+    database: str, connection: Connection, roles: dict[str, str]
+) -> None:
+    name = sql.Identifier(roles["my_reader"])
+    connection.execute(sql.SQL("grant usage on schema rota to {}").format(name))
+    connection.execute(sql.SQL("grant select on rota.jobs to {}").format(name))
+    connection.execute("insert into rota.job (job_type, batch) values ('t', 1), ('t', null)")
+    connection.execute("select rota.batch_add(rota.batch_open(null, 'run', null), '{1}')")
+    reader = rota.App(_as(database, roles["my_reader"]))
+    assert [job.id for job in reader.find(batch=1)] == [1]
+    assert [job.id for job in reader.find()] == [2, 1]
+    reader.close()
 
 
 OF_THE_LAST_DAY = "finished jobs: last 24 h; for more: --since 14d\n"

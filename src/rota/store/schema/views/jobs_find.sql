@@ -30,7 +30,7 @@ declare
   v_since timestamptz := coalesce(
     p_since,
     case when p_batch is not null then
-      (select b.created_at from {schema}.batches b where b.id = p_batch)
+      (select max(r.made_at) from {schema}.batch_ranges(p_batch) r)
     end,
     coalesce(p_until, {schema}.clock()) - interval '1 day'
   );

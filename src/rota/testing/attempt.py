@@ -18,6 +18,7 @@ import msgspec
 
 from rota.declare.context import Context, enter
 from rota.errors import UsageError
+from rota.model.awaited import read_awaits
 from rota.model.job import Job, Status
 from rota.model.outcome import End
 from rota.store import ops
@@ -125,6 +126,8 @@ def _attempt(database: BoundDatabase, spec: WorkerSpec, state: Any, id_: int) ->
         bool(claimed.unrecorded),
         bool(claimed.capped),
     )
+    if attempt.results is None:
+        [attempt.results] = yield ops.read_results([read_awaits(job)])
     if attempt.must_record_start:
         yield ops.start([(job.id, job.claims)])
     end = yield from _call_in_savepoint(database, spec, state, attempt)
@@ -166,7 +169,7 @@ def _call_in_savepoint(
 
     completer = Completer(database, spec.release, note)
     attempt.context = Context(
-        attempt.job, spec.name, state, None, completer, EffectKeeper(database)
+        attempt.job, spec.name, state, None, completer, EffectKeeper(database), attempt.results
     )
     attempt.admit()
     attempt.begin()

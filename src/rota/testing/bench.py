@@ -268,9 +268,12 @@ class Bench:
 
     def _find_due(self) -> Operation[int | None]:
         """Return the next job that is due."""
-        due = yield from _read_due()
         known = self.app._declarations.types_by_any_name
-        return next((id_ for id_, name in due if name in known), None)
+        while True:
+            due = yield from _read_due()
+            found = next((id_ for id_, name in due if name in known), None)
+            if found is not None or not (yield from ops.sweep_waits("", LIST_MAX)).released:
+                return found
 
     def _refuse_left(self, drained: Drained, limit: int) -> Operation[None]:
         errors = drained.explain_errors()

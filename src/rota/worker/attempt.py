@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from rota.errors import PayloadError
+from rota.model.awaited import NO_RESULTS, has_awaited
 from rota.model.outcome import (
     NOTHING,
     Cancel,
@@ -21,6 +22,7 @@ from rota.model.outcome import (
 if TYPE_CHECKING:
     from rota.declare.context import Context
     from rota.declare.job_type import JobType
+    from rota.model.awaited import Results
     from rota.model.job import Job
     from rota.worker.gates.ticket import Ticket
     from rota.worker.runners import Runner
@@ -127,6 +129,7 @@ class Attempt:
         "must_record_start",
         "outcome",
         "renewed_at",
+        "results",
         "runner",
         "state",
         "stop_deadline",
@@ -158,6 +161,9 @@ class Attempt:
         self.frees_place = is_capped or job.group_key is not None
         """Whether its end leaves a place in a lane or a slot of a cap to another job."""
 
+        self.results: Results | None = None if has_awaited(job) else NO_RESULTS
+        """What came of the jobs that it waited for; None: it is still to be read. Written by the
+        gate that reads it."""
         self.ticket: Ticket | None = None
         """What the gates that ask the database know of it; None: its type has no such gate."""
         self.state = _BUFFERED

@@ -34,17 +34,23 @@ def test_the_report_of_the_page_goes_on_with_the_results_of_its_pages(database: 
     app.close()
 
 
-@rule("M87")
-def test_every_shell_line_of_the_page_works(database: str, tmp_path: Path) -> None:
+@rule("M3", "M11")
+def test_every_shell_line_of_the_page_says_what_the_report_waits_for(
+    database: str, tmp_path: Path
+) -> None:
     app = rota.App(database)
     names: dict[str, Any] = {"app": app}
     exec(CODE, names)
     app.sync()
-    app.queues.pause("default", why="to see it wait")
+    # Nobody runs the pages.
+    names["make_page"].using(queue="later").enqueue(7, 3)
+    app.drain(queues={"default": 5})
     app.close()
     command = CommandLine(tmp_path, ROTA_DATABASE_URL=database)
-    for line in SHELL.splitlines():
-        command(*shlex.split(line)[1:])
+    listed, shown, found = (command(*shlex.split(line)[1:]).out for line in SHELL.splitlines())
+    assert "report" in listed
+    assert "for job 2 (queued); 1 of 3 have not ended" in shown
+    assert "1 job waits for other jobs to end" in found
 
 
 async def test_a_unit_test_gives_a_handler_its_results(database: str) -> None:

@@ -71,7 +71,9 @@ class WaitSweeper(Service):
         if self._after:
             return rest_s
         self.finds_waiting, self._has_seen = self._has_seen, False
-        return max(PERIOD_S[0] * self.workers, rest_s) if self.finds_waiting else PERIOD_S[1]
+        if not self.finds_waiting:
+            return PERIOD_S[1]
+        return max(min(PERIOD_S[0] * self.workers, PERIOD_S[1]), rest_s)
 
     async def find_released(self) -> bool:
         """Return whether a job goes on now, before a drain ends."""

@@ -383,7 +383,7 @@ def test_the_ids_of_awaited_jobs_do_not_count_towards_the_limit_of_meta(
 
 
 @rule("M11")
-@pytest.mark.parametrize("made_up", ['"x"', '{"jobs": ["x", 1.5, 5]}', '{"jobs": 1}', "null"])
+@pytest.mark.parametrize("made_up", ['"x"', '{"jobs": ["x", 1.5]}', '{"jobs": 1}', "null"])
 def test_a_meta_that_a_producer_made_up_stops_no_job(
     shop: rota.App, connection: Connection, made_up: str
 ) -> None:

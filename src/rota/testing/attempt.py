@@ -18,7 +18,6 @@ import msgspec
 
 from rota.declare.context import Context, enter
 from rota.errors import UsageError
-from rota.model.awaited import read_awaits
 from rota.model.job import Job, Status
 from rota.model.outcome import End
 from rota.store import ops
@@ -127,7 +126,8 @@ def _attempt(database: BoundDatabase, spec: WorkerSpec, state: Any, id_: int) ->
         bool(claimed.capped),
     )
     if attempt.results is None:
-        [attempt.results] = yield ops.read_results([read_awaits(job)])
+        told = yield ops.read_results([job.id])
+        attempt.results = told[job.id]
     if attempt.must_record_start:
         yield ops.start([(job.id, job.claims)])
     end = yield from _call_in_savepoint(database, spec, state, attempt)

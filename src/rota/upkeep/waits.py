@@ -38,22 +38,22 @@ class WaitSweeper(Service):
         super().__init__(bus, clock)
         self.workers = 1
         """How many workers share the passes. Written by the lease keeper."""
-        self.finds_waiting = False
-        """Whether jobs waited for others when it last passed, or one of this worker's has begun to
-        wait since."""
+        self.waiting = 0
+        """How many jobs wait for others, as far as this worker knows; rather too many."""
         self.released = 0
-        """How many jobs it has let go. A drain does not end without another claim after that."""
+        """How many jobs it has let go."""
         self._link = link
         self._after = ""
         """The name behind which the pass continues; '': from the first."""
-        self._has_seen = False
-        """Whether this pass has seen a waiting job, or may have missed one."""
+        self._seen = 0
+        """How many jobs wait, of those that this pass has read, or that began meanwhile."""
         self._least_at = 0.0
 
     def note_wait(self) -> None:
         """Note that a job of this worker has begun to wait: what it waits for may have ended
         before."""
-        self.finds_waiting = self._has_seen = True
+        self.waiting += 1
+        self._seen += 1
         self.wake()
 
     async def tick(self) -> float | None:
@@ -66,25 +66,31 @@ class WaitSweeper(Service):
         now = self.clock.monotonic()
         rest_s = max(LEAST_S, (now - before) * self.workers / SHARE)
         self._least_at = now + rest_s
+        self._seen += sweep.waits - sweep.released
         self._after = sweep.last_wait or ""
-        self._has_seen = self._has_seen or sweep.is_busy or sweep.waits > 0
         if self._after:
             return rest_s
-        self.finds_waiting, self._has_seen = self._has_seen, False
-        if not self.finds_waiting:
+        if not sweep.is_busy:
+            self.waiting = self._seen
+        self._seen = 0
+        if not self.waiting:
             return PERIOD_S[1]
         return max(min(PERIOD_S[0] * self.workers, PERIOD_S[1]), rest_s)
 
     async def find_released(self) -> bool:
-        """Return whether a job goes on now, before a drain ends."""
-        after, tries = "", 0
+        """Let jobs go on before a drain ends; return whether one may be due that was not before:
+        another worker may have let it go, too."""
+        after, waiting, tries = "", 0, 0
         while True:
             sweep = await self._link.run(ops.sweep_waits(after, BATCH))
-            if sweep.released:
-                return True
+            self.released += sweep.released
+            waiting += sweep.waits - sweep.released
             after = sweep.last_wait or ""
             if sweep.is_busy and tries < BUSY_TRIES:
                 tries += 1
                 await self.clock.wait(asyncio.Event(), timeout_s=LEAST_S)
             elif not after:
-                return sweep.is_busy
+                break
+        is_less = waiting < self.waiting
+        self.waiting = waiting
+        return is_less

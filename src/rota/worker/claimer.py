@@ -276,9 +276,9 @@ class Claimer(Service):
         if self._has_held_up and await self._find_free_places():
             return True
         sweeper = self._parts.wait_sweeper
-        if sweeper.released > released:
+        if sweeper.waiting and await sweeper.find_released():
             return True
-        return sweeper.finds_waiting and await sweeper.find_released()
+        return sweeper.released > released
 
     async def _find_free_places(self) -> bool:
         """Return whether jobs that were held up may run now, because of what nobody has noticed."""

@@ -135,7 +135,7 @@ class Finisher(Service):
                 self._keep(batch)
                 raise
             self._flush_max = min(self._flush_max * 4, FLUSH_MAX)
-            if self._parts.wait_sweeper.finds_waiting:
+            if self._parts.wait_sweeper.waiting:
                 self._parts.wait_sweeper.wake()  # some of these may have been waited for
             await self._fold_batches()
             if not self._attempts:

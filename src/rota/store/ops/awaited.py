@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from rota.model.awaited import Awaits, JobResult, Results
+from rota.model.awaited import JobResult, Results
 from rota.store.driver import Operation, Query, format_numbers
 
 
@@ -29,24 +29,10 @@ def sweep_waits(after: str, limit: int) -> Operation[WaitSweep]:
     return WaitSweep(*rows[0])
 
 
-def read_results(waiters: Sequence[Awaits]) -> Operation[list[Results]]:
-    """Read what came of the jobs that each of these has waited for, in their order.
-
-    One that runs before its last wait is over, because a person wanted it so, is told nothing of
-    that wait: its handler waits again.
-    """
-    asked = sorted({id_ for one in waiters for id_ in one.all})
-    rows = yield Query("results_of", {"ids": format_numbers(asked)})
-    found = {row[0]: JobResult(*row) for row in rows}
-    return [_choose(one, found) for one in waiters]
-
-
-def _choose(awaits: Awaits, found: Results) -> Results:
-    ended = [
-        id_
-        for id_ in awaits.jobs
-        if id_ in found and (awaits.on_failure == "tell" or found[id_].outcome != "dead")
-    ]
-    is_over = len(ended) == len(awaits.jobs)
-    told = awaits.all if is_over else awaits.before
-    return {id_: found[id_] for id_ in told if id_ in found}
+def read_results(waiters: Sequence[int]) -> Operation[dict[int, Results]]:
+    """Read what jobs are told of those that they have waited for."""
+    told: dict[int, dict[int, JobResult]] = {waiter: {} for waiter in waiters}
+    for waiter, *result in (yield Query("results_of", {"waiters": format_numbers(waiters)})):
+        one = JobResult(*result)
+        told[waiter][one.id] = one
+    return {**told}

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rota.errors import DatabaseUnavailable
-from rota.model.awaited import read_awaits
 from rota.runtime.service import Service
 from rota.store import ops
 from rota.worker.gates import ALL_MAY_BEGIN, Answers, Wait
@@ -55,9 +54,9 @@ class ResultReader(Service):
         batch = [attempt for attempt in asked if not attempt.is_over]
         if not batch:
             return 0 if self._asked else None
-        awaits = [read_awaits(attempt.job) for attempt in batch]
+        ids = [attempt.job.id for attempt in batch]
         try:
-            read = await self._link.run(ops.read_results(awaits))
+            told = await self._link.run(ops.read_results(ids))
         except DatabaseUnavailable as error:
             if not error.refused:
                 self._asked = batch + self._asked
@@ -66,8 +65,8 @@ class ResultReader(Service):
                 why = f"what came of the jobs that it waited for cannot be read: {error}"
                 self._parts.executor.refuse(attempt, why)
             return 0
-        for attempt, results in zip(batch, read, strict=True):
-            attempt.results = results
+        for attempt in batch:
+            attempt.results = told[attempt.job.id]
             self._parts.executor.resume(attempt)
         return 0
 

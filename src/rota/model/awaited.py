@@ -102,7 +102,7 @@ def read_ids(jobs: Any) -> tuple[int, ...]:
     Raises:
         UsageError: there are none, or too many; or one is no job.
     """
-    is_one = isinstance(jobs, int | Job | Enqueued) or not isinstance(jobs, Iterable)
+    is_one = isinstance(jobs, int | Record) or not isinstance(jobs, Iterable)
     ids = tuple(dict.fromkeys(_read_id(one) for one in ([jobs] if is_one else jobs)))
     if not ids:
         raise UsageError("WaitFor: there is no job to wait for; go on without it")

@@ -1,5 +1,5 @@
--- Returns what jobs wait for, as JSON: laned (jobs that wait for their lanes or for a cap); awaiting
--- (jobs that wait for jobs to end); halted: group_key, job, since_s; caps and limits: name (with
+-- Returns what jobs wait for, as JSON: laned (jobs that wait for their lanes or for a cap) and
+-- awaiting (for jobs to end); halted: group_key, job, since_s; caps and limits: name (with
 -- its kind), jobs, since_s (of the next), ahead_s (until the last is due), and of a limit missing
 -- (it has no row); breakers: name, key, open_s, reason. At most p_names of each kind, counted up to
 -- p_counted.

@@ -13,6 +13,7 @@ import rota
 from rota.model.retry import DEFAULT_RETRY
 from rota.model.settle import RetryRules, Transition, settle
 from rota.store import ops
+from rota.testing import Bench
 from tests.store.work import SUCCEED, Hand, insert, waits
 from tests.support.rules import rule
 from tests.support.wait import eventually
@@ -227,6 +228,8 @@ def test_a_waiting_job_can_be_cancelled_and_buried_at_once_and_is_not_retried(
     assert (look(shop, second).status, look(shop, second).waits_for) == ("dead", None)
     with pytest.raises(rota.WrongStatus):
         shop.retry_now(third)
+    with Bench(shop) as bench, pytest.raises(rota.UsageError, match=f"waits for job {ids[0]} to"):
+        bench.perform(third)
 
 
 @rule("M36")
@@ -394,3 +397,53 @@ def test_a_meta_that_a_producer_made_up_stops_no_job(
     )
     shop.drain()
     assert look(shop, id_).status == "succeeded"
+
+
+@rule("M11", "M50")
+def test_a_drain_of_a_bench_goes_on_with_jobs_that_wait(shop: rota.App) -> None:
+    waiter = report(shop, pages(shop, 1, 2))
+    with Bench(shop) as bench:
+        drained = bench.drain()
+    assert len(drained.performed) == 4
+    assert look(shop, waiter).result == [["succeeded", 10, None], ["succeeded", 20, None]]
+
+
+@rule("M11", "M50")
+def test_a_drain_in_the_transaction_of_a_test_goes_on_with_them_too(
+    shop: rota.App, connection: Connection
+) -> None:
+    with connection.transaction(force_rollback=True), Bench(shop, connection=connection) as bench:
+        waiter = report(shop, pages(shop, 1, -2), on_failure="tell")
+        bench.drain()
+        assert look(shop, waiter).result == [["succeeded", 10, None], ["dead", None, "page -2"]]
+
+
+@rule("M2", "M13")
+def test_a_drain_of_plain_jobs_looks_once_and_reads_no_results(
+    database: str, connection: Connection
+) -> None:
+    connection.execute(
+        "do $$ begin execute format('alter database %I set track_functions = ''all''', "
+        "current_database()); end $$"
+    )
+    app = rota.App(database)
+
+    @app.job("plain")
+    async def plain() -> int:
+        return 1
+
+    app.sync()
+    app.enqueue_many([plain.new() for _ in range(300)])
+    assert app.drain().succeeded == 300
+    app.close()
+    called = "select funcname, calls from pg_stat_user_functions where funcname = any (%s)"
+    names = ["waits_sweep", "waits_note", "results_of", "job_end", "job_finish"]
+
+    def count() -> dict[str, int]:
+        connection.execute("select pg_stat_clear_snapshot()")
+        return dict(connection.execute(called, [names]).fetchall())
+
+    eventually(lambda: "job_finish" in count(), what="the server has counted")
+    counted = count()
+    assert counted.pop("job_finish") > 0
+    assert counted == {"waits_sweep": 1}

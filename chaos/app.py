@@ -41,6 +41,8 @@ SHARED = 50
 STEPS = ("reserve", "charge", "ship")
 NARROW, LIMITED = "narrow", "limited"
 """The queue whose cap, and the rate limit whose figure, change during the run."""
+PIECES = 4
+"""For how many jobs a job waits that assembles them."""
 DOWN_S, DOWN_SHARE = 4, 0.4
 """How long a host is down at a time, and in how many of these times."""
 PARTS = 6
@@ -90,7 +92,7 @@ def witness_attempt(ctx: rota.Context) -> Iterator[None]:
     except (asyncio.CancelledError, rota.AttemptCancelled):
         how = "stopped"
         raise
-    except rota.Snooze:  # another job is at its effect
+    except (rota.Snooze, rota.WaitFor):  # another job is at its effect, or it waits for others
         how = "snoozed"
         raise
     finally:
@@ -422,6 +424,31 @@ async def call_host(ctx: rota.Context, n: int) -> int:
     return n
 
 
+@app.job("piece", max_attempts=TRIES, retry=RETRY, takes_context=True)
+async def make_piece(ctx: rota.Context, of: int, number: int) -> int:
+    """Be waited for; be dead at times."""
+    async with record(ctx):
+        await asyncio.sleep(chance(ctx).uniform(0, 0.5))
+        if chance(ctx).randrange(20) == 0:
+            raise rota.Dead("not to be had")
+    return number
+
+
+@app.job("assemble", max_attempts=TRIES, retry=RETRY, takes_context=True)
+async def assemble(ctx: rota.Context, n: int) -> dict[str, int]:
+    """Enqueue pieces, wait for them, and go on with their results."""
+    async with record(ctx):
+        made = [
+            make_piece.using(idempotency_key=f"piece:{ctx.job.id}:{number}").new(ctx.job.id, number)
+            for number in range(PIECES)
+        ]
+        pieces = [one.id for one in await app.aenqueue_many(made)]
+        if not ctx.results:
+            raise rota.WaitFor(pieces)
+    told = [ctx.results[id_] for id_ in pieces]
+    return {"pieces": len(told), "sum": sum(one.result for one in told if one.succeeded)}
+
+
 def is_down(host: int, at_s: float) -> bool:
     """Whether a host is down: the clock and the seed say it, so all processes agree."""
     seed = os.environ.get("CHAOS_SEED", "")
@@ -534,6 +561,7 @@ TYPES: list[tuple[int, Any]] = [
     (3, call_host),
     (6, take_many),
     (3, take_many_in_thread),
+    (2, assemble),
 ]
 """The share of each in a hundred jobs."""
 MEMBERS: list[Any] = [quick, bill, use_thread, once, dead_when_lost, flaky, run_in_order, split]

@@ -39,7 +39,8 @@ CHECKS = [
         "no job is invented: no job exists that was rolled back or refused",
         """
         select j.id as job, j.job_type, j.payload from chaos.job j
-        where not exists (select from chaos.ordered o where o.job = coalesce(j.origin_id, j.id))
+        where not exists (select from chaos.ordered o
+          where o.job in (coalesce(j.origin_id, j.id), (j.payload->>'of')::bigint))
           -- A handler made a batch in the own one, and Rota what follows a batch.
           and not exists (select from rota.batch b where b.id = j.batch and b.parent is not null)
           and not exists (select from rota.batch b where b.then_job = coalesce(j.origin_id, j.id))
@@ -307,6 +308,29 @@ CHECKS = [
         union all
         select a.job, a.message from rota.attempt a
           where a.message like 'the steps are in another order%'
+        """,
+    ),
+    Check(
+        "a job that waited for others goes on when all have ended",
+        """
+        select w.job, w.claim, p.id as piece, p.finished_at, to_timestamp(w.at_s) as began_at
+        from chaos.witness w join chaos.job j on j.id = w.job and j.job_type = 'assemble'
+        join rota.jobs p on p.job_type = 'piece' and (p.payload->>'of')::bigint = w.job
+        where w.said = 'start' and coalesce(p.finished_at, p.failed_at) > to_timestamp(w.at_s)
+          and exists (select from chaos.change c where c.job = w.job and c.status = 'waiting'
+            and c.claims < w.claim)
+        """,
+    ),
+    Check(
+        "a job that waited for others goes on with their results, and enqueues each once",
+        """
+        select h.id as job, h.result, p.count, p.sum
+        from rota.job_history h
+        cross join lateral (select count(*), coalesce(sum(p.result::text::int), 0) as sum
+          from rota.jobs p where p.job_type = 'piece' and (p.payload->>'of')::bigint = h.id) p
+        where h.job_type = 'assemble' and h.status = 'succeeded'
+          and (h.result->'pieces', h.result->'sum') is distinct from
+            (to_jsonb(p.count), to_jsonb(p.sum))
         """,
     ),
     Check(

@@ -20,7 +20,7 @@ from rota.declare.connection import AnyConnection, AsyncConnection, Connection
 from rota.declare.context import Context, JobTransaction, context
 from rota.declare.effect import Effect, EffectBlock
 from rota.declare.files import write_file
-from rota.declare.job_type import Enqueued, JobType, NewJob
+from rota.declare.job_type import JobType, NewJob
 from rota.declare.jobs import Jobs
 from rota.declare.rate_limit import RateLimit
 from rota.declare.release import VERSION
@@ -55,10 +55,11 @@ from rota.errors import (
     WrongStatus,
 )
 from rota.integrations import asgi, wsgi
+from rota.model.awaited import JobResult
 from rota.model.batch import Batch, BatchEnd
 from rota.model.effect import IfUncertain
-from rota.model.job import Job, Progress, Status
-from rota.model.outcome import Cancel, Dead, RateLimited, Retry, Snooze
+from rota.model.job import Enqueued, Job, Progress, Status
+from rota.model.outcome import Cancel, Dead, RateLimited, Retry, Snooze, WaitFor
 from rota.model.retry import Exponential, Fixed, Linear, Quadratic, RetryPolicy, Steps
 from rota.model.schedule import Run, Schedule
 from rota.model.units import Duration
@@ -131,6 +132,7 @@ __all__ = [
     "IfUncertain",
     "Job",
     "JobNotFound",
+    "JobResult",
     "JobTransaction",
     "JobType",
     "Jobs",
@@ -179,6 +181,7 @@ __all__ = [
     "Timeline",
     "UnknownJobType",
     "UsageError",
+    "WaitFor",
     "WorkerExhausted",
     "WrongStatus",
     "__version__",

@@ -110,6 +110,7 @@ SAMPLES = {
     "int | None": None,
     "str | None": None,
     "datetime": datetime(2026, 1, 1, tzinfo=UTC),
+    "tuple[int, ...]": (12, 13),
     "Failure": Failure("ValueError", "no", "fatal", "fatal_on ValueError"),
 }
 """A value of each kind of field that events have."""

@@ -221,6 +221,9 @@ def test_each_retry_policy_is_on_the_page_with_its_options() -> None:
     }
 
 
+OUTCOMES = rota.Retry, rota.Snooze, rota.RateLimited, rota.WaitFor, rota.Dead, rota.Cancel
+
+
 def test_each_outcome_is_on_the_page_with_its_options() -> None:
     written: dict[str, dict[str, Any]] = {}
     for row in tables()["Outcomes"]:
@@ -228,10 +231,7 @@ def test_each_outcome_is_on_the_page_with_its_options() -> None:
             row["default"]
         )
 
-    assert written == {
-        outcome.__name__: parameters(outcome)
-        for outcome in (rota.Retry, rota.Snooze, rota.RateLimited, rota.Dead, rota.Cancel)
-    }
+    assert written == {outcome.__name__: parameters(outcome) for outcome in OUTCOMES}
 
 
 def test_each_attribute_of_the_context_is_on_the_page() -> None:

@@ -219,7 +219,7 @@ def test_a_frame_reads_no_more_of_many_jobs_than_of_few(
 
 
 NOTHING_WAITS: dict[str, Any] = {
-    "laned": 0, "halted": [], "caps": [], "limits": [], "breakers": [],
+    "laned": 0, "awaiting": 0, "halted": [], "caps": [], "limits": [], "breakers": [],
 }  # fmt: skip
 
 
@@ -239,6 +239,7 @@ def test_a_frame_says_what_jobs_wait_for_only_if_they_do(
         "  rota.clock() - interval '5 minutes'), "
         "('t', 'd', 0, 'waiting', rota.clock(), null, null, 'type report', "
         "  rota.clock() - interval '6 minutes'), "
+        "('t', 'd', 0, 'waiting', rota.clock(), null, null, 'job 5', rota.clock()), "
         "('t', 'd', 0, 'dead', rota.clock(), 'invoice:42', true, 'person', "
         "  rota.clock() - interval '7 minutes')"
     )
@@ -256,6 +257,7 @@ def test_a_frame_says_what_jobs_wait_for_only_if_they_do(
         ["lane invoice:42", "7 min", "halted by job"],
         ["breaker charge api", "8 min", "open: timeout"],
         ["lanes and caps", "1"],
+        ["other jobs to end", "1"],
     ):
         assert any(all(word in line for word in words) for line in lines), (words, lines)
 

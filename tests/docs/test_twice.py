@@ -36,6 +36,7 @@ ELSEWHERE = {
     "docs/arguments.md": "its handlers do nothing; test_arguments.py runs them",
     "docs/lanes.md": "its handlers do next to nothing; test_lanes.py runs them",
     "docs/rate-limits.md": "its handlers do nothing; test_rate_limits.py runs them",
+    "docs/waiting.md": "its handler runs again when it has waited; test_waiting.py runs it",
     "docs/testing.md": "its own tests call run_twice; test_testing.py runs them",
     "docs/transactions.md": "its handlers do nothing; test_transactions.py runs them",
 }

@@ -1,7 +1,8 @@
-"""What doctor says of lanes, caps, rate limits and breakers."""
+"""What doctor says of lanes, caps, rate limits, breakers and jobs that wait for others."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import psycopg
@@ -118,3 +119,47 @@ def test_a_breaker_that_is_open_for_long_is_reported(
     said = "charge api.example.com for 16 min (timeout)"
     assert (said in found.what) == (level is Level.WARN)
     assert level is Level.WARN or found.what == "1 breaker is open"
+
+
+@rule("M3", "M11")
+@pytest.mark.parametrize(
+    ("why", "says"),
+    [
+        ("dead", "job 2 for job 1, which is dead: requeue or ignore it"),
+        ("circle", "job 1 for job 2, which waits for it in turn: cancel one of them"),
+        ("lane", "job 2 for job 1, which stands behind it in its lane: cancel one of them"),
+        (None, "1 job waits for other jobs to end"),
+    ],
+)
+def test_a_job_that_waits_for_others_for_ever_is_bad_and_named(
+    database: str, connection: Connection, why: str | None, says: str
+) -> None:
+    meta = {"jobs": [1], "on_failure": "wait"}
+    connection.execute(
+        "insert into rota.job (job_type, queue, priority, status, group_key, in_lane, waits_for, "
+        "meta) values ('t', 'default', 0, %s, %s, %s, %s, '{}'), "
+        "('t', 'default', 0, 'waiting', 'g', true, 'job 1', "
+        "  jsonb_build_object('rota.waits', %s::jsonb))",
+        [
+            {"dead": "dead", "circle": "waiting"}.get(str(why), "queued"),
+            "g" if why == "lane" else None,
+            None,
+            "job 2" if why == "circle" else None,
+            json.dumps(meta),
+        ],
+    )
+    found = look(database, "awaited")
+    assert found.level is (Level.OK if why is None else Level.BAD)
+    assert says in found.what
+
+
+@rule("M11")
+def test_a_job_that_is_told_of_a_dead_one_does_not_wait_for_ever(
+    database: str, connection: Connection
+) -> None:
+    connection.execute(
+        "insert into rota.job (job_type, queue, priority, status, waits_for, meta) values "
+        "('t', 'default', 0, 'dead', null, null), ('t', 'default', 0, 'waiting', 'job 1', "
+        """'{"rota.waits": {"jobs": [1], "on_failure": "tell"}}')"""
+    )
+    assert look(database, "awaited").level is Level.OK

@@ -9,7 +9,7 @@ import pytest
 
 import rota
 from rota.model.units import local_time
-from rota.model.wait import Holder, WaitFacts, explain_wait
+from rota.model.wait import Awaited, Holder, WaitFacts, explain_wait
 from tests.support.rules import rule
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
@@ -92,6 +92,21 @@ def _facts(**given: Any) -> WaitFacts:
             _job("queued", waits_for="breaker api a.example", waits_since=BEFORE, run_at=LATER),
             _facts(),
             f"put back by breaker api a.example until {local_time(LATER)}",
+        ),
+        (
+            _job("waiting", waits_for="job 5", waits_since=BEFORE),
+            _facts(awaited=Awaited(5, "running", 1, 1, None)),
+            "for job 5 (running)",
+        ),
+        (
+            _job("waiting", waits_for="job 5", waits_since=BEFORE, group_key="g"),
+            _facts(awaited=Awaited(6, "dead", 9, 2, "dead"), holds=True),
+            "for job 6, which is dead: requeue or ignore it; 2 of 9 have not ended",
+        ),
+        (
+            _job("waiting", waits_for="job 5", waits_since=BEFORE),
+            _facts(awaited=Awaited(None, None, 9, 0, None)),
+            "for jobs which have all ended: it goes on at the next look of a worker",
         ),
         (
             _job("failed"),

@@ -360,6 +360,8 @@ def test_an_operator_that_may_not_read_acts_by_ids_and_one_that_may_does_everyth
         ("my_producer", "select rota.fail(1, 0, 'e')"),
         ("my_producer", "select rota.snooze(1, 0, '1 min')"),
         ("my_producer", "select rota.hand_back(1, 0)"),
+        ("my_producer", "select rota.wait_for(1, 0, '{2}')"),
+        ("my_producer", "select rota.results(1, 0)"),
         ("my_producer", "select rota.progress(1, 0, 1)"),
         ("my_producer", "select rota.leave('w')"),
         ("my_producer", "select rota.declare('t')"),
@@ -369,6 +371,7 @@ def test_an_operator_that_may_not_read_acts_by_ids_and_one_that_may_does_everyth
         ("my_sql_worker", "update rota.worker set release = '1'"),
         ("my_sql_worker", "select rota.job_cancel('{1}')"),
         ("my_sql_worker", "select rota.job_put_back(1, 0, 1)"),
+        ("my_sql_worker", "select rota.results_of('{1}')"),
         (
             "my_sql_worker",
             "select rota.job_finish('{1}', '{0}', null, null, null, null, null, '1')",

@@ -129,6 +129,7 @@ def _tried(shell: Shell, job: int, claim: int) -> dict[str, str | None]:
     """Try every write for a claim; return the SQLSTATE that refuses each."""
     calls: dict[str, tuple[Any, ...]] = {
         "renew": (), "progress": (1.0,), "snooze": (timedelta(minutes=1),), "hand_back": (),
+        "wait_for": ([job + 1],), "results": (),
         "fail": ("Error",), "succeed": (),
     }  # fmt: skip
     return {name: _refused(shell, name, job, claim, *more) for name, more in calls.items()}
@@ -375,6 +376,55 @@ def test_a_renewal_extends_the_lease_by_the_type_s_also_while_the_worker_s_row_i
         second.execute("select from rota.worker for update")
         (answer,) = shell.call("renew", job, claim)
     assert answer["locked_until"] > _row(connection, job)["started_at"] + timedelta(minutes=59)
+
+
+@rule("M15", "M11")
+def test_a_worker_in_sql_lets_a_job_wait_for_others_and_reads_what_came_of_them(
+    shell: Shell, connection: Connection
+) -> None:
+    insert(connection, 3)
+    (job, claim), *others = shell.one(), shell.one(), shell.one()
+    assert shell.call("results", job, claim) == []
+    ids = [id_ for id_, _ in others]
+    (answer,) = shell.call("wait_for", job, claim, ids)
+    assert answer["status"] == "waiting"
+    assert (_row(connection, job)["attempts"], _row(connection, job)["waits_for"]) == (
+        0,
+        f"job {ids[-1]}",
+    )
+    shell.call("succeed", *others[0], Jsonb({"rows": 3}))
+    shell.call("fail", *others[1], "Error", "no route", fatal=True)
+    assert connection.execute("select released from rota.waits_sweep('job ', 10)").fetchone() == (
+        1,
+    )
+    (again, claim) = shell.one()
+    assert again == job
+    assert [tuple(row.values()) for row in shell.call("results", job, claim)] == [
+        (ids[0], ids[0], "succeeded", {"rows": 3}, None, None),
+        (ids[1], ids[1], "dead", None, "Error", "no route"),
+    ]
+
+
+@rule("M15")
+@pytest.mark.parametrize(
+    ("jobs", "on_failure", "says"),
+    [
+        ([], "tell", "one at least"),
+        ([0], "tell", "must be ids"),
+        ([None], "tell", "must be ids"),
+        ([5], "never", "on_failure"),
+        (list(range(2, 1_003)), "tell", "at most 1,000"),
+        ("itself", "tell", "for itself"),
+    ],
+)
+def test_a_wait_in_sql_that_makes_no_sense_is_refused(
+    shell: Shell, connection: Connection, jobs: Any, on_failure: str, says: str
+) -> None:
+    insert(connection)
+    job, claim = shell.one()
+    given = [job] if jobs == "itself" else jobs
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match=says):
+        shell.call("wait_for", job, claim, given, on_failure)
 
 
 @rule("M15")

@@ -15,6 +15,7 @@ from rota.store.db import Database
 from rota.store.link import StoreLink
 from rota.worker.attempt import Attempt
 from rota.worker.executor import Executor
+from rota.worker.gates.results import ResultReader
 from rota.worker.gates.start_record import StartRecorder
 from rota.worker.health import Health
 from rota.worker.parts import Parts
@@ -34,6 +35,7 @@ class Others:
         self.counts: dict[str, int] = {}
         self.workers = 0
         self.has_uncounted = False
+        self.waiting = self.released = 0
 
     def add(self, attempt: Attempt) -> None:
         """Of the finisher: an attempt ended."""
@@ -76,8 +78,9 @@ class LoneParts(Parts):
         super().__init__(spec, bus or Bus(), clock, Health(PauseGate(), clock), Shutdown(clock))
         self.others = others = Others()
         stands: Any = others
-        self.finisher = self.claimer = self.lease_keeper = stands
+        self.finisher = self.claimer = self.lease_keeper = self.wait_sweeper = stands
         self.start_recorder = StartRecorder(self, StoreLink(Database(""), "start"))
+        self.result_reader = ResultReader(self, StoreLink(Database(""), "start"))
 
 
 def lone_executor(

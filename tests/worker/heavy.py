@@ -68,6 +68,14 @@ def seen(ctx: rota.Context) -> dict[str, Any]:
     }
 
 
+@jobs.job("waits", executor="process", takes_context=True)
+def wait(ctx: rota.Context, ids: list[int]) -> list[Any]:
+    """Wait for jobs, and say what came of them."""
+    if not ctx.results:
+        raise rota.WaitFor(ids, on_failure="wait")
+    return [[one.outcome, one.result] for one in ctx.results.values()]
+
+
 @jobs.job("reports progress", executor="process", takes_context=True)
 def reports_progress(ctx: rota.Context, go: str) -> None:
     """Say how far it is, wait for a file, say it again, and go on until told to stop."""

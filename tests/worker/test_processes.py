@@ -180,6 +180,20 @@ async def test_an_exception_comes_out_as_it_was_judged_inside(
         assert "rota/worker" not in stack
 
 
+@rule("M11")
+async def test_a_handler_in_a_process_waits_for_jobs_and_is_told_of_them(
+    database: str, connection: Connection
+) -> None:
+    first, second = (put(connection, "add", a=n, b=1) for n in range(2))
+    job = put(connection, "waits", ids=[first, second])
+    await drained(database)
+    [(told,)] = rows(connection, "select result from rota.jobs where id = %s", job)
+    assert [(outcome, result["sum"]) for outcome, result in told] == [
+        ("succeeded", 1),
+        ("succeeded", 2),
+    ]
+
+
 @rule("M41")
 @pytest.mark.parametrize(
     ("how", "where", "reason", "charged"),

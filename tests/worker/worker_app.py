@@ -102,6 +102,24 @@ async def tell(ctx: rota.Context) -> None:
     note(f"ended {ended.total} {ended.failed}")
 
 
+@app.job("gather", retry=RETRY, max_attempts=1_000, takes_context=True)
+async def gather(ctx: rota.Context, naps: int) -> int:
+    """Enqueue naps, wait for them twice, and say of how many it was told."""
+    for half in ("first", "second"):
+        ids = await ctx.step(half, enqueue_naps, ctx.job.id, half, naps // 2)
+        if ids[0] not in ctx.results:
+            raise rota.WaitFor(ids)
+    ended = sum(one.outcome in ("succeeded", "dead") for one in ctx.results.values())
+    note(f"gathered {ctx.job.id} {ended}")
+    return ended
+
+
+async def enqueue_naps(job: int, half: str, count: int) -> list[int]:
+    """Enqueue naps; a second time the same ones."""
+    made = [nap.using(idempotency_key=f"{job} {half} {n}").new() for n in range(count)]
+    return [one.id for one in await app.aenqueue_many(made)]
+
+
 @app.job("bill", retry=RETRY, max_attempts=1_000, takes_context=True)
 async def bill(ctx: rota.Context) -> None:
     """Write an invoice in the transaction that finishes the job."""

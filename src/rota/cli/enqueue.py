@@ -15,12 +15,13 @@ from rota.cli.output import print_json
 from rota.cli.target import JsonOption, Place, find_app
 from rota.client import DirectClient
 from rota.client.enqueue import UntypedJob
-from rota.declare.job_type import Enqueued, JobType
+from rota.declare.job_type import JobType
 from rota.declare.jobs import index_by_name
 from rota.declare.options import EnqueueOptions, UsingOptions
 from rota.declare.payload import encode_untyped
 from rota.errors import ConfigurationError, PayloadError, UnknownJobType, UsageError
 from rota.model.bounds import NAME_MAX, check_text
+from rota.model.job import Enqueued
 
 FORCE = " (--force inserts it without a check)"
 

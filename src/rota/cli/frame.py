@@ -150,7 +150,7 @@ def _queues(facts: dict[str, Any]) -> _Section:
 
 
 def _waits(facts: dict[str, Any]) -> _Section:
-    """Show lanes, caps, limits and breakers only while they hold jobs back."""
+    """Show lanes, caps, limits, breakers and awaited jobs only while they hold jobs back."""
     laned = show_count(facts["laned"], FRAME_COUNT_MAX)
     rows: list[tuple[Any, ...]] = [
         (f"lane {one['group_key']}", "", words(one["since_s"] or 0), f"halted by job {one['job']}")
@@ -176,6 +176,9 @@ def _waits(facts: dict[str, Any]) -> _Section:
     ]
     if facts["laned"]:
         rows.append(("lanes and caps", laned, "", ""))
+    if facts["awaiting"]:
+        awaiting = show_count(facts["awaiting"], FRAME_COUNT_MAX)
+        rows.append(("other jobs to end", awaiting, "", ""))
     columns = (
         Column("wait for", Kind.NAME),
         Column("jobs", Kind.NUMBER),

@@ -28,8 +28,8 @@ from rota.client.requests import (
 )
 from rota.client.selection import ActionFilters
 from rota.declare.connection import AsyncConnection, Connection
-from rota.declare.job_type import Enqueued, JobType
-from rota.model.job import Action, Status
+from rota.declare.job_type import JobType
+from rota.model.job import Action, Enqueued, Status
 from rota.model.units import Duration
 from rota.store.ops import ActionRecord
 

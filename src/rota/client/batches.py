@@ -22,11 +22,11 @@ from rota.client.enqueue import (
 )
 from rota.client.requests import ActionResult, make_request, sort_answers
 from rota.declare.connection import AsyncConnection, Connection
-from rota.declare.job_type import Enqueued, NewJob
+from rota.declare.job_type import NewJob
 from rota.errors import BatchNotFound, UsageError
 from rota.model.batch import Batch, Following
 from rota.model.bounds import check_integer
-from rota.model.job import Action
+from rota.model.job import Action, Enqueued
 from rota.model.units import plural
 from rota.store import ops
 from rota.store.errors import PayloadRefused

@@ -11,12 +11,13 @@ from rota.client.base import Caller
 from rota.client.carry import carry_meta, gather_meta
 from rota.client.statement import make_statement
 from rota.declare.connection import AnyConnection, AsyncConnection, Connection
-from rota.declare.job_type import Enqueued, JobType, NewJob
+from rota.declare.job_type import JobType, NewJob
 from rota.declare.jsonb import PAYLOAD_BYTES_LEAST, fits, text_bytes
 from rota.declare.options import EnqueueOptions, UsingOptions
 from rota.declare.payload import encode_untyped
 from rota.errors import PayloadError, UsageError
 from rota.model.bounds import NAME_MAX, check_text
+from rota.model.job import Enqueued
 from rota.store import ops
 from rota.store.db import LOCK_TIMEOUT_S, Patience
 from rota.store.errors import PayloadRefused

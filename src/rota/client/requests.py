@@ -20,13 +20,13 @@ from rota.client.base import (
 )
 from rota.client.enqueue import refuse_too_large
 from rota.client.selection import ActionFilters, find_jobs
-from rota.declare.job_type import Enqueued, JobType
+from rota.declare.job_type import JobType
 from rota.declare.options import EnqueueOptions
 from rota.declare.payload import encode_untyped
 from rota.errors import JobNotFound, KeyNotFound, RotaError, UsageError, WrongStatus
 from rota.model.bounds import KEY_MAX, check_integer, check_text
 from rota.model.failure import list_names
-from rota.model.job import Action, Status
+from rota.model.job import Action, Enqueued, Status
 from rota.model.record import Record
 from rota.model.states import takes
 from rota.model.units import Duration

@@ -18,6 +18,7 @@ import msgspec
 from rota.declare.effect import EffectBlock, Journal, StepBlock, run_step
 from rota.declare.result import encode_result
 from rota.errors import AttemptCancelled, UsageError
+from rota.model.awaited import NO_RESULTS
 from rota.model.batch import META_KEY, BatchEnd
 from rota.model.failure import one_line
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from rota.declare.connection import AnyConnection
     from rota.declare.effect import KeepsEffects
+    from rota.model.awaited import Results
     from rota.model.effect import IfUncertain
     from rota.model.job import Job
     from rota.model.retry import Errors
@@ -62,6 +64,7 @@ class Context:
         "_progress",
         "_stopped",
         "job",
+        "results",
         "state",
         "worker",
     )
@@ -74,6 +77,7 @@ class Context:
         on_progress: Callable[[Context], None] | None = None,
         completer: Completes | None = None,
         effects: KeepsEffects | None = None,
+        results: Results | None = None,
     ) -> None:
         self.job = job
         """The job as claimed; `job.attempts` counts this attempt."""
@@ -81,6 +85,9 @@ class Context:
         """The worker's id, as in `locked_by`."""
         self.state = state
         """What the App's lifespan yielded in this process; None without one."""
+        self.results: Results = NO_RESULTS if results is None else results
+        """What came of the jobs that this one has waited for (`rota.WaitFor`), by their ids; empty
+        before its first wait is over."""
         self._stopped: str | None = None
         self._progress: tuple[float, float | None, str | None] | None = None
         self._on_progress = on_progress

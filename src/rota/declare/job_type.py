@@ -21,8 +21,7 @@ from rota.declare.options import EnqueueOptions, JobTypeOptions, UsingOptions
 from rota.declare.payload import Codec
 from rota.declare.rate_limit import LimitReader
 from rota.errors import DeclarationError, PayloadError, UsageError
-from rota.model.job import Job
-from rota.model.record import Record
+from rota.model.job import Enqueued, Job
 from rota.model.retry import PLAN_MAX
 from rota.model.settle import RetryRules
 
@@ -32,18 +31,6 @@ R = TypeVar("R")
 T = TypeVar("T")
 ByName = Literal["named", "pyformat"]
 ByPlace = Literal["format", "qmark", "numeric", "numeric_dollar"]
-
-
-class Enqueued(Record, frozen=True):
-    """The result of an enqueue. If the key was already taken, `created` is False, and id and status
-    are those of the first job."""
-
-    id: int
-    created: bool
-    status: str
-    change: str | None = None
-    """What was done to the first job, by `on_duplicate`: `replaced` or `postponed`; None: nothing,
-    or this job was created."""
 
 
 @dataclass(frozen=True, slots=True)

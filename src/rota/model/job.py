@@ -49,6 +49,18 @@ class Action(StrEnum):
     RUN_AGAIN = "run_again"
 
 
+class Enqueued(Record, frozen=True):
+    """The result of an enqueue. If the key was already taken, `created` is False, and id and status
+    are those of the first job."""
+
+    id: int
+    created: bool
+    status: str
+    change: str | None = None
+    """What was done to the first job, by `on_duplicate`: `replaced` or `postponed`; None: nothing,
+    or this job was created."""
+
+
 class Job(Record, frozen=True):
     """A job as it was when it was read: one row of the view `rota.jobs`.
 

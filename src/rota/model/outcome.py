@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from rota.errors import UsageError
+from rota.model.awaited import OnFailure, check_on_failure, read_ids
 from rota.model.units import Duration, seconds
 
 
@@ -92,6 +93,36 @@ class RateLimited(Outcome):
 
 def _make_rate_limited(reason: str, retry_after_s: float) -> RateLimited:
     return RateLimited(reason, retry_after=timedelta(seconds=retry_after_s))
+
+
+class WaitFor(Outcome):
+    """Wait until other jobs have ended; then run this one again from its top. `ctx.results` has
+    what came of them. Meanwhile the job holds no slot, and the attempt is not charged.
+
+    Args:
+        jobs: what `enqueue` returned, a Job or an id, or several of them. A job waits for at most
+            1,000 in all.
+        on_failure: "tell" goes on whatever came of them; "wait" waits while one of them is dead,
+            until a person has requeued or ignored it.
+
+    Raises:
+        UsageError: jobs names none, too many, or what is no job.
+    """
+
+    jobs: tuple[int, ...]
+    on_failure: OnFailure
+
+    def __init__(self, jobs: Any, *, on_failure: OnFailure = "tell") -> None:
+        super().__init__()
+        self.jobs = read_ids(jobs)
+        self.on_failure = check_on_failure(on_failure)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _make_wait_for, (self.jobs, self.on_failure)
+
+
+def _make_wait_for(jobs: tuple[int, ...], on_failure: OnFailure) -> WaitFor:
+    return WaitFor(jobs, on_failure=on_failure)
 
 
 class Dead(Outcome):

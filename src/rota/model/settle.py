@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from rota.errors import UsageError
+from rota.model.awaited import Awaits, JobResult, find_fault
 from rota.model.classify import Verdict, classify
 from rota.model.failure import error_type, message, stack
 from rota.model.job import Job, Status
@@ -30,9 +32,12 @@ from rota.model.outcome import (
     Retry,
     Snooze,
     Succeeded,
+    WaitFor,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from rota.model.retry import Errors, RetryPolicy
 
 
@@ -50,7 +55,9 @@ class Transition(msgspec.Struct, frozen=True):
     result_json: str | None = None
     reason: str | None = None
     waits_for: str | None = None
-    """What the job was put back for, as in `job.waits_for`."""
+    """What the job was put back for, or waits for, as in `job.waits_for`."""
+    awaits: Awaits | None = None
+    """The jobs that it waits for; None: for none."""
     payload_mismatch: bool = False
     """The server decides between `queued` and `dead`: it knows which other releases are alive."""
 
@@ -77,8 +84,15 @@ class RetryRules:
         return self.dead_if_lost or self.max_attempts == 1
 
 
-def settle(job: Job, end: End, rules: RetryRules, *, must_record_start: bool = False) -> Transition:
-    """Decide what becomes of a running job.
+def settle(
+    job: Job,
+    end: End,
+    rules: RetryRules,
+    *,
+    must_record_start: bool = False,
+    results: Collection[JobResult] = (),
+) -> Transition:
+    """Decide what becomes of a running job. `results`: what it was told of jobs that it waited for.
 
     The same facts always give the same answer: the jitter is a hash of (id, claims).
     """
@@ -90,7 +104,7 @@ def settle(job: Job, end: End, rules: RetryRules, *, must_record_start: bool = F
         case Failed(failure):
             return _settle_failure(job, failure, rules)
         case Outcome():
-            return _settle_outcome(job, end, rules)
+            return _settle_outcome(job, end, rules, results)
         case HandedBack(delay_s=delay_s):
             return Transition("hand_back", Status.QUEUED, charged=False, delay_s=delay_s)
         case PutBack(waits_for, why, delay_s):
@@ -114,7 +128,9 @@ def settle(job: Job, end: End, rules: RetryRules, *, must_record_start: bool = F
     raise TypeError(f"not an end of an attempt: {end!r}")
 
 
-def _settle_outcome(job: Job, outcome: Outcome, rules: RetryRules) -> Transition:
+def _settle_outcome(
+    job: Job, outcome: Outcome, rules: RetryRules, results: Collection[JobResult]
+) -> Transition:
     """What the handler itself says is to become of its job."""
     said = _reason_of(outcome)
     match outcome:
@@ -123,6 +139,8 @@ def _settle_outcome(job: Job, outcome: Outcome, rules: RetryRules) -> Transition
         case Snooze(after_s=after_s):
             delay_s = max(1.0, after_s)
             return Transition("snooze", Status.QUEUED, charged=False, delay_s=delay_s, reason=said)
+        case WaitFor():
+            return _settle_wait(job, outcome, rules, results)
         case RateLimited(retry_after_s=delay_s):
             return Transition(
                 "put_back",
@@ -140,6 +158,24 @@ def _settle_outcome(job: Job, outcome: Outcome, rules: RetryRules) -> Transition
             failure = _failure_of(outcome, text, Verdict.TRANSIENT, rules)
             return _retry_or_give_up(job, failure, rules, after_s)
     raise TypeError(f"not an end of an attempt: {outcome!r}")
+
+
+def _settle_wait(
+    job: Job, wait: WaitFor, rules: RetryRules, results: Collection[JobResult]
+) -> Transition:
+    fault = find_fault(job, wait.jobs, wait.on_failure, results)
+    if fault is not None:
+        failure = replace(judge(UsageError(fault), rules), verdict=Verdict.FATAL)
+        return _settle_failure(job, replace(failure, verdict_rule="raised WaitFor"), rules)
+    return Transition(
+        "wait",
+        Status.WAITING,
+        charged=False,
+        # A sweep looks at the last one first: jobs mostly end in the order in which they were
+        # enqueued.
+        waits_for=f"job {wait.jobs[-1]}",
+        awaits=Awaits(wait.jobs, on_failure=wait.on_failure),
+    )
 
 
 def _failure_of(outcome: Dead | Retry, text: str, verdict: Verdict, rules: RetryRules) -> Failure:

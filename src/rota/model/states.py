@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 MEANING: Mapping[Status, str] = {
     Status.QUEUED: "waits; a worker claims it when run_at has come",
-    Status.WAITING: "due, but its lane or a cap has no room until other jobs end",
+    Status.WAITING: "other jobs must end first: those of its lane or cap, or those that it awaits",
     Status.RUNNING: "a worker holds it under a lease",
     Status.FAILED: "an attempt failed; the job is retried at run_at",
     Status.DEAD: "Rota does not try it again; a person must decide",
@@ -34,6 +34,7 @@ TRANSITIONS: Mapping[tuple[Status | None, str], Status] = {
     (Status.RUNNING, "give_up"): Status.DEAD,
     (Status.RUNNING, "cancel"): Status.CANCELLED,
     (Status.RUNNING, "snooze"): Status.QUEUED,
+    (Status.RUNNING, "wait"): Status.WAITING,
     (Status.RUNNING, "hand_back"): Status.QUEUED,
     (Status.RUNNING, "put_back"): Status.QUEUED,
     (Status.RUNNING, "interrupt"): Status.QUEUED,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+import msgspec
+
 from rota.model.job import Job, Status
 from rota.model.units import local_time
 
@@ -20,6 +22,27 @@ class Holder:
     id: int
     status: str
     since: datetime | None
+
+
+class Awaited(msgspec.Struct, frozen=True):
+    """The jobs that a job waits for."""
+
+    job: int | None
+    """One of them that has not ended; None: all have."""
+    status: str | None
+    total: int
+    left: int
+    """How many have not ended."""
+    stuck: str | None
+    """Why it can never go on by itself: `dead`, `circle` or `lane`; None: it can."""
+
+
+STUCK = {
+    "dead": "is dead: requeue or ignore it",
+    "circle": "waits for it in turn: cancel one of them",
+    "lane": "stands behind it in its lane: cancel one of them",
+}
+"""Why a job that waits for another can never go on by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +65,8 @@ class WaitFacts:
     """What is paused: everything, or its queue."""
     paused_at: datetime | None
     paused_by: str | None
+    awaited: Awaited | None
+    """None: it waits for no jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +88,8 @@ def explain_wait(job: Job, facts: WaitFacts) -> WaitReason | None:
         return None
     kind, _, name = (job.waits_for or "").partition(" ")
     since = job.waits_since or job.run_at
+    if facts.awaited is not None:
+        return WaitReason(since, "waits", _explain_awaited(facts.awaited))
     if kind in _CAPS and job.status is Status.WAITING:
         return WaitReason(since, "waits", f"for a free slot of {kind} {name}{_count(facts)}")
     if job.run_at > facts.now:
@@ -76,6 +103,18 @@ def explain_wait(job: Job, facts: WaitFacts) -> WaitReason | None:
     if job.group_key is None or facts.holds:
         return None
     return _explain_lane(job, facts)
+
+
+def _explain_awaited(awaited: Awaited) -> str:
+    if awaited.job is None:
+        return "for jobs which have all ended: it goes on at the next look of a worker"
+    if awaited.stuck is not None:
+        text = f"for job {awaited.job}, which {STUCK[awaited.stuck]}"
+    else:
+        text = f"for job {awaited.job} ({awaited.status})"
+    if awaited.total > 1:
+        text += f"; {awaited.left} of {awaited.total} have not ended"
+    return text
 
 
 def _count(facts: WaitFacts) -> str:

@@ -125,6 +125,9 @@ def _attempt(database: BoundDatabase, spec: WorkerSpec, state: Any, id_: int) ->
         bool(claimed.unrecorded),
         bool(claimed.capped),
     )
+    if attempt.results is None:
+        told = yield ops.read_results([job.id])
+        attempt.results = told[job.id]
     if attempt.must_record_start:
         yield ops.start([(job.id, job.claims)])
     end = yield from _call_in_savepoint(database, spec, state, attempt)
@@ -168,7 +171,7 @@ def _call_in_savepoint(
 
     completer = Completer(database, spec.release, note)
     attempt.context = Context(
-        attempt.job, spec.name, state, None, completer, EffectKeeper(database)
+        attempt.job, spec.name, state, None, completer, EffectKeeper(database), attempt.results
     )
     attempt.admit()
     attempt.begin()

@@ -268,12 +268,16 @@ class Bench:
 
     def _find_due(self) -> Operation[int | None]:
         """Return the next job that is due."""
-        due = yield from self._read_known()
-        if not due:
-            # A job may follow a batch whose last member was cancelled, or that had none.
-            yield from ops.fold_all_batches()
+        while True:
             due = yield from self._read_known()
-        return due[0] if due else None
+            if not due:
+                # A job may follow a batch whose last member was cancelled, or that had none.
+                yield from ops.fold_all_batches()
+                due = yield from self._read_known()
+            if due:
+                return due[0]
+            if not (yield from ops.sweep_waits("", LIST_MAX)).released:
+                return None
 
     def _read_known(self) -> Operation[list[int]]:
         known = self.app._declarations.types_by_any_name

@@ -12,12 +12,16 @@ import msgspec
 from rota.declare.context import Context, _current
 from rota.declare.job_type import JobType, NewJob
 from rota.errors import UsageError
+from rota.model.awaited import JobResult
 from rota.model.batch import META_KEY, BatchEnd
 from rota.model.effect import EffectAnswer, EffectCall
 from rota.model.job import Job
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import TracebackType
+
+    from rota.model.awaited import Results
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +43,8 @@ class RecordingContext(Context):
 
     __slots__ = ("_token", "done_effects", "reports")
 
-    def __init__(self, job: Job, state: Any = None) -> None:
-        super().__init__(job, "test", state, _record_progress, None, _NewEffects())
+    def __init__(self, job: Job, state: Any = None, results: Results | None = None) -> None:
+        super().__init__(job, "test", state, _record_progress, None, _NewEffects(), results)
         self.reports: list[Report] = []
         """The progress reports, in order."""
         self.done_effects: list[str] = []
@@ -73,6 +77,7 @@ def make_context(
     meta: dict[str, Any] | None = None,
     scheduled_for: datetime | None = None,
     ended_batch: BatchEnd | None = None,
+    results: Iterable[JobResult] = (),
 ) -> RecordingContext:
     """Make a context for a plain unit test: `resize(make_context(), photo=7)`.
 
@@ -84,6 +89,7 @@ def make_context(
         meta: what `ctx.job.meta` is. Defaults to None.
         scheduled_for: the tick of the schedule, an aware datetime. Defaults to None.
         ended_batch: what came of the batch that the job follows. Defaults to None.
+        results: what `ctx.results` has, of jobs that it waited for. Defaults to none.
 
     Raises:
         UsageError: this is neither a job type nor a job.
@@ -118,7 +124,7 @@ def make_context(
         locked_by="test",
         started_at=now,
     )
-    return RecordingContext(made, state)
+    return RecordingContext(made, state, {one.id: one for one in results})
 
 
 def _record_progress(context: Context) -> None:

@@ -19,6 +19,7 @@ from rota.upkeep.reaper import Reaper
 from rota.upkeep.retention import Retention
 from rota.upkeep.rollup import StatsRollup
 from rota.upkeep.scheduler import Scheduler
+from rota.upkeep.waits import WaitSweeper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -51,6 +52,7 @@ class UpkeepSet:
         self._worker = worker
         self._clock = clock
         self.lane_sweeper = LaneSweeper(bus, shared, clock)
+        self.wait_sweeper = WaitSweeper(bus, shared, clock)
         self._retention = Retention(bus, shared, database, clock)
         self._alerts = Alerter(bus, database, alert_url, clock)
 
@@ -97,6 +99,7 @@ class UpkeepSet:
             Reaper(self._bus, reaping, self._clock),
             Expirer(self._bus, self._shared, self._worker, self._clock),
             self.lane_sweeper,
+            self.wait_sweeper,
             BatchFolder(self._bus, self._shared, self._clock),
             Scheduler(self._bus, self._shared, self._clock),
             StatsRollup(self._bus, self._shared, self._clock),

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rota.errors import PayloadError
+from rota.model.awaited import NO_RESULTS, has_awaited
 from rota.model.outcome import (
     NOTHING,
     Cancel,
@@ -22,6 +23,7 @@ from rota.worker.handler_end import read_list, read_return
 if TYPE_CHECKING:
     from rota.declare.context import Context
     from rota.declare.job_type import JobType
+    from rota.model.awaited import Results
     from rota.model.job import Job
     from rota.worker.call import Call
     from rota.worker.gates.ticket import Ticket
@@ -132,6 +134,7 @@ class Attempt:
         "must_record_start",
         "outcome",
         "renewed_at",
+        "results",
         "runner",
         "state",
         "stop_deadline",
@@ -165,6 +168,9 @@ class Attempt:
 
         self.call: Call | None = None
         """The call with others that it is part of; None: its handler takes this job alone."""
+        self.results: Results | None = None if has_awaited(job) else NO_RESULTS
+        """What came of the jobs that it waited for; None: it is still to be read. Written by the
+        gate that reads it."""
         self.ticket: Ticket | None = None
         """What the gates that ask the database know of it; None: its type has no such gate."""
         self.state = _BUFFERED

@@ -22,7 +22,6 @@ from rota.worker.handler_end import count_answers, read_answer
 
 if TYPE_CHECKING:
     from rota.declare.context import Context
-    from rota.model.job import Job
     from rota.model.outcome import End
 
 
@@ -105,12 +104,12 @@ class Call(Attempt):
         ]
 
     def make_context(
-        self, worker: str, state: Any, make_item: Callable[[Job], Context]
+        self, worker: str, state: Any, make_item: Callable[[Attempt], Context]
     ) -> CallContext:
         """Return the context of the call; that of each job is made when the handler asks for it."""
 
         def make_items() -> list[Context]:
-            return [_give_context(attempt, make_item(attempt.job)) for attempt in self.called]
+            return [_give_context(attempt, make_item(attempt)) for attempt in self.called]
 
         return CallContext(self.job, worker, state, make_items)
 

@@ -129,6 +129,7 @@ class Claimer(Service):
     async def _claim(self, request: ClaimRequest) -> float | None:
         before = self.clock.monotonic()
         had_none = not self._parts.attempts and not self._parts.finisher.has_uncounted
+        released = self._parts.wait_sweeper.released
         probes = before >= self._probe_at
         claimed = await self._link.run(
             ops.claim(
@@ -157,7 +158,7 @@ class Claimer(Service):
             self._has_held_up = True
             self._parts.lane_sweeper.hasten()
         if self._is_over(request, claimed, probed=probes, had_none=had_none):
-            if not (self._has_held_up and await self._find_free_places()):
+            if not await self._find_more(released):
                 self.stop()
             return 0
         pause_s = await self._find_pause_s(request, answers, claimed)
@@ -264,6 +265,16 @@ class Claimer(Service):
         if found or claimed.news.priorities:
             return False
         return request.covers_everything(self._frontiers.queues)
+
+    async def _find_more(self, released: int) -> bool:
+        """Return whether jobs that waited may run now: because of what nobody has noticed, or
+        because more than `released` were let go since the last claim began."""
+        if self._has_held_up and await self._find_free_places():
+            return True
+        sweeper = self._parts.wait_sweeper
+        if sweeper.waiting and await sweeper.find_released():
+            return True
+        return sweeper.released > released
 
     async def _find_free_places(self) -> bool:
         """Return whether jobs that were held up may run now, because of what nobody has noticed."""

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from rota.declare.effect import KeepsEffects
     from rota.declare.job_type import JobType
-    from rota.model.job import Job
     from rota.worker.attempt import Attempt
     from rota.worker.gates import Answers, Gate
     from rota.worker.parts import Parts
@@ -35,8 +34,8 @@ logger = logging.getLogger("rota")
 STOP_NOW_S = 0.3
 """How long handlers may take to stop when the worker must stop now: a worker whose parent died ends
 within a second, and its jobs must be handed back by then."""
-UNRECORDED_S = 10.0
-"""Seconds until a job may be claimed again whose start the database refused."""
+REFUSED_S = 10.0
+"""Seconds until a job may be claimed again to which the database refused what it needs to begin."""
 BEGIN_MAX = 64
 """Most handlers that begin in one turn of the loop: on Python 3.12 and later each takes its first
 step in it."""
@@ -77,11 +76,12 @@ class Executor(Service):
             self._lease,
             self._suspects,
             *asked,
+            parts.result_reader,
             parts.start_recorder,
         )
         self._plain_gates: tuple[Gate, ...] = (self._lease,)
-        """For jobs that were not lost and need no record, of types without a rate limit and a
-        breaker: nearly all."""
+        """For jobs that were not lost, need no record and waited for no others, of types without a
+        rate limit and a breaker: nearly all."""
         self._gatekeeper = parts.gatekeeper
         self._warned: set[str] = set()
         """Job types with a logged warning about ignored fields of a payload."""
@@ -158,10 +158,14 @@ class Executor(Service):
             self._parts.claimer.wake()
 
     def resume(self, attempt: Attempt) -> None:
-        """Go on with an admitted attempt that waited in its slot for the gatekeeper."""
-        assert attempt.ticket is not None
-        if attempt.must_record_start and not attempt.ticket.is_start_recorded:
-            self._parts.start_recorder.hold_back([attempt], self.clock.monotonic())
+        """Go on with an admitted attempt that waited in its slot, for the gatekeeper or for what it
+        is told of other jobs."""
+        parts, now = self._parts, self.clock.monotonic()
+        is_recorded = attempt.ticket is not None and attempt.ticket.is_start_recorded
+        if attempt.results is None:
+            parts.result_reader.hold_back([attempt], now)
+        elif attempt.must_record_start and not is_recorded:
+            parts.start_recorder.hold_back([attempt], now)
         else:
             self.begin(attempt)
 
@@ -224,7 +228,12 @@ class Executor(Service):
         """Ask the gates in a row; return those that may begin now."""
         gates = self._plain_gates
         for attempt in batch:
-            if attempt.is_suspect or attempt.must_record_start or attempt.ticket is not None:
+            if (
+                attempt.is_suspect
+                or attempt.must_record_start
+                or attempt.ticket is not None
+                or attempt.results is None
+            ):
                 gates = self._all_gates
         for gate in gates:
             answers = gate.hold_back(batch, now)
@@ -295,9 +304,8 @@ class Executor(Service):
         self.handle_end(attempt, HandedBack("its lease was lost"))
 
     def refuse(self, attempt: Attempt, why: str) -> None:
-        """Hand back an admitted attempt whose start the database does not take."""
-        end = HandedBack(f"its start could not be recorded: {why}", UNRECORDED_S)
-        self.handle_end(attempt, end)
+        """Hand back an admitted attempt to which the database refuses what it needs to begin."""
+        self.handle_end(attempt, HandedBack(why, REFUSED_S))
 
     def _read_arguments(self, attempt: Attempt) -> dict[str, Any] | End:
         """Return the arguments of the handler, or why it cannot be called."""
@@ -317,18 +325,19 @@ class Executor(Service):
             logger.warning("job type %r: %s: %s", job_type.name, what, fields)
 
     def _begin(self, attempt: Attempt, arguments: dict[str, Any]) -> None:
-        attempt.context = self._make_context(attempt.job)
+        attempt.context = self._make_context(attempt)
         self._call_handler(attempt, arguments)
 
-    def _make_context(self, job: Job) -> Context:
+    def _make_context(self, attempt: Attempt) -> Context:
         parts = self._parts
         return Context(
-            job,
+            attempt.job,
             parts.spec.name,
             self.state,
             parts.lease_keeper.note_progress,
             self._completer,
             self._effects,
+            attempt.results,
         )
 
     def _call_handler(self, attempt: Attempt, arguments: dict[str, Any]) -> None:

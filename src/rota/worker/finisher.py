@@ -12,6 +12,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from rota.errors import DatabaseUnavailable
+from rota.model.awaited import NO_RESULTS
 from rota.model.job import Status
 from rota.model.outcome import (
     Errored,
@@ -32,6 +33,7 @@ from rota.observe.events import (
     JobPutBack,
     JobSnoozed,
     JobSucceeded,
+    JobWaiting,
     LeaseLost,
     OutcomeRefused,
 )
@@ -143,6 +145,8 @@ class Finisher(Service):
             finally:
                 self._writing = 0
             self._flush_max = min(self._flush_max * 4, FLUSH_MAX)
+            if self._parts.wait_sweeper.waiting:
+                self._parts.wait_sweeper.wake()  # some of these may have been waited for
             await self._fold_batches()
             if not self._attempts:
                 self._parts.claimer.wake()
@@ -298,6 +302,8 @@ class Finisher(Service):
             self.counts[outcome.status] += 1
             if attempt.completes:
                 _tell_late_failure(attempt, ending.transition, outcome)
+            if outcome.status == Status.WAITING:
+                self._parts.wait_sweeper.note_wait()
             if not (quiet and outcome.status == Status.SUCCEEDED):
                 self.bus.emit(self._make_event(attempt, ending.transition, outcome))
 
@@ -346,6 +352,8 @@ class Finisher(Service):
                 return JobFailed.of(*of, failure=failure, retry_in_s=transition.delay_s or 0.0)
         if transition.verb == "snooze":
             return JobSnoozed.of(*of, run_in_s=transition.delay_s or 0.0, reason=transition.reason)
+        if transition.awaits is not None:
+            return JobWaiting.of(*of, awaited=transition.awaits.jobs)
         if transition.verb == "put_back":
             run_in_s = transition.delay_s or 0.0
             return JobPutBack.of(*of, run_in_s=run_in_s, why=transition.reason or "")
@@ -365,7 +373,13 @@ def make_ending(attempt: Attempt, now: float) -> Ending:
         # If this is wrong, the job is gone, and its success is found.
         end = Errored(NotCommitted())
     try:
-        transition = settle(attempt.job, end, rules, must_record_start=attempt.must_record_start)
+        transition = settle(
+            attempt.job,
+            end,
+            rules,
+            must_record_start=attempt.must_record_start,
+            results=(attempt.results or NO_RESULTS).values(),
+        )
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's classes
         rules = RetryRules(rules.max_attempts, DEFAULT_RETRY)
         transition = settle(attempt.job, refuse_outcome(error), rules)

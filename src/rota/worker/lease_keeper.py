@@ -114,7 +114,8 @@ class LeaseKeeper(Service):
         counted = {name: counts[name] for name in ops.COUNTS}
         running = sum(1 for attempt in self._copy() if attempt.began_at is not None)
         heartbeat = ops.write_heartbeat({**self._description, **counted, "running": running})
-        self._parts.claimer.workers = await self._link.run(heartbeat)
+        workers = await self._link.run(heartbeat)
+        self._parts.claimer.workers = self._parts.wait_sweeper.workers = workers
         self._parts.health.note_answer()
 
     async def _renew(self, now: float) -> None:

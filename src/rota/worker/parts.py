@@ -9,11 +9,13 @@ if TYPE_CHECKING:
     from rota.observe.events import Bus
     from rota.runtime.clock import Clock
     from rota.upkeep.lanes import LaneSweeper
+    from rota.upkeep.waits import WaitSweeper
     from rota.worker.attempt import Attempt
     from rota.worker.claimer import Claimer
     from rota.worker.executor import Executor
     from rota.worker.finisher import Finisher
     from rota.worker.gates.gatekeeper import Gatekeeper
+    from rota.worker.gates.results import ResultReader
     from rota.worker.gates.start_record import StartRecorder
     from rota.worker.health import Health
     from rota.worker.lease_keeper import LeaseKeeper
@@ -43,6 +45,10 @@ class Parts:
     """Renews leases, and learns which jobs are cancelled."""
     lane_sweeper: LaneSweeper
     """Finds places of lanes and caps that nobody gave away. Without upkeep it does not run."""
+    wait_sweeper: WaitSweeper
+    """Lets jobs go on that wait for others. Without upkeep it does not run."""
+    result_reader: ResultReader
+    """The gate that reads what jobs are told of those that they waited for."""
 
     def __init__(
         self, spec: WorkerSpec, bus: Bus, clock: Clock, health: Health, shutdown: Shutdown

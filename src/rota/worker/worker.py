@@ -25,6 +25,7 @@ from rota.worker.finisher import LOCK_TIMEOUT_S, UNTIMED_S, Finisher
 from rota.worker.gates.breaker import BreakerGate
 from rota.worker.gates.gatekeeper import Gatekeeper
 from rota.worker.gates.rate_limits import RateLimitGate
+from rota.worker.gates.results import ResultReader
 from rota.worker.gates.start_record import StartRecorder
 from rota.worker.health import Health
 from rota.worker.lease_keeper import ANSWER_S, LeaseKeeper
@@ -225,6 +226,7 @@ class Worker:
         listens = database.notify and not spec.config.drain
 
         parts.start_recorder = StartRecorder(parts, start)
+        parts.result_reader = ResultReader(parts, start)
         has_gates = any(job_type.has_gates for job_type in spec.types.values())
         if has_gates and spec.config.asks_gates:
             link = StoreLink(database, "gates", lock_timeout_s=GATES_LOCK_S)
@@ -241,11 +243,13 @@ class Worker:
 
         upkeepers = upkeep_set.services() if self.does_upkeep else []
         parts.lane_sweeper = upkeep_set.lane_sweeper
+        parts.wait_sweeper = upkeep_set.wait_sweeper
         for service in upkeepers:
             service.pause_gate = self._pause_gate  # the database itself stops the claims
         self.services = [
             parts.executor,
             *(() if parts.gatekeeper is None else (parts.gatekeeper,)),
+            parts.result_reader,
             parts.start_recorder,
             parts.finisher,
             parts.claimer,

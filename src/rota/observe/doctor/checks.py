@@ -272,6 +272,7 @@ CHECKS = (
     Check("caps", "Do jobs wait long for a cap?", _waits, waits.caps),
     Check("limits", "Do jobs wait long for a rate limit?", _waits, waits.rate_limits),
     Check("breakers", "Is a breaker open for long?", _waits, waits.breakers),
+    Check("awaited", "Does a job wait for others for ever?", _waits, waits.wait_for_jobs),
     Check("fences", "Do workers finish jobs that they have lost?", _workers, work.fences),
     Check("dead", "Are there dead jobs?", _jobs, work.dead),
     Check("contention", "Outgrown: do workers block each other?", _growth, growth.contention),

@@ -1,11 +1,12 @@
-"""Judgements of what holds jobs back: lanes, caps, rate limits, breakers. Pure: facts in, a finding
-out."""
+"""Judgements of what holds jobs back: lanes, caps, rate limits, breakers, other jobs. Pure: facts
+in, a finding out."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from rota.model.units import plural, words
+from rota.model.wait import STUCK
 from rota.observe.doctor.finding import Finding, Thresholds, bad, ok, warn
 
 Facts = dict[str, Any]
@@ -79,6 +80,20 @@ def breakers(facts: Facts, thresholds: Thresholds) -> Finding:
             "look at the other side; when it works again: rota breakers reset NAME [KEY]",
         )
     return ok(f"{plural(len(facts['breakers']), 'breaker is open', 'breakers are open')}")
+
+
+def wait_for_jobs(facts: Facts, thresholds: Thresholds) -> Finding:
+    """Judge whether a job waits for others and can never go on by itself."""
+    stuck = facts["stuck"]
+    if stuck:
+        text = _list(
+            [f"job {one['job']} for {one['waits_for']}, which {STUCK[one['why']]}" for one in stuck]
+        )
+        return bad(
+            f"{plural(len(stuck), 'job waits', 'jobs wait')} for others for ever: {text}",
+            f"rota job {stuck[0]['job']} says for which jobs it waits",
+        )
+    return ok(f"{plural(facts['awaiting'], 'job waits', 'jobs wait')} for other jobs to end")
 
 
 def _count(one: Facts) -> str:

@@ -18,6 +18,7 @@ from rota.observe.events.job import (
     JobReaped,
     JobSnoozed,
     JobSucceeded,
+    JobWaiting,
     LeaseLost,
     OutcomeRefused,
 )
@@ -66,6 +67,7 @@ __all__ = [
     "JobReaped",
     "JobSnoozed",
     "JobSucceeded",
+    "JobWaiting",
     "KeysFreed",
     "LeaseLost",
     "LoopBlocked",

@@ -104,6 +104,18 @@ class JobSnoozed(JobEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobWaiting(JobEvent):
+    """The handler lets the job wait until other jobs have ended, and that is committed."""
+
+    awaited: tuple[int, ...]
+
+    def describe(self) -> str:
+        if len(self.awaited) == 1:
+            return f"waits for job {self.awaited[0]}"
+        return f"waits for {len(self.awaited)} jobs, the last of them {self.awaited[-1]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobHandedBack(JobEvent):
     """The job was handed back uncharged, and that is committed."""
 

@@ -28,6 +28,7 @@ from rota.store.ops.alert import (
     take_unposted,
     write_alerts,
 )
+from rota.store.ops.awaited import WaitSweep, read_results, sweep_waits
 from rota.store.ops.breaker import (
     Blocked,
     BreakerPlace,
@@ -247,6 +248,7 @@ __all__ = [
     "Stats",
     "Try",
     "Until",
+    "WaitSweep",
     "Which",
     "Written",
     "act",
@@ -324,6 +326,7 @@ __all__ = [
     "read_clock",
     "read_on_duplicate",
     "read_queues",
+    "read_results",
     "read_stamps",
     "read_wait",
     "reap",
@@ -353,6 +356,7 @@ __all__ = [
     "stop",
     "sweep_caps",
     "sweep_lanes",
+    "sweep_waits",
     "table",
     "take_alert_rules",
     "take_starts",

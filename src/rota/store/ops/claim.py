@@ -215,8 +215,8 @@ def claim_one(who: Claimant, id_: int) -> Operation[Claimed]:
         JobNotFound: no job has this id.
         UnknownJobType: the claimant does not know its type.
         WrongStatus: it is neither queued nor failed.
-        UsageError: its queue is paused, another job of its lane comes before it, a cap is full, or
-            another transaction has locked it.
+        UsageError: its queue is paused, another job of its lane comes before it, a cap is full, it
+            waits for other jobs, or another transaction has locked it.
     """
     wanted = Filter(ids=[id_])
     found = yield from find(wanted)
@@ -271,6 +271,8 @@ def _refuse_claim(id_: int, queue: str, refusal: str) -> None:
         raise UsageError(
             f"job {id_} waits for its lane, and was not claimed: job {name} comes before it"
         )
+    if kind == "job":
+        raise UsageError(f"job {id_} waits for job {name} to end, and was not claimed")
     if name:
         raise UsageError(
             f"job {id_} was not claimed: as many jobs of {kind} {name!r} run as its cap allows"

@@ -242,6 +242,9 @@ def _outcome(ending: Ending, *, with_texts: bool) -> dict[str, Any]:
         "payload_mismatch": transition.payload_mismatch,
         "waits_for": transition.waits_for,
     }
+    if transition.awaits is not None:
+        awaits = transition.awaits
+        outcome["awaits"] = {"jobs": awaits.jobs, "on_failure": awaits.on_failure}
     if failure is not None:
         outcome |= {
             "error_type": failure.error_type,

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from rota.model.record import Record
-from rota.model.wait import Holder, WaitFacts
+from rota.model.wait import Awaited, Holder, WaitFacts
 from rota.store.driver import Operation, Query, Row
 
 
@@ -85,9 +85,12 @@ def read_wait(job: int) -> Operation[WaitFacts | None]:
     if not rows:
         return None
     now, holds, held, holders, *others = rows[0]
+    if others[-1] is not None:
+        others[-1] = _awaited.decode(others[-1])
     return WaitFacts(now, holds, held, _wait_holders.decode(holders), *others)
 
 
+_awaited = msgspec.json.Decoder(Awaited)
 _wait_holders = msgspec.json.Decoder(tuple[Holder, ...])
 
 

@@ -79,4 +79,4 @@ class StartRecorder(Service):
             case None:
                 self._parts.executor.drop(attempt)
             case ops.Refused(why):
-                self._parts.executor.refuse(attempt, why)
+                self._parts.executor.refuse(attempt, f"its start could not be recorded: {why}")

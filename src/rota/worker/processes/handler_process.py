@@ -35,6 +35,7 @@ from rota.model.outcome import (
     Retry,
     Snooze,
     Succeeded,
+    WaitFor,
     refuse_outcome,
 )
 from rota.model.retry import DEFAULT_RETRY
@@ -172,6 +173,7 @@ class HandlerProcess:
                         self._note,
                         self._completer,
                         self._effects,
+                        {one.id: one for one in message.results},
                     )
                     self._channel.send(messages.Begun())
                     self._runs.put((message, self._context))
@@ -256,6 +258,8 @@ class HandlerProcess:
                     return self._keep_cause(Retry(str(end.reason), after=after), end)
                 case Snooze():
                     return Snooze(timedelta(seconds=end.after_s), str(end.reason))
+                case WaitFor():
+                    return WaitFor(end.jobs, on_failure=end.on_failure)
                 case RateLimited():
                     retry_after = timedelta(seconds=end.retry_after_s)
                     return RateLimited(str(end.reason), retry_after=retry_after)

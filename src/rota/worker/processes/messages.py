@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from rota.errors import RotaError
+from rota.model.awaited import JobResult
 from rota.model.effect import EffectAnswer, EffectCall
 from rota.model.job import Job
 from rota.model.outcome import Failed, Failure, Outcome, Succeeded
@@ -46,6 +47,8 @@ class RunJob(msgspec.Struct, frozen=True):
     job: Job
     arguments: bytes
     """Pickled, because only the handler's module makes them loadable."""
+    results: tuple[JobResult, ...] = ()
+    """What came of the jobs that it waited for."""
 
 
 class Stop(msgspec.Struct, frozen=True):

@@ -80,7 +80,8 @@ class ProcessAttempt:
         late = self._attempt.take_first_step(monotonic())  # its time begins now
         if late is not None:
             return late
-        self._process.send(messages.RunJob(self._attempt.job, arguments))
+        results = tuple(self._context.results.values())
+        self._process.send(messages.RunJob(self._attempt.job, arguments, results))
         while True:
             match self._next():
                 case messages.Begun():

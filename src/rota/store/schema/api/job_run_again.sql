@@ -36,7 +36,8 @@ begin
     p.new_id, o.queue, o.job_type, o.payload, o.payload_version,
     o.priority, {schema}.clock(),
     {schema}.expires_anew(o.expires_at, o.run_at, o.created_at, o.claims),
-    o.max_attempts, o.timeout, o.meta, o.schedule, o.scheduled_for, o.group_key, o.lane_capacity
+    o.max_attempts, o.timeout, o.meta - 'rota.waits', o.schedule, o.scheduled_for,
+    o.group_key, o.lane_capacity
   from unnest(v_old, v_new) p(id, new_id)
   join lateral (
     select

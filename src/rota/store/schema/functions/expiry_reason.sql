@@ -6,6 +6,8 @@ language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
   select case
+    when p_job.status = 'waiting' and p_job.waits_for like 'job %'
+      then format('it waited for %s to end', p_job.waits_for)
     when p_job.run_at >= p_job.expires_at and p_job.waits_for ~ '^(limit|breaker) '
       then format(
         'it was put back by %s until %s',

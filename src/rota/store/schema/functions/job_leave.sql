@@ -1,7 +1,7 @@
--- Takes jobs that have not ended, or are dead, out of `running`: failed, dead, snoozed, handed
--- back, lost, taken over. p_outcomes is an array of objects:
+-- Takes jobs that have not ended, or are dead, out of `running`: failed, dead, snoozed, waiting for
+-- jobs, handed back, lost, taken over. p_outcomes is an array of objects:
 --   id, claims        the claim
---   status            failed, dead or queued; of a payload mismatch the server decides
+--   status            failed, dead, queued or waiting; of a payload mismatch the server decides
 --   charged           whether the attempt counts
 --   loss              whether the worker leaves or lost the job after it may have begun
 --   delay_s           seconds until run_at; NULL keeps run_at and asks the workers to look back
@@ -14,6 +14,7 @@
 --   waits_for         what the job waits for, as in the table; it waits since the first time that
 --                     it was put back for the same, a job that counts in a cap since it waited for
 --                     anything. Without it, the job waits for nothing
+--   awaits            of a job that waits for jobs: jobs (their ids) and on_failure, for its meta
 -- p_release is the release of the worker that held the jobs; NULL: the reaper or a person takes
 -- them out. A job with a request to cancel becomes cancelled, unless it is dead. Returns the new
 -- status of the jobs whose claim was still held.
@@ -33,8 +34,11 @@ declare
   v_back bigint[];
   v_cancelled bigint[];
   v_dead bigint[];
+  v_awaits jsonb;
+  v_waiting bigint[];
+  v_awaited jsonb[];
 begin
-  for id, status, run_at, reason, v_is_back in
+  for id, status, run_at, reason, v_is_back, v_awaits in
     with input as materialized (
       select *
       from jsonb_to_recordset(p_outcomes) i(
@@ -53,7 +57,8 @@ begin
         stack text,
         attempt_only boolean,
         payload_mismatch boolean,
-        waits_for text
+        waits_for text,
+        awaits jsonb
       )
     ),
     mine as materialized (
@@ -71,7 +76,7 @@ begin
         i.error_type, i.message, i.verdict, i.verdict_rule, i.response_code, i.stack,
         i.error_type is not null and i.attempt_only is not true as job_failed,
         i.payload_mismatch is true as payload_mismatch,
-        i.waits_for,
+        i.waits_for, i.awaits,
         {schema}.clock() - i.ran_s * interval '1 second' as started_at,
         case
           when i.payload_mismatch is not true then i.status
@@ -130,6 +135,7 @@ begin
           when d.keeps_lane then 'person'
         end,
         waits_since = case
+          when d.status = 'waiting' then {schema}.clock()
           when d.waits_for = j.waits_for and d.status <> 'dead' then j.waits_since
           -- What it waited for was forgotten at its claim.
           when d.waits_for is not null and j.capped and d.status <> 'dead'
@@ -145,6 +151,7 @@ begin
         j.run_at,
         j.cancel_reason,
         d.status = 'queued' and d.delay_s is null as is_back,
+        d.awaits,
         case
           when j.cancel_requested_at is null or j.status = 'dead' then j.status
           else 'cancelled'
@@ -171,7 +178,8 @@ begin
       r.status,
       case when r.status <> 'cancelled' then r.run_at end,
       case when r.status = 'cancelled' then r.cancel_reason end,
-      r.is_back
+      r.is_back,
+      r.awaits
     from returned r
   loop
     if status = 'cancelled' then
@@ -180,6 +188,9 @@ begin
       v_back := v_back || id;
     elsif status = 'dead' then
       v_dead := v_dead || id;
+    elsif v_awaits is not null then
+      v_waiting := v_waiting || id;
+      v_awaited := v_awaited || v_awaits;
     end if;
     return next;
   end loop;
@@ -191,5 +202,8 @@ begin
   end if;
   if v_back is not null then
     perform {schema}.jobs_look_back(v_back);
+  end if;
+  if v_waiting is not null then
+    perform {schema}.waits_note(v_waiting, v_awaited);
   end if;
 end $$;

@@ -1,6 +1,12 @@
--- Puts a running job back, uncharged: due in p_delay_s seconds; NULL: its run_at stays. A job with
--- a request to cancel is cancelled instead.
-create or replace function {schema}.job_put_back(p_id bigint, p_claims int, p_delay_s float8)
+-- Puts a running job back, uncharged: due in p_delay_s seconds; NULL: its run_at stays. With
+-- p_awaits (as in job_leave) it waits for those jobs instead. A job with a request to cancel is
+-- cancelled instead.
+create or replace function {schema}.job_put_back(
+  p_id bigint,
+  p_claims int,
+  p_delay_s float8,
+  p_awaits jsonb default null
+)
 returns table (status text, run_at timestamptz)
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -16,10 +22,12 @@ begin
     jsonb_build_array(jsonb_build_object(
       'id', p_id,
       'claims', p_claims,
-      'status', 'queued',
+      'status', case when p_awaits is null then 'queued' else 'waiting' end,
       'charged', false,
       'delay_s', p_delay_s,
-      'ran_s', extract(epoch from {schema}.clock() - v_job.started_at)
+      'ran_s', extract(epoch from {schema}.clock() - v_job.started_at),
+      'waits_for', 'job ' || (p_awaits #>> '{jobs,-1}'),
+      'awaits', p_awaits
     )),
     {schema}.worker_release(v_job.locked_by)
   ) r;

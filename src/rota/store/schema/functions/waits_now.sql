@@ -1,7 +1,8 @@
--- Returns what jobs wait for, as JSON: laned (jobs that wait for their lanes or for a cap); halted:
--- group_key, job, since_s; caps and limits: name (with its kind), jobs, since_s (of the next),
--- ahead_s (until the last is due), and of a limit missing (it has no row); breakers: name, key,
--- open_s, reason. At most p_names of each kind, counted up to p_counted.
+-- Returns what jobs wait for, as JSON: laned (jobs that wait for their lanes or for a cap) and
+-- awaiting (for jobs to end); halted: group_key, job, since_s; caps and limits: name (with
+-- its kind), jobs, since_s (of the next), ahead_s (until the last is due), and of a limit missing
+-- (it has no row); breakers: name, key, open_s, reason. At most p_names of each kind, counted up to
+-- p_counted.
 -- Locks: none; indexes job_waits and job_put_off.
 -- Keeps: M85, with a bound on the rows read.
 create or replace function {schema}.waits_now(p_names int, p_counted int)
@@ -11,14 +12,8 @@ set enable_seqscan = off set enable_bitmapscan = off set jit = off
 set search_path = pg_catalog, pg_temp
 as $$
   select json_build_object(
-    'laned', (
-      select count(*)
-      from (
-        select from {schema}.job j
-        where j.status = 'waiting'
-        limit p_counted
-      ) counted
-    ),
+    'laned', waiting.laned,
+    'awaiting', waiting.awaiting,
     'halted', (
       select coalesce(json_agg(h), '[]')
       from (
@@ -75,4 +70,15 @@ as $$
       ) b
     )
   )
+  from (
+    select
+      count(*) filter (where counted.awaits is not true) as laned,
+      count(*) filter (where counted.awaits) as awaiting
+    from (
+      select j.waits_for like 'job %' as awaits
+      from {schema}.job j
+      where j.status = 'waiting'
+      limit p_counted
+    ) counted
+  ) waiting
 $$;

@@ -3,8 +3,8 @@
 -- Rows: now timestamptz; holds boolean (it holds a place of its lane); held int4 (places of its
 --   lane that others hold); holders text (JSON of the first: id, status, since); next int8 (the
 --   first job of its lane that waits for a place); most int4; running int4 (of the cap that it
---   waits for); paused text (everything, or its queue); paused_at timestamptz; paused_by text.
---   None: there is no such live job.
+--   waits for); paused text (everything, or its queue); paused_at timestamptz; paused_by text;
+--   awaited text (JSON: as wait_facts). None: there is no such live job.
 -- Locks: none; indexes job_pkey, job_lane and job_waits.
 -- Keeps: M60, what a job waits for is visible.
 select
@@ -26,7 +26,8 @@ select
   cap.running,
   pause.paused,
   pause.paused_at,
-  pause.paused_by
+  pause.paused_by,
+  :schema.wait_facts(j.id)::text as awaited
 from :schema.job j
 cross join lateral (
   select

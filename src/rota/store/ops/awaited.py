@@ -1,0 +1,38 @@
+"""How jobs that wait for others go on, and what they are told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from rota.model.awaited import JobResult, Results
+from rota.store.driver import Operation, Query, format_numbers
+
+
+class WaitSweep(msgspec.Struct, frozen=True):
+    """What one pass over the jobs that others wait for found."""
+
+    last_wait: str | None
+    """The next pass goes on behind it; None: this one came to the end."""
+    waits: int
+    """How many jobs wait there."""
+    released: int
+    is_busy: bool
+    """Whether it did nothing, because another session sweeps."""
+
+
+def sweep_waits(after: str, limit: int) -> Operation[WaitSweep]:
+    """Let jobs go on that wait for jobs which have ended; among `limit` of them behind `after`,
+    '' is from the first."""
+    rows = yield Query("waits_sweep", {"after": after or "job ", "limit": limit})
+    return WaitSweep(*rows[0])
+
+
+def read_results(waiters: Sequence[int]) -> Operation[dict[int, Results]]:
+    """Read what jobs are told of those that they have waited for."""
+    told: dict[int, dict[int, JobResult]] = {waiter: {} for waiter in waiters}
+    for waiter, *result in (yield Query("results_of", {"waiters": format_numbers(waiters)})):
+        one = JobResult(*result)
+        told[waiter][one.id] = one
+    return {**told}

@@ -1,0 +1,39 @@
+-- Returns what came of a job: succeeded, cancelled, dead, or ignored, which is a dead one that a
+-- person or retention has archived; NULL: it has not ended; gone: there is no such row, because its
+-- type keeps failures only, or retention has deleted it. If a person requeued it, that is asked of
+-- the job as which it was requeued last; that is returned, too.
+-- Locks: none; indexes job_pkey and job_history_id.
+create or replace function {schema}.job_end(p_id bigint)
+returns table (job bigint, outcome text, result jsonb, error_type text, message text)
+language plpgsql stable
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
+set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  v_next bigint;
+begin
+  job := p_id;
+  for hop in 1 .. 1000 loop
+    select case when j.status = 'dead' then 'dead' end, j.error_type, j.last_error
+    into outcome, error_type, message
+    from {schema}.job j
+    where j.id = job;
+    exit when found;
+    select
+      case when h.status = 'dead' then 'ignored' else h.status end,
+      h.result, h.error_type, h.last_error,
+      (h.resolution ->> 'requeued_as')::bigint
+    into outcome, result, error_type, message, v_next
+    from {schema}.job_history h
+    where h.id = job
+    limit 1;
+    if not found then
+      outcome := 'gone';
+      exit;
+    end if;
+    exit when v_next is null;
+    job := v_next;
+  end loop;
+  return next;
+end $$;

@@ -1,0 +1,14 @@
+-- Returns the jobs that a job waits for, or waited for last (p_which: jobs), or those of its waits
+-- before (before), as its meta says; of what Rota did not write, none.
+create or replace function {schema}.wait_ids(p_meta jsonb, p_which text)
+returns bigint[]
+language sql immutable parallel safe
+set search_path = pg_catalog, pg_temp
+as $$
+  select coalesce(array_agg(a.id::bigint order by a.place), '{}')
+  from (select p_meta #> array['rota.waits', p_which] as ids) m
+  cross join lateral jsonb_array_elements_text(
+    case when jsonb_typeof(m.ids) = 'array' then m.ids else '[]' end
+  ) with ordinality a(id, place)
+  where a.id ~ '^[0-9]{1,18}$'
+$$;

@@ -1,0 +1,52 @@
+-- Says why a job that waits for others can never go on by itself; NULL: it can, or it does not wait
+-- for others:
+--   dead    it waits for a dead job until a person has decided
+--   circle  it waits for a job that waits, maybe through others, for this one
+--   lane    the job that it waits for stands behind it in its lane
+-- It looks at the one job by whose name each waits: if a job can never go on, that one is such a
+-- job once all others have ended.
+-- Locks: none; index job_pkey.
+-- Keeps: M11, a job that waits for ever is named.
+create or replace function {schema}.wait_stuck(p_id bigint)
+returns text
+language plpgsql stable
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
+set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_seen bigint[] := '{}';
+  v_at bigint := p_id;
+  v_next bigint;
+  v_why text;
+begin
+  for hop in 1 .. 100 loop
+    select
+      n.id,
+      case
+        when n.status = 'dead' and j.meta #>> '{rota.waits,on_failure}' = 'wait' then 'dead'
+        when n.group_key = j.group_key and n.in_lane is null and n.lane_capacity is null
+          and j.in_lane
+          and n.status in ('queued', 'failed', 'waiting')
+          then 'lane'
+      end
+    into v_next, v_why
+    from {schema}.job j
+    join {schema}.job n on n.id = case
+      when j.waits_for ~ '^job [0-9]{1,18}$' then substr(j.waits_for, 5)::bigint
+    end
+    where j.id = v_at
+      and j.status = 'waiting';
+    if not found then
+      return null;
+    elsif hop = 1 and v_why is not null then
+      return v_why;
+    elsif v_next = p_id then
+      return 'circle';
+    elsif v_next = any (v_seen) then
+      return null;  -- others wait in a circle
+    end if;
+    v_seen := v_seen || v_next;
+    v_at := v_next;
+  end loop;
+  return null;
+end $$;

@@ -1,0 +1,101 @@
+"""Lets jobs go on that wait for jobs which have ended."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from rota.runtime.clock import SYSTEM_CLOCK, Clock
+from rota.runtime.service import Service
+from rota.store import ops
+
+if TYPE_CHECKING:
+    from rota.observe.events import Bus
+    from rota.store.link import StoreLink
+
+PERIOD_S = (0.25, 10.0)
+"""Between two passes of all workers together while jobs wait for others, and of each worker while
+none does."""
+LEAST_S = 0.05
+"""Between two passes of a worker whose own jobs end."""
+BATCH = 1_000
+"""Most waiting jobs of a statement; one of them costs about 2 µs."""
+SHARE = 0.05
+"""Of one connection's time, over all workers."""
+BUSY_TRIES = 20
+"""How often a drain that is about to end asks again while another session sweeps."""
+
+
+class WaitSweeper(Service):
+    """Passes over the jobs that wait for others.
+
+    They ask; who ends a job does not tell. So a job that ends pays nothing for those that wait.
+    """
+
+    name = "wait sweeper"
+
+    def __init__(self, bus: Bus, link: StoreLink, clock: Clock = SYSTEM_CLOCK) -> None:
+        super().__init__(bus, clock)
+        self.workers = 1
+        """How many workers share the passes. Written by the lease keeper."""
+        self.waiting = 0
+        """How many jobs wait for others, as far as this worker knows; rather too many."""
+        self.released = 0
+        """How many jobs it has let go."""
+        self._link = link
+        self._after = ""
+        """The name behind which the pass continues; '': from the first."""
+        self._seen = 0
+        """How many jobs wait, of those that this pass has read, or that began meanwhile."""
+        self._least_at = 0.0
+        """When it may pass again if jobs of this worker end or begin to wait, …"""
+        self._idle_until = 0.0
+        """… and if none waits."""
+
+    def note_wait(self) -> None:
+        """Note that a job of this worker has begun to wait: what it waits for may have ended
+        before."""
+        self.waiting += 1
+        self._seen += 1
+        self.wake()
+
+    async def tick(self) -> float | None:
+        """Read one batch of waiting jobs."""
+        before = self.clock.monotonic()
+        due_at = self._least_at if self.waiting else self._idle_until
+        if before < due_at:
+            return due_at - before
+        sweep = await self._link.run(ops.sweep_waits(self._after, BATCH))
+        self.released += sweep.released
+        now = self.clock.monotonic()
+        rest_s = max(LEAST_S, (now - before) * self.workers / SHARE)
+        self._least_at = now + rest_s
+        self._seen += sweep.waits - sweep.released
+        self._after = sweep.last_wait or ""
+        if self._after:
+            return rest_s
+        if not sweep.is_busy:
+            self.waiting = self._seen
+        self._seen = 0
+        if not self.waiting:
+            self._idle_until = now + PERIOD_S[1]
+            return PERIOD_S[1]
+        return max(min(PERIOD_S[0] * self.workers, PERIOD_S[1]), rest_s)
+
+    async def find_released(self) -> bool:
+        """Let jobs go on before a drain ends; return whether one may be due that was not before:
+        another worker may have let it go, too."""
+        after, waiting, tries = "", 0, 0
+        while True:
+            sweep = await self._link.run(ops.sweep_waits(after, BATCH))
+            self.released += sweep.released
+            waiting += sweep.waits - sweep.released
+            after = sweep.last_wait or ""
+            if sweep.is_busy and tries < BUSY_TRIES:
+                tries += 1
+                await self.clock.wait(asyncio.Event(), timeout_s=LEAST_S)
+            elif not after:
+                break
+        is_less = waiting < self.waiting
+        self.waiting = waiting
+        return is_less

@@ -679,3 +679,35 @@ def test_jobs_that_were_lost_with_their_worker_come_back_one_by_one(
     killed = [ids for ids in calls if "11" in ids]
     assert len(killed[0]) > 1
     assert killed[1:] == [["11"]] * 3
+
+
+@rule("M11")
+def test_a_job_of_a_call_waits_for_others_by_itself_and_goes_on_with_their_results(
+    database: str, connection: Connection
+) -> None:
+    jobs = rota.Jobs()
+    calls: list[list[int]] = []
+
+    @jobs.job("part")
+    def part(n: int) -> int:
+        return n * 2
+
+    @jobs.job("whole", chunk=10, takes_context=True)
+    def whole(ctx: rota.Context, docs: list[Doc]) -> list[Any]:
+        calls.append([doc.id for doc in docs])
+        assert not ctx.results
+        answers: list[Any] = []
+        for item, doc in zip(ctx.items, docs, strict=True):
+            if doc.id and not item.results:
+                answers.append(rota.WaitFor(part.enqueue(doc.id)))
+            else:
+                answers.append([one.result for one in item.results.values()])
+        return answers
+
+    with closing(rota.App(database, jobs=[jobs])) as app:
+        app.enqueue_many([whole.new(Doc(at)) for at in range(3)])
+        assert app.drain().succeeded == 5
+        results = {job.payload["id"]: job.result for job in app.find(job_type="whole")}
+    assert results == {0: [], 1: [2], 2: [4]}
+    assert calls[0] == [0, 1, 2]
+    assert sorted(at for ids in calls[1:] for at in ids) == [1, 2]

@@ -3,8 +3,8 @@
 -- content, and says who requeued it, when, why and as which job. With p_payload, for a single job,
 -- the new job has that payload instead;
 -- p_payload_version defaults to the type's. With p_fresh the steps that its handler finished, and
--- the jobs that it waited for, are forgotten, and it starts over. new_id is the id of the new job or, for a job that is
--- refused, the id as which it was requeued before.
+-- the jobs that it waited for, are forgotten, and it starts over. new_id is the id of the new job
+-- or, for a job that is refused, the id as which it was requeued before.
 -- Locks: the rows of the jobs, in id order; index job_pkey. Then the rows of their keys, and of
 -- their effects; index effect_job.
 -- Keeps: M44, the old job keeps its content and says what became of it; M51, the key moves along.

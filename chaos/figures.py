@@ -58,6 +58,10 @@ union all select 'put back by a limit', count(*) from chaos.change where was_sta
   and status <> 'running' and waits_for like 'limit %'
 union all select 'put back by a breaker', count(*) from chaos.change where was_status = 'running'
   and status <> 'running' and waits_for like 'breaker %'
+union all select 'waits for jobs', count(*) from chaos.change where was_status = 'running'
+  and status = 'waiting'
+union all select 'waits for jobs that went on', count(*) from chaos.change
+  where was_status = 'waiting' and status = 'queued' and queue = 'default' and job_type = 'gathers'
 union all select 'times a breaker opened', count(*) from chaos.breaker where state = 'open'
   and was_state is distinct from 'open'
 union all select 'trials', count(*) from chaos.breaker where state = 'trial'

@@ -21,7 +21,7 @@ LEAST_S = 0.05
 BATCH = 1_000
 """Most waiting jobs of a statement; one of them costs about 2 µs."""
 SHARE = 0.05
-"""Of one connection's time, over all workers."""
+"""Of one connection's time, over all workers, for passes that let no job go."""
 BUSY_TRIES = 20
 """How often a drain that is about to end asks again while another session sweeps."""
 
@@ -68,7 +68,9 @@ class WaitSweeper(Service):
         sweep = await self._link.run(ops.sweep_waits(self._after, BATCH))
         self.released += sweep.released
         now = self.clock.monotonic()
-        rest_s = max(LEAST_S, (now - before) * self.workers / SHARE)
+        rest_s = LEAST_S
+        if not sweep.released:
+            rest_s = max(LEAST_S, (now - before) * self.workers / SHARE)
         self._least_at = now + rest_s
         self._seen += sweep.waits - sweep.released
         self._after = sweep.last_wait or ""

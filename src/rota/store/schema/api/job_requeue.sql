@@ -2,9 +2,9 @@
 -- progress and the place that the old one holds in its lane. The old job is archived with its
 -- content, and says who requeued it, when, why and as which job. With p_payload, for a single job,
 -- the new job has that payload instead;
--- p_payload_version defaults to the type's. With p_fresh the steps that its handler finished are
--- forgotten, and it starts over. new_id is the id of the new job or, for a job that is
--- refused, the id as which it was requeued before.
+-- p_payload_version defaults to the type's. With p_fresh the steps that its handler finished, and
+-- the jobs that it waited for, are forgotten, and it starts over. new_id is the id of the new job
+-- or, for a job that is refused, the id as which it was requeued before.
 -- Locks: the rows of the jobs, in id order; index job_pkey. Then the rows of their keys, and of
 -- their effects; index effect_job.
 -- Keeps: M44, the old job keeps its content and says what became of it; M51, the key moves along.
@@ -68,7 +68,9 @@ begin
     end,
     d.priority, {schema}.clock(),
     {schema}.expires_anew(d.expires_at, d.run_at, d.created_at, d.claims),
-    d.max_attempts, d.timeout, d.progress, d.meta, d.schedule, d.scheduled_for,
+    d.max_attempts, d.timeout, d.progress,
+    case when p_fresh then d.meta - 'rota.waits' else d.meta end,
+    d.schedule, d.scheduled_for,
     d.group_key, d.lane_capacity, nullif(d.in_lane, false), d.batch
   from unnest(v_dead, v_new) p(id, new_id)
   join {schema}.job d on d.id = p.id;

@@ -40,8 +40,8 @@ create table job (
   -- does not.
   capped boolean,
   -- Why it was put back after a claim, or waits outside of the ready ones: 'type NAME',
-  -- 'queue NAME', 'limit NAME …' or 'breaker NAME …'; 'person': it is dead and halts its lane.
-  -- Since when.
+  -- 'queue NAME', 'limit NAME …' or 'breaker NAME …'; 'job ID': it waits for that one to end, and
+  -- then maybe for others; 'person': it is dead and halts its lane. Since when.
   waits_for text collate "C",
   waits_since timestamptz,
   batch bigint,                                  -- the batch of which it is a member; NULL: none

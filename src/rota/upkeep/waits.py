@@ -18,7 +18,7 @@ PERIOD_S = (0.25, 10.0)
 none does."""
 LEAST_S = 0.05
 """Between two passes of a worker whose own jobs end."""
-BATCH = 1_000
+PORTION = 1_000
 """Most waiting jobs of a statement; one of them costs about 2 µs."""
 SHARE = 0.05
 """Of one connection's time, over all workers, for passes that let no job go."""
@@ -60,12 +60,12 @@ class WaitSweeper(Service):
         self.wake()
 
     async def tick(self) -> float | None:
-        """Read one batch of waiting jobs."""
+        """Read one portion of waiting jobs."""
         before = self.clock.monotonic()
         due_at = self._least_at if self.waiting else self._idle_until
         if before < due_at:
             return due_at - before
-        sweep = await self._link.run(ops.sweep_waits(self._after, BATCH))
+        sweep = await self._link.run(ops.sweep_waits(self._after, PORTION))
         self.released += sweep.released
         now = self.clock.monotonic()
         rest_s = LEAST_S
@@ -89,7 +89,7 @@ class WaitSweeper(Service):
         another worker may have let it go, too."""
         after, waiting, tries = "", 0, 0
         while True:
-            sweep = await self._link.run(ops.sweep_waits(after, BATCH))
+            sweep = await self._link.run(ops.sweep_waits(after, PORTION))
             self.released += sweep.released
             waiting += sweep.waits - sweep.released
             after = sweep.last_wait or ""

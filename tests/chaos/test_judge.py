@@ -299,12 +299,12 @@ BREAKS: dict[str, LiteralString] = {
         "delete from rota.effect where key = 'ship'"
     ),
     "a job that waited for others goes on when all have ended": """
-        update rota.job_history set job_type = 'gathers' where id = 1;
-        update rota.job_history set job_type = 'part', payload = '{"of": 1}' where id = 3;
+        update rota.job_history set job_type = 'assemble' where id = 1;
+        update rota.job_history set job_type = 'piece', payload = '{"of": 1}' where id = 3;
         insert into chaos.change (job, was_status, status, was_claims, claims)
           values (1, 'running', 'waiting', 1, 2)""",
     "a job that waited for others goes on with their results, and enqueues each once": """
-        update rota.job_history set job_type = 'gathers', result = '{"parts": 1, "sum": 0}'
+        update rota.job_history set job_type = 'assemble', result = '{"pieces": 1, "sum": 0}'
           where id = 1""",
     "the handlers' table agrees with their files": ("update chaos.run set worker = 'h:101:a'"),
     "no worker ends unasked, and every stopped worker exits with 0 or 5": (

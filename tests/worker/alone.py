@@ -35,7 +35,7 @@ class Others:
         self.counts: dict[str, int] = {}
         self.workers = 0
         self.has_uncounted = False
-        self.waiting = self.released = 0
+        self.waiting = self.released = self.unwritten = 0
 
     def add(self, attempt: Attempt) -> None:
         """Of the finisher: an attempt ended."""

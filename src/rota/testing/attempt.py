@@ -29,7 +29,7 @@ from rota.worker.attempt import Attempt
 from rota.worker.completion import Completer, NotCommitted
 from rota.worker.effects import EffectKeeper
 from rota.worker.finisher import make_ending
-from rota.worker.handler_end import read_error
+from rota.worker.runners import read_error
 from rota.worker.summary import Performed, find_error
 
 if TYPE_CHECKING:

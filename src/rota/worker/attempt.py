@@ -18,7 +18,7 @@ from rota.model.outcome import (
     HandedBack,
     PayloadMismatch,
 )
-from rota.worker.handler_end import read_list, read_return
+from rota.worker.runners import read_list, read_return
 
 if TYPE_CHECKING:
     from rota.declare.context import Context

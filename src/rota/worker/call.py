@@ -18,7 +18,7 @@ from rota.model.outcome import (
     Outcome,
 )
 from rota.worker.attempt import Attempt, State
-from rota.worker.handler_end import count_answers, read_answer
+from rota.worker.runners import count_answers, read_answer
 
 if TYPE_CHECKING:
     from rota.declare.context import Context

@@ -1,12 +1,13 @@
 """Runners call handlers: on the worker's loop, in threads, or in processes of their own.
 
-A runner decides nothing. It tells the executor how a handler ended.
+A runner decides nothing. It tells the executor what a handler's return or exception means.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import logging
 import queue
 import sys
@@ -17,12 +18,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rota.declare.context import enter
-from rota.model.outcome import HandedBack
+from rota.declare.result import encode_result
+from rota.errors import AttemptCancelled
+from rota.model.outcome import NOTHING, Errored, HandedBack, Outcome, Succeeded
+from rota.model.units import plural
 from rota.worker.around import acall_within, call_within
-from rota.worker.handler_end import read_error
 
 if TYPE_CHECKING:
     from rota.declare.job_type import JobType
+    from rota.model.job import Job
     from rota.model.outcome import End
     from rota.worker.attempt import Attempt
     from rota.worker.parts import Parts
@@ -199,7 +203,73 @@ class ProcessRunner:
         self._parts.executor.handle_end(attempt, end)
 
 
-# What cannot be started
+# What a handler's return or exception means
+
+
+def read_return(job: Job, result: Any) -> End:
+    """Return the outcome of a handler that returned."""
+    if result is None:
+        return NOTHING
+    if isinstance(result, Outcome):
+        return result
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        why = "declare the async function itself, or await inside"
+        return Errored(TypeError(f"the handler returned an awaitable that is never awaited: {why}"))
+    if isinstance(result, type) and issubclass(result, Outcome):
+        name = result.__name__
+        why = f"return an instance, as in {name}(…)"
+        return Errored(TypeError(f"the handler returned the class {name}; {why}"))
+    encoded, problem = encode_result(result)
+    if problem is not None:
+        logger.warning("job %s %s: its result is not kept: %s", job.id, job.job_type, problem)
+    return Succeeded(encoded)
+
+
+def read_list(job: Job, result: Any) -> End:
+    """Return the outcome of a handler that takes a list and was called with this job alone."""
+    if result is None or isinstance(result, Outcome):
+        return read_return(job, result)
+    return count_answers(1, result) or read_answer(job, result[0])
+
+
+def read_answer(job: Job, answer: Any) -> End:
+    """Return the outcome of one job of a list, by what the handler answered for it."""
+    if isinstance(answer, BaseException) and not isinstance(answer, Outcome):
+        return Errored(answer)
+    return read_return(job, answer)
+
+
+def count_answers(jobs: int, result: Any) -> Errored | None:
+    """Return what is wrong with a handler's list of answers for so many jobs; None: nothing."""
+    if not isinstance(result, list | tuple):
+        if inspect.iscoroutine(result):
+            result.close()
+        what = f"a list with an answer for each of its {plural(jobs, 'job')}, or None"
+        return Errored(TypeError(f"the handler must return {what}, not {type(result).__name__}"))
+    if len(result) == jobs:
+        return None
+    return Errored(
+        TypeError(f"the handler returned {len(result)} answers for {plural(jobs, 'job')}")
+    )
+
+
+def read_error(attempt: Attempt, error: BaseException) -> End:
+    """Return the outcome of a handler that raised. If it stopped on request, it is the outcome of
+    that request."""
+    if isinstance(error, Outcome):
+        return error
+    if attempt.stop_outcome is not None and is_stop(error):
+        return attempt.stop_outcome
+    return Errored(error)
+
+
+def is_stop(error: BaseException) -> bool:
+    """Whether an error only says that the handler stopped on request; a task group wraps it."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(is_stop, error.exceptions))
+    return isinstance(error, asyncio.CancelledError | AttemptCancelled)
 
 
 def hand_back_unstarted(attempt: Attempt, what: str, error: Exception, now: float) -> End:

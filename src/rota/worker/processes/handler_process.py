@@ -45,9 +45,9 @@ from rota.runtime.child_process import SIGNALS, Channel, join_parent
 from rota.store.db import Database
 from rota.worker.around import acall_within, call_within
 from rota.worker.completion import Completer
-from rota.worker.handler_end import is_stop, read_return
 from rota.worker.processes import messages
 from rota.worker.processes.importable import import_arounds, import_handler
+from rota.worker.runners import is_stop, read_return
 
 if TYPE_CHECKING:
     from rota.declare.around import Around

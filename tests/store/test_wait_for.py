@@ -465,3 +465,43 @@ def test_a_pass_with_too_much_to_decide_leaves_the_rest_to_the_next(
     released = [sweep(hand).released for _ in range(5)]
     assert sum(released) == 5
     assert 1 <= max(released) < 5
+
+
+def stuck(connection: Connection) -> list[tuple[int, str]]:
+    """The jobs that can never go on by themselves, with why."""
+    asked = "select id, rota.wait_stuck(id) from rota.job order by id"
+    return [(id_, why) for id_, why in connection.execute(asked) if why is not None]
+
+
+@rule("M3", "M11")
+@pytest.mark.parametrize("capacity", [1, 2])
+def test_jobs_that_fill_a_lane_and_wait_for_jobs_behind_them_are_named(
+    shop: rota.App, connection: Connection, capacity: int
+) -> None:
+    lane: Any = {"group_key": "g", "lane_capacity": capacity}
+    behind = pages(shop, *range(capacity), delay="1h", **lane)
+    waiters = [
+        shop.enqueue(shop.types["report"].new([page]).using(**lane)).id for page in reversed(behind)
+    ]
+    shop.drain()
+    assert [look(shop, id_).status for id_ in waiters] == ["waiting"] * capacity
+    assert stuck(connection) == [(id_, "lane") for id_ in waiters]
+    shop.cancel(behind[0])
+    for page in behind[1:]:
+        shop.retry_now(page)
+    shop.drain()
+    assert {look(shop, id_).status for id_ in waiters} == {"succeeded"}
+
+
+@rule("M3", "M11")
+def test_a_lane_with_a_holder_that_will_end_is_not_stuck(
+    shop: rota.App, connection: Connection
+) -> None:
+    lane: Any = {"group_key": "g", "lane_capacity": 2}
+    [elsewhere] = pages(shop, 1, delay="1h")
+    [behind] = pages(shop, 2, delay="1h", **lane)
+    for page in (behind, elsewhere):
+        shop.enqueue(shop.types["report"].new([page]).using(**lane))
+    shop.drain()
+    assert [job.id for job in shop.find(status="waiting")] == [elsewhere + 3, elsewhere + 2]
+    assert stuck(connection) == []

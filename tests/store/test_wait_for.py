@@ -403,6 +403,28 @@ def test_a_meta_that_a_producer_made_up_stops_no_job(
     assert look(shop, id_).status == "succeeded"
 
 
+@rule("M11")
+def test_a_job_that_is_given_the_meta_of_another_is_not_told_of_that_ones_jobs(
+    shop: rota.App,
+) -> None:
+    @shop.job("tells", takes_context=True)
+    async def tells(ctx: rota.Context, again: bool = True) -> None:
+        NOTES.append((ctx.ended_batch is not None, sorted(ctx.results)))
+        if again and not ctx.results:
+            raise rota.WaitFor(await shop.aenqueue(shop.types["page"].new(1)))
+        if again:
+            await shop.aenqueue(tells.new(again=False).using(meta=ctx.job.meta))
+
+    ended = shop.batch([], then=tells.new().using(meta={"tenant": "x"}))
+    shop.drain()
+    assert [bool(told) for _, told in NOTES] == [False, True, False]
+    assert [of_batch for of_batch, _ in NOTES] == [True, True, False]
+    then = shop.batches.get(ended.id)
+    assert then is not None and then.then_job is not None
+    last = max(shop.find(job_type="tells"), key=lambda job: job.id)
+    assert (last.id > then.then_job, last.meta) == (True, {"tenant": "x"})
+
+
 @rule("M11", "M50")
 def test_a_drain_of_a_bench_goes_on_with_jobs_that_wait(shop: rota.App) -> None:
     waiter = report(shop, pages(shop, 1, 2))

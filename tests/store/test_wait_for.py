@@ -420,7 +420,7 @@ def test_a_job_that_is_given_the_meta_of_another_is_not_told_of_that_ones_jobs(
     assert [bool(told) for _, told in NOTES] == [False, True, False]
     assert [of_batch for of_batch, _ in NOTES] == [True, True, False]
     then = shop.batches.get(ended.id)
-    assert then is not None and then.then_job is not None
+    assert then.then_job is not None
     last = max(shop.find(job_type="tells"), key=lambda job: job.id)
     assert (last.id > then.then_job, last.meta) == (True, {"tenant": "x"})
 

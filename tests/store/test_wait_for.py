@@ -403,6 +403,28 @@ def test_a_meta_that_a_producer_made_up_stops_no_job(
     assert look(shop, id_).status == "succeeded"
 
 
+@rule("M11")
+def test_a_job_that_is_given_the_meta_of_another_is_not_told_of_that_ones_jobs(
+    shop: rota.App,
+) -> None:
+    @shop.job("tells", takes_context=True)
+    async def tells(ctx: rota.Context, again: bool = True) -> None:
+        NOTES.append((ctx.ended_batch is not None, sorted(ctx.results)))
+        if again and not ctx.results:
+            raise rota.WaitFor(await shop.aenqueue(shop.types["page"].new(1)))
+        if again:
+            await shop.aenqueue(tells.new(again=False).using(meta=ctx.job.meta))
+
+    ended = shop.batch([], then=tells.new().using(meta={"tenant": "x"}))
+    shop.drain()
+    assert [bool(told) for _, told in NOTES] == [False, True, False]
+    assert [of_batch for of_batch, _ in NOTES] == [True, True, False]
+    then = shop.batches.get(ended.id)
+    assert then.then_job is not None
+    last = max(shop.find(job_type="tells"), key=lambda job: job.id)
+    assert (last.id > then.then_job, last.meta) == (True, {"tenant": "x"})
+
+
 @rule("M11", "M50")
 def test_a_drain_of_a_bench_goes_on_with_jobs_that_wait(shop: rota.App) -> None:
     waiter = report(shop, pages(shop, 1, 2))
@@ -465,3 +487,43 @@ def test_a_pass_with_too_much_to_decide_leaves_the_rest_to_the_next(
     released = [sweep(hand).released for _ in range(5)]
     assert sum(released) == 5
     assert 1 <= max(released) < 5
+
+
+def stuck(connection: Connection) -> list[tuple[int, str]]:
+    """The jobs that can never go on by themselves, with why."""
+    asked = "select id, rota.wait_stuck(id) from rota.job order by id"
+    return [(id_, why) for id_, why in connection.execute(asked) if why is not None]
+
+
+@rule("M3", "M11")
+@pytest.mark.parametrize("capacity", [1, 2])
+def test_jobs_that_fill_a_lane_and_wait_for_jobs_behind_them_are_named(
+    shop: rota.App, connection: Connection, capacity: int
+) -> None:
+    lane: Any = {"group_key": "g", "lane_capacity": capacity}
+    behind = pages(shop, *range(capacity), delay="1h", **lane)
+    waiters = [
+        shop.enqueue(shop.types["report"].new([page]).using(**lane)).id for page in reversed(behind)
+    ]
+    shop.drain()
+    assert [look(shop, id_).status for id_ in waiters] == ["waiting"] * capacity
+    assert stuck(connection) == [(id_, "lane") for id_ in waiters]
+    shop.cancel(behind[0])
+    for page in behind[1:]:
+        shop.retry_now(page)
+    shop.drain()
+    assert {look(shop, id_).status for id_ in waiters} == {"succeeded"}
+
+
+@rule("M3", "M11")
+def test_a_lane_with_a_holder_that_will_end_is_not_stuck(
+    shop: rota.App, connection: Connection
+) -> None:
+    lane: Any = {"group_key": "g", "lane_capacity": 2}
+    [elsewhere] = pages(shop, 1, delay="1h")
+    [behind] = pages(shop, 2, delay="1h", **lane)
+    for page in (behind, elsewhere):
+        shop.enqueue(shop.types["report"].new([page]).using(**lane))
+    shop.drain()
+    assert [job.id for job in shop.find(status="waiting")] == [elsewhere + 3, elsewhere + 2]
+    assert stuck(connection) == []

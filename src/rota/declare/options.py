@@ -17,6 +17,7 @@ from rota.declare.connection import AnyConnection
 from rota.declare.payload import Codec
 from rota.declare.rate_limit import RateLimit, check_rate_limit
 from rota.errors import PayloadError, UsageError
+from rota.model import awaited, batch
 from rota.model.bounds import (
     EXPIRES_S_MIN,
     KEY_MAX,
@@ -456,11 +457,17 @@ class EnqueueOptions(msgspec.Struct, frozen=True):
         return self.update({"meta": {**meta, **own}})
 
 
+_OF_ONE_JOB = (awaited.META_KEY, batch.META_KEY)
+"""What Rota writes into the meta of a job about that job. A handler that gives its own meta to the
+jobs that it enqueues does not give them this."""
+
+
 def _encode_meta(value: Any, name: str) -> str:
     if not isinstance(value, Mapping):
         raise UsageError(f"{name} must be a mapping, not {value!r}")
     try:
-        return META.encode((), {"meta": dict(value)})[len('{"meta":') : -1]
+        meta = {key: one for key, one in value.items() if key not in _OF_ONE_JOB}
+        return META.encode((), {"meta": meta})[len('{"meta":') : -1]
     except PayloadError as error:
         raise UsageError(f"{error.argument or name}: {error.reason}") from None
 

@@ -2,10 +2,11 @@
 -- for others:
 --   dead    it waits for a dead job until a person has decided
 --   circle  it waits for a job that waits, maybe through others, for this one
---   lane    the job that it waits for stands behind it in its lane
+--   lane    the job that it waits for stands behind it in its lane, whose places are all held by
+--           such jobs
 -- It looks at the one job by whose name each waits: if a job can never go on, that one is such a
 -- job once all others have ended.
--- Locks: none; index job_pkey.
+-- Locks: none; indexes job_pkey and job_lane.
 -- Keeps: M11, a job that waits for ever is named.
 create or replace function {schema}.wait_stuck(p_id bigint)
 returns text
@@ -24,9 +25,9 @@ begin
       n.id,
       case
         when n.status = 'dead' and j.meta #>> '{rota.waits,on_failure}' = 'wait' then 'dead'
-        when n.group_key = j.group_key and n.in_lane is null and n.lane_capacity is null
-          and j.in_lane
+        when n.group_key = j.group_key and n.in_lane is null and j.in_lane
           and n.status in ('queued', 'failed', 'waiting')
+          and {schema}.lane_stuck(j.group_key)
           then 'lane'
       end
     into v_next, v_why

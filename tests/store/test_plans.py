@@ -83,11 +83,11 @@ class Large:
         return Hand(self.connection, queues=[queue], lease=timedelta(hours=1)).claim(count).jobs
 
     def cost(self, operation: Callable[[], Operation[Any]]) -> Cost:
-        """Run the first statement of an operation three times, each time undone; what the cheaper
-        of the last two read. The first plans, and DDL of other databases of the server may flush
-        the catalog's cache before another.
+        """Run the first statement of an operation six times, each time undone; what the cheapest of
+        the last five read. The first plans, and DDL of other databases of the server may flush the
+        catalog's cache before others: some hundred blocks then are the catalog's.
         """
-        costs = [self._once(next(operation())) for _ in range(3)]
+        costs = [self._once(next(operation())) for _ in range(6)]
         return min(costs[1:], key=lambda cost: cost.blocks)
 
     def _once(self, query: Query) -> Cost:

@@ -151,6 +151,29 @@ def test_the_job_at_fault_for_an_error_of_all_is_found(
     assert len(index.calls) == 9
 
 
+@rule("M33", "M42")
+def test_a_job_with_one_attempt_is_called_once_also_after_an_error_of_all(
+    database: str, connection: Connection
+) -> None:
+    index = Index()
+
+    def answer(ids: list[int]) -> None:
+        if 3 in ids:
+            raise ValueError("a bad doc")
+
+    index.answer = answer
+    with closing(make_app(database, index)) as app:
+        plain = index.types["plain"]
+        app.enqueue_many([plain.new(Doc(at)).using(max_attempts=1) for at in range(4)])
+        app.enqueue_many([plain.new(Doc(at)) for at in range(4, 8)])
+        app.drain(slots=20)
+    assert index.calls[0] == list(range(8))
+    assert sorted(at for ids in index.calls[1:] for at in ids) == [4, 5, 6, 7]
+    found = states(connection)
+    assert {at: found[at] for at in range(4)} == dict.fromkeys(range(4), ("dead", 1))
+    assert {at: found[at] for at in range(4, 8)} == dict.fromkeys(range(4, 8), ("succeeded", 1))
+
+
 @rule("M41")
 def test_a_timeout_a_connection_or_a_503_is_the_fault_of_no_job(
     database: str, connection: Connection

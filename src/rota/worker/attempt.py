@@ -232,6 +232,11 @@ class Attempt:
         return self.job_type.options.timeout_s if own_s is None else own_s
 
     @property
+    def max_attempts(self) -> int:
+        """The job's own most attempts, else the type's."""
+        return self.job.max_attempts or self.job_type.rules.max_attempts
+
+    @property
     def ran_s(self) -> float:
         """How long the handler ran; 0 where it did not begin."""
         if self.began_at is None or self.ended_at is None:

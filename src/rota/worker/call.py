@@ -188,7 +188,7 @@ class Call(Attempt):
     def must_split(self, end: End) -> bool:
         """Whether one of its jobs may be at fault for what the handler raised: then each half is
         called again, until the one at fault is alone."""
-        if self.stop_outcome is not None or len(self.find_live()) < 2:
+        if self.stop_outcome is not None or len(self.find_live()) < 2 or not self._find_again():
             return False
         match end:
             case Errored(error):
@@ -202,12 +202,16 @@ class Call(Attempt):
 
     def split(self, now: float) -> list[Call]:
         """Return a call for each half of the jobs that are left; this call has them no more."""
-        live = self.find_live()
-        half = (len(live) + 1) // 2
-        parts = [Call(live[:half], now), Call(live[half:], now)]
+        again = self._find_again()
+        half = (len(again) + 1) // 2
+        parts = [Call(part, now) for part in (again[:half], again[half:]) if part]
         self.called = [one for one in self.called if one.call is self]
         self.attempts = [one for one in self.attempts if one.call is self]
         return parts
+
+    def _find_again(self) -> list[Attempt]:
+        """Return those that may be called again: not one that has a single attempt."""
+        return [attempt for attempt in self.find_live() if attempt.max_attempts > 1]
 
 
 def find_own_end(attempt: Attempt, end: End) -> End:

@@ -269,8 +269,7 @@ def _is_for_call(attempt: Attempt) -> bool:
     """
     if attempt.job_type.chunk is None or attempt.is_suspect:
         return False
-    most = attempt.job.max_attempts or attempt.job_type.rules.max_attempts
-    return most == 1 or attempt.job.attempts < most
+    return attempt.max_attempts == 1 or attempt.job.attempts < attempt.max_attempts
 
 
 def _count_places(job_type: JobType[..., ..., Any], *, has_lane: bool) -> int:

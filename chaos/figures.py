@@ -61,7 +61,7 @@ union all select 'put back by a breaker', count(*) from chaos.change where was_s
 union all select 'waits for jobs', count(*) from chaos.change where was_status = 'running'
   and status = 'waiting'
 union all select 'waits for jobs that went on', count(*) from chaos.change
-  where was_status = 'waiting' and status = 'queued' and queue = 'default' and job_type = 'gathers'
+  where was_status = 'waiting' and status = 'queued' and queue = 'default' and job_type = 'assemble'
 union all select 'times a breaker opened', count(*) from chaos.breaker where state = 'open'
   and was_state is distinct from 'open'
 union all select 'trials', count(*) from chaos.breaker where state = 'trial'

@@ -173,7 +173,8 @@ class Call(Attempt):
         problem = count_answers(len(jobs), result)
         if problem is not None:
             return CallEnd([problem] * len(jobs))
-        return CallEnd([read_answer(job, one) for job, one in zip(jobs, result, strict=True)])
+        stop = self.stop_outcome
+        return CallEnd([read_answer(job, one, stop) for job, one in zip(jobs, result, strict=True)])
 
     def sort_ends(self, end: End) -> list[tuple[Attempt, End]]:
         """Return the outcome of each of its attempts that has none yet."""
@@ -187,8 +188,8 @@ class Call(Attempt):
 
     def must_split(self, end: End) -> bool:
         """Whether one of its jobs may be at fault for what the handler raised: then each half is
-        called again, until the one at fault is alone."""
-        if self.stop_outcome is not None or len(self.find_live()) < 2:
+        called again, until the one at fault is alone. It may be one that was cancelled."""
+        if self.stop_outcome is not None or len(self.called) < 2 or not self.find_live():
             return False
         match end:
             case Errored(error):
@@ -204,7 +205,7 @@ class Call(Attempt):
         """Return a call for each half of the jobs that are left; this call has them no more."""
         live = self.find_live()
         half = (len(live) + 1) // 2
-        parts = [Call(live[:half], now), Call(live[half:], now)]
+        parts = [Call(some, now) for some in (live[:half], live[half:]) if some]
         self.called = [one for one in self.called if one.call is self]
         self.attempts = [one for one in self.attempts if one.call is self]
         return parts

@@ -737,3 +737,96 @@ def test_a_job_of_a_call_waits_for_others_by_itself_and_goes_on_with_their_resul
     assert results == {0: [], 1: [2], 2: [4]}
     assert calls[0] == [0, 1, 2]
     assert sorted(at for ids in calls[1:] for at in ids) == [1, 2]
+
+
+@rule("M42")
+async def test_no_job_dies_of_the_error_of_one_that_was_cancelled_meanwhile(
+    database: str, connection: Connection
+) -> None:
+    jobs = rota.Jobs()
+    go = asyncio.Event()
+    calls: list[list[int]] = []
+
+    @jobs.job("index", chunk=10)
+    async def index(docs: list[Doc]) -> None:
+        calls.append([doc.id for doc in docs])
+        await go.wait()
+        if docs[0].id == 1:
+            raise rota.Dead("no such doc")
+
+    bad = put(connection, "index", id=1)
+    put(connection, "index", id=2)
+    async with Hand(database, jobs) as hand:
+        await hand.heard(JobClaimed, 2)
+        await asyncio.to_thread(eventually, lambda: calls)
+        connection.execute("select rota.job_cancel(%s, 'not wanted')", [[bad]])
+        attempt = hand.worker.parts.attempts[bad]
+        await asyncio.to_thread(eventually, lambda: attempt.stop_outcome is not None)
+        go.set()
+        await asyncio.to_thread(
+            eventually, lambda: value(connection, "select count(*) from rota.job") == 0
+        )
+    assert calls == [[1, 2], [2]]
+    assert states(connection) == {1: ("cancelled", 1), 2: ("succeeded", 1)}
+
+
+@rule("M83", "M33")
+async def test_jobs_whose_calls_inside_were_stopped_with_the_worker_come_back_uncharged(
+    database: str, connection: Connection
+) -> None:
+    jobs = rota.Jobs()
+    begun: list[int] = []
+
+    async def post(doc: Doc) -> str:
+        begun.append(doc.id)
+        if doc.id:
+            await asyncio.Event().wait()
+        return "posted"
+
+    @jobs.job("index", chunk=10, retry=rota.Fixed("1h"))
+    async def index(docs: list[Doc]) -> list[Any]:
+        tasks = [asyncio.create_task(post(doc)) for doc in docs]
+        try:
+            await asyncio.wait(tasks)
+        except asyncio.CancelledError:
+            for task in tasks:
+                task.cancel()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    for at in range(3):
+        put(connection, "index", id=at)
+    async with Hand(database, jobs, grace_s=0.1):
+        await asyncio.to_thread(eventually, lambda: len(begun) == 3)
+    assert states(connection) == {0: ("succeeded", 1), 1: ("queued", 0), 2: ("queued", 0)}
+
+
+@rule("M72")
+def test_the_class_of_an_exception_is_no_result(database: str, connection: Connection) -> None:
+    index = Index()
+    index.answer = lambda ids: [ConnectionError if at == 2 else None for at in ids]
+    with closing(make_app(database, index)) as app:
+        put_docs(app, index, 3)
+        app.drain()
+    assert states(connection) == {1: ("succeeded", 1), 2: ("failed", 1), 3: ("succeeded", 1)}
+    [(said,)] = rows(connection, "select last_error from rota.job")
+    assert "the handler answered with the class ConnectionError; give an instance" in said
+
+
+@pytest.mark.parametrize("error", [SystemExit(2), asyncio.CancelledError()])
+@rule("M42")
+def test_what_is_no_exception_may_be_of_one_job_too(
+    error: BaseException, database: str, connection: Connection
+) -> None:
+    index = Index()
+
+    def answer(ids: list[int]) -> None:
+        if 3 in ids:
+            raise error
+
+    index.answer = answer
+    with closing(make_app(database, index)) as app:
+        put_docs(app, index, 5)
+        app.drain()
+    found = states(connection)
+    assert found.pop(3) == ("failed", 1)
+    assert set(found.values()) == {("succeeded", 1)}

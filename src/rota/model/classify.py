@@ -77,10 +77,8 @@ def may_be_of_one_job(error: BaseException, retry_on: Errors = (), fatal_on: Err
     """Whether an error of a call with many jobs may be the fault of one of them.
 
     It is not if the error says that trying again helps: a timeout, a connection, a status such as
-    503, or one of `retry_on`. Nor is what ends a process.
+    503, or one of `retry_on`.
     """
-    if not isinstance(error, Exception):
-        return False
     seen = classify(error, retry_on, fatal_on)
     return seen.verdict is Verdict.FATAL or seen.rule == UNKNOWN_ERROR
 

@@ -271,7 +271,7 @@ class Attempt:
         """Return the outcome of a handler that returned. Called by the caller of the handler."""
         if self.job_type.chunk is None:
             return read_return(self.job, result)
-        return read_list(self.job, result)
+        return read_list(self.job, result, self.stop_outcome)
 
     # The verbs of `TRANSITIONS`: what an attempt usually goes through
 

@@ -173,7 +173,8 @@ class Call(Attempt):
         problem = count_answers(len(jobs), result)
         if problem is not None:
             return CallEnd([problem] * len(jobs))
-        return CallEnd([read_answer(job, one) for job, one in zip(jobs, result, strict=True)])
+        stop = self.stop_outcome
+        return CallEnd([read_answer(job, one, stop) for job, one in zip(jobs, result, strict=True)])
 
     def sort_ends(self, end: End) -> list[tuple[Attempt, End]]:
         """Return the outcome of each of its attempts that has none yet."""
@@ -187,8 +188,8 @@ class Call(Attempt):
 
     def must_split(self, end: End) -> bool:
         """Whether one of its jobs may be at fault for what the handler raised: then each half is
-        called again, until the one at fault is alone."""
-        if self.stop_outcome is not None or len(self.find_live()) < 2 or not self._find_again():
+        called again, until the one at fault is alone. It may be one that was cancelled."""
+        if self.stop_outcome is not None or len(self.called) < 2 or not self._find_again():
             return False
         match end:
             case Errored(error):

@@ -227,17 +227,21 @@ def read_return(job: Job, result: Any) -> End:
     return Succeeded(encoded)
 
 
-def read_list(job: Job, result: Any) -> End:
+def read_list(job: Job, result: Any, stop: End | None) -> End:
     """Return the outcome of a handler that takes a list and was called with this job alone."""
     if result is None or isinstance(result, Outcome):
         return read_return(job, result)
-    return count_answers(1, result) or read_answer(job, result[0])
+    return count_answers(1, result) or read_answer(job, result[0], stop)
 
 
-def read_answer(job: Job, answer: Any) -> End:
-    """Return the outcome of one job of a list, by what the handler answered for it."""
+def read_answer(job: Job, answer: Any, stop: End | None) -> End:
+    """Return the outcome of one job of a list, by what the handler answered for it; `stop` is that
+    of the call's stop, if it was stopped."""
     if isinstance(answer, BaseException) and not isinstance(answer, Outcome):
-        return Errored(answer)
+        return stop if stop is not None and is_stop(answer) else Errored(answer)
+    if isinstance(answer, type) and issubclass(answer, BaseException):
+        what = f"the handler answered with the class {answer.__name__}; give an instance"
+        return Errored(TypeError(what))
     return read_return(job, answer)
 
 

@@ -340,6 +340,28 @@ async def test_a_job_waits_for_others_no_longer_than_its_type_says(
     assert value(connection, waited)
 
 
+@rule("M72", "M31")
+@pytest.mark.parametrize(
+    ("wait", "options", "least_s"),
+    [
+        ("1300ms", {}, 1.3),  # longer than a job waits for a free slot
+        ("10s", {"lease": "2s"}, 1.0),  # half of its lease
+        ("10s", {"expires": "1s"}, 0.5),  # a little less than its expiry
+    ],
+)
+def test_a_job_waits_for_others_as_long_as_it_can_and_then_runs(
+    wait: str, options: JobOptions, least_s: float, database: str, connection: Connection
+) -> None:
+    index = Index(chunk=5, wait=wait, **options)
+    with closing(make_app(database, index)) as app:
+        put_docs(app, index, 3)
+        assert app.drain(for_="15s").succeeded == 3
+    assert index.calls == [[1, 2, 3]]
+    waited = "min(started_at - created_at) >= %s * interval '1 s'"
+    ran = f"select max(claims), {waited} from rota.job_history"
+    assert rows(connection, ran, least_s) == [(1, True)]
+
+
 @rule("M83")
 async def test_a_worker_that_goes_down_hands_back_what_waits_for_others(
     database: str, connection: Connection

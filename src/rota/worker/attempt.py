@@ -364,7 +364,12 @@ class Attempt:
 
         By the database's clock at the claim and ours since.
         """
+        return now - self.expires_at
+
+    @property
+    def expires_at(self) -> float:
+        """When a job that has an expiry is past it, in monotonic seconds."""
         assert self.job.expires_at is not None
         assert self.job.started_at is not None
         left_s = (self.job.expires_at - self.job.started_at).total_seconds()
-        return now - self.claimed_at - left_s
+        return self.claimed_at + left_s

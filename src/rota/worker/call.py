@@ -34,16 +34,17 @@ class Call(Attempt):
 
     __slots__ = (
         "_jobs_max",
-        "_split_at",
         "attempts",
         "called",
+        "is_part",
         "items",
         "longest_s",
         "obstacles",
+        "ready_at",
         "waiting",
     )
 
-    def __init__(self, attempts: list[Attempt], split_at: float | None = None) -> None:
+    def __init__(self, attempts: list[Attempt], *, is_part: bool = False) -> None:
         first = attempts[0]
         super().__init__(first.job, first.job_type, first.claimed_at, first.lease_s)
         assert first.job_type.chunk is not None
@@ -51,8 +52,10 @@ class Call(Attempt):
         self.attempts = attempts
         for attempt in attempts:
             attempt.call = self
-        self._split_at = split_at
-        """When it became half of a call that failed; None: it is none."""
+        self.is_part = is_part
+        """Whether it is a half of a call that failed."""
+        self.ready_at: float | None = None
+        """When it began to wait for a free slot; None: when its first job was claimed."""
         self.waiting: set[Attempt] = set()
         """Those that a gate holds back in the slot; the call waits for them."""
         self.items: list[Any] = []
@@ -75,13 +78,8 @@ class Call(Attempt):
 
     @property
     def buffered_at(self) -> float:
-        """Since when its first job waits for a free slot."""
-        return self.attempts[0].buffered_at if self._split_at is None else self._split_at
-
-    @property
-    def is_part(self) -> bool:
-        """Whether it is a half of a call that failed."""
-        return self._split_at is not None
+        """Since when it waits for a free slot."""
+        return self.attempts[0].buffered_at if self.ready_at is None else self.ready_at
 
     def join(self, attempts: list[Attempt]) -> int:
         """Add the first of these attempts, as many as there is room for; return how many."""
@@ -205,7 +203,9 @@ class Call(Attempt):
         """Return a call for each half of the jobs that are left; this call has them no more."""
         again = self._find_again()
         half = (len(again) + 1) // 2
-        parts = [Call(part, now) for part in (again[:half], again[half:]) if part]
+        parts = [Call(part, is_part=True) for part in (again[:half], again[half:]) if part]
+        for part in parts:
+            part.ready_at = now
         self.called = [one for one in self.called if one.call is self]
         self.attempts = [one for one in self.attempts if one.call is self]
         return parts

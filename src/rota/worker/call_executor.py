@@ -106,7 +106,7 @@ class CallExecutor(Executor):
         for of_one_kind in alike.values():
             group = self._group_of[of_one_kind[0].job.queue]
             touched.add(group)
-            for call in self._gatherer.add(group, of_one_kind):
+            for call in self._gatherer.add(group, of_one_kind, self.clock.monotonic()):
                 group.push(call)
         return touched
 
@@ -117,7 +117,7 @@ class CallExecutor(Executor):
     def hand_back_buffered(self, why: str, claimed_before: float = float("inf")) -> None:
         """Hand back jobs that have not started."""
         if not self._accepts:
-            for call in self._gatherer.take_all():
+            for call in self._gatherer.take_all(self.clock.monotonic()):
                 self._end(call, HandedBack(why))
         super().hand_back_buffered(why, claimed_before)
 

@@ -13,6 +13,7 @@ set enable_mergejoin = off set jit = off set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
+  v_named bigint[] := array(select d.batch from {schema}.batch_delta d limit p_limit);
   v_ids bigint[];
   v_batch {schema}.batch;
   v_outcome text;
@@ -22,7 +23,7 @@ begin
     select b.id
     from {schema}.batch b
     where b.id = any (
-      array(select d.batch from {schema}.batch_delta d limit p_limit)
+      v_named
       || array(
         select f.id
         from {schema}.batch f
@@ -36,7 +37,13 @@ begin
   );
   -- Of batches that there are not: a producer made the number up, or retention has deleted them.
   delete from {schema}.batch_delta d
-  where not exists (select from {schema}.batch b where b.id = d.batch);
+  where d.batch = any (
+    array(
+      select n.id
+      from (select distinct u.id from unnest(v_named) u(id)) n
+      where not exists (select from {schema}.batch b where b.id = n.id)
+    )
+  );
   with come as (
     delete from {schema}.batch_delta d
     where d.ctid = any (array(

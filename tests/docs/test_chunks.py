@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import rota
 from tests.support.rules import rule
 
@@ -68,8 +66,8 @@ def test_the_newsletter_of_the_page_sends_each_letter_once(database: str) -> Non
     app.close()
 
 
-@pytest.mark.parametrize("answers", [[None, ValueError("x")]])
-def test_gather_gives_such_a_list(answers: list[Any], database: str) -> None:
+@rule("M72")
+def test_gather_gives_such_a_list(database: str) -> None:
     app = rota.App(database)
 
     @app.job("calls", chunk=10)

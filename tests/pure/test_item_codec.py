@@ -62,7 +62,9 @@ def test_an_item_is_the_payload_of_one_job(item: Any, text: str) -> None:
     codec = declare(kind).codec
     assert codec.encode((item,), {}) == text
     assert codec.read_item(text) == (item, frozenset())
-    assert codec.read_items([text, text]) in (([item, item], frozenset()), None)
+    # A model may take what cannot be stored: each is looked at by itself.
+    many = None if kind is Model else ([item, item], frozenset())
+    assert codec.read_items([text, text]) == many
 
 
 @rule("M12")

@@ -1,0 +1,154 @@
+"""Single jobs, one after the other, in a worker without upkeep: `rota run`, `rota.testing`.
+
+A `ByHand` says what such a worker does otherwise than any other. Its parts are the same.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from rota.model.outcome import Errored, HandedBack, Interrupted
+from rota.runtime.service import Service
+from rota.store import ops
+from rota.store.driver import Operation
+from rota.worker.attempt import make_attempts
+from rota.worker.runners import Threads
+
+if TYPE_CHECKING:
+    from rota.errors import DatabaseUnavailable
+    from rota.model.outcome import End
+    from rota.observe.events import Bus
+    from rota.runtime.clock import Clock
+    from rota.store.link import StoreLink
+    from rota.worker.attempt import Attempt
+    from rota.worker.executor import Executor
+    from rota.worker.spec import WorkerSpec
+
+UNTIMED_S = 10 * 365 * 86_400.0
+"""How long a handler may run that a person watches, maybe in a debugger."""
+
+Pick = Callable[[], Operation[int | None]]
+"""Returns the id of the next job; None: that was the last one."""
+
+
+def pick_one(id_: int) -> Pick:
+    """Return what picks this job, once."""
+    ids = [id_]
+
+    def pick() -> Operation[int | None]:
+        yield from ()
+        return ids.pop() if ids else None
+
+    return pick
+
+
+@dataclass(slots=True)
+class ByHand:
+    """What is done otherwise for jobs that are run one by one."""
+
+    pick: Pick
+    records: bool = True
+    """Whether outcomes are written; otherwise the jobs are handed back uncharged."""
+    here: MainThread | None = None
+    """The thread that plain handlers run in. With it no handler runs in a process of its own, and
+    none has a timeout."""
+    ended: list[tuple[Attempt, End]] = field(default_factory=list)
+    """The attempts in order, each with what its handler came to, recorded or not."""
+
+    def note_end(self, attempt: Attempt) -> None:
+        """Keep how an attempt ended, and hand its job back if that is not to be recorded."""
+        end = attempt.outcome
+        assert end is not None
+        self.ended.append((attempt, end))
+        if not self.records or is_interrupt(end):
+            attempt.outcome = HandedBack("it was run by hand, and is not recorded")
+
+
+class Picker(Service):
+    """Claims a picked job when the outcome of the one before is written. It stands in the place of
+    the claimer."""
+
+    name = "claimer"
+
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        bus: Bus,
+        clock: Clock,
+        link: StoreLink,
+        executor: Executor,
+        hand: ByHand,
+    ) -> None:
+        super().__init__(bus, clock)
+        self.claimed = 0
+        self.failure: DatabaseUnavailable | None = None
+        self.workers = 1
+        self.paused: frozenset[str] = frozenset()
+        self._spec = spec
+        self._link = link
+        self._executor = executor
+        self._hand = hand
+        self._claimant = spec.make_claimant()
+
+    def wake_for(self, queue: str) -> None:
+        """A job has just been committed to this queue, and none was picked."""
+
+    def on_flood(self) -> None:
+        """It asks for no notifications."""
+
+    async def tick(self) -> float | None:
+        """Claim the next job; end if there is none."""
+        if self._executor.attempts:
+            return None  # the finisher wakes the claimer when it has written the outcome
+        id_ = await self._link.run(self._hand.pick())
+        if id_ is None:
+            self.stop()
+            return 0
+        before = self.clock.monotonic()
+        claimed = await self._link.run(ops.claim_one(self._claimant, id_))
+        [job] = claimed.jobs
+        self._executor.adopt_queue(job.queue)
+        if self._hand.here is not None:
+            claimed.jobs[:] = [msgspec.structs.replace(job, timeout_s=UNTIMED_S)]
+        attempts = make_attempts(claimed, self._spec.types, self._spec.list_leases_s(), before)
+        self.claimed += 1
+        self._executor.expect(attempts)
+        self._executor.take(attempts)
+        return None
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._link.close()
+
+
+def is_interrupt(end: End) -> bool:
+    """Whether a person ended the handler with Ctrl-C."""
+    if isinstance(end, Errored):
+        return isinstance(end.error, KeyboardInterrupt)
+    return isinstance(end, Interrupted)
+
+
+class MainThread(Threads):
+    """Runs plain handlers in the thread that serves it, where debuggers and Ctrl-C work."""
+
+    def __init__(self) -> None:
+        super().__init__("rota-handler")
+        self._calls: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
+
+    def submit(self, call: Callable[[], object]) -> None:
+        """Let the serving thread run a call."""
+        self._calls.put(call)
+
+    def serve(self) -> None:
+        """Run the calls in the calling thread, until it is closed."""
+        while (call := self._calls.get()) is not None:
+            call()
+
+    def close(self) -> None:
+        """End `serve`."""
+        self._calls.put(None)

@@ -16,15 +16,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import rota
 from rota import embedded
+from rota.declare.job_type import JobType
 from rota.store.migrate import migrate
 from rota.worker.claimer import Claimer
 
 BUDGETS = {
     "enqueue": (8, 15),
-    "claim to history": (16, 26),
+    "claim to history": (16, 22),
+    "claim to history, with a lane, a limit and a breaker": (20, 27),
 }
 """For each way: most modules without those of ASIDE, and most of all."""
 ASIDE = ("model.", "declare.", "errors", "observe.events")
@@ -43,6 +46,19 @@ jobs = rota.Jobs()
 @jobs.job("greet")
 async def greet(name: str) -> None:
     """Does nothing, for what counts is what Rota does around it."""
+
+
+guarded = rota.Jobs()
+
+
+@guarded.job(
+    "visit",
+    group_key=lambda name: "all",
+    rate_limit=rota.RateLimit("visits", 1_000_000, per="1s"),
+    breaker=rota.Breaker("visits"),
+)
+async def visit(name: str) -> None:
+    """As `greet`, in a lane and behind both gates of its type."""
 
 
 def main() -> int:
@@ -66,11 +82,20 @@ def trace(url: str) -> dict[str, list[str]]:
     greet.enqueue("the first, which connects")
     with note_modules() as modules:
         greet.enqueue("the one that is traced")
-    return {"enqueue": list(modules), "claim to history": asyncio.run(trace_work(app))}
+    plain = asyncio.run(trace_work(app, greet))
+    app = rota.App(url, jobs=[guarded], notify=False)
+    app.sync()
+    for _ in range(2):
+        visit.enqueue("one before")
+    return {
+        "enqueue": list(modules),
+        "claim to history": plain,
+        "claim to history, with a lane, a limit and a breaker": asyncio.run(trace_work(app, visit)),
+    }
 
 
-async def trace_work(app: rota.App) -> list[str]:
-    """The modules that each job goes through in a worker that is at work."""
+async def trace_work(app: rota.App, job_type: JobType[..., ..., Any]) -> list[str]:
+    """The modules that each job of a type goes through in a worker that is at work."""
     succeeded: asyncio.Queue[rota.events.JobSucceeded] = asyncio.Queue()
     app.on(rota.events.JobSucceeded, succeeded.put_nowait)
     way: list[str] | None = None
@@ -81,8 +106,8 @@ async def trace_work(app: rota.App) -> list[str]:
             await succeeded.get()
         while steady < STEADY:
             await asyncio.sleep(QUIET_S)
-            with note_modules(since=Claimer.tick, until=greet.func) as modules:
-                await asyncio.to_thread(greet.enqueue, "another")
+            with note_modules(since=Claimer.tick, until=job_type.func) as modules:
+                await asyncio.to_thread(job_type.enqueue, "another")
                 await succeeded.get()
             before, way = way, [module for module in modules if way is None or module in way]
             steady = steady + 1 if before is not None and len(way) == len(before) else 0

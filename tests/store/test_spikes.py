@@ -22,15 +22,12 @@ from psycopg.rows import TupleRow
 import rota
 from rota.model.job import Job
 from rota.model.settle import Transition
+from rota.observe.events import Bus
 from rota.store import ops
 from rota.store.db import Database
 from rota.store.driver import Operation
 from rota.store.link import StoreLink
 from rota.worker.claimer import Claimer
-from rota.worker.executor import Executor
-from rota.worker.processes import Processes
-from rota.worker.runners import Runners
-from rota.worker.slots import SlotGroup
 from tests.conftest import _execute, _is_there
 from tests.store.bulk import no_load_beside, without_indexes
 from tests.store.work import BEGINNING, FAIL, SUCCEED, Hand
@@ -38,7 +35,7 @@ from tests.support.clock import ManualClock
 from tests.support.databases import wait_until_unused
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
-from tests.worker.alone import LoneParts
+from tests.worker.alone import lone_executor, make_spec
 
 Connection = psycopg.Connection[TupleRow]
 
@@ -400,11 +397,13 @@ async def test_an_idle_worker_beside_a_spike_pays_for_its_first_look_and_nothing
     @jobs.job("nobody", queue=queue)
     async def nobody() -> None: ...
 
-    parts = LoneParts(jobs, clock=ManualClock())  # or another look at everything is due soon
-    runners = Runners(parts, Processes("w", None, Database(""), "r"))
-    parts.executor = Executor(parts, [SlotGroup((queue,), 10, 0.0)], runners)
+    clock = ManualClock()  # or another look at everything is due soon
+    executor, others = lone_executor(queue=queue, slots=10, clock=clock)
+    stands: Any = others
     link = StoreLink(Database(spikes.url, notify=False), "claim")
-    claimer = Claimer(parts, link, listens=False)
+    claimer = Claimer(
+        make_spec(jobs), Bus(), clock, link, executor, stands, stands, stands, listens=False
+    )
     try:
         before = spikes.entries("job_ready")
         first = await _read_by(claimer, link, spikes) - before

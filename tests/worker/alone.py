@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import rota
@@ -10,19 +12,14 @@ from rota.declare.config import WorkerConfig
 from rota.declare.context import Context
 from rota.observe.events import Bus
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
-from rota.runtime.service import PauseGate
 from rota.store.db import Database
 from rota.store.link import StoreLink
 from rota.worker.attempt import Attempt
 from rota.worker.executor import Executor
-from rota.worker.gates.results import ResultReader
-from rota.worker.gates.start_record import StartRecorder
-from rota.worker.health import Health
-from rota.worker.parts import Parts
+from rota.worker.gates import Gate
+from rota.worker.gates.gatekeeper import Gatekeeper
 from rota.worker.processes import Processes
 from rota.worker.runners import Runners
-from rota.worker.shutdown import Shutdown
-from rota.worker.slots import SlotGroup
 from rota.worker.spec import WorkerSpec
 
 
@@ -32,72 +29,79 @@ class Others:
     def __init__(self) -> None:
         self.ended: asyncio.Queue[Attempt] = asyncio.Queue()
         self.said: list[str] = []
-        self.counts: dict[str, int] = {}
+        self.counts: Counter[str] = Counter()
         self.workers = 0
         self.has_uncounted = False
         self.waiting = self.released = self.unwritten = 0
+        self.failures: list[Exception] = []
 
-    def add(self, attempt: Attempt) -> None:
-        """Of the finisher: an attempt ended."""
-        self.ended.put_nowait(attempt)
+    def take(self, ended: Sequence[Attempt]) -> None:
+        """Of the finisher: attempts ended."""
+        for attempt in ended:
+            self.ended.put_nowait(attempt)
 
     def wake(self) -> None:
         """Of the claimer."""
 
+    def wake_for(self, queue: str) -> None:
+        """Of the claimer."""
+
     def check_cancels(self) -> None:
         """Of the lease keeper."""
+
+    def note_answer(self) -> None:
+        """Of the worker's health."""
 
     def note_progress(self, context: Context) -> None:
         """Of the lease keeper."""
         self.said.append(context.encode_progress())
 
 
-class LoneParts(Parts):
-    """The parts of no worker: all but the gate that records starts, which records nothing by
-    itself, are `others` until a test sets one."""
-
-    def __init__(
-        self,
-        jobs: rota.Jobs | None = None,
-        *,
-        clock: Clock = SYSTEM_CLOCK,
-        bus: Bus | None = None,
-        **config: Any,
-    ) -> None:
-        if jobs is None:
-            jobs = rota.Jobs()
-            jobs.job("t")(_nothing)
-        spec = WorkerSpec(
-            types=jobs.types,
-            release="1",
-            lease_s=120.0,
-            declaration="[]",
-            config=WorkerConfig(**config),
-            name="host:1",
-        )
-        super().__init__(spec, bus or Bus(), clock, Health(PauseGate(), clock), Shutdown(clock))
-        self.others = others = Others()
-        stands: Any = others
-        self.finisher = self.claimer = self.lease_keeper = self.wait_sweeper = stands
-        self.start_recorder = StartRecorder(self, StoreLink(Database(""), "start"))
-        self.result_reader = ResultReader(self, StoreLink(Database(""), "start"))
+def make_spec(jobs: rota.Jobs | None = None, **config: Any) -> WorkerSpec:
+    """The facts of a worker for these jobs."""
+    if jobs is None:
+        jobs = rota.Jobs()
+        jobs.job("t")(_nothing)
+    return WorkerSpec(
+        types=jobs.types,
+        release="1",
+        lease_s=120.0,
+        declaration="[]",
+        config=WorkerConfig(**config),
+        name="host:1",
+    )
 
 
 def lone_executor(
-    *,
+    *gates: Gate,
     queue: str = "default",
     slots: int = 1,
     clock: Clock = SYSTEM_CLOCK,
     buffer_s: float = 60.0,
 ) -> tuple[Executor, Others]:
-    """An executor that runs the jobs that are given to it, and what hears of their outcomes."""
-    jobs = rota.Jobs()
-    jobs.job("t", queue=queue)(_nothing)
-    parts = LoneParts(jobs, clock=clock, buffer_s=buffer_s)
-    group = SlotGroup((queue,), slots, clock.monotonic())
-    runners = Runners(parts, Processes("host:1", None, Database(""), "r"))
-    parts.executor = Executor(parts, [group], runners)
-    return parts.executor, parts.others
+    """An executor that runs the jobs that are given to it, with these gates, of which no statement
+    is asked; and what hears of their outcomes."""
+    spec = make_spec(queues={queue: slots}, buffer_s=buffer_s, urgent_slots=0)
+    others = Others()
+    stands: Any = others
+    bus = Bus()
+
+    def make_context(attempt: Attempt) -> Context:
+        return Context(attempt.job, spec.name, None, others.note_progress)
+
+    executor = Executor(spec, bus, clock, {}, stands, make_context, others.failures.append)
+    processes = Processes("host:1", None, Database(""), "r")
+    executor.runners = Runners("host:1", (), clock, executor.handle_end, processes)
+    link = StoreLink(Database(""), "gates")
+    executor.gatekeeper = Gatekeeper(bus, clock, link, gates, executor)
+    executor.claimer = others
+    return executor, others
+
+
+def give(executor: Executor, *attempts: Attempt) -> None:
+    """Give an executor claimed jobs, as the claimer does."""
+    executor.expect(attempts)
+    executor.take(attempts)
 
 
 def _nothing() -> None: ...

@@ -12,7 +12,7 @@ import msgspec
 import rota
 from rota.declare.config import WorkerConfig
 from rota.declare.job_type import make_row
-from rota.declare.rate_limit import encode_limits
+from rota.declare.shared import encode_limits
 from rota.observe.events import Bus, DatabaseLost, Event, WorkerStarted
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.store.db import Database

@@ -8,14 +8,14 @@ from typing import Any
 
 import rota
 from rota.declare.context import Context
-from rota.store import ops
+from rota.observe.events import Bus
 from rota.store.db import Database
 from rota.store.link import StoreLink
 from rota.worker.attempt import Attempt
 from rota.worker.lease_keeper import LeaseKeeper
 from tests.store.work import Hand, insert
 from tests.support.clock import ManualClock
-from tests.worker.alone import LoneParts
+from tests.worker.alone import Others, make_spec
 from tests.worker.table import Connection
 
 
@@ -27,34 +27,36 @@ class KeptByHand:
         jobs = rota.Jobs()
         jobs.job("t")(_nothing)
         self.clock = ManualClock()
-        self.parts = LoneParts(jobs, clock=self.clock)
-        claimant = Hand(connection, name=self.parts.spec.name, lease=timedelta(minutes=2))
+        spec = make_spec(jobs)
+        claimant = Hand(connection, name=spec.name, lease=timedelta(minutes=2))
         insert(connection)
         [self.job] = claimant.claim().jobs
         self.job_type = jobs.types["t"]
         self.cancelled: list[tuple[int, str | None]] = []
         self.lost: list[int] = []
+        self.attempts: dict[int, Attempt] = {}
+        self.others = Others()
         hears: Any = self
-        self.parts.executor = hears
-        self.parts.others.counts = dict.fromkeys(ops.COUNTS, 0)
-        link = StoreLink(Database(database), "lease")
-        self.keeper = LeaseKeeper(self.parts, link, asyncio.get_running_loop())
-        self.parts.lease_keeper = self.keeper
+        stands: Any = self.others
+        link, loop = StoreLink(Database(database), "lease"), asyncio.get_running_loop()
+        self.keeper = LeaseKeeper(
+            spec, Bus(), self.clock, link, loop, hears, stands, [stands], stands
+        )
 
     @property
     def attempt(self) -> Attempt:
         """The one that is held."""
-        return self.parts.attempts[self.job.id]
+        return self.attempts[self.job.id]
 
     def hold(self) -> Context:
         """The answer of the claim has come, and the job runs."""
         now = self.clock.monotonic()
-        attempt = self.parts.attempts[self.job.id] = Attempt(self.job, self.job_type, now, 120.0)
+        attempt = self.attempts[self.job.id] = Attempt(self.job, self.job_type, now, 120.0)
         attempt.admit()
-        attempt.context = Context(self.job, "hand", None, self.keeper.note_progress)
-        attempt.begin()
+        context = Context(self.job, "hand", None, self.keeper.note_progress)
+        attempt.begin(None, lambda _: context)
         attempt.take_first_step(now)
-        return attempt.context
+        return attempt.open_context()
 
     async def check_cancels(self) -> float | None:
         """Another process wakes the keeper, and it takes its turn."""

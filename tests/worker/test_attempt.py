@@ -19,7 +19,7 @@ LOST = HandedBack("its lease was lost")
 
 VERBS: dict[str, Callable[[Attempt], None]] = {
     "admit": lambda attempt: attempt.admit(),
-    "begin": lambda attempt: attempt.begin(),
+    "begin": lambda attempt: attempt.begin(None, lambda _: rota.context()),
     "stop": lambda attempt: attempt.stop(LOST, NOW),
     "end": lambda attempt: attempt.end(DONE, NOW),
     "lose": lambda attempt: attempt.lose(),

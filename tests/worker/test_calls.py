@@ -294,7 +294,7 @@ async def test_what_is_said_of_a_cancelled_job_is_dropped_and_the_call_goes_on(
     async with Hand(database, jobs) as hand:
         await hand.heard(JobClaimed, 3)
         await app.acancel(made[1], why="deleted")
-        attempt = hand.worker.parts.attempts[made[1]]
+        attempt = hand.worker.attempts[made[1]]
         await asyncio.to_thread(eventually, lambda: attempt.stop_outcome is not None)
         go.set()
         await hand.heard(JobSucceeded, 2)
@@ -439,7 +439,7 @@ async def test_a_job_that_its_worker_has_lost_is_not_finished_and_the_others_are
     async with Hand(database, waiting.jobs, lease_s=3) as hand:
         await waiting.claimed(hand, 3)
         connection.execute("update rota.job set claims = claims + 1 where id = %s", [lost])
-        attempt = hand.worker.parts.attempts[lost]
+        attempt = hand.worker.attempts[lost]
         await asyncio.to_thread(eventually, lambda: attempt.is_lost)
         waiting.go.set()
         await hand.heard(LeaseLost, job=lost)
@@ -646,6 +646,33 @@ def test_an_effect_that_a_failed_call_left_open_is_not_done_again(
 
 
 @rule("M52")
+def test_a_step_is_kept_when_the_handler_is_called_again_with_its_job(
+    database: str, connection: Connection
+) -> None:
+    jobs = rota.Jobs()
+    made: list[int] = []
+
+    def make(doc: int) -> int:
+        made.append(doc)
+        return doc
+
+    @jobs.job("makes", chunk=10, takes_context=True)
+    def makes(ctx: rota.Context, docs: list[Doc]) -> None:
+        for item, doc in zip(ctx.items, docs, strict=True):
+            item.step("make", make, doc.id)
+            if doc.id == 2:
+                raise ValueError("a bad doc")
+
+    with closing(rota.App(database, jobs=[jobs])) as app:
+        app.enqueue_many([makes.new(Doc(at)) for at in range(5)])
+        app.drain()
+    assert sorted(made) == [0, 1, 2, 3, 4]
+    found = states(connection)
+    assert found.pop(2) == ("failed", 1)
+    assert set(found.values()) == {("succeeded", 1)}
+
+
+@rule("M52")
 def test_what_the_effect_of_one_job_says_is_for_that_job_alone(
     database: str, connection: Connection
 ) -> None:
@@ -782,7 +809,7 @@ async def test_no_job_dies_of_the_error_of_one_that_was_cancelled_meanwhile(
         await hand.heard(JobClaimed, 2)
         await asyncio.to_thread(eventually, lambda: calls)
         connection.execute("select rota.job_cancel(%s, 'not wanted')", [[bad]])
-        attempt = hand.worker.parts.attempts[bad]
+        attempt = hand.worker.attempts[bad]
         await asyncio.to_thread(eventually, lambda: attempt.stop_outcome is not None)
         go.set()
         await asyncio.to_thread(

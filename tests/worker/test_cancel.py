@@ -281,12 +281,12 @@ async def test_a_claimed_job_that_waits_for_a_slot_is_cancelled_without_ever_sta
         )
         await hand.heard(JobClaimed, 2)
         await handlers.until_started()
-        first, second = sorted(hand.worker.parts.attempts)
+        first, second = sorted(hand.worker.attempts)
         await until_the_keeper_rests(connection)
         request_cancel(connection, second)
         await asyncio.to_thread(
             eventually,
-            lambda: isinstance(hand.worker.parts.attempts[second].stop_outcome, Cancel),
+            lambda: isinstance(hand.worker.attempts[second].stop_outcome, Cancel),
             what="the buffered job is told",
         )
         request_cancel(connection, first)

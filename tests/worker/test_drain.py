@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from time import monotonic
 
 import psycopg
@@ -13,6 +14,10 @@ import rota
 from rota.observe.events import Event, JobDead, JobReaped, WorkerStarted
 from rota.runtime.clock import Clock
 from rota.store.migrate import migrate
+from rota.worker.attempt import Attempt
+from rota.worker.claimer import Claimer
+from rota.worker.executor import Executor
+from rota.worker.slots import SlotGroup
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
 from tests.support.wait import eventually
@@ -299,6 +304,35 @@ async def test_a_drain_that_is_told_to_stop_ends_in_the_middle_of_its_upkeep_and
     assert rows(connection, "select status, claims from rota.job where id = %s", due) == [
         ("queued", 0)
     ]
+
+
+@rule("M83", "M88")
+async def test_the_claim_that_is_on_its_way_when_a_worker_stops_is_handed_back(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def prefetch(group: SlotGroup, now: float) -> None:
+        group.target = group.ordinary_target = group.low = group.ordinary_low = 5_000
+
+    jobs = rota.Jobs()
+    jobs.job("t")(_nothing)
+    connection.execute(
+        "insert into rota.job (queue, job_type, priority) "
+        "select 'default', 't', 0 from generate_series(1, 3000)"
+    )
+    monkeypatch.setattr(SlotGroup, "measure", prefetch)  # as after many short jobs
+    hand = Hand(database, jobs, slots=1, notify=False)
+    take = Executor.take
+    on_their_way: list[bool] = []
+
+    def stop(executor: Executor, fresh: Sequence[Attempt]) -> None:
+        on_their_way.append(hand.part(Claimer)._sent is not None)
+        hand.worker.stop()
+        take(executor, fresh)
+
+    monkeypatch.setattr(Executor, "take", stop)
+    await hand.run()
+    assert on_their_way == [True, False]
+    assert rows(connection, "select distinct status from rota.job") == [("queued",)]
 
 
 @rule("M80")

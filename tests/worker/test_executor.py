@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 
 import pytest
@@ -12,14 +13,35 @@ from rota.errors import AttemptTimeout
 from rota.model.outcome import Errored, HandedBack, Succeeded
 from rota.worker.attempt import Attempt
 from rota.worker.executor import STOP_NOW_S
+from rota.worker.gates import Answers, Gate, Park
+from rota.worker.gates.suspects import SuspectGate
 from tests.store.work import Hand, insert
 from tests.support.clock import ManualClock
 from tests.support.rules import rule
-from tests.worker.alone import lone_executor
+from tests.worker.alone import give, lone_executor
 from tests.worker.table import Connection
 
 LEASE_S = 100.0
 BUFFER_S = 60.0
+
+
+class RecordedByHand(Gate):
+    """Lets attempts wait in their slots until the test says that their starts are recorded."""
+
+    def __init__(self) -> None:
+        self.again = set()
+        self.asked: list[Attempt] = []
+        self.recorded: set[Attempt] = set()
+
+    def choose(self, claimed: Sequence[Attempt]) -> Sequence[Attempt]:
+        return [attempt for attempt in claimed if attempt.must_record_start]
+
+    def look(self, attempt: Attempt, now: float) -> Park | None:
+        return None if attempt in self.recorded else Park.IN_SLOT
+
+    async def ask_in_slot(self, batch: Sequence[Attempt]) -> Answers:
+        self.asked += [attempt for attempt in batch if attempt not in self.asked]
+        return {attempt: float("inf") for attempt in batch if attempt not in self.recorded}
 
 
 class Work:
@@ -50,9 +72,13 @@ class Work:
             self.ran.append(ctx.job.id)
             asyncio.run_coroutine_threadsafe(self.go.wait(), loop).result(30)
 
-        self.executor, others = lone_executor(slots=slots, clock=self.clock, buffer_s=BUFFER_S)
+        self.record = RecordedByHand()
+        gates = self.record, SuspectGate(self.clock, BUFFER_S)
+        self.executor, others = lone_executor(
+            *gates, slots=slots, clock=self.clock, buffer_s=BUFFER_S
+        )
+        self.gatekeeper = self.executor.gatekeeper
         self.ended = others.ended
-        self.to_record = self.executor._parts.start_recorder._asked
         insert(connection, 2, losses=losses, error_type=None if losses is None else "LeaseExpired")
         handler = blocks if threads else waits
         claimed = Hand(connection).claim()
@@ -68,6 +94,22 @@ class Work:
             for job in claimed.jobs
         )
 
+    async def start(self, *attempts: Attempt) -> None:
+        """Give these to the executor, and ask the gates for them."""
+        give(self.executor, *attempts)
+        await self.ask()
+
+    async def ask(self) -> None:
+        """Let the gatekeeper ask the gates for all that it has parked."""
+        while await self.gatekeeper.tick() == 0:
+            pass
+
+    async def go_on(self, attempt: Attempt) -> None:
+        """Let an attempt begin that waits for its record."""
+        self.record.recorded.add(attempt)
+        self.gatekeeper.ask_again(attempt)
+        await self.ask()
+
     async def end(self) -> Attempt:
         """The next job that ended."""
         return await asyncio.wait_for(self.ended.get(), 30)
@@ -78,10 +120,10 @@ async def test_a_job_starts_only_while_a_quarter_of_its_lease_is_left(
     connection: Connection,
 ) -> None:
     work = Work(connection)
-    work.first.renewed_at -= 0.76 * LEASE_S
-    work.second.renewed_at -= 0.5 * LEASE_S
+    work.first.claimed_at -= 0.76 * LEASE_S
+    work.second.claimed_at -= 0.5 * LEASE_S
     work.go.set()
-    work.executor.add([work.first, work.second])
+    give(work.executor, work.first, work.second)
     ends = {one.job.id: one.outcome for one in (await work.end(), await work.end())}
     assert isinstance(ends[work.first.job.id], HandedBack) and isinstance(
         ends[work.second.job.id], Succeeded
@@ -95,7 +137,7 @@ async def test_a_job_whose_lease_was_lost_in_the_buffer_never_starts(
     connection: Connection, threads: bool
 ) -> None:
     work = Work(connection, threads=threads)
-    work.executor.add([work.first, work.second])
+    give(work.executor, work.first, work.second)
     work.executor.lose(work.second)
     work.go.set()
     assert {(await work.end()).job.id, (await work.end()).job.id} == {
@@ -111,11 +153,10 @@ async def test_a_job_that_waited_too_long_for_a_slot_goes_back_for_another_worke
     connection: Connection,
 ) -> None:
     work = Work(connection)
-    work.executor.add([work.first, work.second])
+    give(work.executor, work.first, work.second)
     await work.executor.tick()
     assert work.ended.empty()
-    work.first.claimed_at -= BUFFER_S + 1
-    work.second.claimed_at -= BUFFER_S + 1
+    work.clock.advance(BUFFER_S + 1)
     await work.executor.tick()
     assert await work.end() is work.second and isinstance(work.second.outcome, HandedBack)
     work.go.set()
@@ -128,7 +169,7 @@ async def test_a_worker_going_down_gives_back_what_it_has_not_started_before_wha
     connection: Connection,
 ) -> None:
     work = Work(connection)
-    work.executor.add([work.first, work.second])
+    give(work.executor, work.first, work.second)
     going_down = asyncio.create_task(work.executor.finish_running(30, asyncio.Event()))
     assert await work.end() is work.second and isinstance(work.second.outcome, HandedBack)
     assert not going_down.done()
@@ -152,7 +193,7 @@ async def test_an_attempt_past_its_timeout_is_charged_also_by_a_worker_that_goes
                 await work.go.wait()
 
     attempt = Attempt(work.first.job, goes_on, work.clock.now, LEASE_S)
-    work.executor.add([attempt])
+    give(work.executor, attempt)
     await begun.wait()
     work.clock.advance(goes_on.options.timeout_s + 0.01)
     await work.executor.tick()
@@ -174,17 +215,18 @@ async def test_a_job_that_was_lost_begins_when_its_start_is_recorded_and_the_nex
     # A job that was lost this often delays the next one by a minute.
     work = Work(connection, slots=2, losses=4)
     work.go.set()
-    work.executor.add([work.first, work.second])
-    await work.executor.tick()
-    assert (work.to_record, work.ran) == ([work.first], [])
-    work.executor.begin(work.first)
+    await work.start(work.first, work.second)
+    assert (work.record.asked, work.ran) == ([work.first], [])
+    await work.go_on(work.first)
     assert await work.end() is work.first
-    await work.executor.tick()
-    assert (work.to_record, work.ran) == ([work.first], [work.first.job.id]), (
+    work.clock.advance(1.0)
+    await work.ask()
+    assert (work.record.asked, work.ran) == ([work.first], [work.first.job.id]), (
         "what it came to is not written yet"
     )
-    work.executor.release_suspect(work.first)
-    assert work.to_record == [work.first, work.second]
+    work.gatekeeper.note_written(work.first)
+    await work.ask()
+    assert work.record.asked == [work.first, work.second]
 
 
 @rule("M33", "M83")
@@ -192,13 +234,14 @@ async def test_a_suspect_that_begins_when_another_is_over_is_waited_for_at_the_e
     connection: Connection,
 ) -> None:
     work = Work(connection, slots=2, losses=2)
-    work.executor.add([work.first, work.second])
-    work.executor.begin(work.first)
+    await work.start(work.first, work.second)
+    await work.go_on(work.first)
     work.go.set()
     assert await work.end() is work.first
     work.go.clear()
-    work.executor.release_suspect(work.first)
-    work.executor.begin(work.second)
+    work.gatekeeper.note_written(work.first)
+    await work.ask()
+    await work.go_on(work.second)
     going_down = asyncio.create_task(work.executor.finish_running(30, asyncio.Event()))
     for _ in range(100):  # turns of the loop, not time: what is not waited for is told at once
         await asyncio.sleep(0)
@@ -213,12 +256,27 @@ async def test_the_slot_of_a_job_that_ended_before_its_start_was_recorded_is_fre
     connection: Connection,
 ) -> None:
     work = Work(connection, losses=2)
-    work.executor.add([work.first])
+    await work.start(work.first)
     work.executor.lose(work.first)
     work.first.stop_deadline = 0.0
     await work.executor.tick()
     assert await work.end() is work.first
     [group] = work.executor.groups
     assert group.running == 1
-    work.executor.drop(work.first)
+    work.gatekeeper.ask_again(work.first)
+    await work.ask()
+    await work.executor.tick()
     assert group.running == 0
+
+
+@rule("M33")
+async def test_a_suspect_that_waits_for_too_long_goes_back_for_another_worker(
+    connection: Connection,
+) -> None:
+    work = Work(connection, slots=2, losses=4)
+    await work.start(work.first, work.second)
+    work.clock.advance(BUFFER_S)
+    work.first.renewed_after_at = work.second.renewed_after_at = work.clock.now
+    await work.ask()
+    assert await work.end() is work.second and isinstance(work.second.outcome, HandedBack)
+    assert work.second.outcome.delay_s is not None

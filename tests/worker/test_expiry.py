@@ -21,7 +21,7 @@ from rota.upkeep.expirer import Expirer
 from rota.worker.attempt import Attempt
 from tests.support.clock import ManualClock
 from tests.support.rules import rule
-from tests.worker.alone import lone_executor
+from tests.worker.alone import give, lone_executor
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, rows, status, value
 
@@ -145,7 +145,7 @@ async def test_a_job_whose_turn_comes_too_late_never_starts_and_says_why(
         meta_json=None, created_at=claimed, locked_by="w", started_at=claimed,
     )  # fmt: skip
     attempt = Attempt(job, jobs.types["quick"], clock.now - held_s, 60.0)
-    executor.add([attempt])
+    give(executor, attempt)
     assert await asyncio.wait_for(others.ended.get(), 30) is attempt
     await executor.close()
     assert attempt.outcome is not None

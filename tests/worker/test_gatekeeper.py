@@ -6,43 +6,46 @@ The gate here is one of the test's own, which says what the test tells it.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import rota
 from rota.model.outcome import End, PutBack
 from rota.observe.events import JobClaimed, JobHandedBack, JobPutBack, JobSucceeded
 from rota.worker.attempt import Attempt
-from rota.worker.gates import Answers, Wait
-from rota.worker.gates.gatekeeper import Gatekeeper
+from rota.worker.gates import Answers, Gate, Park
 from tests.support.rules import rule
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, rows
 
 FAR_S = 600.0
+NAMES = "select application_name from pg_stat_activity where datname = current_database()"
 
 
-class OwnGate:
+class OwnGate(Gate):
     """Answers what the test has put into it, and keeps what it was asked."""
 
+    is_first = True
+
     def __init__(self) -> None:
-        self.answers: list[Wait | End | None] = []
+        self.again = set()
+        self.answers: list[float | End | None] = []
         """The next answers without a slot; then all may begin."""
-        self.looks: list[Wait | End | None] = []
+        self.looks: list[Park | End | None] = []
         """The next answers to those that are about to begin."""
         self.asked: list[list[int]] = []
         self.asked_in_slot: list[list[int]] = []
         self.ended: list[int] = []
 
-    def prepare(self, attempt: Attempt, arguments: Mapping[str, Any]) -> End | None:
-        return None
+    def choose(self, claimed: Sequence[Attempt]) -> Sequence[Attempt]:
+        return [attempt for attempt in claimed if attempt.job.job_type == "gated"]
 
     async def ask(self, batch: Sequence[Attempt]) -> Answers:
         self.asked.append([attempt.job.id for attempt in batch])
         found = [(one, self.answers.pop(0)) for one in batch if self.answers]
         return {attempt: answer for attempt, answer in found if answer is not None}
 
-    def look(self, attempt: Attempt, now: float) -> Wait | End | None:
+    def look(self, attempt: Attempt, now: float) -> Park | End | None:
         return self.looks.pop(0) if self.looks else None
 
     async def ask_in_slot(self, batch: Sequence[Attempt]) -> Answers:
@@ -52,11 +55,6 @@ class OwnGate:
     def note_end(self, attempt: Attempt) -> bool:
         self.ended.append(attempt.job.id)
         return False
-
-    async def flush(self, for_s: float) -> None: ...
-
-    async def keep(self) -> float | None:
-        return None
 
 
 def make_jobs() -> rota.Jobs:
@@ -69,7 +67,6 @@ def make_jobs() -> rota.Jobs:
     @jobs.job("plain")
     async def plain() -> None: ...
 
-    gated.has_gates = True
     return jobs
 
 
@@ -77,7 +74,9 @@ def gated_hand(database: str, gate: OwnGate, **config: Any) -> Hand:
     """A worker with that gate."""
     hand = Hand(database, make_jobs(), **config)
     worker: Any = hand.worker
-    worker.make_gatekeeper = lambda link: Gatekeeper(worker.parts, link, [gate])
+    make_gates = worker.make_gates
+    gate.types = frozenset([hand.worker._spec.types["gated"]])
+    worker.make_gates = lambda link, finisher: [gate, *make_gates(link, finisher)]
     return hand
 
 
@@ -103,7 +102,7 @@ async def test_a_job_that_waits_at_a_gate_takes_no_slot_and_keeps_its_lease(
     database: str, connection: Connection
 ) -> None:
     gate = OwnGate()
-    gate.answers = [Wait(time.monotonic() + 4)]
+    gate.answers = [time.monotonic() + 4]
     job = put(connection, "gated")
     async with gated_hand(database, gate, slots=1, lease_s=1.0, poll_s=0.1) as hand:
         other = put(connection, "plain")
@@ -121,7 +120,7 @@ async def test_a_job_that_waits_at_a_gate_is_handed_back_when_its_worker_stops(
     database: str, connection: Connection
 ) -> None:
     gate = OwnGate()
-    gate.answers = [Wait(time.monotonic() + FAR_S)]
+    gate.answers = [time.monotonic() + FAR_S]
     job = put(connection, "gated")
     async with gated_hand(database, gate) as hand:
         await hand.heard(JobClaimed, job=job)
@@ -135,7 +134,7 @@ async def test_an_attempt_about_to_begin_is_asked_for_again_in_its_slot(
     database: str, connection: Connection
 ) -> None:
     gate = OwnGate()
-    gate.looks = [Wait(in_slot=True)]
+    gate.looks = [Park.IN_SLOT]
     job = put(connection, "gated")
     connection.execute("update rota.job set losses = 1")  # its start is recorded after that
     async with gated_hand(database, gate, slots=1) as hand:
@@ -147,12 +146,12 @@ async def test_an_attempt_about_to_begin_goes_back_to_the_gate_without_its_slot(
     database: str, connection: Connection
 ) -> None:
     gate = OwnGate()
-    gate.looks = [Wait(is_kept=True)]
+    gate.looks = [Park.WITHOUT_SLOT]
     job = put(connection, "gated")
     async with gated_hand(database, gate, slots=1) as hand:
         await hand.heard(JobSucceeded, job=job)
         group = hand.worker.parts.executor.groups[0]
-        assert (group.running, group.waiting, group.asked, group.held) == (0, 0, 0, 0)
+        assert (group.running, group.waiting, group.coming) == (0, 0, 0)
     assert gate.asked == [[job], [job]]
 
 
@@ -161,7 +160,7 @@ async def test_a_suspect_that_goes_back_to_the_gate_does_not_wait_for_itself(
     database: str, connection: Connection
 ) -> None:
     gate = OwnGate()
-    gate.looks = [Wait(is_kept=True)]
+    gate.looks = [Park.WITHOUT_SLOT]
     job = put(connection, "gated")
     connection.execute("update rota.job set losses = 1, error_type = 'LeaseExpired'")
     async with gated_hand(database, gate, slots=1, buffer_s=10.0) as hand:
@@ -185,7 +184,7 @@ async def test_ten_thousand_jobs_that_are_put_back_pass_in_few_claims(
     assert len(gate.asked) < 100
 
 
-async def test_a_worker_without_gated_types_has_no_gatekeeper(
+async def test_a_worker_whose_jobs_pass_no_gates_opens_no_connection_for_them(
     database: str, connection: Connection
 ) -> None:
     jobs = rota.Jobs()
@@ -193,8 +192,8 @@ async def test_a_worker_without_gated_types_has_no_gatekeeper(
     job = put(connection, "plain")
     async with Hand(database, jobs) as hand:
         await hand.heard(JobSucceeded, job=job)
-        assert hand.worker.parts.gatekeeper is None
-        assert not [part for part in hand.worker.services if isinstance(part, Gatekeeper)]
+        names = {name for (name,) in rows(connection, NAMES)}
+    assert "rota claim" in names and "rota gates" not in names
 
 
 async def _nothing() -> None: ...

@@ -28,7 +28,6 @@ from tests.support.clock import ManualClock
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
 from tests.support.wait import eventually
-from tests.worker.alone import LoneParts
 from tests.worker.conftest import StartSupervisor, StartWorker
 from tests.worker.hand import Hand
 from tests.worker.supervisor import probe, refusal
@@ -145,7 +144,7 @@ class _Part(Service):
 async def test_a_database_that_takes_a_question_and_never_answers_is_noticed() -> None:
     clock = ManualClock()
     health = Health(PauseGate(), clock)
-    health.begin(LoopWatch(LoneParts()), _Part(Bus()))
+    health.begin(LoopWatch(Bus(), clock, {}), _Part(Bus()))
     assert health.readiness() is None
     clock.advance(SILENT_S + 1)
     assert re.fullmatch(r"the database has not answered for \d+ s", health.readiness() or "")

@@ -12,6 +12,7 @@ from psycopg.rows import TupleRow
 
 import rota
 from rota.observe.events import JobSnoozed
+from rota.upkeep.lanes import LaneSweeper
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.hand import Hand
@@ -170,7 +171,7 @@ async def test_an_idle_worker_looks_for_free_places_soon_after_a_job_had_to_wait
     monkeypatch.setattr("rota.upkeep.lanes.PERIOD_S", (0.05, 600.0))
     notes = Notes()
     async with Hand(database, notes.jobs) as hand:
-        await seen(lambda: not hand.worker.parts.lane_sweeper._is_first)
+        await seen(lambda: not hand.part(LaneSweeper)._is_first)
         with connection.transaction():
             fill(connection, lanes=1, jobs=2)
             connection.execute(

@@ -26,7 +26,7 @@ async def test_a_handler_does_not_begin_when_its_lease_ran_out_while_its_payload
         read.append(1)
         if len(read) == 1:
             # It takes more than three quarters of the lease, and less than all of it.
-            hand.worker.parts.attempts[job].renewed_at -= 96
+            hand.worker.attempts[job].claimed_at -= 96
         return payload
 
     async def handler(n: int) -> None:
@@ -59,7 +59,8 @@ async def test_a_job_that_expires_while_the_loop_is_blocked_does_not_begin(
     @jobs.job("greedy", priority=1)
     async def greedy() -> None:
         begun.append("greedy")
-        brief_one = hand.worker.parts.attempts[job]
+        brief_one = hand.worker.attempts[job]
+        brief_one.renewed_after_at = brief_one.claimed_at  # its lease is renewed meanwhile
         brief_one.claimed_at -= 7200  # so long does it block the loop
 
     @jobs.job("brief", expires="1h")

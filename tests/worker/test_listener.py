@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
+from rota.observe.events import Bus
+from rota.runtime.clock import SYSTEM_CLOCK
 from rota.store.db import Database
 from rota.store.link import StoreLink
 from rota.worker.listener import WAKE_UPS_A_SECOND_MAX, Listener
 from tests.support.rules import rule
 from tests.support.wait import eventually
-from tests.worker.alone import LoneParts
+from tests.worker.alone import Others
 from tests.worker.table import Connection
 
 
@@ -28,11 +29,16 @@ async def test_a_flood_of_wake_ups_is_noticed_once_a_second_and_every_one_passed
         def on_flood(self) -> None:
             floods.append(len(wake_ups))
 
-    parts = LoneParts()
-    heard: Any = Claimer()
-    parts.claimer = heard
     served = Database(database)
-    listener = Listener(parts, StoreLink(served, "listen"), served.statements)
+    listener = Listener(
+        Bus(),
+        SYSTEM_CLOCK,
+        StoreLink(served, "listen"),
+        served.statements,
+        "host:1",
+        Claimer(),
+        Others(),
+    )
     listening = asyncio.create_task(listener.run())
     await asyncio.to_thread(
         eventually, lambda: wake_ups or connection.execute("notify rota, 'first'") is None

@@ -13,14 +13,16 @@ import pytest
 import rota
 from rota.errors import DatabaseUnavailable
 from rota.model.outcome import HandedBack
-from rota.observe.events import JobSucceeded, LeaseLost
+from rota.observe.events import Bus, JobSucceeded, LeaseLost
+from rota.runtime.clock import SYSTEM_CLOCK
 from rota.store.db import Database
 from rota.store.driver import Operation
 from rota.store.link import StoreLink
 from rota.worker.finisher import Finisher
+from rota.worker.gates.suspects import SuspectGate
 from tests.support.rules import rule
 from tests.support.wait import eventually
-from tests.worker.alone import lone_executor
+from tests.worker.alone import lone_executor, make_spec
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, over, put, rows
 from tests.worker.test_slots import claimed_job
@@ -133,27 +135,32 @@ async def test_a_success_without_a_row_whose_answer_was_lost_is_no_lost_lease(
 async def test_a_suspect_whose_answer_was_lost_and_that_was_claimed_again_holds_no_other(
     free_port: int,
 ) -> None:
-    executor, _ = lone_executor()
-    parts, gate = executor._parts, executor._suspects
+    gate = SuspectGate(SYSTEM_CLOCK, 60.0)
+    executor, others = lone_executor(gate)
+    gatekeeper, attempts, now = executor.gatekeeper, executor.attempts, SYSTEM_CLOCK.monotonic()
     first, again = claimed_job(1), claimed_job(1)
 
     class Away(StoreLink):
         async def run(self, operation: Operation[Any]) -> Any:
-            parts.attempts[1] = again  # this worker claims the job while it waits for an answer
+            attempts[1] = again  # this worker claims the job while it waits for an answer
             return await super().run(operation)
 
-    parts.executor = executor
     database = Database(f"postgresql://127.0.0.1:{free_port}/none")
-    parts.finisher = Finisher(parts, Away(database, "finish"))
+    stands: Any = others
+    finisher = Finisher(
+        make_spec(), Bus(), SYSTEM_CLOCK, attempts, Away(database, "finish"), stands
+    )
+    finisher.gatekeeper = gatekeeper
     for attempt in (first, again):
         attempt.is_suspect = True
-    parts.attempts[1] = first
-    now = parts.clock.monotonic()
-    assert gate.hold_back([first], now) == {}
+        gatekeeper.take([attempt])
+    attempts[1] = first
+    assert await gate.ask([first]) == {}
+    assert again in await gate.ask([again])
     first.admit()
     first.end(HandedBack("no thread could be started"), now)
-    parts.finisher.add(first)
+    finisher.take([first])
     with pytest.raises(DatabaseUnavailable):
-        await parts.finisher.tick()
-    assert parts.attempts == {1: again}
-    assert gate.hold_back([again], now + 3600) == {}
+        await finisher.tick()
+    assert attempts == {1: again}
+    assert await gate.ask([again]) == {}

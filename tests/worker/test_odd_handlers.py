@@ -17,7 +17,7 @@ from rota.worker.attempt import Attempt
 from tests.store.work import Hand as Claimant
 from tests.store.work import insert
 from tests.support.rules import rule
-from tests.worker.alone import lone_executor
+from tests.worker.alone import give, lone_executor
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, put_many, rows, status, value
 
@@ -183,7 +183,7 @@ async def test_one_handlers_context_variables_are_not_the_next_ones(connection: 
     # One slot, so each but the first is started where the one before it has ended.
     executor, others = lone_executor(slots=1)
     claimed = Claimant(connection).claim().jobs
-    executor.add([Attempt(job, one, time.monotonic(), 60.0) for job in claimed])
+    give(executor, *(Attempt(job, one, time.monotonic(), 60.0) for job in claimed))
     for _ in range(5):
         await asyncio.wait_for(others.ended.get(), 30)
     await executor.close()

@@ -344,9 +344,10 @@ async def until_over_its_time(hand: Hand, job: int, place: Path) -> list[int]:
     """Wait until a handler runs, let its time be over, and wait until that has ended its attempt.
     Return the processes that it named."""
     named = await asyncio.to_thread(eventually, lambda: pids(place))
-    held = hand.worker.parts.attempts[job]
+    held = hand.worker.attempts[job]
     assert held.began_at is not None
     held.began_at -= held.job_type.options.timeout_s
+    hand.worker.parts.executor._watch_at = 0.0  # it does not expect that yet
     await hand.heard(JobFailed, job=job)
     return named
 
@@ -485,7 +486,7 @@ async def test_a_handler_that_is_stopped_before_it_begins_never_begins(
     real = describe_handler
 
     def slow(*given: Any) -> Any:
-        [held] = hand.worker.parts.attempts.values()
+        [held] = hand.worker.attempts.values()
         loop.call_soon_threadsafe(started.put_nowait, held)
         eventually(lambda: held.stop_outcome is not None)
         return real(*given)

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from rota.declare.jobs import Jobs
 from rota.model.job import Job
 from rota.worker.attempt import Attempt
-from rota.worker.slots import PREFETCH_MAX, URGENT_LEAST_S, URGENT_S, SlotGroup
+from rota.worker.slots import (
+    CLAIM_MAX,
+    PREFETCH_BYTES,
+    PREFETCH_MAX,
+    URGENT_LEAST_S,
+    URGENT_S,
+    SlotGroup,
+)
 from tests.support.rules import rule
 
 LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
@@ -38,7 +45,7 @@ def popped(group: SlotGroup) -> list[int]:
 
 def next_id(group: SlotGroup) -> int:
     """The job that starts next; 0 when none may."""
-    return sum(attempt.job.id for attempt in group.pop(1, now=0.0))
+    return sum(attempt.job.id for attempt in group.pop(1))
 
 
 @rule("M61")
@@ -48,7 +55,7 @@ def test_the_highest_priority_starts_first_and_within_it_the_first_claimed(
 ) -> None:
     group = SlotGroup(("default",), 10, 0.0)
     for id_, priority in enumerate(priorities):
-        group.push(claimed_job(id_, priority))
+        group.push([claimed_job(id_, priority)])
     assert popped(group) == sorted(range(len(priorities)), key=lambda id_: (-priorities[id_], id_))
     assert group.waiting == 0
 
@@ -56,10 +63,10 @@ def test_the_highest_priority_starts_first_and_within_it_the_first_claimed(
 @rule("M61")
 def test_an_urgent_job_that_comes_later_overtakes_what_waits() -> None:
     group = SlotGroup(("default",), 1, 0.0)
-    group.push(claimed_job(1))
-    group.push(claimed_job(2))
+    group.push([claimed_job(1)])
+    group.push([claimed_job(2)])
     assert next_id(group) == 1
-    group.push(claimed_job(3, priority=5))
+    group.push([claimed_job(3, priority=5)])
     assert popped(group) == [3, 2]
 
 
@@ -69,7 +76,7 @@ def test_what_waited_too_long_is_taken_out_and_the_rest_keeps_its_order(
 ) -> None:
     group = SlotGroup(("default",), 3, 0.0)
     for id_, (priority, claimed_at) in enumerate(claimed):
-        group.push(claimed_job(id_, priority, claimed_at))
+        group.push([claimed_job(id_, priority, claimed_at)])
     stale = {one.job.id for one in group.take_stale(before)}
     assert stale == {id_ for id_, (_, claimed_at) in enumerate(claimed) if claimed_at < before}
     assert popped(group) == sorted(
@@ -120,20 +127,6 @@ def test_full_slots_want_nothing() -> None:
     assert group.wanted == 0
 
 
-@rule("M33")
-def test_a_suspect_is_asked_for_again_when_the_one_that_had_to_wait_went_back() -> None:
-    group = SlotGroup(("default",), 2, 0.0)
-    first, second = claimed_job(1), claimed_job(2, claimed_at=1.0)
-    first.is_suspect = second.is_suspect = True
-    group.push(first)
-    assert group.pop(2, 0.0) == [first]
-    group.put_aside([first], until=60.0)
-    group.push(second)
-    assert group.pop(2, 1.0) == []
-    assert group.take_stale(1.0) == [first]
-    assert group.pop(2, 1.0) == [second]
-
-
 @rule("M61")
 @given(
     st.integers(1, 30),
@@ -144,22 +137,19 @@ def test_a_suspect_is_asked_for_again_when_the_one_that_had_to_wait_went_back() 
 def test_ordinary_jobs_leave_the_slots_of_the_urgent_free_and_no_other(
     slots: int, urgent_slots: int, jobs: list[tuple[int, bool]], ends: list[int]
 ) -> None:
-    """Jobs wait, some of them aside; they get slots, and some end."""
+    """Jobs wait, some of them let in before others; they get slots, and some end."""
     urgent_slots = min(urgent_slots, slots - 1)
     group = SlotGroup(("default",), slots, 0.0, urgent_slots)
     running: list[Attempt] = []
     waiting = set(range(len(jobs)))
-    for id_, (priority, is_suspect) in enumerate(jobs):
-        attempt = claimed_job(id_, priority)
-        attempt.is_suspect = is_suspect
-        group.push(attempt)
+    for id_, (priority, is_first) in enumerate(jobs):
+        group.push([claimed_job(id_, priority)], is_first=is_first)
     for end in [0, *ends]:
         startable = group.startable
-        started = group.pop(startable, now=0.0)
+        started = group.pop(startable)
         assert len(started) == startable, "what is said to be startable starts"
-        for attempt in started:
-            group.take_slot(attempt)
-            waiting.discard(attempt.job.id)
+        group.take_slots(started)
+        waiting -= {attempt.job.id for attempt in started}
         running += started
         ordinary = sum(attempt.job.priority <= 0 for attempt in running)
         assert ordinary == group.running - group.urgent_running <= slots - urgent_slots
@@ -171,7 +161,7 @@ def test_ordinary_jobs_leave_the_slots_of_the_urgent_free_and_no_other(
         if not urgent_wait and waiting:
             assert ordinary == slots - urgent_slots or len(running) == slots
         if running:
-            group.free_slot(running.pop(end % len(running)))
+            group.free_slots([running.pop(end % len(running))])
 
 
 @rule("M61")
@@ -179,16 +169,16 @@ def test_urgent_jobs_are_wanted_while_ordinary_ones_fill_their_slots_and_the_buf
     group = SlotGroup(("default",), 10, 0.0, urgent_slots=2)
     assert (group.wanted, group.wanted_ordinary) == (10, 8)
     for id_ in range(8):
-        group.push(claimed_job(id_))
-        group.take_slot(*group.pop(1, 0.0))
+        group.push([claimed_job(id_)])
+        group.take_slots(group.pop(1))
     assert (group.wanted, group.wanted_ordinary) == (2, 0)
     for id_ in range(8, 30):
-        group.push(claimed_job(id_))
-    assert group.pop(10, 0.0) == []
+        group.push([claimed_job(id_)])
+    assert group.pop(10) == []
     assert (group.wanted, group.wanted_ordinary) == (2, 0), "an urgent job starts before those"
-    group.push(claimed_job(30, priority=1))
-    group.take_slot(*group.pop(1, 0.0))
-    group.push(claimed_job(31, priority=1))
+    group.push([claimed_job(30, priority=1)])
+    group.take_slots(group.pop(1))
+    group.push([claimed_job(31, priority=1)])
     assert (group.wanted, group.wanted_ordinary) == (0, 0)
 
 
@@ -196,7 +186,7 @@ def test_urgent_jobs_are_wanted_while_ordinary_ones_fill_their_slots_and_the_buf
 def test_a_group_is_searched_for_urgent_jobs_alone_after_a_while_or_when_one_ends() -> None:
     group = SlotGroup(("default",), 2, 0.0, urgent_slots=1)
     ordinary, urgent = claimed_job(1), claimed_job(2, priority=1)
-    group.take_slot(ordinary)
+    group.take_slots([ordinary])
     group.note_search(10.0, has_more=False)
     assert not group.is_search_due(10.0) and not group.needs_claim
     assert group.is_search_due(10.0 + URGENT_S)
@@ -204,13 +194,13 @@ def test_a_group_is_searched_for_urgent_jobs_alone_after_a_while_or_when_one_end
     assert not group.is_search_due(10.0) and group.is_search_due(10.0 + URGENT_LEAST_S)
     group.note_search(11.0, has_more=True)
     assert group.is_search_due(11.0) and group.needs_claim
-    group.take_slot(urgent)
+    group.take_slots([urgent])
     group.note_search(12.0, has_more=False)
     assert not group.needs_claim
-    group.free_slot(urgent)
+    group.free_slots([urgent])
     assert group.is_search_due(12.0) and group.needs_claim
     group.note_search(13.0, has_more=False)
-    group.free_slot(ordinary)
+    group.free_slots([ordinary])
     assert group.needs_claim and group.wanted_ordinary == 1
 
 
@@ -220,33 +210,50 @@ def test_quick_urgent_jobs_let_no_slow_ordinary_jobs_be_claimed_ahead() -> None:
     for second in range(1, 20):
         for id_ in range(500):
             urgent = claimed_job(id_, priority=1)
-            group.take_slot(urgent)
-            group.free_slot(urgent)
+            group.take_slots([urgent])
+            group.free_slots([urgent])
         group.measure(float(second))
     assert group.target == pytest.approx(10 + 50, abs=1)
     assert group.wanted_ordinary == 8
 
 
-@rule("M33", "M61")
-def test_an_urgent_suspect_does_not_wait_behind_an_ordinary_one_that_has_no_slot() -> None:
-    group = SlotGroup(("default",), 2, 0.0, urgent_slots=1)
-    running, ordinary, urgent = claimed_job(1), claimed_job(2), claimed_job(3, priority=1)
-    ordinary.is_suspect = urgent.is_suspect = True
-    group.take_slot(running)
-    group.push(ordinary)
-    group.push(urgent)
-    assert group.pop(1, 0.0) == [urgent]
-    assert group.pop(1, 0.0) == []
-
-
 def test_a_group_claims_as_many_jobs_as_its_slots_can_run_up_to_what_it_may_claim_ahead() -> None:
     group = SlotGroup(("default",), 10, 0.0)
     assert group.count_jobs(10) == 10
-    group.note_claimed(jobs=10, slots=0.1)  # all of a type that takes a hundred in one call
-    assert (group.count_jobs(3), group.count_jobs(10)) == (300, PREFETCH_MAX)
-    group.note_claimed(jobs=11, slots=10.01)  # ten of another type are among them
+    group.note_claimed(
+        jobs=10, slots=0.1, payload_bytes=90
+    )  # all of a type that takes a hundred in one call
+    assert (group.count_jobs(3), group.count_jobs(10)) == (300, CLAIM_MAX)
+    group.note_claimed(jobs=11, slots=10.01, payload_bytes=90)  # ten of another type are among them
     assert group.count_jobs(10) == 11
-    group.note_claimed(jobs=100, slots=1.0)
-    group.push(claimed_job(1, claimed_at=1.0))
+    group.note_claimed(jobs=100, slots=1.0, payload_bytes=90)
+    group.push([claimed_job(1, claimed_at=1.0)])
     group.take_stale(2.0)
     assert group.count_jobs(10) == 10, "they were claimed too far ahead"
+
+
+def test_a_group_claims_no_more_ahead_than_sixteen_megabytes_of_payloads() -> None:
+    group = SlotGroup(("default",), 10, 0.0)
+    group.note_claimed(jobs=100, slots=100, payload_bytes=100 * 64_000)
+    for second in range(1, 20):
+        group.ended += 50_000
+        group.measure(float(second))
+    assert group.target == pytest.approx(10 + PREFETCH_BYTES // 64_000, abs=1)
+    group.note_claimed(jobs=100, slots=100, payload_bytes=100 * 10)
+    for second in range(20, 40):
+        group.ended += 50_000
+        group.measure(float(second))
+    assert group.target == pytest.approx(10 + 5_000, abs=1)
+
+
+def test_a_group_claims_again_as_soon_as_a_claim_is_missing() -> None:
+    group = SlotGroup(("default",), 10, 0.0)
+    for second in range(1, 20):
+        group.ended += 50_000
+        group.measure(float(second))
+    group.running, group.waiting = 10, group.target - 10 - CLAIM_MAX + 1
+    assert group.wanted_ordinary == 0
+    group.waiting -= 1
+    assert group.wanted == CLAIM_MAX
+    group.coming = 1
+    assert group.wanted_ordinary == 0, "what is claimed and not yet here counts"

@@ -374,7 +374,7 @@ async def test_a_plain_function_that_is_stopped_at_shutdown_has_a_moment_to_end(
     put(connection, "tidy")
     async with Hand(database, jobs, grace_s=0.0) as hand:
         await asyncio.to_thread(running.wait, 30)
-        [attempt] = hand.worker.parts.attempts.values()
+        [attempt] = hand.worker.attempts.values()
         hand.worker.stop()
         await asyncio.to_thread(tidies.wait, 30)
         await hand.part(Executor).tick()  # this is when an attempt ends that is not waited for

@@ -220,9 +220,7 @@ async def test_a_locked_row_does_not_stop_its_batch(
         # From here on these two are known, and nothing waits for them: with each wait the ends of
         # others would wait as well.
         await _until(
-            lambda: all(
-                one.state is State.UNWRITTEN for one in list(hand.worker.parts.attempts.values())
-            )
+            lambda: all(one.state is State.UNWRITTEN for one in list(hand.worker.attempts.values()))
         )
         waits = (
             "select count(*) from pg_stat_activity where datname = current_database() "
@@ -398,7 +396,7 @@ async def test_the_worker_outlives_any_failure_of_one_of_its_statements(
 async def test_a_start_that_cannot_be_recorded_keeps_no_other_from_beginning_and_goes_back(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rota.worker.executor.REFUSED_S", 1.0)
+    monkeypatch.setattr("rota.worker.gates.start_record.REFUSED_S", 1.0)
     jobs = rota.Jobs()
 
     @jobs.job("once", max_attempts=1)
@@ -535,7 +533,7 @@ def _turns(claimer: Claimer) -> list[tuple[int, int]]:
     tick = claimer.tick
 
     async def counted() -> float | None:
-        turns.append((claimer._parts.finisher.unwritten, claimer.claimed))
+        turns.append((claimer._finisher.unwritten, claimer.claimed))
         return await tick()
 
     claimer.tick = counted  # type: ignore[method-assign]

@@ -23,9 +23,10 @@ from rota.model.job import Job, Status
 from rota.model.outcome import End, Expired, HandedBack, Interrupted, Outcome, PutBack, Succeeded
 from rota.runtime.loop import run_alone
 from rota.store import migrate
-from rota.worker.one_by_one import MainThread, OneByOneWorker, pick_one
+from rota.worker.by_hand import ByHand, MainThread, pick_one
 from rota.worker.signals import handle_signals
 from rota.worker.summary import find_error
+from rota.worker.worker import Worker
 
 GRACE_S = 0.0
 """Ctrl-C stops the handler at once."""
@@ -83,35 +84,32 @@ def _run_worker(
     thread of its own, and this thread serves its call: so no loop runs here, as none does in a
     worker.
     """
-    ended: list[End] = []
-    running: list[tuple[asyncio.AbstractEventLoop, OneByOneWorker]] = []
+    hand = ByHand(pick_one(id_), records, here)
+    running: list[tuple[asyncio.AbstractEventLoop, Worker]] = []
 
     async def work() -> None:
         spec = app._make_spec(WorkerConfig(slots=1, grace_s=GRACE_S, asks_gates=False))
-        worker = OneByOneWorker(
-            app.database, spec, app._bus, pick_one(id_), records=records, here=here
-        )
+        worker = Worker(app.database, spec, app._bus, hand=hand)
         running.append((asyncio.get_running_loop(), worker))
         try:
             with handle_signals(worker, signals=True):
                 await app.database.arun(migrate.check(app.schema))
                 await worker.run()
         finally:
-            ended.extend(end for _, end in worker.ended)
             here.close()
 
     if is_async:
         run_alone("run", work(), app.aclose)
     else:
         _serve(work, app, here, running)
-    return ended
+    return [end for _, end in hand.ended]
 
 
 def _serve(
     work: Callable[[], Coroutine[Any, Any, None]],
     app: App,
     here: MainThread,
-    running: list[tuple[asyncio.AbstractEventLoop, OneByOneWorker]],
+    running: list[tuple[asyncio.AbstractEventLoop, Worker]],
 ) -> None:
     """Let the worker run in a thread, and serve its call in this one."""
     failures: list[BaseException] = []

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rota.declare.key import PlainKeyFunction
 from rota.errors import DeclarationError, UsageError
 from rota.model.bounds import NAME_MAX, check_integer, check_text
 from rota.model.breaker import FAILURES_MAX, BreakerRules
 from rota.model.units import Duration, seconds
-
-if TYPE_CHECKING:
-    from rota.declare.job_type import JobType
 
 BREAKER_S_MIN = 0.001
 BREAKER_S_MAX = 366 * 86_400.0
@@ -90,30 +86,6 @@ def check_breaker(value: Any) -> Breaker | None:
     if value is not None and not isinstance(value, Breaker):
         raise UsageError(f"breaker must be a rota.Breaker(…), not {value!r}")
     return value
-
-
-def refuse_other_figures(types: Iterable[JobType[..., ..., Any]]) -> None:
-    """Raise DeclarationError if two types declare one breaker with different figures."""
-    seen: dict[str, tuple[BreakerRules, bool, str]] = {}
-    for job_type in types:
-        rules = job_type.breaker
-        if rules is None:
-            continue
-        has_keys = job_type.breaker_key is not None
-        first, first_has_keys, place = seen.setdefault(
-            rules.name, (rules, has_keys, job_type.place)
-        )
-        if (first, first_has_keys) != (rules, has_keys):
-            raise DeclarationError(
-                f"the breaker {rules.name!r} is declared twice with different figures: "
-                f"{_in_words(first, first_has_keys)} at {place}, and "
-                f"{_in_words(rules, has_keys)} at {job_type.place}; "
-                "types that share a breaker must agree, or give names of their own"
-            )
-
-
-def _in_words(rules: BreakerRules, has_keys: bool) -> str:
-    return f"{rules.in_words()}, {'with' if has_keys else 'without'} a key"
 
 
 def _check(value: Duration, name: str) -> float:

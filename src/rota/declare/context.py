@@ -40,7 +40,13 @@ PROGRESS_MOST = 2**53
 """Up to this, every JSON reader keeps a whole number exact."""
 
 _making_journals = threading.Lock()
-_current: ContextVar[Context] = ContextVar("rota_context")
+_current: ContextVar[Context | OpensContext] = ContextVar("rota_context")
+
+
+class OpensContext(Protocol):
+    """A running attempt, which makes its context when somebody asks for it."""
+
+    def open_context(self) -> Context: ...
 
 
 class Completes(Protocol):
@@ -358,21 +364,26 @@ def context() -> Context:
     Raises:
         UsageError: no handler runs here.
     """
-    try:
-        return _current.get()
-    except LookupError:
+    found = find_context()
+    if found is None:
         raise UsageError(
             "rota.context() was called outside a running job "
             f"(thread {threading.current_thread().name}); only a handler has a context"
-        ) from None
+        )
+    return found
 
 
-def current(of: contextvars.Context) -> Context | None:
-    """Return the Context of a task or thread with these variables; None if no handler runs
+def find_context() -> Context | None:
+    """Return the running attempt; None if no handler runs here."""
+    entered = _current.get(None)
+    return entered if entered is None or isinstance(entered, Context) else entered.open_context()
+
+
+def find_entered(of: contextvars.Context) -> Context | OpensContext | None:
+    """Return what a task or thread with these variables has entered; None if no handler runs
     there."""
     return of.get(_current)
 
 
-def enter(value: Context) -> None:
-    """Make `value` the context of the current task or copied context."""
-    _current.set(value)
+enter = _current.set
+"""Make a context, or what opens one, that of the current task or copied context."""

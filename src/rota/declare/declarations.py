@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from rota.declare.breaker import refuse_other_figures
 from rota.declare.job_type import JobType, Sender, make_row
 from rota.declare.jobs import (
     Jobs,
@@ -16,8 +15,9 @@ from rota.declare.jobs import (
     refuse_duplicates,
 )
 from rota.declare.load import load
-from rota.declare.rate_limit import RateLimit, encode_limits, index_limits
+from rota.declare.rate_limit import RateLimit
 from rota.declare.schedule import ScheduleOptions
+from rota.declare.shared import encode_limits, index_limits, refuse_other_figures
 from rota.errors import DeclarationError
 
 AnyType = JobType[..., ..., Any]

@@ -366,6 +366,14 @@ class JobType(Generic[P, Q, R]):
         item, unknown = self.read_item(job)
         return {self.item_codec.parameter: [item]}, unknown
 
+    def read_many(self, jobs: list[Job]) -> list[dict[str, Any]] | None:
+        """Do what `call_arguments` does for many jobs, at once. None: one of them needs a look of
+        its own."""
+        current = self.options.version
+        if self.item_codec is not None or [1 for job in jobs if job.payload_version != current]:
+            return None
+        return self.codec.decode_many([job.payload_json for job in jobs])
+
     def read_item(self, job: Job) -> tuple[Any, frozenset[str]]:
         """Of a type that takes many jobs in one call: decode a stored payload; return the item of
         the handler's list, and the names of ignored unknown fields. Raises as `arguments`."""
@@ -377,7 +385,7 @@ class JobType(Generic[P, Q, R]):
         own."""
         assert self.item_codec is not None
         current = self.options.version
-        if any(job.payload_version != current for job in jobs):
+        if [1 for job in jobs if job.payload_version != current]:
             return None
         return self.item_codec.read_items([job.payload_json for job in jobs])
 

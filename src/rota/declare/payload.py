@@ -140,10 +140,30 @@ class Codec:
         # Each field has at least one colon. So as many colons as arguments prove that there is no
         # other field, without a second parse.
         colons = payload.count(":") if isinstance(payload, str) else payload.count(b":")
-        unknown = _NONE if colons == len(arguments) else frozenset(_fields(payload)) - self.names
+        unknown = _NONE if colons == len(arguments) else self._find_unknown(payload)
         if self._parameters:
             arguments = {self._parameters.get(name, name): arguments[name] for name in arguments}
         return arguments, unknown
+
+    def decode_many(self, payloads: list[str]) -> list[dict[str, Any]] | None:
+        """Return the keyword arguments of stored payloads. None: one of them needs a look of its
+        own, because it does not fit or has fields that the handler does not take."""
+        if self.checks_again or self._parameters:
+            return None
+        decode = self._decode
+        try:
+            found: list[dict[str, Any]] = [decode(payload) for payload in payloads]
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return None
+        # As in `decode`: no more colons than arguments, no other field. In a text a colon may stand
+        # for itself, and then the fields are looked at.
+        for payload, arguments in zip(payloads, found, strict=True):
+            if payload.count(":") != len(arguments) and self._find_unknown(payload):
+                return None
+        return found
+
+    def _find_unknown(self, payload: str | bytes) -> frozenset[str]:
+        return frozenset(_fields(payload)) - self.names
 
     def read(self, payload: str | bytes) -> dict[str, Any]:
         """Return what a stored payload has of the handler's arguments, by the names of its fields.

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import Any
 
 from rota.declare.key import KeyMaker, PlainKeyFunction, check_plain_key
 from rota.errors import DeclarationError, UsageError
 from rota.model.bounds import check_integer, check_text
 from rota.model.units import Duration, seconds
-
-if TYPE_CHECKING:
-    from rota.declare.job_type import JobType
 
 LIMIT_NAME_MAX = 100
 STARTS_MAX = 1_000_000
@@ -161,29 +156,3 @@ class LimitReader:
 
     def _check_cost(self, value: Any) -> int:
         return self.limit.check_cost(value, "what it returns")
-
-
-def index_limits(types: Iterable[JobType[..., ..., Any]]) -> dict[str, RateLimit]:
-    """Return the limits of job types by name.
-
-    Raises:
-        DeclarationError: two types declare one limit with other figures.
-    """
-    seen: dict[str, tuple[RateLimit, str]] = {}
-    for job_type in types:
-        limit = job_type.options.rate_limit
-        if limit is None:
-            continue
-        first, place = seen.setdefault(limit.name, (limit, job_type.place))
-        if first.figures != limit.figures:
-            raise DeclarationError(
-                f"rate limit {limit.name!r} is declared twice with different figures: "
-                f"{first.in_words()} at {place}, and {limit.in_words()} at {job_type.place}; "
-                "types that share a limit must agree, or give names of their own"
-            )
-    return {name: limit for name, (limit, _) in seen.items()}
-
-
-def encode_limits(types: Iterable[JobType[..., ..., Any]]) -> str:
-    """Return the limits of job types as `limits_declare` takes them, in JSON."""
-    return msgspec.json.encode([one.figures for one in index_limits(types).values()]).decode()

@@ -1,13 +1,24 @@
-"""Encodes a handler's return value as JSON. One that cannot be stored is not kept, and never
+"""What a handler's return or exception means. A value that cannot be stored is not kept, and never
 changes the outcome of the job."""
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+import inspect
+import logging
+from typing import TYPE_CHECKING, Any
 
 from rota.declare.jsonb import PAYLOAD_BYTES_MAX, fits
 from rota.declare.payload import Codec
-from rota.errors import PayloadError
+from rota.errors import AttemptCancelled, PayloadError
+from rota.model.outcome import NOTHING, Errored, Outcome, Succeeded
+from rota.model.units import plural
+
+if TYPE_CHECKING:
+    from rota.model.job import Job
+    from rota.model.outcome import End
+
+logger = logging.getLogger("rota")
 
 
 def _returns(value: Any) -> None: ...
@@ -32,3 +43,73 @@ def encode_result(value: Any) -> tuple[str | None, str | None]:
             f"larger than {PAYLOAD_BYTES_MAX:,} bytes; store it elsewhere and return a reference",
         )
     return text, None
+
+
+def read_return(job: Job, result: Any) -> End:
+    """Return the outcome of a handler that returned."""
+    if result is None:
+        return NOTHING
+    if isinstance(result, Outcome):
+        return result
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        why = "declare the async function itself, or await inside"
+        return Errored(TypeError(f"the handler returned an awaitable that is never awaited: {why}"))
+    if isinstance(result, type) and issubclass(result, Outcome):
+        name = result.__name__
+        why = f"return an instance, as in {name}(…)"
+        return Errored(TypeError(f"the handler returned the class {name}; {why}"))
+    encoded, problem = encode_result(result)
+    if problem is not None:
+        logger.warning("job %s %s: its result is not kept: %s", job.id, job.job_type, problem)
+    return Succeeded(encoded)
+
+
+def read_list(job: Job, result: Any, stop: End | None) -> End:
+    """Return the outcome of a handler that takes a list and was called with this job alone."""
+    if result is None or isinstance(result, Outcome):
+        return read_return(job, result)
+    return count_answers(1, result) or read_answer(job, result[0], stop)
+
+
+def read_answer(job: Job, answer: Any, stop: End | None) -> End:
+    """Return the outcome of one job of a list, by what the handler answered for it; `stop` is that
+    of the call's stop, if it was stopped."""
+    if isinstance(answer, BaseException) and not isinstance(answer, Outcome):
+        return stop if stop is not None and is_stop(answer) else Errored(answer)
+    if isinstance(answer, type) and issubclass(answer, BaseException):
+        what = f"the handler answered with the class {answer.__name__}; give an instance"
+        return Errored(TypeError(what))
+    return read_return(job, answer)
+
+
+def count_answers(jobs: int, result: Any) -> Errored | None:
+    """Return what is wrong with a handler's list of answers for so many jobs; None: nothing."""
+    if not isinstance(result, list | tuple):
+        if inspect.iscoroutine(result):
+            result.close()
+        what = f"a list with an answer for each of its {plural(jobs, 'job')}, or None"
+        return Errored(TypeError(f"the handler must return {what}, not {type(result).__name__}"))
+    if len(result) == jobs:
+        return None
+    return Errored(
+        TypeError(f"the handler returned {len(result)} answers for {plural(jobs, 'job')}")
+    )
+
+
+def read_error(error: BaseException, stop: End | None = None) -> End:
+    """Return the outcome of a handler that raised. If it stopped on request, it is the outcome of
+    that request, `stop`."""
+    if isinstance(error, Outcome):
+        return error
+    if stop is not None and is_stop(error):
+        return stop
+    return Errored(error)
+
+
+def is_stop(error: BaseException) -> bool:
+    """Whether an error only says that the handler stopped on request; a task group wraps it."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(is_stop, error.exceptions))
+    return isinstance(error, asyncio.CancelledError | AttemptCancelled)

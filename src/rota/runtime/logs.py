@@ -3,7 +3,6 @@ it."""
 
 from __future__ import annotations
 
-import contextvars
 import json
 import logging
 import math
@@ -18,7 +17,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from rota.declare.context import current
+from rota.declare.context import find_context
 from rota.errors import UsageError
 from rota.model.failure import escape
 
@@ -220,7 +219,7 @@ def _job_of(record: logging.LogRecord) -> tuple[int | None, str | None, int | No
             getattr(record, "rota_type", None),
             getattr(record, "rota_attempt", None),
         )
-    found = current(contextvars.copy_context())
+    found = find_context()
     return (
         (None, None, None)
         if found is None

@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rota.declare.context import Context, enter
+from rota.declare.context import Context
 from rota.errors import UsageError
+from rota.model.awaited import has_awaited
 from rota.model.job import Job, Status
 from rota.model.outcome import End
 from rota.store import ops
 from rota.store.driver import Operation, Query
 from rota.store.errors import RowRefused, StoreError
 from rota.store.ops import Filter
-from rota.worker.around import acall_within, call_within
 from rota.worker.attempt import Attempt
 from rota.worker.completion import Completer, NotCommitted
 from rota.worker.effects import EffectKeeper
 from rota.worker.finisher import make_ending
-from rota.worker.runners import read_error
+from rota.worker.invoke import ainvoke, invoke
 from rota.worker.summary import Performed, find_error
 
 if TYPE_CHECKING:
@@ -51,7 +51,6 @@ class HandlerCall:
     """The call of the handler, among the operations of an attempt."""
 
     attempt: Attempt
-    context: Context
     arguments: dict[str, Any]
     arounds: tuple[Around, ...]
 
@@ -63,7 +62,7 @@ class HandlerCall:
     def call(self) -> Any:
         """Call it; of an async one, return the coroutine."""
         job_type = self.attempt.job_type
-        given = (self.context,) if job_type.takes_context else ()
+        given = (self.attempt.open_context(),) if job_type.takes_context else ()
         return job_type.func(*given, **self.arguments)
 
 
@@ -125,7 +124,7 @@ def _attempt(database: BoundDatabase, spec: WorkerSpec, state: Any, id_: int) ->
         bool(claimed.unrecorded),
         bool(claimed.capped),
     )
-    if attempt.results is None:
+    if has_awaited(job):
         told = yield ops.read_results([job.id])
         attempt.results = told[job.id]
     if attempt.must_record_start:
@@ -170,14 +169,14 @@ def _call_in_savepoint(
         return time.monotonic() - (attempt.began_at or time.monotonic())
 
     completer = Completer(database, spec.release, note)
-    attempt.context = Context(
+    context = Context(
         attempt.job, spec.name, state, None, completer, EffectKeeper(database), attempt.results
     )
     attempt.admit()
-    attempt.begin()
+    attempt.begin(None, lambda _: context)
     transaction = yield _read_transaction()
     yield _command(f"savepoint {SAVEPOINT}")
-    end: End = yield HandlerCall(attempt, attempt.context, read[0], spec.arounds)
+    end: End = yield HandlerCall(attempt, read[0], spec.arounds)
     if (yield _return_to(transaction)):
         return end
     raise UsageError(ENDED) from find_error(end)
@@ -206,38 +205,52 @@ def _return_to(transaction: str | None) -> Operation[bool]:
 # The call of the handler: in a copy of the caller's context variables, as in a worker
 
 
+class BoundRun:
+    """An attempt whose handler is called on the test's connection."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self.end: End
+        """How it ended. Set once the handler was called."""
+
+    def open_context(self) -> Context:
+        """Return what the handler sees."""
+        return self._attempt.open_context()
+
+    def take_first_step(self, now: float) -> End | None:
+        """Note that the handler begins; or return why it may not."""
+        return self._attempt.take_first_step(now)
+
+    def read_return(self, result: Any) -> End:
+        """Return the outcome of a handler that returned."""
+        return self._attempt.read_return(result)
+
+    def read_error(self, error: BaseException) -> End:
+        """Return the outcome of a handler that raised. What ends the whole test goes on."""
+        if not isinstance(error, Exception | SystemExit | asyncio.CancelledError):
+            raise error
+        if isinstance(error, asyncio.CancelledError):
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():  # with the test
+                raise error
+        return self._attempt.read_error(error)
+
+    def take_end(self, end: End) -> None:
+        """Keep how it ended."""
+        self.end = end
+
+
 def _call(step: HandlerCall) -> End:
     if step.is_async:
         return asyncio.run(_acall(step))
-    return contextvars.copy_context().run(_call_plain, step)
-
-
-def _call_plain(step: HandlerCall) -> End:
-    enter(step.context)
-    end = step.attempt.take_first_step(time.monotonic())
-    if end is not None:
-        return end
-    try:
-        return call_within(step.arounds, step.context, step.call, step.attempt.read_return)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a handler raises
-        return read_error(step.attempt, error)
+    run = BoundRun(step.attempt)
+    call = contextvars.copy_context().run
+    call(invoke, run, step.call, step.arounds, time.monotonic, BoundRun.take_end)
+    return run.end
 
 
 async def _acall(step: HandlerCall) -> End:
-    return await asyncio.create_task(_acall_in_task(step), name="rota job")
-
-
-async def _acall_in_task(step: HandlerCall) -> End:
-    enter(step.context)
-    end = step.attempt.take_first_step(time.monotonic())
-    if end is not None:
-        return end
-    try:
-        return await acall_within(step.arounds, step.context, step.call, step.attempt.read_return)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
-        return read_error(step.attempt, error)
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():  # with the test
-            raise
-        return read_error(step.attempt, error)
+    run = BoundRun(step.attempt)
+    called = ainvoke(run, step.call, step.arounds, time.monotonic, BoundRun.take_end)
+    await asyncio.create_task(called, name="rota job")
+    return run.end

@@ -30,9 +30,10 @@ from rota.testing.expected import ExpectedJob, find_jobs
 from rota.testing.matching import PENDING, Wanted, explain_jobs
 from rota.testing.moving_clock import MovingClock
 from rota.testing.recording import RecordingContext, make_context
+from rota.worker.by_hand import ByHand, Pick, pick_one
 from rota.worker.finisher import make_ending
-from rota.worker.one_by_one import OneByOneWorker, Pick, pick_one
 from rota.worker.summary import Performed, find_error
+from rota.worker.worker import Worker
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -411,13 +412,13 @@ async def _work_with_worker(
     """Run picked jobs in a worker of this process; return what became of them."""
 
     def pick_within_limit() -> Operation[int | None]:
-        if len(worker.ended) >= limit:
+        if len(hand.ended) >= limit:
             return None
         return (yield from pick())
 
-    worker = OneByOneWorker(database, spec, bus, pick_within_limit)
-    await worker.run()
-    ids = [one.job.id for one, _ in worker.ended]
+    hand = ByHand(pick_within_limit)
+    await Worker(database, spec, bus, hand=hand).run()
+    ids = [one.job.id for one, _ in hand.ended]
     found = await database.arun(ops.find(Filter(ids=ids, limit=max(1, len(ids)))))
     jobs = {job.id: job for job in found}
     return [
@@ -426,5 +427,5 @@ async def _work_with_worker(
             one.job.attempts,
             find_error(end),
         )
-        for one, end in worker.ended
+        for one, end in hand.ended
     ]

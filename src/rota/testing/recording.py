@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextvars import Token
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
@@ -55,7 +54,7 @@ class RecordingContext(Context):
         self.request_stop(why)
 
     def __enter__(self) -> Self:
-        self._token: Token[Context] = _current.set(self)
+        self._token = _current.set(self)
         return self
 
     def __exit__(

@@ -24,15 +24,12 @@ from rota.model.outcome import Succeeded
 from rota.model.units import plural
 from rota.observe.events import Bus
 from rota.runtime.loop import run_alone
-from rota.worker.finisher import Finisher
 from rota.worker.worker import Worker
 
 if TYPE_CHECKING:
     from rota.store.db import Database
-    from rota.store.link import StoreLink
     from rota.store.ops import EffectRecord
     from rota.worker.attempt import Attempt
-    from rota.worker.parts import Parts
 
 ROWS_MAX = 100_000
 """Most rows of a table that are compared."""
@@ -75,77 +72,36 @@ async def arun_twice(new_job: NewJob, *, tables: Iterable[str] = ()) -> None:
     if not enqueued.created:
         raise UsageError(f"run_twice: job {job} ({enqueued.status}) has the idempotency key")
     config = WorkerConfig(queues={queue: 1}, drain=True, asks_gates=False)
-    first = _LosingWorker(app.database, app._make_spec(config), Bus())
+    lost: list[Attempt] = []
+    unasked: list[str] = []
+
+    def lose(attempt: Attempt) -> None:
+        """Write nothing of a success: as if the worker was killed when its handler returned."""
+        if isinstance(attempt.outcome, Succeeded) and not attempt.completes:
+            attempt.lose()
+            lost.append(attempt)
+
+    def see(attempt: Attempt) -> None:
+        """Note the effects that the handler did not ask about; those of another process are not
+        seen."""
+        if attempt.context is not None:
+            unasked.extend(attempt.context._unasked_effects)
+
+    first = Worker(app.database, app._make_spec(config), Bus(), on_end=lose)
     if (await first.run()).succeeded == 1:
         return  # it finished its job itself: its writes and its success are one
-    if not first.has_lost:
+    if not lost:
         raise AssertionError(f"the first run did not succeed: {await _explain(app, job)}")
     before = await _look(app, job, names)
     await app.aretry_now(job, why="rota.testing.run_twice", by="rota.testing")
-    second = _WatchingWorker(app.database, app._make_spec(config), Bus())
+    second = Worker(app.database, app._make_spec(config), Bus(), on_end=see)
     if (await second.run()).succeeded != 1:
         raise AssertionError(f"the second run did not succeed: {await _explain(app, job)}")
-    differences = [
-        f"effect {key!r}: its block did not ask effect.done" for key in second.unasked_effects
-    ]
+    differences = [f"effect {key!r}: its block did not ask effect.done" for key in unasked]
     differences += before.compare(await _look(app, job, names))
     if differences:
         told = "".join(f"\n  {difference}" for difference in differences)
         raise AssertionError(f"a second run of {new_job.job_type.name!r} is not harmless:{told}")
-
-
-class _LosingFinisher(Finisher):
-    """Loses each success: nothing of it is written."""
-
-    has_lost = False
-
-    def add(self, attempt: Attempt) -> None:
-        if isinstance(attempt.outcome, Succeeded) and not attempt.completes:
-            attempt.lose()
-            self.has_lost = True
-        super().add(attempt)
-
-
-class _LosingWorker(Worker):
-    """A worker that is killed, as far as the database can see, when a handler has returned."""
-
-    def make_finisher(self, link: StoreLink) -> Finisher:
-        """Make what loses the outcomes."""
-        return _LosingFinisher(self.parts, link)
-
-    @property
-    def has_lost(self) -> bool:
-        """Whether it has."""
-        finisher = self.parts.finisher
-        return isinstance(finisher, _LosingFinisher) and finisher.has_lost
-
-
-class _WatchingFinisher(Finisher):
-    """Sees what the contexts of ended attempts tell."""
-
-    def __init__(self, parts: Parts, link: StoreLink) -> None:
-        super().__init__(parts, link)
-        self.unasked_effects: list[str] = []
-
-    def add(self, attempt: Attempt) -> None:
-        if attempt.context is not None:
-            self.unasked_effects += attempt.context._unasked_effects
-        super().add(attempt)
-
-
-class _WatchingWorker(Worker):
-    """A worker that knows which effects its handlers did not ask about."""
-
-    def make_finisher(self, link: StoreLink) -> Finisher:
-        """Make what writes the outcomes."""
-        return _WatchingFinisher(self.parts, link)
-
-    @property
-    def unasked_effects(self) -> list[str]:
-        """Their keys; in processes of their own they are not seen."""
-        finisher = self.parts.finisher
-        assert isinstance(finisher, _WatchingFinisher)
-        return finisher.unasked_effects
 
 
 def _find_app(new_job: NewJob) -> App:

@@ -3,33 +3,46 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeVar
+from math import inf
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+import msgspec
+
+from rota.declare.result import read_error, read_list, read_return
 from rota.errors import PayloadError
-from rota.model.awaited import NO_RESULTS, has_awaited
+from rota.model.awaited import NO_RESULTS
 from rota.model.outcome import (
-    NOTHING,
     Cancel,
     End,
     Errored,
     Expired,
     HandedBack,
     PayloadMismatch,
+    PutBack,
 )
-from rota.worker.runners import read_list, read_return
 
 if TYPE_CHECKING:
     from rota.declare.context import Context
     from rota.declare.job_type import JobType
     from rota.model.awaited import Results
     from rota.model.job import Job
-    from rota.worker.call import Call
-    from rota.worker.gates.ticket import Ticket
-    from rota.worker.runners import Runner
+    from rota.store.ops import Claimed
 
 T = TypeVar("T")
+
+logger = logging.getLogger("rota")
+
+LEASE_SHARE = 0.75
+"""How much of its lease may have passed when a handler begins: a quarter is time to renew it
+twice."""
+UNSTARTED_S = 10.0
+"""Seconds until a job may be claimed again for which no thread or process could be started."""
+
+_opening = threading.Lock()
 
 
 class State(StrEnum):
@@ -99,7 +112,6 @@ class _Moves(dict[State, State]):
 
 # Python 3.11 takes longer to find a member in its class than for everything else here.
 _BUFFERED = State.BUFFERED
-_ENDED = State.ENDED
 _LOST = State.LOST
 
 _ADMIT = _Moves("admit")
@@ -111,98 +123,130 @@ _PUT_OFF = _Moves("put_off")
 _ABANDON = _Moves("abandon")
 
 
-class Attempt:
+class Runs(Protocol):
+    """What calls a handler: an attempt's runner."""
+
+    @property
+    def stop_s(self) -> float:
+        """How long an attempt may last after its handler was asked to stop."""
+
+    def stop(self, attempt: Any) -> None:
+        """Interrupt a handler that was asked to stop, if that is possible."""
+
+
+class Holds(Protocol):
+    """A gate, as an attempt knows it: one reason why it may have to wait."""
+
+    is_first: bool
+    """Whether it is asked before the attempt has a slot."""
+
+
+class Shares(Protocol):
+    """A slot that an attempt shares with others."""
+
+    @property
+    def current(self) -> Calls | None:
+        """The call of their handler that runs now."""
+
+
+class Calls(Protocol):
+    """A call of the handler for several attempts."""
+
+    task: asyncio.Task[None] | None
+
+
+class Attempt(msgspec.Struct, eq=False):
     """One claim of one job. Times are monotonic seconds.
 
     `claimed_at` is from before the claim was sent, so the lease is never thought longer than it is.
     Each field says who writes it; if it says nothing, the worker's loop does.
     """
 
-    __slots__ = (
-        "began_at",
-        "call",
-        "claimed_at",
-        "completes",
-        "context",
-        "ended_at",
-        "frees_place",
-        "is_suspect",
-        "job",
-        "job_type",
-        "keeps_lease",
-        "lease_s",
-        "must_record_start",
-        "outcome",
-        "renewed_at",
-        "results",
-        "runner",
-        "state",
-        "stop_deadline",
-        "stop_outcome",
-        "task",
-        "ticket",
-        "write_unconfirmed",
-    )
+    # Facts of the claim: nothing writes them again.
+    job: Job
+    job_type: JobType[..., ..., Any]
+    claimed_at: float
+    lease_s: float
+    is_suspect: bool = False
+    """Whether the last attempt was lost with its worker, which this job may have killed."""
+    must_record_start: bool = False
+    """Whether its start is recorded before the handler begins."""
+    is_capped: bool = False
+    """Whether it counts in the cap of its type or queue."""
 
-    def __init__(
-        self,
-        job: Job,
-        job_type: JobType[..., ..., Any],
-        claimed_at: float,
-        lease_s: float,
-        is_suspect: bool = False,
-        must_record_start: bool = False,
-        is_capped: bool = False,
-    ) -> None:
-        # Facts of the claim: nothing writes them again.
-        self.job = job
-        self.job_type = job_type
-        self.claimed_at = claimed_at
-        self.lease_s = lease_s
-        self.is_suspect = is_suspect
-        """Whether the last attempt was lost with its worker, which this job may have killed."""
-        self.must_record_start = must_record_start
-        """Whether its start is recorded before the handler begins."""
-        self.frees_place = is_capped or job.group_key is not None
+    gates: tuple[Holds, ...] = ()
+    """The gates that it passes, in order; none for nearly all. Its lease is looked at in any case.
+    Set once, by the claimer."""
+    results: Results | None = NO_RESULTS
+    """What came of the jobs that it waited for; None: it is still to be read. Written by the gate
+    that reads it."""
+    begin_by: float = inf
+    """The latest time at which its handler may begin, as the gates have said."""
+    waits_for: str | None = None
+    """What it is handed back for if it begins too late."""
+    pack: Shares | None = None
+    """The attempts with which it shares a slot; None: it has its own."""
+    state: State = _BUFFERED
+    let_in_at: float | None = None
+    """When the gates let it into the buffer; None: it went there when it was claimed."""
+    renewed_after_at: float | None = None
+    """When its lease was renewed after the claim. Written by the lease keeper's thread."""
+    keeps_lease: bool = False
+    """Whether its lease is renewed: from `admit` on, or while a gate holds it, until its outcome is
+    written."""
+    completes: bool = False
+    """Whether its handler may have finished the job in a transaction of its own. Written by the
+    handler's thread."""
+    runner: Runs | None = None
+    """Who calls the handler. Set once, by `begin`."""
+    make_context: Callable[[Attempt], Context] | None = None
+    """What makes its context. Set once, by `begin`."""
+    context: Context | None = None
+    """What its handler sees of it: made when that asks for it."""
+    earlier: Context | None = None
+    """What the call before saw, if its handler is called again."""
+    task: asyncio.Task[None] | None = None
+    """Set by the runner: the task of an async handler, or the one that waits for a process; None
+    for a thread's, and again when the attempt has ended: a task knows its attempt, too."""
+    began_at: float | None = None
+    """When the handler took its first step; None before. Written by the caller of the handler: the
+    loop, a thread, or the thread that watches a process."""
+    is_between_calls: bool = False
+    """Whether its handler was called with it and others, failed, and will be called again: its
+    timeout does not run. Written by its runner."""
+    stop_outcome: End | None = None
+    """The outcome of the attempt if its handler stops on request."""
+    stop_deadline: float | None = None
+    """When the attempt ends even if its handler continues; None while it need not stop."""
+    stop_why: str | None = None
+    """What the handler is told of the stop."""
+    outcome: End | None = None
+    """Set once, by `end`."""
+    ended_at: float | None = None
+    """Set once, by `end`."""
+    write_unconfirmed: bool = False
+    """Whether the outcome may have been committed: the answer was lost with the connection. Written
+    by the finisher."""
+
+    @property
+    def name(self) -> str:
+        """Names its task."""
+        return f"rota job {self.job.id}"
+
+    @property
+    def frees_place(self) -> bool:
         """Whether its end leaves a place in a lane or a slot of a cap to another job."""
+        return self.is_capped or self.job.group_key is not None
 
-        self.call: Call | None = None
-        """The call with others that it is part of; None: its handler takes this job alone."""
-        self.results: Results | None = None if has_awaited(job) else NO_RESULTS
-        """What came of the jobs that it waited for; None: it is still to be read. Written by the
-        gate that reads it."""
-        self.ticket: Ticket | None = None
-        """What the gates that ask the database know of it; None: its type has no such gate."""
-        self.state = _BUFFERED
-        self.renewed_at = claimed_at
-        """When its lease was last renewed. Written by the lease keeper's thread."""
-        self.keeps_lease = False
-        """Whether its lease is renewed: from `admit` on, or while the gatekeeper holds it, until
-        its outcome is written."""
-        self.completes = False
-        """Whether its handler may have finished the job in a transaction of its own. Written by the
-        handler's thread."""
-        self.context: Context | None = None
-        """Set once, before `begin`."""
-        self.runner: Runner | None = None
-        """Who calls the handler. Set once, before `begin`."""
-        self.task: asyncio.Task[None] | None = None
-        """Set once, by the runner: the task of an async handler, or the one that waits for a
-        process; None for a thread's."""
-        self.began_at: float | None = None
-        """When the handler took its first step; None before. Written by the caller of the handler:
-        the loop, a thread, or the thread that watches a process."""
-        self.stop_outcome: End | None = None
-        """The outcome of the attempt if its handler stops on request."""
-        self.stop_deadline: float | None = None
-        """When the attempt ends even if its handler continues; None while it need not stop."""
-        self.outcome: End | None = None
-        """Set once, by `end`."""
-        self.ended_at: float | None = None
-        """Set once, by `end`."""
-        self.write_unconfirmed = False
-        """Whether the outcome may have been committed: the answer was lost with the connection.
-        Written by the finisher."""
+    @property
+    def renewed_at(self) -> float:
+        """When its lease was last renewed."""
+        return self.claimed_at if self.renewed_after_at is None else self.renewed_after_at
+
+    @property
+    def buffered_at(self) -> float:
+        """Since when it waits for a free slot, if it does."""
+        return self.claimed_at if self.let_in_at is None else self.let_in_at
 
     @property
     def is_over(self) -> bool:
@@ -215,21 +259,13 @@ class Attempt:
         return self.state is _LOST
 
     @property
-    def is_plain(self) -> bool:
-        """Whether its handler just returned, and nothing else is known of it or of its writing."""
-        return (
-            self.outcome is NOTHING
-            and not self.completes
-            and self.state is _ENDED
-            and not self.is_suspect
-            and not self.write_unconfirmed
-        )
-
-    @property
     def timeout_s(self) -> float:
-        """How long the handler may run: the job's own time, else the type's."""
+        """How long the handler may run: the job's own time, else the type's. One call takes many
+        jobs of a type with `chunk`, so there it is the type's."""
         own_s = self.job.timeout_s
-        return self.job_type.options.timeout_s if own_s is None else own_s
+        if own_s is None or self.job_type.chunk is not None:
+            return self.job_type.options.timeout_s
+        return own_s
 
     @property
     def max_attempts(self) -> int:
@@ -246,6 +282,23 @@ class Attempt:
     def is_overdue(self, now: float) -> bool:
         """Whether its stop deadline has passed: it ends now even if its handler continues."""
         return not self.is_over and self.stop_deadline is not None and now >= self.stop_deadline
+
+    def find_task(self) -> asyncio.Task[None] | None:
+        """Return the task of its handler, or of the call that it is part of; None: there is
+        none."""
+        if self.pack is None:
+            return self.task
+        return None if self.pack.current is None else self.pack.current.task
+
+    def is_seen_by(self, entered: object) -> bool:
+        """Whether it is what code runs for that has `entered` this."""
+        if entered is None:
+            return False
+        if self.pack is not None and self.pack.current is entered:
+            return True
+        return entered is self or entered is self.context
+
+    # What its payload says
 
     def read_arguments(self) -> tuple[dict[str, Any], frozenset[str]] | End:
         """Return the handler's arguments, and the fields that it does not take; or why it cannot be
@@ -267,11 +320,30 @@ class Attempt:
         except BaseException as error:  # noqa: BLE001 - an upgrade function may raise anything
             return PayloadMismatch(error) if isinstance(error, PayloadError) else Errored(error)
 
+    # What the caller of the handler asks, in its thread
+
+    def open_context(self) -> Context:
+        """Return what its handler sees of it. From any thread: the first one makes it."""
+        with _opening:
+            if self.context is None:
+                assert self.make_context is not None
+                # A stop is written first and the context read then: one of both sees the other.
+                self.context = self.make_context(self)
+                if self.earlier is not None:
+                    self.context._continue_after(self.earlier)
+                if self.stop_why is not None:
+                    self.context.request_stop(self.stop_why)
+            return self.context
+
     def read_return(self, result: Any) -> End:
-        """Return the outcome of a handler that returned. Called by the caller of the handler."""
+        """Return the outcome of a handler that returned."""
         if self.job_type.chunk is None:
             return read_return(self.job, result)
         return read_list(self.job, result, self.stop_outcome)
+
+    def read_error(self, error: BaseException) -> End:
+        """Return the outcome of a handler that raised."""
+        return read_error(error, self.stop_outcome)
 
     # The verbs of `TRANSITIONS`: what an attempt usually goes through
 
@@ -280,12 +352,31 @@ class Attempt:
         self.state = _ADMIT[self.state]
         self.keeps_lease = True
 
-    def begin(self) -> None:
+    def begin(self, runner: Runs | None, make_context: Callable[[Attempt], Context]) -> None:
         """Hand it to its runner: the handler may take its first step from now on.
 
         Called by the executor.
         """
         self.state = _BEGIN[self.state]
+        self.runner = runner
+        self.make_context = make_context
+
+    @staticmethod
+    def admit_all(attempts: Iterable[Attempt]) -> None:
+        """Do what `admit` does, for many."""
+        for attempt in attempts:
+            attempt.state = _ADMIT[attempt.state]
+            attempt.keeps_lease = True
+
+    @staticmethod
+    def begin_all(
+        attempts: Iterable[Attempt], runner: Runs, make_context: Callable[[Attempt], Context]
+    ) -> None:
+        """Do what `begin` does, for many."""
+        for attempt in attempts:
+            attempt.state = _BEGIN[attempt.state]
+            attempt.runner = runner
+            attempt.make_context = make_context
 
     def stop(self, outcome: End, deadline: float | None = None) -> None:
         """Stop it, so that it ends as `outcome`: when its handler stops, or at a deadline.
@@ -297,6 +388,13 @@ class Attempt:
         if self.stop_deadline is None:
             self.stop_outcome = outcome
             self.stop_deadline = deadline
+
+    def request_stop(self, why: str) -> None:
+        """Tell the handler to stop; the first reason stays."""
+        if self.stop_why is None:
+            self.stop_why = why
+        if self.context is not None:
+            self.context.request_stop(why)
 
     def end(self, outcome: End, now: float) -> None:
         """Set its outcome. Called by the executor, once a runner or a gate gave it."""
@@ -320,6 +418,14 @@ class Attempt:
 
     # The handler's first step, from the thread that calls the handler
 
+    def take_another_step(self, now: float) -> End | None:
+        """Note that the handler is called again, after a call with others that failed; or return
+        why it may not. It gets another context."""
+        self.began_at = now
+        self.is_between_calls = False
+        self.earlier, self.context = self.context or self.earlier, None
+        return self.stop_outcome
+
     def take_first_step(self, now: float) -> End | None:
         """Note that the handler begins; or return why it may not.
 
@@ -327,9 +433,17 @@ class Attempt:
         began, or is seen here.
         """
         self.began_at = now
+        if (
+            self.stop_outcome is None
+            and now - self.claimed_at <= self.lease_s * LEASE_SHARE
+            and now <= self.begin_by
+            and self.job.expires_at is None
+        ):
+            return None  # nearly always
         end = self.find_obstacle(now)
-        if end is None and self.ticket is not None:
-            end = self.ticket.find_obstacle(now)
+        if end is None and now > self.begin_by:
+            why = "it would have begun too late after its turn"
+            end = PutBack(self.waits_for, why)
         if end is not None:
             self.began_at = None
         return end
@@ -350,14 +464,20 @@ class Attempt:
             return Expired(late_s)
         return None
 
-    @property
-    def buffered_at(self) -> float:
-        """Since when it waits for a free slot, if it does."""
-        return self.claimed_at if self.ticket is None else self.ticket.let_in_at
-
     def has_lease_to_begin(self, now: float) -> bool:
         """Whether at least a quarter of the lease is left."""
-        return now - self.renewed_at <= self.lease_s * 0.75
+        return now - self.renewed_at <= self.lease_s * LEASE_SHARE
+
+    def hand_back_unstarted(self, what: str, error: Exception, now: float) -> End:
+        """Return the outcome of an attempt for which the machine cannot start a thread or process:
+        the job is not at fault."""
+        job = self.job
+        logger.error(
+            "job %s %s: no %s can be started for it: %s", job.id, job.job_type, what, error
+        )
+        self.began_at = None
+        why = f"no {what} can be started for it: {error}"
+        return self.find_obstacle(now) or HandedBack(why, UNSTARTED_S)
 
     def _late_s(self, now: float) -> float:
         """How long a job that has an expiry is past it, negative before it.
@@ -373,3 +493,23 @@ class Attempt:
         assert self.job.started_at is not None
         left_s = (self.job.expires_at - self.job.started_at).total_seconds()
         return self.claimed_at + left_s
+
+
+def make_attempts(
+    claimed: Claimed,
+    types: Mapping[str, JobType[..., ..., Any]],
+    leases_s: Mapping[str, float],
+    claimed_at: float,
+) -> list[Attempt]:
+    """Return an attempt for each job of a claim that was sent at `claimed_at`."""
+    attempts = [
+        Attempt(job, types[job.job_type], claimed_at, leases_s[job.job_type])
+        for job in claimed.jobs
+    ]
+    if claimed.suspects or claimed.unrecorded or claimed.capped:
+        for attempt in attempts:
+            job = attempt.job.id
+            attempt.is_suspect = job in claimed.suspects
+            attempt.must_record_start = job in claimed.unrecorded
+            attempt.is_capped = job in claimed.capped
+    return attempts

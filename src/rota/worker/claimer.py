@@ -3,25 +3,34 @@ there is room for."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from rota.errors import DatabaseUnavailable
 from rota.model.back_off import BackOff
 from rota.model.failure import one_line
-from rota.observe.events import JobClaimed
 from rota.runtime.service import Service
 from rota.store import ops
 from rota.upkeep.quarantine import Quarantine, RefusalLog
-from rota.worker.attempt import Attempt
+from rota.worker.attempt import make_attempts
 from rota.worker.frontier import Frontiers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Coroutine, Sequence
 
+    from rota.observe.events import Bus
+    from rota.runtime.clock import Clock
     from rota.store.link import StoreLink
     from rota.store.ops import Claimed, RefusedClaim
+    from rota.upkeep.lanes import LaneSweeper
+    from rota.upkeep.waits import WaitSweeper
+    from rota.worker.attempt import Attempt
+    from rota.worker.executor import Executor
+    from rota.worker.finisher import Finisher
     from rota.worker.frontier import ClaimRequest, GroupAnswer
-    from rota.worker.parts import Parts
+    from rota.worker.spec import WorkerSpec
 
 PROBE_S = 0.1
 """Seconds between two searches for unknown priorities under load; an idle claim always searches."""
@@ -41,15 +50,42 @@ LOOK_BACK_S = 1.0
 """Seconds between two requests that all workers look back in one queue."""
 
 
+@dataclass(frozen=True, slots=True)
+class SentClaim:
+    """A claim that is on its way."""
+
+    request: ClaimRequest
+    before: float
+    """When it was sent, in monotonic seconds."""
+    probes: bool
+    """Whether it looks for unknown priorities."""
+    had_none: bool
+    """Whether the worker had no job, and had counted all that ended."""
+    released: int
+    """How many waiting jobs this worker had let go."""
+    answer: asyncio.Task[Claimed]
+
+
 class Claimer(Service):
     """Keeps the executor's slots filled. A drain ends when a search of everything found
     nothing."""
 
     name = "claimer"
 
-    def __init__(self, parts: Parts, link: StoreLink, *, listens: bool) -> None:
-        super().__init__(parts.bus, parts.clock)
-        spec, config = parts.spec, parts.spec.config
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        bus: Bus,
+        clock: Clock,
+        link: StoreLink,
+        executor: Executor,
+        finisher: Finisher,
+        lane_sweeper: LaneSweeper,
+        wait_sweeper: WaitSweeper,
+        *,
+        listens: bool,
+    ) -> None:
+        super().__init__(bus, clock)
         self.claimed = 0
         self.failure: DatabaseUnavailable | None = None
         """In a drain: the database was unreachable, which ended it."""
@@ -57,19 +93,24 @@ class Claimer(Service):
         """How many workers share the budget for looks back. Written by the lease keeper."""
         self.paused: frozenset[str] = frozenset()
         """Those of its queues that were paused when the last claim asked."""
-        self._parts = parts
+        self._spec = spec
+        self._config = config = spec.config
         self._link = link
-        self._config = config
-        self._types = spec.types
+        self._executor = executor
+        self._finisher = finisher
+        self._lane_sweeper = lane_sweeper
+        self._wait_sweeper = wait_sweeper
         self._claimant = spec.make_claimant()
-        self._leases_s = {name: spec.find_lease_s(name) for name in spec.types}
+        self._leases_s = spec.list_leases_s()
+        self._sent: SentClaim | None = None
+        """The next claim, if it was sent before the last one was handed over."""
         self._listens = listens
-        self._groups = parts.executor.groups
+        self._groups = executor.groups
         self._frontiers = Frontiers(queue for group in self._groups for queue in group.queues)
         for job_type in spec.types.values():
             self._frontiers.add(job_type.options.queue, job_type.options.priority)
-        self._quarantine: Quarantine[int] = Quarantine(parts.clock, *QUARANTINE_S)
-        self._refusals = RefusalLog(parts.bus, self.name, parts.clock)
+        self._quarantine: Quarantine[int] = Quarantine(clock, *QUARANTINE_S)
+        self._refusals = RefusalLog(bus, self.name, clock)
         self._has_held_up = False
         """Whether jobs had to wait for their lanes or caps since it last looked for free places."""
         self._looked_back_at: dict[str, float] = {}
@@ -100,19 +141,18 @@ class Claimer(Service):
 
     async def tick(self) -> float | None:
         """Claim once."""
-        before = self.clock.monotonic()
-        if self._ends_at is not None and before >= self._ends_at:
-            self.stop()
-            return 0
-        if self._parts.finisher.unwritten >= UNWRITTEN_MAX:
-            return self._config.poll_s
-        self._turns += 1
-        request = self._frontiers.make_request(self._groups, self._turns, before)
-        if not request.groups:
-            return self._find_pause_without_slots(before)
-        if self._is_flooded:
-            await self._stop_notify()
-        return await self._claim(request)
+        sent, self._sent = self._sent, None
+        if sent is None:
+            now = self.clock.monotonic()
+            if self._ends_at is not None and now >= self._ends_at:
+                self.stop()
+                return 0
+            if self._finisher.unwritten >= UNWRITTEN_MAX:
+                return self._config.poll_s
+            if self._is_flooded:
+                await self._stop_notify()
+            sent = self._send(now)
+        return self._find_pause_without_slots() if sent is None else await self._claim(sent)
 
     def handle_outage(self, error: DatabaseUnavailable, back_off_s: float) -> float | None:
         """End a drain at the first failure: cron starts the next one."""
@@ -123,77 +163,94 @@ class Claimer(Service):
         return super().handle_outage(error, back_off_s)
 
     async def close(self) -> None:
-        """Close the connection."""
-        await self._link.close()
+        """Hand over the last claim, if one is on its way; close the connection."""
+        try:
+            if self._sent is not None:
+                claimed = await self._sent.answer
+                self._executor.take(self._expect(claimed, self._sent.before))
+        except DatabaseUnavailable:
+            pass  # what it claimed comes back with its leases
+        finally:
+            await self._link.close()
 
-    async def _claim(self, request: ClaimRequest) -> float | None:
-        before = self.clock.monotonic()
-        had_none = not self._parts.attempts and not self._parts.finisher.has_uncounted
-        released = self._parts.wait_sweeper.released
-        probes = before >= self._probe_at
-        claimed = await self._link.run(
-            ops.claim(
-                self._claimant,
-                self._frontiers.branches(request),
-                self._frontiers.find_asked_since(request),
-                self._frontiers.list_known(request) if probes else None,
-                self._find_quarantined(),
-            )
+    def _send(self, now: float) -> SentClaim | None:
+        """Send a claim of as many jobs as are wanted; None: none are."""
+        self._turns += 1
+        request = self._frontiers.make_request(self._groups, self._turns, now)
+        if not request.groups:
+            return None
+        probes = now >= self._probe_at
+        operation = ops.claim(
+            self._claimant,
+            self._frontiers.branches(request),
+            self._frontiers.find_asked_since(request),
+            self._frontiers.list_known(request) if probes else None,
+            self._find_quarantined(),
         )
+        return SentClaim(
+            request,
+            before=now,
+            probes=probes,
+            had_none=not self._executor.attempts and not self._finisher.has_uncounted,
+            released=self._wait_sweeper.released,
+            answer=_start(self._link.run(operation)),
+        )
+
+    async def _claim(self, sent: SentClaim) -> float | None:
+        """Wait for a claim, and take in what it brings."""
+        request = sent.request
+        claimed = await sent.answer
         now = self.clock.monotonic()
-        if probes:
+        if sent.probes:
             self._probe_at = now + PROBE_S
         self.paused = claimed.paused | (self.paused - set(request.queues))
         self._put_in_quarantine(claimed.refused)
         answers = request.sort(claimed.seen)
         self._note_searches(answers, claimed, now)
-        self._hand_over(claimed, before)
-        took_s = now - before
+        took_s = now - sent.before
         behind = self._frontiers.learn(request, answers, claimed, now, took_s, self.workers)
+        fresh = self._expect(claimed, sent.before)
+        is_full = all(answer.is_full for answer in answers)
+        if fresh and is_full and not behind and self._may_send(now):
+            # Only now: what it has to bring depends on what this one has brought.
+            self._sent = self._send(now)
+            await asyncio.sleep(0)  # before Python 3.12 a task begins in the next turn
+        if fresh:
+            self._executor.take(fresh)
         for queue, to in behind.items():
             if now - self._looked_back_at.get(queue, -LOOK_BACK_S) >= LOOK_BACK_S:
                 self._looked_back_at[queue] = now
                 await self._link.run(ops.look_back(queue, to))
         if claimed.held_up:
             self._has_held_up = True
-            self._parts.lane_sweeper.hasten()
-        if self._is_over(request, claimed, probed=probes, had_none=had_none):
-            if not await self._find_more(released):
+            self._lane_sweeper.hasten()
+        if self._is_over(sent, claimed):
+            if not await self._find_more(sent.released):
                 self.stop()
             return 0
-        pause_s = await self._find_pause_s(request, answers, claimed)
+        if self._sent is not None:
+            self._pauses.tries = 0
+            return 0
+        pause_s = await self._find_pause_s(request, claimed, is_full=is_full)
         search_in_s = self._find_search_in_s(now)
         return pause_s if search_in_s is None else min(pause_s, search_in_s)
 
+    def _may_send(self, now: float) -> bool:
+        """Whether the next claim may be sent before the last one is handed over."""
+        is_late = self._ends_at is not None and now >= self._ends_at
+        has_room = self._finisher.unwritten < UNWRITTEN_MAX
+        return has_room and not (is_late or self._is_flooded or self._is_stopping)
+
     # What came back
 
-    def _hand_over(self, claimed: Claimed, before: float) -> None:
-        """Give claimed jobs to the executor."""
+    def _expect(self, claimed: Claimed, claimed_at: float) -> list[Attempt]:
+        """Return the attempts of a claim, which the executor gets next."""
         if not claimed.jobs:
-            return
-        is_wanted = self.bus.wants(JobClaimed)
-        attempts, executor = self._parts.attempts, self._parts.executor
-        unrecorded, suspects, capped = claimed.unrecorded, claimed.suspects, claimed.capped
-        fresh = []
-        for job in claimed.jobs:
-            attempt = Attempt(
-                job,
-                self._types[job.job_type],
-                before,
-                self._leases_s[job.job_type],
-                job.id in suspects,
-                job.id in unrecorded,
-                job.id in capped,
-            )
-            if job.id in attempts:
-                # Its lease expired unnoticed, and the job has come back under a new claim.
-                executor.lose(attempts[job.id])
-            attempts[job.id] = attempt
-            fresh.append(attempt)
-            if is_wanted:
-                self.bus.emit(JobClaimed.of(job, self._claimant.worker))
+            return []
+        fresh = make_attempts(claimed, self._spec.types, self._leases_s, claimed_at)
         self.claimed += len(fresh)
-        executor.add(fresh)
+        self._executor.expect(fresh)
+        return fresh
 
     def _put_in_quarantine(self, refused: Sequence[RefusedClaim]) -> None:
         """Leave out jobs that the database does not let this worker claim, and report them."""
@@ -228,7 +285,8 @@ class Claimer(Service):
         ]
         return max(0.0, min(at) - now) if at else None
 
-    def _find_pause_without_slots(self, now: float) -> float | None:
+    def _find_pause_without_slots(self) -> float | None:
+        now = self.clock.monotonic()
         pause_s = self._find_search_in_s(now)
         if self._config.drain and self._ends_at is not None:
             left_s = max(0.0, self._ends_at - now)
@@ -236,13 +294,12 @@ class Claimer(Service):
         return pause_s  # the executor wakes the claimer when a slot is free
 
     async def _find_pause_s(
-        self, request: ClaimRequest, answers: Sequence[GroupAnswer], claimed: Claimed
+        self, request: ClaimRequest, claimed: Claimed, *, is_full: bool
     ) -> float:
         has_news = bool(claimed.news.look_back or claimed.news.priorities)
         if claimed.jobs or claimed.refused or claimed.held_up or has_news:
             self._pauses.tries = 0
             # A full claim is repeated at once; after one that reached the end nothing is due yet.
-            is_full = all(answer.is_full for answer in answers)
             return 0 if has_news or is_full else self._pauses.first_s
         if request.is_for_urgent:
             return self._config.poll_s  # what is due may be ordinary, so this claim is not idle
@@ -250,28 +307,26 @@ class Claimer(Service):
         if self._config.drain:
             self._frontiers.search_everything()
             pause_s = self._pauses.next_s()
-            return pause_s if self._parts.attempts else 0
+            return pause_s if self._executor.attempts else 0
         await self._request_notify()
         return self._pauses.next_s()
 
-    def _is_over(
-        self, request: ClaimRequest, claimed: Claimed, *, probed: bool, had_none: bool
-    ) -> bool:
+    def _is_over(self, sent: SentClaim, claimed: Claimed) -> bool:
         """Whether a drain is done: a search of everything that began after the last of this
         worker's own jobs had ended found nothing."""
-        if not self._config.drain or not probed or not had_none:
+        if not self._config.drain or not sent.probes or not sent.had_none:
             return False
         found = claimed.count() or claimed.news.look_back
         if found or claimed.news.priorities:
             return False
-        return request.covers_everything(self._frontiers.queues)
+        return sent.request.covers_everything(self._frontiers.queues)
 
     async def _find_more(self, released: int) -> bool:
         """Return whether jobs that waited may run now: because of what nobody has noticed, or
         because more than `released` were let go since the last claim began."""
         if self._has_held_up and await self._find_free_places():
             return True
-        sweeper = self._parts.wait_sweeper
+        sweeper = self._wait_sweeper
         if sweeper.waiting and await sweeper.find_released():
             return True
         return sweeper.released > released
@@ -294,3 +349,11 @@ class Claimer(Service):
     async def _stop_notify(self) -> None:
         self._is_flooded = False
         await self._link.run(ops.request_notify(self._frontiers.queues, 0.0))
+
+
+def _start(work: Coroutine[Any, Any, Claimed]) -> asyncio.Task[Claimed]:
+    """Begin to run it: at once, where Python can."""
+    loop = asyncio.get_running_loop()
+    if sys.version_info >= (3, 12) and loop.get_task_factory() is None:
+        return asyncio.Task(work, loop=loop, name="claim", eager_start=True)
+    return loop.create_task(work, name="claim")

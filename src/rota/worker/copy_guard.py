@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from rota.errors import CopiedDatabase
 from rota.observe.events import DatabaseCopied
@@ -11,9 +11,10 @@ from rota.runtime.throttle import Throttle
 from rota.store import ops
 
 if TYPE_CHECKING:
+    from rota.observe.events import Bus
+    from rota.runtime.clock import Clock
     from rota.runtime.service import PauseGate
     from rota.store.link import StoreLink
-    from rota.worker.parts import Parts
 
 CHECK_S = 60.0
 """Seconds between checks while the worker works: the database may be renamed meanwhile."""
@@ -23,19 +24,33 @@ LOG_S = 60.0
 """Seconds between two log lines while it is paused."""
 
 
+class EndsWorker(Protocol):
+    """Ends the worker with an error: its shutdown."""
+
+    def fail(self, failure: CopiedDatabase) -> None: ...
+
+
 class CopyGuard(Service):
     """Closes the pause gate while the recorded identity names another database or another server. A
     drain ends then."""
 
     name = "copy guard"
 
-    def __init__(self, parts: Parts, link: StoreLink, pause_gate: PauseGate) -> None:
-        super().__init__(parts.bus, parts.clock)
-        self._parts = parts
+    def __init__(
+        self,
+        bus: Bus,
+        clock: Clock,
+        link: StoreLink,
+        pause_gate: PauseGate,
+        drain: EndsWorker | None,
+    ) -> None:
+        """Make one; `drain` is what ends a drain, None: the worker stays."""
+        super().__init__(bus, clock)
+        self._drain = drain
         self._link = link
         self._closes = pause_gate
         """Not `pause_gate`, which would stop this very service."""
-        self._lines = Throttle(parts.clock, LOG_S)
+        self._lines = Throttle(clock, LOG_S)
 
     async def tick(self) -> float | None:
         """Check once."""
@@ -43,8 +58,8 @@ class CopyGuard(Service):
         if copied is None:
             self._lines.reset()
             return CHECK_S
-        if self._parts.spec.config.drain:
-            self._parts.shutdown.fail(CopiedDatabase(copied))
+        if self._drain is not None:
+            self._drain.fail(CopiedDatabase(copied))
         elif self._lines.allows():
             self.bus.emit(DatabaseCopied(reason=copied))
         return PAUSED_CHECK_S

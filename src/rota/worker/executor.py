@@ -1,90 +1,103 @@
-"""Starts attempts as slots get free, each through the gates, and stops those that must end."""
+"""Starts attempts as slots get free, each through its gates, and stops those that must end."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-import logging
-from typing import TYPE_CHECKING, Any
+from math import inf
+from typing import TYPE_CHECKING, Protocol
 
-from rota.declare.context import Completes, Context
 from rota.errors import AttemptTimeout, WorkerExhausted
-from rota.model.failure import list_names
 from rota.model.outcome import Cancel, End, Errored, HandedBack, Interrupted
-from rota.observe.events import HandlerAbandoned
+from rota.observe.events import HandlerAbandoned, JobClaimed
 from rota.runtime.service import Service
-from rota.worker.gates import Wait
-from rota.worker.gates.lease import LeaseGate
-from rota.worker.gates.suspects import SuspectGate
+from rota.worker.attempt import LEASE_SHARE, Attempt
+from rota.worker.gates import Park
+from rota.worker.packs import Pack, Packer, count_places, is_for_pack
 from rota.worker.runners import ASYNC_STOP_S
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from rota.declare.effect import KeepsEffects
-    from rota.declare.job_type import JobType
-    from rota.worker.attempt import Attempt
-    from rota.worker.gates import Answers, Gate
-    from rota.worker.parts import Parts
+    from rota.declare.context import Context
+    from rota.errors import RotaError
+    from rota.observe.events import Bus
+    from rota.runtime.clock import Clock
+    from rota.worker.finisher import Finisher
+    from rota.worker.gates.gatekeeper import Gatekeeper
     from rota.worker.runners import Runners
     from rota.worker.slots import SlotGroup
+    from rota.worker.spec import WorkerSpec
 
-logger = logging.getLogger("rota")
+    Unit = Attempt | Pack
 
 STOP_NOW_S = 0.3
 """How long handlers may take to stop when the worker must stop now: a worker whose parent died ends
 within a second, and its jobs must be handed back by then."""
-REFUSED_S = 10.0
-"""Seconds until a job may be claimed again to which the database refused what it needs to begin."""
-BEGIN_MAX = 64
+BEGIN_MAX = 32
 """Most handlers that begin in one turn of the loop: on Python 3.12 and later each takes its first
-step in it."""
+step in it. Until the turn is over no answer of the database is seen."""
 WATCH_S = 0.1
 """Seconds between checks of running jobs, which may exceed their timeout by as much."""
+GOING_DOWN = HandedBack("the worker is going down")
+
+
+class Refills(Protocol):
+    """Brings more jobs: the claimer."""
+
+    def wake(self) -> None: ...
 
 
 class Executor(Service):
     """Starts and stops attempts. Its turns check the time of running and of buffered jobs."""
 
     name = "executor"
+    # Set once, before the first claim
+    runners: Runners
+    """Who calls the handlers, and tells `handle_end`."""
+    gatekeeper: Gatekeeper
+    claimer: Refills
 
     def __init__(
         self,
-        parts: Parts,
-        groups: list[SlotGroup],
-        runners: Runners,
-        completer: Completes | None = None,
-        effects: KeepsEffects | None = None,
+        spec: WorkerSpec,
+        bus: Bus,
+        clock: Clock,
+        attempts: dict[int, Attempt],
+        finisher: Finisher,
+        make_context: Callable[[Attempt], Context],
+        fail: Callable[[RotaError], None],
     ) -> None:
-        super().__init__(parts.bus, parts.clock)
-        self.groups = groups
-        self.state: Any = None
-        """What the App's lifespan yielded."""
-        self.abandoned: set[Attempt] = set()
-        """Attempts whose handlers continue without a slot."""
-        self._parts = parts
-        self._group_of = {queue: group for group in groups for queue in group.queues}
+        """Make one.
+
+        Args:
+            attempts: those of the worker, by job id.
+            make_context: makes what a handler sees of its attempt; called from any thread.
+            fail: stops the worker.
+        """
+        super().__init__(bus, clock)
+        self.groups = spec.make_slot_groups(clock.monotonic())
+        self.abandoned: dict[Attempt, Unit] = {}
+        """Attempts whose handlers continue without a slot, each with what had the slot."""
+        self._spec = spec
+        self.attempts = attempts
+        """All that are not written yet, by job id."""
+        self._finisher = finisher
+        self._make_context = make_context
+        self._fail = fail
+        self._loop = asyncio.get_running_loop()
+        self._group_of = {queue: group for group in self.groups for queue in group.queues}
+        self._packer = Packer()
+        self._coming: set[Attempt] = set()
+        """Attempts at their gates that count as coming, until the gates have answered."""
         self._running: set[Attempt] = set()
         """Attempts that have a slot."""
-        self._runners = runners
-        self._completer = completer
-        self._effects = effects
-        self._lease = LeaseGate()
-        self._suspects = SuspectGate()
-        asked = () if parts.gatekeeper is None else (parts.gatekeeper,)
-        self._all_gates: tuple[Gate, ...] = (
-            self._lease,
-            self._suspects,
-            *asked,
-            parts.result_reader,
-            parts.start_recorder,
-        )
-        self._plain_gates: tuple[Gate, ...] = (self._lease,)
-        """For jobs that were not lost, need no record and waited for no others, of types without a
-        rate limit and a breaker: nearly all."""
-        self._gatekeeper = parts.gatekeeper
-        self._warned: set[str] = set()
-        """Job types with a logged warning about ignored fields of a payload."""
+        self._left: list[Attempt] = []
+        """Those that leave it at the end of this turn of the loop, …"""
+        self._ended: list[Attempt] = []
+        """… and those whose outcomes are passed on then."""
+        self._watch_at = inf
+        """No running attempt must be stopped or ended before."""
         self._accepts = True
         self._refills_soon = False
         self._context = contextvars.copy_context()
@@ -94,94 +107,120 @@ class Executor(Service):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is buffered and nothing runs."""
-        return not self._running and not any(group.waiting for group in self.groups)
+        """Whether nothing is buffered or on its way there, and nothing runs."""
+        return not self._running and not any(one.waiting or one.coming for one in self.groups)
 
     def adopt_queue(self, queue: str) -> None:
         """Let the jobs of a queue without slots of its own use those of the first group."""
         self._group_of.setdefault(queue, self.groups[0])
 
-    def add(self, attempts: Iterable[Attempt]) -> None:
-        """Take claimed jobs; start as many as there are free slots."""
-        touched = set()
-        gatekeeper = self._gatekeeper
+    # What comes
+
+    def expect(self, attempts: Sequence[Attempt]) -> None:
+        """Count claimed jobs that `take` gets soon: the next claim is sent before. From now on they
+        are the worker's."""
+        by_id = {attempt.job.id: attempt for attempt in attempts}
+        for id_ in by_id.keys() & self.attempts.keys():
+            # Its lease expired unnoticed, and the job has come back under a new claim.
+            self.lose(self.attempts[id_])
+        self.attempts.update(by_id)
+        for group, some in self._sort_by_group(attempts):
+            group.note_claimed(len(some), _count_slots(some), _count_bytes(some))
+            group.note_coming(some, 1)
+
+    def take(self, attempts: Sequence[Attempt]) -> None:
+        """Take the expected jobs; start as many as there are free slots."""
+        if self.bus.wants(JobClaimed):
+            for attempt in attempts:
+                self.bus.emit(JobClaimed.of(attempt.job, self._spec.name))
+        types = self.gatekeeper.types
+        unusual = [
+            one
+            for one in attempts
+            if one.job_type in types
+            or one.is_suspect
+            or one.must_record_start
+            or one.job.meta_json is not None
+        ]
+        parked = self.gatekeeper.take(unusual) if unusual else ()
+        if parked:
+            self._coming.update(parked)
+            attempts = [one for one in attempts if one not in self._coming]
+        for group, some in self._sort_by_group(attempts):
+            group.note_coming(some, -1)
+        self._buffer(attempts)
+
+    def let_in(self, attempts: Sequence[Attempt]) -> None:
+        """Take the attempts that the gates let in, before others of their priority."""
+        now = self.clock.monotonic()
         for attempt in attempts:
-            group = self._group_of[attempt.job.queue]
-            if gatekeeper is not None and attempt.job_type.has_gates:
-                group.ask(attempt)
-                gatekeeper.add(attempt)
-                continue
-            group.push(attempt)
-            touched.add(group)
+            self._uncount(attempt)
+            attempt.let_in_at = now
+        self._buffer(attempts, is_first=True)
+
+    def note_parked(self, attempt: Attempt) -> None:
+        """Note that an attempt must wait without a slot: its place is free for another."""
+        self._uncount(attempt)
+
+    def end_parked(self, attempt: Attempt, end: End) -> None:
+        """End an attempt that the gates do not let in. It counts as one that ended: jobs that are
+        handed back are claimed in batches as large as those of jobs that run."""
+        group = self._group_of[attempt.job.queue]
+        self._uncount(attempt)
+        group.note_ended([attempt])
+        self._end(attempt, end)
+        if group.needs_claim:
+            self.claimer.wake()
+
+    def _uncount(self, attempt: Attempt) -> None:
+        if attempt in self._coming:
+            self._coming.remove(attempt)
+            self._group_of[attempt.job.queue].note_coming([attempt], -1)
+
+    def _buffer(self, attempts: Sequence[Attempt], *, is_first: bool = False) -> None:
+        """Put attempts into the buffer, those of one call as a pack; start what has a slot."""
+        packed = [one for one in attempts if one.job_type.chunk is not None and is_for_pack(one)]
+        if packed:
+            gone = set(packed)
+            attempts = [one for one in attempts if one not in gone]
+        touched = {}
+        for group, some in self._sort_by_group(attempts):
+            group.push(some, is_first=is_first)
+            touched[group] = True
+        for pack in self._gather(packed):
+            group = self._group_of[pack.job.queue]
+            group.push([pack])
+            touched[group] = True
         for group in touched:
             self._fill(group)
         if not self._accepts:
-            self.hand_back_buffered("the worker is going down")
+            self.hand_back_buffered(GOING_DOWN)
         if not self.is_idle:
             self.wake()
 
-    # What the gatekeeper says
+    def _gather(self, attempts: Sequence[Attempt]) -> list[Pack]:
+        """Put attempts into packs; return those that need not wait for more jobs."""
+        if not attempts:
+            return []
+        ready, waiting = self._packer.pack(attempts, self.clock.monotonic())
+        for pack in waiting:
+            self._group_of[pack.job.queue].note_coming([pack], 1)
+        self._note_gathered([pack for pack in ready if pack.ready_at is not None])
+        return ready
 
-    def note_held(self, attempt: Attempt) -> None:
-        """Note that the gatekeeper holds an attempt back for a while."""
-        self._group_of[attempt.job.queue].hold(attempt)
+    def _note_gathered(self, packs: Iterable[Pack]) -> None:
+        for pack in packs:
+            self._group_of[pack.job.queue].note_coming([pack], -1)
 
-    def let_in(self, attempts: Sequence[Attempt]) -> None:
-        """Take the attempts that the gatekeeper lets in, before others of their priority."""
-        now = self.clock.monotonic()
+    def _sort_by_group(
+        self, attempts: Sequence[Attempt]
+    ) -> list[tuple[SlotGroup, Sequence[Attempt]]]:
+        if len(self.groups) == 1:
+            return [(self.groups[0], attempts)] if attempts else []
         by_group: dict[SlotGroup, list[Attempt]] = {}
         for attempt in attempts:
-            assert attempt.ticket is not None
-            group = self._group_of[attempt.job.queue]
-            group.let_go(attempt)
-            attempt.ticket.let_in_at = now
-            by_group.setdefault(group, []).append(attempt)
-        for group, fresh in by_group.items():
-            self._push_first(group, fresh)
-            self._fill(group)
-        if not self._accepts:
-            self.hand_back_buffered("the worker is going down")
-        if not self.is_idle:
-            self.wake()
-
-    def _push_first(self, group: SlotGroup, fresh: list[Attempt]) -> None:
-        group.push_first(fresh)
-
-    def end_held(self, attempt: Attempt, end: End) -> None:
-        """End an attempt that the gatekeeper does not let in. It counts as one that ended: jobs
-        that are put back are claimed in batches as large as those of jobs that run."""
-        group = self._group_of[attempt.job.queue]
-        group.let_go(attempt)
-        group.note_put_back(attempt)
-        self._end(attempt, end)
-        if group.needs_claim:
-            self._parts.claimer.wake()
-
-    def resume(self, attempt: Attempt) -> None:
-        """Go on with an admitted attempt that waited in its slot, for the gatekeeper or for what it
-        is told of other jobs."""
-        parts, now = self._parts, self.clock.monotonic()
-        is_recorded = attempt.ticket is not None and attempt.ticket.is_start_recorded
-        if attempt.results is None:
-            parts.result_reader.hold_back([attempt], now)
-        elif attempt.must_record_start and not is_recorded:
-            parts.start_recorder.hold_back([attempt], now)
-        else:
-            self.begin(attempt)
-
-    async def tick(self) -> float | None:
-        """Check the time of running and of buffered jobs."""
-        now = self.clock.monotonic()
-        for attempt in list(self._running):
-            self._watch(attempt, now)
-        buffer_s = self._parts.spec.config.buffer_s
-        self.hand_back_buffered("it waited too long for a free slot", now - buffer_s)
-        self._fill_all()  # time alone lets suspects begin
-        return WATCH_S if not self.is_idle else None
-
-    async def close(self) -> None:
-        """Let the threads end; end the processes."""
-        self._runners.close()
+            by_group.setdefault(self._group_of[attempt.job.queue], []).append(attempt)
+        return list(by_group.items())
 
     # Starting
 
@@ -194,18 +233,126 @@ class Executor(Service):
         if not group.waiting or not (startable := group.startable) or not self._accepts:
             return
         now = self.clock.monotonic()
-        batch = group.pop(min(startable, BEGIN_MAX), now)
+        units = group.pop(min(startable, BEGIN_MAX))
         # All get their slots, and so have their leases renewed, before the first handler begins: it
         # may take its time.
-        admitted = [
-            (attempt, arguments)
-            for attempt in self._pass_gates(group, batch, now)
-            if (arguments := self._admit(group, attempt)) is not None
-        ]
-        for attempt, arguments in admitted:
-            self._begin(attempt, arguments)
-        if batch and len(admitted) < startable:
+        able = self._seat(group, units, now)
+        self._begin(able, now)
+        if len(units) < startable or len(able) < len(units):
             self._refill_soon()
+
+    def _seat(self, group: SlotGroup, units: Sequence[Unit], now: float) -> Sequence[Attempt]:
+        """Give a slot to each that may have one; return the attempts that may begin at once."""
+        able = self._end_late(self._unpack(units), now)
+        seated = able
+        if [1 for attempt in able if attempt.gates]:
+            answers = {one: self.gatekeeper.look(one, now) for one in able if one.gates}
+            able = [one for one in able if answers.get(one) is None]
+            seated = self._sort_out(able, answers)
+        Attempt.admit_all(seated)
+        self._running.update(seated)
+        group.take_slots(_enter_packs(seated))
+        if seated and self._idle.is_set():
+            self._idle.clear()
+            self.wake()
+        return able
+
+    def _unpack(self, units: Sequence[Unit]) -> Sequence[Attempt]:
+        """Return the attempts of what leaves the buffer."""
+        if not [1 for unit in units if isinstance(unit, Pack)]:
+            return units  # type: ignore[return-value] # all of them are attempts
+        attempts: list[Attempt] = []
+        for unit in units:
+            if isinstance(unit, Pack):
+                self._packer.close(unit)
+                attempts += unit.attempts
+            else:
+                attempts.append(unit)
+        return attempts
+
+    def _end_late(self, attempts: Sequence[Attempt], now: float) -> Sequence[Attempt]:
+        """Return those that may begin; end those that were stopped while they waited, and hand back
+        those with less than a quarter of their lease left: time to renew it twice."""
+        late = [
+            one
+            for one in attempts
+            if one.stop_outcome is not None or now - one.claimed_at > one.lease_s * LEASE_SHARE
+        ]
+        if not late:
+            return attempts
+        ended = {one: end for one in late if (end := _find_obstacle(one, now)) is not None}
+        for attempt, end in ended.items():
+            attempt.pack = None
+            self._end(attempt, end)
+        return [attempt for attempt in attempts if attempt not in ended]
+
+    def _sort_out(
+        self, able: Sequence[Attempt], answers: dict[Attempt, Park | End | None]
+    ) -> list[Attempt]:
+        """Do what the gates say; return those that get a slot."""
+        seated = list(able)
+        for attempt, answer in answers.items():
+            if answer is Park.IN_SLOT:
+                seated.append(attempt)
+                if isinstance(attempt.pack, Pack):
+                    attempt.pack.waiting.add(attempt)
+            elif answer is not None:
+                attempt.pack = None  # from here on it goes its own way
+                if not isinstance(answer, Park):
+                    self._end(attempt, answer)
+        return seated
+
+    def begin(self, attempts: Sequence[Attempt]) -> None:
+        """Begin attempts that waited in their slots, unless it is too late by now."""
+        now = self.clock.monotonic()
+        able: list[Attempt] = []
+        for attempt in attempts:
+            answer: Park | End | None = (
+                _find_obstacle(attempt, now) if self._accepts else GOING_DOWN
+            )
+            if answer is None:
+                answer = self.gatekeeper.look(attempt, now, has_slot=True)
+            if answer is None:
+                able.append(attempt)
+            elif not isinstance(answer, Park):
+                self.handle_end(attempt, answer)
+        self._begin(able, now)
+
+    def _begin(self, attempts: Sequence[Attempt], now: float) -> None:
+        """Hand admitted attempts to the runners of their types."""
+        if [1 for attempt in attempts if attempt.pack is not None]:
+            attempts = self._wait_for_packs(attempts)
+        for job_type in dict.fromkeys([attempt.job_type for attempt in attempts]):
+            alike = [one for one in attempts if one.job_type is job_type]
+            runner = self.runners[job_type]
+            Attempt.begin_all(alike, runner, self._make_context)
+            own_s = [one.timeout_s for one in alike if one.job.timeout_s is not None]
+            shortest_s = min([job_type.options.timeout_s, *own_s])
+            self._watch_at = min(self._watch_at, now + shortest_s)
+            runner.begin(alike)
+
+    def _wait_for_packs(self, attempts: Sequence[Attempt]) -> list[Attempt]:
+        """Return those that may begin, with those of their packs that waited for them."""
+        able: list[Attempt] = []
+        packs: dict[Pack, None] = {}
+        for attempt in attempts:
+            if isinstance(attempt.pack, Pack):
+                attempt.pack.waiting.discard(attempt)
+                attempt.pack.able.add(attempt)
+                packs[attempt.pack] = None
+            else:
+                able.append(attempt)
+        for pack in packs:
+            able += self._take_able(pack)
+        return able
+
+    def _take_able(self, pack: Pack) -> list[Attempt]:
+        """Return the attempts of a pack that begin now: none while one waits for a gate."""
+        able = pack.take_able()
+        for attempt in able:
+            if attempt.is_over:  # the worker goes down
+                self.drop(attempt)
+        return [attempt for attempt in able if not attempt.is_over]
 
     def _refill_soon(self) -> None:
         """Fill free slots in the loop's next turn, once for all jobs that end in this one.
@@ -214,138 +361,86 @@ class Executor(Service):
         """
         if not self._refills_soon:
             self._refills_soon = True
-            self._parts.loop.call_soon(self._refill, context=self._context)
+            self._loop.call_soon(self._refill, context=self._context)
 
     def _refill(self) -> None:
         self._refills_soon = False
+        self._take_in()
         self._fill_all()
         if any(group.needs_claim for group in self.groups):
-            self._parts.claimer.wake()
+            self.claimer.wake()
         if not self._running:
             self._idle.set()
 
-    def _pass_gates(self, group: SlotGroup, batch: list[Attempt], now: float) -> list[Attempt]:
-        """Ask the gates in a row; return those that may begin now."""
-        gates = self._plain_gates
-        for attempt in batch:
-            if (
-                attempt.is_suspect
-                or attempt.must_record_start
-                or attempt.ticket is not None
-                or attempt.results is None
-            ):
-                gates = self._all_gates
-        for gate in gates:
-            answers = gate.hold_back(batch, now)
-            if answers:
-                batch = [attempt for attempt in batch if attempt not in answers]
-                self._hold_back(group, answers)
-        return batch
+    # Ending
 
-    def _hold_back(self, group: SlotGroup, answers: Answers) -> None:
-        aside: list[Attempt] = []
-        until = 0.0
-        for attempt, answer in answers.items():
-            if not isinstance(answer, Wait):
-                self._end(attempt, answer)
-            elif answer.in_slot:
-                self._take_slot(group, attempt)
-            elif answer.is_kept:
-                self._suspects.release(attempt)  # it would wait for itself when it comes back
-                group.hold(attempt)
-            else:
-                aside.append(attempt)
-                until = max(until, answer.until)
-        if aside:
-            group.put_aside(aside, until)
-
-    def _admit(self, group: SlotGroup, attempt: Attempt) -> dict[str, Any] | None:
-        """Give a slot to an attempt that passed the gates; return its arguments, or None if its
-        handler cannot be called."""
-        arguments = self._read_arguments(attempt)
-        if isinstance(arguments, dict):
-            self._take_slot(group, attempt)
-            return arguments
-        self._end(attempt, arguments)
-        return None
-
-    def _take_slot(self, group: SlotGroup, attempt: Attempt) -> None:
-        attempt.admit()
-        group.take_slot(attempt)
-        self._running.add(attempt)
-        if self._idle.is_set():
-            self._idle.clear()
-            self.wake()
-
-    def begin(self, attempt: Attempt) -> None:
-        """Begin an admitted attempt that waited in its slot, unless it is too late by now."""
-        answer = self._hold_in_slot(attempt)
-        arguments = self._read_arguments(attempt) if answer is None else answer
-        if isinstance(arguments, dict):
-            self._begin(attempt, arguments)
-        elif not isinstance(arguments, Wait):
-            self.handle_end(attempt, arguments)
-
-    def _hold_in_slot(self, attempt: Attempt) -> Wait | End | None:
-        """Return why an attempt that waited in its slot may not begin now; None: it may."""
-        if not self._accepts:
-            return HandedBack("the worker is going down")
-        now = self.clock.monotonic()
-        answer = self._lease.hold_back([attempt], now).get(attempt)
-        if answer is None and attempt.ticket is not None and self._gatekeeper is not None:
-            attempt.ticket.is_start_recorded = True
-            answer = self._gatekeeper.hold_in_slot(attempt, now)
-        return answer
+    def handle_end(self, attempt: Attempt, end: End) -> None:
+        """Take the outcome of a handler that ended, or that will not be called."""
+        attempt.task = None
+        if attempt.outcome is None:  # a handler that was given up may end later
+            attempt.end(end, self.clock.monotonic())
+            self._ended.append(attempt)
+        if self.abandoned and attempt in self.abandoned:
+            del self.abandoned[attempt]
+        else:
+            self._left.append(attempt)
+        if isinstance(attempt.pack, Pack) and attempt in attempt.pack.waiting:
+            attempt.pack.waiting.remove(attempt)
+            self._begin(self._take_able(attempt.pack), self.clock.monotonic())
+        if not self._refills_soon:
+            self._refill_soon()
 
     def drop(self, attempt: Attempt) -> None:
-        """End an admitted attempt whose start could not be recorded: another has the job."""
-        if not attempt.is_over:
-            attempt.lose()
+        """Free the slot of an attempt that is over, and was not begun."""
         self.handle_end(attempt, HandedBack("its lease was lost"))
 
-    def refuse(self, attempt: Attempt, why: str) -> None:
-        """Hand back an admitted attempt to which the database refuses what it needs to begin."""
-        self.handle_end(attempt, HandedBack(why, REFUSED_S))
+    def _take_in(self) -> None:
+        """Free the slots of the attempts that ended in this turn, and pass on their outcomes."""
+        if self._left:
+            left, self._left = self._left, []
+            self._running.difference_update(left)
+            for group, some in self._sort_by_group(left):
+                group.free_slots(_leave_packs(some))
+        if self._ended:
+            ended, self._ended = self._ended, []
+            self._pass_on(ended)
 
-    def _read_arguments(self, attempt: Attempt) -> dict[str, Any] | End:
-        """Return the arguments of the handler, or why it cannot be called."""
-        read = attempt.read_arguments()
-        if not isinstance(read, tuple):
-            return read
-        arguments, unknown = read
-        if unknown:
-            self._tell_unknown(attempt.job_type, unknown)
-        return arguments
+    def _end(self, attempt: Attempt, end: End) -> None:
+        """End an attempt without a slot, or whose handler may go on."""
+        attempt.end(end, self.clock.monotonic())
+        self._pass_on([attempt])
 
-    def _tell_unknown(self, job_type: JobType[..., ..., Any], unknown: frozenset[str]) -> None:
-        if job_type.name not in self._warned:
-            self._warned.add(job_type.name)
-            fields = list_names(unknown)
-            what = "fields of a stored payload that its handler does not take are ignored"
-            logger.warning("job type %r: %s: %s", job_type.name, what, fields)
-
-    def _begin(self, attempt: Attempt, arguments: dict[str, Any]) -> None:
-        attempt.context = self._make_context(attempt)
-        self._call_handler(attempt, arguments)
-
-    def _make_context(self, attempt: Attempt) -> Context:
-        parts = self._parts
-        return Context(
-            attempt.job,
-            parts.spec.name,
-            self.state,
-            parts.lease_keeper.note_progress,
-            self._completer,
-            self._effects,
-            attempt.results,
-        )
-
-    def _call_handler(self, attempt: Attempt, arguments: dict[str, Any]) -> None:
-        attempt.runner = self._runners[attempt.job_type]
-        attempt.begin()
-        attempt.runner.begin(attempt, arguments)
+    def _pass_on(self, ended: Sequence[Attempt]) -> None:
+        """Let outcomes be written, unless a gate does that later."""
+        if [1 for attempt in ended if attempt.gates]:
+            note_end = self.gatekeeper.note_end
+            ended = [attempt for attempt in ended if not (attempt.gates and note_end(attempt))]
+        if ended:
+            self._finisher.take(ended)
 
     # Stopping
+
+    async def tick(self) -> float | None:
+        """Check the time of running and of buffered jobs, and of packs that wait for more."""
+        self._take_in()
+        now = self.clock.monotonic()
+        if now >= self._watch_at:
+            self._watch_all(now)
+        due = self._packer.take_due(now) if self._packer.waiting else []
+        self._note_gathered(due)
+        for pack in due:
+            self._group_of[pack.job.queue].push([pack])
+        buffer_s = self._spec.config.buffer_s
+        self.hand_back_buffered(HandedBack("it waited too long for a free slot"), now - buffer_s)
+        if due:
+            self._fill_all()
+        if self.is_idle:
+            return None
+        return min(WATCH_S, self._packer.find_pause_s(now)) if self._packer.waiting else WATCH_S
+
+    async def close(self) -> None:
+        """Let the threads end; end the processes."""
+        self.runners.close()
 
     def lose(self, attempt: Attempt) -> None:
         """Stop an attempt whose job another claim has; its outcome is discarded."""
@@ -362,29 +457,32 @@ class Executor(Service):
         if not attempt.is_over and attempt.stop_outcome is None:
             attempt.stop(Cancel(reason or ""))
             self._request_stop(attempt, f"it was cancelled: {reason or 'no reason given'}")
-            if attempt.ticket is not None and self._gatekeeper is not None:
-                self._gatekeeper.ask_again(attempt)
+            if attempt.gates:
+                self.gatekeeper.ask_again(attempt)
 
-    def hand_back_buffered(self, why: str, claimed_before: float = float("inf")) -> None:
-        """Hand back jobs that have not started."""
-        stale = [attempt for group in self.groups for attempt in group.take_stale(claimed_before)]
-        if self._gatekeeper is not None and not self._accepts:
-            for attempt in self._gatekeeper.take_all():
-                self._group_of[attempt.job.queue].let_go(attempt)
-                stale.append(attempt)
-        if not stale:
+    def hand_back_buffered(self, end: HandedBack, before: float = inf) -> None:
+        """Hand back jobs that have waited for a slot since before a time."""
+        packs = [] if self._accepts else self._packer.take_all(self.clock.monotonic())
+        self._note_gathered(packs)
+        units = [*packs, *(unit for group in self.groups for unit in group.take_stale(before))]
+        attempts = list(self._unpack(units))
+        if not self._accepts:
+            parked = self.gatekeeper.take_all()
+            for attempt in parked:
+                self._uncount(attempt)
+            attempts += parked
+        if not attempts:
             return
-        turns = self._suspects.iterate_turns()
-        for attempt in stale:
-            delay_s = next(turns) if attempt.is_suspect and self._accepts else None
-            self._end(attempt, attempt.stop_outcome or HandedBack(why, delay_s))
-        self._parts.claimer.wake()
+        for attempt in attempts:
+            attempt.pack = None
+            self._end(attempt, attempt.stop_outcome or end)
+        self.claimer.wake()
 
     async def finish_running(self, grace_s: float, stop_now: asyncio.Event) -> None:
         """Start nothing more, and wait for the running jobs. After the grace period, or once
         `stop_now` is set, stop those that still run and hand them back."""
         self._accepts = False
-        self.hand_back_buffered("the worker is going down")
+        self.hand_back_buffered(GOING_DOWN)
         if not self._running:
             return
         await self.clock.wait(self._idle, stop_now, timeout_s=grace_s)
@@ -396,22 +494,33 @@ class Executor(Service):
         for attempt in list(self._running):
             self._stop(attempt, "the worker is going down", down, stop_s)
         await self.clock.wait(self._idle, timeout_s=stop_s)
+        self._take_in()
         for attempt in list(self._running):
             if not attempt.is_over:
                 self._end(attempt, _find_outcome(attempt))
 
     async def cut_off(self) -> None:
         """Cancel the handlers that still run, without a long wait: the worker ends now."""
-        handlers = self._running | self.abandoned
-        tasks = [attempt.task for attempt in handlers if attempt.task is not None]
+        handlers = self._running | self.abandoned.keys()
+        found = {attempt.find_task() for attempt in handlers}
+        tasks = [task for task in found if task is not None]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=ASYNC_STOP_S)
 
+    def _watch_all(self, now: float) -> None:
+        """Stop and end the attempts whose time is over; note when the next one's may be."""
+        self._watch_at = inf
+        for attempt in list(self._running):
+            self._watch(attempt, now)
+        for attempt in self._running:
+            self._watch_at = min(self._watch_at, _find_watch_at(attempt, now))
+
     def _watch(self, attempt: Attempt, now: float) -> None:
         timeout_s = attempt.timeout_s
-        is_late = attempt.began_at is not None and now - attempt.began_at > timeout_s
+        is_called = attempt.began_at is not None and not attempt.is_between_calls
+        is_late = is_called and now - (attempt.began_at or now) > timeout_s
         if is_late and not attempt.is_over and attempt.stop_deadline is None:
             why = f"it ran longer than its timeout of {timeout_s:g} s"
             self._stop(attempt, why, Errored(AttemptTimeout(timeout_s)))
@@ -428,55 +537,103 @@ class Executor(Service):
         if stop_s is None:
             stop_s = 0.0 if attempt.runner is None else attempt.runner.stop_s
         if not attempt.is_over:
-            attempt.stop(end, self.clock.monotonic() + stop_s)
+            deadline = self.clock.monotonic() + stop_s
+            attempt.stop(end, deadline)
+            self._watch_at = min(self._watch_at, deadline)
         self._request_stop(attempt, why)
 
     def _request_stop(self, attempt: Attempt, why: str) -> None:
-        if attempt.context is not None and attempt.runner is not None:
-            attempt.context.request_stop(why)
+        if attempt.runner is not None:
+            attempt.request_stop(why)
             attempt.runner.stop(attempt)
 
     def _abandon(self, attempt: Attempt) -> None:
         """Give up the slot of a handler that neither ends nor stops."""
+        unit = attempt.pack if isinstance(attempt.pack, Pack) else attempt
+        is_known = unit in self.abandoned.values()
         attempt.abandon()
-        self.abandoned.add(attempt)
-        count, slots = len(self.abandoned), sum(group.slots for group in self.groups)
-        worker = self._parts.spec.name
-        self.bus.emit(HandlerAbandoned.of(attempt.job, worker, abandoned=count, slots=slots))
-        if count >= slots:
-            types = sorted(one.job.job_type for one in self.abandoned)
-            self._parts.shutdown.fail(WorkerExhausted(types))
-        self._free_slot(attempt)
-
-    # Ending
-
-    def handle_end(self, attempt: Attempt, end: End) -> None:
-        """Take the outcome of a handler that ended, or that will not be called."""
-        if attempt.outcome is None:  # a handler that was given up may end later
-            self._end(attempt, end)
-        if self.abandoned and attempt in self.abandoned:
-            self.abandoned.remove(attempt)
-        else:
-            self._free_slot(attempt)
-
-    def release_suspect(self, attempt: Attempt) -> None:
-        """Note that a suspect's outcome is written, or that it is lost. Until then it would be
-        charged for a crash that the next one causes."""
-        self._suspects.release(attempt)
-        for group in self.groups:
-            group.release()
-        self._fill_all()
-
-    def _end(self, attempt: Attempt, end: End) -> None:
-        attempt.end(end, self.clock.monotonic())
-        keeper = self._gatekeeper if attempt.ticket is not None else None
-        if keeper is None or not keeper.note_end(attempt):
-            self._parts.finisher.add(attempt)
-
-    def _free_slot(self, attempt: Attempt) -> None:
-        self._group_of[attempt.job.queue].free_slot(attempt)
-        self._running.discard(attempt)
+        self.abandoned[attempt] = unit
+        self._left.append(attempt)
         self._refill_soon()
+        if is_known:
+            return  # it was one call
+        if isinstance(unit, Pack):
+            self._end_uncalled(unit)
+        units = set(self.abandoned.values())
+        count, slots = len(units), sum(group.slots for group in self.groups)
+        self.bus.emit(
+            HandlerAbandoned.of(attempt.job, self._spec.name, abandoned=count, slots=slots)
+        )
+        if count >= slots:
+            types = [unit.job.job_type for unit in units]
+            self._fail(WorkerExhausted(sorted(types)))
+
+    def _end_uncalled(self, pack: Pack) -> None:
+        """End the attempts of a pack that wait for a call which will not come."""
+        for attempt in [one for one in pack.seated if one.is_between_calls and not one.is_over]:
+            self.handle_end(attempt, Interrupted("the call before it did not end"))
+
+
+def _enter_packs(attempts: Sequence[Attempt]) -> Sequence[Unit]:
+    """Note that attempts have a slot; return what has it: they, or their packs."""
+    if not [1 for attempt in attempts if attempt.pack is not None]:
+        return attempts
+    units: dict[Unit, None] = {}
+    for attempt in attempts:
+        pack = attempt.pack
+        if isinstance(pack, Pack):
+            pack.seated.add(attempt)
+            units[pack] = None
+        else:
+            units[attempt] = None
+    return list(units)
+
+
+def _leave_packs(attempts: Sequence[Attempt]) -> Sequence[Unit]:
+    """Note that attempts leave their slots; return what leaves a slot empty."""
+    if not [1 for attempt in attempts if attempt.pack is not None]:
+        return attempts
+    units: list[Unit] = []
+    for attempt in attempts:
+        pack, attempt.pack = attempt.pack, None
+        if isinstance(pack, Pack):
+            pack.seated.discard(attempt)
+            if not pack.seated:
+                units.append(pack)
+        else:
+            units.append(attempt)
+    return units
+
+
+def _count_slots(attempts: Sequence[Attempt]) -> float:
+    """Return how many slots these need, if each is as full as it can be."""
+    if not [1 for attempt in attempts if attempt.job_type.chunk is not None]:
+        return float(len(attempts))
+    return sum(
+        1 / count_places(one.job_type, has_lane=one.job.group_key is not None) for one in attempts
+    )
+
+
+def _count_bytes(attempts: Sequence[Attempt]) -> int:
+    return sum([len(attempt.job.payload_json) for attempt in attempts])
+
+
+def _find_obstacle(attempt: Attempt, now: float) -> End | None:
+    """Return why an attempt that gets a slot, or has one, may not begin."""
+    if attempt.stop_outcome is not None:
+        return attempt.stop_outcome
+    if not attempt.has_lease_to_begin(now):
+        return HandedBack("its lease had less than a quarter left")
+    return None
+
+
+def _find_watch_at(attempt: Attempt, now: float) -> float:
+    """Return the earliest time at which a running attempt may have to be stopped or ended."""
+    began_at = attempt.began_at
+    until = (now if began_at is None or attempt.is_between_calls else began_at) + attempt.timeout_s
+    if attempt.stop_deadline is not None and not attempt.is_over:
+        return min(until, attempt.stop_deadline)
+    return until
 
 
 def _find_outcome(attempt: Attempt) -> End:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from rota.errors import DatabaseUnavailable
 from rota.model.awaited import NO_RESULTS
 from rota.model.job import Status
 from rota.model.outcome import (
+    NOTHING,
     Errored,
     Failure,
     HandedBack,
@@ -40,15 +41,19 @@ from rota.observe.events import (
 from rota.runtime.service import Service
 from rota.store import ops
 from rota.upkeep.quarantine import Quarantine
+from rota.worker.attempt import State
 from rota.worker.completion import NotCommitted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from rota.observe.events import Bus
+    from rota.runtime.clock import Clock
     from rota.store.link import StoreLink
     from rota.store.ops import Ending, Refused, Written
+    from rota.upkeep.waits import WaitSweeper
     from rota.worker.attempt import Attempt
-    from rota.worker.parts import Parts
+    from rota.worker.spec import WorkerSpec
 
     Part = list[tuple[Attempt, Ending]]
 
@@ -78,25 +83,55 @@ TRY_AGAIN_S = (0.25, 10.0)
 """The first and the longest pause between two tries."""
 
 
+_ENDED = State.ENDED
+
+
+class LooksForNext(Protocol):
+    """Claims the jobs for which others have made room: the claimer."""
+
+    def wake(self) -> None: ...
+    def wake_for(self, queue: str) -> None: ...
+
+
+class HearsOfWrites(Protocol):
+    """Hears of outcomes that are written: the gatekeeper."""
+
+    def note_written(self, attempt: Attempt) -> None: ...
+
+
 class Finisher(Service):
     """Takes ended attempts, settles them, writes them, and emits their events."""
 
     name = "finisher"
+    # Set once, before the first claim
+    claimer: LooksForNext
+    gatekeeper: HearsOfWrites
 
-    def __init__(self, parts: Parts, link: StoreLink) -> None:
-        super().__init__(parts.bus, parts.clock)
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        bus: Bus,
+        clock: Clock,
+        attempts: dict[int, Attempt],
+        link: StoreLink,
+        wait_sweeper: WaitSweeper,
+        on_end: Callable[[Attempt], None] | None = None,
+    ) -> None:
+        """Make one. `on_end` gets each attempt before its outcome is written, and may change it."""
+        super().__init__(bus, clock)
         self.counts: Counter[str] = Counter()
         """Outcomes of this worker's jobs, by status; and `rejected`, those that came too late to be
         written. The lease keeper's thread reads it."""
-        self._parts = parts
         self._link = link
-        self._attempts = parts.attempts
-        self._worker = parts.spec.name
-        self._release = parts.spec.release
+        self._wait_sweeper = wait_sweeper
+        self._on_end = on_end
+        self._attempts = attempts
+        self._worker = spec.name
+        self._release = spec.release
         self._ended: list[Attempt] = []
         self._writing = 0
         """How many outcomes the statement that runs now writes."""
-        self._refused: Quarantine[Attempt] = Quarantine(parts.clock, *TRY_AGAIN_S)
+        self._refused: Quarantine[Attempt] = Quarantine(clock, *TRY_AGAIN_S)
         self._flush_max = FLUSH_MAX
         self._fold_tries = 0
         """How often it still tries to count the members of batches that ended."""
@@ -120,12 +155,15 @@ class Finisher(Service):
         may still be enqueued."""
         return self._fold_tries > 0
 
-    def add(self, attempt: Attempt) -> None:
-        """Take an attempt that ended."""
-        self._ended.append(attempt)
-        if len(self._ended) == 1:  # otherwise the loop was woken for those before it
+    def take(self, ended: Sequence[Attempt]) -> None:
+        """Take attempts that ended."""
+        if self._on_end is not None:
+            for attempt in ended:
+                self._on_end(attempt)
+        if not self._ended:  # otherwise the loop was woken for those before
             self._empty.clear()
             self.wake()
+        self._ended += ended
 
     async def flush(self, for_s: float) -> bool:
         """Wait until everything is written, at most `for_s`; return whether it is."""
@@ -145,11 +183,11 @@ class Finisher(Service):
             finally:
                 self._writing = 0
             self._flush_max = min(self._flush_max * 4, FLUSH_MAX)
-            if self._parts.wait_sweeper.waiting:
-                self._parts.wait_sweeper.wake()  # some of these may have been waited for
+            if self._wait_sweeper.waiting:
+                self._wait_sweeper.wake()  # some of these may have been waited for
             await self._fold_batches()
             if not self._attempts:
-                self._parts.claimer.wake()
+                self.claimer.wake()
             return 0
         if self._refused.cases:
             return self._refused.next_in_s()
@@ -198,7 +236,7 @@ class Finisher(Service):
         self._flush_max = max(1, len(batch) // 4)
 
     async def _write(self, batch: list[Attempt]) -> None:
-        if any(attempt.job.batch is not None for attempt in batch):
+        if [1 for attempt in batch if attempt.job.batch is not None]:
             self._fold_tries = FOLD_TRIES
         batch, careful = await self._write_plain(batch)
         over: Part = []
@@ -233,7 +271,9 @@ class Finisher(Service):
         plain = [
             attempt
             for attempt in batch
-            if attempt.is_plain
+            if attempt.outcome is NOTHING
+            and attempt.state is _ENDED
+            and not (attempt.completes or attempt.write_unconfirmed)
             and attempts.get(attempt.job.id) is attempt
             and attempt not in refused
         ]
@@ -244,7 +284,7 @@ class Finisher(Service):
             (attempt.job.id, attempt.job.claims, now - (attempt.began_at or now))
             for attempt in plain
         ]
-        left = [attempt for attempt in plain if attempt.frees_place]
+        left = [one for one in plain if one.is_capped or one.job.group_key is not None]
         finished = await self._link.run(
             ops.finish_plain(claims, self._release, frees_places=bool(left))
         )
@@ -255,6 +295,8 @@ class Finisher(Service):
         for attempt in written:
             if attempts.get(attempt.job.id) is attempt:
                 del attempts[attempt.job.id]
+            if attempt.is_suspect:
+                self.gatekeeper.note_written(attempt)
         self.counts[Status.SUCCEEDED] += len(written)
         if self.bus.wants(JobSucceeded):
             for attempt in written:
@@ -286,7 +328,7 @@ class Finisher(Service):
 
     def _look_for_next(self, left: Sequence[Attempt]) -> None:
         for queue in {attempt.job.queue for attempt in left}:
-            self._parts.claimer.wake_for(queue)
+            self.claimer.wake_for(queue)
 
     def _take_in(self, part: Part, written: Mapping[int, Written | Refused]) -> None:
         quiet = not self.bus.wants(JobSucceeded)
@@ -303,7 +345,7 @@ class Finisher(Service):
             if attempt.completes:
                 _tell_late_failure(attempt, ending.transition, outcome)
             if outcome.status == Status.WAITING:
-                self._parts.wait_sweeper.note_wait()
+                self._wait_sweeper.note_wait()
             if not (quiet and outcome.status == Status.SUCCEEDED):
                 self.bus.emit(self._make_event(attempt, ending.transition, outcome))
 
@@ -327,7 +369,7 @@ class Finisher(Service):
         if self._attempts.get(job) is attempt:
             del self._attempts[job]
         if attempt.is_suspect:
-            self._parts.executor.release_suspect(attempt)
+            self.gatekeeper.note_written(attempt)
 
     def _discard(self, attempt: Attempt) -> None:
         """Drop an outcome that may not be written: another claim has the job."""

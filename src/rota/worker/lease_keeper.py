@@ -3,8 +3,9 @@ handler that blocks the worker's loop loses no lease."""
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from rota.errors import DatabaseUnavailable
 from rota.runtime.service import Service
@@ -12,12 +13,16 @@ from rota.store import ops
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from rota.declare.context import Context
+    from rota.observe.events import Bus
+    from rota.runtime.clock import Clock
     from rota.store.link import StoreLink
     from rota.worker.attempt import Attempt
-    from rota.worker.parts import Parts
+    from rota.worker.executor import Executor
+    from rota.worker.finisher import Finisher
+    from rota.worker.spec import WorkerSpec
 
 RENEWALS_A_LEASE = 3
 """A lease is renewed when a third of it has passed: two renewals may fail before it is lost."""
@@ -33,6 +38,18 @@ CANCELS_S = 0.25
 thousand wake-ups."""
 
 
+class HearsAnswers(Protocol):
+    """Hears that the database answers: the worker's health."""
+
+    def note_answer(self) -> None: ...
+
+
+class SharesWork(Protocol):
+    """Takes its share of work that all workers share: the claimer."""
+
+    workers: int
+
+
 class LeaseKeeper(Service):
     """One statement renews all leases that are due for it, and learns which jobs are cancelled;
     another writes progress.
@@ -42,15 +59,31 @@ class LeaseKeeper(Service):
 
     name = "lease keeper"
 
-    def __init__(self, parts: Parts, link: StoreLink, loop: AbstractEventLoop) -> None:
-        super().__init__(parts.bus, parts.clock)
-        self._parts = parts
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        bus: Bus,
+        clock: Clock,
+        link: StoreLink,
+        loop: AbstractEventLoop,
+        executor: Executor,
+        finisher: Finisher,
+        sharing: Sequence[SharesWork],
+        health: HearsAnswers,
+    ) -> None:
+        """Make one on the worker's loop; `loop` is its own. `sharing` learn how many workers there
+        are."""
+        super().__init__(bus, clock)
         self._link = link
         self._loop = loop
-        """Its own, not the worker's."""
-        self._who = parts.spec.make_claimant()
-        self._description = parts.spec.describe()
-        self._shortest_s = parts.spec.shortest_lease_s
+        self._workers_loop = asyncio.get_running_loop()
+        self._executor = executor
+        self._finisher = finisher
+        self._sharing = sharing
+        self._health = health
+        self._who = spec.make_claimant()
+        self._description = spec.describe()
+        self._shortest_s = spec.shortest_lease_s
         self._heartbeat_at = 0.0
         # The reaper waits half a lease after the server's start. A worker that comes back after an
         # outage must have renewed its leases before that.
@@ -110,13 +143,14 @@ class LeaseKeeper(Service):
         return max(pause_s, 0.0)
 
     async def _write_heartbeat(self) -> None:
-        counts = self._parts.finisher.counts
+        counts = self._finisher.counts
         counted = {name: counts[name] for name in ops.COUNTS}
         running = sum(1 for attempt in self._copy() if attempt.began_at is not None)
         heartbeat = ops.write_heartbeat({**self._description, **counted, "running": running})
         workers = await self._link.run(heartbeat)
-        self._parts.claimer.workers = self._parts.wait_sweeper.workers = workers
-        self._parts.health.note_answer()
+        for one in self._sharing:
+            one.workers = workers
+        self._health.note_answer()
 
     async def _renew(self, now: float) -> None:
         """Renew the leases that are due; at a check for cancels those of all jobs, because a job
@@ -143,17 +177,17 @@ class LeaseKeeper(Service):
                 self._lose(attempt)
                 continue
             if job in renewed.renewed:
-                attempt.renewed_at = now
+                attempt.renewed_after_at = now
             if job in renewed.cancels:
-                self._parts.loop.call_soon_threadsafe(
-                    self._parts.executor.cancel, attempt, renewed.cancels[job]
+                self._workers_loop.call_soon_threadsafe(
+                    self._executor.cancel, attempt, renewed.cancels[job]
                 )
 
     async def _write_progress(self) -> None:
         reported = list(self._reported)
         # Before the progress is read: a report that comes meanwhile is written next time.
         self._reported.difference_update(reported)
-        attempts = self._parts.attempts
+        attempts = self._executor.attempts
         current = [
             (attempt, context)
             for context in reported
@@ -176,12 +210,12 @@ class LeaseKeeper(Service):
                 self._reported.add(context)
 
     def _lose(self, attempt: Attempt) -> None:
-        if not attempt.is_over and self._parts.attempts.get(attempt.job.id) is attempt:
-            self._parts.loop.call_soon_threadsafe(self._parts.executor.lose, attempt)
+        if not attempt.is_over and self._executor.attempts.get(attempt.job.id) is attempt:
+            self._workers_loop.call_soon_threadsafe(self._executor.lose, attempt)
 
     def _copy(self) -> list[Attempt]:
         # Atomic under the GIL; the worker's loop goes on meanwhile.
-        return list(self._parts.attempts.values())
+        return list(self._executor.attempts.values())
 
 
 def _is_due(attempt: Attempt, now: float) -> bool:

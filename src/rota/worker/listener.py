@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from rota.runtime.service import Service
 from rota.store.listen import notifications
 
 if TYPE_CHECKING:
+    from rota.observe.events import Bus
+    from rota.runtime.clock import Clock
     from rota.store.link import StoreLink
     from rota.store.statements import Statements
-    from rota.worker.parts import Parts
 
 WAKE_UPS_A_SECOND_MAX = 250
 """With more of them a second, each costs more than it saves."""
+
+
+class Wakes(Protocol):
+    """Claims what a producer has told of: the claimer."""
+
+    def wake_for(self, queue: str) -> None: ...
+    def on_flood(self) -> None: ...
+
+
+class ChecksCancels(Protocol):
+    """Asks which jobs were cancelled: the lease keeper."""
+
+    def check_cancels(self) -> None: ...
 
 
 class Listener(Service):
@@ -22,10 +36,21 @@ class Listener(Service):
 
     name = "listener"
 
-    def __init__(self, parts: Parts, link: StoreLink, statements: Statements) -> None:
-        super().__init__(parts.bus, parts.clock)
-        self._parts = parts
+    def __init__(
+        self,
+        bus: Bus,
+        clock: Clock,
+        link: StoreLink,
+        statements: Statements,
+        worker: str,
+        claimer: Wakes,
+        lease_keeper: ChecksCancels,
+    ) -> None:
+        super().__init__(bus, clock)
         self._link = link
+        self._worker = worker
+        self._claimer = claimer
+        self._lease_keeper = lease_keeper
         self._of_queues = statements.channel
         self._of_workers = statements.worker_channel
         self._second = 0
@@ -40,11 +65,11 @@ class Listener(Service):
                 if not is_listening:
                     is_listening = True
                     # Earlier notifications are lost.
-                    self._parts.lease_keeper.check_cancels()
+                    self._lease_keeper.check_cancels()
             elif notification[0] == self._of_queues:
                 self._wake_claimer(notification[1])
-            elif notification[1] == self._parts.spec.name:
-                self._parts.lease_keeper.check_cancels()
+            elif notification[1] == self._worker:
+                self._lease_keeper.check_cancels()
         return 1.0
 
     def _wake_claimer(self, queue: str) -> None:
@@ -53,8 +78,8 @@ class Listener(Service):
             self._second, self._wake_ups = second, 0
         self._wake_ups += 1
         if self._wake_ups == WAKE_UPS_A_SECOND_MAX:
-            self._parts.claimer.on_flood()
-        self._parts.claimer.wake_for(queue)
+            self._claimer.on_flood()
+        self._claimer.wake_for(queue)
 
     async def close(self) -> None:
         """Close the connection."""

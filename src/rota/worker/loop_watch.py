@@ -9,15 +9,16 @@ import threading
 import weakref
 from typing import TYPE_CHECKING
 
-from rota.declare.context import current
+from rota.declare.context import find_entered
 from rota.observe.events import LoopBlocked
 from rota.runtime.service import Service
 
 if TYPE_CHECKING:
     from types import FrameType
 
+    from rota.observe.events import Bus
+    from rota.runtime.clock import Clock
     from rota.worker.attempt import Attempt
-    from rota.worker.parts import Parts
 
 BLOCKED_S = 1.0
 """A loop that has not turned for this long is blocked: wake-ups, other handlers and their
@@ -32,10 +33,10 @@ class LoopWatch(Service):
 
     name = "loop watch"
 
-    def __init__(self, parts: Parts) -> None:
-        super().__init__(parts.bus, parts.clock)
-        self._parts = parts
-        self._loop = parts.loop
+    def __init__(self, bus: Bus, clock: Clock, attempts: dict[int, Attempt]) -> None:
+        super().__init__(bus, clock)
+        self._attempts = attempts
+        self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._before = weakref.WeakSet(asyncio.all_tasks())
         """Tasks of the application, and the worker's own: no handler began them."""
@@ -80,18 +81,16 @@ class LoopWatch(Service):
         task = asyncio.current_task(self._loop)
         if task is None or task in self._before:
             return None
-        units = {one.call or one for one in list(self._parts.attempts.values())}
-        running = [unit for unit in units if unit.task is not None and not unit.is_over]
-        for attempt in running:
-            if attempt.task is task:
+        begun = [one for one in list(self._attempts.values()) if one.began_at is not None]
+        running = {one: found for one in begun if not one.is_over and (found := one.find_task())}
+        for attempt, found in running.items():
+            if found is task:
                 return attempt
         if hasattr(task, "get_context"):  # since Python 3.12
-            context = current(task.get_context())
-            if context is None:
-                return None
-            return next((one for one in running if one.context is context), None)
+            entered = find_entered(task.get_context())
+            return next((one for one in begun if one.is_seen_by(entered)), None)
         is_unnamed = task.get_name().startswith("Task-")  # those of the worker have names
-        return running[0] if len(running) == 1 and is_unnamed else None
+        return next(iter(running)) if len(set(running.values())) == 1 and is_unnamed else None
 
     def _describe(self) -> LoopBlocked:
         attempt = self._find_culprit()

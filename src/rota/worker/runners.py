@@ -1,36 +1,31 @@
 """Runners call handlers: on the worker's loop, in threads, or in processes of their own.
 
-A runner decides nothing. It tells the executor what a handler's return or exception means.
+A runner decides nothing. It tells the executor how a handler ended.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-import inspect
 import logging
 import queue
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from rota.declare.context import enter
-from rota.declare.result import encode_result
-from rota.errors import AttemptCancelled
-from rota.model.outcome import NOTHING, Errored, HandedBack, Outcome, Succeeded
-from rota.model.units import plural
-from rota.worker.around import acall_within, call_within
+from rota.model.failure import list_names
+from rota.worker.attempt import Attempt
+from rota.worker.calls import CallRunner
+from rota.worker.invoke import HandlerRun, ainvoke, invoke
 
 if TYPE_CHECKING:
+    from rota.declare.around import Around
     from rota.declare.job_type import JobType
-    from rota.model.job import Job
     from rota.model.outcome import End
-    from rota.worker.attempt import Attempt
-    from rota.worker.parts import Parts
-    from rota.worker.processes import Processes
+    from rota.runtime.clock import Clock
 
 logger = logging.getLogger("rota")
 
@@ -40,45 +35,84 @@ may never ask whether it should stop."""
 KILL_S = 10.0
 """The same for a handler in a process of its own: it is killed if it does not stop. The kill frees
 the slot, and may take a while on a busy machine."""
-UNSTARTED_S = 10.0
-"""Seconds until a job may be claimed again for which no thread or process could be started."""
+
+Tell = Callable[[Attempt, "End"], None]
+"""Takes an attempt whose handler ended, and how. On the worker's loop."""
+
+
+class Runnable(HandlerRun, Protocol):
+    """An attempt, or a call of many."""
+
+    task: asyncio.Task[None] | None
+    began_at: float | None
+
+    @property
+    def name(self) -> str:
+        """Names its task."""
+
+    def hand_back_unstarted(self, what: str, error: Exception, now: float) -> End:
+        """Return the outcome if the machine cannot start a thread for it."""
+
+
+R = TypeVar("R", bound=Runnable)
 
 
 class Runner(Protocol):
     """One way to call handlers. All methods are called on the worker's loop."""
 
-    stop_s: float
-    """How long an attempt may last after its handler was asked to stop."""
+    @property
+    def stop_s(self) -> float:
+        """How long an attempt may last after its handler was asked to stop."""
 
-    def begin(self, attempt: Attempt, arguments: dict[str, Any]) -> None:
-        """Start the handler, and return at once. `Executor.handle_end` receives the outcome."""
+    def begin(self, attempts: Sequence[Attempt]) -> None:
+        """Call the handler for attempts of one type, and return at once. Each is told of when its
+        handler has ended, or if its payload cannot be read."""
 
-    def stop(self, attempt: Attempt) -> None:
+    def stop(self, attempt: Any) -> None:
         """Interrupt a handler that was asked to stop, if that is possible."""
 
     def close(self) -> None:
         """Release idle threads and processes. Running ones end by themselves, or are killed."""
 
 
+class RunsInProcess(Protocol):
+    """Runs a handler in a process of its own."""
+
+    async def attempt(self, attempt: Attempt, arguments: dict[str, Any]) -> End:
+        """Return how it ended."""
+
+    def close(self) -> None:
+        """Kill every process."""
+
+
 class Runners(dict["JobType[..., ..., Any]", Runner]):
-    """The runners of one worker, by job type."""
+    """The runners of one worker, by job type. Made on its loop."""
 
     def __init__(
-        self, parts: Parts, processes: Processes | None, threads: Threads | None = None
+        self,
+        worker: str,
+        arounds: Sequence[Around],
+        clock: Clock,
+        tell: Tell,
+        processes: RunsInProcess | None,
+        threads: Threads | None = None,
     ) -> None:
         """Without `processes` every handler runs in this one; `threads` are for plain handlers."""
         super().__init__()
-        # Every handler starts from the worker's own context variables, not from those of the
-        # handler that has just ended.
-        context = contextvars.copy_context()
-        self._loop = LoopRunner(parts, context)
-        self._thread = ThreadRunner(parts, context, threads or Threads("rota-handler"))
-        self._process = None if processes is None else ProcessRunner(parts, processes)
+        self._worker = worker
+        self._tell = tell
+        reader = Reader(tell)
+        self._loop = LoopRunner(reader, arounds, clock)
+        self._thread = ThreadRunner(reader, arounds, clock, threads or Threads("rota-handler"))
+        self._process = None if processes is None else ProcessRunner(reader, processes)
 
     def __missing__(self, job_type: JobType[..., ..., Any]) -> Runner:
-        runner: Runner = self._loop if job_type.is_async else self._thread
+        one = self._loop if job_type.is_async else self._thread
+        runner: Runner = one
         if job_type.options.process is not None and self._process is not None:
             runner = self._process
+        elif job_type.chunk is not None:
+            runner = CallRunner(one, self._worker, self._tell)
         self[job_type] = runner
         return runner
 
@@ -89,50 +123,91 @@ class Runners(dict["JobType[..., ..., Any]", Runner]):
                 runner.close()
 
 
+class Reader:
+    """Reads the arguments of handlers, and tells of attempts whose payloads cannot be read."""
+
+    def __init__(self, tell: Tell) -> None:
+        self.tell = tell
+        self._warned: set[JobType[..., ..., Any]] = set()
+
+    def read(self, attempts: Sequence[Attempt]) -> Iterable[tuple[Attempt, dict[str, Any]]]:
+        """Return attempts of one type with the arguments of their handlers."""
+        job_type = attempts[0].job_type
+        found = job_type.read_many([attempt.job for attempt in attempts])
+        if found is not None:
+            return zip(attempts, found, strict=True)
+        return self._read_each(attempts)
+
+    def _read_each(self, attempts: Sequence[Attempt]) -> list[tuple[Attempt, dict[str, Any]]]:
+        able = []
+        for attempt in attempts:
+            read = attempt.read_arguments()
+            if isinstance(read, tuple):
+                self.tell_unknown(attempt.job_type, read[1])
+                able.append((attempt, read[0]))
+            else:
+                self.tell(attempt, read)
+        return able
+
+    def tell_unknown(self, job_type: JobType[..., ..., Any], fields: frozenset[str]) -> None:
+        """Log once that fields of a type's payloads are ignored, if any are."""
+        if fields and job_type not in self._warned:
+            self._warned.add(job_type)
+            what = "fields of a stored payload that its handler does not take are ignored"
+            logger.warning("job type %r: %s: %s", job_type.name, what, list_names(fields))
+
+
 class LoopRunner:
     """Async handlers, as tasks on the worker's loop."""
 
     stop_s = ASYNC_STOP_S
 
-    def __init__(self, parts: Parts, context: contextvars.Context) -> None:
-        self._parts = parts
-        self._context = context
+    def __init__(self, reader: Reader, arounds: Sequence[Around], clock: Clock) -> None:
+        self._reader = reader
+        self._arounds = arounds
+        self._now = clock.monotonic
+        self._loop = loop = asyncio.get_running_loop()
+        # Every handler starts from the worker's own context variables, not from those of the
+        # handler that has just ended.
+        self._context = contextvars.copy_context()
+        self._make_task: Callable[..., asyncio.Task[None]] | None = None
+        """Makes a task; None: the factory does that the application has set."""
+        if loop.get_task_factory() is None:
+            self._make_task = partial(asyncio.Task, loop=loop)
+            if sys.version_info >= (3, 12):
+                # A handler takes its first step at once: if it never waits, it costs the loop
+                # nothing.
+                self._make_task = partial(asyncio.Task, loop=loop, eager_start=True)
 
-    def begin(self, attempt: Attempt, arguments: dict[str, Any]) -> None:
-        loop, run = self._parts.loop, self._run(attempt, arguments)
-        name, context = f"rota job {attempt.job.id}", self._context.copy()
-        if sys.version_info >= (3, 12) and loop.get_task_factory() is None:
-            # It takes its first step now: a handler that never waits costs the loop nothing.
-            attempt.task = asyncio.Task(
-                run, loop=loop, name=name, context=context, eager_start=True
-            )
-        else:
-            attempt.task = loop.create_task(run, name=name, context=context)
+    def begin(self, attempts: Sequence[Attempt]) -> None:
+        reader = self._reader
+        self.call(attempts[0].job_type, reader.read(attempts), reader.tell)
 
-    def stop(self, attempt: Attempt) -> None:
-        if attempt.task is not None and attempt.began_at is not None:
-            attempt.task.cancel()
+    def call(
+        self,
+        job_type: JobType[..., ..., Any],
+        runs: Iterable[tuple[R, dict[str, Any]]],
+        tell: Callable[[R, End], None],
+    ) -> None:
+        """Call the handler of a type for each of these."""
+        copy, arounds, now = self._context.copy, self._arounds, self._now
+        make_task = self._loop.create_task if self._make_task is None else self._make_task
+        func, takes_context = job_type.func, job_type.takes_context
+        for run, arguments in runs:
+            given = (run.open_context(),) if takes_context else ()
+            handled = ainvoke(run, partial(func, *given, **arguments), arounds, now, tell)
+            task = make_task(handled, name=run.name, context=copy())
+            if not task.done():
+                run.task = task
+
+    def stop(self, run: Runnable) -> None:
+        if run.task is not None and run.began_at is not None:
+            run.task.cancel()
+
+    def tell_unknown(self, job_type: JobType[..., ..., Any], fields: frozenset[str]) -> None:
+        self._reader.tell_unknown(job_type, fields)
 
     def close(self) -> None: ...
-
-    async def _run(self, attempt: Attempt, arguments: dict[str, Any]) -> None:
-        assert attempt.context is not None
-        attempt.task = asyncio.current_task()  # `begin` knows it only after the first step
-        enter(attempt.context)
-        # A blocked loop may have kept it waiting; its time begins now.
-        end = attempt.take_first_step(self._parts.clock.monotonic())
-        if end is None:
-            try:
-                job_type = attempt.job_type
-                given = (attempt.context,) if job_type.takes_context else ()
-                if arounds := self._parts.spec.arounds:
-                    call = partial(job_type.func, *given, **arguments)
-                    end = await acall_within(arounds, attempt.context, call, attempt.read_return)
-                else:
-                    end = attempt.read_return(await job_type.func(*given, **arguments))
-            except BaseException as error:  # noqa: BLE001 - SystemExit and cancellation too
-                end = read_error(attempt, error)
-        self._parts.executor.handle_end(attempt, end)
 
 
 class ThreadRunner:
@@ -140,43 +215,52 @@ class ThreadRunner:
 
     stop_s = 0.0
 
-    def __init__(self, parts: Parts, context: contextvars.Context, threads: Threads) -> None:
-        self._parts = parts
-        self._context = context
+    def __init__(
+        self, reader: Reader, arounds: Sequence[Around], clock: Clock, threads: Threads
+    ) -> None:
+        self._reader = reader
+        self._arounds = arounds
+        self._now = clock.monotonic
         self._threads = threads
+        self._loop = asyncio.get_running_loop()
+        self._context = contextvars.copy_context()
 
-    def begin(self, attempt: Attempt, arguments: dict[str, Any]) -> None:
-        try:
-            run = self._context.copy().run
-            self._threads.submit(partial(run, self._run, attempt, arguments))
-        except RuntimeError as error:
-            now = self._parts.clock.monotonic()
-            end = hand_back_unstarted(attempt, "thread", error, now)
-            self._parts.loop.call_soon(self._parts.executor.handle_end, attempt, end)
+    def begin(self, attempts: Sequence[Attempt]) -> None:
+        reader = self._reader
+        self.call(attempts[0].job_type, reader.read(attempts), reader.tell)
 
-    def stop(self, attempt: Attempt) -> None: ...
+    def call(
+        self,
+        job_type: JobType[..., ..., Any],
+        runs: Iterable[tuple[R, dict[str, Any]]],
+        tell: Callable[[R, End], None],
+    ) -> None:
+        """Call the handler of a type for each of these."""
+
+        def tell_loop(run: R, end: End) -> None:
+            # A closed loop: the worker has ended without this thread, and handed its job back.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(tell, run, end)
+
+        for run, arguments in runs:
+            given = (run.open_context(),) if job_type.takes_context else ()
+            call = partial(job_type.func, *given, **arguments)
+            enter = self._context.copy().run
+            try:
+                self._threads.submit(
+                    partial(enter, invoke, run, call, self._arounds, self._now, tell_loop)
+                )
+            except RuntimeError as error:
+                end = run.hand_back_unstarted("thread", error, self._now())
+                self._loop.call_soon(tell, run, end)
+
+    def stop(self, run: Runnable) -> None: ...
+
+    def tell_unknown(self, job_type: JobType[..., ..., Any], fields: frozenset[str]) -> None:
+        self._reader.tell_unknown(job_type, fields)
 
     def close(self) -> None:
         self._threads.close()
-
-    def _run(self, attempt: Attempt, arguments: dict[str, Any]) -> None:
-        assert attempt.context is not None
-        enter(attempt.context)
-        end = attempt.take_first_step(self._parts.clock.monotonic())
-        if end is None:
-            try:
-                job_type = attempt.job_type
-                given = (attempt.context,) if job_type.takes_context else ()
-                if arounds := self._parts.spec.arounds:
-                    call = partial(job_type.func, *given, **arguments)
-                    end = call_within(arounds, attempt.context, call, attempt.read_return)
-                else:
-                    end = attempt.read_return(job_type.func(*given, **arguments))
-            except BaseException as error:  # noqa: BLE001 - as above
-                end = read_error(attempt, error)
-        # A closed loop: the worker has ended without this thread, and handed its job back.
-        with suppress(RuntimeError):
-            self._parts.loop.call_soon_threadsafe(self._parts.executor.handle_end, attempt, end)
 
 
 class ProcessRunner:
@@ -184,106 +268,23 @@ class ProcessRunner:
 
     stop_s = KILL_S
 
-    def __init__(self, parts: Parts, processes: Processes) -> None:
-        self._parts = parts
+    def __init__(self, reader: Reader, processes: RunsInProcess) -> None:
+        self._reader = reader
         self._processes = processes
+        self._loop = asyncio.get_running_loop()
 
-    def begin(self, attempt: Attempt, arguments: dict[str, Any]) -> None:
-        attempt.task = self._parts.loop.create_task(
-            self._run(attempt, arguments), name=f"rota job {attempt.job.id}"
-        )
+    def begin(self, attempts: Sequence[Attempt]) -> None:
+        for attempt, arguments in self._reader.read(attempts):
+            attempt.open_context()
+            attempt.task = self._loop.create_task(self._run(attempt, arguments), name=attempt.name)
 
-    def stop(self, attempt: Attempt) -> None: ...
+    def stop(self, run: Runnable) -> None: ...
 
     def close(self) -> None:
         self._processes.close()
 
     async def _run(self, attempt: Attempt, arguments: dict[str, Any]) -> None:
-        end = await self._processes.attempt(attempt, arguments)
-        self._parts.executor.handle_end(attempt, end)
-
-
-# What a handler's return or exception means
-
-
-def read_return(job: Job, result: Any) -> End:
-    """Return the outcome of a handler that returned."""
-    if result is None:
-        return NOTHING
-    if isinstance(result, Outcome):
-        return result
-    if inspect.isawaitable(result):
-        if inspect.iscoroutine(result):
-            result.close()
-        why = "declare the async function itself, or await inside"
-        return Errored(TypeError(f"the handler returned an awaitable that is never awaited: {why}"))
-    if isinstance(result, type) and issubclass(result, Outcome):
-        name = result.__name__
-        why = f"return an instance, as in {name}(…)"
-        return Errored(TypeError(f"the handler returned the class {name}; {why}"))
-    encoded, problem = encode_result(result)
-    if problem is not None:
-        logger.warning("job %s %s: its result is not kept: %s", job.id, job.job_type, problem)
-    return Succeeded(encoded)
-
-
-def read_list(job: Job, result: Any, stop: End | None) -> End:
-    """Return the outcome of a handler that takes a list and was called with this job alone."""
-    if result is None or isinstance(result, Outcome):
-        return read_return(job, result)
-    return count_answers(1, result) or read_answer(job, result[0], stop)
-
-
-def read_answer(job: Job, answer: Any, stop: End | None) -> End:
-    """Return the outcome of one job of a list, by what the handler answered for it; `stop` is that
-    of the call's stop, if it was stopped."""
-    if isinstance(answer, BaseException) and not isinstance(answer, Outcome):
-        return stop if stop is not None and is_stop(answer) else Errored(answer)
-    if isinstance(answer, type) and issubclass(answer, BaseException):
-        what = f"the handler answered with the class {answer.__name__}; give an instance"
-        return Errored(TypeError(what))
-    return read_return(job, answer)
-
-
-def count_answers(jobs: int, result: Any) -> Errored | None:
-    """Return what is wrong with a handler's list of answers for so many jobs; None: nothing."""
-    if not isinstance(result, list | tuple):
-        if inspect.iscoroutine(result):
-            result.close()
-        what = f"a list with an answer for each of its {plural(jobs, 'job')}, or None"
-        return Errored(TypeError(f"the handler must return {what}, not {type(result).__name__}"))
-    if len(result) == jobs:
-        return None
-    return Errored(
-        TypeError(f"the handler returned {len(result)} answers for {plural(jobs, 'job')}")
-    )
-
-
-def read_error(attempt: Attempt, error: BaseException) -> End:
-    """Return the outcome of a handler that raised. If it stopped on request, it is the outcome of
-    that request."""
-    if isinstance(error, Outcome):
-        return error
-    if attempt.stop_outcome is not None and is_stop(error):
-        return attempt.stop_outcome
-    return Errored(error)
-
-
-def is_stop(error: BaseException) -> bool:
-    """Whether an error only says that the handler stopped on request; a task group wraps it."""
-    if isinstance(error, BaseExceptionGroup):
-        return all(map(is_stop, error.exceptions))
-    return isinstance(error, asyncio.CancelledError | AttemptCancelled)
-
-
-def hand_back_unstarted(attempt: Attempt, what: str, error: Exception, now: float) -> End:
-    """Hand back a job for which the machine cannot start a thread or process: the job is not at
-    fault."""
-    job = attempt.job
-    logger.error("job %s %s: no %s can be started for it: %s", job.id, job.job_type, what, error)
-    attempt.began_at = None
-    why = f"no {what} can be started for it: {error}"
-    return attempt.find_obstacle(now) or HandedBack(why, UNSTARTED_S)
+        self._reader.tell(attempt, await self._processes.attempt(attempt, arguments))
 
 
 class Threads:

@@ -11,7 +11,6 @@ from rota.errors import DatabaseUnavailable, RotaError
 from rota.runtime.service import cancel
 from rota.store import ops
 from rota.upkeep.retention import Retention
-from rota.worker.gates.start_record import StartRecorder
 from rota.worker.listener import Listener
 
 if TYPE_CHECKING:
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from rota.runtime.service import LoopThread, Service
     from rota.store.link import StoreLink
     from rota.worker.parts import Parts
+    from rota.worker.spec import WorkerSpec
 
     Running = tuple[Service, asyncio.Task[None]]
 
@@ -38,13 +38,14 @@ there is no other pass; and no drain waits for a reader of history."""
 class Shutdown:
     """The stop request of one worker, and the steps of its shutdown."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, spec: WorkerSpec, clock: Clock) -> None:
         self.asked = asyncio.Event()
         """Set when the worker is to stop."""
         self.asked_now = asyncio.Event()
         """Set when the grace period is over at once."""
         self.failure: RotaError | None = None
         """The error with which the worker ends; None: it succeeds."""
+        self._spec = spec
         self._clock = clock
         self._until = clock.monotonic() + RECORD_S
 
@@ -75,8 +76,7 @@ class Shutdown:
         for service, task in running:
             if service is parts.claimer:
                 await self._wait_for_the_last_claim(task)
-        if parts.gatekeeper is not None:
-            await parts.gatekeeper.flush(self._left_s)
+        await parts.gatekeeper.flush(self._left_s)
         await parts.finisher.flush(self._left_s)
         await self._end(parts, running)
 
@@ -107,7 +107,7 @@ class Shutdown:
         except DatabaseUnavailable as error:
             failure = error
         # A worker that recorded everything may go without deregistering.
-        if parts.spec.config.drain or not parts.finisher.is_empty:
+        if self._spec.config.drain or not parts.finisher.is_empty:
             parts.claimer.failure = parts.claimer.failure or failure
         return None
 
@@ -129,13 +129,13 @@ class Shutdown:
         for service, task in running:
             service.stop()
             if isinstance(service, Retention):
-                timeout_s = RETENTION_S if parts.spec.config.drain else 0
+                timeout_s = RETENTION_S if self._spec.config.drain else 0
                 await asyncio.wait([task], timeout=timeout_s)
                 task.cancel()  # a later pass finishes it
             # The listener waits in the driver for the next notification, the others for a database
             # that does not answer.
             is_stuck = service is parts.finisher and not parts.finisher.is_empty
-            if is_stuck or isinstance(service, Listener | StartRecorder):
+            if is_stuck or isinstance(service, Listener):
                 task.cancel()
         await _wait_for_end([task for _, task in running], self._left_s)
 
@@ -147,8 +147,8 @@ class Shutdown:
             return await self._stop_and_ask(parts, link)
 
     async def _stop_and_ask(self, parts: Parts, link: StoreLink) -> datetime | None:
-        await link.run(ops.stop(parts.spec.name, parts.finisher.counts))
-        found = await link.run(ops.oldest_due()) if parts.spec.config.drain else None
+        await link.run(ops.stop(self._spec.name, parts.finisher.counts))
+        found = await link.run(ops.oldest_due()) if self._spec.config.drain else None
         return found[0] if found else None
 
 

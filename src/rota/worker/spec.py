@@ -85,6 +85,10 @@ class WorkerSpec:
         """Return the lease of a job type."""
         return self.types[job_type].options.lease_s or self.lease_s
 
+    def list_leases_s(self) -> dict[str, float]:
+        """Return the lease of each job type."""
+        return {name: self.find_lease_s(name) for name in self.types}
+
     @property
     def shortest_lease_s(self) -> float:
         """The shortest lease of its job types."""

@@ -8,6 +8,7 @@ import inspect
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
+from rota.declare.context import Context
 from rota.errors import CopiedDatabase, DeclarationError
 from rota.observe.events import WorkerStarted, WorkerStopped
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
@@ -15,7 +16,7 @@ from rota.runtime.service import LoopThread, PauseGate
 from rota.store import ops
 from rota.store.link import StoreLink
 from rota.upkeep.upkeep_set import UpkeepSet
-from rota.worker.call_executor import CallExecutor
+from rota.worker.by_hand import ByHand, Picker
 from rota.worker.claimer import Claimer
 from rota.worker.completion import Completer
 from rota.worker.copy_guard import CopyGuard
@@ -25,8 +26,9 @@ from rota.worker.finisher import LOCK_TIMEOUT_S, UNTIMED_S, Finisher
 from rota.worker.gates.breaker import BreakerGate
 from rota.worker.gates.gatekeeper import Gatekeeper
 from rota.worker.gates.rate_limits import RateLimitGate
-from rota.worker.gates.results import ResultReader
-from rota.worker.gates.start_record import StartRecorder
+from rota.worker.gates.results import ResultGate
+from rota.worker.gates.start_record import StartRecordGate
+from rota.worker.gates.suspects import SuspectGate
 from rota.worker.health import Health
 from rota.worker.lease_keeper import ANSWER_S, LeaseKeeper
 from rota.worker.listener import Listener
@@ -39,15 +41,19 @@ from rota.worker.shutdown import Shutdown
 from rota.worker.summary import Summary
 
 if TYPE_CHECKING:
-    from rota.declare.context import Context
+    from collections.abc import Callable
+
     from rota.observe.events import Bus
     from rota.runtime.service import Service
     from rota.store.db import Database
+    from rota.worker.attempt import Attempt
+    from rota.worker.gates import Gate
+    from rota.worker.runners import Tell
     from rota.worker.spec import WorkerSpec
 
 GATES_LOCK_S = 1.0
-"""The longest that the gatekeeper waits for the row of a rate limit or a breaker that another
-transaction holds: all gated jobs of the worker wait with it."""
+"""The longest that the gatekeeper waits for a row that another transaction holds: all gated jobs of
+the worker wait with it."""
 
 
 class Worker:
@@ -56,23 +62,43 @@ class Worker:
     Made and used on one loop; `health` may be read from any thread.
     """
 
-    does_upkeep = True
-    """Whether it also does the upkeep that any worker does."""
-
     def __init__(
-        self, database: Database, spec: WorkerSpec, bus: Bus, clock: Clock = SYSTEM_CLOCK
+        self,
+        database: Database,
+        spec: WorkerSpec,
+        bus: Bus,
+        clock: Clock = SYSTEM_CLOCK,
+        *,
+        hand: ByHand | None = None,
+        on_end: Callable[[Attempt], None] | None = None,
     ) -> None:
-        """Raises DeclarationError if a handler cannot run in the process that its options ask
-        for."""
+        """Make one.
+
+        Args:
+            hand: how it runs single jobs, without upkeep; None: it claims what is due.
+            on_end: gets each attempt before its outcome is written, and may change it.
+
+        Raises:
+            DeclarationError: a handler cannot run in the process that its options ask for.
+        """
         check_importable(spec.types.values(), spec.arounds)
         self.name = spec.name
         self._database = database
         self._spec = spec
         self._bus = bus
+        self._hand = hand
+        self._on_end = on_end if hand is None else hand.note_end
         self._pause_gate = PauseGate()
-        self._shutdown = Shutdown(clock)
+        self._clock = clock
         self.health = Health(self._pause_gate, clock)
-        self.parts = Parts(spec, bus, clock, self.health, self._shutdown)
+        self._shutdown = Shutdown(spec, clock)
+        self.attempts: dict[int, Attempt] = {}
+        """All that are not written yet, by job id. Written by the worker's loop only: the executor
+        adds, the finisher removes. The threads of the lease keeper read a copy."""
+        self.parts: Parts
+        """Set once, before the first claim."""
+        self._state: Any = None
+        """What the App's lifespan yielded."""
         self.services: list[Service] = []
         """Those that run on the worker's loop, in the order in which they start and end."""
         self._tasks: list[asyncio.Task[None]] = []
@@ -109,20 +135,19 @@ class Worker:
         """
         self._database.statements.read_all()
         upkeep = StoreLink(self._database, "upkeep")
-        parts, config = self.parts, self._spec.config
+        config = self._spec.config
         async with AsyncExitStack() as stack:
             stack.push_async_callback(upkeep.close)
-            state = await self._enter_lifespan(stack)
+            self._state = await self._enter_lifespan(stack)
             if self.is_stopping:
                 return Summary(0, 0, 0, 0, None)
             upkeep_set = UpkeepSet(
-                self._bus, self._database, upkeep, self.name, config.alert_url, parts.clock
+                self._bus, self._database, upkeep, self.name, config.alert_url, self._clock
             )
             await self._begin(upkeep, upkeep_set)
             thread = LoopThread("rota-lease")
             stack.callback(thread.stop)
-            self._build(upkeep, upkeep_set, thread)
-            parts.executor.state = state
+            self.parts = parts = self._build(upkeep, upkeep_set, thread)
             await self._work_and_stop(thread)
             oldest_due = await self._shutdown.deregister(parts, upkeep)
         self._bus.emit(WorkerStopped(worker=self.name))
@@ -181,94 +206,114 @@ class Worker:
         await upkeep.run(ops.write_heartbeat({**spec.describe(), "running": 0}))
         # Retention makes the partitions of the days ahead, and may have to wait for locks.
         await upkeep.run(ops.ensure_partitions(days=0))
-        if spec.config.drain and self.does_upkeep:
+        if spec.config.drain and self._hand is None:
             await upkeep_set.run_before_drain(self._shutdown.asked.is_set)
 
     def _note_completing(self, context: Context) -> float | None:
         """Note that a handler finishes its job itself; return the seconds since it began. From any
         thread."""
-        attempt = self.parts.attempts.get(context.job.id)
+        attempt = self.attempts.get(context.job.id)
         if attempt is None or attempt.context is not context or attempt.began_at is None:
             return None  # it was lost: the database will refuse it
         attempt.completes = True
-        return self.parts.clock.monotonic() - attempt.began_at
+        return self._clock.monotonic() - attempt.began_at
 
-    def make_runners(self, processes: Processes) -> Runners:
-        """Make what calls the handlers."""
-        return Runners(self.parts, processes)
-
-    def make_claimer(self, link: StoreLink, *, listens: bool) -> Claimer:
-        """Make what claims the jobs."""
-        return Claimer(self.parts, link, listens=listens)
-
-    def make_finisher(self, link: StoreLink) -> Finisher:
-        """Make what writes the outcomes."""
-        return Finisher(self.parts, link)
-
-    def make_gatekeeper(self, link: StoreLink) -> Gatekeeper:
-        """Make what asks the gates whose answers are in the database."""
-        gates = BreakerGate(self.parts, link), RateLimitGate(self.parts.clock, link)
-        return Gatekeeper(self.parts, link, gates)
-
-    def _build(self, upkeep: StoreLink, upkeep_set: UpkeepSet, thread: LoopThread) -> None:
-        """Make the parts."""
-        parts, spec, database = self.parts, self._spec, self._database
-        shortest_s = spec.shortest_lease_s
-        start, claim = StoreLink(database, "start"), StoreLink(database, "claim")
+    def _build(self, upkeep: StoreLink, upkeep_set: UpkeepSet, thread: LoopThread) -> Parts:
+        """Make the parts, each after those that it knows."""
+        spec, database, hand = self._spec, self._database, self._hand
+        bus, clock = self._bus, self._clock
         finish = StoreLink(
             database,
             "finish",
             answer_s=None if database.notify else UNTIMED_S,
-            lock_timeout_s=min(LOCK_TIMEOUT_S, shortest_s / 6),
+            lock_timeout_s=min(LOCK_TIMEOUT_S, spec.shortest_lease_s / 6),
         )
-        answer_s = min(max(ANSWER_S[0], shortest_s / 4), ANSWER_S[1])
+        lane_sweeper, wait_sweeper = upkeep_set.lane_sweeper, upkeep_set.wait_sweeper
+        finisher = Finisher(spec, bus, clock, self.attempts, finish, wait_sweeper, self._on_end)
+        executor = Executor(
+            spec, bus, clock, self.attempts, finisher, self._make_contexts(), self._shutdown.fail
+        )
+        executor.runners = self._make_runners(executor.handle_end)
+        asking = StoreLink(database, "gates", lock_timeout_s=GATES_LOCK_S)
+        gates = self.make_gates(asking, finisher)
+        gatekeeper = Gatekeeper(bus, clock, asking, gates, executor)
+        listens = database.notify and not spec.config.drain and hand is None
+        claim = StoreLink(database, "claim")
+        claimer: Claimer | Picker
+        if hand is None:
+            claimer = Claimer(
+                spec, bus, clock, claim, executor, finisher, lane_sweeper, wait_sweeper,
+                listens=listens,
+            )  # fmt: skip
+        else:
+            claimer = Picker(spec, bus, clock, claim, executor, hand)
+        executor.gatekeeper = finisher.gatekeeper = gatekeeper
+        executor.claimer = finisher.claimer = claimer
+        answer_s = min(max(ANSWER_S[0], spec.shortest_lease_s / 4), ANSWER_S[1])
         lease = StoreLink(database, "lease", answer_s=answer_s)
-        listens = database.notify and not spec.config.drain
-
-        parts.start_recorder = StartRecorder(parts, start)
-        parts.result_reader = ResultReader(parts, start)
-        has_gates = any(job_type.has_gates for job_type in spec.types.values())
-        if has_gates and spec.config.asks_gates:
-            link = StoreLink(database, "gates", lock_timeout_s=GATES_LOCK_S)
-            parts.gatekeeper = self.make_gatekeeper(link)
-        groups = spec.make_slot_groups(parts.clock.monotonic())
-        processes = Processes(self.name, spec.module, database, spec.release, spec.arounds)
-        completer = Completer(database, spec.release, self._note_completing)
-        runners = self.make_runners(processes)
-        executor = CallExecutor if spec.has_chunks else Executor
-        parts.executor = executor(parts, groups, runners, completer, EffectKeeper(database))
-        parts.finisher = self.make_finisher(finish)
-        parts.claimer = self.make_claimer(claim, listens=listens)
-        parts.lease_keeper = LeaseKeeper(parts, lease, thread.loop)
-
-        upkeepers = upkeep_set.services() if self.does_upkeep else []
-        parts.lane_sweeper = upkeep_set.lane_sweeper
-        parts.wait_sweeper = upkeep_set.wait_sweeper
+        self._keeper = lease_keeper = LeaseKeeper(
+            spec, bus, clock, lease, thread.loop, executor, finisher, (claimer, wait_sweeper),
+            self.health,
+        )  # fmt: skip
+        upkeepers = upkeep_set.services() if hand is None else []
         for service in upkeepers:
             service.pause_gate = self._pause_gate  # the database itself stops the claims
-        self.services = [
-            parts.executor,
-            *(() if parts.gatekeeper is None else (parts.gatekeeper,)),
-            parts.result_reader,
-            parts.start_recorder,
-            parts.finisher,
-            parts.claimer,
-            *upkeepers,
-            CopyGuard(parts, upkeep, self._pause_gate),
-        ]
+        drain = self._shutdown if spec.config.drain else None
+        copy_guard = CopyGuard(bus, clock, upkeep, self._pause_gate, drain)
+        self.services = [executor, gatekeeper, finisher, claimer, *upkeepers, copy_guard]
         if not spec.config.drain:
-            asking, url = tuple(self.services), spec.config.ping_url
-            self.services.append(upkeep_set.make_pinger(asking, url, self.health.note_pass))
+            services, url = tuple(self.services), spec.config.ping_url
+            self.services.append(upkeep_set.make_pinger(services, url, self.health.note_pass))
         if listens:
-            listen = StoreLink(database, "listen")
-            self.services.append(Listener(parts, listen, database.statements))
+            listen, statements = StoreLink(database, "listen"), database.statements
+            self.services.append(
+                Listener(bus, clock, listen, statements, spec.name, claimer, lease_keeper)
+            )
+        return Parts(finisher, executor, gatekeeper, claimer, lease_keeper)
+
+    def _make_contexts(self) -> Callable[[Attempt], Context]:
+        """Return what makes the context of an attempt, from any thread."""
+        spec, database = self._spec, self._database
+        completer = Completer(database, spec.release, self._note_completing)
+        effects = EffectKeeper(database)
+
+        def make(attempt: Attempt) -> Context:
+            note_progress = self._keeper.note_progress
+            return Context(
+                attempt.job, spec.name, self._state, note_progress, completer, effects,
+                attempt.results,
+            )  # fmt: skip
+
+        return make
+
+    def _make_runners(self, tell: Tell) -> Runners:
+        """Make what calls the handlers."""
+        spec = self._spec
+        here = None if self._hand is None else self._hand.here
+        processes = None
+        if here is None:
+            processes = Processes(
+                self.name, spec.module, self._database, spec.release, spec.arounds
+            )
+        return Runners(self.name, spec.arounds, self._clock, tell, processes, here)
+
+    def make_gates(self, link: StoreLink, finisher: Finisher) -> list[Gate]:
+        """Make the gates, in the order of their table."""
+        spec, clock = self._spec, self._clock
+        gates: list[Gate] = [StartRecordGate(clock, link), ResultGate(clock, link)]
+        types = spec.types.values() if spec.config.asks_gates else ()
+        if any(job_type.breaker is not None for job_type in types):
+            gates.append(BreakerGate(self._bus, clock, link, types, finisher))
+        if any(job_type.limit is not None for job_type in types):
+            gates.append(RateLimitGate(clock, link, types))
+        return [*gates, SuspectGate(clock, spec.config.buffer_s)]
 
     # The work
 
     async def _work_and_stop(self, thread: LoopThread) -> None:
         """Run all services until the worker is to stop; then stop them in order."""
         parts, spec = self.parts, self._spec
-        watch = LoopWatch(parts)
+        watch = LoopWatch(self._bus, self._clock, self.attempts)
         keeping = asyncio.create_task(thread.run(parts.lease_keeper.run()))
         watching = asyncio.create_task(thread.run(watch.run()))
         apart: list[tuple[Service, asyncio.Task[None]]] = [

@@ -1,20 +1,33 @@
 """Gates: claimed jobs pass them in a row before their handlers are called.
 
-Each gate answers one question: may these begin now, and if not, when?
+Each gate answers one question: may these begin now, and if not, when? Nearly all jobs have no gate;
+that of its lease every job passes. This table says which jobs ask which, and when:
+
+| gate         | asked for                              | before the slot | for it | in it |
+|--------------|----------------------------------------|-----------------|--------|-------|
+| breaker      | types with `breaker`                   | 1               | yes    | 2     |
+| rate limit   | types with `rate_limit`                | 2               | yes    | 1     |
+| suspects     | jobs that were lost with their worker  | 3               |        |       |
+| results      | jobs that waited for others            |                 | yes    | 3     |
+| start record | jobs of which no start may go unseen   |                 | yes    | 4     |
+
+An attempt that must wait is *parked*: without a slot until a time, or in its slot. What is asked
+last is given back least, so in the slot the order is another one.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rota.model.classify import Verdict
 from rota.model.failure import error_type, message, stack
 from rota.model.outcome import Failed, Failure, PutBack
 
 if TYPE_CHECKING:
+    from rota.declare.job_type import JobType
     from rota.errors import DatabaseUnavailable, UsageError
     from rota.model.outcome import End
     from rota.runtime.throttle import Throttle
@@ -29,29 +42,84 @@ REFUSED_S = 10.0
 """Seconds until a job comes again whose limit or breaker cannot be asked."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Not now."""
+class Park(Enum):
+    """Where an attempt waits that may not begin now, until its gate was asked again."""
 
-    until: float = 0.0
-    """In monotonic seconds: the gate is asked again then, or when a suspect has ended."""
-    in_slot: bool = False
-    """Whether it waits in its slot, its lease renewed, until the gate calls `Executor.begin`."""
-    is_kept: bool = False
-    """Whether the gate keeps it meanwhile, without a slot, until it calls `Executor.let_in`."""
+    WITHOUT_SLOT = "without a slot"
+    IN_SLOT = "in its slot"
+    """Its lease is renewed meanwhile, and no other job gets the slot."""
 
 
-Answers = Mapping["Attempt", "Wait | End"]
-"""Which of a batch may not begin now: each with when it may, or with its outcome."""
+Answers = Mapping["Attempt", "float | End"]
+"""Which of a batch may not begin now: each with when to ask again, in monotonic seconds, or with
+its outcome."""
 
 ALL_MAY_BEGIN: Answers = {}
 
 
 class Gate(Protocol):
-    """One reason why a claimed job may not begin now."""
+    """One reason why a claimed job may not begin now. All methods are called on the worker's loop;
+    what a gate does not say it has nothing to say about."""
 
-    def hold_back(self, batch: Sequence[Attempt], now: float) -> Answers:
-        """Return which of a batch may not begin now. There is a slot for each of them."""
+    is_first: bool = False
+    """Whether it is asked before an attempt has a slot."""
+    types: frozenset[JobType[..., ..., Any]] = frozenset()
+    """The types of which all jobs pass it."""
+    reads_arguments: bool = False
+    """Whether it reads the arguments of a job."""
+    keeps: bool = False
+    """Whether it keeps something beside its answers."""
+    again: set[Attempt]
+    """Parked attempts for which it is to be asked at once, whatever it answered before. The
+    gatekeeper empties it."""
+
+    def choose(self, claimed: Sequence[Attempt]) -> Sequence[Attempt]:
+        """Return those of a claimed batch that pass this gate. Only of these it is asked: types of
+        `types`, jobs that were lost, whose start must be recorded, or that have a meta."""
+        ...
+
+    def prepare(self, attempt: Attempt, arguments: Mapping[str, Any]) -> End | None:
+        """Read from the job's arguments what the gate needs, once and before it is first asked;
+        return the outcome of an attempt whose arguments do not allow that."""
+        return None
+
+    async def ask(self, batch: Sequence[Attempt]) -> Answers:
+        """Say which attempts without a slot may not begin now.
+
+        Raises DatabaseUnavailable; then it is asked again for all of them.
+        """
+        return ALL_MAY_BEGIN
+
+    def look(self, attempt: Attempt, now: float) -> Park | End | None:
+        """Say whether an attempt that gets a slot may not begin, as far as this worker knows: then
+        `ask` or `ask_in_slot` says more."""
+        return None
+
+    async def ask_in_slot(self, batch: Sequence[Attempt]) -> Answers:
+        """The last question for attempts that have a slot. Answers and errors as of `ask`."""
+        return ALL_MAY_BEGIN
+
+    def note_end(self, attempt: Attempt) -> bool:
+        """Note that the outcome of an attempt is known, whether it began or not; return whether the
+        gate itself gives it to the finisher, once it has kept what the outcome says."""
+        return False
+
+    def note_written(self, attempt: Attempt) -> None:
+        """Note that the outcome of a suspect is written, or never will be."""
+        return
+
+    async def keep(self) -> float | None:
+        """Write and read what the gate keeps beside its answers; return in how many seconds it
+        wants to do so again, None: when it was asked.
+
+        Raises DatabaseUnavailable.
+        """
+        return None
+
+    async def flush(self, for_s: float) -> None:
+        """Give the finisher the attempts that the gate has not given it yet. The worker goes
+        down."""
+        return
 
 
 def refuse_all(

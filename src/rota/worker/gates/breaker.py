@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from rota.declare.key import check_plain_key
 from rota.errors import DatabaseUnavailable, UsageError
@@ -18,18 +19,20 @@ from rota.model.outcome import PutBack, RateLimited
 from rota.observe.events import BreakerClosed, BreakerOpened
 from rota.runtime.throttle import Throttle
 from rota.store import ops
-from rota.worker.gates import LOG_S, Answers, Wait, fail_key, refuse_all
+from rota.worker.gates import LOG_S, Answers, Gate, Park, fail_key, refuse_all
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from typing import Any
 
+    from rota.declare.job_type import JobType
     from rota.model.breaker import BreakerRules
     from rota.model.outcome import End
+    from rota.observe.events import Bus
+    from rota.runtime.clock import Clock
     from rota.store.link import StoreLink
     from rota.store.ops import Blocked, BreakerPlace, Recorded
     from rota.worker.attempt import Attempt
-    from rota.worker.parts import Parts
 
 SEEN_S = 0.1
 """A worker that has seen a breaker looks again no sooner: ten thousand jobs are put back with ten
@@ -74,19 +77,49 @@ class BreakerPass:
         self.is_trial = False
 
 
-class BreakerGate:
+@dataclass(frozen=True, slots=True)
+class EndedAttempt:
+    """What an attempt says of its endpoint."""
+
+    attempt: Attempt
+    known: BreakerPass
+    health: Endpoint
+    reason: str | None
+
+
+class WritesEnded(Protocol):
+    """Writes the outcomes of attempts: the finisher."""
+
+    def take(self, ended: Sequence[Attempt]) -> None: ...
+
+
+class BreakerGate(Gate):
     """Asks breakers for attempts, and tells them how the attempts ended."""
 
-    def __init__(self, parts: Parts, link: StoreLink) -> None:
-        self._parts = parts
+    is_first = reads_arguments = keeps = True
+
+    def __init__(
+        self,
+        bus: Bus,
+        clock: Clock,
+        link: StoreLink,
+        types: Collection[JobType[..., ..., Any]],
+        finisher: WritesEnded,
+    ) -> None:
+        self.again = set()
+        self._bus = bus
+        self._clock = clock
         self._link = link
-        self._clock = parts.clock
+        self._finisher = finisher
+        self.types = frozenset(one for one in types if one.breaker is not None)
+        self._passes: dict[Attempt, BreakerPass] = {}
+        """What it knows of the attempts that have not ended."""
         self._seen: dict[BreakerPlace, tuple[Blocked | None, float]] = {}
         """How each breaker stood when it was last seen, and when that was; None: closed."""
         self._forgot_at = 0.0
         self._candidates: dict[BreakerPlace, Attempt] = {}
-        self._unrecorded: list[tuple[Attempt, Endpoint, str | None]] = []
-        """Ended attempts of which something is to be recorded."""
+        self._unrecorded: list[EndedAttempt] = []
+        """Those of which something is to be recorded."""
         self._deferred: dict[Attempt, BreakerPlace] = {}
         """Those of them that the finisher does not have yet: their outcomes are not written
         before."""
@@ -97,28 +130,27 @@ class BreakerGate:
         self._released = 0
         """Batches since the breaker closed: each is due a second after the one before."""
 
+    def choose(self, claimed: Sequence[Attempt]) -> Sequence[Attempt]:
+        """Return those of its types."""
+        return [attempt for attempt in claimed if attempt.job_type in self.types]
+
     # Before an attempt begins
 
     def prepare(self, attempt: Attempt, arguments: Mapping[str, Any]) -> End | None:
         """Compute the key of its breaker. Where the function fails, the job is dead."""
-        rules, maker = attempt.job_type.breaker, attempt.job_type.breaker_key
-        if rules is None:
-            return None
+        maker = attempt.job_type.breaker_key
         try:
             key = "" if maker is None else maker.call(arguments, check_plain_key)
         except UsageError as error:
             return fail_key(error)
-        assert attempt.ticket is not None
-        attempt.ticket.breaker = BreakerPass((rules.name, key))
+        self._passes[attempt] = BreakerPass((_rules(attempt).name, key))
         return None
 
     async def ask(self, batch: Sequence[Attempt]) -> Answers:
         """Put back those whose breaker is open, but for one candidate of each that is due."""
-        asked = list(_list_passes(batch))
-        if not asked:
-            return {}
         await self._record()
         now = self._clock.monotonic()
+        asked = [(one, known) for one in batch if (known := self._passes.get(one)) is not None]
         stale = {one.place for _, one in asked if not self._is_fresh(one.place, now)}
         if stale:
             try:
@@ -128,7 +160,7 @@ class BreakerGate:
             now = self._clock.monotonic()
             for place in stale:
                 self._note(place, found.get(place), now)
-        answers: dict[Attempt, Wait | End] = {}
+        answers: dict[Attempt, float | End] = {}
         for attempt, one in asked:
             one.looked_at = now
             blocked, _ = self._seen[one.place]  # `keep` forgets, and does not run beside this
@@ -141,28 +173,35 @@ class BreakerGate:
             answers[attempt] = self._put_back(attempt, one.place, blocked)
         return answers
 
-    def look(self, attempt: Attempt, now: float) -> Wait | End | None:
+    def look(self, attempt: Attempt, now: float) -> Park | End | None:
         """Put it back if its breaker has opened in this worker; ask again if the last look is
         long ago, or a failure of its key is not recorded yet."""
-        assert attempt.ticket is not None
-        one = attempt.ticket.breaker
+        one = self._passes.get(attempt)
         if one is None or one.is_trial:
             return None
         if one.is_candidate:
-            return Wait(in_slot=True)
+            return Park.IN_SLOT
         if self._deferred and one.place in self._deferred.values():
-            return Wait(is_kept=True)
+            return Park.WITHOUT_SLOT
         blocked, at = self._seen.get(one.place, (None, one.looked_at))
         if now - at > (FRESH_S if blocked is None else SEEN_S):
-            return Wait(is_kept=True)
+            return Park.WITHOUT_SLOT
         return None if blocked is None else self._put_back(attempt, one.place, blocked)
 
     async def ask_in_slot(self, batch: Sequence[Attempt]) -> Answers:
-        """Let candidates be the trial, one of all workers for each breaker."""
-        asked = list(_list_passes(batch))
+        """Let candidates be the trial, one of all workers for each breaker; ask anew for others
+        that were asked for long ago."""
+        await self._record()
+        now = self._clock.monotonic()
+        asked = [
+            (attempt, one)
+            for attempt in batch
+            if (one := self._passes.get(attempt)) is not None
+            and not one.is_trial
+            and (one.is_candidate or not self._is_fresh(one.place, now))
+        ]
         if not asked:
             return {}
-        await self._record()
         tries = [
             ops.Try(
                 *one.place,
@@ -177,7 +216,7 @@ class BreakerGate:
         except DatabaseUnavailable as error:
             return self._refuse_all(asked, error)
         now = self._clock.monotonic()
-        answers: dict[Attempt, Wait | End] = {}
+        answers: dict[Attempt, float | End] = {}
         for attempt, one in asked:
             answer = found[attempt.job.id]
             self._withdraw(attempt, one)
@@ -196,7 +235,7 @@ class BreakerGate:
     def note_end(self, attempt: Attempt) -> bool:
         """Take what an ended attempt says of its endpoint; return whether its outcome must wait
         until that is recorded."""
-        one = None if attempt.ticket is None else attempt.ticket.breaker
+        one = self._passes.pop(attempt, None)
         if one is None:
             return False
         self._withdraw(attempt, one)
@@ -209,7 +248,7 @@ class BreakerGate:
                 reason = attempt.outcome.reason or "it wants no more for now"
         if health is not Endpoint.FAILS and not one.is_trial:
             return False  # a success while it is closed writes nothing
-        self._unrecorded.append((attempt, health, reason))
+        self._unrecorded.append(EndedAttempt(attempt, one, health, reason))
         self._deferred[attempt] = one.place
         self._recorded.clear()
         return True
@@ -241,23 +280,23 @@ class BreakerGate:
             recorded = await self._link.run(ops.record_at_breakers(_add_up(ended, now)))
         except DatabaseUnavailable as error:
             # If it was committed after all, these failures count twice. A trial ends only once.
-            late = [one for one in ended if error.refused or _is_late(one[0], now)]
-            self._pass_on(attempt for attempt, _, _ in late)
+            late = [one for one in ended if error.refused or _is_late(one.attempt, now)]
+            self._pass_on(one.attempt for one in late)
             self._unrecorded = [one for one in ended if one not in late] + self._unrecorded
             raise
         now = self._clock.monotonic()
-        rules = {_rules(attempt).name: _rules(attempt) for attempt, _, _ in ended}
-        reasons = {_place(attempt): reason for attempt, _, reason in ended if reason}
-        for one in recorded:
-            self._note(one.place, one.blocked, now)
-            self._report(one, rules[one.place[0]], reasons.get(one.place))
-        self._pass_on(attempt for attempt, _, _ in ended)
+        rules = {one.known.place[0]: _rules(one.attempt) for one in ended}
+        reasons = {one.known.place: one.reason for one in ended if one.reason}
+        for found in recorded:
+            self._note(found.place, found.blocked, now)
+            self._report(found, rules[found.place[0]], reasons.get(found.place))
+        self._pass_on(one.attempt for one in ended)
 
     def _pass_on(self, ended: Iterable[Attempt]) -> None:
         """Let the outcomes of attempts be written."""
         for attempt in ended:
             if self._deferred.pop(attempt, None) is not None:
-                self._parts.finisher.add(attempt)
+                self._finisher.take([attempt])
         if not self._deferred:
             self._recorded.set()
 
@@ -265,7 +304,7 @@ class BreakerGate:
         name, key = one.place
         if one.change in ("opened", "reopened"):
             wait_s = None if one.blocked is None else one.blocked.wait_s
-            self._parts.bus.emit(
+            self._bus.emit(
                 BreakerOpened(
                     breaker=name,
                     key=key or None,
@@ -276,7 +315,7 @@ class BreakerGate:
             )
         elif one.change == "closed":
             self._release_at, self._released = 0.0, 0
-            self._parts.bus.emit(BreakerClosed(breaker=name, key=key or None))
+            self._bus.emit(BreakerClosed(breaker=name, key=key or None))
 
     # What it knows
 
@@ -318,21 +357,9 @@ class BreakerGate:
         return PutBack(waits_for, why, wait_s + random.random() * spread_s)
 
 
-def _list_passes(batch: Iterable[Attempt]) -> Iterable[tuple[Attempt, BreakerPass]]:
-    for attempt in batch:
-        if attempt.ticket is not None and attempt.ticket.breaker is not None:
-            yield attempt, attempt.ticket.breaker
-
-
 def _rules(attempt: Attempt) -> BreakerRules:
     assert attempt.job_type.breaker is not None
     return attempt.job_type.breaker
-
-
-def _place(attempt: Attempt) -> BreakerPlace:
-    assert attempt.ticket is not None
-    assert attempt.ticket.breaker is not None
-    return attempt.ticket.breaker.place
 
 
 def _is_late(attempt: Attempt, now: float) -> bool:
@@ -340,25 +367,23 @@ def _is_late(attempt: Attempt, now: float) -> bool:
     return now - attempt.ended_at > DEFER_S
 
 
-def _add_up(
-    ended: Iterable[tuple[Attempt, Endpoint, str | None]], now: float
-) -> list[ops.EndpointResult]:
+def _add_up(ended: Iterable[EndedAttempt], now: float) -> list[ops.EndpointResult]:
     """Return the failures of each breaker, and each trial."""
     failures: dict[BreakerPlace, ops.EndpointResult] = {}
     trials = []
-    for attempt, health, reason in ended:
-        assert attempt.ticket is not None
-        one = attempt.ticket.breaker
-        assert one is not None
-        rules, (_, key) = _rules(attempt), one.place
-        if one.is_trial:
+    for one in ended:
+        attempt, place = one.attempt, one.known.place
+        rules, (_, key) = _rules(attempt), place
+        if one.known.is_trial:
             job = attempt.job
-            trials.append(ops.EndpointResult(rules, key, [], reason, health, job.id, job.claims))
+            trials.append(
+                ops.EndpointResult(rules, key, [], one.reason, one.health, job.id, job.claims)
+            )
             continue
         ago_s = now - (attempt.began_at or now)
-        counted = failures.get(one.place)
+        counted = failures.get(place)
         if counted is None:
-            failures[one.place] = ops.EndpointResult(rules, key, [ago_s], reason)
+            failures[place] = ops.EndpointResult(rules, key, [ago_s], one.reason)
         else:
             counted.failed_after_s.append(ago_s)
     return [*failures.values(), *trials]

@@ -1,134 +1,134 @@
-"""Asks the gates whose answers are in the database: rate limits and breakers.
+"""Parks attempts until their gates let them begin, or end them.
 
-Only attempts whose types have one come here, after the claim and instead of the buffer. Each gate
-is asked once for a whole batch. Who must wait does so without a slot, and in any order: no other
-job waits for it.
+It alone asks the gates, each once for a whole batch, and in the order of their table. Who is parked
+without a slot waits in any order: no other job waits for it.
 """
 
 from __future__ import annotations
 
+from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 from rota.errors import DatabaseUnavailable
 from rota.model.outcome import HandedBack
 from rota.runtime.service import Service
-from rota.worker.gates import ALL_MAY_BEGIN, Answers, Wait
-from rota.worker.gates.ticket import Ticket
+from rota.worker.gates import Park
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from typing import Any
+    from collections.abc import Iterable, Sequence
 
     from rota.model.outcome import End
+    from rota.observe.events import Bus
+    from rota.runtime.clock import Clock
     from rota.store.link import StoreLink
     from rota.worker.attempt import Attempt
-    from rota.worker.parts import Parts
+    from rota.worker.gates import Answers, Gate
 
 ASK_MAX = 1_000
 """Most attempts that the gates are asked for at once."""
 KEEP_AGAIN_S = 1.0
 """Seconds until a gate writes and reads again what the database has refused."""
-GOING_DOWN = "the worker is going down"
+LOST = HandedBack("its lease was lost")
 
 
-class AskedGate(Protocol):
-    """A gate whose answers are in the database. All methods are called on the worker's loop.
+class Admits(Protocol):
+    """Takes what the gates say: the executor."""
 
-    Each attempt that it is asked for has a ticket, and was prepared.
-    """
+    def note_parked(self, attempt: Attempt) -> None:
+        """An attempt that the gatekeeper took must wait: its place is free for another."""
 
-    def prepare(self, attempt: Attempt, arguments: Mapping[str, Any]) -> End | None:
-        """Read from the handler's arguments what the gate needs, once; return the outcome of an
-        attempt whose arguments do not allow that."""
+    def let_in(self, attempts: Sequence[Attempt]) -> None:
+        """These may have a slot."""
 
-    async def ask(self, batch: Sequence[Attempt]) -> Answers:
-        """Return which of a batch may not begin now: when to ask again, or the outcome.
+    def end_parked(self, attempt: Attempt, end: End) -> None:
+        """An attempt without a slot ends."""
 
-        Raises DatabaseUnavailable; then it is asked again for all of them.
-        """
+    def begin(self, attempts: Sequence[Attempt]) -> None:
+        """These have a slot, and may begin."""
 
-    def look(self, attempt: Attempt, now: float) -> Wait | End | None:
-        """Return why an attempt that is about to begin may not, as far as this worker knows: it
-        waits in its slot (`Wait(in_slot=True)`, then `ask_in_slot`) or without one
-        (`Wait(is_kept=True)`, then `ask`), or has ended."""
+    def handle_end(self, attempt: Attempt, end: End) -> None:
+        """An attempt with a slot ends."""
 
-    async def ask_in_slot(self, batch: Sequence[Attempt]) -> Answers:
-        """The last question for attempts that have a slot. Answers and errors as of `ask`."""
-
-    def note_end(self, attempt: Attempt) -> bool:
-        """Note that the outcome of an attempt is known, whether it began or not; return whether the
-        gate itself gives it to the finisher, once it has kept what the outcome says."""
-
-    async def keep(self) -> float | None:
-        """Write and read what the gate keeps beside its answers; return in how many seconds it
-        wants to do so again, None: when the gatekeeper is woken.
-
-        Raises DatabaseUnavailable.
-        """
-
-    async def flush(self, for_s: float) -> None:
-        """Give the finisher the attempts that the gate has not given it yet. The worker goes
-        down."""
+    def drop(self, attempt: Attempt) -> None:
+        """An attempt with a slot is over already."""
 
 
 class Gatekeeper(Service):
-    """Holds attempts until the gates let them into the buffer, or end them."""
+    """Parks attempts, and asks the gates for them."""
 
     name = "gatekeeper"
 
-    def __init__(self, parts: Parts, link: StoreLink, gates: Sequence[AskedGate]) -> None:
-        """Make one; `gates` stand in the order in which an attempt passes them. In its slot it
-        passes them the other way round: what is taken last is given back least."""
-        super().__init__(parts.bus, parts.clock)
-        self._parts = parts
+    def __init__(
+        self, bus: Bus, clock: Clock, link: StoreLink, gates: Sequence[Gate], admits: Admits
+    ) -> None:
+        """Make one; `gates` stand in the order in which an attempt without a slot passes them. In
+        its slot it passes them the other way round."""
+        super().__init__(bus, clock)
         self._link = link
         self._gates = tuple(gates)
-        self._held: dict[Attempt, float] = {}
+        self.types = frozenset(chain.from_iterable(gate.types for gate in gates))
+        """The types of which all jobs pass a gate."""
+        self._admits = admits
+        self._parked: dict[Attempt, float] = {}
         """The attempts without a slot, each with the time at which the gates are asked (again)."""
         self._in_slot: dict[Attempt, float] = {}
         """The same for attempts that have a slot."""
+        self._prepared: set[Attempt] = set()
+        """Those whose arguments the gates have read."""
 
-    def add(self, attempt: Attempt) -> None:
-        """Take a claimed attempt. Its lease is renewed from now on."""
-        if attempt.ticket is None:
-            attempt.ticket = Ticket()
-        attempt.keeps_lease = True
-        self._held[attempt] = 0.0
-        self.wake()
+    def take(self, claimed: Sequence[Attempt]) -> list[Attempt]:
+        """Tell the attempts of a claimed batch which gates they pass. Park those that must be asked
+        for before they have a slot, and return them: their leases are renewed from now on."""
+        for gate in self._gates:
+            for attempt in gate.choose(claimed):
+                attempt.gates = (*attempt.gates, gate)
+        parked = [one for one in claimed if any(gate.is_first for gate in one.gates)]
+        for attempt in parked:
+            attempt.keeps_lease = True
+            self._parked[attempt] = 0.0
+        if parked:
+            self.wake()
+        return parked
 
-    def hold_back(self, batch: Sequence[Attempt], now: float) -> Answers:
-        """Ask for attempts that are about to begin. It keeps those that must wait."""
-        answers: dict[Attempt, Wait | End] = {}
-        for attempt in batch:
-            if attempt.ticket is not None:
-                answer = self._look(attempt, now)
-                if answer is not None:
-                    answers[attempt] = answer
-        if not answers:
-            return ALL_MAY_BEGIN
-        for attempt, answer in answers.items():
-            if isinstance(answer, Wait):
-                held = self._in_slot if answer.in_slot else self._held
-                held[attempt] = answer.until
-        self.wake()
-        return answers
-
-    def hold_in_slot(self, attempt: Attempt, now: float) -> Wait | End | None:
-        """Ask for an attempt that has a slot already; None: it may begin. If it must wait, that is
-        in its slot."""
-        answer = self._look(attempt, now)
-        if isinstance(answer, Wait):
-            self._in_slot[attempt] = answer.until
+    def look(self, attempt: Attempt, now: float, *, has_slot: bool = False) -> Park | End | None:
+        """Ask for an attempt that gets a slot, and park it if it must wait; None: it may begin.
+        One that `has_slot` waits there."""
+        answer = self._find_answer(attempt, now)
+        if isinstance(answer, Park):
+            if has_slot:
+                answer = Park.IN_SLOT
+            parked = self._in_slot if answer is Park.IN_SLOT else self._parked
+            parked[attempt] = 0.0
             self.wake()
         return answer
 
     def note_end(self, attempt: Attempt) -> bool:
-        """Note that the outcome of an attempt with a ticket is known; return whether a gate gives
-        it to the finisher later."""
-        is_kept = [gate.note_end(attempt) for gate in self._gates]
+        """Note that the outcome of an attempt is known; return whether a gate gives it to the
+        finisher later."""
+        self._prepared.discard(attempt)
+        is_kept = [gate.note_end(attempt) for gate in self._list_gates(attempt)]
         self.wake()
         return any(is_kept)
+
+    def note_written(self, attempt: Attempt) -> None:
+        """Note that the outcome of a suspect is written, or never will be."""
+        for gate in self._list_gates(attempt):
+            gate.note_written(attempt)
+        self.wake()
+
+    def ask_again(self, attempt: Attempt) -> None:
+        """Ask at once for an attempt, if it is parked: it was cancelled."""
+        for parked in (self._parked, self._in_slot):
+            if attempt in parked:
+                parked[attempt] = 0.0
+        self.wake()
+
+    def take_all(self) -> list[Attempt]:
+        """Take away the attempts that wait without a slot: the worker goes down."""
+        parked = list(self._parked)
+        self._parked.clear()
+        return parked
 
     async def flush(self, for_s: float) -> None:
         """Give the finisher all attempts that have ended."""
@@ -136,28 +136,20 @@ class Gatekeeper(Service):
         for gate in self._gates:
             await gate.flush(for_s)
 
-    def ask_again(self, attempt: Attempt) -> None:
-        """Ask at once for an attempt with a ticket, if it waits: it was cancelled."""
-        if attempt.ticket is not None:
-            attempt.ticket.asks_again = True
-        self.wake()
-
-    def take_all(self) -> list[Attempt]:
-        """Take away the attempts that wait without a slot: the worker goes down."""
-        held = list(self._held)
-        self._held.clear()
-        return held
-
     async def tick(self) -> float | None:
         """Ask the gates for all attempts whose time has come."""
-        pauses = [await self._keep(gate) for gate in self._gates]
+        pauses = [await self._keep(gate) for gate in self._gates if gate.keeps]
+        for gate in self._gates:
+            for attempt in gate.again:
+                self.ask_again(attempt)
+            gate.again.clear()
         if await self._ask_in_slot() or await self._ask():
             return 0  # what the gates keep may be more now
         now = self.clock.monotonic()
-        pauses += [max(0.0, at - now) for at in (*self._held.values(), *self._in_slot.values())]
+        pauses += [max(0.0, at - now) for at in (*self._parked.values(), *self._in_slot.values())]
         return min((pause_s for pause_s in pauses if pause_s is not None), default=None)
 
-    async def _keep(self, gate: AskedGate) -> float | None:
+    async def _keep(self, gate: Gate) -> float | None:
         try:
             return await gate.keep()
         except DatabaseUnavailable as error:
@@ -176,27 +168,40 @@ class Gatekeeper(Service):
         finally:
             await self._link.close()
 
-    def _look(self, attempt: Attempt, now: float) -> Wait | End | None:
-        answers = (gate.look(attempt, now) for gate in self._gates)
-        return next((answer for answer in answers if answer is not None), None)
+    def _find_answer(self, attempt: Attempt, now: float) -> Park | End | None:
+        found: Park | End | None = None
+        for gate in self._list_gates(attempt):
+            answer = gate.look(attempt, now)
+            if answer is Park.IN_SLOT:
+                found = answer  # unless another gate says that it may not even have the slot
+            elif answer is not None:
+                return answer
+        return found
+
+    def _list_gates(self, attempt: Attempt) -> Iterable[Gate]:
+        return [gate for gate in self._gates if gate in attempt.gates]
 
     # Without a slot
 
     async def _ask(self) -> bool:
         """Ask for the attempts whose time has come; return whether there were any."""
-        due = _take_due(self._held, self.clock.monotonic())
+        due = _take_due(self._parked, self.clock.monotonic())
         batch = self._prepare(due)
         for gate in self._gates:
-            if not batch:
-                break
+            asked = [attempt for attempt in batch if gate in attempt.gates]
+            if not asked or not gate.is_first:
+                continue
             try:
-                answers = await gate.ask(batch)
+                answers = await gate.ask(asked)
             except DatabaseUnavailable:
-                self._held.update((one, 0.0) for one in batch if one in self._held)
+                self._parked.update((one, 0.0) for one in batch if one in self._parked)
                 raise
             batch = [attempt for attempt in batch if attempt not in answers]
             self._take_in(answers)
-        self._let_in(batch)
+        # While it asked, the worker may have gone down and ended them.
+        passed = [attempt for attempt in batch if self._parked.pop(attempt, None) is not None]
+        if passed:
+            self._admits.let_in(passed)
         return bool(due)
 
     def _prepare(self, batch: Sequence[Attempt]) -> list[Attempt]:
@@ -204,82 +209,81 @@ class Gatekeeper(Service):
         now = self.clock.monotonic()
         able = []
         for attempt in batch:
-            end = attempt.find_obstacle(now) if not attempt.is_lost else HandedBack("it was lost")
-            end = end or self._read_arguments(attempt)
+            end = LOST if attempt.is_lost else attempt.find_obstacle(now)
+            if end is None and attempt not in self._prepared:
+                end = self._read_arguments(attempt)
             if end is None:
                 able.append(attempt)
             else:
-                del self._held[attempt]
-                self._parts.executor.end_held(attempt, end)
+                del self._parked[attempt]
+                self._admits.end_parked(attempt, end)
         return able
 
     def _read_arguments(self, attempt: Attempt) -> End | None:
-        assert attempt.ticket is not None
-        if attempt.ticket.is_prepared:
+        self._prepared.add(attempt)
+        gates = [gate for gate in self._list_gates(attempt) if gate.reads_arguments]
+        if not gates:
             return None
-        attempt.ticket.is_prepared = True
         read = attempt.read_payload()
         if not isinstance(read, tuple):
             return read
-        ends = (gate.prepare(attempt, read[0]) for gate in self._gates)
+        ends = (gate.prepare(attempt, read[0]) for gate in gates)
         return next((end for end in ends if end is not None), None)
 
     def _take_in(self, answers: Answers) -> None:
         for attempt, answer in answers.items():
-            if attempt not in self._held:
+            if attempt not in self._parked:
                 continue  # the worker goes down, and has ended it
-            if isinstance(answer, Wait):
-                self._held[attempt] = answer.until
-                self._parts.executor.note_held(attempt)
+            if isinstance(answer, float):
+                self._parked[attempt] = answer
+                self._admits.note_parked(attempt)
             else:
-                del self._held[attempt]
-                self._parts.executor.end_held(attempt, answer)
-
-    def _let_in(self, batch: Iterable[Attempt]) -> None:
-        passed = [attempt for attempt in batch if self._held.pop(attempt, None) is not None]
-        if passed:
-            self._parts.executor.let_in(passed)
+                del self._parked[attempt]
+                self._admits.end_parked(attempt, answer)
 
     # In a slot
 
     async def _ask_in_slot(self) -> bool:
         """The same for attempts that have a slot."""
         due = _take_due(self._in_slot, self.clock.monotonic())
-        batch = [attempt for attempt in due if not attempt.is_over]
-        for attempt in due:
-            if attempt.is_over:  # the worker is going down, or the job was lost while it waited
-                del self._in_slot[attempt]
-                self._parts.executor.drop(attempt)
+        batch = self._drop_over(due)
         for gate in reversed(self._gates):
-            if not batch:
-                break
+            asked = [attempt for attempt in batch if gate in attempt.gates]
+            if not asked:
+                continue
             try:
-                answers = await gate.ask_in_slot(batch)
+                answers = await gate.ask_in_slot(asked)
             except DatabaseUnavailable:
                 self._in_slot.update((one, 0.0) for one in batch)
                 raise
             batch = [attempt for attempt in batch if attempt not in answers]
             for attempt, answer in answers.items():
-                if isinstance(answer, Wait):
-                    self._in_slot[attempt] = answer.until
+                if isinstance(answer, float):
+                    self._in_slot[attempt] = answer
                 else:
                     del self._in_slot[attempt]
-                    self._parts.executor.handle_end(attempt, answer)
+                    self._admits.handle_end(attempt, answer)
+        batch = self._drop_over(batch)  # the worker went down, or a job was lost meanwhile
         for attempt in batch:
             del self._in_slot[attempt]
-            self._parts.executor.resume(attempt)
+        if batch:
+            self._admits.begin(batch)
         return bool(due)
 
+    def _drop_over(self, batch: Iterable[Attempt]) -> list[Attempt]:
+        able = []
+        for attempt in batch:
+            if attempt.is_over:
+                del self._in_slot[attempt]
+                self._admits.drop(attempt)
+            else:
+                able.append(attempt)
+        return able
 
-def _take_due(held: dict[Attempt, float], now: float) -> list[Attempt]:
+
+def _take_due(parked: dict[Attempt, float], now: float) -> list[Attempt]:
     """Return the attempts whose time has come, and mark them as asked."""
-    due = [
-        attempt
-        for attempt, at in held.items()
-        if at <= now or (attempt.ticket is not None and attempt.ticket.asks_again)
-    ][:ASK_MAX]
+    due = [attempt for attempt, at in parked.items() if at <= now][:ASK_MAX]
     for attempt in due:
-        held[attempt] = inf
-        if attempt.ticket is not None:
-            attempt.ticket.asks_again = False
+        parked[attempt] = inf
     return due

@@ -7,6 +7,7 @@ the worker. It may begin a little later, no more: otherwise it reserves anew.
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -20,20 +21,21 @@ from rota.worker.gates import (
     LOG_S,
     REFUSED_S,
     Answers,
-    Wait,
+    Gate,
+    Park,
     fail_key,
     refuse_all,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from typing import Any
 
+    from rota.declare.job_type import JobType
     from rota.model.outcome import End
     from rota.runtime.clock import Clock
     from rota.store.link import StoreLink
     from rota.worker.attempt import Attempt
-    from rota.worker.gates.ticket import Ticket
 
 logger = logging.getLogger("rota")
 
@@ -54,12 +56,32 @@ DELAY_S_MAX = 365 * 86_400.0
 """A handler is not told to wait for longer."""
 
 
-class RateLimitGate:
+@dataclass(slots=True)
+class StartPass:
+    """What the gate knows of one attempt."""
+
+    place: LimitPlace
+    cost: int
+    reservation: Reservation | None = None
+    """Its start as reserved; None: not yet, or not any more."""
+    slot_at: float = 0.0
+    """The time of its slot, in monotonic seconds. Until `Attempt.begin_by` it need not ask anew."""
+
+
+class RateLimitGate(Gate):
     """The gate. It knows the reservations of this worker that no handler has used."""
 
-    def __init__(self, clock: Clock, link: StoreLink) -> None:
+    is_first = reads_arguments = keeps = True
+
+    def __init__(
+        self, clock: Clock, link: StoreLink, types: Collection[JobType[..., ..., Any]]
+    ) -> None:
+        self.again = set()
         self._clock = clock
         self._link = link
+        self.types = frozenset(one for one in types if one.limit is not None)
+        self._passes: dict[Attempt, StartPass] = {}
+        """What it knows of the attempts that have not ended."""
         self._held: dict[LimitPlace, set[Attempt]] = {}
         """The attempts with a reservation that have not begun, by key."""
         self._unused: list[tuple[LimitPlace, Reservation]] = []
@@ -71,80 +93,88 @@ class RateLimitGate:
         """How long the last reservation took."""
         self._throttle = Throttle(clock, LOG_S)
 
+    def choose(self, claimed: Sequence[Attempt]) -> Sequence[Attempt]:
+        """Return those of its types."""
+        return [attempt for attempt in claimed if attempt.job_type in self.types]
+
     def prepare(self, attempt: Attempt, arguments: Mapping[str, Any]) -> End | None:
         """Read the key and the cost of a job from its arguments."""
-        limit, ticket = attempt.job_type.limit, _ticket(attempt)
-        if limit is None:
-            return None
+        limit = attempt.job_type.limit
+        assert limit is not None
         try:
             key, cost = limit.read(arguments)
         except UsageError as error:
             return fail_key(error)
-        ticket.limit = (limit.limit.name, key), cost
-        ticket.waits_for = f"limit {limit.limit.name}{' ' if key else ''}{key}"
+        self._passes[attempt] = StartPass((limit.limit.name, key), cost)
+        attempt.waits_for = f"limit {limit.limit.name}{' ' if key else ''}{key}"
         return None
 
     async def ask(self, batch: Sequence[Attempt]) -> Answers:
         """Reserve starts for those that have none; let those pass whose slot has come."""
         now = self._clock.monotonic()
         asking: list[Attempt] = []
-        answers: dict[Attempt, Wait | End] = {}
+        answers: dict[Attempt, float | End] = {}
         for attempt in batch:
-            ticket = _ticket(attempt)
-            if ticket.limit is None:
+            one = self._passes.get(attempt)
+            if one is None:
                 continue
-            if ticket.reservation is not None and now <= ticket.begin_by:
-                if now < ticket.slot_at:
-                    answers[attempt] = Wait(ticket.slot_at)
+            if one.reservation is not None and now <= attempt.begin_by:
+                if now < one.slot_at:
+                    answers[attempt] = one.slot_at
                 continue
-            self._release(attempt)
+            self._release(attempt, one)
             asking.append(attempt)
         if asking:
             room = HELD_MAX - sum(map(len, self._held.values()))
             asking.sort(key=lambda attempt: -attempt.job.priority)
             most = [None if place < room else 0.0 for place in range(len(asking))]
+            places = {self._passes[attempt].place for attempt in asking}
             answers |= await self._reserve(asking, most)
-            answers |= self._sort_slots({_place(attempt) for attempt in asking})
+            answers |= self._sort_slots(places)
         return answers or ALL_MAY_BEGIN
 
-    def look(self, attempt: Attempt, now: float) -> Wait | None:
+    def look(self, attempt: Attempt, now: float) -> Park | None:
         """Return whether the slot of an attempt that is about to begin still holds."""
-        ticket = _ticket(attempt)
-        if ticket.limit is None:
+        one = self._passes.get(attempt)
+        if one is None:
             return None
-        if ticket.reservation is None:  # it was recalled while it waited for a slot of the worker
-            return Wait(is_kept=True)
-        if now > ticket.begin_by:
-            return Wait(in_slot=True)
-        self._let_go(attempt)
+        if one.reservation is None:  # it was recalled while it waited for a slot of the worker
+            return Park.WITHOUT_SLOT
+        if now > attempt.begin_by:
+            return Park.IN_SLOT
+        self._let_go(attempt, one)
         return None
 
     async def ask_in_slot(self, batch: Sequence[Attempt]) -> Answers:
         """Reserve anew for attempts that came too late, if a slot is near."""
         now = self._clock.monotonic()
-        late = [attempt for attempt in batch if self._must_ask(attempt, now)]
+        asked = {one: known for one in batch if (known := self._passes.get(one)) is not None}
+        late = [
+            attempt
+            for attempt, one in asked.items()
+            if one.reservation is None or now > attempt.begin_by
+        ]
         if not late:
-            waits = {one: _ticket(one).slot_at for one in batch if _ticket(one).slot_at > now}
-            return {attempt: Wait(at) for attempt, at in waits.items()}
+            return {one: known.slot_at for one, known in asked.items() if known.slot_at > now}
         for attempt in late:
-            self._release(attempt)
+            self._release(attempt, asked[attempt])
         return await self._reserve(late, [IN_SLOT_S] * len(late), least_s=min(0.5, self._took_s))
 
     def note_end(self, attempt: Attempt) -> bool:
         """Keep what an attempt that never began had reserved; note that a handler was told to
         wait."""
-        ticket = _ticket(attempt)
-        if ticket.limit is None:
+        one = self._passes.pop(attempt, None)
+        if one is None:
             return False
-        place, _ = ticket.limit
         if attempt.began_at is not None:
-            self._forget(attempt)
+            self._forget(attempt, one)
         else:
-            self._release(attempt)
+            self._release(attempt, one)
         if isinstance(attempt.outcome, RateLimited):
-            attempt.outcome._waits_for = ticket.waits_for
-            self._delays[place] = max(self._delays.get(place, 0.0), attempt.outcome.retry_after_s)
-            self._recall(place)
+            attempt.outcome._waits_for = attempt.waits_for
+            retry_after_s = attempt.outcome.retry_after_s
+            self._delays[one.place] = max(self._delays.get(one.place, 0.0), retry_after_s)
+            self._recall(one.place)
         return False
 
     async def keep(self) -> float | None:
@@ -159,9 +189,6 @@ class RateLimitGate:
         await self._write_delays()
         return pause_s
 
-    async def flush(self, for_s: float) -> None:
-        """It keeps no attempts that have ended."""
-
     async def _read_news(self) -> float | None:
         """Recall attempts whose limits have changed; return the seconds until the next look."""
         if not self._held:
@@ -170,7 +197,8 @@ class RateLimitGate:
         if now >= self._news_at:
             stamps = await self._link.run(ops.read_stamps(list(self._held)))
             for place, stamp in stamps.items():
-                if any(_stamp(attempt) != stamp for attempt in self._held.get(place, ())):
+                held = [self._passes[one].reservation for one in self._held.get(place, ())]
+                if any(one is not None and one.stamp != stamp for one in held):
                     self._recall(place)
             self._news_at = now + NEWS_S
         return max(0.0, self._news_at - now)
@@ -186,47 +214,45 @@ class RateLimitGate:
             if self._delays.get(place) == for_s:
                 del self._delays[place]
 
-    def _must_ask(self, attempt: Attempt, now: float) -> bool:
-        ticket = _ticket(attempt)
-        return ticket.limit is not None and (ticket.reservation is None or now > ticket.begin_by)
-
     async def _reserve(
         self, batch: Sequence[Attempt], most_s: Sequence[float | None], *, least_s: float = 0.0
     ) -> Answers:
-        requests = [
-            StartRequest(attempt.job.id, *_limit(attempt), attempt.job.priority, longest_s, least_s)
-            for attempt, longest_s in zip(batch, most_s, strict=True)
-        ]
         before = self._clock.monotonic()
+        asked = {attempt: self._passes[attempt] for attempt in batch}
+        requests = [
+            StartRequest(
+                attempt.job.id, one.place, one.cost, attempt.job.priority, longest_s, least_s
+            )
+            for (attempt, one), longest_s in zip(asked.items(), most_s, strict=True)
+        ]
         try:
             found = await self._link.run(ops.reserve_starts(requests))
         except DatabaseUnavailable as error:
-            return refuse_all({one: _ticket(one).waits_for for one in batch}, error, self._throttle)
+            return refuse_all({one: one.waits_for for one in batch}, error, self._throttle)
         now = self._clock.monotonic()
         self._took_s = now - before
-        answers: dict[Attempt, Wait | End] = {}
-        for attempt in batch:
+        answers: dict[Attempt, float | End] = {}
+        for attempt, one in asked.items():
             answer = found[attempt.job.id]
             if isinstance(answer, NoSlot):
                 answers[attempt] = self._refuse(attempt, answer, now)
                 continue
-            ticket = _ticket(attempt)
             if attempt.is_over:  # the worker goes down, and has ended it meanwhile
-                self._unused.append((_place(attempt), answer))
+                self._unused.append((one.place, answer))
                 continue
-            ticket.reservation = answer
+            one.reservation = answer
             # The slot counts from the time of the statement, which lies between the two.
-            ticket.slot_at = now + answer.wait_s
-            ticket.begin_by = before + answer.wait_s + answer.late_s
-            self._held.setdefault(_place(attempt), set()).add(attempt)
+            one.slot_at = now + answer.wait_s
+            attempt.begin_by = before + answer.wait_s + answer.late_s
+            self._held.setdefault(one.place, set()).add(attempt)
             if answer.wait_s > 0:
-                answers[attempt] = Wait(ticket.slot_at)
+                answers[attempt] = one.slot_at
         return answers
 
-    def _refuse(self, attempt: Attempt, answer: NoSlot, now: float) -> Wait | End:
-        waits_for = _ticket(attempt).waits_for
+    def _refuse(self, attempt: Attempt, answer: NoSlot, now: float) -> float | End:
+        waits_for = attempt.waits_for
         if answer.refusal == "locked":
-            return Wait(now + LOCKED_S)
+            return now + LOCKED_S
         if answer.back_s is not None:
             return PutBack(waits_for, f"{waits_for}: its turn has not come", answer.back_s)
         assert answer.refusal is not None
@@ -240,64 +266,44 @@ class RateLimitGate:
         """Give the earliest slots to the highest priorities, among attempts of one key and cost
         that still wait: an urgent job does not wait behind what this worker holds."""
         now = self._clock.monotonic()
-        answers: dict[Attempt, Wait | End] = {}
+        answers: dict[Attempt, float | End] = {}
         for place in places:
-            waiting = [one for one in self._held.get(place, ()) if _ticket(one).slot_at > now]
-            for cost in {_limit(attempt)[1] for attempt in waiting}:
-                alike = [attempt for attempt in waiting if _limit(attempt)[1] == cost]
-                alike.sort(key=lambda attempt: _ticket(attempt).slot_at)
+            held = {one: self._passes[one] for one in self._held.get(place, ())}
+            waiting = {one: known for one, known in held.items() if known.slot_at > now}
+            for cost in {known.cost for known in waiting.values()}:
+                alike = [one for one, known in waiting.items() if known.cost == cost]
+                alike.sort(key=lambda attempt: waiting[attempt].slot_at)
                 slots = [
-                    (one.reservation, one.slot_at, one.begin_by) for one in map(_ticket, alike)
+                    (waiting[one].reservation, waiting[one].slot_at, one.begin_by) for one in alike
                 ]
                 alike.sort(key=lambda attempt: -max(0, attempt.job.priority))
                 for attempt, slot in zip(alike, slots, strict=True):
-                    ticket = _ticket(attempt)
-                    ticket.reservation, ticket.slot_at, ticket.begin_by = slot
-                    answers[attempt] = Wait(ticket.slot_at)
+                    one = waiting[attempt]
+                    one.reservation, one.slot_at, attempt.begin_by = slot
+                    answers[attempt] = one.slot_at
         return answers
 
     def _recall(self, place: LimitPlace) -> None:
         """Let the attempts that wait for slots of a key ask again."""
-        for attempt in list(self._held.get(place, ())):
-            self._release(attempt)
-            _ticket(attempt).asks_again = True
+        recalled = list(self._held.get(place, ()))
+        for attempt in recalled:
+            self._release(attempt, self._passes[attempt])
+        self.again.update(recalled)
 
-    def _release(self, attempt: Attempt) -> None:
+    def _release(self, attempt: Attempt, one: StartPass) -> None:
         """Give up a reservation that was not used."""
-        reservation = _ticket(attempt).reservation
-        if reservation is not None:
-            self._unused.append((_place(attempt), reservation))
-        self._forget(attempt)
+        if one.reservation is not None:
+            self._unused.append((one.place, one.reservation))
+        self._forget(attempt, one)
 
-    def _forget(self, attempt: Attempt) -> None:
-        ticket = _ticket(attempt)
-        ticket.reservation = None
-        ticket.begin_by = inf
-        self._let_go(attempt)
+    def _forget(self, attempt: Attempt, one: StartPass) -> None:
+        one.reservation = None
+        attempt.begin_by = inf
+        self._let_go(attempt, one)
 
-    def _let_go(self, attempt: Attempt) -> None:
-        held = self._held.get(_place(attempt))
+    def _let_go(self, attempt: Attempt, one: StartPass) -> None:
+        held = self._held.get(one.place)
         if held is not None:
             held.discard(attempt)
             if not held:
-                del self._held[_place(attempt)]
-
-
-def _ticket(attempt: Attempt) -> Ticket:
-    assert attempt.ticket is not None
-    return attempt.ticket
-
-
-def _limit(attempt: Attempt) -> tuple[LimitPlace, int]:
-    limit = _ticket(attempt).limit
-    assert limit is not None
-    return limit
-
-
-def _place(attempt: Attempt) -> LimitPlace:
-    return _limit(attempt)[0]
-
-
-def _stamp(attempt: Attempt) -> str | None:
-    reservation = _ticket(attempt).reservation
-    return None if reservation is None else reservation.stamp
+                del self._held[one.place]

@@ -8,68 +8,56 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rota.errors import DatabaseUnavailable
-from rota.runtime.service import Service
+from rota.model.awaited import has_awaited
+from rota.model.outcome import HandedBack
 from rota.store import ops
-from rota.worker.gates import ALL_MAY_BEGIN, Answers, Wait
+from rota.worker.gates import REFUSED_S, Gate, Park
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rota.runtime.clock import Clock
     from rota.store.link import StoreLink
     from rota.worker.attempt import Attempt
-    from rota.worker.parts import Parts
+    from rota.worker.gates import Answers
 
 READ_MAX = 20
 """Most attempts of one statement: each may have waited for a thousand jobs."""
 
-_IN_SLOT = Wait(in_slot=True)
 
+class ResultGate(Gate):
+    """Reads results: one statement for up to READ_MAX attempts that wait for theirs."""
 
-class ResultReader(Service):
-    """Reads results: one statement for those that were requested while the one before ran."""
-
-    name = "result reader"
-
-    def __init__(self, parts: Parts, link: StoreLink) -> None:
-        super().__init__(parts.bus, parts.clock)
-        self._parts = parts
+    def __init__(self, clock: Clock, link: StoreLink) -> None:
+        self.again = set()
+        self._clock = clock
         self._link = link
-        self._asked: list[Attempt] = []
 
-    def hold_back(self, batch: Sequence[Attempt], now: float) -> Answers:
-        """Hold back, in their slots, those that are to be told of others; read it soon."""
+    def choose(self, claimed: Sequence[Attempt]) -> Sequence[Attempt]:
+        """Return those that have waited for others; their results are unknown from now on."""
+        chosen = [one for one in claimed if one.job.meta_json is not None and has_awaited(one.job)]
+        for attempt in chosen:
+            attempt.results = None
+        return chosen
+
+    def look(self, attempt: Attempt, now: float) -> Park | None:
+        """Let it wait in its slot until its results are read."""
+        return Park.IN_SLOT if attempt.results is None else None
+
+    async def ask_in_slot(self, batch: Sequence[Attempt]) -> Answers:
+        """Read the results of the first ones; the others are asked for again at once."""
         untold = [attempt for attempt in batch if attempt.results is None]
-        if not untold:
-            return ALL_MAY_BEGIN
-        self._asked += untold
-        self.wake()
-        return dict.fromkeys(untold, _IN_SLOT)
-
-    async def tick(self) -> float | None:
-        """Read what the requested attempts are told."""
-        asked, self._asked = self._asked[:READ_MAX], self._asked[READ_MAX:]
-        for attempt in asked:
-            if attempt.is_over:  # the worker is going down, or the job was lost while it waited
-                self._parts.executor.drop(attempt)
-        batch = [attempt for attempt in asked if not attempt.is_over]
-        if not batch:
-            return 0 if self._asked else None
-        ids = [attempt.job.id for attempt in batch]
+        asked = untold[:READ_MAX]
+        if not asked:
+            return {}
+        ids = [attempt.job.id for attempt in asked]
         try:
             told = await self._link.run(ops.read_results(ids))
         except DatabaseUnavailable as error:
             if not error.refused:
-                self._asked = batch + self._asked
                 raise
-            for attempt in batch:
-                why = f"what came of the jobs that it waited for cannot be read: {error}"
-                self._parts.executor.refuse(attempt, why)
-            return 0
-        for attempt in batch:
+            why = f"what came of the jobs that it waited for cannot be read: {error}"
+            return dict.fromkeys(asked, HandedBack(why, REFUSED_S))
+        for attempt in asked:
             attempt.results = told[attempt.job.id]
-            self._parts.executor.resume(attempt)
-        return 0
-
-    async def close(self) -> None:
-        """Close the connection."""
-        await self._link.close()
+        return dict.fromkeys(untold[READ_MAX:], self._clock.monotonic())

@@ -8,75 +8,63 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rota.errors import DatabaseUnavailable
-from rota.runtime.service import Service
+from rota.model.outcome import HandedBack
 from rota.store import ops
-from rota.worker.gates import ALL_MAY_BEGIN, Answers, Wait
+from rota.worker.gates import REFUSED_S, Gate, Park
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rota.model.outcome import End
+    from rota.runtime.clock import Clock
     from rota.store.link import StoreLink
     from rota.worker.attempt import Attempt
-    from rota.worker.parts import Parts
+    from rota.worker.gates import Answers
 
 LOCKED_S = 0.1
-"""The pause if another transaction has locked all remaining rows."""
-
-_IN_SLOT = Wait(in_slot=True)
+"""The pause if another transaction has locked the row."""
 
 
-class StartRecorder(Service):
-    """Records starts: one statement for all that were requested while the one before ran."""
+class StartRecordGate(Gate):
+    """Records starts: one statement for all attempts that wait for it."""
 
-    name = "start recorder"
-
-    def __init__(self, parts: Parts, link: StoreLink) -> None:
-        super().__init__(parts.bus, parts.clock)
-        self._parts = parts
+    def __init__(self, clock: Clock, link: StoreLink) -> None:
+        self.again = set()
+        self._clock = clock
         self._link = link
-        self._asked: list[Attempt] = []
+        self._recorded: set[Attempt] = set()
 
-    def hold_back(self, batch: Sequence[Attempt], now: float) -> Answers:
-        """Hold back, in their slots, those whose start must be recorded; record it soon."""
-        unrecorded = [attempt for attempt in batch if attempt.must_record_start]
-        if not unrecorded:
-            return ALL_MAY_BEGIN
-        self._asked += unrecorded
-        self.wake()
-        return dict.fromkeys(unrecorded, _IN_SLOT)
+    def choose(self, claimed: Sequence[Attempt]) -> Sequence[Attempt]:
+        """Return those of which the claim says so."""
+        return [attempt for attempt in claimed if attempt.must_record_start]
 
-    async def tick(self) -> float | None:
-        """Record the requested starts."""
-        asked, self._asked = self._asked, []
+    def look(self, attempt: Attempt, now: float) -> Park | None:
+        """Let it wait in its slot until its start is recorded."""
+        return None if attempt in self._recorded else Park.IN_SLOT
+
+    async def ask_in_slot(self, batch: Sequence[Attempt]) -> Answers:
+        """Record the starts. If the answer is lost with a commit, the next one is the same."""
+        asked = [attempt for attempt in batch if attempt not in self._recorded]
+        if not asked:
+            return {}
+        claims = [(attempt.job.id, attempt.job.claims) for attempt in asked]
+        recorded = await self._link.run(ops.start(claims))
+        answers: dict[Attempt, float | End] = {}
         for attempt in asked:
-            if attempt.is_over:  # the worker is going down, or the job was lost while it waited
-                self._parts.executor.drop(attempt)
-        batch = [attempt for attempt in asked if not attempt.is_over]
-        if not batch:
-            return None
-        claims = [(attempt.job.id, attempt.job.claims) for attempt in batch]
-        try:
-            recorded = await self._link.run(ops.start(claims))
-        except DatabaseUnavailable:
-            # If it was committed after all, the next answer is the same.
-            self._asked = batch + self._asked
-            raise
-        for attempt in batch:
-            self._pass_on(attempt, recorded.get(attempt.job.id))
-        return LOCKED_S if self._asked and not any(recorded.values()) else 0
+            match recorded.get(attempt.job.id):
+                case True:
+                    self._recorded.add(attempt)
+                case False:  # another transaction has locked its row
+                    answers[attempt] = self._clock.monotonic() + LOCKED_S
+                case None:
+                    attempt.lose()
+                    answers[attempt] = HandedBack("its lease was lost")
+                case ops.Refused(why):
+                    reason = f"its start could not be recorded: {why}"
+                    answers[attempt] = HandedBack(reason, REFUSED_S)
+        return answers
 
-    async def close(self) -> None:
-        """Close the connection."""
-        await self._link.close()
-
-    def _pass_on(self, attempt: Attempt, answer: bool | ops.Refused | None) -> None:
-        match answer:
-            case True:
-                self._parts.executor.begin(attempt)
-            case False:  # another transaction has locked its row
-                self._asked.append(attempt)
-            case None:
-                self._parts.executor.drop(attempt)
-            case ops.Refused(why):
-                self._parts.executor.refuse(attempt, f"its start could not be recorded: {why}")
+    def note_end(self, attempt: Attempt) -> bool:
+        """Forget it."""
+        self._recorded.discard(attempt)
+        return False

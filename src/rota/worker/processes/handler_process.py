@@ -20,7 +20,8 @@ from functools import partial
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
-from rota.declare.context import Context, enter
+from rota.declare.context import Context
+from rota.declare.result import is_stop, read_return
 from rota.errors import RotaError
 from rota.model.effect import EffectAnswer, EffectCall
 from rota.model.outcome import (
@@ -43,11 +44,10 @@ from rota.model.settle import RetryRules, judge, judge_cause
 from rota.runtime import logs
 from rota.runtime.child_process import SIGNALS, Channel, join_parent
 from rota.store.db import Database
-from rota.worker.around import acall_within, call_within
 from rota.worker.completion import Completer
+from rota.worker.invoke import ainvoke, invoke
 from rota.worker.processes import messages
 from rota.worker.processes.importable import import_arounds, import_handler
-from rota.worker.runners import is_stop, read_return
 
 if TYPE_CHECKING:
     from rota.declare.around import Around
@@ -111,6 +111,35 @@ class EffectChannel:
         self._waiting[number] = answer
         self._channel.send(messages.EffectCalled(call.job, call.claims, number, call))
         return answer
+
+
+class HandledJob:
+    """A job whose handler is called here."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.end: End
+        """How it ended. Set once the handler was called."""
+
+    def open_context(self) -> Context:
+        """Return what the handler sees."""
+        return self._context
+
+    def take_first_step(self, now: float) -> End | None:
+        """The worker has noted that the handler begins."""
+        return None
+
+    def read_return(self, result: Any) -> End:
+        """Return the outcome of a handler that returned."""
+        return read_return(self._context.job, result)
+
+    def read_error(self, error: BaseException) -> End:
+        """Return the outcome of a handler that raised."""
+        return _end_by_error(error)
+
+    def take_end(self, end: End) -> None:
+        """Keep how it ended."""
+        self.end = end
 
 
 class HandlerProcess:
@@ -207,30 +236,29 @@ class HandlerProcess:
     # Running
 
     def _attempt(self, run: messages.RunJob, context: Context) -> End:
-        enter(context)
         self._began_at = monotonic()
         try:
             arguments = pickle.loads(run.arguments)
-            given = (context,) if self._setup.takes_context else ()
-            call = partial(self._handler, *given, **arguments)
-            if self._setup.is_async:
-                return asyncio.run(self._finish(context, call))
-            return call_within(self._arounds, context, call, partial(read_return, run.job))
-        except BaseException as error:  # noqa: BLE001 - SystemExit too: it ends the attempt
+        except BaseException as error:  # noqa: BLE001 - unpickling runs the application's code
             return _end_by_error(error)
+        handled = HandledJob(context)
+        given = (context,) if self._setup.takes_context else ()
+        call = partial(self._handler, *given, **arguments)
+        if self._setup.is_async:
+            asyncio.run(self._finish(handled, call))
+        else:
+            invoke(handled, call, self._arounds, monotonic, HandledJob.take_end)
+        return handled.end
 
-    async def _finish(self, context: Context, call: Callable[[], Any]) -> End:
+    async def _finish(self, handled: HandledJob, call: Callable[[], Any]) -> None:
         """Call and await an async handler, so that it can be cancelled."""
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
         assert task is not None
         self._cancel = lambda: loop.call_soon_threadsafe(task.cancel)
-        if context.cancelled is not None:
+        if handled.open_context().cancelled is not None:
             self._cancel()
         try:
-            read = partial(read_return, context.job)
-            return await acall_within(self._arounds, context, call, read)
-        except BaseException as error:  # noqa: BLE001 - here its stack begins with the handler
-            return _end_by_error(error)
+            await ainvoke(handled, call, self._arounds, monotonic, HandledJob.take_end)
         finally:
             self._cancel = None
 

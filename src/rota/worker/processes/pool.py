@@ -24,7 +24,7 @@ from rota.worker.processes.process_attempt import (
     ProcessNotStartedError,
     end_stopped,
 )
-from rota.worker.runners import Threads, hand_back_unstarted
+from rota.worker.runners import Threads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,7 +87,7 @@ class Processes:
         except RuntimeError as error:  # no thread
             if process is not None:
                 idle.append(process)
-            return hand_back_unstarted(attempt, "process", error, monotonic())
+            return attempt.hand_back_unstarted("process", error, monotonic())
         while not over.done():
             try:
                 await asyncio.shield(over)
@@ -187,7 +187,7 @@ class Processes:
         if self._closed or isinstance(error, HandlerNotStoppedError):
             return end_stopped(attempt)
         if isinstance(error, ProcessNotStartedError):
-            return hand_back_unstarted(attempt, "process", error, monotonic())
+            return attempt.hand_back_unstarted("process", error, monotonic())
         return Errored(error.with_traceback(None))  # the worker's frames do not help
 
     def _start(self, attempt: Attempt) -> HandlerChild:

@@ -1,0 +1,339 @@
+"""Calls of handlers that take many jobs: the runner gathers the attempts of a pack, calls once, and
+ends each by itself.
+
+After an error that may be one job's fault each half is called again, one after the other in the
+same slot, until that job is alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rota.declare.call_context import CallContext
+from rota.declare.result import count_answers, is_stop, read_answer
+from rota.model.classify import may_be_of_one_job
+from rota.model.failure import error_type, message
+from rota.model.outcome import (
+    NOTHING,
+    CallEnd,
+    Cancel,
+    Dead,
+    Errored,
+    HandedBack,
+    Interrupted,
+    Outcome,
+)
+from rota.worker.packs import Pack
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Iterable, Sequence
+
+    from rota.declare.context import Context
+    from rota.declare.job_type import JobType
+    from rota.model.outcome import End
+    from rota.worker.attempt import Attempt
+
+logger = logging.getLogger("rota")
+
+NOBODY_LEFT = "all of its jobs were cancelled or lost"
+
+
+class Call:
+    """One call of a handler for several attempts of one type. Each keeps its own claim, lease and
+    outcome."""
+
+    __slots__ = (
+        *("_context", "_worker", "attempts", "began_at", "called", "is_part", "items", "job_type"),
+        *("obstacles", "stop_why", "task"),
+    )
+
+    def __init__(self, attempts: list[Attempt], worker: str, *, is_part: bool = False) -> None:
+        self._worker = worker
+        self._context: CallContext | None = None
+        self.job_type = attempts[0].job_type
+        self.attempts = attempts
+        self.is_part = is_part
+        """Whether it is a half of a call that failed."""
+        self.items: list[Any] = []
+        """What the handler gets, one for each attempt. Set once, before it is called."""
+        self.task: asyncio.Task[None] | None = None
+        self.began_at: float | None = None
+        self.stop_why: str | None = None
+        """Why the handler is asked to stop, with all of its jobs."""
+        self.called: list[Attempt] = []
+        """Those whose items the handler got. Written by the caller of the handler, …"""
+        self.obstacles: list[tuple[Attempt, End]] = []
+        """… and those that it did not get, with their outcomes."""
+
+    @property
+    def name(self) -> str:
+        """Names its task."""
+        return f"rota jobs {self.attempts[0].job.id}, …"
+
+    def find_live(self) -> list[Attempt]:
+        """Return those whose outcome still depends on the handler."""
+        return [
+            one
+            for one in self.called or self.attempts
+            if one.outcome is None and one.stop_outcome is None and not one.is_lost
+        ]
+
+    def request_stop(self, why: str) -> None:
+        """Tell the handler to stop with all of its jobs."""
+        self.stop_why = why
+        if self._context is not None:
+            self._context.request_stop(why)
+
+    # What the caller of the handler asks, in its thread
+
+    def open_context(self) -> Context:
+        """Return what the handler sees of the call: it makes that of each job when it is asked."""
+        if self._context is None:
+            first = self.attempts[0]
+            state = first.open_context().state
+            self._context = CallContext(first.job, self._worker, state, self._open_items)
+            if self.stop_why is not None:
+                self._context.request_stop(self.stop_why)
+        return self._context
+
+    def _open_items(self) -> list[Context]:
+        return [attempt.open_context() for attempt in self.called]
+
+    def take_first_step(self, now: float) -> End | None:
+        """Note that the handler begins, with those of its jobs that still may; or return why it may
+        not."""
+        self.began_at = now
+        called, items = [], []
+        for attempt, item in zip(self.attempts, self.items, strict=True):
+            is_first = not attempt.is_between_calls
+            end = attempt.take_first_step(now) if is_first else attempt.take_another_step(now)
+            if end is None:
+                called.append(attempt)
+                items.append(item)
+            else:
+                self.obstacles.append((attempt, end))
+        self.items[:] = items
+        self.called = called
+        if called:
+            return None
+        self.began_at = None
+        return HandedBack("it was stopped before it began")
+
+    def read_return(self, result: Any) -> End:
+        """Return the outcome of each of its jobs, after the handler returned; one outcome if it is
+        that of all."""
+        if result is None:
+            return NOTHING
+        jobs = [attempt.job for attempt in self.called]
+        if isinstance(result, Outcome):
+            return CallEnd([result] * len(jobs))
+        problem = count_answers(len(jobs), result)
+        if problem is not None:
+            return CallEnd([problem] * len(jobs))
+        return CallEnd(
+            [
+                read_answer(attempt.job, one, attempt.stop_outcome)
+                for attempt, one in zip(self.called, result, strict=True)
+            ]
+        )
+
+    def read_error(self, error: BaseException) -> End:
+        """Return the outcome of its jobs after the handler raised. If it stopped on request, it is
+        the outcome of each request."""
+        if isinstance(error, Outcome):
+            return error
+        if is_stop(error) and not self.find_live():
+            return HandedBack(NOBODY_LEFT)
+        return Errored(error)
+
+    def hand_back_unstarted(self, what: str, error: Exception, now: float) -> End:
+        """Return the outcome if the machine cannot start a thread for it."""
+        first, *others = self.attempts
+        end = first.hand_back_unstarted(what, error, now)
+        for attempt in others:
+            attempt.began_at = None
+        return end
+
+    # How it ended
+
+    def sort_ends(self, end: End) -> list[tuple[Attempt, End]]:
+        """Return the outcome of each of its attempts."""
+        hindered = {one for one, _ in self.obstacles}
+        has_begun = self.began_at is not None
+        called = self.called if has_begun else [one for one in self.attempts if one not in hindered]
+        if end is NOTHING and not self.obstacles and not any(one.stop_outcome for one in called):
+            return [(one, end) for one in called]
+        ends = end.ends if isinstance(end, CallEnd) else [end] * len(called)
+        found = [(one, _find_own_end(one, its)) for one, its in zip(called, ends, strict=True)]
+        return found + self.obstacles
+
+    def find_halves(self, end: End) -> list[Call]:
+        """Return a call for each half of those of its jobs of which one may be at fault for what
+        the handler raised; they are not this call's any more. None: each has its own outcome.
+
+        It may be one that was cancelled.
+        """
+        if len(self.called) < 2 or not self._may_be_of_one_job(end):
+            return []
+        # Not one that has a single attempt: it may begin once only.
+        again = [attempt for attempt in self.find_live() if attempt.max_attempts > 1]
+        half = (len(again) + 1) // 2
+        gone = set(again)
+        self.called = [one for one in self.called if one not in gone]
+        for attempt in again:
+            attempt.is_between_calls = True
+        halves = [again[:half], again[half:]]
+        return [Call(part, self._worker, is_part=True) for part in halves if part]
+
+    def _may_be_of_one_job(self, end: End) -> bool:
+        match end:
+            case Errored(error):
+                rules = self.job_type.rules
+                return may_be_of_one_job(error, rules.retry_on, rules.fatal_on)
+            case Dead() | Cancel():
+                return True
+            case Outcome():
+                return end._of_job is not None
+        return False
+
+
+class CallsOnce(Protocol):
+    """A runner that calls handlers: for one attempt, or for what reads the end by itself."""
+
+    @property
+    def stop_s(self) -> float: ...
+    def begin(self, attempts: Sequence[Attempt]) -> None: ...
+    def call(
+        self,
+        job_type: JobType[..., ..., Any],
+        runs: Iterable[tuple[Call, dict[str, Any]]],
+        tell: Callable[[Call, End], None],
+    ) -> None: ...
+    def tell_unknown(self, job_type: JobType[..., ..., Any], fields: frozenset[str]) -> None: ...
+    def stop(self, run: Any) -> None: ...
+
+
+class CallRunner:
+    """Calls the handlers of types that take many jobs in one call, by way of the runner that calls
+    them."""
+
+    def __init__(
+        self, runner: CallsOnce, worker: str, tell: Callable[[Attempt, End], None]
+    ) -> None:
+        self._runner = runner
+        self._worker = worker
+        self._tell = tell
+        self._next: dict[Pack, deque[Call]] = {}
+        """The calls to make in the slot of a pack, after the one that runs."""
+
+    @property
+    def stop_s(self) -> float:
+        """As long as a handler of one job may take to stop."""
+        return self._runner.stop_s
+
+    def begin(self, attempts: Sequence[Attempt]) -> None:
+        """Call the handler for the attempts of each pack together; one without a pack is alone."""
+        by_pack: dict[Pack, list[Attempt]] = {}
+        for attempt in attempts:
+            if isinstance(attempt.pack, Pack):
+                by_pack.setdefault(attempt.pack, []).append(attempt)
+            else:
+                self._runner.begin([attempt])
+        for pack, some in by_pack.items():
+            self._next.setdefault(pack, deque()).append(Call(some, self._worker))
+            self._go_on(pack)
+
+    def stop(self, attempt: Attempt) -> None:
+        """Interrupt the call of an attempt that was asked to stop, if no other is left in it."""
+        pack = attempt.pack
+        if not isinstance(pack, Pack):
+            self._runner.stop(attempt)
+            return
+        call = pack.current
+        if isinstance(call, Call) and attempt in call.attempts and not call.find_live():
+            is_own = attempt.is_lost or isinstance(attempt.stop_outcome, Cancel)
+            call.request_stop(NOBODY_LEFT if is_own else attempt.stop_why or NOBODY_LEFT)
+            self._runner.stop(call)
+
+    def close(self) -> None: ...
+
+    def _go_on(self, pack: Pack) -> None:
+        """Make the next call of a pack, if none runs."""
+        calls = self._next[pack]
+        while pack.current is None and calls:
+            pack.current = call = calls.popleft()
+            if not self._begin_call(call):
+                pack.current = None
+        if pack.current is None:
+            del self._next[pack]
+
+    def _begin_call(self, call: Call) -> bool:
+        """Call the handler; return whether any job is left to call it with."""
+        call.items = self._read_items(call)
+        if not call.attempts:
+            return False
+        codec = call.job_type.item_codec
+        assert codec is not None
+        self._runner.call(call.job_type, [(call, {codec.parameter: call.items})], self._take_end)
+        return True
+
+    def _read_items(self, call: Call) -> list[Any]:
+        """Return the items of a call; end those of its attempts that cannot be read."""
+        call.attempts = [attempt for attempt in call.attempts if not attempt.is_over]
+        found = call.job_type.read_items([attempt.job for attempt in call.attempts])
+        if found is not None:
+            items, unknown = found
+            self._runner.tell_unknown(call.job_type, unknown)
+            return items
+        items, attempts = [], []
+        for attempt in call.attempts:
+            read = attempt.read_item()
+            if not isinstance(read, tuple):
+                self._tell(attempt, read)
+                continue
+            items.append(read[0])
+            attempts.append(attempt)
+            self._runner.tell_unknown(call.job_type, read[1])
+        call.attempts = attempts
+        return items
+
+    def _take_end(self, call: Call, end: End) -> None:
+        """Take how a call ended: end its attempts, or call the handler again with each half."""
+        call.task = None  # it knows the call, too
+        pack, jobs = call.attempts[0].pack, len(call.called)
+        halves = call.find_halves(end)
+        if halves:
+            _tell_split(call, jobs, end.error if isinstance(end, Errored) else end)
+        for attempt, its_end in call.sort_ends(end):
+            self._tell(attempt, its_end)
+        if isinstance(pack, Pack):
+            self._next[pack].extendleft(reversed(halves))
+            pack.current = None
+            self._go_on(pack)
+
+
+def _find_own_end(attempt: Attempt, end: End) -> End:
+    """Return how one job of a call ended. What a handler says of a stopped job is dropped if it
+    stopped because of that."""
+    stop = attempt.stop_outcome
+    if isinstance(stop, Cancel):
+        return stop
+    if isinstance(end, HandedBack) and attempt.began_at is not None:
+        return stop or Interrupted(end.why)
+    if isinstance(end, Interrupted) and attempt.began_at is None:
+        return HandedBack(end.why)
+    return end
+
+
+def _tell_split(call: Call, jobs: int, raised: object) -> None:
+    assert isinstance(raised, BaseException)
+    level = logging.DEBUG if call.is_part else logging.WARNING
+    logger.log(
+        level,
+        "job type %s: a call of %d jobs failed with %s: %s. Each half is called again, to find the "
+        "job at fault",
+        call.job_type.name, jobs, error_type(raised), message(raised),
+    )  # fmt: skip

@@ -1,0 +1,115 @@
+"""The one call of a handler, within what the application put around its attempts.
+
+The first around is the outermost. All are entered where the handler runs: in its thread, its task
+or its process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, ExitStack
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from rota.declare.around import apass_errors_on, make_manager, pass_errors_on
+from rota.declare.context import enter
+from rota.model.outcome import NOTHING
+
+if TYPE_CHECKING:
+    from rota.declare.around import Around
+    from rota.declare.context import Context
+    from rota.model.outcome import End
+
+
+class HandlerRun(Protocol):
+    """What a handler is called for: an attempt, a call of many, or a job in a process of its own.
+
+    All methods are called where the handler runs.
+    """
+
+    def open_context(self) -> Context: ...
+
+    def take_first_step(self, now: float) -> End | None:
+        """Note that the handler begins; or return why it may not."""
+
+    def read_return(self, result: Any) -> End:
+        """Return the outcome of a handler that returned."""
+
+    def read_error(self, error: BaseException) -> End:
+        """Return the outcome of a handler that raised."""
+
+
+R = TypeVar("R", bound=HandlerRun)
+
+
+def invoke(
+    run: R,
+    call: Callable[[], Any],
+    arounds: Sequence[Around],
+    now: Callable[[], float],
+    tell: Callable[[R, End], None],
+) -> None:
+    """Call a plain handler, and tell how it ended. It never raises."""
+    enter(run)
+    end = run.take_first_step(now())
+    if end is None:
+        try:
+            if arounds:
+                end = _call_within(run, call, arounds)
+            else:
+                result = call()
+                end = NOTHING if result is None else run.read_return(result)
+        except BaseException as error:  # noqa: BLE001 - SystemExit too
+            end = run.read_error(error)
+    tell(run, end)
+
+
+async def ainvoke(
+    run: R,
+    call: Callable[[], Awaitable[Any]],
+    arounds: Sequence[Around],
+    now: Callable[[], float],
+    tell: Callable[[R, End], None],
+) -> None:
+    """As `invoke`, for an async handler."""
+    enter(run)
+    # A blocked loop may have kept it waiting; its time begins now.
+    end = run.take_first_step(now())
+    if end is None:
+        try:
+            if arounds:
+                end = await _acall_within(run, call, arounds)
+            else:
+                result = await call()
+                end = NOTHING if result is None else run.read_return(result)
+        except BaseException as error:  # noqa: BLE001 - SystemExit and cancellation too
+            end = run.read_error(error)
+    tell(run, end)
+
+
+def _call_within(run: HandlerRun, call: Callable[[], Any], arounds: Sequence[Around]) -> End:
+    """Call a plain handler and read what it returned, before any context manager is left."""
+    context = run.open_context()
+    with ExitStack() as stack:
+        for around in arounds:
+            manager = make_manager(around, context, may_await=False)
+            manager.__enter__()
+            stack.push(pass_errors_on(manager.__exit__))
+        return run.read_return(call())
+
+
+async def _acall_within(
+    run: HandlerRun, call: Callable[[], Awaitable[Any]], arounds: Sequence[Around]
+) -> End:
+    """As `_call_within`, for an async handler. Of a context manager that is both, the async half
+    counts."""
+    context = run.open_context()
+    async with AsyncExitStack() as stack:
+        for around in arounds:
+            manager = make_manager(around, context, may_await=True)
+            if hasattr(type(manager), "__aenter__"):
+                await manager.__aenter__()
+                stack.push_async_exit(apass_errors_on(manager.__aexit__))
+            else:
+                manager.__enter__()
+                stack.push(pass_errors_on(manager.__exit__))
+        return run.read_return(await call())

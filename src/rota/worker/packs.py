@@ -1,0 +1,179 @@
+"""Packs: attempts that share a slot, because one call of their handler takes them together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Sequence
+
+    from rota.declare.job_type import JobType
+    from rota.worker.attempt import Attempt, Calls
+
+EXPIRY_MARGIN_S = 0.25
+"""How long before it expires a job waits for no more others."""
+
+
+class Pack:
+    """Attempts of one type, lane and priority."""
+
+    __slots__ = (
+        *("able", "attempts", "current", "is_open", "job", "jobs_max"),
+        *("ready_at", "seated", "waiting"),
+    )
+
+    def __init__(self, attempts: list[Attempt]) -> None:
+        chunk = attempts[0].job_type.chunk
+        assert chunk is not None
+        self.jobs_max = chunk.jobs_max
+        self.job = attempts[0].job
+        """Its first job."""
+        self.attempts = attempts
+        """Those that wait in the buffer, in order."""
+        self.is_open = True
+        """Whether others may join: it waits for a slot."""
+        self.ready_at: float | None = None
+        """When it began to wait for a slot; None: when its first job was claimed."""
+        # Written by the executor
+        self.seated: set[Attempt] = set()
+        """Those that are in the slot, …"""
+        self.waiting: set[Attempt] = set()
+        """… of these those that wait there for a gate, …"""
+        self.able: set[Attempt] = set()
+        """… and those that may begin, and wait for them: one call takes all."""
+        self.current: Calls | None = None
+        """The call of their handler that runs now. Written by the runner."""
+        for attempt in attempts:
+            attempt.pack = self
+
+    @property
+    def buffered_at(self) -> float:
+        """Since when it waits for a free slot."""
+        return self.attempts[0].buffered_at if self.ready_at is None else self.ready_at
+
+    @property
+    def room(self) -> int:
+        """How many more may join."""
+        return self.jobs_max - len(self.attempts) if self.is_open else 0
+
+    def take_able(self) -> list[Attempt]:
+        """Return those that may begin, in order, once no other waits for a gate."""
+        if self.waiting:
+            return []
+        able, self.able = self.able, set()
+        return [attempt for attempt in self.attempts if attempt in able]
+
+    def join(self, attempts: Sequence[Attempt]) -> int:
+        """Add the first of these attempts, as many as there is room for; return how many."""
+        fresh = attempts[: self.room]
+        self.attempts += fresh
+        for attempt in fresh:
+            attempt.pack = self
+        return len(fresh)
+
+
+class Packer:
+    """Gathers claimed attempts into packs: the open one of each type, queue, lane and priority."""
+
+    def __init__(self) -> None:
+        self._open: dict[Hashable, Pack] = {}
+        self.waiting: dict[Pack, float] = {}
+        """Those that wait for more jobs, with the time until which they do."""
+
+    def pack(self, attempts: Iterable[Attempt], now: float) -> tuple[list[Pack], list[Pack]]:
+        """Put attempts into packs. Return those that are to go into the buffer now, and those that
+        begin to wait for more jobs."""
+        alike: dict[Hashable, list[Attempt]] = {}
+        for attempt in attempts:
+            alike.setdefault(_make_key(attempt), []).append(attempt)
+        ready: list[Pack] = []
+        begun: list[Pack] = []
+        for key, some in alike.items():
+            joined = self._join(key, some, ready, now)
+            self._begin(key, some[joined:], ready, begun)
+        return ready, begun
+
+    def _join(self, key: Hashable, attempts: list[Attempt], ready: list[Pack], now: float) -> int:
+        """Let attempts join the open pack; return how many did."""
+        pack = self._open.get(key)
+        if pack is None or not pack.room:
+            return 0
+        count = pack.join(attempts)
+        if pack in self.waiting:
+            self._shorten(pack, attempts[:count])
+            if not pack.room:
+                ready.append(self._release(pack, now))
+        return count
+
+    def _begin(
+        self, key: Hashable, attempts: list[Attempt], ready: list[Pack], begun: list[Pack]
+    ) -> None:
+        """Make packs of the others."""
+        while attempts:
+            chunk = attempts[0].job_type.chunk
+            assert chunk is not None
+            pack = self._open[key] = Pack(attempts[: chunk.jobs_max])
+            attempts = attempts[chunk.jobs_max :]
+            if chunk.wait_s and pack.room:
+                first = pack.attempts[0]
+                # The leases of those that wait run on.
+                self.waiting[pack] = pack.buffered_at + min(chunk.wait_s, first.lease_s / 2)
+                self._shorten(pack, pack.attempts)
+                begun.append(pack)
+            else:
+                ready.append(pack)
+
+    def take_due(self, now: float) -> list[Pack]:
+        """Return the packs that have waited long enough."""
+        due = [pack for pack, until in self.waiting.items() if until <= now]
+        return [self._release(pack, now) for pack in due]
+
+    def take_all(self, now: float) -> list[Pack]:
+        """Take away the packs that wait: the worker goes down."""
+        return [self._release(pack, now) for pack in list(self.waiting)]
+
+    def find_pause_s(self, now: float) -> float:
+        """Return in how many seconds the next pack has waited long enough; one waits."""
+        return max(0.0, min(self.waiting.values()) - now)
+
+    def close(self, pack: Pack) -> None:
+        """Note that a pack leaves the buffer: no more jobs join it."""
+        pack.is_open = False
+        key = _make_key(pack.attempts[0])
+        if self._open.get(key) is pack:
+            del self._open[key]
+
+    def _shorten(self, pack: Pack, attempts: list[Attempt]) -> None:
+        """Let a pack wait no longer than until one of these expires."""
+        expires_at = [one.expires_at - EXPIRY_MARGIN_S for one in attempts if one.job.expires_at]
+        self.waiting[pack] = min([self.waiting[pack], *expires_at])
+
+    def _release(self, pack: Pack, now: float) -> Pack:
+        pack.ready_at = now
+        del self.waiting[pack]
+        return pack
+
+
+def _make_key(attempt: Attempt) -> Hashable:
+    job = attempt.job
+    return attempt.job_type, job.queue, job.group_key, job.priority
+
+
+def is_for_pack(attempt: Attempt) -> bool:
+    """Whether an attempt is called together with others.
+
+    A suspect may kill its worker, so it is called alone; and so is the last attempt of a job that
+    has several: no job dies of another one's error.
+    """
+    if attempt.job_type.chunk is None or attempt.is_suspect:
+        return False
+    return attempt.max_attempts == 1 or attempt.job.attempts < attempt.max_attempts
+
+
+def count_places(job_type: JobType[..., ..., Any], *, has_lane: bool) -> int:
+    """Return how many jobs of a type one slot can run at once."""
+    if job_type.chunk is None:
+        return 1
+    if not has_lane:
+        return job_type.chunk.jobs_max
+    return min(job_type.chunk.jobs_max, job_type.options.lane_capacity)

@@ -326,12 +326,13 @@ async def test_the_claim_that_is_on_its_way_when_a_worker_stops_is_handed_back(
 
     def stop(executor: Executor, fresh: Sequence[Attempt]) -> None:
         on_their_way.append(hand.part(Claimer)._sent is not None)
+        hand.part(Claimer).stop()
         hand.worker.stop()
         take(executor, fresh)
 
     monkeypatch.setattr(Executor, "take", stop)
     await hand.run()
-    assert on_their_way == [True, False]
+    assert on_their_way == [True, True]
     assert rows(connection, "select distinct status from rota.job") == [("queued",)]
 
 

@@ -174,7 +174,7 @@ def test_urgent_jobs_are_wanted_while_ordinary_ones_fill_their_slots_and_the_buf
     assert (group.wanted, group.wanted_ordinary) == (2, 0)
     for id_ in range(8, 30):
         group.push([claimed_job(id_)])
-    assert group.pop(10) == []
+    assert group.startable == 0
     assert (group.wanted, group.wanted_ordinary) == (2, 0), "an urgent job starts before those"
     group.push([claimed_job(30, priority=1)])
     group.take_slots(group.pop(1))

@@ -11,7 +11,7 @@ from rota.errors import AttemptTimeout, WorkerExhausted
 from rota.model.outcome import Cancel, End, Errored, HandedBack, Interrupted
 from rota.observe.events import HandlerAbandoned, JobClaimed
 from rota.runtime.service import Service
-from rota.worker.attempt import LEASE_SHARE, Attempt
+from rota.worker.attempt import Attempt
 from rota.worker.gates import Park
 from rota.worker.packs import Pack, Packer, count_places, is_for_pack
 from rota.worker.runners import ASYNC_STOP_S
@@ -243,7 +243,7 @@ class Executor(Service):
 
     def _seat(self, group: SlotGroup, units: Sequence[Unit], now: float) -> Sequence[Attempt]:
         """Give a slot to each that may have one; return the attempts that may begin at once."""
-        able = self._end_late(self._unpack(units), now)
+        able = self._end_stopped(self._unpack(units))
         seated = able
         if [1 for attempt in able if attempt.gates]:
             answers = {one: self.gatekeeper.look(one, now) for one in able if one.gates}
@@ -270,21 +270,16 @@ class Executor(Service):
                 attempts.append(unit)
         return attempts
 
-    def _end_late(self, attempts: Sequence[Attempt], now: float) -> Sequence[Attempt]:
-        """Return those that may begin; end those that were stopped while they waited, and hand back
-        those with less than a quarter of their lease left: time to renew it twice."""
-        late = [
-            one
-            for one in attempts
-            if one.stop_outcome is not None or now - one.claimed_at > one.lease_s * LEASE_SHARE
-        ]
-        if not late:
+    def _end_stopped(self, attempts: Sequence[Attempt]) -> Sequence[Attempt]:
+        """End those that were stopped while they waited; return the others. Whether one is too late
+        is decided at its first step."""
+        stopped = {one: one.stop_outcome for one in attempts if one.stop_outcome is not None}
+        if not stopped:
             return attempts
-        ended = {one: end for one in late if (end := _find_obstacle(one, now)) is not None}
-        for attempt, end in ended.items():
+        for attempt, end in stopped.items():
             attempt.pack = None
             self._end(attempt, end)
-        return [attempt for attempt in attempts if attempt not in ended]
+        return [attempt for attempt in attempts if attempt not in stopped]
 
     def _sort_out(
         self, able: Sequence[Attempt], answers: dict[Attempt, Park | End | None]
@@ -307,9 +302,7 @@ class Executor(Service):
         now = self.clock.monotonic()
         able: list[Attempt] = []
         for attempt in attempts:
-            answer: Park | End | None = (
-                _find_obstacle(attempt, now) if self._accepts else GOING_DOWN
-            )
+            answer: Park | End | None = attempt.stop_outcome if self._accepts else GOING_DOWN
             if answer is None:
                 answer = self.gatekeeper.look(attempt, now, has_slot=True)
             if answer is None:
@@ -616,15 +609,6 @@ def _count_slots(attempts: Sequence[Attempt]) -> float:
 
 def _count_bytes(attempts: Sequence[Attempt]) -> int:
     return sum([len(attempt.job.payload_json) for attempt in attempts])
-
-
-def _find_obstacle(attempt: Attempt, now: float) -> End | None:
-    """Return why an attempt that gets a slot, or has one, may not begin."""
-    if attempt.stop_outcome is not None:
-        return attempt.stop_outcome
-    if not attempt.has_lease_to_begin(now):
-        return HandedBack("its lease had less than a quarter left")
-    return None
 
 
 def _find_watch_at(attempt: Attempt, now: float) -> float:

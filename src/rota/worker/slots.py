@@ -222,21 +222,15 @@ class SlotGroup:
         self.urgent_waiting += _count_urgent(units)
 
     def pop(self, most: int) -> list[Any]:
-        """Take the next jobs to start: of the highest priority, the first claimed; ordinary ones
-        only for the slots that are left for them."""
+        """Take the next jobs to start, no more than are startable: of the highest priority, the
+        first claimed."""
         batch: list[Any] = []
-        room = max(0, self.ordinary_slots - self.running + self.urgent_running)
         while self._buffer and len(batch) < most:
             priority = max(self._buffer)
             count = min(len(self._buffer[priority]), most - len(batch))
+            batch += self._take(priority, count)
             if priority > ORDINARY_MAX:
                 self.urgent_waiting -= count
-            else:
-                count = min(count, room)
-                room -= count
-            if not count:
-                break
-            batch += self._take(priority, count)
         self.waiting -= len(batch)
         return batch
 

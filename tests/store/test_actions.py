@@ -199,9 +199,9 @@ def test_a_job_that_would_wait_is_due_now_and_one_that_is_due_keeps_its_place(
         (None, None, 0, 1, "; not charged, because it may not have begun"),
         (False, 1, 0, 1, "; not charged, because it had not begun"),
         (True, None, 1, 1, ""),
-        (None, 1, 1, 2, ""),
+        (None, 1, 0, 2, "; not charged, because another job may be at fault"),
     ],
-    ids=["perhaps in the buffer", "not begun", "begun", "lost before"],
+    ids=["perhaps in the buffer", "not begun", "begun", "beside other suspects"],
 )
 def test_a_running_job_is_taken_from_its_worker_and_charged_as_a_lost_one(
     connection: Connection,

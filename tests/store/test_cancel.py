@@ -289,7 +289,7 @@ def test_a_lost_job_with_a_request_to_cancel_is_over(
     hand = Hand(connection)
     [job] = hand.claim().jobs
     if losses:
-        hand.run(ops.start([(job.id, job.claims)]))
+        hand.run(ops.start([(job.id, job.claims, False)]))
     cancel(connection, job.id)
     expire(connection)
     [lost] = hand.reap()
@@ -312,7 +312,7 @@ def test_a_lost_job_that_is_dead_stays_for_a_person(connection: Connection) -> N
     insert(connection, losses=1, max_attempts=1)
     hand = Hand(connection)
     [job] = hand.claim().jobs
-    hand.run(ops.start([(job.id, job.claims)]))
+    hand.run(ops.start([(job.id, job.claims, False)]))
     cancel(connection, job.id)
     expire(connection)
     assert [lost.status for lost in hand.reap()] == ["dead"]

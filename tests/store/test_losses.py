@@ -1,5 +1,5 @@
 """What a lost worker costs its jobs: nothing for what had not begun, the first time nothing for
-what may have begun, then an attempt.
+what may have begun, and nothing where another job may be at fault; then an attempt.
 """
 
 from __future__ import annotations
@@ -109,6 +109,35 @@ def test_a_second_loss_is_charged_by_the_plan_of_the_type(connection: Connection
 
 
 @rule("M33")
+def test_jobs_that_began_beside_others_are_not_charged_for_a_loss_but_it_counts(
+    connection: Connection,
+) -> None:
+    [alone, *shared] = insert(connection, 3)
+    hand = Hand(connection)
+    for said in ("it may not have begun", "another job may be at fault"):
+        jobs = hand.claim().jobs
+        hand.run(ops.start([(job.id, job.claims, job.id in shared) for job in jobs]))
+        if said == "it may not have begun":
+            connection.execute("update rota.job set start_recorded = null")
+        expire(connection)
+        hand.reap()
+    assert connection.execute(
+        "select id, status, attempts, losses from rota.job order by id"
+    ).fetchall() == [
+        (alone, "failed", 1, 2),
+        *((id_, "queued", 0, 2) for id_ in shared),
+    ]
+    messages = connection.execute(
+        "select distinct split_part(message, '; ', 2) from rota.attempt where job = any (%s)",
+        [shared],
+    ).fetchall()
+    assert sorted(messages) == [
+        ("not charged, because another job may be at fault",),
+        ("not charged, because it may not have begun",),
+    ]
+
+
+@rule("M33")
 def test_a_claim_of_a_job_that_was_lost_asks_for_its_start_to_be_recorded(
     connection: Connection,
 ) -> None:
@@ -174,7 +203,9 @@ def test_a_start_is_recorded_only_by_who_still_holds_the_claim(connection: Conne
     late.reap()
     [job] = successor.claim().jobs
 
-    assert late.run(ops.start([(stale.id, stale.claims)])) == {}, "it is lost, not only locked"
+    assert late.run(ops.start([(stale.id, stale.claims, False)])) == {}, (
+        "it is lost, not only locked"
+    )
     assert connection.execute("select locked_by, start_recorded from rota.job").fetchall() == [
         ("successor", False)
     ]
@@ -193,7 +224,7 @@ def test_a_start_whose_row_is_locked_keeps_no_other_from_being_recorded(
     connection.execute("set lock_timeout = '5 s'")
     with psycopg.connect(database) as other:
         other.execute("select from rota.job where id = %s for update", [jobs[1].id])
-        said = hand.run(ops.start([(job.id, job.claims) for job in jobs]))
+        said = hand.run(ops.start([(job.id, job.claims, False) for job in jobs]))
     assert said == {jobs[0].id: True, jobs[1].id: False, jobs[2].id: True}
     assert hand.start(jobs[1]) == {jobs[1].id}
 

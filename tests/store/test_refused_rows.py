@@ -128,7 +128,7 @@ def test_starts_are_recorded_around_those_that_are_refused(
     hand = Hand(connection)
     jobs = hand.claim().jobs
     _refuse(connection, [ids[5]], "raise exception 'not this one'")
-    said = hand.run(ops.start([(job.id, job.claims) for job in jobs]))
+    said = hand.run(ops.start([(job.id, job.claims, False) for job in jobs]))
     assert [job for job, recorded in said.items() if recorded is True] == [
         job for job in ids if job != ids[5]
     ]

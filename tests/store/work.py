@@ -137,7 +137,9 @@ class Hand:
         """Record starts; the ids of those that were."""
         return {
             id_
-            for id_, recorded in self.run(ops.start([(job.id, job.claims) for job in jobs])).items()
+            for id_, recorded in self.run(
+                ops.start([(job.id, job.claims, False) for job in jobs])
+            ).items()
             if recorded is True
         }
 

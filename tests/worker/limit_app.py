@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import signal
 import sys
 import time
 
@@ -22,6 +24,23 @@ async def fast() -> None:
     """The same, with a faster limit."""
 
 
+def find_key(name: str) -> str:
+    """Return the name; of one it ends the process as a fault in C code would."""
+    if name == "poison":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return name
+
+
+@app.job(
+    "keyed",
+    rate_limit=rota.RateLimit("keyed", 1_000, per="1s", key=find_key),
+    max_attempts=3,
+    retry=rota.Fixed("1s"),
+)
+async def keyed(name: str) -> None:
+    """Do nothing."""
+
+
 @app.job("stall", priority=10)
 async def stall(seconds: float) -> None:
     """Block the loop."""
@@ -30,4 +49,5 @@ async def stall(seconds: float) -> None:
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO)
-    app.run(**json.loads(sys.argv[1]))
+    options = json.loads(sys.argv[1])
+    (app.drain if options.pop("drain", False) else app.run)(**options)

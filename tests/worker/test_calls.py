@@ -346,7 +346,7 @@ async def test_a_job_waits_for_others_no_longer_than_its_type_says(
     [
         ("1300ms", {}, 1.3),  # longer than a job waits for a free slot
         ("10s", {"lease": "2s"}, 1.0),  # half of its lease
-        ("10s", {"expires": "1s"}, 0.5),  # a little less than its expiry
+        ("10s", {"expires": "3s"}, 1.5),  # a little less than its expiry
     ],
 )
 def test_a_job_waits_for_others_as_long_as_it_can_and_then_runs(
@@ -724,18 +724,22 @@ def test_a_handler_that_gives_one_job_up_gives_up_no_other(
 
 @pytest.mark.slow
 @rule("M33", "M42")
-def test_jobs_that_were_lost_with_their_worker_come_back_one_by_one(
-    database: str, connection: Connection, tmp_path: Path
-) -> None:
-    for at in range(4):
-        put(connection, "many", id=at, kills=at == 0)
+@pytest.mark.parametrize(("job_type", "chunk", "count"), [("many", 10, 30), ("hundreds", 500, 999)])
+@pytest.mark.parametrize("kills", [True, False], ids=["one kills", "none is at fault"])
+def test_jobs_that_were_lost_with_their_worker_come_back_in_smaller_calls(
+    job_type: str, chunk: int, count: int, kills: bool, database: str,
+    connection: Connection, tmp_path: Path,
+) -> None:  # fmt: skip
+    """Without a fault of their own they all go through at once. The one that kills its worker is
+    soon alone, and only that one is charged."""
+    for at in range(count):
+        put(connection, job_type, id=at, kills=at == chunk // 3)
     processes: list[WorkerProcess] = []
 
     def start() -> WorkerProcess:
         expire_leases(connection)
-        if len(processes) == 1:
-            for at in range(4, 30):
-                put(connection, "many", id=at)
+        if processes and not kills:
+            connection.execute("update rota.job set payload = payload - 'kills'")
         processes.append(WorkerProcess(tmp_path, database, drain=True))
         return processes[-1]
 
@@ -745,15 +749,39 @@ def test_jobs_that_were_lost_with_their_worker_come_back_one_by_one(
     finally:
         for process in processes:
             process.kill()
-    assert rows(connection, "select payload ->> 'id', attempts, losses from rota.job") == [
-        ("0", 3, 4)
-    ]
-    done = "select status, max(attempts), count(*) from rota.job_history group by 1"
-    assert rows(connection, done) == [("succeeded", 1, 29)]
+    poison = str(chunk // 3)
     calls = [what.split()[1:] for _, what in notes(tmp_path / "notes") if what.startswith("call ")]
-    assert calls[0] == ["0", "1", "2", "3"]
-    assert [ids for ids in calls[1:] if "0" in ids] == [["0"]] * 3
+    with_poison = [len(ids) for ids in calls if poison in ids]
+    assert with_poison[0] > chunk // 4
+    assert all(size <= max(1, chunk // 4**lost) for lost, size in enumerate(with_poison))
     assert max(map(len, calls[1:])) > 1
+    done = "select status, max(attempts), count(*) from rota.job_history group by 1"
+    if kills:
+        assert rows(connection, "select payload ->> 'id', attempts from rota.job") == [(poison, 3)]
+        assert rows(connection, done) == [("succeeded", 1, count - 1)]
+        assert with_poison[-3:] == [1, 1, 1]
+        assert len(with_poison) <= 10
+    else:
+        assert rows(connection, done) == [("succeeded", 1, count)]
+        assert len(calls) <= 2 + 3 * count / (chunk // 4)
+        few = "select sum(claims) <= 3 * count(*) from rota.job_history"
+        assert value(connection, few), "each was lost at most once, and none waited for long"
+
+
+@rule("M33")
+async def test_a_suspect_is_called_with_no_job_that_is_none(
+    database: str, connection: Connection
+) -> None:
+    index = Index(chunk=12, wait="10s")
+    for at in range(15):
+        put(connection, "async", id=at)
+    connection.execute(
+        "update rota.job set losses = 1, error_type = 'LeaseExpired' "
+        "where (payload ->> 'id')::int < 3"
+    )
+    async with Hand(database, index.jobs) as hand:
+        await hand.heard(JobSucceeded, 15, timeout_s=8)  # the suspects do not wait for others
+    assert sorted(map(sorted, index.calls)) == [[0, 1, 2], [*range(3, 15)]]
 
 
 @rule("M11")

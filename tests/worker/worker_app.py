@@ -79,12 +79,15 @@ class Many:
     kills: bool = False
 
 
-@app.job("many", chunk=10, max_attempts=3, retry=RETRY)
-def many(jobs: list[Many]) -> None:
-    """Take ten at once; one of them may kill the worker."""
+def take_many(jobs: list[Many]) -> None:
+    """Take ten at once, or five hundred; one of them may kill the worker."""
     note(f"call {' '.join(str(one.id) for one in jobs)}")
     if any(one.kills for one in jobs):
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+for chunk, name in ((10, "many"), (500, "hundreds")):
+    app.job(name, chunk=chunk, max_attempts=3, retry=RETRY)(take_many)
 
 
 @app.job("kill", retry=RETRY, max_attempts=3, takes_context=True)

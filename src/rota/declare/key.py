@@ -72,11 +72,12 @@ class KeyMaker:
         """
         at = "" if index is None else f" (job {index} of the list)"
         whose = f"job type {self._job_type!r}{at}"
-        return self._call(arguments, _check_key, whose, "; nothing was inserted")
+        return self._call(arguments, _check_key, whose, "; nothing was inserted", Exception)
 
     def call(self, arguments: Mapping[str, Any], check: Callable[[Any], Checked]) -> Checked:
-        """Return what the function makes for a claimed job, checked. Raises as `make`."""
-        return self._call(arguments, check, f"job type {self._job_type!r}", "")
+        """Return what the function makes for a claimed job, checked. Raises as `make`, whatever
+        the function raises: sys.exit() in it would end one worker after the other."""
+        return self._call(arguments, check, f"job type {self._job_type!r}", "", BaseException)
 
     def _call(
         self,
@@ -84,6 +85,7 @@ class KeyMaker:
         check: Callable[[Any], Checked],
         whose: str,
         then: str,
+        caught: type[BaseException],
     ) -> Checked:
         given = {
             name: arguments[name] if name in arguments else self._defaults[name]
@@ -92,7 +94,7 @@ class KeyMaker:
         where = f"{whose}: its {self._option} function at {self._place}"
         try:
             made = self._func(**given)
-        except Exception as error:
+        except caught as error:
             raise UsageError(f"{where} raised {type(error).__name__}: {error}{then}") from error
         try:
             return check(made)

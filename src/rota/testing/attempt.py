@@ -128,7 +128,7 @@ def _attempt(database: BoundDatabase, spec: WorkerSpec, state: Any, id_: int) ->
         told = yield ops.read_results([job.id])
         attempt.results = told[job.id]
     if attempt.must_record_start:
-        yield ops.start([(job.id, job.claims)])
+        yield ops.start([(job.id, job.claims, False)])
     end = yield from _call_in_savepoint(database, spec, state, attempt)
     attempt.end(end, time.monotonic())
     if attempt.context is not None and attempt.context._progress is not None:

@@ -174,6 +174,9 @@ class Attempt(msgspec.Struct, eq=False):
     is_capped: bool = False
     """Whether it counts in the cap of its type or queue."""
 
+    shares_turn: bool = False
+    """Whether other suspects may begin beside it: if the worker is lost, it is not known which one
+    was at fault, and none is charged. Written by their gate."""
     gates: tuple[Holds, ...] = ()
     """The gates that it passes, in order; none for nearly all. Its lease is looked at in any case.
     Set once, by the claimer."""

@@ -419,7 +419,7 @@ def make_ending(attempt: Attempt, now: float) -> Ending:
             attempt.job,
             end,
             rules,
-            must_record_start=attempt.must_record_start,
+            must_record_start=attempt.must_record_start and not attempt.shares_turn,
             results=(attempt.results or NO_RESULTS).values(),
         )
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's classes

@@ -114,8 +114,8 @@ class Packer:
             assert chunk is not None
             pack = self._open[key] = Pack(attempts[: chunk.jobs_max])
             attempts = attempts[chunk.jobs_max :]
-            if chunk.wait_s and pack.room:
-                first = pack.attempts[0]
+            first = pack.attempts[0]
+            if chunk.wait_s and pack.room and not first.is_suspect:
                 # The leases of those that wait run on.
                 self.waiting[pack] = pack.buffered_at + min(chunk.wait_s, first.lease_s / 2)
                 self._shorten(pack, pack.attempts)
@@ -156,16 +156,16 @@ class Packer:
 
 def _make_key(attempt: Attempt) -> Hashable:
     job = attempt.job
-    return attempt.job_type, job.queue, job.group_key, job.priority
+    return attempt.job_type, job.queue, job.group_key, job.priority, attempt.is_suspect
 
 
 def is_for_pack(attempt: Attempt) -> bool:
     """Whether an attempt is called together with others.
 
-    A suspect may kill its worker, so it is called alone; and so is the last attempt of a job that
-    has several: no job dies of another one's error.
+    The last attempt of a job that has several is called alone: no job dies of another one's error.
+    How many suspects are called together is said by their gate.
     """
-    if attempt.job_type.chunk is None or attempt.is_suspect:
+    if attempt.job_type.chunk is None:
         return False
     return attempt.max_attempts == 1 or attempt.job.attempts < attempt.max_attempts
 

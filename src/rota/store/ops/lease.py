@@ -55,19 +55,22 @@ def renew(held: Sequence[tuple[int, int]], who: Claimant) -> Operation[Renewed]:
     )
 
 
-def start(held: Sequence[tuple[int, int]]) -> Operation[dict[int, bool | Refused]]:
-    """Record that (id, claims) are about to begin.
+def start(held: Sequence[tuple[int, int, bool]]) -> Operation[dict[int, bool | Refused]]:
+    """Record that (id, claims, whether it begins beside others that may be at fault for a loss)
+    are about to begin.
 
     Return the ids still held, and whether each was recorded: one that another transaction has
     locked was not. A refusal of one never stops the others.
     """
 
-    def write(some: Sequence[tuple[int, int]]) -> Operation[list[Row]]:
-        return (yield Query("job_start", _claims(some)))
+    def write(some: Sequence[tuple[int, int, bool]]) -> Operation[list[Row]]:
+        shared = [is_shared for _, _, is_shared in some]
+        claims = _claims([(id_, claim) for id_, claim, _ in some])
+        return (yield Query("job_start", {**claims, "shared": shared}))
 
     isolated = yield from isolate(held, write)
     recorded: dict[int, bool | Refused] = dict(row for some in isolated.answers for row in some)
-    return recorded | {id_: Refused(why) for (id_, _), why in isolated.refused}
+    return recorded | {one[0]: Refused(why) for one, why in isolated.refused}
 
 
 def _claims(held: Sequence[tuple[int, int]]) -> dict[str, str]:

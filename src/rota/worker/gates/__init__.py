@@ -83,6 +83,15 @@ class Gate(Protocol):
         return the outcome of an attempt whose arguments do not allow that."""
         return None
 
+    async def ask_to_read(self, batch: Sequence[Attempt]) -> Answers:
+        """Say of which suspects the arguments may not be read yet. Answers and errors as of
+        `ask`."""
+        return ALL_MAY_BEGIN
+
+    def note_read(self, attempt: Attempt) -> None:
+        """Note that the arguments of an attempt were read."""
+        return
+
     async def ask(self, batch: Sequence[Attempt]) -> Answers:
         """Say which attempts without a slot may not begin now.
 

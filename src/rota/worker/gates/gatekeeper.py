@@ -6,6 +6,7 @@ without a slot waits in any order: no other job waits for it.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, Protocol
@@ -16,7 +17,7 @@ from rota.runtime.service import Service
 from rota.worker.gates import Park
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from rota.model.outcome import End
     from rota.observe.events import Bus
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from rota.store.link import StoreLink
     from rota.worker.attempt import Attempt
     from rota.worker.gates import Answers, Gate
+
+Ask = Callable[[Sequence["Attempt"]], Awaitable["Answers"]]
 
 ASK_MAX = 1_000
 """Most attempts that the gates are asked for at once."""
@@ -178,40 +181,44 @@ class Gatekeeper(Service):
                 return answer
         return found
 
-    def _list_gates(self, attempt: Attempt) -> Iterable[Gate]:
+    def _list_gates(self, attempt: Attempt) -> list[Gate]:
         return [gate for gate in self._gates if gate in attempt.gates]
+
+    def _list_readers(self, attempt: Attempt) -> list[Gate]:
+        return [gate for gate in self._list_gates(attempt) if gate.reads_arguments]
 
     # Without a slot
 
     async def _ask(self) -> bool:
         """Ask for the attempts whose time has come; return whether there were any."""
         due = _take_due(self._parked, self.clock.monotonic())
-        batch = self._prepare(due)
-        for gate in self._gates:
-            asked = [attempt for attempt in batch if gate in attempt.gates]
-            if not asked or not gate.is_first:
-                continue
-            try:
-                answers = await gate.ask(asked)
-            except DatabaseUnavailable:
-                self._parked.update((one, 0.0) for one in batch if one in self._parked)
-                raise
-            batch = [attempt for attempt in batch if attempt not in answers]
-            self._take_in(answers)
+        try:
+            batch = await self._read_arguments(self._end_unable(due))
+            for gate in self._gates:
+                if gate.is_first:
+                    batch = await self._ask_one(gate, gate.ask, batch)
+        except DatabaseUnavailable:
+            self._parked.update((one, 0.0) for one in due if self._parked.get(one) == inf)
+            raise
         # While it asked, the worker may have gone down and ended them.
         passed = [attempt for attempt in batch if self._parked.pop(attempt, None) is not None]
         if passed:
             self._admits.let_in(passed)
         return bool(due)
 
-    def _prepare(self, batch: Sequence[Attempt]) -> list[Attempt]:
-        """End those that cannot begin any more; read the arguments of the new ones."""
+    async def _ask_one(self, gate: Gate, ask: Ask, batch: list[Attempt]) -> list[Attempt]:
+        """Ask a gate for those that pass it; return those of the batch that it does not stop."""
+        asked = [attempt for attempt in batch if gate in attempt.gates]
+        answers = await ask(asked) if asked else {}
+        self._take_in(answers)
+        return [attempt for attempt in batch if attempt not in answers]
+
+    def _end_unable(self, batch: Sequence[Attempt]) -> list[Attempt]:
+        """End those that cannot begin any more; return the others."""
         now = self.clock.monotonic()
         able = []
         for attempt in batch:
             end = LOST if attempt.is_lost else attempt.find_obstacle(now)
-            if end is None and attempt not in self._prepared:
-                end = self._read_arguments(attempt)
             if end is None:
                 able.append(attempt)
             else:
@@ -219,16 +226,31 @@ class Gatekeeper(Service):
                 self._admits.end_parked(attempt, end)
         return able
 
-    def _read_arguments(self, attempt: Attempt) -> End | None:
+    async def _read_arguments(self, batch: list[Attempt]) -> list[Attempt]:
+        """Read the arguments of those that are new here, for the gates that need them; return those
+        that the gates may be asked for."""
+        unread = [one for one in batch if one not in self._prepared]
+        new = [one for one in unread if self._list_readers(one)]
+        # What reads them is the application's code too, and may have killed the worker.
+        careful = able = [attempt for attempt in new if attempt.is_suspect]
+        for gate in reversed(self._gates):
+            able = await self._ask_one(gate, gate.ask_to_read, able)
+        stopped = {*careful} - {*able}
+        read = [one for one in new if one not in stopped and one in self._parked]
+        ends = {one: end for one in read if (end := self._read(one)) is not None}
+        self._take_in(ends)
+        return [one for one in batch if one not in stopped and one not in ends]
+
+    def _read(self, attempt: Attempt) -> End | None:
         self._prepared.add(attempt)
-        gates = [gate for gate in self._list_gates(attempt) if gate.reads_arguments]
-        if not gates:
-            return None
         read = attempt.read_payload()
         if not isinstance(read, tuple):
             return read
-        ends = (gate.prepare(attempt, read[0]) for gate in gates)
-        return next((end for end in ends if end is not None), None)
+        ends = (gate.prepare(attempt, read[0]) for gate in self._list_readers(attempt))
+        end = next((end for end in ends if end is not None), None)
+        for gate in self._list_gates(attempt):
+            gate.note_read(attempt)
+        return end
 
     def _take_in(self, answers: Answers) -> None:
         for attempt, answer in answers.items():

@@ -38,6 +38,14 @@ class StartRecordGate(Gate):
         """Return those of which the claim says so."""
         return [attempt for attempt in claimed if attempt.must_record_start]
 
+    async def ask_to_read(self, batch: Sequence[Attempt]) -> Answers:
+        """Record the starts before their arguments are read, too."""
+        return await self.ask_in_slot(batch)
+
+    def note_read(self, attempt: Attempt) -> None:
+        """Record the start again when it begins: that may be much later."""
+        self._recorded.discard(attempt)
+
     def look(self, attempt: Attempt, now: float) -> Park | None:
         """Let it wait in its slot until its start is recorded."""
         return None if attempt in self._recorded else Park.IN_SLOT
@@ -47,7 +55,7 @@ class StartRecordGate(Gate):
         asked = [attempt for attempt in batch if attempt not in self._recorded]
         if not asked:
             return {}
-        claims = [(attempt.job.id, attempt.job.claims) for attempt in asked]
+        claims = [(one.job.id, one.job.claims, one.shares_turn) for one in asked]
         recorded = await self._link.run(ops.start(claims))
         answers: dict[Attempt, float | End] = {}
         for attempt in asked:

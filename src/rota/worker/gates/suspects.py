@@ -1,7 +1,8 @@
-"""The gate that lets suspects begin one after the other.
+"""The gate that lets few suspects begin at once.
 
-Suspects are jobs whose worker was lost with them. One of them may have killed it. So only that one
-may be lost with the next worker, and not its neighbours.
+Suspects are jobs whose worker was lost with them. One of them may have killed it. So after each
+loss a quarter as many begin together: soon the one at fault is alone, and only that one is charged.
+A call of many jobs is a turn of many suspects.
 """
 
 from __future__ import annotations
@@ -19,15 +20,21 @@ if TYPE_CHECKING:
     from rota.worker.attempt import Attempt
     from rota.worker.gates import Answers
 
+TOGETHER_MAX = 64
+"""A quarter of so many jobs begin together that were lost once, a sixteenth of those that were lost
+twice, and so on. Of a type that takes many jobs in one call it is a quarter of a call."""
+SHARE = 4
+"""A worker that dies costs a lease: with a quarter, the one job of a thousand that kills its worker
+is alone after five losses; with a half after ten."""
 SURVIVED_S = 1.0
 """A job lost once lets the next begin when it has run for this long: many long jobs that were lost
 with a host must not wait for each other."""
 SURVIVED_S_MAX = 60.0
-"""The longest of these times: it is four times as long for each further loss of one of the two."""
+"""The longest of these times: it is four times as long for each further loss."""
 WAITING_MAX = 1_000
 """Most suspects that wait for their turns in one worker; further ones are handed back."""
-TURN_S_MAX = 10.0
-"""The longest delay of a suspect; other workers take some too."""
+TURN_S = (1.0, 30.0)
+"""The shortest and the longest delay of a suspect that is handed back."""
 ASK_AGAIN_S = 0.1
 """Seconds between checks while a suspect that may begin has not begun."""
 
@@ -44,49 +51,76 @@ class SuspectGate(Gate):
         self.again = set()
         self._clock = clock
         self._wait_s = wait_s
-        self._let_in: set[Attempt] = set()
+        self._let_in: dict[Attempt, int] = {}
+        """How many suspects may be together while each is one of them."""
         self._waiting: dict[Attempt, float] = {}
         """Since when each waits for its turn."""
-        self._begun = 0
+        self._turns = 0
+        self._turns_since = clock.monotonic()
+        """How many turns there were, and since when."""
 
     def choose(self, claimed: Sequence[Attempt]) -> Sequence[Attempt]:
         """Return those that were lost with their worker."""
         return [attempt for attempt in claimed if attempt.is_suspect]
 
+    async def ask_to_read(self, batch: Sequence[Attempt]) -> Answers:
+        """Let those read their arguments that may begin. One that is alone keeps its turn."""
+        return await self.ask(batch)
+
+    def note_read(self, attempt: Attempt) -> None:
+        """Take the turn back, unless the attempt would be charged for what the next one does."""
+        if attempt.shares_turn:
+            self._end_turn(attempt)
+
     async def ask(self, batch: Sequence[Attempt]) -> Answers:
-        """Let a suspect begin beside others only if each of those has been running for a while."""
+        """Let suspects begin, in order, as many as may be together. One that comes by itself stays
+        alone: then it is known what was at fault."""
         now = self._clock.monotonic()
+        asked = [attempt for attempt in batch if attempt not in self._let_in]
+        running: dict[Attempt, float] = {}
+        losses = room = -1
+        for place, attempt in enumerate(asked):
+            if attempt.job.losses != losses:
+                losses = attempt.job.losses
+                running = self._find_running(losses, now)
+                room = min(map(self._let_in.__getitem__, running), default=_count_together(attempt))
+            is_alone = len(asked) == 1 and not running
+            most = 1 if is_alone else _count_together(attempt)
+            room = min(room, most)
+            if len(running) >= room:
+                return self._let_wait(asked[place:], min(running.values()), now)
+            self._waiting.pop(attempt, None)
+            self._let_in[attempt] = most
+            attempt.shares_turn = most > 1
+            running[attempt] = now + ASK_AGAIN_S
+            self._turns += 1
+        return {}
+
+    def _find_running(self, losses: int, now: float) -> dict[Attempt, float]:
+        """Return the suspects beside which one that was lost so often may not simply begin, each
+        with the time when it may."""
+        times = {one: _survives_at(one, losses, now) for one in self._let_in}
+        return {one: at for one, at in times.items() if at > now}
+
+    def _let_wait(self, attempts: Sequence[Attempt], until: float, now: float) -> Answers:
+        """Return the answers for those that may not begin now. The ones that would wait for too
+        long come again at the pace of the turns: otherwise they would be claimed and handed back
+        again and again, ahead of other jobs."""
         answers: dict[Attempt, float | End] = {}
-        until: float | None = None
-        turns = 0
-        each_s = 1 / max(1, self._begun)
-        for attempt in batch:
-            if attempt in self._let_in:
-                continue
-            if until is None:
-                times = [_survives_at(one, attempt, now) for one in self._let_in]
-                until = max(times, default=now)
-            if until <= now:
-                self._waiting.pop(attempt, None)
-                self._let_in.add(attempt)
-                self._begun += 1
-                until = None
-            elif self._may_wait(attempt, now):
+        least_s, most_s = TURN_S
+        each_s = (now - self._turns_since) / max(1, self._turns)
+        handed_back = 0
+        for attempt in attempts:
+            has_room = attempt in self._waiting or len(self._waiting) < WAITING_MAX
+            if has_room and now - self._waiting.setdefault(attempt, now) < self._wait_s:
                 answers[attempt] = until
             else:
-                # They come again at the pace at which suspects have begun lately. Without delays
-                # they would be claimed and handed back again and again, ahead of other jobs.
-                delay_s = min(SURVIVED_S + turns * each_s, TURN_S_MAX)
+                delay_s = min(least_s + handed_back * each_s, most_s)
                 answers[attempt] = HandedBack("it waited too long for its turn", delay_s)
-                turns += 1
-        if turns:
-            self._begun = 0
+                handed_back += 1
+        if handed_back:
+            self._turns, self._turns_since = 0, now
         return answers
-
-    def _may_wait(self, attempt: Attempt, now: float) -> bool:
-        if attempt not in self._waiting and len(self._waiting) >= WAITING_MAX:
-            return False
-        return now - self._waiting.setdefault(attempt, now) < self._wait_s
 
     def note_end(self, attempt: Attempt) -> bool:
         """Forget one that waits."""
@@ -94,14 +128,27 @@ class SuspectGate(Gate):
         return False
 
     def note_written(self, attempt: Attempt) -> None:
-        """Let the next one begin."""
-        self._let_in.discard(attempt)
+        """Let the next ones begin."""
+        self._end_turn(attempt)
+
+    def _end_turn(self, attempt: Attempt) -> None:
+        self._let_in.pop(attempt, None)
         self.again |= self._waiting.keys()
 
 
-def _survives_at(one: Attempt, other: Attempt, now: float) -> float:
-    """Return when a suspect has run long enough for another to begin beside it."""
+def _count_together(attempt: Attempt) -> int:
+    """Return how many suspects may be together if this is one of them."""
+    if attempt.max_attempts == 1 or attempt.job_type.rules.dead_if_lost:
+        return 1  # its loss is charged, whoever was at fault
+    chunk = attempt.job_type.chunk
+    most = TOGETHER_MAX if chunk is None else chunk.jobs_max
+    return max(1, int(most // SHARE**attempt.job.losses))
+
+
+def _survives_at(one: Attempt, losses: int, now: float) -> float:
+    """Return when a suspect has run long enough for one that was lost so often to begin beside
+    it."""
     if one.began_at is None:
         return now + ASK_AGAIN_S
-    losses = max(one.job.losses, other.job.losses)
-    return one.began_at + min(SURVIVED_S * 4.0 ** (losses - 1), SURVIVED_S_MAX)
+    most = max(one.job.losses, losses)
+    return one.began_at + min(SURVIVED_S * 4.0 ** (most - 1), SURVIVED_S_MAX)

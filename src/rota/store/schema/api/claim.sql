@@ -82,7 +82,9 @@ begin
   from {schema}.job j
   where j.id = any (v_ids) and not j.start_recorded;
   if v_begin is not null then
-    perform {schema}.job_start(v_begin, v_begin_claims);
+    perform {schema}.job_start(
+      v_begin, v_begin_claims, array_fill(false, array[cardinality(v_begin)])
+    );
   end if;
   return query
   select

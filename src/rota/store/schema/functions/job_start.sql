@@ -1,9 +1,15 @@
--- Records that jobs are about to begin, if their claim asked for it. Returns the jobs still held,
--- and whether each was recorded: a locked row is not. A second call answers the same.
+-- Records that jobs are about to begin, if their claim asked for it. p_shared runs parallel: a job
+-- begins beside others that may be at fault if the worker is lost, so its loss is not charged
+-- (start_recorded is NULL then). Returns the jobs still held, and whether each was recorded: a
+-- locked row is not. A second call answers the same.
 -- Locks: the rows of the jobs, in id order, with SKIP LOCKED; index job_pkey.
 -- Keeps: M33, a job that was lost before its start was recorded is not charged, and a job that may
 --   begin only once does not begin twice.
-create or replace function {schema}.job_start(p_ids bigint[], p_claims int[])
+create or replace function {schema}.job_start(
+  p_ids bigint[],
+  p_claims int[],
+  p_shared boolean[]
+)
 returns table (id bigint, recorded boolean)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
@@ -18,7 +24,7 @@ begin
   started as (
     update {schema}.job j
     set
-      start_recorded = true,
+      start_recorded = case when not p_shared[array_position(p_ids, j.id)] then true end,
       started_at = {schema}.clock()
     where j.id = any (array(select h.id from held h where h.is_free))
     returning j.id

@@ -1,7 +1,8 @@
 -- Returns the fields of job_leave that follow from the loss of a running job, whatever took it from
 -- its worker. The job may have begun, unless its start had to be recorded and was not. The attempt
--- is charged if it is known to have begun, and always from the second loss on: then it is no
--- accident.
+-- is charged if it is known to have begun, and alone. A job that was lost before begins beside fewer
+-- others after each loss (see job_start), and soon alone: so the one that kills its workers is
+-- charged, and its neighbours are not.
 create or replace function {schema}.loss_of(
   p_id bigint,
   p_claims int,
@@ -25,6 +26,8 @@ as $$
     'attempt_only', not began.is_possible,
     'message', p_message || case
       when began.is_charged then ''
+      when p_losses > 0 and began.is_possible
+        then '; not charged, because another job may be at fault'
       when began.is_possible then '; not charged, because it may not have begun'
       else '; not charged, because it had not begun'
     end,
@@ -33,7 +36,6 @@ as $$
   from (
     select
       p_start_recorded is not false as is_possible,
-      p_start_recorded is true
-        or p_start_recorded is null and coalesce(p_losses, 0) > 0 as is_charged
+      p_start_recorded is true as is_charged
   ) began
 $$;

@@ -25,15 +25,15 @@ async def fast() -> None:
 
 
 def find_key(name: str) -> str:
-    """Return the name; of one it ends the process as a fault in C code would."""
+    """Return one key for all; of one name it ends the process as a fault in C code would."""
     if name == "poison":
         os.kill(os.getpid(), signal.SIGKILL)
-    return name
+    return "all"
 
 
 @app.job(
     "keyed",
-    rate_limit=rota.RateLimit("keyed", 1_000, per="1s", key=find_key),
+    rate_limit=rota.RateLimit("keyed", 4, per="1s", burst=1, key=find_key),
     max_attempts=3,
     retry=rota.Fixed("1s"),
 )

@@ -1,8 +1,8 @@
 -- Returns the fields of job_leave that follow from the loss of a running job, whatever took it from
 -- its worker. The job may have begun, unless its start had to be recorded and was not. The attempt
--- is charged if it is known to have begun, and alone. A job that was lost before begins beside fewer
--- others after each loss (see job_start), and soon alone: so the one that kills its workers is
--- charged, and its neighbours are not.
+-- is charged if it is known to have begun, and alone. A job that was lost before begins beside
+-- fewer others after each loss (see job_start), and soon alone: so the one that kills its workers
+-- is charged, and its neighbours are not.
 create or replace function {schema}.loss_of(
   p_id bigint,
   p_claims int,

@@ -61,7 +61,7 @@ class Enqueued(Record, frozen=True):
     or this job was created."""
 
 
-class Job(Record, frozen=True):
+class Job(Record, frozen=True, gc=False):
     """A job as it was when it was read: one row of the view `rota.jobs`.
 
     Names are the column names; instants are aware datetimes. A claim makes a Job by position, of

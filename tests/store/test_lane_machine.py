@@ -23,7 +23,16 @@ from psycopg.rows import TupleRow
 from rota.model.job import Action, Job, Status
 from rota.model.settle import Transition
 from rota.store import ops
-from tests.store.work import FAILURE, GIVE_UP, HAND_BACK, SUCCEED, Hand, expire, insert
+from tests.store.work import (
+    FAILURE,
+    GIVE_UP,
+    HAND_BACK,
+    SUCCEED,
+    Hand,
+    expire,
+    insert,
+    make_branches,
+)
 from tests.support.rules import rule as keeps
 
 Connection = psycopg.Connection[TupleRow]
@@ -109,6 +118,30 @@ class Lane(RuleBasedStateMachine):
         if transition.status is Status.DEAD:
             self.dead.add(id_)
         self._promote()
+
+    @rule(id_=jobs)
+    def end_and_pass(self, id_: int) -> None:
+        """A job succeeds, and the next ones go to its worker: the parked ones before which no other
+        is ready."""
+        one = self.live.get(id_)
+        if one is None or one.running is None:
+            return
+        del self.live[id_]
+        nexts = [next_ for next_ in self._find_next() if next_.is_parked]
+        ready = [
+            other.priority
+            for other in self.live.values()
+            if other.is_due and not other.running and not other.is_parked
+        ]
+        expected = {next_.id for next_ in nexts if next_.priority > max(ready, default=-1)}
+        where = make_branches("default", priorities=PRIORITIES)
+        claims = [(one.running.id, one.running.claims, 0.1)]
+        done = self.hand.run(ops.finish_and_pass(claims, "1", self.hand.who, where))
+        assert done is not None
+        assert (done[0], {job.id for job in done[1].jobs}) == ({id_}, expected)
+        self._promote()
+        for job in done[1].jobs:
+            self.live[job.id].running = job
 
     @rule()
     def lose(self) -> None:

@@ -22,7 +22,7 @@ from rota.model.job import Action, Job, Status
 from rota.model.outcome import Failure
 from rota.model.settle import Transition
 from rota.store import ops
-from tests.store.work import SUCCEED, Hand
+from tests.store.work import SUCCEED, Hand, make_branches
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
@@ -101,24 +101,39 @@ class Fleet:
     def work(self, hand: Hand, chance: random.Random) -> None:
         """Claim, and end each job in one way or another."""
         with hand.connection.transaction(force_rollback=chance.random() < 0.02) as transaction:
-            jobs = hand.claim(chance.choice([1, 3, 20])).jobs
+            jobs: Sequence[Job] = hand.claim(chance.choice([1, 3, 20])).jobs
         if transaction.force_rollback:
             return self._count("claims undone")
         if not jobs:
             self.stop.wait(0.005)
-        time.sleep(chance.random() * 0.004)
-        if chance.random() < 0.03:
-            return self._count("workers that died")  # their leases expire
+        while jobs:
+            time.sleep(chance.random() * 0.004)
+            if chance.random() < 0.03:
+                return self._count("workers that died")  # their leases expire
+            jobs = self._end(hand, jobs, chance)
+        return None
+
+    def _end(self, hand: Hand, jobs: Sequence[Job], chance: random.Random) -> Sequence[Job]:
+        """End each job in one way or another; return the next ones of their lanes, if this worker
+        got them with that."""
         endings = [
             ops.Ending(job, self._choose(job, chance), 0.001, frees_place=True) for job in jobs
         ]
         over = [ending for ending in endings if ending.transition.status.is_over]
         others = [ending for ending in endings if not ending.transition.status.is_over]
-        if over:
-            self._count("ended", len(hand.run(ops.finish(over, "1"))))
         if others:
             hand.run(ops.leave(others, "1"))
-        return None
+        plain = [(one.job.id, one.job.claims, 0.001) for one in over if one.transition is SUCCEED]
+        if len(plain) == len(over) > 0:
+            where = make_branches("default")
+            done = hand.run(ops.finish_and_pass(plain, "1", hand.who, where))
+            assert done is not None
+            self._count("ended", len(done[0]))
+            self._count("passed", len(done[1].jobs))
+            return done[1].jobs
+        if over:
+            self._count("ended", len(hand.run(ops.finish(over, "1"))))
+        return []
 
     def _choose(self, job: Job, chance: random.Random) -> Transition:
         drawn = chance.random()
@@ -191,6 +206,7 @@ def test_eight_workers_keep_the_order_and_the_capacity_of_each_lane(
     fleet.join()
     rows = connection.execute("select status, in_lane, count(*) from rota.job group by 1, 2")
     assert rows.fetchall() == [], fleet.counts
+    assert fleet.counts["passed"]
     check(connection, capacity)
 
 

@@ -161,6 +161,26 @@ class Hand:
         self.run(ops.write_heartbeat({**row, "running": 0, **facts}))
 
 
+def make_branches(*queues: str, priorities: Sequence[int] = (0,), room: int = 10) -> ops.Branches:
+    """Where a claim would look: one group of slots for each queue."""
+    wide = len(priorities)
+    lo = [1 + at * wide for at in range(len(queues))]
+    hi = [at + wide - 1 for at in lo]
+    count = wide * len(queues)
+    return ops.Branches(
+        jobs=[room] * len(queues),
+        ordinary=[room] * len(queues),
+        lo=lo,
+        urgent_hi=[at - 1 for at in lo],
+        hi=hi,
+        queues=[queue for queue in queues for _ in priorities],
+        priorities=sorted(priorities, reverse=True) * len(queues),
+        after_run_at=[BEGINNING] * count,
+        after_id=[0] * count,
+        depths=[timedelta(0)] * count,
+    )
+
+
 def insert(connection: psycopg.Connection[TupleRow], count: int = 1, **columns: Any) -> list[int]:
     """Insert jobs alike; their ids."""
     given = {"job_type": "t", "queue": "default", "priority": 0, **columns}

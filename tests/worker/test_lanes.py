@@ -71,6 +71,31 @@ async def test_a_drain_runs_each_lane_in_its_order_and_ends_when_nothing_is_left
     assert dict(notes.order) == {lane: list(range(1, 31)) for lane in range(1, 21)}
 
 
+@rule("M60", "M2")
+async def test_the_worker_that_ends_a_job_of_a_lane_has_the_next_one_with_that(
+    database: str, connection: Connection
+) -> None:
+    notes = Notes()
+    fill(connection, lanes=1, jobs=100)
+    report = await Hand(database, notes.jobs, drain=True).run()
+    assert (report.succeeded, notes.order[1]) == (100, list(range(1, 101)))
+    # All but the first are parked, and each is claimed. One that had to wait for a claim would be
+    # made due before.
+    updates = 100 + 99
+    eventually(lambda: count_updates(connection) >= updates, what="the server has counted all")
+    assert count_updates(connection) < updates + 10
+
+
+def count_updates(connection: Connection) -> int:
+    """How often a row of `job` has been written anew."""
+    connection.execute("select pg_stat_clear_snapshot()")
+    row = connection.execute(
+        "select n_tup_upd from pg_stat_user_tables where relname = 'job' and schemaname = 'rota'"
+    ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
 @rule("M60", "M54")
 async def test_a_lane_goes_on_at_once_however_the_job_before_it_ended(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch

@@ -98,6 +98,9 @@ class Picker(Service):
     def wake_for(self, queue: str) -> None:
         """A job has just been committed to this queue, and none was picked."""
 
+    def offer_room(self) -> None:
+        """It has none for the next job of a lane: that was not picked."""
+
     def on_flood(self) -> None:
         """It asks for no notifications."""
 

@@ -15,6 +15,7 @@ from rota.runtime.service import Service
 from rota.store import ops
 from rota.upkeep.quarantine import Quarantine, RefusalLog
 from rota.worker.attempt import make_attempts
+from rota.worker.finisher import Room
 from rota.worker.frontier import Frontiers
 
 if TYPE_CHECKING:
@@ -138,6 +139,19 @@ class Claimer(Service):
         """Poll for a while, and stop the notifications: they cost more than they help."""
         self._notify_at = self.clock.monotonic() + NOTIFY_S
         self._is_flooded = True
+
+    def offer_room(self) -> Room | None:
+        """Say where a claim would look now, for the flush that ends jobs of lanes: what it finds is
+        taken. None: the next jobs of the lanes must wait for a claim."""
+        now = self.clock.monotonic()
+        request = self._frontiers.make_request(self._groups, self._turns, now)
+        if not request.groups or not self._may_send(now):
+            return None
+        return Room(self._claimant, self._frontiers.branches(request), self._take_passed)
+
+    def _take_passed(self, claimed: Claimed, before: float) -> None:
+        """Take what a flush that was sent at `before` has claimed."""
+        self._executor.take(self._expect(claimed, before))
 
     async def tick(self) -> float | None:
         """Claim once."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from rota.errors import DatabaseUnavailable
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from rota.observe.events import Bus
     from rota.runtime.clock import Clock
     from rota.store.link import StoreLink
-    from rota.store.ops import Ending, Refused, Written
+    from rota.store.ops import Branches, Claimant, Claimed, Ending, Refused, Written
     from rota.upkeep.waits import WaitSweeper
     from rota.worker.attempt import Attempt
     from rota.worker.spec import WorkerSpec
@@ -86,11 +87,23 @@ TRY_AGAIN_S = (0.25, 10.0)
 _ENDED = State.ENDED
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Where a claim would look for jobs now, for a flush that claims the next ones of the lanes in
+    which it ends some."""
+
+    who: Claimant
+    branches: Branches
+    take: Callable[[Claimed, float], None]
+    """Takes what a flush that was sent at this time has claimed."""
+
+
 class LooksForNext(Protocol):
     """Claims the jobs for which others have made room: the claimer."""
 
     def wake(self) -> None: ...
     def wake_for(self, queue: str) -> None: ...
+    def offer_room(self) -> Room | None: ...
 
 
 class HearsOfWrites(Protocol):
@@ -284,13 +297,9 @@ class Finisher(Service):
             (attempt.job.id, attempt.job.claims, now - (attempt.began_at or now))
             for attempt in plain
         ]
-        left = [one for one in plain if one.is_capped or one.job.group_key is not None]
-        finished = await self._link.run(
-            ops.finish_plain(claims, self._release, frees_places=bool(left))
-        )
+        finished = await self._finish_plain(plain, claims, now)
         if finished is None:
             return batch, True
-        self._look_for_next(left)
         written = [attempt for attempt in plain if attempt.job.id in finished]
         for attempt in written:
             if attempts.get(attempt.job.id) is attempt:
@@ -305,6 +314,31 @@ class Finisher(Service):
             return [], False
         gone = set(written)
         return [attempt for attempt in batch if attempt not in gone], False
+
+    async def _finish_plain(
+        self, plain: Sequence[Attempt], claims: Sequence[tuple[int, int, float]], now: float
+    ) -> set[int] | None:
+        """Write plain successes, and take the next jobs of their lanes if they may come at once.
+        Return the jobs that were written; None: the database refused one."""
+        left = [one for one in plain if one.is_capped or one.job.group_key is not None]
+        room = self.claimer.offer_room() if left else None
+        if room is None:
+            write = ops.finish_plain(claims, self._release, frees_places=bool(left))
+            finished = await self._link.run(write)
+            if finished:
+                self._look_for_next(left)
+            return finished
+        passed = await self._link.run(
+            ops.finish_and_pass(claims, self._release, room.who, room.branches)
+        )
+        if passed is None:
+            return None
+        finished, claimed = passed
+        if claimed.jobs:
+            room.take(claimed, now)
+        if len(claimed.jobs) < len(left):
+            self._look_for_next(left)
+        return finished
 
     async def _find_settled(self, missing: Iterable[tuple[Attempt, Ending]]) -> dict[int, Written]:
         """Return what an earlier flush, whose answer was lost, had committed."""

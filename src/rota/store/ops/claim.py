@@ -176,17 +176,14 @@ def claim(
 def _read_claim(who: Claimant, rows: list[Row]) -> Claimed:
     *_, started, snapshot, news = rows[-1]
     taken = [row for row in rows if row[_ID] is not None and row[_REFUSAL] is None]
-    # mypy counts the columns of a row as too many.
-    jobs = [Job(*row[:_OF_THE_JOB], who.worker, started) for row in taken]  # type: ignore[call-arg]
-    jobs.sort(key=_start_order)
     others = [row for row in rows if row[_ID] is None or row[_REFUSAL] is not None]
     return Claimed(
         started,
         snapshot,
-        jobs,
+        _make_jobs(taken, who, started),
         _NO_NEWS if news is None else _news.decode(news),
-        unrecorded=frozenset([row[_ID] for row in taken if row[_START_RECORDED] is False]),
-        suspects=frozenset([row[_ID] for row in taken if row[_SUSPECTED]]),
+        unrecorded=_list_unrecorded(taken),
+        suspects=_list_suspects(taken),
         capped=frozenset([row[_ID] for row in taken if row[_CAPPED]]),
         paused=frozenset([row[_QUEUE] for row in others if row[_QUEUE] and row[_PRIORITY] is None]),
         refused=tuple([_read_refused(row) for row in others if row[_ID] is not None]),
@@ -198,6 +195,28 @@ def _read_claim(who: Claimant, rows: list[Row]) -> Claimed:
             ]
         ),
     )
+
+
+def _make_jobs(rows: list[Row], who: Claimant, started: datetime) -> list[Job]:
+    # mypy counts the columns of a row as too many.
+    jobs = [Job(*row[:_OF_THE_JOB], who.worker, started) for row in rows]  # type: ignore[call-arg]
+    jobs.sort(key=_start_order)
+    return jobs
+
+
+def _list_unrecorded(rows: list[Row]) -> frozenset[int]:
+    return frozenset([row[_ID] for row in rows if row[_START_RECORDED] is False])
+
+
+def _list_suspects(rows: list[Row]) -> frozenset[int]:
+    return frozenset([row[_ID] for row in rows if row[_SUSPECTED]])
+
+
+def read_passed(who: Claimant, rows: list[Row], started: datetime) -> Claimed:
+    """Return what a flush has claimed: rows of jobs only, in the columns of job_claim."""
+    jobs = _make_jobs(rows, who, started)
+    unrecorded, suspects = _list_unrecorded(rows), _list_suspects(rows)
+    return Claimed(started, "", jobs, _NO_NEWS, unrecorded=unrecorded, suspects=suspects)
 
 
 def _read_refused(row: Row) -> RefusedClaim:

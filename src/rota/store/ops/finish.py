@@ -14,6 +14,7 @@ from rota.model.settle import Transition
 from rota.store.driver import Operation, Query, format_numbers
 from rota.store.errors import PartitionMissing, RowLocked, RowRefused, Unstorable
 from rota.store.isolate import Split, isolate
+from rota.store.ops.claim import Branches, Claimant, Claimed, read_passed
 from rota.store.ops.lease import Refused
 from rota.store.ops.partitions import retry_with_partitions
 
@@ -83,6 +84,38 @@ def finish_plain(
     except (RowRefused, RowLocked):
         return None
     return {row[0] for row in rows}
+
+
+def finish_and_pass(
+    claims: Sequence[tuple[int, int, float]],
+    release: str,
+    who: Claimant,
+    branches: Branches,
+) -> Operation[tuple[set[int], Claimed] | None]:
+    """Do what `finish_plain` does with jobs of which some have a lane, and claim the next ones of
+    their lanes where it is their turn: of nothing else that is ready where a claim of these
+    branches would look."""
+    asked = {
+        **_format_claims(claims),
+        "release": release,
+        "worker": who.worker,
+        "types": who.types,
+        "leases": who.leases,
+        "records": who.records,
+        "room": sum(branches.ordinary),
+        "lo": branches.lo,
+        "hi": branches.hi,
+        "queues": branches.queues,
+        "priorities": branches.priorities,
+        "after_run_at": branches.after_run_at,
+        "after_id": branches.after_id,
+    }
+    try:
+        rows = yield Query("job_finish_passing", asked)
+    except (PartitionMissing, RowRefused, RowLocked):
+        return None
+    *_, started, finished = rows[-1]
+    return set(finished), read_passed(who, rows[:-1], started)
 
 
 Completion = Operation[bool]
@@ -200,19 +233,25 @@ def _ask_to_finish(
 ) -> Query:
     """Return the statement for (id, claims, seconds since the handler began); by default all have
     succeeded without a result."""
-    ids, numbers, ran_s = zip(*claims, strict=True)
-    ran_us = [None if value is None else int(1e6 * value) for value in ran_s]
     params = {
-        "ids": format_numbers(ids),
-        "claims": format_numbers(numbers),
+        **_format_claims(claims),
         "statuses": statuses,
-        "ran_us": format_numbers(ran_us),
         "results": results,
         "reasons": reasons,
         "resolutions": None,
         "release": release,
     }
     return Query("job_finish_laned" if frees_places else "job_finish", params)
+
+
+def _format_claims(claims: Sequence[tuple[int, int, float | None]]) -> dict[str, str]:
+    ids, numbers, ran_s = zip(*claims, strict=True)
+    ran_us = [None if value is None else int(1e6 * value) for value in ran_s]
+    return {
+        "ids": format_numbers(ids),
+        "claims": format_numbers(numbers),
+        "ran_us": format_numbers(ran_us),
+    }
 
 
 def _leave(

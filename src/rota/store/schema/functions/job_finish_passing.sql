@@ -1,0 +1,80 @@
+-- Does what job_finish_laned does with jobs that have succeeded without a result, and gives the
+-- next ones of their lanes to the same worker where it is their turn. Returns those (see
+-- lanes_pass), and in a last row without an id which jobs it finished, and when.
+-- Locks: as job_finish; then as lanes_pass and places_free.
+-- Keeps: M60, the next job of a lane is due with the commit that ends the one before it.
+create or replace function {schema}.job_finish_passing(
+  p_ids bigint[],
+  p_claims int[],
+  p_ran_us bigint[],
+  p_release text,
+  p_worker text,
+  p_types text[],
+  p_leases interval[],
+  p_records boolean[],
+  p_room int,
+  p_lo int[],
+  p_hi int[],
+  p_queues text[],
+  p_priorities smallint[],
+  p_after_run_at timestamptz[],
+  p_after_id bigint[]
+)
+returns table (
+  id bigint,
+  origin_id bigint,
+  queue text,
+  job_type text,
+  payload text,
+  payload_version smallint,
+  priority smallint,
+  run_at timestamptz,
+  expires_at timestamptz,
+  attempts int,
+  max_attempts int,
+  claims int,
+  idempotency_key text,
+  meta text,
+  created_at timestamptz,
+  schedule text,
+  scheduled_for timestamptz,
+  losses int,
+  timeout_s float8,
+  group_key text,
+  batch bigint,
+  start_recorded boolean,
+  suspected boolean,
+  capped boolean,
+  refusal text,
+  started timestamptz,
+  finished bigint[]
+)
+language plpgsql
+set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  v_lanes text[];
+  v_caps text[];
+  v_finished bigint[];
+begin
+  select o.lanes, o.caps into v_lanes, v_caps
+  from {schema}.places_of(p_ids) o;
+  v_finished := array(
+    select f.id
+    from {schema}.job_finish(p_ids, p_claims, null, p_ran_us, null, null, null, p_release) f(id)
+  );
+  if v_caps is not null then
+    perform {schema}.places_free(v_lanes, v_caps, 500);
+  elsif v_lanes is not null then
+    return query
+    select t.*, null::timestamptz, null::bigint[]
+    from {schema}.lanes_pass(
+      v_lanes, p_worker, p_release, p_types, p_leases, p_records,
+      p_room, p_lo, p_hi, p_queues, p_priorities, p_after_run_at, p_after_id
+    ) t;
+  end if;
+  started := {schema}.clock();
+  finished := v_finished;
+  return next;
+end $$;

@@ -1,0 +1,139 @@
+-- Gives the free places of these lanes to their first jobs, as lanes_promote does, and those whose
+-- turn it is to this worker, as job_claim would; returns these. It is the turn of a job that the
+-- worker may claim, that counts in no cap, and before which it would claim no other that is ready.
+--
+-- p_lo … p_after_id: as in job_claim, where a ready job would be found; a branch is a queue and a
+-- priority, and those of one group share slots. p_room: with more jobs than that none is given.
+-- Locks: the stripes of the lanes; then the rows, with SKIP LOCKED; indexes job_lane and job_ready.
+-- Keeps: M30, M31, M60; a lane takes no turn of another.
+create or replace function {schema}.lanes_pass(
+  p_lanes text[],
+  p_worker text,
+  p_release text,
+  p_types text[],
+  p_leases interval[],
+  p_records boolean[],
+  p_room int,
+  p_lo int[],
+  p_hi int[],
+  p_queues text[],
+  p_priorities smallint[],
+  p_after_run_at timestamptz[],
+  p_after_id bigint[]
+)
+returns table (
+  id bigint,
+  origin_id bigint,
+  queue text,
+  job_type text,
+  payload text,
+  payload_version smallint,
+  priority smallint,
+  run_at timestamptz,
+  expires_at timestamptz,
+  attempts int,
+  max_attempts int,
+  claims int,
+  idempotency_key text,
+  meta text,
+  created_at timestamptz,
+  schedule text,
+  scheduled_for timestamptz,
+  losses int,
+  timeout_s float8,
+  group_key text,
+  batch bigint,
+  start_recorded boolean,
+  suspected boolean,
+  capped boolean,
+  refusal text
+)
+language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+set enable_mergejoin = off set enable_hashjoin = off set jit = off
+set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  v_has_caps boolean :=
+    exists (select from {schema}.queue q where q.max_running is not null)
+    or exists (select from {schema}.job_type t where t.concurrency is not null);
+  v_missing text[] := {schema}.stripes_lock(array(select 'lane ' || unnest(p_lanes)), 500);
+  v_ids bigint[];
+  v_left bigint[];
+begin
+  with branch as materialized (
+    select g.number, b.queue, b.priority, b.is_busy
+    from unnest(p_lo, p_hi) with ordinality g(lo, hi, number)
+    cross join lateral (
+      select
+        p_queues[k] as queue,
+        p_priorities[k] as priority,
+        exists (
+          select from {schema}.job r
+          where r.queue = p_queues[k]
+            and r.priority = p_priorities[k]
+            and r.status in ('queued', 'failed')
+            and (r.run_at, r.id) > (p_after_run_at[k], p_after_id[k])
+            and r.run_at <= {schema}.clock()
+            and r.job_type = any (p_types)
+        ) as is_busy
+      from generate_series(g.lo, g.hi) k
+    ) b
+  ),
+  open as materialized (
+    select b.queue, b.priority
+    from branch b
+    where b.queue <> all ({schema}.paused_queues(p_queues))
+      and not exists (
+        select from branch o
+        where o.is_busy
+          and o.number = b.number
+          and (o.queue <> b.queue or o.priority >= b.priority)
+      )
+  ),
+  head as materialized (
+    select
+      h.id,
+      exists (
+        select from {schema}.job j
+        join open o on o.queue = j.queue and o.priority = j.priority
+        where j.id = h.id
+          and j.job_type = any (p_types)
+          and (j.mismatched_releases is null or not p_release = any (j.mismatched_releases))
+      ) as is_next
+    from {schema}.lane_heads(array(
+      select distinct l.lane
+      from unnest(p_lanes) l(lane)
+      where 'lane ' || l.lane <> all (v_missing)
+    )) h
+    where h.status = 'waiting'
+  )
+  select
+    array_agg(h.id) filter (where h.is_next and not v_has_caps),
+    array_agg(h.id) filter (where not h.is_next or v_has_caps)
+  into v_ids, v_left
+  from head h;
+  if cardinality(v_ids) <= p_room then
+    begin
+      return query
+      select t.*
+      from {schema}.job_take(
+        array(
+          select j.id
+          from {schema}.job j
+          where j.id = any (v_ids)
+            and j.status || '' = 'waiting'  -- not by an index of the status
+          for no key update skip locked
+        ),
+        p_worker, p_types, p_leases, p_records, null::text[], null::text[]
+      ) t;
+      v_ids := null;
+    exception when others or assert_failure then
+      if sqlstate ~ '^(08|57|25006|53|58|28|3D|40)' then
+        raise;
+      end if;
+    end;
+  end if;
+  perform {schema}.jobs_release(coalesce(v_left || v_ids, '{}'), true, false);
+end $$;

@@ -91,7 +91,7 @@ def lone_executor(
 
     executor = Executor(spec, bus, clock, {}, stands, make_context, others.failures.append)
     processes = Processes("host:1", None, Database(""), "r")
-    executor.runners = Runners("host:1", (), clock, executor.handle_end, processes)
+    executor.runners = Runners("host:1", (), clock, executor, processes)
     link = StoreLink(Database(""), "gates")
     executor.gatekeeper = Gatekeeper(bus, clock, link, gates, executor)
     executor.claimer = others

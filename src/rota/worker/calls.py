@@ -25,7 +25,7 @@ from rota.model.outcome import (
     Interrupted,
     Outcome,
 )
-from rota.worker.packs import Pack
+from rota.worker.packs import Pack, sort_by_pack
 
 if TYPE_CHECKING:
     import asyncio
@@ -106,18 +106,18 @@ class Call:
         """Note that the handler begins, with those of its jobs that still may; or return why it may
         not."""
         self.began_at = now
-        called, items = [], []
-        for attempt, item in zip(self.attempts, self.items, strict=True):
-            is_first = not attempt.is_between_calls
-            end = attempt.take_first_step(now) if is_first else attempt.take_another_step(now)
-            if end is None:
-                called.append(attempt)
-                items.append(item)
-            else:
-                self.obstacles.append((attempt, end))
-        self.items[:] = items
-        self.called = called
-        if called:
+        ends = [
+            one.take_another_step(now) if one.is_between_calls else one.take_first_step(now)
+            for one in self.attempts
+        ]
+        self.called = [one for one, end in zip(self.attempts, ends, strict=True) if end is None]
+        if len(self.called) < len(ends):
+            pairs = zip(self.attempts, ends, strict=True)
+            self.obstacles += [(one, end) for one, end in pairs if end is not None]
+            self.items[:] = [
+                item for item, end in zip(self.items, ends, strict=True) if end is None
+            ]
+        if self.called:
             return None
         self.began_at = None
         return HandedBack("it was stopped before it began")
@@ -164,7 +164,7 @@ class Call:
         hindered = {one for one, _ in self.obstacles}
         has_begun = self.began_at is not None
         called = self.called if has_begun else [one for one in self.attempts if one not in hindered]
-        if end is NOTHING and not self.obstacles and not any(one.stop_outcome for one in called):
+        if end is NOTHING and not self.obstacles and not [1 for one in called if one.stop_outcome]:
             return [(one, end) for one in called]
         ends = end.ends if isinstance(end, CallEnd) else [end] * len(called)
         found = [(one, _find_own_end(one, its)) for one, its in zip(called, ends, strict=True)]
@@ -221,7 +221,10 @@ class CallRunner:
     them."""
 
     def __init__(
-        self, runner: CallsOnce, worker: str, tell: Callable[[Attempt, End], None]
+        self,
+        runner: CallsOnce,
+        worker: str,
+        tell: Callable[[Sequence[tuple[Attempt, End]]], None],
     ) -> None:
         self._runner = runner
         self._worker = worker
@@ -236,15 +239,12 @@ class CallRunner:
 
     def begin(self, attempts: Sequence[Attempt]) -> None:
         """Call the handler for the attempts of each pack together; one without a pack is alone."""
-        by_pack: dict[Pack, list[Attempt]] = {}
-        for attempt in attempts:
-            if isinstance(attempt.pack, Pack):
-                by_pack.setdefault(attempt.pack, []).append(attempt)
+        for pack, some in sort_by_pack(attempts).items():
+            if pack is None:
+                self._runner.begin(some)
             else:
-                self._runner.begin([attempt])
-        for pack, some in by_pack.items():
-            self._next.setdefault(pack, deque()).append(Call(some, self._worker))
-            self._go_on(pack)
+                self._next.setdefault(pack, deque()).append(Call(some, self._worker))
+                self._go_on(pack)
 
     def stop(self, attempt: Attempt) -> None:
         """Interrupt the call of an attempt that was asked to stop, if no other is left in it."""
@@ -282,7 +282,7 @@ class CallRunner:
 
     def _read_items(self, call: Call) -> list[Any]:
         """Return the items of a call; end those of its attempts that cannot be read."""
-        call.attempts = [attempt for attempt in call.attempts if not attempt.is_over]
+        call.attempts = [attempt for attempt in call.attempts if attempt.outcome is None]
         found = call.job_type.read_items([attempt.job for attempt in call.attempts])
         if found is not None:
             items, unknown = found
@@ -292,7 +292,7 @@ class CallRunner:
         for attempt in call.attempts:
             read = attempt.read_item()
             if not isinstance(read, tuple):
-                self._tell(attempt, read)
+                self._tell([(attempt, read)])
                 continue
             items.append(read[0])
             attempts.append(attempt)
@@ -307,8 +307,7 @@ class CallRunner:
         halves = call.find_halves(end)
         if halves:
             _tell_split(call, jobs, end.error if isinstance(end, Errored) else end)
-        for attempt, its_end in call.sort_ends(end):
-            self._tell(attempt, its_end)
+        self._tell(call.sort_ends(end))
         if isinstance(pack, Pack):
             self._next[pack].extendleft(reversed(halves))
             pack.current = None

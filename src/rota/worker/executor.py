@@ -13,7 +13,7 @@ from rota.observe.events import HandlerAbandoned, JobClaimed
 from rota.runtime.service import Service
 from rota.worker.attempt import Attempt
 from rota.worker.gates import Park
-from rota.worker.packs import Pack, Packer, count_places, is_for_pack
+from rota.worker.packs import Pack, Packer, count_slots, find_for_packs, sort_by_pack
 from rota.worker.runners import ASYNC_STOP_S
 
 if TYPE_CHECKING:
@@ -125,7 +125,8 @@ class Executor(Service):
             self.lose(self.attempts[id_])
         self.attempts.update(by_id)
         for group, some in self._sort_by_group(attempts):
-            group.note_claimed(len(some), _count_slots(some), _count_bytes(some))
+            slots = count_slots(some) if _has_chunks(some) else len(some)
+            group.note_claimed(len(some), slots, _count_bytes(some))
             group.note_coming(some, 1)
 
     def take(self, attempts: Sequence[Attempt]) -> None:
@@ -179,7 +180,7 @@ class Executor(Service):
 
     def _buffer(self, attempts: Sequence[Attempt], *, is_first: bool = False) -> None:
         """Put attempts into the buffer, those of one call as a pack; start what has a slot."""
-        packed = [one for one in attempts if one.job_type.chunk is not None and is_for_pack(one)]
+        packed = find_for_packs(attempts) if _has_chunks(attempts) else []
         if packed:
             gone = set(packed)
             attempts = [one for one in attempts if one not in gone]
@@ -327,25 +328,22 @@ class Executor(Service):
     def _wait_for_packs(self, attempts: Sequence[Attempt]) -> list[Attempt]:
         """Return those that may begin, with those of their packs that waited for them."""
         able: list[Attempt] = []
-        packs: dict[Pack, None] = {}
-        for attempt in attempts:
-            if isinstance(attempt.pack, Pack):
-                attempt.pack.waiting.discard(attempt)
-                attempt.pack.able.add(attempt)
-                packs[attempt.pack] = None
+        for pack, some in sort_by_pack(attempts).items():
+            if pack is None:
+                able += some
             else:
-                able.append(attempt)
-        for pack in packs:
-            able += self._take_able(pack)
+                pack.waiting.difference_update(some)
+                pack.able.update(some)
+                able += self._take_able(pack)
         return able
 
     def _take_able(self, pack: Pack) -> list[Attempt]:
         """Return the attempts of a pack that begin now: none while one waits for a gate."""
         able = pack.take_able()
-        for attempt in able:
-            if attempt.is_over:  # the worker goes down
-                self.drop(attempt)
-        return [attempt for attempt in able if not attempt.is_over]
+        over = [attempt for attempt in able if attempt.outcome is not None]
+        for attempt in over:  # the worker goes down
+            self.drop(attempt)
+        return [attempt for attempt in able if attempt.outcome is None] if over else able
 
     def _refill_soon(self) -> None:
         """Fill free slots in the loop's next turn, once for all jobs that end in this one.
@@ -377,11 +375,25 @@ class Executor(Service):
             del self.abandoned[attempt]
         else:
             self._left.append(attempt)
-        if isinstance(attempt.pack, Pack) and attempt in attempt.pack.waiting:
-            attempt.pack.waiting.remove(attempt)
-            self._begin(self._take_able(attempt.pack), self.clock.monotonic())
+        pack = attempt.pack
+        if pack is not None and isinstance(pack, Pack) and attempt in pack.waiting:
+            pack.waiting.remove(attempt)
+            self._begin(self._take_able(pack), self.clock.monotonic())
         if not self._refills_soon:
             self._refill_soon()
+
+    def handle_ends(self, ends: Sequence[tuple[Attempt, End]]) -> None:
+        """Do what `handle_end` does, for the attempts of one call."""
+        pack = ends[0][0].pack if ends else None
+        if self.abandoned or not isinstance(pack, Pack) or pack.waiting:
+            for attempt, end in ends:
+                self.handle_end(attempt, end)
+            return
+        fresh = [(attempt, end) for attempt, end in ends if attempt.outcome is None]
+        Attempt.end_all(fresh, self.clock.monotonic())
+        self._ended += [attempt for attempt, _ in fresh]
+        self._left += [attempt for attempt, _ in ends]
+        self._refill_soon()
 
     def drop(self, attempt: Attempt) -> None:
         """Free the slot of an attempt that is over, and was not begun."""
@@ -571,15 +583,14 @@ def _enter_packs(attempts: Sequence[Attempt]) -> Sequence[Unit]:
     """Note that attempts have a slot; return what has it: they, or their packs."""
     if not [1 for attempt in attempts if attempt.pack is not None]:
         return attempts
-    units: dict[Unit, None] = {}
-    for attempt in attempts:
-        pack = attempt.pack
-        if isinstance(pack, Pack):
-            pack.seated.add(attempt)
-            units[pack] = None
+    units: list[Unit] = []
+    for pack, some in sort_by_pack(attempts).items():
+        if pack is None:
+            units += some
         else:
-            units[attempt] = None
-    return list(units)
+            pack.seated.update(some)
+            units.append(pack)
+    return units
 
 
 def _leave_packs(attempts: Sequence[Attempt]) -> Sequence[Unit]:
@@ -587,24 +598,21 @@ def _leave_packs(attempts: Sequence[Attempt]) -> Sequence[Unit]:
     if not [1 for attempt in attempts if attempt.pack is not None]:
         return attempts
     units: list[Unit] = []
-    for attempt in attempts:
-        pack, attempt.pack = attempt.pack, None
-        if isinstance(pack, Pack):
-            pack.seated.discard(attempt)
-            if not pack.seated:
-                units.append(pack)
-        else:
-            units.append(attempt)
+    for pack, some in sort_by_pack(attempts).items():
+        if pack is None:
+            units += some
+            continue
+        pack.seated.difference_update(some)
+        if not pack.seated:
+            units.append(pack)
+        for attempt in some:
+            attempt.pack = None
     return units
 
 
-def _count_slots(attempts: Sequence[Attempt]) -> float:
-    """Return how many slots these need, if each is as full as it can be."""
-    if not [1 for attempt in attempts if attempt.job_type.chunk is not None]:
-        return float(len(attempts))
-    return sum(
-        1 / count_places(one.job_type, has_lane=one.job.group_key is not None) for one in attempts
-    )
+def _has_chunks(attempts: Sequence[Attempt]) -> bool:
+    """Whether a handler takes many of them in one call."""
+    return bool([1 for attempt in attempts if attempt.job_type.chunk is not None])
 
 
 def _count_bytes(attempts: Sequence[Attempt]) -> int:

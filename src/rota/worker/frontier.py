@@ -228,9 +228,10 @@ class ClaimRequest:
 
     def sort(self, seen: Sequence[Job | RefusedClaim | HeldUp]) -> list[GroupAnswer]:
         """Return what a claim found for each group; what it saw is in the order of the starts."""
-        by_queue: dict[str, list[Job | RefusedClaim | HeldUp]] = {}
-        for job in seen:
-            by_queue.setdefault(job.queue, []).append(job)
+        by_queue: dict[str, Sequence[Job | RefusedClaim | HeldUp]] = {
+            queue: [one for one in seen if one.queue == queue]
+            for queue in {one.queue for one in seen}
+        }
         return [_sort_for(group, by_queue) for group in self.groups]
 
 
@@ -274,9 +275,8 @@ class GroupAnswer:
 
 
 def _count(found: Found) -> int:
-    return sum(
-        one.count if isinstance(one, HeldUp) else 1 for jobs in found.values() for one in jobs
-    )
+    held_up = [one for jobs in found.values() for one in jobs if one.__class__ is HeldUp]
+    return sum(map(len, found.values())) + sum(one.count - 1 for one in held_up)
 
 
 class Frontiers:
@@ -443,7 +443,7 @@ class _Scan:
 
     def advance(self, queue: str, frontiers: dict[int, Frontier]) -> datetime | None:
         """Move the frontiers; return from where on others should look back."""
-        lowest = min((job.priority for job in self.jobs), default=101)
+        lowest = min([job.priority for job in self.jobs], default=101)
         # In start order, so the last of each priority is its greatest.
         last = {job.priority: (job.run_at, job.id) for job in self.jobs}
         behind: datetime | None = None

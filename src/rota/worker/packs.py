@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -9,6 +12,9 @@ if TYPE_CHECKING:
 
     from rota.declare.job_type import JobType
     from rota.worker.attempt import Attempt, Calls
+
+_make_key = attrgetter("job_type", "job.queue", "job.group_key", "job.priority", "is_suspect")
+_pack = attrgetter("pack")
 
 EXPIRY_MARGIN_S = 0.25
 """How long before it expires a job waits for no more others."""
@@ -84,8 +90,8 @@ class Packer:
         """Put attempts into packs. Return those that are to go into the buffer now, and those that
         begin to wait for more jobs."""
         alike: dict[Hashable, list[Attempt]] = {}
-        for attempt in attempts:
-            alike.setdefault(_make_key(attempt), []).append(attempt)
+        for alike_in, run in groupby(attempts, _make_key):
+            alike.setdefault(alike_in, []).extend(run)
         ready: list[Pack] = []
         begun: list[Pack] = []
         for key, some in alike.items():
@@ -154,23 +160,41 @@ class Packer:
         return pack
 
 
-def _make_key(attempt: Attempt) -> Hashable:
-    job = attempt.job
-    return attempt.job_type, job.queue, job.group_key, job.priority, attempt.is_suspect
-
-
-def is_for_pack(attempt: Attempt) -> bool:
-    """Whether an attempt is called together with others.
+def find_for_packs(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Return those that are called together with others.
 
     The last attempt of a job that has several is called alone: no job dies of another one's error.
     How many suspects are called together is said by their gate.
     """
-    if attempt.job_type.chunk is None:
-        return False
-    return attempt.max_attempts == 1 or attempt.job.attempts < attempt.max_attempts
+    return [
+        one
+        for one in attempts
+        if one.job_type.chunk is not None
+        and (
+            one.job.attempts < (one.job.max_attempts or one.job_type.rules.max_attempts)
+            or one.max_attempts == 1
+        )
+    ]
 
 
-def count_places(job_type: JobType[..., ..., Any], *, has_lane: bool) -> int:
+def sort_by_pack(attempts: Iterable[Attempt]) -> dict[Pack | None, list[Attempt]]:
+    """Return attempts by their packs; None: those that have none."""
+    by_pack: dict[Any, list[Attempt]] = {}
+    for pack, run in groupby(attempts, _pack):  # those of one pack come one after the other
+        by_pack.setdefault(pack, []).extend(run)
+    return by_pack
+
+
+def count_slots(attempts: Sequence[Attempt]) -> float:
+    """Return how many slots these need, if each is as full as it can be."""
+    counts = Counter([(one.job_type, one.job.group_key is not None) for one in attempts])
+    return sum(
+        count / _count_places(job_type, has_lane=has_lane)
+        for (job_type, has_lane), count in counts.items()
+    )
+
+
+def _count_places(job_type: JobType[..., ..., Any], *, has_lane: bool) -> int:
     """Return how many jobs of a type one slot can run at once."""
     if job_type.chunk is None:
         return 1

@@ -36,7 +36,14 @@ KILL_S = 10.0
 """The same for a handler in a process of its own: it is killed if it does not stop. The kill frees
 the slot, and may take a while on a busy machine."""
 
-Tell = Callable[[Attempt, "End"], None]
+
+class HearsEnds(Protocol):
+    """Takes the outcomes of handlers that ended, in the loop: the executor."""
+
+    def handle_end(self, attempt: Attempt, end: End) -> None: ...
+    def handle_ends(self, ends: Sequence[tuple[Attempt, End]]) -> None: ...
+
+
 """Takes an attempt whose handler ended, and how. On the worker's loop."""
 
 
@@ -93,15 +100,15 @@ class Runners(dict["JobType[..., ..., Any]", Runner]):
         worker: str,
         arounds: Sequence[Around],
         clock: Clock,
-        tell: Tell,
+        executor: HearsEnds,
         processes: RunsInProcess | None,
         threads: Threads | None = None,
     ) -> None:
         """Without `processes` every handler runs in this one; `threads` are for plain handlers."""
         super().__init__()
         self._worker = worker
-        self._tell = tell
-        reader = Reader(tell)
+        self._executor = executor
+        reader = Reader(executor)
         self._loop = LoopRunner(reader, arounds, clock)
         self._thread = ThreadRunner(reader, arounds, clock, threads or Threads("rota-handler"))
         self._process = None if processes is None else ProcessRunner(reader, processes)
@@ -112,7 +119,7 @@ class Runners(dict["JobType[..., ..., Any]", Runner]):
         if job_type.options.process is not None and self._process is not None:
             runner = self._process
         elif job_type.chunk is not None:
-            runner = CallRunner(one, self._worker, self._tell)
+            runner = CallRunner(one, self._worker, self._executor.handle_ends)
         self[job_type] = runner
         return runner
 
@@ -126,8 +133,8 @@ class Runners(dict["JobType[..., ..., Any]", Runner]):
 class Reader:
     """Reads the arguments of handlers, and tells of attempts whose payloads cannot be read."""
 
-    def __init__(self, tell: Tell) -> None:
-        self.tell = tell
+    def __init__(self, executor: HearsEnds) -> None:
+        self.tell = executor.handle_end
         self._warned: set[JobType[..., ..., Any]] = set()
 
     def read(self, attempts: Sequence[Attempt]) -> Iterable[tuple[Attempt, dict[str, Any]]]:

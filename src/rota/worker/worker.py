@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from rota.store.db import Database
     from rota.worker.attempt import Attempt
     from rota.worker.gates import Gate
-    from rota.worker.runners import Tell
     from rota.worker.spec import WorkerSpec
 
 GATES_LOCK_S = 1.0
@@ -233,7 +232,7 @@ class Worker:
         executor = Executor(
             spec, bus, clock, self.attempts, finisher, self._make_contexts(), self._shutdown.fail
         )
-        executor.runners = self._make_runners(executor.handle_end)
+        executor.runners = self._make_runners(executor)
         asking = StoreLink(database, "gates", lock_timeout_s=GATES_LOCK_S)
         gates = self.make_gates(asking, finisher)
         gatekeeper = Gatekeeper(bus, clock, asking, gates, executor)
@@ -286,7 +285,7 @@ class Worker:
 
         return make
 
-    def _make_runners(self, tell: Tell) -> Runners:
+    def _make_runners(self, executor: Executor) -> Runners:
         """Make what calls the handlers."""
         spec = self._spec
         here = None if self._hand is None else self._hand.here
@@ -295,7 +294,7 @@ class Worker:
             processes = Processes(
                 self.name, spec.module, self._database, spec.release, spec.arounds
             )
-        return Runners(self.name, spec.arounds, self._clock, tell, processes, here)
+        return Runners(self.name, spec.arounds, self._clock, executor, processes, here)
 
     def make_gates(self, link: StoreLink, finisher: Finisher) -> list[Gate]:
         """Make the gates, in the order of their table."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from operator import attrgetter
 
 import msgspec
 
@@ -126,6 +127,8 @@ _START_RECORDED, _SUSPECTED, _CAPPED, _REFUSAL = 21, 22, 23, 24
 
 _NO_NEWS = News()
 _news = msgspec.json.Decoder(News)
+_order_in_priority = attrgetter("run_at", "id")
+_priority = attrgetter("priority")
 
 
 def claim(
@@ -200,7 +203,9 @@ def _read_claim(who: Claimant, rows: list[Row]) -> Claimed:
 def _make_jobs(rows: list[Row], who: Claimant, started: datetime) -> list[Job]:
     # mypy counts the columns of a row as too many.
     jobs = [Job(*row[:_OF_THE_JOB], who.worker, started) for row in rows]  # type: ignore[call-arg]
-    jobs.sort(key=_start_order)
+    # Two sorts by fields are faster than one that calls a function for each.
+    jobs.sort(key=_order_in_priority)
+    jobs.sort(key=_priority, reverse=True)
     return jobs
 
 

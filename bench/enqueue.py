@@ -65,7 +65,7 @@ def _ratio(
         name=f"bulk, × graphile-worker, {'with a key' if keyed else 'no key'}",
         value=median(ratios),
         unit="×",
-        at_least=1.0 if keyed else 1.7,
+        at_least=1.1 if keyed else 1.4,
         note=f"addJobs: {median(peers):,.0f} jobs/s, {Graphile.name} {graphile.version}",
         detail={"by_round": ratios, "peer_per_second": peers},
     )

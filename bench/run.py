@@ -35,6 +35,7 @@ from bench import (
     one_key,
     outgrow,
     pick_up,
+    quiet,
     search,
     spike,
 )
@@ -101,10 +102,14 @@ def main() -> int:
     if asked.rows is not None:
         scale = replace(scale, search_rows=asked.rows)
     figures: list[Figure] = []
+    load = quiet.measure_load()
     facts: dict[str, Any] = {
+        "load": str(load),
+        "is_comparable": load.is_quiet,
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "quick": asked.quick,
     }
+    console.print(f"The machine is {load}", highlight=False)
     failed = _measure(names, scale, figures, facts)
     document = json.dumps(
         {**facts, "failed": failed, "figures": [figure.as_json() for figure in figures]},
@@ -120,7 +125,7 @@ def main() -> int:
         table(
             figures,
             f"Rota, {os.cpu_count()} cores shared with the "
-            f"server{', QUICK: noise' if asked.quick else ''}",
+            f"server{', QUICK: noise' if asked.quick else ''}; {facts['load']}",
         )
     )
     for name, why in failed.items():
@@ -171,7 +176,6 @@ def _machine() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "system": platform.platform(),
         "python": platform.python_version(),
-        "load_before": os.getloadavg()[0],
     }
 
 

@@ -99,7 +99,7 @@ class DurableServer(PostgresServer):
             version = admin.execute("select version()").fetchone()
             changed = admin.execute(
                 "select name, setting from pg_settings where source in ('configuration file', "
-                "'command line') and name !~ '^lc_' order by 1"
+                "'command line') and name !~ '^lc_|director|_file$' order by 1"
             ).fetchall()
             durable = admin.execute(
                 "select name, setting from pg_settings where name = any (%s) order by 1",

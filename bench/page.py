@@ -1,0 +1,105 @@
+"""`python bench/page.py [--check]`: writes docs/benchmarks.md from the JSON of runs.
+
+`bench/results/` has one complete run for each version of Python.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from bench.figures import Figure, readable  # noqa: E402
+from bench.run import PARTS  # noqa: E402
+
+RESULTS = ROOT / "bench" / "results"
+PAGE = ROOT / "docs" / "benchmarks.md"
+HEAD = """\
+# Benchmarks
+
+How fast Rota is, beside what, and which of its targets it misses. This page is written by
+`python bench/page.py` from one complete run for each version of Python; no figure is written by
+hand, and other pages take theirs from here.
+
+    make bench                                # all parts, at most twenty minutes
+    .venv/bin/python bench/run.py --only idle # one part
+
+A run counts committed jobs with durable settings: it first checks that `fsync`,
+`synchronous_commit` and `full_page_writes` are on. It uses a PostgreSQL of its own on the same
+cores, with a fresh database for each part. Peers take turns with Rota, and ratios are within a
+turn: compare figures only within one run. Before it begins it watches the machine and times two
+empty loops. On a busy machine it says so, because other work slows a peer more than Rota.
+
+"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="The page of figures.")
+    parser.add_argument("--check", action="store_true", help="only say whether it is up to date")
+    asked = parser.parse_args()
+    runs = [json.loads(file.read_text("utf-8")) for file in sorted(RESULTS.glob("*.json"))]
+    page = write(runs)
+    if asked.check:
+        if PAGE.read_text("utf-8") == page:
+            return 0
+        print("docs/benchmarks.md is not what bench/results says: run `python bench/page.py`")
+        return 1
+    PAGE.write_text(page, encoding="utf-8")
+    return 0
+
+
+def write(runs: list[dict[str, Any]]) -> str:
+    """Return the page for the JSON of these runs."""
+    text = HEAD + "".join(_describe(run) for run in runs)
+    for part in PARTS:
+        by_name: dict[str, list[dict[str, Any] | None]] = {}
+        for at, run in enumerate(runs):
+            for figure in run["figures"]:
+                if figure["part"] == part:
+                    by_name.setdefault(figure["name"], [None] * len(runs))[at] = figure
+        if by_name:
+            text += _write_part(part, by_name, runs)
+    return text
+
+
+def _describe(run: dict[str, Any]) -> str:
+    server = run["server"]["version"].split(",")[0].split(" on ")[0]
+    return (
+        f"- Python {run['python']}, {run['at'][:10]}, {server}, {run['cores']} cores: "
+        f"{run['load']}.\n"
+    )
+
+
+def _write_part(
+    part: str, by_name: dict[str, list[dict[str, Any] | None]], runs: list[dict[str, Any]]
+) -> str:
+    about = (sys.modules[PARTS[part].__module__].__doc__ or "").strip()
+    pythons = " | ".join(f"Python {run['python'].rpartition('.')[0]}" for run in runs)
+    lines = [f"\n## {part}\n\n{about}\n", f"| what | {pythons} | unit | target | note |"]
+    lines.append("|---" * (4 + len(runs)) + "|")
+    for name, figures in by_name.items():
+        some = next(one for one in figures if one is not None)
+        cells = " | ".join(_write_value(one) for one in figures)
+        target = _as_figure(some).target
+        lines.append(f"| {name} | {cells} | {some['unit']} | {target} | {some['note']} |")
+    return "\n".join(lines) + "\n"
+
+
+def _write_value(figure: dict[str, Any] | None) -> str:
+    if figure is None or figure["value"] is None:
+        return ""
+    value = readable(figure["value"])
+    return f"**{value}**, missed" if _as_figure(figure).met is False else value
+
+
+def _as_figure(figure: dict[str, Any]) -> Figure:
+    return Figure(**{name: value for name, value in figure.items() if name != "met"})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
+from zoneinfo import ZoneInfo
 
 import psycopg
 import pytest
@@ -22,6 +23,7 @@ from tests.support.wait import eventually
 
 Connection = psycopg.Connection[TupleRow]
 Send = rota.JobType[[int], [int], None]
+BERLIN = ZoneInfo("Europe/Berlin")
 
 
 @pytest.fixture
@@ -199,6 +201,17 @@ def test_a_mixed_bulk_keeps_the_options_of_each_job(
         "k",
         None,
     )
+
+
+@rule("M21")
+def test_jobs_of_the_two_hours_that_the_clock_calls_alike_keep_their_own_times(
+    app: rota.App, send: Send
+) -> None:
+    twice = [datetime(2090, 10, 29, 2, 30, fold=fold, tzinfo=BERLIN) for fold in (0, 1)]
+    done = app.enqueue_many(send.using(run_at=at).new(1) for at in twice)
+    stored = [app.get(one.id).run_at for one in done]
+    assert stored == [at.astimezone(UTC) for at in twice]
+    assert stored[1] - stored[0] == timedelta(hours=1)
 
 
 @rule("M20")

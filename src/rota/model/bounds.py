@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timezone
 from typing import Any
 
 from rota.errors import UsageError
@@ -27,14 +27,16 @@ LATEST = datetime(9000, 1, 1, tzinfo=UTC)
 
 
 def check_aware(value: Any, name: str) -> datetime:
-    if not isinstance(value, datetime) or value.utcoffset() is None:
+    """Return an instant with its offset as a number: of an hour that comes twice, Python calls the
+    first and the second equal. Raises UsageError."""
+    if not isinstance(value, datetime) or (offset := value.utcoffset()) is None:
         raise UsageError(
             f"{name} must be a datetime with a time zone, not {value!r}: "
             "the database's clock decides, so its zone must be known"
         )
     if value >= LATEST:
         raise UsageError(f"{name} must lie before the year {LATEST.year}, not {value!r}")
-    return value
+    return value.replace(tzinfo=timezone(offset), fold=0)
 
 
 def check_bool(value: Any, name: str) -> bool:

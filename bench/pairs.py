@@ -1,4 +1,5 @@
-"""Two releases in turns: `python bench/pairs.py OTHER/src`.
+"""Two releases in turns: `python bench/pairs.py OTHER/src`, a drain; with `--bulk 1000` bulks of so
+many jobs, with `--bulk 1000 --keys` those with keys.
 
 Only the ratio within a pair means anything; single pairs scatter by a fifth.
 """
@@ -46,6 +47,35 @@ assert report.succeeded == jobs, report
 print(jobs / took, 1e6 * (cpu_s() - cpu) / jobs)
 app.close()
 """
+ENQUEUE = """
+import sys, time
+import rota
+from rota.store.migrate import migrate
+
+url, jobs, size, keys = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "True"
+migrate(url)
+app = rota.App(url)
+
+@app.job("noop")
+async def noop(n: int): ...
+
+def bulk(first):
+    numbers = range(first, first + size)
+    if keys:
+        made = [noop.new(n=n).using(idempotency_key=f"bench:{n}") for n in numbers]
+    else:
+        made = [noop.new(n=n) for n in numbers]
+    app.enqueue_many(made)
+
+app.sync()
+bulk(0)
+cpu, began = time.process_time(), time.perf_counter()
+for first in range(size, size + jobs, size):
+    bulk(first)
+took = time.perf_counter() - began
+print(jobs / took, 1e6 * (time.process_time() - cpu) / jobs)
+app.close()
+"""
 """The work of a release: both must be able to run it."""
 
 
@@ -55,16 +85,20 @@ def main() -> None:
     parser.add_argument("other", type=Path, help="the src directory of the release to compare with")
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--jobs", type=int, default=40_000)
+    parser.add_argument("--bulk", type=int, help="enqueue the jobs in bulks of so many")
+    parser.add_argument("--keys", action="store_true", help="each job of a bulk has a key")
     options = parser.parse_args()
     if not (options.other / "rota").is_dir():
         parser.error(f"{options.other} has no package rota: name the src directory of a checkout")
+    work = [DRAIN, str(options.jobs)]
+    if options.bulk is not None:
+        work = [ENQUEUE, str(options.jobs), str(options.bulk), str(options.keys)]
     run = Run()
     try:
         server = DurableServer(run.place)
         server.start()
         ratios = [
-            _pair(server, options.other.resolve(), options.jobs, turn)
-            for turn in range(options.pairs)
+            _pair(server, options.other.resolve(), work, turn) for turn in range(options.pairs)
         ]
         speed, cpu = (statistics.median(values) for values in zip(*ratios, strict=True))
         print(
@@ -76,9 +110,9 @@ def main() -> None:
         run.end()
 
 
-def _pair(server: DurableServer, other: Path, jobs: int, turn: int) -> tuple[float, float]:
+def _pair(server: DurableServer, other: Path, work: list[str], turn: int) -> tuple[float, float]:
     order = [other, ROOT / "src"] if turn % 2 == 0 else [ROOT / "src", other]
-    measured = {src: _drain(server, src, jobs) for src in order}
+    measured = {src: _measure(server, src, work) for src in order}
     (speed, cpu), (other_speed, other_cpu) = measured[ROOT / "src"], measured[other]
     print(
         f"{speed:,.0f} jobs/s at {cpu:.1f} µs, the other {other_speed:,.0f} at {other_cpu:.1f}: "
@@ -88,10 +122,10 @@ def _pair(server: DurableServer, other: Path, jobs: int, turn: int) -> tuple[flo
     return speed / other_speed, cpu / other_cpu
 
 
-def _drain(server: DurableServer, src: Path, jobs: int) -> tuple[float, float]:
+def _measure(server: DurableServer, src: Path, work: list[str]) -> tuple[float, float]:
     with server.database(migrated=False) as url:
         done = subprocess.run(
-            [sys.executable, "-c", DRAIN, url, str(jobs)],
+            [sys.executable, "-c", work[0], url, *work[1:]],
             env={**os.environ, "PYTHONPATH": str(src)},
             stdout=subprocess.PIPE,
             text=True,

@@ -40,7 +40,7 @@ insert into rota.job_history (id, queue, job_type, payload, status, priority, at
   select id, 'default', job_type, jsonb_build_object('n', id), 'succeeded', 0, 1, 3, 1, 'h:102:b',
     now(), now(), now(), now() - interval '1 second', 'r0'
   from (values (3, 'send_skip'), (4, 'send_repeat'), (6, 'three_steps')) h(id, job_type);
-select rota.job_reserve(6);
+select rota.ids_reserve(6);
 insert into rota.job (id, queue, job_type, payload, status, priority, attempts, claims, losses,
   start_recorded)
   values (2, 'default', 'once', '{"n": 2}', 'dead', 0, 1, 2, 1, true),
@@ -128,7 +128,7 @@ insert into rota.job_history (id, queue, job_type, payload, status, priority, at
     now() - interval '1 second', 'r0'
   from (values (7, 'in_order'), (8, 'in_order'), (9, 'limited'), (10, 'limited'), (11, 'limited'),
     (12, 'limited'), (13, 'guarded'), (14, 'guarded')) h(id, job_type);
-select rota.job_reserve(14);
+select rota.ids_reserve(14);
 insert into chaos.ordered (tag, job, way) select id, id, 'in bulk' from generate_series(7, 14) id;
 insert into chaos.change (job, at, role, status, claims, attempts, job_type, queue, group_key,
   priority, run_at)
@@ -189,7 +189,7 @@ insert into rota.job_history (id, queue, job_type, payload, status, priority, at
     case when id = 15 then 1 when id < 22 then 2 end,
     case when id > 21 then jsonb_build_object('rota.batch', jsonb_build_object('id', 24 - id)) end
   from generate_series(15, 23) id;
-select rota.job_reserve(9);
+select rota.ids_reserve(9);
 insert into chaos.ordered (tag, job, way) values (15, 15, 'in a batch');
 insert into chaos.change (job, at, role, was_status, status, was_claims, claims, was_worker, worker,
   was_attempts, attempts, job_type, queue, priority, run_at)

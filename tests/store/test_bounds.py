@@ -42,7 +42,9 @@ def test_an_id_above_the_sequence_is_refused_and_one_that_was_reserved_is_taken(
     [last] = insert(connection)
     connection.execute("delete from rota.job")
     refuse(connection, "job_id", id=last + 100)
-    reserved = [id_ for (id_,) in connection.execute("select rota.job_reserve(3)").fetchall()]
+    reserved = [
+        id_ for (id_,) in connection.execute("select unnest(rota.ids_reserve(3))").fetchall()
+    ]
     connection.execute("insert into rota.job (id, job_type) values (%s, 't')", [reserved[1]])
     # The next producers meet no row of theirs.
     assert len(insert(connection, 200)) == 200

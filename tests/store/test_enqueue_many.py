@@ -18,6 +18,7 @@ from psycopg.rows import TupleRow
 import rota
 from rota.store import ops
 from rota.store.migrate import migrate
+from tests.store.rows import row
 from tests.support.rules import rule
 from tests.support.wait import eventually
 
@@ -356,9 +357,9 @@ def test_a_key_freed_between_the_refusal_and_the_question_who_holds_it_is_taken(
     app: rota.App, connection: Connection
 ) -> None:
     connection.execute("insert into rota.job (job_type, idempotency_key) values ('t', 'k')")
-    row = ops.NewRow("default", "t", None, 0, None, None, None, None, None, None, None, "{}", "k")
+    new = row(queue="default", priority=0, idempotency_key="k")
     statements = app.database.statements
-    for operation in (ops.insert(row), ops.insert_many([row])):
+    for operation in (ops.insert(new), ops.insert_many([new])):
         query, refused = next(operation), False
         try:
             while True:
@@ -371,7 +372,7 @@ def test_a_key_freed_between_the_refusal_and_the_question_who_holds_it_is_taken(
         except StopIteration as end:
             result = end.value
         assert refused
-        assert (result if isinstance(result, ops.Inserted) else result[0]).created
+        assert (result if isinstance(result, rota.Enqueued) else result[0]).created
 
 
 def test_a_bulk_of_large_payloads_is_an_insert_for_each_megabyte(
@@ -431,6 +432,7 @@ def test_a_bulk_takes_and_refuses_the_keys_that_single_enqueues_would(
 def test_a_role_that_may_not_insert_takes_no_key(
     database: str, connection: Connection, admin: Connection
 ) -> None:
+    take = "select rota.keys_take('{1}'::bigint[], '{k}'::text[], null, '{t}'::text[])"
     name = f"reader_{uuid4().hex[:12]}"
     role = sql.Identifier(name)
     admin.execute(sql.SQL("create role {} login").format(role))
@@ -440,13 +442,11 @@ def test_a_role_that_may_not_insert_takes_no_key(
             psycopg.connect(make_conninfo(database, user=name)) as reader,
             pytest.raises(psycopg.errors.InsufficientPrivilege, match="may not take a key"),
         ):
-            reader.execute("select rota.keys_take('{1}'::bigint[], '{k}'::text[], '{t}'::text[])")
+            reader.execute(take)
         connection.execute(sql.SQL("grant insert (job_type) on rota.job to {}").format(role))
         with psycopg.connect(database) as producer:  # a role that it may become counts
             producer.execute(sql.SQL("set role {}").format(role))
-            taken = producer.execute(
-                "select rota.keys_take('{1}'::bigint[], '{k}'::text[], '{t}'::text[])"
-            ).fetchone()
+            taken = producer.execute(take).fetchone()
             assert taken == ([1],)
     finally:
         connection.execute(sql.SQL("drop owned by {0} cascade; drop role {0}").format(role))
@@ -458,7 +458,8 @@ def test_a_job_that_a_trigger_inserts_during_a_bulk_takes_its_key(
 ) -> None:
     connection.execute("""
         create function public.also() returns trigger language plpgsql as $$ begin
-          insert into rota.job (job_type, idempotency_key) values ('also', new.idempotency_key);
+          insert into rota.job (job_type, queue, priority, idempotency_key)
+            values ('also', 'default', 0, new.idempotency_key);
           return null; end $$;
         create trigger also after insert on rota.job for each row
           when (new.job_type = 'send') execute function public.also()""")
@@ -472,7 +473,7 @@ def test_a_job_that_a_trigger_inserts_during_a_bulk_takes_its_key(
 def test_keys_are_taken_in_one_order_also_where_some_are_not_free(
     database: str, connection: Connection, why: str
 ) -> None:
-    take = "select rota.keys_take(%s::bigint[], %s::text[], array_fill('t'::text, %s::int[]))"
+    take = "select rota.keys_take(%s::bigint[], %s::text[], null, '{t}'::text[])"
     held = "insert into rota.idempotency values ('t', 'b', 1, rota.clock())"
     if why == "former name":
         connection.execute("insert into rota.job_type (name, aliases) values ('t', '{was}')")
@@ -484,7 +485,7 @@ def test_keys_are_taken_in_one_order_also_where_some_are_not_free(
         else:
             holder.execute(held)
         first = psycopg.connect(database)
-        waiting = pool.submit(first.execute, take, [[1, 2], ["b", "c"], [2]])
+        waiting = pool.submit(first.execute, take, [[1, 2], ["b", "c"]])
         eventually(
             lambda: connection.execute(
                 "select from pg_stat_activity where datname = current_database() "
@@ -493,7 +494,7 @@ def test_keys_are_taken_in_one_order_also_where_some_are_not_free(
         )
         # The first waits for b and has not taken c: who has c may wait for b.
         with psycopg.connect(database, options="-c lock_timeout=5s") as second:
-            assert second.execute(take, [[3], ["c"], [1]]).fetchone() == ([3],)
+            assert second.execute(take, [[3], ["c"]]).fetchone() == ([3],)
         holder.rollback()
         assert waiting.result(30).fetchone() == ([1],)
         first.close()

@@ -162,7 +162,9 @@ def test_an_action_that_a_trigger_refuses_as_a_duplicate_is_refused(
 def test_a_sequence_is_never_moved_backwards(connection: Connection) -> None:
     assert move(connection) == {}
     ids = insert(connection, 3)
-    reserved = [id_ for (id_,) in connection.execute("select rota.job_reserve(10)").fetchall()]
+    reserved = [
+        id_ for (id_,) in connection.execute("select unnest(rota.ids_reserve(10))").fetchall()
+    ]
     assert move(connection) == {}
     connection.execute("delete from rota.job where id = any (%s)", [ids])
     assert move(connection) == {}
@@ -176,10 +178,10 @@ def test_ids_that_a_bulk_reserves_while_the_sequence_is_moved_stay_its_own(
     ids = insert(connection, 50)
     restart(connection)
     with psycopg.connect(database) as bulk, ThreadPoolExecutor(1) as pool:
-        bulk.execute("select rota.job_reserve(10)")  # still below the highest
+        bulk.execute("select rota.ids_reserve(10)")  # still below the highest
         moving = pool.submit(move, second)
         eventually(waits(connection, second), what="it waits for those that take ids")
-        bulk.execute("select rota.job_reserve(100)")
+        bulk.execute("select rota.ids_reserve(100)")
         bulk.commit()
         assert moving.result(30) == {}  # the bulk has moved it further by then
     assert insert(connection)[0] > ids[-1] + 60 - 1

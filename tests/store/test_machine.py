@@ -22,10 +22,11 @@ from hypothesis.stateful import (
 from hypothesis.stateful import rule as step
 from psycopg.rows import TupleRow
 
-from rota.model.job import Action, Job, Status
+from rota.model.job import Action, Enqueued, Job, Status
 from rota.model.settle import Transition
 from rota.model.states import TRANSITIONS
 from rota.store import ops
+from tests.store.rows import row
 from tests.store.work import BEGINNING, CANCEL, FAIL, GIVE_UP, HAND_BACK, SNOOZE, SUCCEED, Hand, act
 from tests.support.rules import rule
 
@@ -122,10 +123,10 @@ class Store(RuleBasedStateMachine):
         for one, (job_type, key) in zip(done, given, strict=True):
             self._inserted(one, job_type, key, 0)
 
-    def _inserted(self, done: ops.Inserted, job_type: str, key: str | None, delay_s: float) -> None:
+    def _inserted(self, done: Enqueued, job_type: str, key: str | None, delay_s: float) -> None:
         holder = self.keys.get((job_type, key)) if key is not None else None
         if holder is not None:
-            assert done == ops.Inserted(holder, False, self.jobs[holder].status)
+            assert done == Enqueued(holder, False, self.jobs[holder].status)
             return
         assert done.created and done.id not in self.jobs
         self.jobs[done.id] = Model(job_type, key, self.ahead + delay_s)
@@ -327,20 +328,13 @@ class Store(RuleBasedStateMachine):
 def _new(
     job_type: str, key: str | None, delay_s: float, expires_s: float | None = None
 ) -> ops.NewRow:
-    return ops.NewRow(
-        "default",
+    return row(
         job_type,
-        None,
-        0,
-        None,
-        delay_s or None,
-        expires_s,
-        None,
-        None,
-        None,
-        None,
-        "{}",
-        key,
+        idempotency_key=key,
+        queue="default",
+        priority=0,
+        delay_s=delay_s or None,
+        expires_s=expires_s,
     )
 
 

@@ -1,10 +1,14 @@
-"""What a plain job costs: keys, effects and all that it does not use cost it nothing."""
+"""What a plain job costs: keys, effects and all that it does not use cost it nothing. And what each
+job of a bulk costs."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
+import pytest
 from psycopg import sql
 from psycopg.rows import TupleRow
 
@@ -98,3 +102,98 @@ def wal_records(connection: Connection, statement: str) -> int:
     [(plan,)] = connection.execute(query).fetchall()
     records: Any = plan[0]["Plan"]["WAL Records"]
     return int(records)
+
+
+@rule("M51")
+def test_a_bulk_with_keys_calls_no_function_of_the_server_for_each_job(
+    connection: Connection, app: rota.App
+) -> None:
+    keyed = app.job("keyed")(lambda: None)
+    with connection.transaction():
+        connection.execute("set local track_functions = 'pl'")
+        app.enqueue_many(
+            [keyed.using(idempotency_key=f"{n}").new() for n in range(JOBS)], connection=connection
+        )
+        called = connection.execute(
+            "select funcname, calls from pg_stat_xact_user_functions where calls > 1"
+        ).fetchall()
+    assert called == []
+
+
+@rule("M14", "M51")
+def test_a_bulk_with_keys_reads_no_others_also_in_a_session_that_began_with_none(
+    connection: Connection, app: rota.App
+) -> None:
+    keyed = app.job("keyed")(lambda: None)
+
+    def enqueue(prefix: str) -> None:
+        jobs = [keyed.using(idempotency_key=f"{prefix} {n}").new() for n in range(JOBS)]
+        app.enqueue_many(jobs, connection=connection)
+
+    for turn in range(8):  # until every plan is kept
+        enqueue(f"{turn}")
+    connection.execute(
+        "insert into rota.idempotency (job_type, key, job) "
+        "select 'keyed', 'other ' || n, n from generate_series(1, 20000) n"
+    )
+    with connection.transaction():
+        enqueue("last")
+        read = connection.execute(
+            "select seq_tup_read from pg_stat_xact_user_tables where relname = 'idempotency'"
+        ).fetchone()
+    assert read == (0,)
+
+
+BULK = 1_000
+CALLS = {
+    "alike": 11,
+    "mappings": 14,
+    "with keys": 22,
+    "with keys, each of a copy of the type": 25,
+    "with keys of the type": 26,
+}
+"""Calls of Python and C for each job of a bulk, from its arguments to its result."""
+
+
+@rule("M21")
+@pytest.mark.parametrize("way", CALLS)
+def test_a_job_of_a_bulk_costs_few_calls(app: rota.App, way: str) -> None:
+    @app.job("plain")
+    def plain(n: int) -> None: ...
+
+    @app.job("keyed", key=lambda n: f"{n}")
+    def keyed(n: int) -> None: ...
+
+    ways: dict[str, Callable[[range], object]] = {
+        "alike": lambda numbers: app.enqueue_many([plain.new(n=n) for n in numbers]),
+        "mappings": lambda numbers: plain.enqueue_many([{"n": n} for n in numbers]),
+        "with keys": lambda numbers: app.enqueue_many(
+            [plain.new(n=n).using(idempotency_key=str(n)) for n in numbers]
+        ),
+        "with keys, each of a copy of the type": lambda numbers: app.enqueue_many(
+            [plain.using(idempotency_key=f"copy {n}").new(n=n) for n in numbers]
+        ),
+        "with keys of the type": lambda numbers: app.enqueue_many(
+            [keyed.new(n=n) for n in numbers]
+        ),
+    }
+    ways[way](range(BULK))  # connects, reads the SQL
+    count = count_calls(lambda: ways[way](range(BULK, 2 * BULK)))
+    # What the bulk costs beside its jobs is less than a call for each.
+    assert count // BULK <= CALLS[way]
+
+
+def count_calls(work: Callable[[], object]) -> int:
+    """Return how many functions this thread calls for some work, those in C too."""
+    count = 0
+
+    def note(frame: object, event: str, argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count

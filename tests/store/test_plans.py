@@ -17,6 +17,7 @@ from rota.model.job import Action, Job
 from rota.store import ops
 from rota.store.driver import Operation, Query
 from tests.store.bulk import no_load_beside, without_indexes
+from tests.store.rows import row
 from tests.store.work import BEGINNING, FAIL, HAND_BACK, SUCCEED, Hand, act
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
@@ -185,9 +186,7 @@ def _hot(large: Large) -> dict[str, tuple[Callable[[], Operation[Any]], int]]:
         return [ops.Ending(job, transition, 0.1) for job in held]
 
     def new(key: str | None) -> ops.NewRow:
-        return ops.NewRow(
-            "default", "t", None, 0, None, None, None, None, None, None, None, "{}", key
-        )
+        return row(queue="default", priority=0, idempotency_key=key)
 
     return {
         "a claim that finds work": (lambda: _claim(who, 20, past_the_unknown), 20),

@@ -822,7 +822,7 @@ def test_what_cannot_be_enqueued_or_requeued_by_a_function_is_said_in_words_and_
         with pytest.raises(psycopg.errors.CheckViolation, match=f"^rota.job: {says}"):
             shell.call("enqueue", **{"job_type": "t", **given_badly})
     assert connection.execute("select count(*) from rota.job").fetchone() == (0,)
-    connection.execute("select rota.job_reserve(7)")
+    connection.execute("select rota.ids_reserve(7)")
     connection.execute(
         "insert into rota.job (id, job_type, status, failed_at) values (7, 't', 'dead', now())"
     )

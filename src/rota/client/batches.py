@@ -14,11 +14,10 @@ from rota.client.enqueue import (
     ONE,
     EnqueueCalls,
     Then,
-    answer,
     check_job,
     find_connection,
     list_jobs,
-    make_row,
+    make_rows,
 )
 from rota.client.requests import ActionResult, make_request, sort_answers
 from rota.declare.connection import AsyncConnection, Connection
@@ -135,14 +134,15 @@ class BatchCalls(EnqueueCalls):
         None: each job joined another one, and those are not of one batch."""
         members, following = carried[: len(request.jobs)], carried[len(request.jobs) :]
         yield from self._refuse_large(carried, indexed=True)
-        then = dict(zip(request.then, map(make_row, following), strict=True))
+        then = dict(zip(request.then, make_rows(following), strict=True))
         try:
-            id_, inserted = yield from ops.insert_batch(
-                [make_row(job) for job in members], then, request.on_failure, request.parent
+            return (
+                yield from ops.insert_batch(
+                    make_rows(members), then, request.on_failure, request.parent
+                )
             )
         except PayloadRefused as error:
             raise self._explain_refusal(members, error, indexed=True) from None
-        return id_, [answer(one) for one in inserted]
 
 
 class Batches(Namespace):

@@ -7,13 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
 
+from msgspec.structs import astuple
+
 from rota.client.base import Caller
 from rota.client.carry import carry_meta, gather_meta
 from rota.client.statement import make_statement
 from rota.declare.connection import AnyConnection, AsyncConnection, Connection
 from rota.declare.job_type import JobType, NewJob
-from rota.declare.jsonb import PAYLOAD_BYTES_LEAST, fits, text_bytes
-from rota.declare.options import EnqueueOptions, UsingOptions
+from rota.declare.jsonb import PAYLOAD_BYTES_LEAST, all_fit, fits, text_bytes
+from rota.declare.options import OWN, EnqueueOptions, UsingOptions
 from rota.declare.payload import encode_untyped
 from rota.errors import PayloadError, UsageError
 from rota.model.bounds import NAME_MAX, check_text
@@ -21,7 +23,7 @@ from rota.model.job import Enqueued
 from rota.store import ops
 from rota.store.db import LOCK_TIMEOUT_S, Patience
 from rota.store.errors import PayloadRefused
-from rota.store.ops import NewRow
+from rota.store.ops import CommonColumns, NewRow
 
 if TYPE_CHECKING:
     from rota.declare.around import EnqueueAround
@@ -169,7 +171,7 @@ class EnqueueCalls(Caller):
 
     def make_statement(self, job: NewJob, paramstyle: str) -> tuple[str, Any]:
         """Return the SQL that inserts a job and its parameters, as `NewJob.statement`."""
-        return make_statement(make_row(job), self.schema, paramstyle)
+        return make_statement(make_rows([job])[0], self.schema, paramstyle)
 
     @abstractmethod
     def _enqueue_then(self, job: NewJob, then: Then) -> Enqueued:
@@ -223,30 +225,30 @@ class EnqueueCalls(Caller):
         return "inserted"
 
     def _enqueue(self, job: NewJob) -> Operation[Enqueued]:
-        row = make_row(job)
+        [row] = make_rows([job])
         yield from self._refuse_large([job], indexed=False)
         try:
-            inserted = yield from ops.insert(row)
+            return (yield from ops.insert(row))
         except PayloadRefused as error:
             raise self._explain_refusal([job], error, indexed=False) from None
-        return answer(inserted)
 
     def _enqueue_many(self, jobs: Sequence[NewJob]) -> Operation[list[Enqueued]]:
-        rows = [make_row(job) for job in jobs]
+        rows = make_rows(jobs)
         yield from self._refuse_large(jobs, indexed=True)
         try:
-            inserted = yield from ops.insert_many(rows)
+            return (yield from ops.insert_many(rows))
         except PayloadRefused as error:
             raise self._explain_refusal(jobs, error, indexed=True) from None
-        return [answer(one) for one in inserted]
 
     def _refuse_large(self, jobs: Sequence[NewJob], *, indexed: bool) -> Operation[None]:
         """Refuse what the database would refuse, before it aborts the transaction."""
+        texts = [job.payload_json for job in jobs]
+        texts += {job.options.meta_json or "" for job in jobs}
+        if all_fit(texts, self._payload_bytes_max or PAYLOAD_BYTES_LEAST):
+            return
         for index, job in enumerate(jobs):
-            if job.options.meta_json is None and fits(job.payload_json, PAYLOAD_BYTES_LEAST):
-                continue
             for argument, text in ((None, job.payload_json), ("meta", job.options.meta_json or "")):
-                if fits(text, PAYLOAD_BYTES_LEAST):
+                if fits(text, self._payload_bytes_max or PAYLOAD_BYTES_LEAST):
                     continue
                 if self._payload_bytes_max is None:
                     self._payload_bytes_max = yield from ops.payload_bytes_max()
@@ -278,8 +280,9 @@ class EnqueueCalls(Caller):
 
 def list_jobs(jobs: Iterable[NewJob]) -> list[NewJob]:
     listed = list(jobs)
-    for index, job in enumerate(listed):
-        check_job(job, f"job {index} of the list")
+    if not {NewJob}.issuperset(map(type, listed)):
+        for index, job in enumerate(listed):
+            check_job(job, f"job {index} of the list")
     return listed
 
 
@@ -290,7 +293,7 @@ def check_job(job: object, what: str = "the job") -> None:
 
 def find_connection(jobs: Sequence[NewJob], given: Any) -> Any:
     """Return the connection of an `enqueue_many`: the argument, or that of its jobs."""
-    named = [given, *(job.options.connection for job in jobs)]
+    named = [given, *[job.options.connection for job in jobs]]
     # An alias of Django's is the same one in another string.
     found = {one if isinstance(one, str) else id(one): one for one in named if one is not None}
     if len(found) > 1:
@@ -301,19 +304,32 @@ def find_connection(jobs: Sequence[NewJob], given: Any) -> Any:
     return next(iter(found.values()), None)
 
 
-def answer(inserted: ops.Inserted) -> Enqueued:
-    return Enqueued(inserted.id, inserted.created, inserted.status, inserted.change)
+def make_rows(jobs: Sequence[NewJob]) -> list[NewRow]:
+    """Return the rows of jobs. What jobs have in common is checked and made once. Raises
+    UsageError as `check_duplicates`."""
+    known: dict[tuple[Any, ...], CommonColumns] = {}
+    rows, before = [], None
+    for job in jobs:
+        job_type, options = job.job_type, job.options
+        key = options.idempotency_key or job.key
+        group_key = options.group_key or job.made_group
+        same = (job_type, id(options), key is None, group_key is None)
+        if same != before:
+            before = same
+            # `using` makes options, or a copy of the type with its codec, that may say the same.
+            alike = (job_type.codec, key is None, group_key is None, *astuple(options)[:-OWN])
+            common = known.get(alike) or known.setdefault(alike, _make_common(job, key))
+        rows.append(NewRow(common, job.payload_json, key, group_key))
+    return rows
 
 
-def make_row(job: NewJob) -> NewRow:
+def _make_common(job: NewJob, key: str | None) -> CommonColumns:
     options, defaults = job.options, job.job_type.options
-    key = options.idempotency_key or job.key
     on_duplicate = options.on_duplicate or defaults.on_duplicate
     check_duplicates(job.job_type.name, key, options, on_duplicate)
-    return NewRow(
+    return CommonColumns(
         queue=options.queue or defaults.queue,
         job_type=job.job_type.name,
-        payload=job.payload_json,
         payload_version=defaults.version,
         priority=defaults.priority if options.priority is None else options.priority,
         run_at=options.run_at,
@@ -322,10 +338,8 @@ def make_row(job: NewJob) -> NewRow:
         max_attempts=options.max_attempts,
         timeout=options.timeout,
         lane_capacity=job.lane_capacity,
-        idempotency_key=key,
         meta=options.meta_json,
         on_duplicate=on_duplicate,
-        group_key=job.group_key,
     )
 
 
@@ -374,10 +388,9 @@ class UntypedJob:
             on_duplicate = yield from ops.read_on_duplicate(name)
         on_duplicate = on_duplicate or "join"
         check_duplicates(name, options.idempotency_key, options, on_duplicate)
-        row = NewRow(
+        common = CommonColumns(
             queue=options.queue,
             job_type=name,
-            payload=self.payload,
             payload_version=None,
             priority=options.priority,
             run_at=options.run_at,
@@ -386,12 +399,11 @@ class UntypedJob:
             max_attempts=options.max_attempts,
             timeout=options.timeout,
             lane_capacity=options.lane_capacity,
-            idempotency_key=options.idempotency_key,
             meta=options.meta_json,
             on_duplicate=on_duplicate,
-            group_key=options.group_key,
         )
-        return answer((yield from ops.insert(row)))
+        row = NewRow(common, self.payload, options.idempotency_key, options.group_key)
+        return (yield from ops.insert(row))
 
 
 def refuse_too_large(job_type: str, payload: str, meta: str | None) -> Operation[None]:

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from rota.errors import UsageError
-from rota.store.ops import NewRow
+from rota.store.ops import CommonColumns, NewRow
 from rota.store.paramstyle import PARAMSTYLES, format_params, mark_parameters
 
 _TYPES = {
@@ -38,21 +38,21 @@ def make_statement(row: NewRow, schema: str, paramstyle: str) -> tuple[str, Any]
         raise UsageError(
             f"there is no paramstyle {paramstyle!r}; there are {', '.join(PARAMSTYLES)}"
         )
-    columns = row._asdict()
+    columns = row.columns()
     given = {name: columns[name] for name in _TYPES if columns[name] is not None}
     if row.idempotency_key is None:
         del given["on_duplicate"]
     arguments = {name: _cast(name, _TYPES[name]) for name in given}
-    due = _due(row, schema)
+    due = _due(row.common, schema)
     if due is not None:
         arguments["run_at"] = due
-    if row.expires_s is not None:
+    if row.common.expires_s is not None:
         earliest = f"{schema}.clock()" if due is None else f"greatest({schema}.clock(), {due})"
         arguments["expires_at"] = f"{earliest} + {_cast('expires', 'interval')}"
     times = {
-        "run_at": row.run_at,
-        "delay": _seconds(row.delay_s),
-        "expires": _seconds(row.expires_s),
+        "run_at": row.common.run_at,
+        "delay": _seconds(row.common.delay_s),
+        "expires": _seconds(row.common.expires_s),
     }
     given |= {name: value for name, value in times.items() if value is not None}
     listed = ",\n".join(f"  {name} => {value}" for name, value in arguments.items())
@@ -60,10 +60,10 @@ def make_statement(row: NewRow, schema: str, paramstyle: str) -> tuple[str, Any]
     return mark_parameters(text, format_params(given), paramstyle)
 
 
-def _due(row: NewRow, schema: str) -> str | None:
-    if row.run_at is not None:
+def _due(common: CommonColumns, schema: str) -> str | None:
+    if common.run_at is not None:
         return _cast("run_at", "timestamptz")
-    if row.delay_s is not None:
+    if common.delay_s is not None:
         return f"{schema}.clock() + {_cast('delay', 'interval')}"
     return None
 

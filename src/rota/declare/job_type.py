@@ -11,8 +11,9 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
+
+import msgspec
 
 from rota.declare.chunk import ChunkOptions, ItemCodec
 from rota.declare.connection import AnyConnection, AsyncConnection, Connection
@@ -33,13 +34,12 @@ ByName = Literal["named", "pyformat"]
 ByPlace = Literal["format", "qmark", "numeric", "numeric_dollar"]
 
 
-@dataclass(frozen=True, slots=True)
-class NewJob:
+class NewJob(msgspec.Struct, frozen=True):
     """A job that is not enqueued yet: its arguments are checked and encoded."""
 
     job_type: JobType[..., ..., Any]
     payload_json: str
-    options: EnqueueOptions = field(default_factory=EnqueueOptions)
+    options: EnqueueOptions = EnqueueOptions()
     key: str | None = None
     """What the type's key function made of the arguments; a key of the options counts instead."""
     made_group: str | None = None
@@ -246,11 +246,12 @@ class JobType(Generic[P, Q, R]):
     ) -> EnqueueOptions:
         """Return the options of a job of this type, with others on top. Raises UsageError."""
         updated = before.update(options, connection)
-        self._check_timeout(updated)
+        if self.chunk is not None:
+            self._check_timeout(updated)
         return updated
 
     def _check_timeout(self, options: EnqueueOptions) -> None:
-        if self.chunk is not None and options.timeout is not None:
+        if options.timeout is not None:
             raise UsageError(
                 f"job type {self.name!r}: a job has no timeout of its own, because one call takes "
                 "many; give timeout to the job type"
@@ -275,7 +276,8 @@ class JobType(Generic[P, Q, R]):
             UsageError: the key or the group_key function failed; a job of a type that takes many in
                 one call has a timeout of its own.
         """
-        self._check_timeout(options)
+        if self.chunk is not None:
+            self._check_timeout(options)
         payload = self.codec.encode(args, kwargs, index)
         key_maker = self._key_maker if options.idempotency_key is None else None
         group_maker = self._group_maker if options.group_key is None else None

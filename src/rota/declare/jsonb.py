@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from typing import NoReturn
 
 PAYLOAD_BYTES_LEAST = 1_024
@@ -16,11 +17,15 @@ another."""
 def fits(encoded: str, bytes_max: int = PAYLOAD_BYTES_MAX) -> bool:
     """Whether PostgreSQL will count at most `bytes_max` for this JSON text. Short texts are not
     parsed."""
+    return all_fit([encoded], bytes_max) or text_bytes(encoded) <= bytes_max
+
+
+def all_fit(encoded: Sequence[str], bytes_max: int) -> bool:
+    """Whether all of these JSON texts fit, for which they need not be parsed: mostly so."""
     # Without exponents a character takes at most 4 bytes: UTF-8, an escape, or a comma or colon and
     # its space.
-    if 4 * len(encoded) <= bytes_max and not _EXPONENT.search(encoded):
-        return True
-    return text_bytes(encoded) <= bytes_max
+    longest = max(map(len, encoded), default=0)
+    return 4 * longest <= bytes_max and not _EXPONENT.search(" ".join(encoded))
 
 
 def text_bytes(encoded: str) -> int:

@@ -70,20 +70,18 @@ class KeyMaker:
         Raises:
             UsageError: the function raised, or returned anything but a key.
         """
-        at = "" if index is None else f" (job {index} of the list)"
-        whose = f"job type {self._job_type!r}{at}"
-        return self._call(arguments, _check_key, whose, "; nothing was inserted", Exception)
+        return self._call(arguments, _check_key, index, "; nothing was inserted", Exception)
 
     def call(self, arguments: Mapping[str, Any], check: Callable[[Any], Checked]) -> Checked:
         """Return what the function makes for a claimed job, checked. Raises as `make`, whatever
         the function raises: sys.exit() in it would end one worker after the other."""
-        return self._call(arguments, check, f"job type {self._job_type!r}", "", BaseException)
+        return self._call(arguments, check, None, "", BaseException)
 
     def _call(
         self,
         arguments: Mapping[str, Any],
         check: Callable[[Any], Checked],
-        whose: str,
+        index: int | None,
         then: str,
         caught: type[BaseException],
     ) -> Checked:
@@ -91,15 +89,19 @@ class KeyMaker:
             name: arguments[name] if name in arguments else self._defaults[name]
             for name in self.arguments
         }
-        where = f"{whose}: its {self._option} function at {self._place}"
         try:
             made = self._func(**given)
         except caught as error:
-            raise UsageError(f"{where} raised {type(error).__name__}: {error}{then}") from error
+            why = f"raised {type(error).__name__}: {error}{then}"
+            raise UsageError(f"{self._name(index)} {why}") from error
         try:
             return check(made)
         except UsageError as error:
-            raise UsageError(f"{where}: {error}{then}") from None
+            raise UsageError(f"{self._name(index)}: {error}{then}") from None
+
+    def _name(self, index: int | None) -> str:
+        at = "" if index is None else f" (job {index} of the list)"
+        return f"job type {self._job_type!r}{at}: its {self._option} function at {self._place}"
 
     @property
     def _place(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Literal, TypedDict, get_args
 
 import msgspec
@@ -419,11 +420,12 @@ class EnqueueOptions(msgspec.Struct, frozen=True):
     max_attempts: int | None = None
     timeout: timedelta | None = None
     expires_s: float | None = None
-    idempotency_key: str | None = None
     on_duplicate: str | None = None
-    group_key: str | None = None
     lane_capacity: int | None = None
     meta_json: str | None = None
+    # From here on what a job often has of its own, OWN fields.
+    idempotency_key: str | None = None
+    group_key: str | None = None
     connection: Any = None
 
     def update(
@@ -456,6 +458,9 @@ class EnqueueOptions(msgspec.Struct, frozen=True):
         own = {} if self.meta_json is None else msgspec.json.decode(self.meta_json)
         return self.update({"meta": {**meta, **own}})
 
+
+OWN = 3
+"""So many of the last fields of EnqueueOptions do not say what jobs have in common."""
 
 _OF_ONE_JOB = (awaited.META_KEY, batch.META_KEY)
 """What Rota writes into the meta of a job about that job. A handler that gives its own meta to the
@@ -490,12 +495,12 @@ _USING: dict[str, tuple[str, Callable[[Any, str], Any]]] = {
     "max_attempts": ("max_attempts", check_max_attempts),
     "timeout": ("timeout", _check_timeout),
     "expires": ("expires_s", lambda value, name: seconds(value, name=name, least=EXPIRES_S_MIN)),
-    "idempotency_key": ("idempotency_key", lambda value, name: check_text(value, name, KEY_MAX)),
+    "idempotency_key": ("idempotency_key", partial(check_text, most=KEY_MAX)),
     "on_duplicate": (
         "on_duplicate",
         lambda value, name: check_choice(value, name, get_args(OnDuplicate)),
     ),
-    "group_key": ("group_key", lambda value, name: check_text(value, name, KEY_MAX)),
+    "group_key": ("group_key", partial(check_text, most=KEY_MAX)),
     "lane_capacity": ("lane_capacity", _check_lane_capacity),
     "meta": ("meta_json", _encode_meta),
     "connection": ("connection", lambda value, name: value),

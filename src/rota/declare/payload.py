@@ -119,12 +119,21 @@ class Codec:
         Raises:
             PayloadError: they do not fit the signature, or cannot be stored.
         """
-        given = self._bind(args, kwargs, index)
-        text = self._text(given, index)
+        given = self._bind(args, kwargs, index) if args or self._fields else kwargs
         try:
+            text = _encode(given).decode()
             arguments = self._decode(text)
-        except msgspec.ValidationError as error:
-            self._refuse_mismatch(error, given, index)
+        except _UNENCODABLE:
+            return self._check(given, index)
+        # A name that the handler does not take is not decoded.
+        if arguments.keys() != given.keys():
+            return self._check(given, index)
+        for value in given.values():
+            if type(value) not in PLAIN:
+                self._refuse_unstorable(given, index)
+                break
+        if "\\u0000" in text:
+            self._refuse_nul(given, index)
         if self.checks_again:
             self._refuse_unstorable(arguments, index)
         return text
@@ -188,7 +197,7 @@ class Codec:
             PayloadError: it does not fit the parameter.
         """
         try:
-            text = _encoder.encode(value)
+            text = _encode(value)
         except _UNENCODABLE:
             return value
         hint = self._hints[self._fields.get(name, name)]
@@ -205,9 +214,36 @@ class Codec:
         """
         return self._text(dict(payload), None)
 
+    def _check(self, given: dict[str, Any], index: int | None) -> str:
+        """Encode with one check after the other, so that the error is about the first thing wrong:
+        a name, a value, a type."""
+        if not given.keys() <= self.names:
+            unknown = next(name for name in given if name not in self.names)
+            raise PayloadError(
+                self.job_type,
+                str(unknown),
+                f"the handler takes no such argument{self._advice(unknown)}",
+                index,
+            )
+        if not self.required <= given.keys():
+            missing = next(
+                name
+                for name in (*self.positional, *sorted(self.required))
+                if name in self.required and name not in given
+            )
+            raise PayloadError(self.job_type, missing, "missing", index)
+        text = self._text(given, index)
+        try:
+            arguments = self._decode(text)
+        except msgspec.ValidationError as error:
+            self._refuse_mismatch(error, given, index)
+        if self.checks_again:
+            self._refuse_unstorable(arguments, index)
+        return text
+
     def _text(self, given: dict[str, Any], index: int | None) -> str:
         try:
-            text = _encoder.encode(given).decode()
+            text = _encode(given).decode()
             if not PLAIN.issuperset(map(type, given.values())):
                 self._refuse_unstorable(given, index)
         except _UNENCODABLE as error:
@@ -230,21 +266,6 @@ class Codec:
             twice = next(name for name in given if name in kwargs)
             raise PayloadError(self.job_type, twice, "given twice, by position and by name", index)
         given.update(kwargs)
-        if not given.keys() <= self.names:
-            unknown = next(name for name in given if name not in self.names)
-            raise PayloadError(
-                self.job_type,
-                str(unknown),
-                f"the handler takes no such argument{self._advice(unknown)}",
-                index,
-            )
-        if not self.required <= given.keys():
-            missing = next(
-                name
-                for name in (*self.positional, *sorted(self.required))
-                if name in self.required and name not in given
-            )
-            raise PayloadError(self.job_type, missing, "missing", index)
         return given
 
     def _advice(self, unknown: object) -> str:
@@ -263,7 +284,7 @@ class Codec:
 
     def _refuse_nul(self, given: dict[str, Any], index: int | None) -> None:
         for name, value in given.items():
-            if _NUL.search(_encoder.encode({name: value})):
+            if _NUL.search(_encode({name: value})):
                 raise PayloadError(
                     self.job_type, str(name), "text with a NUL character cannot be stored", index
                 )
@@ -287,7 +308,7 @@ class Codec:
         # The encoder does not say where it failed: find the argument that fails on its own.
         for name, value in given.items():
             try:
-                _encoder.encode({name: value})
+                _encode({name: value})
             except _UNENCODABLE as own:
                 raise PayloadError(self.job_type, str(name), _reason(own), index) from None
         raise PayloadError(self.job_type, None, _reason(error), index) from None
@@ -299,7 +320,7 @@ _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 _WHERE = re.compile(r"(.*) - at (?:`key` in )?`\$(.*)`", re.DOTALL)
 _MISSING = re.compile("Object missing required field `(.*)`")
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_encoder = msgspec.json.Encoder(enc_hook=to_json)
+_encode = msgspec.json.Encoder(enc_hook=to_json).encode
 
 
 def _reason(error: Exception) -> str:

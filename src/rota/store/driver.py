@@ -44,12 +44,14 @@ def format_numbers(values: Sequence[int | None]) -> str:
 
 def format_texts(values: Sequence[str | None]) -> str:
     """Format texts as an SQL array: psycopg looks at each for a second and third time."""
-    return "{" + ",".join(["NULL" if value is None else _quote(value) for value in values]) + "}"
+    everything = "".join([value for value in values if value is not None])
+    if "\\" in everything or '"' in everything:
+        values = [None if value is None else _escape(value) for value in values]
+    return "{" + ",".join(["NULL" if value is None else f'"{value}"' for value in values]) + "}"
 
 
-def _quote(text: str) -> str:
-    escaped = text.replace("\\", r"\\").replace('"', r"\"")
-    return f'"{escaped}"'
+def _escape(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"")
 
 
 class Translator(Protocol):

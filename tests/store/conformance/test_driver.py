@@ -34,6 +34,7 @@ from rota.store.errors import (
 from rota.store.migrate import migrate
 from tests.store.conformance.adapters import Adapter
 from tests.store.conformance.kinds import ADAPTERS
+from tests.store.rows import row
 from tests.store.work import FAIL, SUCCEED, Hand
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
@@ -80,12 +81,6 @@ class DriverHand(Hand):
         """Run an operation through the driver."""
         assert self.adapter is not None
         return self.adapter.run(operation)
-
-
-def row(**given: Any) -> ops.NewRow:
-    """A job to insert; what is not given is as little as can be."""
-    columns: dict[str, Any] = dict.fromkeys(ops.NewRow._fields)
-    return ops.NewRow(**{**columns, "job_type": "t", "payload": "{}", **given})
 
 
 def count(connection: Connection) -> int:
@@ -160,7 +155,7 @@ def test_a_key_that_is_taken_names_its_job_and_one_that_is_freed_is_taken_anew(
 ) -> None:
     first = adapter.run(ops.insert(row(idempotency_key="k")))
     again = adapter.run(ops.insert(row(idempotency_key="k")))
-    assert again == ops.Inserted(first.id, False, "queued")
+    assert again == rota.Enqueued(first.id, False, "queued")
     many = adapter.run(ops.insert_many([row(idempotency_key=key) for key in ("k", "l", "l")]))
     assert [one.created for one in many] == [False, True, False]
     assert (many[0].id, many[2].id) == (first.id, many[1].id)

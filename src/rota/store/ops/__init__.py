@@ -66,7 +66,7 @@ from rota.store.ops.effect import (
     settle_effect,
 )
 from rota.store.ops.enqueue import (
-    Inserted,
+    CommonColumns,
     NewRow,
     insert,
     insert_many,
@@ -214,6 +214,7 @@ __all__ = [
     "CapSweep",
     "Claimant",
     "Claimed",
+    "CommonColumns",
     "Completion",
     "Done",
     "EffectRecord",
@@ -222,7 +223,6 @@ __all__ = [
     "Figures",
     "Filter",
     "HeldUp",
-    "Inserted",
     "KeyHolder",
     "Lane",
     "LaneHolder",

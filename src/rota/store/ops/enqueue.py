@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from itertools import accumulate
+from typing import Any
 
 import msgspec
+from msgspec.structs import asdict, replace
 
 from rota.errors import KeyTaken, RotaError
-from rota.model.job import Status
+from rota.model.job import Enqueued, Status
 from rota.model.units import plural
 from rota.store.driver import Operation, Query, format_numbers, format_texts
 
@@ -27,8 +30,9 @@ key up because it started. The second is usual for a key that is enqueued withou
 _QUEUED = Status.QUEUED.value
 
 
-class NewRow(NamedTuple):
-    """A job to insert: the columns of `job`.
+class CommonColumns(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """What jobs of a bulk have in common: columns of `job`. Those that are alike share one object:
+    it is sent once, and told from others by its identity.
 
     A delay and a time to expire are seconds that the database adds to its clock. Queue and priority
     default to the type's in the database.
@@ -45,34 +49,35 @@ class NewRow(NamedTuple):
     timeout: timedelta | None
     lane_capacity: int | None
     meta: str | None
-    # From here on what each job has of its own, _OWN of them: the jobs of a bulk often share the
-    # rest.
-    payload: str
-    idempotency_key: str | None
     on_duplicate: str = "join"
+
+
+class NewRow(msgspec.Struct, frozen=True, gc=False):
+    """A job to insert. Like what it has in common with others it is in no cycle, so the garbage
+    collector need not look at it."""
+
+    common: CommonColumns
+    payload: str
+    idempotency_key: str | None = None
     group_key: str | None = None
 
+    def columns(self) -> dict[str, Any]:
+        """Return its columns by name."""
+        return {
+            **asdict(self.common),
+            "payload": self.payload,
+            "idempotency_key": self.idempotency_key,
+            "group_key": self.group_key,
+        }
 
-_OWN = 4
-_COMMON = NewRow._fields[:-_OWN]
+
 _CHANGES = ("replace", "postpone")
 """What an enqueue may do to the job that holds its key."""
 
 
-@dataclass(frozen=True, slots=True)
-class Inserted:
-    """The result of a row: its id, or that of the job that holds its key."""
-
-    id: int
-    created: bool
-    status: str
-    change: str | None = None
-    """What was done to the job that holds the key: replaced or postponed; None: nothing."""
-
-
-def insert(row: NewRow) -> Operation[Inserted]:
+def insert(row: NewRow) -> Operation[Enqueued]:
     """Insert one job with one statement, and one more if its key is taken."""
-    params = row._asdict()
+    params = row.columns()
     for _ in range(KEY_TRIES):
         # A parameter more would cost every single INSERT, so a job with a lane is a bulk of one.
         if row.group_key is not None:
@@ -81,22 +86,24 @@ def insert(row: NewRow) -> Operation[Inserted]:
             found = yield Query("job_insert", params)
             id_ = found[0][0] if found else None
         if id_ is not None:
-            return Inserted(id_, True, _QUEUED)
-        results: dict[int, Inserted] = {}
+            return Enqueued(id_, True, _QUEUED)
+        results: dict[int, Enqueued] = {}
         yield from _meet_holders([row], [0], results)
         if results:
-            return _refuse_taken(row, results[0], None)
+            _refuse_taken(row, results[0], None)
+            return results[0]
     raise _key_contended(row)
 
 
-def insert_many(rows: Sequence[NewRow], batch: int | None = None) -> Operation[list[Inserted]]:
+def insert_many(rows: Sequence[NewRow], batch: int | None = None) -> Operation[list[Enqueued]]:
     """Insert jobs in bulk, all of one batch or of none; results are in the order of the input. Run
     it in one transaction.
 
     Keys are taken in sorted order over the whole call, so that two bulks with the same keys cannot
     deadlock. Ids ascend in the order of the input.
     """
-    results: dict[int, Inserted] = {}
+    results: dict[int, Enqueued] = {}
+    taken: set[int] = set()
     pending = list(range(len(rows)))
     for _ in range(KEY_TRIES):
         refused: list[int] = []
@@ -104,7 +111,7 @@ def insert_many(rows: Sequence[NewRow], batch: int | None = None) -> Operation[l
         chunks = list(_split(rows, pending))
         if len(chunks) > 1 and any(rows[at].idempotency_key is not None for at in pending):
             # The order of the input is not that in which keys are taken.
-            ids = [row[0] for row in (yield Query("job_reserve", {"count": len(rows)}))]
+            [[ids]] = yield Query("ids_reserve", {"count": len(rows)})
             chunks = list(_split(rows, sorted(pending, key=lambda at: _lock_order(rows[at], at))))
         for chunk in chunks:
             given = _columns([rows[at] for at in chunk], batch)
@@ -114,34 +121,33 @@ def insert_many(rows: Sequence[NewRow], batch: int | None = None) -> Operation[l
                 if id_ is None:
                     refused.append(at)
                 else:
-                    results[at] = Inserted(id_, True, _QUEUED)
+                    results[at] = Enqueued(id_, True, _QUEUED)
         pending = yield from _meet_holders(rows, refused, results)
+        taken.update(refused)
         if not pending:
-            return [_refuse_taken(row, results[at], at) for at, row in enumerate(rows)]
+            for at in sorted(taken):
+                _refuse_taken(rows[at], results[at], at)
+            return [results[at] for at in range(len(rows))]
     raise _key_contended(rows[pending[0]])
 
 
-def _split(rows: Sequence[NewRow], order: Sequence[int]) -> Iterator[list[int]]:
+def _split(rows: Sequence[NewRow], order: Sequence[int]) -> Iterator[Sequence[int]]:
     """Split jobs into what one INSERT takes: in this order, by number and by size."""
-    chunk: list[int] = []
-    room = PAYLOADS_MAX
-    for at in order:
-        size = len(rows[at].payload)
-        if chunk and (size > room or len(chunk) == INSERT_MAX):
-            yield chunk
-            chunk, room = [], PAYLOADS_MAX
-        chunk.append(at)
-        room -= size
-    if chunk:
-        yield chunk
+    sizes = [0, *accumulate(map(len, [rows[at].payload for at in order]))]
+    start = 0
+    while start < len(order):
+        by_size = bisect_right(sizes, sizes[start] + PAYLOADS_MAX) - 1
+        end = min(start + INSERT_MAX, max(start + 1, by_size))
+        yield order[start:end]
+        start = end
 
 
 def _meet_holders(
-    rows: Sequence[NewRow], refused: Sequence[int], results: dict[int, Inserted]
+    rows: Sequence[NewRow], refused: Sequence[int], results: dict[int, Enqueued]
 ) -> Operation[list[int]]:
     """Add to the results the jobs that hold the keys of those refused, and change them as
     `on_duplicate` says; return whose keys are free."""
-    keyless = sum(rows[at].idempotency_key is None for at in refused)
+    keyless = sum([rows[at].idempotency_key is None for at in refused])
     if keyless:
         raise RotaError(
             f"not inserted: {keyless:,} of {plural(len(rows), 'job')}, left out by a trigger on "
@@ -149,45 +155,45 @@ def _meet_holders(
         )
     # Of the others no payload is read.
     asked = [
-        rows[at] if rows[at].on_duplicate == "replace" else rows[at]._replace(payload="{}")
-        for at in refused
+        row if row.common.on_duplicate == "replace" else replace(row, payload="{}")
+        for row in [rows[at] for at in refused]
     ]
     chunks = list(_split(asked, range(len(asked))))
-    changing = [row for row in asked if row.on_duplicate in _CHANGES]
+    changing = [row for row in asked if row.common.on_duplicate in _CHANGES]
     if len(chunks) > 1 and changing:
         # All at once, because the order of the chunks is not that of the ids.
         keys = [row.idempotency_key for row in changing]
-        yield Query("holders_lock", {"job_types": [row.job_type for row in changing], "keys": keys})
+        job_types = [row.common.job_type for row in changing]
+        yield Query("holders_lock", {"job_types": job_types, "keys": keys})
     for chunk in chunks:
         given = [asked[place] for place in chunk]
-        how = format_texts([row.on_duplicate for row in given])
+        how = format_texts([row.common.on_duplicate for row in given])
         for place, id_, status, change in (
             yield Query("holders_meet", _columns(given) | {"how": how})
         ):
-            results[refused[chunk[place - 1]]] = Inserted(id_, False, status, change)
+            results[refused[chunk[place - 1]]] = Enqueued(id_, False, status, change)
     return [at for at in refused if at not in results]
 
 
-def _refuse_taken(row: NewRow, inserted: Inserted, index: int | None) -> Inserted:
+def _refuse_taken(row: NewRow, result: Enqueued, index: int | None) -> None:
     """Raise KeyTaken for a job that may not join another one."""
-    if inserted.created or row.on_duplicate != "raise":
-        return inserted
-    assert row.idempotency_key is not None
-    raise KeyTaken(inserted.id, row.job_type, row.idempotency_key, inserted.status, index)
+    common = row.common
+    if common.on_duplicate == "raise" and not result.created:
+        assert row.idempotency_key is not None
+        raise KeyTaken(result.id, common.job_type, row.idempotency_key, result.status, index)
 
 
-def _lock_order(row: NewRow, at: int) -> tuple[bool, bytes, bytes, int]:
-    # The order of the INSERT itself: by code point, as with collate "C".
-    if row.idempotency_key is None:
-        return (True, b"", b"", at)
-    return (False, row.job_type.encode(), row.idempotency_key.encode(), at)
+def _lock_order(row: NewRow, at: int) -> tuple[bool, str, str, int]:
+    # The order of the INSERT itself: Python too compares texts by code point, as collate "C" does.
+    key = row.idempotency_key
+    return (key is None, "" if key is None else row.common.job_type, key or "", at)
 
 
 def _columns(rows: Sequence[NewRow], batch: int | None = None) -> dict[str, Any]:
     """The parameters of `jobs_insert` for these jobs, without their ids."""
-    places: dict[tuple[Any, ...], int] = {}
-    which = [places.setdefault(row[:-_OWN], len(places) + 1) for row in rows]
-    common = [{**dict(zip(_COMMON, values, strict=True)), "batch": batch} for values in places]
+    places: defaultdict[CommonColumns, int] = defaultdict(lambda: len(places) + 1)
+    which = [places[row.common] for row in rows]
+    common = [{**asdict(columns), "batch": batch} for columns in places]
     for one in common:
         if one["meta"] is not None:
             one["meta"] = msgspec.Raw(one["meta"].encode())
@@ -206,9 +212,9 @@ def _texts_or_none(texts: list[str | None]) -> str | None:
 
 def _key_contended(row: NewRow) -> RotaError:
     return RotaError(
-        f"the idempotency key {row.idempotency_key!r} of job type {row.job_type!r} was taken and "
-        f"freed {KEY_TRIES} times while this call "
-        "tried to insert; nothing was inserted, try again"
+        f"the idempotency key {row.idempotency_key!r} of job type {row.common.job_type!r} was "
+        f"taken and freed {KEY_TRIES} times while this call tried to insert; nothing was inserted, "
+        "try again"
     )
 
 

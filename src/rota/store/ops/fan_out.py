@@ -8,9 +8,10 @@ import msgspec
 
 from rota.errors import UsageError
 from rota.model.batch import Batch
+from rota.model.job import Enqueued
 from rota.store.driver import Operation, Query, format_numbers
 from rota.store.errors import INVALID_PARAMETER, Unstorable
-from rota.store.ops.enqueue import Inserted, NewRow, insert_many
+from rota.store.ops.enqueue import NewRow, insert_many
 
 FOLD_MAX = 10_000
 """Most rows that one fold counts."""
@@ -20,7 +21,7 @@ FOLDS_MAX = 100
 
 def insert_batch(
     rows: Sequence[NewRow], then: Mapping[str, NewRow], on_failure: str, parent: int | None
-) -> Operation[tuple[int | None, list[Inserted]]]:
+) -> Operation[tuple[int | None, list[Enqueued]]]:
     """Insert jobs as the members of a new batch; return its id, and the results in the order of the
     input. Run it in one transaction. A job that joins another one by its key is no member. If all
     do, there is no new batch, and the id is that of the batch whose members they joined; None: of
@@ -89,7 +90,7 @@ def find_inner_batches(batch: int) -> Operation[list[int]]:
 
 
 def _encode_then(then: Mapping[str, NewRow]) -> str:
-    jobs = {outcome: row._asdict() for outcome, row in then.items()}
+    jobs = {outcome: row.columns() for outcome, row in then.items()}
     for job in jobs.values():
         job["payload"] = msgspec.Raw(job["payload"].encode())
         if job["meta"] is not None:

@@ -40,7 +40,7 @@ begin
   end if;
   perform {schema}.today_ensure();
   v_dead := {schema}.dead_lock(p_ids);
-  v_new := array(select {schema}.job_reserve(cardinality(v_dead)));
+  v_new := {schema}.ids_reserve(cardinality(v_dead));
   -- Without the key, which the old job still holds.
   perform set_config('{schema}.needs_no_key', 'on', true);
   insert into {schema}.job (

@@ -1,7 +1,7 @@
 -- Inserts up to 1,000 jobs, and returns their ids in the order of the payloads; NULL for a job that
 -- was not inserted, because its key is taken or a trigger of the user's left it out.
 --
--- p_ids: ids that job_reserve gave; NULL: it reserves them itself. p_payloads: an array of objects.
+-- p_ids: ids that ids_reserve gave; NULL: it reserves them itself. p_payloads: an array of objects.
 -- p_keys: the idempotency keys; p_groups: the group keys; of each, NULL: no job has one. p_common:
 -- an array of objects with what jobs often have in common, once for all that share it: queue,
 -- job_type, payload_version, priority, run_at (NULL: now), delay_s (seconds from now), expires_s
@@ -9,9 +9,9 @@
 -- in p_common of each job, from 1; NULL: all have the first.
 --
 -- It takes all keys before the rows, with one INSERT instead of one for each row; a setting tells
--- job_fill so. If a trigger of the user's runs before the INSERT, which may change a key or leave
--- out a row, each row takes its own. The function has its caller's rights and no search_path of its
--- own: such a trigger finds what it finds at any other INSERT.
+-- the trigger job_insert_fill so. If a trigger of the user's runs before the INSERT, which may
+-- change a key or leave out a row, each row takes its own. The function has its caller's rights and
+-- no search_path of its own: such a trigger finds what it finds at any other INSERT.
 -- Locks: with keys, the rows of `idempotency` that they become, in the order of (type, key): two
 --   calls with the same keys cannot deadlock.
 -- Keeps: M20, M51, M22 as job_insert.
@@ -27,24 +27,21 @@ returns bigint[]
 language plpgsql
 as $$
 declare
-  v_ids bigint[] := p_ids;
+  v_ids bigint[] := coalesce(p_ids, {schema}.ids_reserve(jsonb_array_length(p_payloads)));
   v_at_once boolean := p_keys is not null and not {schema}.job_has_triggers();
   v_keyed bigint[];
   v_inserted bigint[];
 begin
-  if v_ids is null then
-    v_ids := array(select {schema}.job_reserve(jsonb_array_length(p_payloads)));
-  end if;
   if v_at_once then
     v_keyed := {schema}.keys_take(
       v_ids,
       p_keys,
-      array(
-        select p_common -> (coalesce(u.which, 1) - 1) ->> 'job_type'
-        from unnest(v_ids, p_which) with ordinality u(id, which, place)
-        order by u.place
-      )
+      p_which,
+      array(select c ->> 'job_type' from jsonb_array_elements(p_common) c)
     );
+    if cardinality(v_keyed) = cardinality(array_remove(p_keys, null)) then
+      v_keyed := null;  -- all are taken: nothing is looked up for each row
+    end if;
     -- Rows that a trigger after the INSERT adds are one level deeper, and take theirs.
     perform set_config('{schema}.keys_taken', (pg_trigger_depth() + 1)::text, true);
   end if;
@@ -88,16 +85,17 @@ begin
       c.queue, c.job_type, new.payload, c.payload_version, c.priority,
       c.run_at, c.expires_at, c.max_attempts, c.timeout,
       new.key, c.meta, new.group_key, c.lane_capacity, c.batch
-    from rows from (
-      unnest(v_ids),
-      jsonb_array_elements(p_payloads),
-      unnest(p_keys),
-      unnest(p_groups),
-      unnest(p_which)
+    from (
+      select
+        unnest(v_ids),
+        jsonb_array_elements(p_payloads),
+        unnest(p_keys),
+        unnest(p_groups),
+        unnest(p_which)
     ) new(id, payload, key, group_key, which)
     join common c on c.place = coalesce(new.which, 1)
     where new.key is null
-      or not v_at_once
+      or v_keyed is null
       or new.id in (select unnest(v_keyed))
     returning id
   )

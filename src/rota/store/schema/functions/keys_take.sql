@@ -1,6 +1,7 @@
 -- Takes the keys of new jobs, and returns the jobs that have theirs now; a job without a key is not
--- among them. SECURITY DEFINER: a producer needs INSERT on job and nothing else, and that is
--- checked, because a key without a job would refuse the jobs of others.
+-- among them. p_which: the place in p_job_types of each job's type, from 1; NULL: all have the
+-- first. SECURITY DEFINER: a producer needs INSERT on job and nothing else, and that is checked,
+-- because a key without a job would refuse the jobs of others.
 --
 -- Keys that are free become rows with one INSERT. If one of the keys has expired, or a type has
 -- former names or keys that are free when their jobs start, key_take is asked for each: a second
@@ -9,16 +10,25 @@
 -- Locks: the rows of `idempotency` that the keys become, in the order of (type, key); with
 --   key_scope 'pending' the jobs that hold the others, as holder_keep.
 -- Keeps: M51, as key_take.
-create or replace function {schema}.keys_take(p_ids bigint[], p_keys text[], p_job_types text[])
+create or replace function {schema}.keys_take(
+  p_ids bigint[],
+  p_keys text[],
+  p_which int[],
+  p_job_types text[]
+)
 returns bigint[]
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_types text[] := array(select distinct t from unnest(p_job_types) t);
   v_names text[] := array(
-    select {schema}.canonical_type(t.given)
-    from unnest(v_types) with ordinality t(given, place)
+    with called as materialized (
+      select d.given, {schema}.canonical_type(d.given) as name
+      from (select distinct unnest(p_job_types)) d(given)
+    )
+    select c.name
+    from unnest(p_job_types) with ordinality t(given, place)
+    join called c on c.given = t.given
     order by t.place
   );
   v_one_by_one boolean;
@@ -44,11 +54,10 @@ begin
   end if;
   if v_one_by_one then
     for v_asked in
-      select a.id, a.job_type, a.key
-      from unnest(p_ids, p_keys, p_job_types) a(id, key, job_type)
-      join unnest(v_types, v_names) n(given, name) on n.given = a.job_type
+      select a.id, p_job_types[coalesce(a.which, 1)] as job_type, a.key
+      from unnest(p_ids, p_keys, p_which) a(id, key, which)
       where a.key is not null
-      order by n.name collate "C", a.key collate "C", a.id
+      order by v_names[coalesce(a.which, 1)] collate "C", a.key collate "C", a.id
     loop
       if {schema}.key_take(v_asked.id, v_asked.job_type, v_asked.key) then
         v_taken := array_append(v_taken, v_asked.id);
@@ -58,11 +67,10 @@ begin
   end if;
   with taken as (
     insert into {schema}.idempotency (job_type, key, job)
-    select n.name, a.key, a.id
-    from unnest(p_ids, p_keys, p_job_types) a(id, key, job_type)
-    join unnest(v_types, v_names) n(given, name) on n.given = a.job_type
+    select v_names[coalesce(a.which, 1)], a.key, a.id
+    from (select unnest(p_ids), unnest(p_keys), unnest(p_which)) a(id, key, which)
     where a.key is not null
-    order by n.name collate "C", a.key collate "C", a.id
+    order by v_names[coalesce(a.which, 1)] collate "C", a.key collate "C", a.id
     on conflict do nothing
     returning job
   )

@@ -1,6 +1,7 @@
 -- Calls job_fill for rows that need it: a row with queue and priority, as our own client writes
--- it, counts as complete. statement_timestamp() and not clock(), which every INSERT would plan
--- anew; job_fill asks clock().
+-- it, counts as complete. The setting says that jobs_insert has taken the keys of the rows at this
+-- level. statement_timestamp() and not clock(), which every INSERT would plan anew; job_fill asks
+-- clock().
 create or replace trigger job_insert_fill
 before insert on {schema}.job
 for each row
@@ -8,6 +9,7 @@ when (
   new.queue is null
   or new.priority is null
   or new.idempotency_key is not null
+    and current_setting('{schema}.keys_taken', true) is distinct from (pg_trigger_depth() + 1)::text
   or new.run_at < statement_timestamp()
 )
 execute function {schema}.job_fill();

@@ -220,17 +220,17 @@ def test_on_an_autocommit_connection_a_bulk_is_all_or_nothing(
     database: str, connection: Connection, app: rota.App, send: Send
 ) -> None:
     connection.execute(
-        "alter table rota.job add constraint not_1500 check (payload->>'user' <> '1500')"
+        "alter table rota.job add constraint not_4500 check (payload->>'user' <> '4500')"
     )
     with psycopg.connect(database, autocommit=True) as callers:
         for given in (callers, None):
-            with pytest.raises(psycopg.errors.CheckViolation, match="not_1500"):
-                app.enqueue_many([send.new(user) for user in range(2000)], connection=given)
+            with pytest.raises(psycopg.errors.CheckViolation, match="not_4500"):
+                app.enqueue_many([send.new(user) for user in range(5000)], connection=given)
             assert app.find() == []
         with callers.pipeline():
             callers.execute("select 1")
-            with pytest.raises(psycopg.errors.CheckViolation, match="not_1500"):
-                app.enqueue_many([send.new(user) for user in range(2000)], connection=callers)
+            with pytest.raises(psycopg.errors.CheckViolation, match="not_4500"):
+                app.enqueue_many([send.new(user) for user in range(5000)], connection=callers)
         assert callers.info.transaction_status == pq.TransactionStatus.IDLE
     assert app.find() == []
 
@@ -240,12 +240,12 @@ async def test_on_an_async_autocommit_connection_a_bulk_is_all_or_nothing(
     database: str, connection: Connection, app: rota.App, send: Send
 ) -> None:
     connection.execute(
-        "alter table rota.job add constraint not_1500 check (payload->>'user' <> '1500')"
+        "alter table rota.job add constraint not_4500 check (payload->>'user' <> '4500')"
     )
     async with await psycopg.AsyncConnection.connect(database, autocommit=True) as callers:
         for given in (callers, None):
-            with pytest.raises(psycopg.errors.CheckViolation, match="not_1500"):
-                await app.aenqueue_many([send.new(user) for user in range(2000)], connection=given)
+            with pytest.raises(psycopg.errors.CheckViolation, match="not_4500"):
+                await app.aenqueue_many([send.new(user) for user in range(5000)], connection=given)
             assert await app.afind() == []
     await app.aclose()
 

@@ -21,7 +21,7 @@ from rota.errors import PayloadError, UsageError
 from rota.model.bounds import NAME_MAX, check_text
 from rota.model.job import Enqueued
 from rota.store import ops
-from rota.store.db import LOCK_TIMEOUT_S, Patience
+from rota.store.db import LOCK_TIMEOUT_S, STATEMENT_TIMEOUT_S, Patience
 from rota.store.errors import PayloadRefused
 from rota.store.ops import CommonColumns, NewRow
 
@@ -35,7 +35,8 @@ ONE_S = LOCK_TIMEOUT_S + 2
 the server says so before."""
 ONE = Patience(ONE_S, "the job may have been inserted: look for it, or enqueue it again with a key")
 MANY = Patience(
-    None, "the jobs may have been inserted, all of them: look for them, or enqueue them with keys"
+    ops.IN_FLIGHT * STATEMENT_TIMEOUT_S + 5.0,  # the answers to so many INSERTs come as one
+    "the jobs may have been inserted, all of them: look for them, or enqueue them with keys",
 )
 
 

@@ -9,7 +9,7 @@ for one operation. `tests/store/conformance/` says what every driver must do.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
@@ -31,6 +31,8 @@ class Query:
     params: Params = field(default_factory=dict)
     command: str | None = None
     """A command that the database has built, to run instead of the file. It returns no rows."""
+    each: Iterable[Params] | None = None
+    """Parameters to run the file with, time after time, instead of `params`."""
 
 
 Operation = Generator[Query, list[Row], T]
@@ -88,6 +90,14 @@ class Driver(Translator, Protocol):
         """
         ...
 
+    def run_each(self, text: bytes, each: Iterable[Params]) -> list[Row]:
+        """Run a statement with each of these parameters, and return the rows of all in this order.
+
+        A driver with a pipeline makes the next parameters while the server works. After an error
+        the server runs none of those behind it.
+        """
+        ...
+
     def transaction(self) -> AbstractContextManager[object]:
         """Begin, and commit after the block; in an open transaction a savepoint and its release.
 
@@ -101,6 +111,10 @@ class AsyncDriver(Translator, Protocol):
 
     async def run(self, text: bytes, params: Params | None) -> list[Row]:
         """As `Driver.run`."""
+        ...
+
+    async def run_each(self, text: bytes, each: Iterable[Params]) -> list[Row]:
+        """As `Driver.run_each`."""
         ...
 
     def transaction(self) -> AbstractAsyncContextManager[object]:
@@ -126,10 +140,7 @@ def drive(
         query = next(operation)
         while True:
             try:
-                if query.command is None:
-                    rows = driver.run(statements[query.name], query.params)
-                else:
-                    rows = driver.run(query.command.encode(), None)
+                rows = _run(driver, query, statements)
             except driver.errors as error:
                 query = operation.throw(driver.translate(error))
             else:
@@ -159,13 +170,19 @@ async def adrive(
         while True:
             try:
                 with each:
-                    if query.command is None:
-                        rows = await driver.run(statements[query.name], query.params)
-                    else:
-                        rows = await driver.run(query.command.encode(), None)
+                    rows = await _run(driver, query, statements)
             except driver.errors as error:
                 query = operation.throw(driver.translate(error))
             else:
                 query = operation.send(rows)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
+
+
+def _run(driver: Any, query: Query, statements: Statements) -> Any:
+    """Let a driver run a query. Return its rows, or the coroutine of an async driver."""
+    if query.command is not None:
+        return driver.run(query.command.encode(), None)
+    if query.each is not None:
+        return driver.run_each(statements[query.name], query.each)
+    return driver.run(statements[query.name], query.params)

@@ -45,6 +45,9 @@ class Adapter(ABC):
     """Whether a connection that the server ended is not opened again by the library."""
     sends_nul: ClassVar[bool] = False
     """Whether a NUL in a text is sent, for the server to refuse."""
+    sends_ahead: ClassVar[bool] = False
+    """Whether of many statements the server gets the first before the second is made. asyncpg
+    collects 128 KiB before it sends."""
 
     @classmethod
     @abstractmethod
@@ -92,6 +95,7 @@ class PsycopgAdapter(Adapter):
     """psycopg 3 in plain code."""
 
     begins_itself = True
+    sends_ahead = True
     server_error = psycopg.Error
 
     def __init__(self, connection: psycopg.Connection, url: str) -> None:
@@ -148,6 +152,7 @@ class AsyncPsycopgAdapter(AsyncAdapter):
     """psycopg 3 in an event loop."""
 
     begins_itself = True
+    sends_ahead = True
     server_error = psycopg.Error
 
     @classmethod

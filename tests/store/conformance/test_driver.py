@@ -19,7 +19,7 @@ import rota
 from rota.errors import DatabaseUnavailable, PayloadError, SchemaError, SchemaMissing
 from rota.model.job import Action
 from rota.store import ops
-from rota.store.driver import Operation, Query
+from rota.store.driver import Operation, Query, Row
 from rota.store.errors import (
     ObjectMissing,
     PartitionMissing,
@@ -38,6 +38,7 @@ from tests.store.rows import row
 from tests.store.work import FAIL, SUCCEED, Hand
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
+from tests.support.wait import eventually
 
 T = TypeVar("T")
 Connection = psycopg.Connection[TupleRow]
@@ -140,13 +141,41 @@ def test_a_connection_with_another_search_path_and_other_formats_is_served(
 
 @rule("M21")
 def test_a_bulk_is_in_the_order_of_the_call(adapter: Adapter) -> None:
-    rows = [row(payload=f'{{"n": {n}}}', priority=n % 5) for n in range(1_500)]
+    rows = [row(payload=f'{{"n": {n}}}', priority=n % 5) for n in range(5_500)]
     done = adapter.run(ops.insert_many(rows), atomic=True)
     ids = [one.id for one in done]
     assert ids == sorted(ids) and all(one.created for one in done)
     found = adapter.run(ops.find(ops.Filter(ids=[ids[0], ids[-1]])))
-    assert [job.payload for job in found] == [{"n": 1_499}, {"n": 0}]
+    assert [job.payload for job in found] == [{"n": 5_499}, {"n": 0}]
     assert adapter.run(ops.insert_many([])) == []
+
+
+@rule("M21")
+def test_the_server_works_while_the_next_statement_is_made(adapter: Adapter, database: str) -> None:
+    if not adapter.sends_ahead:
+        pytest.skip("this driver makes all before it sends, or sends one at a time")
+
+    def make(holder: Connection) -> Iterator[dict[str, int]]:
+        yield {"count": 2}
+        eventually(lambda: _is_waited_for(holder), 10, what="the server works on the first")
+        holder.rollback()
+        yield {"count": 1}
+
+    def reserve(holder: Connection) -> Operation[list[Row]]:
+        return (yield Query("ids_reserve", each=make(holder)))
+
+    with psycopg.connect(database) as holder:
+        holder.execute("alter sequence rota.job_id_seq cache 1")  # nextval waits for its end
+        [[first], [second]] = adapter.run(reserve(holder))
+    assert (len(first), second) == (2, [first[1] + 1])
+
+
+def _is_waited_for(holder: Connection) -> bool:
+    found = holder.execute(
+        "select exists (select from pg_locks l where not l.granted "
+        "and pg_backend_pid() = any (pg_blocking_pids(l.pid)))"
+    ).fetchone()
+    return found == (True,)
 
 
 @rule("M51")
@@ -261,7 +290,7 @@ def test_an_atomic_operation_is_all_or_nothing(
     in_transaction: bool,
 ) -> None:
     connection.execute("alter table rota.job add constraint mine check (priority <> 7)")
-    rows = [row(priority=7 if n == 1_200 else 0) for n in range(1_500)]
+    rows = [row(priority=7 if n == 4_200 else 0) for n in range(4_500)]
     if in_transaction:
         adapter.begin()
     with pytest.raises(RowRefused):

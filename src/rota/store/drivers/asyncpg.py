@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
 from typing import ClassVar
 
@@ -33,6 +34,13 @@ class AsyncpgDriver:
         given = [values[name] for name in names]
         # Its own class of rows, whatever the connection's owner has set.
         found = await self._connection.fetch(numbered, *given, record_class=asyncpg.Record)
+        return [tuple(row) for row in found]
+
+    async def run_each(self, text: bytes, each: Iterable[Params]) -> list[Row]:
+        """Run a statement with each of these parameters, in a pipeline."""
+        numbered, names = number_parameters(text)
+        given = ([values[name] for name in names] for values in map(format_params, each))
+        found = await self._connection.fetchmany(numbered, given, record_class=asyncpg.Record)
         return [tuple(row) for row in found]
 
     @property

@@ -6,6 +6,7 @@ errors are Django's.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
@@ -57,6 +58,10 @@ class DjangoDriver:
             cursor.cursor.adapters.register_loader("timestamptz", TimestamptzLoader)
             cursor.execute(text.decode(), None if params is None else format_params(params))
             return cursor.fetchall() if cursor.description else []
+
+    def run_each(self, text: bytes, each: Iterable[Params]) -> list[Row]:
+        """Run a statement with each of these parameters, in turns: Django has no pipeline."""
+        return [row for params in each for row in self.run(text, params)]
 
     @property
     def joins_transaction(self) -> bool:

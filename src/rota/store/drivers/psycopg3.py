@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import ClassVar, TypeVar
 
@@ -48,6 +49,13 @@ class PsycopgDriver:
         self._cursor.execute(text)
         return self._cursor.fetchall() if self._cursor.description else []
 
+    def run_each(self, text: bytes, each: Iterable[Params]) -> list[Row]:
+        """Run a statement with each of these parameters, in a pipeline if libpq has one."""
+        cursor = psycopg.Cursor(self._connection, row_factory=tuple_row)
+        cursor.format = pq.Format.BINARY
+        cursor.executemany(text, each, returning=True)
+        return [row for result in cursor.results() for row in result]
+
     @property
     def joins_transaction(self) -> bool:
         """Whether the connection's owner ends the transaction."""
@@ -83,6 +91,13 @@ class AsyncPsycopgDriver:
             return await self._cursor.fetchall()
         await self._cursor.execute(text)
         return await self._cursor.fetchall() if self._cursor.description else []
+
+    async def run_each(self, text: bytes, each: Iterable[Params]) -> list[Row]:
+        """Run a statement with each of these parameters, in a pipeline if libpq has one."""
+        cursor = psycopg.AsyncCursor(self._connection, row_factory=tuple_row)
+        cursor.format = pq.Format.BINARY
+        await cursor.executemany(text, each, returning=True)
+        return [row async for result in cursor.results() async for row in result]
 
     @property
     def joins_transaction(self) -> bool:

@@ -7,7 +7,7 @@ with the first statement that it sees, and what went past it would be committed 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractContextManager, asynccontextmanager
 from functools import cache
 from typing import Any, ClassVar
@@ -51,6 +51,10 @@ class SqlAlchemyDriver:
         options = {"stream_results": False, "yield_per": None}
         result = self._find_connection().execute(clause, values, execution_options=options)
         return [tuple(row) for row in result] if result.returns_rows else []
+
+    def run_each(self, text: bytes, each: Iterable[Params]) -> list[Row]:
+        """Run a statement with each of these parameters, in turns: SQLAlchemy has no pipeline."""
+        return [row for params in each for row in self.run(text, params)]
 
     def transaction(self) -> AbstractContextManager[object]:
         """Make a savepoint and release it."""
@@ -101,6 +105,10 @@ class AsyncSqlAlchemyDriver:
     async def run(self, text: bytes, params: Params | None) -> list[Row]:
         """Run a statement and return its rows. Raises UsageError if the connection does not fit."""
         return await self._given.run_sync(lambda _: self._plain.run(text, params))
+
+    async def run_each(self, text: bytes, each: Iterable[Params]) -> list[Row]:
+        """As `SqlAlchemyDriver.run_each`."""
+        return await self._given.run_sync(lambda _: self._plain.run_each(text, each))
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[object]:

@@ -66,6 +66,7 @@ from rota.store.ops.effect import (
     settle_effect,
 )
 from rota.store.ops.enqueue import (
+    IN_FLIGHT,
     CommonColumns,
     NewRow,
     insert,
@@ -197,6 +198,7 @@ from rota.store.ops.workers import COUNTS, forget_workers, stop, write_heartbeat
 
 __all__ = [
     "COUNTS",
+    "IN_FLIGHT",
     "ActionRecord",
     "ActionRequest",
     "Agenda",

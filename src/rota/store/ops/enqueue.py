@@ -22,6 +22,9 @@ INSERT_MAX = 1_000
 PAYLOADS_MAX = 1_000_000
 """Most characters of the payloads of one INSERT, unless a single one is longer. The server parses
 them together, and needs several times as much memory."""
+IN_FLIGHT = 4
+"""INSERTs that are sent one behind the other before their answers are awaited, where the driver has
+a pipeline."""
 KEY_TRIES = 20
 """Tries of an enqueue when the job that held its key was cancelled in the same moment, or gave the
 key up because it started. The second is usual for a key that is enqueued without a pause."""
@@ -113,15 +116,11 @@ def insert_many(rows: Sequence[NewRow], batch: int | None = None) -> Operation[l
             # The order of the input is not that in which keys are taken.
             [[ids]] = yield Query("ids_reserve", {"count": len(rows)})
             chunks = list(_split(rows, sorted(pending, key=lambda at: _lock_order(rows[at], at))))
-        for chunk in chunks:
-            given = _columns([rows[at] for at in chunk], batch)
-            given["ids"] = None if ids is None else format_numbers([ids[at] for at in chunk])
-            [[inserted]] = yield Query("jobs_insert", given)
-            for at, id_ in zip(chunk, inserted, strict=True):
-                if id_ is None:
-                    refused.append(at)
-                else:
-                    results[at] = Enqueued(id_, True, _QUEUED)
+        for at, id_ in (yield from _insert(rows, chunks, ids, batch)):
+            if id_ is None:
+                refused.append(at)
+            else:
+                results[at] = Enqueued(id_, True, _QUEUED)
         pending = yield from _meet_holders(rows, refused, results)
         taken.update(refused)
         if not pending:
@@ -129,6 +128,27 @@ def insert_many(rows: Sequence[NewRow], batch: int | None = None) -> Operation[l
                 _refuse_taken(rows[at], results[at], at)
             return [results[at] for at in range(len(rows))]
     raise _key_contended(rows[pending[0]])
+
+
+def _insert(
+    rows: Sequence[NewRow],
+    chunks: Sequence[Sequence[int]],
+    ids: list[int] | None,
+    batch: int | None,
+) -> Operation[list[tuple[int, int | None]]]:
+    """Insert each chunk with one INSERT; return the places of the jobs with their ids, None for a
+    job that was not inserted."""
+    inserted: list[tuple[int, int | None]] = []
+    for start in range(0, len(chunks), IN_FLIGHT):
+        sent = chunks[start : start + IN_FLIGHT]
+        given = (_parameters(rows, chunk, ids, batch) for chunk in sent)
+        if len(sent) == 1:  # a pipeline would only cost
+            found = yield Query("jobs_insert", next(given))
+        else:
+            found = yield Query("jobs_insert", each=given)
+        for chunk, [made] in zip(sent, found, strict=True):
+            inserted += zip(chunk, made, strict=True)
+    return inserted
 
 
 def _split(rows: Sequence[NewRow], order: Sequence[int]) -> Iterator[Sequence[int]]:
@@ -187,6 +207,14 @@ def _lock_order(row: NewRow, at: int) -> tuple[bool, str, str, int]:
     # The order of the INSERT itself: Python too compares texts by code point, as collate "C" does.
     key = row.idempotency_key
     return (key is None, "" if key is None else row.common.job_type, key or "", at)
+
+
+def _parameters(
+    rows: Sequence[NewRow], chunk: Sequence[int], ids: list[int] | None, batch: int | None
+) -> dict[str, Any]:
+    """The parameters of `jobs_insert` for one of its calls."""
+    reserved = None if ids is None else format_numbers([ids[at] for at in chunk])
+    return {**_columns([rows[at] for at in chunk], batch), "ids": reserved}
 
 
 def _columns(rows: Sequence[NewRow], batch: int | None = None) -> dict[str, Any]:

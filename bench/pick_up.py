@@ -1,9 +1,11 @@
-"""From the commit of a job to the start of its handler, with NOTIFY and by polling alone."""
+"""From the commit of a job to the start of its handler, with NOTIFY and by polling alone; and what
+each job costs if many workers wait for it."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import psycopg
@@ -11,35 +13,56 @@ import psycopg
 import rota
 from bench.app import declare
 from bench.figures import Figure, percentile, readable
-from bench.process import WorkerProcess
+from bench.process import start_workers
 from bench.scale import Scale
-from bench.server import DurableServer, one
+from bench.server import DurableServer, one, with_options
 
 PART = "pick-up"
 RATE = 100
+FLEET = 8
+SETTLE_S = 3
+"""Until the workers wait for wake-ups."""
 END_S = 20
+COUNTS_CALLS = "-c track_functions=pl"
+CLAIMS = "select calls from pg_stat_user_functions where funcname = 'job_claim'"
+"""What the workers' sessions have counted; they tell it at their end."""
 ENDED = "select count(*) from rota.job_history"
 STARTED = "select (payload->>'n')::int, result::float8 from rota.job_history"
 
 
 def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
-    """Insert single jobs at a rate far below the worker's capacity."""
-    for notify in (True, False):
-        with server.database() as url, WorkerProcess(url, "run", notify=notify) as worker:
-            waits = measure_waits(url, int(scale.pick_up_s * RATE), 1 / RATE)
-            worker.stop()
-        how = "with NOTIFY" if notify else "without NOTIFY"
-        note = f"{len(waits):,} jobs at {RATE}/s, longest {readable(max(waits))} ms"
-        for share, most in ((0.5, 3.0), (0.99, 15.0)):
-            value, name = percentile(waits, share), f"p{share * 100:g}, {how}"
-            yield Figure(
-                part=PART,
-                name=name,
-                value=value,
-                unit="ms",
-                at_most=most if notify else None,
-                note=note,
-            )
+    """Insert single jobs at a rate far below the capacity of the workers."""
+    for notify, workers in product((True, False), (1, FLEET)):
+        with server.database() as url:
+            yield from _measure_pick_up(server, url, scale, workers, notify=notify)
+
+
+def _measure_pick_up(
+    server: DurableServer, url: str, scale: Scale, workers: int, *, notify: bool
+) -> Iterator[Figure]:
+    who = f"{workers} worker{'s' * (workers > 1)}, {'with' if notify else 'without'} NOTIFY"
+    count = int(scale.pick_up_s * RATE)
+    with start_workers(with_options(url, COUNTS_CALLS), workers, notify=notify):
+        time.sleep(SETTLE_S)
+        before_s, began = server.cpu_s(), time.monotonic()
+        waits = measure_waits(url, count, 1 / RATE)
+        share = (server.cpu_s(0) - before_s) / (time.monotonic() - began)
+    with psycopg.connect(url, autocommit=True) as connection:
+        claims = one(connection, CLAIMS)
+    note = f"{len(waits):,} jobs at {RATE}/s, longest {readable(max(waits))} ms"
+    for part, most in ((0.5, 4.0), (0.99, 15.0)):
+        yield Figure(
+            part=PART,
+            name=f"p{part * 100:g}, {who}",
+            value=percentile(waits, part),
+            unit="ms",
+            at_most=most if notify else None,
+            note=note,
+        )
+    yield Figure(
+        part=PART, name=f"claims of a job, {who}", value=claims / count, unit="", at_most=2.0
+    )
+    yield Figure(part=PART, name=f"server, {who}", value=share * 100, unit="% of a core")
 
 
 def measure_waits(url: str, count: int, every_s: float) -> list[float]:

@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -80,6 +82,10 @@ class WorkerProcess:
         """CPU seconds that it has used so far."""
         return float(sum(psutil.Process(self._process.pid).cpu_times()[:2]))
 
+    def own_bytes(self) -> int:
+        """Memory that no other process shares."""
+        return int(psutil.Process(self._process.pid).memory_full_info().uss)
+
     def stop(self) -> Summary:
         """Ask it to stop and wait until it has."""
         self._process.send_signal(signal.SIGTERM)
@@ -108,3 +114,15 @@ class WorkerProcess:
             )
             raise RuntimeError(f"the worker process {why}")
         return line
+
+
+@contextmanager
+def start_workers(url: str, count: int, *, notify: bool) -> Iterator[list[WorkerProcess]]:
+    """Start worker processes for a block, and stop them after it."""
+    with ExitStack() as stack:
+        workers = [
+            stack.enter_context(WorkerProcess(url, "run", notify=notify)) for _ in range(count)
+        ]
+        yield workers
+        for worker in workers:
+            worker.stop()

@@ -483,9 +483,8 @@ def messages(
 ) -> list[ops.AlertMessage]:
     """Evaluate a rule once, as upkeep does; return its notifications."""
     hand = Hand(connection)
-    decided = decide(
-        hand.run(ops.find_alert_matches(name)), hand.run(ops.standing(name)), repeat_after_s
-    )
+    [look] = hand.run(ops.look_for_alerts([name]))
+    decided = decide(look.found, look.standing, repeat_after_s)
     return [told for told, _ in hand.run(ops.write_alerts(name, decided, 0))]
 
 

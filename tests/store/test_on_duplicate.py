@@ -12,6 +12,7 @@ import pytest
 from psycopg.rows import TupleRow
 
 import rota
+from rota.store.statements import Statements
 from tests.store.work import Hand, waits
 from tests.support.rules import rule
 from tests.support.wait import eventually
@@ -364,10 +365,12 @@ def test_a_replaced_job_that_is_due_wakes_an_idle_worker(
     first(index).enqueue(1)
     queue = _row(connection, "queue")[0]
     connection.execute(
-        "insert into rota.queue (name, notify_until) values (%s, now() + interval '1 h')", [queue]
+        "insert into rota.queue (name, notify_until, waiting) "
+        "values (%s, now() + interval '1 h', '{kind w}')",
+        [queue],
     )
     with psycopg.connect(database, autocommit=True) as listens:
-        listens.execute("listen rota")
+        listens.execute(f'listen "{Statements("rota").worker_channel("w")}"'.encode())
         index.enqueue(2)
         [notice] = listens.notifies(timeout=30, stop_after=1)
         assert notice.payload == queue

@@ -11,6 +11,7 @@ from psycopg.rows import TupleRow
 
 import rota
 from rota.store import ops
+from rota.store.statements import Statements
 from tests.store.work import BEGINNING, FAIL, SUCCEED, Hand, insert
 from tests.support.rules import rule
 
@@ -216,10 +217,10 @@ def test_no_worker_is_woken_for_a_paused_queue_and_a_resume_wakes_them(
     app: rota.App, connection: Connection, second: Connection
 ) -> None:
     hand = Hand(connection)
-    hand.run(ops.request_notify(["default"], 60))
+    hand.run(ops.request_notify("kind waits", ["default"], 60))
     heard: list[str] = []
     second.add_notify_handler(lambda notification: heard.append(notification.payload))
-    second.execute("listen rota")
+    second.execute(f'listen "{Statements("rota").worker_channel("waits")}"'.encode())
 
     def notifications() -> list[str]:
         second.execute("select")  # earlier notifications arrive with the answer

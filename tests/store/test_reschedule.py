@@ -13,6 +13,7 @@ from psycopg.rows import TupleRow
 import rota
 from rota.model.job import Action, Status
 from rota.store import ops
+from rota.store.statements import Statements
 from tests.store import planned
 from tests.store.test_cancel import after_it_waited, one
 from tests.store.work import FAIL, Hand, insert
@@ -110,9 +111,9 @@ def test_a_due_job_goes_to_the_end_of_its_line_where_workers_look(
 def test_workers_are_woken_for_jobs_that_are_due_now_in_the_queue_to_which_they_moved(
     app: rota.App, connection: Connection, second: Connection
 ) -> None:
-    Hand(connection).run(ops.request_notify(["default", "other"], 60.0))
+    Hand(connection).run(ops.request_notify("kind waits", ["default", "other"], 60.0))
     later, due = insert(connection, 2, run_at=NOON + 900_000 * HOUR)
-    second.execute("listen rota")
+    second.execute(f'listen "{Statements("rota").worker_channel("waits")}"'.encode())
     app.reschedule(later, delay="1h")
     app.reschedule(due, delay="0s", queue="other")
     app.reschedule(later, queue="other")

@@ -8,6 +8,7 @@ no spike.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -289,6 +290,7 @@ INDEXES = {
     "reap of nothing": set(),
     "expire": {"job_expires", "job_pkey"},
     "expire of nothing": set(),
+    "upkeep with nothing to do": set(),
 }  # fmt: skip
 
 
@@ -331,7 +333,18 @@ def _costs(where: Spikes) -> dict[str, Cost]:
         "expire of nothing": where.cost(
             ops.expire("w", now, 0, 500), 1, like=ops.expire("w", now, 0, 500)
         ),
+        "upkeep with nothing to do": where.cost(
+            ops.find_upkeep_due(json.dumps(dict.fromkeys(PARTS, now.isoformat()))),
+            1,
+            like=ops.find_upkeep_due("{}"),
+        ),
     }
+
+
+PARTS = [
+    "reaper", "expirer", "lane sweeper", "wait sweeper", "limit planner", "batch folder",
+    "scheduler", "figures",
+]  # fmt: skip
 
 
 @pytest.mark.slow
@@ -401,9 +414,7 @@ async def test_an_idle_worker_beside_a_spike_pays_for_its_first_look_and_nothing
     executor, others = lone_executor(queue=queue, slots=10, clock=clock)
     stands: Any = others
     link = StoreLink(Database(spikes.url, notify=False), "claim")
-    claimer = Claimer(
-        make_spec(jobs), Bus(), clock, link, executor, stands, stands, stands, listens=False
-    )
+    claimer = Claimer(make_spec(jobs), Bus(), clock, link, executor, stands, stands, stands, stands)
     try:
         before = spikes.entries("job_ready")
         first = await _read_by(claimer, link, spikes) - before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -31,6 +32,7 @@ class Others:
         self.said: list[str] = []
         self.counts: Counter[str] = Counter()
         self.workers = 0
+        self.due_at = math.inf
         self.has_uncounted = False
         self.waiting = self.released = self.unwritten = 0
         self.failures: list[Exception] = []
@@ -41,6 +43,9 @@ class Others:
             self.ended.put_nowait(attempt)
 
     def wake(self) -> None:
+        """Of the claimer."""
+
+    def wake_in(self, pause_s: float) -> None:
         """Of the claimer."""
 
     def wake_for(self, queue: str) -> None:

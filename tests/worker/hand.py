@@ -15,6 +15,7 @@ from rota.declare.job_type import make_row
 from rota.declare.shared import encode_limits
 from rota.observe.events import Bus, DatabaseLost, Event, WorkerStarted
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
+from rota.runtime.service import Service
 from rota.store.db import Database
 from rota.worker.claimer import Claimer
 from rota.worker.spec import WorkerSpec
@@ -82,7 +83,7 @@ class Hand:
 
     def look(self) -> None:
         """Have the worker claim now, as it does when a slot has got free. From any thread."""
-        self._loop.call_soon_threadsafe(self.part(Claimer).wake)
+        self._loop.call_soon_threadsafe(Service.wake, self.part(Claimer))
 
     async def heard(
         self, kind: type[E], count: int = 1, timeout_s: float = 30, *, job: int | None = None

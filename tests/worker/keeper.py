@@ -40,7 +40,7 @@ class KeptByHand:
         stands: Any = self.others
         link, loop = StoreLink(Database(database), "lease"), asyncio.get_running_loop()
         self.keeper = LeaseKeeper(
-            spec, Bus(), self.clock, link, loop, hears, stands, [stands], stands
+            spec, Bus(), self.clock, link, loop, hears, stands, stands, stands
         )
 
     @property

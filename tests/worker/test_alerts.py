@@ -44,12 +44,15 @@ class Upkeep:
         self.heard: list[Event] = []
         bus = Bus()
         bus.on(Event, self.heard.append)
-        self.service = Alerter(bus, Database(database, notify=notify), url)
+        served = Database(database, notify=notify)
+        self.shared = StoreLink(served, "upkeep")
+        self.service = Alerter(bus, self.shared, served, url)
 
     async def passes(self) -> list[Event]:
         """Do one pass; what was told in it."""
         self.heard.clear()
         await self.service.tick()
+        await self.shared.close()
         return list(self.heard)
 
 

@@ -54,7 +54,7 @@ def jobs() -> rota.Jobs:
 async def test_a_worker_that_is_up_ends_jobs_that_it_would_never_claim(
     database: str, connection: Connection, jobs: rota.Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(expirer, "PERIOD_S", 0.05)
+    monkeypatch.setattr(Expirer, "asked_every_s", 0.05)
     async with Hand(database, jobs) as hand:
         job = put(connection, "stranger")
         connection.execute("update rota.job set expires_at = rota.clock() + interval '0.3 s'")
@@ -169,7 +169,7 @@ async def test_a_job_whose_time_has_passed_is_dropped_if_its_type_says_so(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
     claims = by != "a pass"
-    monkeypatch.setattr(expirer, "PERIOD_S", 0.05)
+    monkeypatch.setattr(Expirer, "asked_every_s", 0.05)
     if claims:
         monkeypatch.setattr(Expirer, "tick", _rest)
     jobs = rota.Jobs()
@@ -233,7 +233,7 @@ async def test_a_pass_begins_where_the_last_one_ended_less_a_margin_and_seldom_a
         assert await watched.a_pass() == 1, (
             "the next at what has expired since, and a minute before"
         )
-        watched.expirer._reading.everything_at = 0.0
+        watched.expirer.reading.everything_at = 0.0
         assert await watched.a_pass() == 3, "once its time has come, at everything again"
         assert await watched.a_pass() == 0
     finally:

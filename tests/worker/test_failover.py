@@ -26,7 +26,7 @@ from tests.worker.table import Connection, put, rows, value
 
 pytestmark = [pytest.mark.waits, pytest.mark.system]
 
-ROLES = ["claim", "finish", "lease", "listen", "reap", "upkeep"]
+ROLES = ["claim", "finish", "lease", "listen", "upkeep"]
 
 
 class Failover:
@@ -133,8 +133,7 @@ async def test_after_a_failover_all_of_a_workers_connections_move_to_the_new_ser
 ) -> None:
     monkeypatch.setattr("rota.store.listen.PROBE_S", 0.5)
     monkeypatch.setattr("rota.worker.lease_keeper.HEARTBEAT_S", 0.5)
-    monkeypatch.setattr("rota.upkeep.reaper.PERIOD_S", 0.5)
-    monkeypatch.setattr("rota.upkeep.expirer.PERIOD_S", 0.5)
+    monkeypatch.setattr("rota.worker.copy_guard.CHECK_S", 0.5)
     jobs = rota.Jobs()
 
     @jobs.job("quick")

@@ -100,7 +100,7 @@ def count_updates(connection: Connection) -> int:
 async def test_a_lane_goes_on_at_once_however_the_job_before_it_ended(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rota.upkeep.lanes.PERIOD_S", (600.0, 600.0))  # no sweep helps
+    monkeypatch.setattr("rota.upkeep.lanes.PERIOD_S", 600.0)  # no sweep helps
     jobs, order = rota.Jobs(), list[int]()
 
     @jobs.job("t", retry=rota.Fixed("1s", jitter=0), takes_context=True)
@@ -193,7 +193,8 @@ async def test_a_worker_finds_a_place_that_a_cancel_in_a_transaction_left(
 async def test_an_idle_worker_looks_for_free_places_soon_after_a_job_had_to_wait(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rota.upkeep.lanes.PERIOD_S", (0.05, 600.0))
+    monkeypatch.setattr("rota.upkeep.lanes.PERIOD_S", 0.05)
+    monkeypatch.setattr(LaneSweeper, "asked_every_s", 600.0)
     notes = Notes()
     async with Hand(database, notes.jobs) as hand:
         await seen(lambda: not hand.part(LaneSweeper)._is_first)

@@ -23,32 +23,36 @@ async def test_a_flood_of_wake_ups_is_noticed_once_a_second_and_every_one_passed
     floods: list[int] = []
 
     class Claimer:
-        def wake_for(self, queue: str) -> None:
+        workers = 1
+        wants_wake_ups = False
+
+        def take_wake_up(self, queue: str) -> None:
             wake_ups.append(queue)
+
+        def note_poll(self, poll: str) -> None: ...
+
+        def note_listening(self, *, is_listening: bool, is_awaited: bool) -> None: ...
 
         def on_flood(self) -> None:
             floods.append(len(wake_ups))
 
-    served = Database(database)
-    listener = Listener(
-        Bus(),
-        SYSTEM_CLOCK,
-        StoreLink(served, "listen"),
-        served.statements,
-        "host:1",
-        Claimer(),
-        Others(),
-    )
+    link = StoreLink(Database(database), "listen")
+    channel = link.statements.worker_channel("w")
+    listener = Listener(Bus(), SYSTEM_CLOCK, link, "kind w", ["default"], Claimer(), Others())
     listening = asyncio.create_task(listener.run())
-    await asyncio.to_thread(
-        eventually, lambda: wake_ups or connection.execute("notify rota, 'first'") is None
-    )
+
+    def send(numbers: range) -> None:
+        for n in numbers:  # PostgreSQL sends equal texts of one transaction once
+            connection.execute("select pg_notify(%s, %s)", [channel, f"queue {n}"])
+
+    while not wake_ups:
+        send(range(1))
+        await asyncio.sleep(0.01)
 
     async def notify(count: int) -> None:
-        heard = len(wake_ups) + count  # PostgreSQL sends equal texts of one transaction once
-        connection.execute(
-            f"select pg_notify('rota', 'queue ' || n) from generate_series(1, {count}) n".encode()
-        )
+        heard = len(wake_ups) + count
+        with connection.transaction():
+            send(range(count))
         await asyncio.to_thread(eventually, lambda: len(wake_ups) >= heard)
 
     try:

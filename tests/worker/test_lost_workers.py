@@ -238,13 +238,13 @@ async def test_a_worker_whose_own_connection_was_away_gives_the_others_time_to_c
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Without the time that it gives the others it reaps much sooner than half a lease.
-    monkeypatch.setattr("rota.upkeep.reaper.PERIOD_S", 0.25)
+    monkeypatch.setattr("rota.upkeep.reaper.Reaper.asked_every_s", 0.25)
     jobs = rota.Jobs()
     jobs.job("left behind", lease="4s")(_nothing)
     async with Hand(database, jobs, queues={"elsewhere": 1}) as hand:
         ended = (
             "select pg_terminate_backend(pid, 5000) from pg_stat_activity "
-            "where datname = current_database() and application_name = 'rota reap'"
+            "where datname = current_database() and application_name = 'rota claim'"
         )
         await asyncio.to_thread(eventually, lambda: rows(connection, ended) == [(True,)])
         connection.execute(
@@ -255,7 +255,7 @@ async def test_a_worker_whose_own_connection_was_away_gives_the_others_time_to_c
         await hand.heard(JobReaped, timeout_s=60)
         is_back = (
             "select min(backend_start) from pg_stat_activity where datname = current_database() "
-            "and application_name = 'rota reap'"
+            "and application_name = 'rota claim'"
         )
         assert (
             value(
@@ -473,3 +473,22 @@ async def test_jobs_that_were_interrupted_by_deploys_are_no_suspects(
         await asyncio.to_thread(eventually, lambda: len(begun) == 12)
         go.set()
         await hand.heard(JobSucceeded, count=4)
+
+
+@rule("M2", "M33")
+async def test_a_reaper_that_gets_no_connection_of_its_own_reaps_over_one_that_is_open(
+    database: str, connection: Connection
+) -> None:
+    job = put(connection, "left behind")
+    connection.execute(
+        "update rota.job set status = 'running', locked_by = 'gone', claims = 1, "
+        "locked_until = now() - interval '1 s'"
+    )
+    nowhere = Database("postgresql://127.0.0.1:1/none")
+    open_link = StoreLink(Database(database), "upkeep")
+    reaper = Reaper(Bus(), StoreLink(nowhere, "reap"), spare=open_link)
+    reaping = asyncio.create_task(reaper.run())
+    await asyncio.to_thread(eventually, lambda: status(connection, job) != "running")
+    reaper.stop()
+    await reaping
+    await open_link.close()

@@ -31,6 +31,7 @@ from rota.model.job import Job
 from rota.model.outcome import Cancel, HandedBack, Interrupted, Succeeded
 from rota.observe.events import HandlerAbandoned, JobClaimed, JobFailed, JobSucceeded, LeaseLost
 from rota.store.db import Database
+from rota.store.statements import Statements
 from rota.worker.attempt import Attempt
 from rota.worker.processes import Processes, process_attempt
 from rota.worker.processes import pool as pools
@@ -443,7 +444,9 @@ async def test_a_handler_whose_lease_was_lost_is_killed_and_writes_nothing(
             [job],
         )
         # So that it asks now.
-        connection.execute("select pg_notify('rota.workers', %s)", [hand.name])
+        connection.execute(
+            "select pg_notify(%s, '')", [Statements("rota").worker_channel(hand.name)]
+        )
         await hand.heard(LeaseLost, job=job)
         await asyncio.to_thread(eventually, lambda: not living(pids(tmp_path / "pid")[0]))
     assert status(connection, job) == "running"

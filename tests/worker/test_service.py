@@ -77,6 +77,30 @@ async def test_a_service_that_is_to_turn_now_is_not_kept_by_the_back_off() -> No
         assert service.turns == 2
 
 
+async def test_a_pause_ends_in_time_and_never_early() -> None:
+    class Idle(Away):
+        async def tick(self) -> float | None:
+            self.turns += 1
+            return 600.0
+
+    clock = ManualClock()
+    service = Idle(Bus(), clock)
+
+    async def turns_after(seconds: float) -> int:
+        clock.advance(seconds)
+        await rest()
+        return service.turns
+
+    async with running(service):
+        service.wake_in(10.0)
+        service.wake_in(20.0)
+        assert (await turns_after(9.9), await turns_after(0.2)) == (1, 2)
+        assert await turns_after(100.0) == 2, "it was for the pause before"
+        service.wake_in(10.0)
+        service.wake()
+        assert await turns_after(0.0) == 3
+
+
 def test_pauses_grow_up_to_the_longest_and_begin_again() -> None:
     back_off = BackOff(0.5, 3.0)
     assert back_off.tries == 0

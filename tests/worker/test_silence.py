@@ -46,7 +46,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rota.store.db.ANSWER_S", 1.5)
     monkeypatch.setattr("rota.store.listen.PROBE_S", 0.5)
     monkeypatch.setattr("rota.store.listen.PROBE_ANSWER_S", 0.5)
-    monkeypatch.setattr("rota.upkeep.reaper.PERIOD_S", 0.2)
+    monkeypatch.setattr("rota.worker.copy_guard.CHECK_S", 0.2)
 
 
 jobs = rota.Jobs()
@@ -82,14 +82,15 @@ async def test_a_listening_connection_that_died_silently_is_replaced(
         await asyncio.to_thread(_seen, proxy, "listen", opened + 1)
 
         def is_notified() -> bool:
-            connection.execute("select pg_notify(%s, 'default')", [Statements("rota").channel])
+            channel = Statements("rota").worker_channel(hand.name)
+            connection.execute("select pg_notify(%s, 'default')", [channel])
             return was_woken.is_set()
 
         await asyncio.to_thread(eventually, is_notified)
 
 
 @rule("M2", "M31")
-@pytest.mark.parametrize("role", ["claim", "finish", "reap"])
+@pytest.mark.parametrize("role", ["claim", "finish", "upkeep"])
 async def test_a_connection_of_the_worker_that_died_silently_is_replaced(
     connection: Connection, proxy: Proxy, through: str, impatient: None, role: str
 ) -> None:
@@ -99,7 +100,7 @@ async def test_a_connection_of_the_worker_that_died_silently_is_replaced(
         opened = proxy.seen.count(role)
         proxy.silence(role)
         job = put(connection, "quick")
-        lost = await hand.lost({"claim": "claimer", "finish": "finisher", "reap": "reaper"}[role])
+        lost = await hand.heard(DatabaseLost)
         assert "the database does not answer: no answer within 1.5 s" in lost.reason
         await asyncio.to_thread(_seen, proxy, role, opened + 1)
         await hand.heard(JobSucceeded, job=job)

@@ -179,10 +179,10 @@ async def test_a_row_that_is_refused_for_ever_is_left_to_the_reaper(
     monkeypatch.setattr("rota.worker.finisher.TRY_FOR_S", 0.5)
     monkeypatch.setattr("rota.worker.lease_keeper.RENEWALS_A_LEASE", 3)
     # Only the test reaps, and only the refused job.
-    monkeypatch.setattr("rota.upkeep.reaper.PERIOD_S", 3600)
+    monkeypatch.setattr(Reaper, "asked_every_s", 3600.0)
     async with Hand(database, _jobs(lease_s=1)) as hand:
         reaper = hand.part(Reaper)
-        await _until(lambda: reaper._reading.everything_at > 0)
+        await _until(lambda: reaper.reading.everything_at > 0)
         bad = put(connection, "work")
         _refuse(connection, "job_history", f"new.id = {bad}")
         for start in (1, 2, 3):

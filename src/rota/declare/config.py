@@ -43,6 +43,9 @@ class WorkerConfig:
     without a notification."""
     poll_least_s: float = 0.004
     """The first pause when no job is due; it doubles up to `poll_s`."""
+    listening_poll_s: float = 1.3
+    """The longest pause of an idle worker that is woken for new jobs. Of several such workers one
+    looks, twice as often, for what no wake-up tells; the others hear of it."""
     alert_url: str | None = None
     """Where alerts are posted; None: nowhere."""
     ping_url: str | None = None

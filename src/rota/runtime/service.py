@@ -6,6 +6,7 @@ import asyncio
 import random
 import threading
 from abc import ABC, abstractmethod
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from rota.errors import DatabaseUnavailable
@@ -58,6 +59,10 @@ class Service(ABC):
         """Since when, in monotonic seconds, the database has not answered this loop."""
         self._awake = asyncio.Event()
         self._awake_now = asyncio.Event()
+        self._turn_at = inf
+        """When the pause ends, or the next one at the latest."""
+        self._is_moved = False
+        """Whether that was changed, and nothing else has ended the pause."""
         self._throttle = Throttle(clock, LOG_S)
         self._is_stopping = False
 
@@ -70,11 +75,20 @@ class Service(ABC):
 
     def wake(self) -> None:
         """End the pause."""
+        self._is_moved = False
         self._awake.set()
+
+    def wake_in(self, pause_s: float) -> None:
+        """End the pause within this time."""
+        self._turn_at = min(self._turn_at, self.clock.monotonic() + pause_s)
+        if not self._awake.is_set():
+            self._is_moved = True
+            self._awake.set()
 
     def wake_now(self) -> None:
         """End the pause, also that of a database that is away."""
         self.back_off.tries = 0
+        self._is_moved = False
         self._awake.set()
         self._awake_now.set()
 
@@ -89,6 +103,7 @@ class Service(ABC):
             while not self._is_stopping:
                 self._awake.clear()
                 self._awake_now.clear()
+                self._turn_at = inf
                 await self._pause(*await self._turn())
         finally:
             await self.close()
@@ -126,8 +141,19 @@ class Service(ABC):
     async def _pause(self, pause_s: float | None, ended_by: asyncio.Event) -> None:
         if self._is_stopping or pause_s == 0:
             await asyncio.sleep(0)
-        else:
+            return
+        if ended_by is not self._awake:
             await self.clock.wait(ended_by, timeout_s=pause_s)
+            return
+        if pause_s is not None:
+            self._turn_at = min(self._turn_at, self.clock.monotonic() + pause_s)
+        while (left_s := self._turn_at - self.clock.monotonic()) > 0:
+            timeout_s = None if left_s == inf else left_s
+            if await self.clock.wait(ended_by, timeout_s=timeout_s):
+                if not self._is_moved:
+                    return
+                self._is_moved = False
+                ended_by.clear()
 
 
 class LoopThread:

@@ -13,6 +13,7 @@ from rota.store.driver import Operation, adrive
 from rota.store.drivers.own import Deadline, OwnConnection
 from rota.store.drivers.psycopg3 import ERRORS, translate
 from rota.store.errors import StoreError, translate_for_worker
+from rota.store.statements import Statements
 
 T = TypeVar("T")
 
@@ -31,15 +32,23 @@ class StoreLink:
         answer_s: float | None = None,
         statement_timeout_s: float = STATEMENT_TIMEOUT_S,
         lock_timeout_s: float = LOCK_TIMEOUT_S,
+        is_kept: bool = True,
     ) -> None:
+        """Make one. One that is not kept is closed after each operation: it is needed rarely."""
         self._database = database
         self._role = role
         self._answer_s = ANSWER_S if answer_s is None else answer_s
         self._statement_timeout_s = statement_timeout_s
         self._lock_timeout_s = lock_timeout_s
+        self._is_kept = is_kept
         self._connection: OwnConnection | None = None
         # While one operation waits for its answer, the time limit of the next does not run.
         self._turn = asyncio.Lock()
+
+    @property
+    def statements(self) -> Statements:
+        """The statements of its schema."""
+        return self._database.statements
 
     async def run(self, operation: Operation[T]) -> T:
         """Run an operation.
@@ -49,8 +58,11 @@ class StoreLink:
         """
         async with self.borrow() as connection:
             limit = Deadline(connection, self._answer_s)
-            statements = self._database.statements
-            return await adrive(connection.driver(), operation, statements, limit=limit)
+            driver = connection.driver()
+            answer = await adrive(driver, operation, self.statements, limit=limit)
+            if not self._is_kept:
+                await self.close()
+            return answer
 
     @asynccontextmanager
     async def borrow(self) -> AsyncIterator[OwnConnection]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
+from hashlib import md5
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
@@ -181,13 +182,10 @@ class Statements(dict[str, bytes]):
 
     @property
     def channel(self) -> str:
-        """The NOTIFY channel. It has the schema's name, so two schemas do not wake each other."""
+        """The NOTIFY channel of all workers. It has the schema's name, so two schemas do not hear
+        each other."""
         return self.schema
 
-    @property
-    def worker_channel(self) -> str:
-        """The NOTIFY channel that wakes single workers by name.
-
-        No schema's name has a dot, so it is no other schema's channel.
-        """
-        return f"{self.schema}.workers"
+    def worker_channel(self, worker: str) -> str:
+        """Return the NOTIFY channel of one worker, as the function of that name does."""
+        return f"{self.schema}.{md5(worker.encode(), usedforsecurity=False).hexdigest()[:8]}"

@@ -21,11 +21,13 @@ from rota.store.link import StoreLink
 if TYPE_CHECKING:
     from rota.observe.events import Bus
     from rota.store.db import Database
-    from rota.store.ops import AlertMessage, AlertRule
+    from rota.store.ops import AlertLook, AlertMessage, AlertRule
 
 PERIOD_S = 60.0
 STATEMENT_S = 10.0
-"""Longest time for the evaluation of one rule."""
+"""Longest time for the evaluation of one rule, or of those that are quick together."""
+TAKEN_S = 50.0
+"""How long no other worker evaluates a rule that one has taken."""
 SHARE = 0.01
 """Share of one connection's time that a rule may take over all workers.
 
@@ -43,9 +45,15 @@ class Alerter(Service):
     name = "alerts"
 
     def __init__(
-        self, bus: Bus, database: Database, url: str | None, clock: Clock = SYSTEM_CLOCK
+        self,
+        bus: Bus,
+        shared: StoreLink,
+        database: Database,
+        url: str | None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         super().__init__(bus, clock)
+        self._shared = shared
         self._link = StoreLink(database, "alert", statement_timeout_s=STATEMENT_S)
         self._url = url
         self._taken: deque[AlertRule] = deque()
@@ -60,7 +68,7 @@ class Alerter(Service):
 
         The first `tick` posts, because the receiver may be slow.
         """
-        await self._evaluate_due(link)
+        await self._evaluate_due(link, link)
         self._evaluate_at = self.clock.monotonic() + PERIOD_S
 
     async def tick(self) -> float | None:
@@ -72,7 +80,7 @@ class Alerter(Service):
             if self._url is not None:
                 await self._post(self._url)
         finally:
-            await self._link.close()  # needed once a minute only
+            await self._link.close()  # needed for rules that no other worker has taken
         if is_good:
             self.passes += 1
         return PERIOD_S
@@ -86,7 +94,7 @@ class Alerter(Service):
         is_good = True
         while True:
             try:
-                await self._evaluate_due(self._link)
+                await self._evaluate_due(self._shared, self._link)
             except DatabaseUnavailable as error:
                 if not error.refused or not self._taken:
                     raise
@@ -103,22 +111,31 @@ class Alerter(Service):
             else:
                 return is_good
 
-    async def _evaluate_due(self, link: StoreLink) -> None:
-        """Evaluate rule by rule; one that fails stays the first of those taken."""
+    async def _evaluate_due(self, taking: StoreLink, link: StoreLink) -> None:
+        """Take the due rules and evaluate them: at once, or one by one if that is refused. One that
+        fails stays the first of those taken."""
         if not self._taken:
-            self._taken.extend(await link.run(ops.take_alert_rules()))
+            self._taken.extend(await taking.run(ops.take_alert_rules()))
+        most = len(self._taken)
         while self._taken:
-            await self._evaluate(link, self._taken[0])
-            self._taken.popleft()
+            rules = list(self._taken)[:most]
+            try:
+                looks = await link.run(ops.look_for_alerts([rule.name for rule in rules]))
+            except DatabaseUnavailable as error:
+                if not error.refused or most == 1:
+                    raise
+                most = 1
+                continue
+            for rule, look in zip(rules, looks, strict=True):
+                await self._write(link, rule, look)
+                self._taken.popleft()
 
-    async def _evaluate(self, link: StoreLink, rule: AlertRule) -> None:
-        before = self.clock.monotonic()
-        found = await link.run(ops.find_alert_matches(rule.name))
-        took_s = self.clock.monotonic() - before
-        decided = decide(found, await link.run(ops.standing(rule.name)), rule.repeat_after_s)
-        for message, problem in await link.run(
-            ops.write_alerts(rule.name, decided, took_s / SHARE)
-        ):
+    async def _write(self, link: StoreLink, rule: AlertRule, look: AlertLook) -> None:
+        decided = decide(look.found, look.standing, rule.repeat_after_s)
+        pause_s = look.took_s / SHARE
+        if not decided and pause_s <= TAKEN_S:
+            return
+        for message, problem in await link.run(ops.write_alerts(rule.name, decided, pause_s)):
             self._report(message)
             if problem is not None:
                 self.bus.emit(
@@ -151,7 +168,7 @@ class Alerter(Service):
     async def _post(self, url: str) -> None:
         """Post the due alerts, at least once: a post is repeated if the worker ends before it
         records it."""
-        for message in await self._link.run(ops.take_unposted(POST_MAX)):
+        for message in await self._shared.run(ops.take_unposted(POST_MAX)):
             try:
                 await acall(url, msgspec.json.encode(message))
             except CallFailed as error:
@@ -166,4 +183,4 @@ class Alerter(Service):
                 if not isinstance(error, CallRefused):
                     return
             else:
-                await self._link.run(ops.mark_posted(message))
+                await self._shared.run(ops.mark_posted(message))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
-from rota.runtime.service import Service
 from rota.store import ops
+from rota.upkeep.sweeper import Sweeper
 
 if TYPE_CHECKING:
     from rota.observe.events import Bus
@@ -16,11 +16,11 @@ MEND_S = 300.0
 """Between two searches for members that were deleted by hand."""
 MEND_MAX = 20
 """Batches of one search."""
-PERIOD_S = (1.0, 10.0)
-"""Between two counts while something is left to count, and while nothing is."""
+PERIOD_S = 1.0
+"""Between two counts while something is left to count."""
 
 
-class BatchFolder(Service):
+class BatchFolder(Sweeper):
     """Counts what ended, as workers do for the jobs that they finish themselves.
 
     Left to it is what others end: members that a person cancels, that expire, or whose worker died.
@@ -29,8 +29,7 @@ class BatchFolder(Service):
     name = "batch folder"
 
     def __init__(self, bus: Bus, link: StoreLink, clock: Clock = SYSTEM_CLOCK) -> None:
-        super().__init__(bus, clock)
-        self._link = link
+        super().__init__(bus, link, clock)
         self._mend_at = 0.0
 
     async def tick(self) -> float | None:
@@ -40,4 +39,4 @@ class BatchFolder(Service):
             self._mend_at = now + MEND_S
             await self._link.run(ops.mend_batches(MEND_MAX))
         is_left = await self._link.run(ops.fold_batches())
-        return PERIOD_S[0] if is_left else PERIOD_S[1]
+        return self.find_pause_s(PERIOD_S) if is_left else None

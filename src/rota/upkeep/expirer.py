@@ -8,10 +8,9 @@ from rota.model.job import Status
 from rota.model.outcome import Failure
 from rota.observe.events import JobCancelled, JobDead
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
-from rota.runtime.service import Service
 from rota.store import ops
 from rota.upkeep.quarantine import RefusalLog
-from rota.upkeep.read_window import ReadWindow
+from rota.upkeep.sweeper import Sweeper
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -20,23 +19,19 @@ if TYPE_CHECKING:
     from rota.store.link import StoreLink
     from rota.store.ops import Overdue
 
-PERIOD_S = 10.0
-"""An unclaimed job ends this soon after its expiry. If it is claimed too late, its worker
-ends it."""
 PORTION = 500
 
 
-class Expirer(Service):
-    """Passes over the expired jobs once a period, portion by portion."""
+class Expirer(Sweeper):
+    """Passes over the expired jobs, portion by portion. An unclaimed job ends about ten seconds
+    after its expiry; if it is claimed too late, its worker ends it."""
 
     name = "expirer"
 
     def __init__(self, bus: Bus, link: StoreLink, worker: str, clock: Clock = SYSTEM_CLOCK) -> None:
-        super().__init__(bus, clock)
-        self._link = link
+        super().__init__(bus, link, clock)
         self._refused = RefusalLog(bus, self.name, clock)
         self._worker = worker
-        self._reading = ReadWindow(clock)
         self._after: tuple[datetime, int] | None = None
         """Where the current pass continues; None between two passes."""
         self._took_s = 0.0
@@ -45,7 +40,7 @@ class Expirer(Service):
         """End one portion of the pass; return 0 if there may be more."""
         before = self.clock.monotonic()
         if self._after is None:
-            self._after = (self._reading.begin(), 0)
+            self._after = (self.reading.begin(), 0)
             self._took_s = 0.0
         started, expired, refusals = await self._link.run(
             ops.expire(self._worker, *self._after, PORTION)
@@ -55,10 +50,10 @@ class Expirer(Service):
         more = bool(expired) and len(expired) + len(refusals) >= PORTION
         self._after = max((gone.expires_at, gone.job) for gone in expired) if more else None
         if not more:
-            self._reading.end(started, self._took_s)
+            self.reading.end(started, self._took_s)
         for gone in expired:
             self.bus.emit(self._make_event(gone))
-        return 0 if more else PERIOD_S
+        return 0 if more else None
 
     def _make_event(self, gone: Overdue) -> JobCancelled | JobDead:
         of: dict[str, Any] = {

@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
-from rota.runtime.service import Service
 from rota.store import ops
+from rota.upkeep.sweeper import Sweeper
 
 if TYPE_CHECKING:
     from rota.observe.events import Bus
     from rota.store.link import StoreLink
 
-PERIOD_S = (1.0, 10.0)
-"""Between two passes while jobs wait for lanes or caps, and while none has done so for a while."""
+PERIOD_S = 1.0
+"""Between two passes while jobs wait for lanes or caps."""
+HASTE_S = 10.0
+"""How long a worker that had to let jobs wait passes often, whoever else does."""
 COUNT_S = 10.0
 """Between two searches for running jobs that began before their cap. The functions that set a cap
 search at once; this finds a cap that was set by hand."""
@@ -24,7 +26,7 @@ SHARE = 0.05
 jobs."""
 
 
-class LaneSweeper(Service):
+class LaneSweeper(Sweeper):
     """Passes over the lanes and caps with waiting jobs.
 
     Whoever frees a place gives it away in the same transaction. Left to the sweeper is what could
@@ -35,8 +37,7 @@ class LaneSweeper(Service):
     name = "lane sweeper"
 
     def __init__(self, bus: Bus, link: StoreLink, clock: Clock = SYSTEM_CLOCK) -> None:
-        super().__init__(bus, clock)
-        self._link = link
+        super().__init__(bus, link, clock)
         self._after = ""
         """The lane behind which the pass continues; '': from the first."""
         self._is_first = True
@@ -49,7 +50,7 @@ class LaneSweeper(Service):
         now = self.clock.monotonic()
         if now >= self._hastens_until:
             self.wake()
-        self._hastens_until = now + PERIOD_S[1]
+        self._hastens_until = now + HASTE_S
 
     async def tick(self) -> float | None:
         """Do one portion of a pass. The first pass, before a drain's jobs, pauses nowhere."""
@@ -63,8 +64,9 @@ class LaneSweeper(Service):
             took_s = self.clock.monotonic() - before
             return 0 if self._is_first else took_s / SHARE
         self._is_first = False
-        may_wait = self._finds_waiting or self.clock.monotonic() < self._hastens_until
-        return PERIOD_S[0] if may_wait else PERIOD_S[1]
+        if self.clock.monotonic() < self._hastens_until:
+            return PERIOD_S
+        return self.find_pause_s(PERIOD_S) if self._finds_waiting else None
 
     async def _sweep_caps(self, now: float) -> None:
         caps = await self._link.run(ops.sweep_caps())

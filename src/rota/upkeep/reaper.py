@@ -8,37 +8,39 @@ from rota.model.job import Status
 from rota.model.outcome import Failure
 from rota.observe.events import JobCancelled, JobDead, JobReaped
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
-from rota.runtime.service import Service
 from rota.store import ops
 from rota.upkeep.quarantine import RefusalLog
-from rota.upkeep.read_window import ReadWindow
+from rota.upkeep.sweeper import Sweeper
 
 if TYPE_CHECKING:
     from rota.errors import DatabaseUnavailable
     from rota.observe.events import Bus
     from rota.store.link import StoreLink
 
-PERIOD_S = 4.0
-"""An expired lease is noticed within this: a dead worker's job is due five seconds after its
-lease."""
 PORTION = 500
 
 
-class Reaper(Service):
-    """Reaps once a period."""
+class Reaper(Sweeper):
+    """Reaps what has expired."""
 
     name = "reaper"
+    asked_every_s = 2.0
+    """Between two questions: a dead worker's job is due five seconds after its lease."""
 
-    def __init__(self, bus: Bus, link: StoreLink, clock: Clock = SYSTEM_CLOCK) -> None:
-        super().__init__(bus, clock)
-        self._link = link
+    def __init__(
+        self, bus: Bus, link: StoreLink, clock: Clock = SYSTEM_CLOCK, spare: StoreLink | None = None
+    ) -> None:
+        """Make one. After a failure it uses the spare link, then its own again: a server or a
+        process that has no connection left may still have one that is open."""
+        super().__init__(bus, link, clock)
+        self._links = (link, spare or link)
         self._refused = RefusalLog(bus, self.name, clock)
-        self._reading = ReadWindow(clock)
         self._is_away = False
         self._back_at: float | None = None
 
-    def handle_outage(self, error: DatabaseUnavailable, back_off_s: float) -> float | None:
-        """Note that the connection was lost.
+    def note_outage(self, error: DatabaseUnavailable) -> None:
+        """Note that a connection was lost: its own, or one that asks whether there is something for
+        it.
 
         Other workers may have lost theirs too: after an outage they get time to renew before the
         reaper takes jobs from them. They get none if the database answers and refuses.
@@ -46,21 +48,33 @@ class Reaper(Service):
         if not error.refused:
             self._is_away = True
         elif self._is_away:
-            self._begin_grace()
+            self.note_back()
+
+    def note_back(self) -> None:
+        """Note that the database answers. After an outage the other workers' time to renew starts
+        now, because a connect may take long."""
+        if self._is_away:
+            self._is_away = False
+            self._back_at = self.clock.monotonic()
+
+    def handle_outage(self, error: DatabaseUnavailable, back_off_s: float) -> float | None:
+        """Note that the database is away, unless there is a spare link to try first."""
+        if self._links[(self.back_off.tries - 1) % 2] is self._links[1]:
+            self.note_outage(error)
         return super().handle_outage(error, back_off_s)
 
     async def tick(self) -> float | None:
         """Reap what has expired since the last pass; return 0 if there was more than a portion."""
         before = self.clock.monotonic()
-        started, reaped, refusals = await self._link.run(
-            ops.reap(self._reading.begin(), PORTION, self._find_steady_s(before))
+        link = self._links[self.back_off.tries % 2]
+        started, reaped, refusals = await link.run(
+            ops.reap(self.reading.begin(), PORTION, self._find_steady_s(before))
         )
-        if self._is_away:
-            self._begin_grace()
+        self.note_back()
         self._refused.report(refusals)
         more = bool(reaped) and len(reaped) + len(refusals) >= PORTION
         if not more:
-            self._reading.end(started, self.clock.monotonic() - before)
+            self.reading.end(started, self.clock.monotonic() - before)
         for lost in reaped:
             of: dict[str, Any] = {
                 "job": lost.job,
@@ -81,19 +95,13 @@ class Reaper(Service):
                     "lease expired",
                 )
                 self.bus.emit(JobDead(**of, failure=failure))
-        return 0 if more else PERIOD_S
+        return 0 if more else None
 
     def _find_steady_s(self, now: float) -> float | None:
         """Return how long the connection has been up; None: it was never lost."""
         if self._is_away:
             return 0.0
         return None if self._back_at is None else now - self._back_at
-
-    def _begin_grace(self) -> None:
-        """Start the other workers' time to renew now, when the database has answered, because a
-        connect may take long."""
-        self._is_away = False
-        self._back_at = self.clock.monotonic()
 
     async def close(self) -> None:
         """Close the connection. Only the reaper uses it, so that no other upkeep delays or breaks

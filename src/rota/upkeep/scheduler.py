@@ -15,11 +15,10 @@ from rota.observe.events import (
     TicksMissed,
 )
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
-from rota.runtime.service import Service
 from rota.runtime.throttle import Throttle
 from rota.store import ops
 from rota.upkeep.quarantine import Quarantine
-from rota.upkeep.read_window import ReadWindow
+from rota.upkeep.sweeper import Sweeper
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -28,13 +27,11 @@ if TYPE_CHECKING:
     from rota.observe.events import Bus
     from rota.store.link import StoreLink
 
-PERIOD_S = 5.0
-"""Longest pause: a row that is inserted or changed is planned within it. The scheduler
-waits for announced ticks exactly."""
 PAUSE_S_MIN = 0.01
 PORTION = 100
 """Schedules per pass."""
-DISABLE_PERIOD_S = 60.0
+DISABLE_PERIOD_S = 300.0
+"""Longest pause; before a tick it looks for schedules to disable as well."""
 LOG_S = 3600.0
 """The same refusal is reported at most once in this time."""
 REFUSED_S = (5.0, 300.0)
@@ -43,15 +40,16 @@ WAITS_S = 20.0
 """How long a pass continues past schedules that wait for a lock: each costs its timeout."""
 
 
-class Scheduler(Service):
-    """One pass plans what is new, enqueues what is due, and announces the next ticks."""
+class Scheduler(Sweeper):
+    """One pass plans what is new, enqueues what is due, and announces the next ticks, for which it
+    waits exactly, even if another worker is asked for what is new: that one may die."""
 
     name = "scheduler"
+    asked_every_s = 1.0
+    """A row that is inserted or changed is planned within about this."""
 
     def __init__(self, bus: Bus, link: StoreLink, clock: Clock = SYSTEM_CLOCK) -> None:
-        super().__init__(bus, clock)
-        self._link = link
-        self._reading = ReadWindow(clock)
+        super().__init__(bus, link, clock)
         self._disable_at = 0.0
         self._lines = Throttle(clock, LOG_S)
         self._refused: Quarantine[str] = Quarantine(clock, *REFUSED_S)
@@ -66,18 +64,19 @@ class Scheduler(Service):
             self._disable_at = before + DISABLE_PERIOD_S
             self._refused.release_accepted()
         before = self.clock.monotonic()
-        agenda = await self._link.run(ops.schedules_due(self._reading.begin(), PORTION))
+        agenda = await self._link.run(ops.schedules_due(self.reading.begin(), PORTION))
         if agenda.is_paused:
-            return PERIOD_S  # ticks that come due meanwhile are read after the pause
+            return None  # ticks that come due meanwhile are read after the pause
         announced = await self._advance_all(agenda, waits_until=before + WAITS_S)
         if announced and len(agenda.due) >= PORTION:
             return 0
         took_s = self.clock.monotonic() - before
-        self._reading.end(agenda.now, took_s)
+        self.reading.end(agenda.now, took_s)
         waits_s = [(at - agenda.now).total_seconds() for at in announced]
         if agenda.next_in_s is not None:
             waits_s.append(agenda.next_in_s)
-        return min([PERIOD_S, *(max(PAUSE_S_MIN, wait_s - took_s) for wait_s in waits_s)])
+        pauses_s = [max(PAUSE_S_MIN, wait_s - took_s) for wait_s in waits_s]
+        return min([DISABLE_PERIOD_S, *pauses_s])
 
     async def _advance_all(self, agenda: ops.Agenda, *, waits_until: float) -> list[datetime]:
         """Advance the due schedules; return the next ticks.

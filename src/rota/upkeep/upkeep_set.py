@@ -10,6 +10,7 @@ from rota.errors import DatabaseUnavailable
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.store.link import StoreLink
 from rota.upkeep.alerts import Alerter
+from rota.upkeep.asker import Asker
 from rota.upkeep.batches import BatchFolder
 from rota.upkeep.expirer import Expirer
 from rota.upkeep.lanes import LaneSweeper
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from rota.observe.events import Bus
     from rota.runtime.service import Service
     from rota.store.db import Database
+    from rota.upkeep.sweeper import Sweeper
 
 EACH_S = 1.0
 """Longest time for each part of upkeep before the jobs of a drain."""
@@ -45,23 +47,36 @@ class UpkeepSet:
         worker: str,
         alert_url: str | None,
         clock: Clock = SYSTEM_CLOCK,
+        *,
+        is_drain: bool = False,
     ) -> None:
         self._bus = bus
         self._database = database
-        self._shared = shared
-        self._worker = worker
-        self._clock = clock
+        reaping = shared if is_drain else StoreLink(database, "reap", is_kept=False)
+        reaper = Reaper(bus, reaping, clock, spare=shared)
+        scheduler = Scheduler(bus, shared, clock)
+        self._rollup = StatsRollup(bus, shared, clock)
         self.lane_sweeper = LaneSweeper(bus, shared, clock)
         self.wait_sweeper = WaitSweeper(bus, shared, clock)
+        # Everything that a drain does to its end before its jobs, in this order
+        self._passes: list[Sweeper] = [
+            reaper,
+            Expirer(bus, shared, worker, clock),
+            self.lane_sweeper,
+            self.wait_sweeper,
+            BatchFolder(bus, shared, clock),
+            scheduler,
+            self._rollup,
+        ]
+        planner = LimitPlanner(bus, shared, clock)
+        self._sweepers = [*self._passes, planner]
+        self.asker = Asker(bus, shared, clock, reaper, scheduler, self._sweepers)
         self._retention = Retention(bus, shared, database, clock)
-        self._alerts = Alerter(bus, database, alert_url, clock)
+        self._alerts = Alerter(bus, shared, database, alert_url, clock)
 
     def services(self) -> list[Service]:
-        """Return what a worker runs. The reaper must know when its connection was away, so it has
-        its own."""
-        passes = self._make_passes(StoreLink(self._database, "reap"))
-        planner = LimitPlanner(self._bus, self._shared, self._clock)
-        return [*passes, planner, self._retention, self._alerts]
+        """Return what a worker runs."""
+        return [*self._sweepers, self.asker, self._retention, self._alerts]
 
     def make_pinger(
         self, parts: Sequence[Service], url: str | None, on_good: Callable[[], None]
@@ -79,31 +94,23 @@ class UpkeepSet:
             DatabaseUnavailable: the database did not answer. If it refuses one part, that is
                 reported, and the others are done.
         """
-        for upkeeper in self._make_passes(self._shared):
+        for upkeeper in self._passes:
             # One turn of the rollup: the rest, after days without a worker, is added beside the
             # jobs.
-            turns_once = isinstance(upkeeper, StatsRollup)
+            turns_once = upkeeper is self._rollup
             try:
-                while not is_over() and await upkeeper.tick() == 0 and not turns_once:
-                    pass
+                pause_s: float | None = 0
+                while pause_s == 0 and not is_over():
+                    pause_s = await upkeeper.tick()
+                    if turns_once:
+                        break
+                upkeeper.is_done = pause_s is None
             except DatabaseUnavailable as error:
                 if not error.refused:
                     raise
                 upkeeper.handle_outage(error, 0)
         if not is_over():
             await begin_early((self._retention, self._alerts), self._database)
-
-    def _make_passes(self, reaping: StoreLink) -> list[Service]:
-        """Make the services that a drain runs to their end before its jobs."""
-        return [
-            Reaper(self._bus, reaping, self._clock),
-            Expirer(self._bus, self._shared, self._worker, self._clock),
-            self.lane_sweeper,
-            self.wait_sweeper,
-            BatchFolder(self._bus, self._shared, self._clock),
-            Scheduler(self._bus, self._shared, self._clock),
-            StatsRollup(self._bus, self._shared, self._clock),
-        ]
 
 
 class EarlyPart(Protocol):

@@ -6,16 +6,16 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
-from rota.runtime.service import Service
 from rota.store import ops
+from rota.upkeep.sweeper import Sweeper
 
 if TYPE_CHECKING:
     from rota.observe.events import Bus
     from rota.store.link import StoreLink
 
 PERIOD_S = (0.25, 10.0)
-"""Between two passes of all workers together while jobs wait for others, and of each worker while
-none does."""
+"""Between two passes of all workers together while jobs wait for others, and the most between two
+of one worker."""
 LEAST_S = 0.05
 """Between two passes of a worker whose own jobs end."""
 PORTION = 1_000
@@ -26,7 +26,7 @@ BUSY_TRIES = 20
 """How often a drain that is about to end asks again while another session sweeps."""
 
 
-class WaitSweeper(Service):
+class WaitSweeper(Sweeper):
     """Passes over the jobs that wait for others.
 
     They ask; who ends a job does not tell. So a job that ends pays nothing for those that wait.
@@ -35,22 +35,19 @@ class WaitSweeper(Service):
     name = "wait sweeper"
 
     def __init__(self, bus: Bus, link: StoreLink, clock: Clock = SYSTEM_CLOCK) -> None:
-        super().__init__(bus, clock)
+        super().__init__(bus, link, clock)
         self.workers = 1
-        """How many workers share the passes. Written by the lease keeper."""
+        """How many workers share the passes. Written by the claimer."""
         self.waiting = 0
         """How many jobs wait for others, as far as this worker knows; rather too many."""
         self.released = 0
         """How many jobs it has let go."""
-        self._link = link
         self._after = ""
         """The name behind which the pass continues; '': from the first."""
         self._seen = 0
         """How many jobs wait, of those that this pass has read, or that began meanwhile."""
         self._least_at = 0.0
-        """When it may pass again if jobs of this worker end or begin to wait, …"""
-        self._idle_until = 0.0
-        """… and if none waits."""
+        """When it may pass again if jobs of this worker end or begin to wait."""
 
     def note_wait(self) -> None:
         """Note that a job of this worker has begun to wait: what it waits for may have ended
@@ -62,9 +59,8 @@ class WaitSweeper(Service):
     async def tick(self) -> float | None:
         """Read one portion of waiting jobs."""
         before = self.clock.monotonic()
-        due_at = self._least_at if self.waiting else self._idle_until
-        if before < due_at:
-            return due_at - before
+        if before < self._least_at:
+            return self._least_at - before
         sweep = await self._link.run(ops.sweep_waits(self._after, PORTION))
         self.released += sweep.released
         now = self.clock.monotonic()
@@ -80,8 +76,7 @@ class WaitSweeper(Service):
             self.waiting = self._seen
         self._seen = 0
         if not self.waiting:
-            self._idle_until = now + PERIOD_S[1]
-            return PERIOD_S[1]
+            return None
         return max(min(PERIOD_S[0] * self.workers, PERIOD_S[1]), rest_s)
 
     async def find_released(self) -> bool:

@@ -101,9 +101,6 @@ class Picker(Service):
     def offer_room(self) -> None:
         """It has none for the next job of a lane: that was not picked."""
 
-    def on_flood(self) -> None:
-        """It asks for no notifications."""
-
     async def tick(self) -> float | None:
         """Claim the next job; end if there is none."""
         if self._executor.attempts:

@@ -4,6 +4,7 @@ there is room for."""
 from __future__ import annotations
 
 import asyncio
+import random
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,18 +14,22 @@ from rota.model.back_off import BackOff
 from rota.model.failure import one_line
 from rota.runtime.service import Service
 from rota.store import ops
+from rota.upkeep.asker import REST_MAX_S
 from rota.upkeep.quarantine import Quarantine, RefusalLog
 from rota.worker.attempt import make_attempts
 from rota.worker.finisher import Room
 from rota.worker.frontier import Frontiers
+from rota.worker.listener import NOTIFY_S
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
+    from datetime import datetime
 
     from rota.observe.events import Bus
     from rota.runtime.clock import Clock
     from rota.store.link import StoreLink
     from rota.store.ops import Claimed, RefusedClaim
+    from rota.upkeep.asker import Asker, Question
     from rota.upkeep.lanes import LaneSweeper
     from rota.upkeep.waits import WaitSweeper
     from rota.worker.attempt import Attempt
@@ -35,8 +40,11 @@ if TYPE_CHECKING:
 
 PROBE_S = 0.1
 """Seconds between two searches for unknown priorities under load; an idle claim always searches."""
-NOTIFY_S = 10.0
-"""How long producers are asked to notify a waiting worker; it asks again at half of it."""
+FLOOD_S = 10.0
+"""How long no wake-ups are asked for after a flood of them."""
+REST_SHARES = (0.65, 0.8)
+"""How long an idle worker rests after the look of another, as a share of the pause of a worker that
+is alone; the one that looks for others pauses for half of it. So within a second one looks."""
 UNWRITTEN_MAX = 5_000
 """While this many outcomes wait to be written, the worker claims nothing: all of these jobs would
 run again if it died now."""
@@ -64,6 +72,10 @@ class SentClaim:
     """Whether the worker had no job, and had counted all that ended."""
     released: int
     """How many waiting jobs this worker had let go."""
+    polls: bool
+    """Whether it looks for what no wake-up has told."""
+    question: Question | None
+    """What it asks for upkeep."""
     answer: asyncio.Task[Claimed]
 
 
@@ -83,8 +95,7 @@ class Claimer(Service):
         finisher: Finisher,
         lane_sweeper: LaneSweeper,
         wait_sweeper: WaitSweeper,
-        *,
-        listens: bool,
+        asker: Asker,
     ) -> None:
         super().__init__(bus, clock)
         self.claimed = 0
@@ -101,11 +112,20 @@ class Claimer(Service):
         self._finisher = finisher
         self._lane_sweeper = lane_sweeper
         self._wait_sweeper = wait_sweeper
+        self._asker = asker
+        self._peer = spec.peer
         self._claimant = spec.make_claimant()
         self._leases_s = spec.list_leases_s()
         self._sent: SentClaim | None = None
         """The next claim, if it was sent before the last one was handed over."""
-        self._listens = listens
+        self.is_listening = False
+        """Whether wake-ups arrive. Written by the listener."""
+        self._is_idle = False
+        """Whether the last claim left room, and nothing that was due."""
+        self._is_awaited = False
+        """Whether producers know that it waits."""
+        self._leaving: set[str] = set()
+        """Queues of which it wants no more wake-ups."""
         self._groups = executor.groups
         self._frontiers = Frontiers(queue for group in self._groups for queue in group.queues)
         for job_type in spec.types.values():
@@ -118,27 +138,73 @@ class Claimer(Service):
         self._pauses = BackOff(config.poll_least_s, config.poll_s)
         self._turns = 0
         self._probe_at = 0.0
+        self._claimed_at = 0.0
+        """When it claimed last."""
         self._notify_at = 0.0
-        """When to ask for notifications again."""
-        self._is_flooded = False
+        """When it may ask for wake-ups again."""
         self._ends_at: float | None = None
         if config.drain_for_s is not None:
             self._ends_at = self.clock.monotonic() + config.drain_for_s
 
+    @property
+    def wants_wake_ups(self) -> bool:
+        """Whether producers may be asked for wake-ups."""
+        return self._is_idle and self.clock.monotonic() >= self._notify_at
+
+    def wake(self) -> None:
+        """Claim soon, because there is room; an idle worker had some before."""
+        if not self._is_idle:
+            super().wake()
+        elif not self._is_awaited:
+            self._pauses.tries = 0
+            self.wake_in(self._pauses.first_s * self.workers)
+
     def wake_for(self, queue: str) -> None:
-        """Claim soon: a job has just been committed to this queue."""
+        """Claim soon: a job may have become due in this queue."""
         if queue not in self._frontiers.queues:
             return
         for group in self._groups:
             if queue in group.queues:
                 group.hasten_search()
-        self._pauses.tries = 0
-        self.wake()
+        self._claim_again()
+
+    def take_wake_up(self, queue: str) -> None:
+        """Claim soon: this worker was told of a job, and no other. Without room for an ordinary job
+        it passes that on."""
+        for group in self._groups:
+            if queue in group.queues and group.wanted_ordinary <= 0:
+                self._leaving.add(queue)
+        self.wake_for(queue)
 
     def on_flood(self) -> None:
-        """Poll for a while, and stop the notifications: they cost more than they help."""
-        self._notify_at = self.clock.monotonic() + NOTIFY_S
-        self._is_flooded = True
+        """Poll for a while, and stop the wake-ups: they cost more than they help."""
+        self._notify_at = self.clock.monotonic() + FLOOD_S
+        self._leaving.update(self._frontiers.queues)
+
+    def note_poll(self, poll: str) -> None:
+        """Rest, if the worker that has just looked for what no wake-up tells would have found what
+        this one looks for."""
+        kind = poll.partition(" ")[0]
+        if kind != self._peer.partition(" ")[0] or poll == self._peer:
+            return
+        self.workers = max(self.workers, 2)  # at most 15 s later a heartbeat says how many
+        if self._is_idle and self._is_awaited:
+            rest_s = self._config.listening_poll_s * random.uniform(*REST_SHARES)
+            self._asker.rest(rest_s)
+            rests_until = max(self._turn_at, self.clock.monotonic() + rest_s)
+            self._turn_at = min(rests_until, self._claimed_at + REST_MAX_S)
+
+    def note_listening(self, *, is_listening: bool, is_awaited: bool) -> None:
+        """Note whether notifications arrive, and producers have been asked for them."""
+        self.is_listening = is_listening
+        before, self._is_awaited = self._is_awaited, is_awaited
+        if self._is_awaited is not before:
+            self._claim_again()  # of what was committed before, nobody tells
+
+    def _claim_again(self) -> None:
+        self._pauses.tries = 0
+        self._is_idle = False
+        super().wake()
 
     def offer_room(self) -> Room | None:
         """Say where a claim would look now, for the flush that ends jobs of lanes: what it finds is
@@ -163,13 +229,14 @@ class Claimer(Service):
                 return 0
             if self._finisher.unwritten >= UNWRITTEN_MAX:
                 return self._config.poll_s
-            if self._is_flooded:
-                await self._stop_notify()
+            if self._leaving:
+                await self._pass_on()
             sent = self._send(now)
         return self._find_pause_without_slots() if sent is None else await self._claim(sent)
 
     def handle_outage(self, error: DatabaseUnavailable, back_off_s: float) -> float | None:
         """End a drain at the first failure: cron starts the next one."""
+        self._asker.reaper.note_outage(error)
         if self._config.drain:
             self.failure = error
             self.stop()
@@ -189,24 +256,34 @@ class Claimer(Service):
 
     def _send(self, now: float) -> SentClaim | None:
         """Send a claim of as many jobs as are wanted; None: none are."""
+        polls, self._is_idle = self._is_idle, False
         self._turns += 1
         request = self._frontiers.make_request(self._groups, self._turns, now)
         if not request.groups:
             return None
         probes = now >= self._probe_at
+        asker = self._asker
+        question = asker.make_question(now) if now >= asker.due_at else None
+        tells = polls and self._is_awaited and self.workers > 1 and asker.is_well
+        self._wait_sweeper.workers = 1 if tells else self.workers
         operation = ops.claim(
             self._claimant,
             self._frontiers.branches(request),
             self._frontiers.find_asked_since(request),
             self._frontiers.list_known(request) if probes else None,
             self._find_quarantined(),
+            upkeep=None if question is None else question.text,
+            poll=self._peer if tells else None,
         )
+        self._claimed_at = now
         return SentClaim(
             request,
             before=now,
             probes=probes,
             had_none=not self._executor.attempts and not self._finisher.has_uncounted,
             released=self._wait_sweeper.released,
+            polls=polls,
+            question=question,
             answer=_start(self._link.run(operation)),
         )
 
@@ -215,16 +292,8 @@ class Claimer(Service):
         request = sent.request
         claimed = await sent.answer
         now = self.clock.monotonic()
-        if sent.probes:
-            self._probe_at = now + PROBE_S
-        self.paused = claimed.paused | (self.paused - set(request.queues))
-        self._put_in_quarantine(claimed.refused)
-        answers = request.sort(claimed.seen)
-        self._note_searches(answers, claimed, now)
-        took_s = now - sent.before
-        behind = self._frontiers.learn(request, answers, claimed, now, took_s, self.workers)
+        behind, is_full = self._learn(sent, claimed, now)
         fresh = self._expect(claimed, sent.before)
-        is_full = all(answer.is_full for answer in answers)
         if fresh and is_full and not behind and self._may_send(now):
             # Only now: what it has to bring depends on what this one has brought.
             self._sent = self._send(now)
@@ -235,6 +304,8 @@ class Claimer(Service):
             if now - self._looked_back_at.get(queue, -LOOK_BACK_S) >= LOOK_BACK_S:
                 self._looked_back_at[queue] = now
                 await self._link.run(ops.look_back(queue, to))
+        if fresh and is_full and sent.polls and self.workers > 1:
+            await self._link.run(ops.wake_others(self._peer, request.queues))
         if claimed.held_up:
             self._has_held_up = True
             self._lane_sweeper.hasten()
@@ -245,15 +316,33 @@ class Claimer(Service):
         if self._sent is not None:
             self._pauses.tries = 0
             return 0
-        pause_s = await self._find_pause_s(request, claimed, is_full=is_full)
-        search_in_s = self._find_search_in_s(now)
-        return pause_s if search_in_s is None else min(pause_s, search_in_s)
+        pause_s = await self._find_pause_s(sent, claimed, is_full=is_full)
+        soon_s = (self._find_search_in_s(now), claimed.news.next_in_s)
+        return min([pause_s, *(one for one in soon_s if one is not None)])
+
+    def _learn(
+        self, sent: SentClaim, claimed: Claimed, now: float
+    ) -> tuple[dict[str, datetime], bool]:
+        """Learn from a claim. Return from where on others should look back, by queue; and whether
+        it is full."""
+        request = sent.request
+        if sent.question is not None:
+            self._asker.take(sent.question, claimed.news.upkeep)
+        if sent.probes:
+            self._probe_at = now + PROBE_S
+        self.paused = claimed.paused | (self.paused - set(request.queues))
+        self._put_in_quarantine(claimed.refused)
+        answers = request.sort(claimed.seen)
+        self._note_searches(answers, claimed, now)
+        took_s = now - sent.before
+        behind = self._frontiers.learn(request, answers, claimed, now, took_s, self.workers)
+        return behind, all(answer.is_full for answer in answers)
 
     def _may_send(self, now: float) -> bool:
         """Whether the next claim may be sent before the last one is handed over."""
         is_late = self._ends_at is not None and now >= self._ends_at
         has_room = self._finisher.unwritten < UNWRITTEN_MAX
-        return has_room and not (is_late or self._is_flooded or self._is_stopping)
+        return has_room and not (is_late or self._leaving or self._is_stopping)
 
     # What came back
 
@@ -307,23 +396,32 @@ class Claimer(Service):
             return left_s if pause_s is None else min(left_s, pause_s)
         return pause_s  # the executor wakes the claimer when a slot is free
 
-    async def _find_pause_s(
-        self, request: ClaimRequest, claimed: Claimed, *, is_full: bool
-    ) -> float:
+    async def _find_pause_s(self, sent: SentClaim, claimed: Claimed, *, is_full: bool) -> float:
+        request = sent.request
         has_news = bool(claimed.news.look_back or claimed.news.priorities)
-        if claimed.jobs or claimed.refused or claimed.held_up or has_news:
+        leaves_some = bool(claimed.refused or claimed.held_up)
+        if claimed.jobs or leaves_some or has_news:
             self._pauses.tries = 0
             # A full claim is repeated at once; after one that reached the end nothing is due yet.
-            return 0 if has_news or is_full else self._pauses.first_s
-        if request.is_for_urgent:
-            return self._config.poll_s  # what is due may be ordinary, so this claim is not idle
-        self._probe_at = 0.0
+            if has_news or is_full:
+                return 0
+        elif not request.is_for_urgent:
+            self._probe_at = 0.0
         if self._config.drain:
+            if claimed.jobs or leaves_some:
+                return self._pauses.first_s
             self._frontiers.search_everything()
             pause_s = self._pauses.next_s()
             return pause_s if self._executor.attempts else 0
-        await self._request_notify()
-        return self._pauses.next_s()
+        if leaves_some or not request.covers_all(self._groups):
+            return self._pauses.first_s if claimed.jobs or leaves_some else self._config.poll_s
+        self._is_idle = True
+        if self._is_awaited:
+            return self._config.listening_poll_s / (2 if self.workers > 1 else 1)
+        if not claimed.jobs and await self._request_notify():
+            self._is_idle = False
+            return 0  # of what was committed before, nobody tells
+        return min(self._pauses.next_s() * self.workers, self._config.poll_s)
 
     def _is_over(self, sent: SentClaim, claimed: Claimed) -> bool:
         """Whether a drain is done: a search of everything that began after the last of this
@@ -352,17 +450,22 @@ class Claimer(Service):
         caps = await self._link.run(ops.sweep_caps())
         return bool(lanes.promoted or caps.released)
 
-    async def _request_notify(self) -> None:
-        """Ask producers to notify this worker, once it waits for longer."""
-        now = self.clock.monotonic()
-        if self._listens and now >= self._notify_at and self._pauses.tries > 0:
-            self._notify_at = now + NOTIFY_S / 2
-            for_s = NOTIFY_S + self._config.poll_s
-            await self._link.run(ops.request_notify(self._frontiers.queues, for_s))
+    async def _request_notify(self) -> bool:
+        """Ask producers to wake this worker, once it waits for longer; return whether it did."""
+        if self._is_awaited or not self.is_listening or not self.wants_wake_ups:
+            return False
+        if self._pauses.tries > 0:
+            await self._link.run(ops.request_notify(self._peer, self._frontiers.queues, NOTIFY_S))
+            self._is_awaited = True
+        return self._is_awaited
 
-    async def _stop_notify(self) -> None:
-        self._is_flooded = False
-        await self._link.run(ops.request_notify(self._frontiers.queues, 0.0))
+    async def _pass_on(self) -> None:
+        """Wait for no more wake-ups of some queues, and let another worker look instead."""
+        queues = sorted(self._leaving)
+        self._leaving.clear()
+        self._is_awaited = False
+        await self._link.run(ops.request_notify(self._peer, queues, 0.0))
+        await self._link.run(ops.wake_others(self._peer, queues, 1))
 
 
 def _start(work: Coroutine[Any, Any, Claimed]) -> asyncio.Task[Claimed]:

@@ -102,6 +102,7 @@ class LooksForNext(Protocol):
     """Claims the jobs for which others have made room: the claimer."""
 
     def wake(self) -> None: ...
+    def wake_in(self, pause_s: float) -> None: ...
     def wake_for(self, queue: str) -> None: ...
     def offer_room(self) -> Room | None: ...
 
@@ -378,6 +379,8 @@ class Finisher(Service):
             self.counts[outcome.status] += 1
             if attempt.completes:
                 _tell_late_failure(attempt, ending.transition, outcome)
+            if ending.transition.delay_s is not None:
+                self.claimer.wake_in(ending.transition.delay_s)
             if outcome.status == Status.WAITING:
                 self._wait_sweeper.note_wait()
             if not (quiet and outcome.status == Status.SUCCEEDED):

@@ -218,6 +218,10 @@ class ClaimRequest:
         """Whether it searches for urgent jobs only."""
         return not any(group.ordinary for group in self.groups)
 
+    def covers_all(self, groups: Sequence[SlotGroup]) -> bool:
+        """Whether it searches for all jobs of all of these groups."""
+        return len(self.groups) == len(groups) and all(group.ordinary for group in self.groups)
+
     def covers_everything(self, queues: Iterable[str]) -> bool:
         """Whether it searches all of these queues from the very beginning."""
         return (

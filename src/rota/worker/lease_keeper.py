@@ -13,7 +13,7 @@ from rota.store import ops
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from rota.declare.context import Context
     from rota.observe.events import Bus
@@ -68,10 +68,10 @@ class LeaseKeeper(Service):
         loop: AbstractEventLoop,
         executor: Executor,
         finisher: Finisher,
-        sharing: Sequence[SharesWork],
+        sharing: SharesWork,
         health: HearsAnswers,
     ) -> None:
-        """Make one on the worker's loop; `loop` is its own. `sharing` learn how many workers there
+        """Make one on the worker's loop; `loop` is its own. `sharing` learns how many workers there
         are."""
         super().__init__(bus, clock)
         self._link = link
@@ -147,9 +147,7 @@ class LeaseKeeper(Service):
         counted = {name: counts[name] for name in ops.COUNTS}
         running = sum(1 for attempt in self._copy() if attempt.began_at is not None)
         heartbeat = ops.write_heartbeat({**self._description, **counted, "running": running})
-        workers = await self._link.run(heartbeat)
-        for one in self._sharing:
-            one.workers = workers
+        self._sharing.workers = await self._link.run(heartbeat)
         self._health.note_answer()
 
     async def _renew(self, now: float) -> None:

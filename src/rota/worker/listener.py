@@ -5,22 +5,33 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from rota.runtime.service import Service
+from rota.store import ops
 from rota.store.listen import notifications
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rota.observe.events import Bus
     from rota.runtime.clock import Clock
+    from rota.store.driver import Operation
     from rota.store.link import StoreLink
-    from rota.store.statements import Statements
 
+NOTIFY_S = 45.0
+"""How long producers are asked to wake a waiting worker; each probe asks again."""
 WAKE_UPS_A_SECOND_MAX = 250
-"""With more of them a second, each costs more than it saves."""
+"""With more of them a second, of all workers, each costs more than it saves."""
 
 
 class Wakes(Protocol):
     """Claims what a producer has told of: the claimer."""
 
-    def wake_for(self, queue: str) -> None: ...
+    workers: int
+
+    @property
+    def wants_wake_ups(self) -> bool: ...
+    def take_wake_up(self, queue: str) -> None: ...
+    def note_poll(self, poll: str) -> None: ...
+    def note_listening(self, *, is_listening: bool, is_awaited: bool) -> None: ...
     def on_flood(self) -> None: ...
 
 
@@ -31,8 +42,8 @@ class ChecksCancels(Protocol):
 
 
 class Listener(Service):
-    """Passes wake-ups for a queue on to the claimer. Passes those that name this worker, because
-    one of its jobs was cancelled, on to the lease keeper."""
+    """Tells the claimer of wake-ups for a queue and of the polls of other workers; and the lease
+    keeper that a job of this worker was cancelled."""
 
     name = "listener"
 
@@ -41,45 +52,61 @@ class Listener(Service):
         bus: Bus,
         clock: Clock,
         link: StoreLink,
-        statements: Statements,
-        worker: str,
+        peer: str,
+        queues: Sequence[str],
         claimer: Wakes,
         lease_keeper: ChecksCancels,
     ) -> None:
         super().__init__(bus, clock)
         self._link = link
-        self._worker = worker
+        self._peer = peer
+        self._queues = queues
         self._claimer = claimer
         self._lease_keeper = lease_keeper
-        self._of_queues = statements.channel
-        self._of_workers = statements.worker_channel
+        self._of_all = link.statements.channel
+        self._own = link.statements.worker_channel(peer.partition(" ")[2])
+        self._asks = False
+        """Whether it has just asked for wake-ups."""
         self._second = 0
         self._wake_ups = 0
 
     async def tick(self) -> float | None:
         """Listen until the connection breaks; `run` then tries again with growing pauses."""
         is_listening = False
-        async for notification in notifications(self._link, self._of_queues, self._of_workers):
-            if notification is None:
-                self.note_answer()
-                if not is_listening:
-                    is_listening = True
-                    # Earlier notifications are lost.
+        try:
+            async for notification in notifications(
+                self._link, self._of_all, self._own, probe=self._probe
+            ):
+                if notification is None:
+                    self.note_answer()
+                    self._claimer.note_listening(is_listening=True, is_awaited=self._asks)
+                    if not is_listening:
+                        is_listening = True
+                        # Earlier notifications are lost.
+                        self._lease_keeper.check_cancels()
+                elif notification[0] == self._of_all:
+                    self._claimer.note_poll(notification[1])
+                elif notification[1]:
+                    self._wake_claimer(notification[1])
+                else:
                     self._lease_keeper.check_cancels()
-            elif notification[0] == self._of_queues:
-                self._wake_claimer(notification[1])
-            elif notification[1] == self._worker:
-                self._lease_keeper.check_cancels()
+        finally:
+            self._claimer.note_listening(is_listening=False, is_awaited=False)
         return 1.0
+
+    def _probe(self) -> Operation[None]:
+        """Ask for wake-ups again, over the connection that brings them; a busy worker for none."""
+        self._asks = self._claimer.wants_wake_ups
+        return ops.request_notify(self._peer, self._queues if self._asks else [], NOTIFY_S)
 
     def _wake_claimer(self, queue: str) -> None:
         second = int(self.clock.monotonic())
         if second != self._second:
             self._second, self._wake_ups = second, 0
         self._wake_ups += 1
-        if self._wake_ups == WAKE_UPS_A_SECOND_MAX:
+        if self._wake_ups == max(1, WAKE_UPS_A_SECOND_MAX // self._claimer.workers):
             self._claimer.on_flood()
-        self._claimer.wake_for(queue)
+        self._claimer.take_wake_up(queue)
 
     async def close(self) -> None:
         """Close the connection."""

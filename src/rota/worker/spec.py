@@ -7,6 +7,7 @@ import socket
 import uuid
 from dataclasses import dataclass, field
 from datetime import timedelta
+from hashlib import md5
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -52,6 +53,17 @@ class WorkerSpec:
     """The rate limits declared in code, as `limits_declare` takes them, in JSON."""
     name: str = field(default_factory=_make_name)
     """As in `rota.worker` and in `locked_by`."""
+
+    def list_queues(self) -> list[str]:
+        """Return its queues."""
+        return sorted(self._slots_of_queues())
+
+    @property
+    def peer(self) -> str:
+        """Its kind, which is common to workers that can take each other's jobs; and its name."""
+        facts = [self.release, sorted(self.types), self.list_queues()]
+        kind = md5(msgspec.json.encode(facts), usedforsecurity=False).hexdigest()[:8]
+        return f"{kind} {self.name}"
 
     @property
     def has_chunks(self) -> bool:

@@ -141,8 +141,9 @@ class Worker:
             if self.is_stopping:
                 return Summary(0, 0, 0, 0, None)
             upkeep_set = UpkeepSet(
-                self._bus, self._database, upkeep, self.name, config.alert_url, self._clock
-            )
+                self._bus, self._database, upkeep, self.name, config.alert_url, self._clock,
+                is_drain=config.drain,
+            )  # fmt: skip
             await self._begin(upkeep, upkeep_set)
             thread = LoopThread("rota-lease")
             stack.callback(thread.stop)
@@ -236,13 +237,12 @@ class Worker:
         asking = StoreLink(database, "gates", lock_timeout_s=GATES_LOCK_S)
         gates = self.make_gates(asking, finisher)
         gatekeeper = Gatekeeper(bus, clock, asking, gates, executor)
-        listens = database.notify and not spec.config.drain and hand is None
         claim = StoreLink(database, "claim")
         claimer: Claimer | Picker
         if hand is None:
             claimer = Claimer(
                 spec, bus, clock, claim, executor, finisher, lane_sweeper, wait_sweeper,
-                listens=listens,
+                upkeep_set.asker,
             )  # fmt: skip
         else:
             claimer = Picker(spec, bus, clock, claim, executor, hand)
@@ -251,9 +251,8 @@ class Worker:
         answer_s = min(max(ANSWER_S[0], spec.shortest_lease_s / 4), ANSWER_S[1])
         lease = StoreLink(database, "lease", answer_s=answer_s)
         self._keeper = lease_keeper = LeaseKeeper(
-            spec, bus, clock, lease, thread.loop, executor, finisher, (claimer, wait_sweeper),
-            self.health,
-        )  # fmt: skip
+            spec, bus, clock, lease, thread.loop, executor, finisher, claimer, self.health
+        )
         upkeepers = upkeep_set.services() if hand is None else []
         for service in upkeepers:
             service.pause_gate = self._pause_gate  # the database itself stops the claims
@@ -263,10 +262,10 @@ class Worker:
         if not spec.config.drain:
             services, url = tuple(self.services), spec.config.ping_url
             self.services.append(upkeep_set.make_pinger(services, url, self.health.note_pass))
-        if listens:
-            listen, statements = StoreLink(database, "listen"), database.statements
+        if database.notify and not spec.config.drain and isinstance(claimer, Claimer):
+            listen = StoreLink(database, "listen")
             self.services.append(
-                Listener(bus, clock, listen, statements, spec.name, claimer, lease_keeper)
+                Listener(bus, clock, listen, spec.peer, spec.list_queues(), claimer, lease_keeper)
             )
         return Parts(finisher, executor, gatekeeper, claimer, lease_keeper)
 

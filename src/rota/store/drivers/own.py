@@ -178,11 +178,6 @@ class OwnConnection:
         """Yield the notifications of this long, as they come, with `channel` and `payload`."""
         return self._connection.notifies(timeout=for_s)
 
-    async def is_read_only(self) -> bool:
-        """Ask the server whether it is read-only."""
-        row = await (await self._connection.execute("show transaction_read_only")).fetchone()
-        return row != ("off",)
-
 
 def explain_cancel(limit_s: float) -> psycopg.errors.QueryCanceled:
     """Return the error of a statement that was cancelled past its limit. The server's own text

@@ -18,12 +18,13 @@ from rota.store.ops.actions import (
     forget_actions,
 )
 from rota.store.ops.alert import (
+    AlertLook,
     AlertMessage,
     AlertRule,
     find_alert_matches,
     forget_alerts,
+    look_for_alerts,
     mark_posted,
-    standing,
     take_alert_rules,
     take_unposted,
     write_alerts,
@@ -56,6 +57,7 @@ from rota.store.ops.claim import (
     claim_one,
     look_back,
     request_notify,
+    wake_others,
 )
 from rota.store.ops.effect import (
     EffectRecord,
@@ -185,6 +187,7 @@ from rota.store.ops.schedules import (
     schedules_due,
     trigger_schedule,
 )
+from rota.store.ops.upkeep import UpkeepDue, find_upkeep_due
 from rota.store.ops.waits import (
     Cap,
     Lane,
@@ -202,6 +205,7 @@ __all__ = [
     "ActionRecord",
     "ActionRequest",
     "Agenda",
+    "AlertLook",
     "AlertMessage",
     "AlertRecord",
     "AlertRule",
@@ -251,6 +255,7 @@ __all__ = [
     "Stats",
     "Try",
     "Until",
+    "UpkeepDue",
     "WaitSweep",
     "Which",
     "Written",
@@ -290,6 +295,7 @@ __all__ = [
     "find_lanes",
     "find_members",
     "find_settled",
+    "find_upkeep_due",
     "finish",
     "finish_and_pass",
     "finish_plain",
@@ -315,6 +321,7 @@ __all__ = [
     "list_limits",
     "look_at_breakers",
     "look_back",
+    "look_for_alerts",
     "mark_posted",
     "mend_batches",
     "oldest_due",
@@ -354,7 +361,6 @@ __all__ = [
     "set_max_running",
     "settle_effect",
     "settle_one",
-    "standing",
     "start",
     "stats",
     "stop",
@@ -369,6 +375,7 @@ __all__ = [
     "trigger_schedule",
     "trip_breaker",
     "try_breakers",
+    "wake_others",
     "write_alerts",
     "write_heartbeat",
 ]

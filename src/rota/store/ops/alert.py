@@ -54,9 +54,28 @@ def find_alert_matches(rule: str) -> Operation[list[AlertMatch]]:
     return [AlertMatch(*row) for row in (yield Query("alert_matches", {"rule": rule}))]
 
 
-def standing(rule: str) -> Operation[list[Standing]]:
-    """Read the notifications of a rule's subjects so far."""
-    return [Standing(*row) for row in (yield Query("alert_standing", {"rule": rule}))]
+@dataclass(frozen=True, slots=True)
+class AlertLook:
+    """What one evaluation of a rule read."""
+
+    rule: str
+    took_s: float
+    found: list[AlertMatch]
+    standing: list[Standing]
+    """The notifications of its subjects so far."""
+
+
+def look_for_alerts(rules: Sequence[str]) -> Operation[list[AlertLook]]:
+    """Evaluate rules with one statement."""
+    rows = yield Query("alert_look", {"rules": list(rules)})
+    return [
+        AlertLook(rule, took_s, _matches.decode(found), _standing.decode(standing))
+        for rule, took_s, found, standing in rows
+    ]
+
+
+_matches = msgspec.json.Decoder(list[AlertMatch])
+_standing = msgspec.json.Decoder(list[Standing])
 
 
 def write_alerts(

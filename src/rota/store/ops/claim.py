@@ -14,6 +14,7 @@ from rota.model.job import Job, Status
 from rota.store.driver import Operation, Query, Row
 from rota.store.errors import RowRefused
 from rota.store.ops.read import Filter, find
+from rota.store.ops.upkeep import UpkeepDue
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,9 @@ class News(msgspec.Struct, frozen=True):
     """(queue, look back to, asked at)"""
     priorities: list[tuple[str, int]] = []
     """(queue, a priority in use that the worker did not know)"""
+    next_in_s: float | None = None
+    """Seconds until the next job is due, if it is soon and the claim looked for priorities."""
+    upkeep: UpkeepDue | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +141,12 @@ def claim(
     asked_since: Mapping[str, datetime],
     known: dict[str, list[int]] | None,
     refused: Sequence[int] | None = (),
+    *,
+    upkeep: str | None = None,
+    poll: str | None = None,
 ) -> Operation[Claimed]:
-    """Claim due jobs with one statement.
+    """Claim due jobs with one statement, which also asks `upkeep`, as `find_upkeep_due` does, and
+    tells all workers of a `poll`.
 
     `asked_since` has each queue that is searched. With `known`, look for priorities that are in use
     and not in it. If a row is at fault, claim around it and around the jobs that are known to be
@@ -164,6 +172,8 @@ def claim(
         "asked_since": list(asked_since.values()),
         "probe": known is not None,
         "known": msgspec.json.encode(known or {}).decode(),
+        "upkeep": upkeep,
+        "poll": poll,
     }
     try:
         rows = yield Query(
@@ -177,7 +187,7 @@ def claim(
 
 
 def _read_claim(who: Claimant, rows: list[Row]) -> Claimed:
-    *_, started, snapshot, news = rows[-1]
+    *_, started, snapshot, news, _ = rows[-1]
     taken = [row for row in rows if row[_ID] is not None and row[_REFUSAL] is None]
     others = [row for row in rows if row[_ID] is None or row[_REFUSAL] is not None]
     return Claimed(
@@ -320,6 +330,13 @@ def look_back(queue: str, to: datetime) -> Operation[None]:
     yield Query("look_back", {"queue": queue, "to": to})
 
 
-def request_notify(queues: Sequence[str], for_s: float) -> Operation[None]:
-    """Ask producers to notify this worker of jobs in these queues for `for_s` seconds."""
-    yield Query("notify_request", {"queues": sorted(queues), "until_s": for_s})
+def request_notify(peer: str, queues: Sequence[str], for_s: float) -> Operation[None]:
+    """Ask producers to wake this worker for jobs in these queues for `for_s` seconds; 0: no more.
+    `peer` is its kind and its name."""
+    asked = {"peer": peer, "queues": sorted(queues), "for_s": for_s}
+    yield Query("notify_request", asked)
+
+
+def wake_others(peer: str, queues: Sequence[str], most: int | None = None) -> Operation[None]:
+    """Wake so many other workers of each kind that wait for these queues; None: all."""
+    yield Query("wake_up", {"queues": list(queues), "most": most, "not": peer})

@@ -56,7 +56,7 @@ begin
   into v_waiting, v_workers
   from asked a;
   v_waiting := array(select {schema}.job_archive(v_waiting, 'cancelled'::text));
-  perform pg_notify('{schema}.workers', worker) from unnest(v_workers) worker;
+  perform pg_notify({schema}.worker_channel(worker), '') from unnest(v_workers) worker;
   return query
   select
     a.id,

@@ -110,12 +110,10 @@ begin
     where a.value <> b.value
   ) changed
   order by m.id;
-  perform {schema}.wake_up(array(
-    select j.queue
-    from {schema}.job j
-    where j.id = any (v_done)
-      and j.run_at <= {schema}.clock()
-  ));
+  perform {schema}.wake_up(array_agg(j.queue), count(*)::int)
+  from {schema}.job j
+  where j.id = any (v_done)
+    and j.run_at <= {schema}.clock();
   return query
   select a.id, a.answer, a.status
   from {schema}.job_answers(p_ids, v_done, 'done'::text) a;

@@ -34,7 +34,7 @@ begin
     return false;
   end if;
   perform {schema}.log_action('resume'::text, p_why, p_by, p_queue => p_queue);
-  perform pg_notify('{schema}', p_queue);
+  perform {schema}.wake_up(array[p_queue]);
   return true;
 end $$;
 revoke execute on function {schema}.queue_resume(text, text, text) from public;

@@ -28,7 +28,7 @@ begin
     return false;
   end if;
   perform {schema}.log_action('resume'::text, p_why, p_by);
-  perform {schema}.wake_up_all();
+  perform {schema}.wake_up(array(select q.name from {schema}.queue q));
   return true;
 end $$;
 revoke execute on function {schema}.resume_all(text, text) from public;

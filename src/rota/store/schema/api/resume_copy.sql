@@ -19,7 +19,7 @@ begin
   perform {schema}.log_action(
     'resume'::text, p_why, p_by, p_detail => jsonb_build_object('copy', v_copied)
   );
-  perform {schema}.wake_up_all();
+  perform {schema}.wake_up(array(select q.name from {schema}.queue q));
   return true;
 end $$;
 revoke execute on function {schema}.resume_copy(text, text) from public;

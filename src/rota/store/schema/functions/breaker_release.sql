@@ -73,7 +73,7 @@ begin
     select count(*), array_agg(distinct m.queue)
     into v_moved, v_queues
     from moved m;
-    perform {schema}.wake_up(v_queues);
+    perform {schema}.wake_up(v_queues, v_moved);
     v_count := v_count + v_moved;
     exit when v_count >= p_limit;
     update {schema}.breaker b

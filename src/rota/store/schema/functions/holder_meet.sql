@@ -128,7 +128,7 @@ begin
       returning j.queue, j.run_at, j.status into v_queue, v_run_at, v_status;
     end if;
     if v_status = 'queued' and v_run_at <= {schema}.clock() then
-      perform {schema}.wake_up(array[v_queue]);
+      perform {schema}.wake_up(array[v_queue], 1);
     end if;
   end if;
   if v_id is not null then

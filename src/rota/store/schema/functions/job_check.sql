@@ -5,9 +5,9 @@
 -- and below 1 no call of Python's can name it. And a run of a schedule that would never start,
 -- because every tick of that schedule would be skipped. And a job that key_refusal refuses: that is
 -- asked only if some type declares a key or a group_key.
--- After an INSERT it wakes workers. A commit that carries a NOTIFY holds a database-wide lock until
--- it is flushed. So only due rows wake a worker, and only a worker that waits for their queue. The
--- channel has the schema's name; its payload is the queue.
+-- After an INSERT it wakes as many workers as there are jobs. A commit that carries a NOTIFY holds
+-- a database-wide lock until it is flushed. So only rows that are due wake one (or that will be
+-- before it looks again), and only one that waits for their queue.
 -- Keeps: M15, no producer can stop another, a reader or a schedule.
 create or replace function {schema}.job_check()
 returns trigger
@@ -71,12 +71,10 @@ begin
       end if;
     end if;
     if v_is_awaited and v_refusal is null then
-      perform {schema}.wake_up(array(
-        select distinct f.queue
-        from fresh f
-        where f.status = 'queued'
-          and f.run_at <= {schema}.clock()
-      ));
+      perform {schema}.wake_up(array_agg(distinct f.queue), count(*)::int)
+      from fresh f
+      where f.status = 'queued'
+        and f.run_at <= {schema}.clock() + interval '2 seconds';
     end if;
   else
     v_refusal := {schema}.job_refusal(new);

@@ -116,11 +116,14 @@ begin
     jsonb_strip_nulls(jsonb_build_object('was', m.was, 'worker', m.held_by))
   from unnest(v_done, v_was, v_held_by) m(id, was, held_by)
   order by m.id;
-  perform pg_notify('{schema}.workers', held.by_worker)
+  perform pg_notify({schema}.worker_channel(held.by_worker), '')
   from (select distinct unnest(v_held_by)) held(by_worker)
   where held.by_worker is not null;
   if not v_buries then
-    perform {schema}.wake_up(array(select j.queue from {schema}.job j where j.id = any (v_done)));
+    perform {schema}.wake_up(
+      array(select j.queue from {schema}.job j where j.id = any (v_done)),
+      cardinality(v_done)
+    );
   end if;
   return query
   select

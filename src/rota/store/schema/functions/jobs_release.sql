@@ -2,7 +2,7 @@
 -- and behind the other jobs of their queue. p_in_lane: they also take a place of their lane.
 -- p_leave: they leave the line of their cap, and come back to it as newcomers. A row that another
 -- transaction has locked, or that a trigger of the user's refuses, stays as it is: a sweep finds
--- it. Idle workers are woken. Returns how many it released.
+-- it. As many idle workers are woken. Returns how many it released.
 -- Locks: the rows, with SKIP LOCKED; index job_pkey.
 create or replace function {schema}.jobs_release(p_ids bigint[], p_in_lane boolean, p_leave boolean)
 returns int
@@ -53,6 +53,6 @@ begin
     end if;
     return v_released;
   end;
-  perform {schema}.wake_up(v_queues);
+  perform {schema}.wake_up(v_queues, v_released);
   return v_released;
 end $$;

@@ -227,7 +227,8 @@ create index effect_done on effect (done_at) where done_at is not null;
 
 create table queue (
   name text primary key,
-  notify_until timestamptz,                      -- until then a worker waits for a NOTIFY
+  notify_until timestamptz,                      -- until then workers wait for a NOTIFY: …
+  waiting text[] not null default '{}',          -- … these, by kind and name
   -- Jobs due from look_back_to on became claimable behind the workers' frontiers. The second column
   -- is the time of that request.
   look_back_to timestamptz,

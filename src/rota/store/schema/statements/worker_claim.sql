@@ -9,7 +9,9 @@
 --   refused int8[] (around these, and around each further row that is refused; NULL: all or none);
 --   asked_since timestamptz[] (per queue the newest look_back_asked_at that the worker knows);
 --   probe bool (look for unknown priorities);
---   known jsonb (queue to known priorities, for the probe)
+--   known jsonb (queue to known priorities, for the probe);
+--   upkeep jsonb (what upkeep_due is asked; NULL: nothing);
+--   poll text (what other idle workers hear of this claim; NULL: nothing)
 -- Rows: id int8; origin_id int8; queue text; job_type text; payload text; payload_version int2;
 --   priority int2; run_at timestamptz; expires_at timestamptz; attempts int4; max_attempts int4;
 --   claims int4; idempotency_key text; meta text; created_at timestamptz;
@@ -18,10 +20,11 @@
 --   start_recorded bool (false: job_start must record it before it begins); suspected bool;
 --   capped bool (it counts in a cap); refusal text (why the database refuses it);
 --   started timestamptz; snapshot text (which transactions were under way before it looked);
---   news text.
+--   news text; told bool (whether other workers hear of it).
 --   For each paused queue a row with a queue and no id. The last row has neither, and is the only
 --   one with started, snapshot and news. news is NULL, or JSON:
---   {"look_back": [[queue, to, asked_at]], "priorities": [[queue, priority]]}.
+--   {"look_back": [[queue, to, asked_at]], "priorities": [[queue, priority]],
+--   "next_in_s": seconds until the next job is due, "upkeep": what upkeep_due answers}.
 --   With priorities in it nothing was claimed, because one of them may be the most urgent.
 -- Locks: the rows it returns, with SKIP LOCKED; index job_ready.
 -- Keeps: M30, no job goes to two workers; M31, a claim is a lease; M22, the database's clock
@@ -30,12 +33,17 @@ select
   c.*,
   case when c.queue is null then :schema.clock() end as started,
   case when c.queue is null then pg_current_snapshot()::text end as snapshot,
-  case when c.queue is null then news.news end as news
+  case when c.queue is null then news.news end as news,
+  case
+    when c.queue is null and :poll::text is not null
+      then pg_notify(:'schema'::text, :poll::text) is not null
+  end as told
 from :schema.worker_news(
   :queues::text[],
   :asked_since::timestamptz[],
   :probe::bool,
-  :known::jsonb
+  :known::jsonb,
+  :upkeep::jsonb
 ) news(news)
 cross join lateral :schema.job_claim(
   :worker::text, :release::text,

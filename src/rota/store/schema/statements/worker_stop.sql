@@ -1,9 +1,24 @@
--- Record that a worker stopped, and its counters.
+-- Record that a worker stopped, and its counters; it waits for no jobs any more.
 -- Parameters: name text; succeeded int8; failed int8; dead int8; rejected int8 (NULLs: as in its
 --   last heartbeat)
 -- Rows: name text
--- Locks: the worker's row.
+-- Locks: the rows of the queues for which it waits, in the order of their names; and the row of
+--   the worker.
 -- Keeps: a release that was alive within the hour is still known.
+with awaited as (
+  select q.name, u.peer
+  from :schema.queue q
+  cross join pg_catalog.unnest(q.waiting) u(peer)
+  where pg_catalog.split_part(u.peer, ' ', 2) = :name::text
+  order by q.name
+  for update of q
+),
+left_out as (
+  update :schema.queue q
+  set waiting = pg_catalog.array_remove(q.waiting, a.peer)
+  from awaited a
+  where q.name = a.name
+)
 update :schema.worker
 set
   stopped_at = :schema.clock(),

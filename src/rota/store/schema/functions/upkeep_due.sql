@@ -1,0 +1,135 @@
+-- Says which parts of upkeep have something to do. p_asked has the names of those that ask, each
+-- with the time from which on it reads its index. Returns JSON: {"now": clock, "due": [names],
+-- "tick_in_s": seconds until the next tick of a schedule}, if the scheduler asks. NULL: a table is
+-- locked, and it did not wait for it: a claim asks this, too.
+-- Locks: none; the first entries of indexes of job, batch, batch_delta and schedule.
+-- Keeps: M3, one statement of one worker asks for all parts; each reads from where it read last.
+create or replace function {schema}.upkeep_due(p_asked jsonb)
+returns text
+language plpgsql stable
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
+set plan_cache_mode = force_generic_plan set lock_timeout = '100ms'
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_now timestamptz := {schema}.clock();
+  v_due text[] := '{}';
+  v_tick_at timestamptz;
+begin
+  if p_asked ? 'reaper' and exists (
+    select from {schema}.job j
+    where j.status = 'running'
+      and j.locked_until >= (p_asked ->> 'reaper')::timestamptz
+      and j.locked_until < v_now
+  )
+  then
+    v_due := v_due || 'reaper'::text;
+  end if;
+  if p_asked ? 'expirer' and exists (
+    select from {schema}.job j
+    where j.expires_at is not null
+      and j.status in ('queued', 'failed', 'waiting')
+      and j.expires_at >= (p_asked ->> 'expirer')::timestamptz
+      and j.expires_at <= v_now
+  )
+  then
+    v_due := v_due || 'expirer'::text;
+  end if;
+  if p_asked ? 'lane sweeper' and (
+    exists (select from {schema}.queue q where q.max_running is not null)
+    or exists (select from {schema}.job_type t where t.concurrency is not null)
+    or exists (
+      select from {schema}.job j
+      where j.waits_for > 'queue '
+        and j.waits_for < 'queue!'  -- the character after a blank
+        and j.status <> 'running'
+    )
+    or exists (
+      select from {schema}.job j
+      where j.waits_for > 'type '
+        and j.waits_for < 'type!'
+        and j.status <> 'running'
+    )
+    or exists (
+      select from {schema}.job j
+      where j.status = 'waiting'
+        and j.group_key > ''
+        -- It only makes job_lane look dearer than job_put_off to the planner.
+        and (j.status, j.group_key) > ('waiting', '')
+    )
+  )
+  then
+    v_due := v_due || 'lane sweeper'::text;
+  end if;
+  if p_asked ? 'wait sweeper' and exists (
+    select from {schema}.job j
+    where j.waits_for > 'job '
+      and j.waits_for < 'job!'
+      and j.status <> 'running'
+  )
+  then
+    v_due := v_due || 'wait sweeper'::text;
+  end if;
+  if p_asked ? 'limit planner' and exists (
+    select from {schema}.job j
+    where j.waits_for > 'limit '
+      and j.waits_for < 'limit!'
+      and j.status <> 'running'
+  )
+  then
+    v_due := v_due || 'limit planner'::text;
+  end if;
+  if p_asked ? 'batch folder' and (
+    exists (select from {schema}.batch_delta)
+    or exists (
+      select from {schema}.batch b
+      where b.then_error is not null
+        and b.updated_at < v_now - interval '10 seconds'
+    )
+    or exists (
+      select from {schema}.batch b
+      where b.outcome is null
+        and b.updated_at < v_now - interval '10 minutes'
+    )
+  )
+  then
+    v_due := v_due || 'batch folder'::text;
+  end if;
+  if p_asked ? 'figures' and exists (
+    select from {schema}.stat_rollup f
+    where f.complete_to < date_trunc('minute', v_now - interval '2 minutes', 'UTC')
+      or f.complete_to > v_now
+  )
+  then
+    v_due := v_due || 'figures'::text;
+  end if;
+  if p_asked ? 'scheduler' and not {schema}.is_paused() then
+    v_tick_at := (
+      select s.next_run_at
+      from {schema}.schedule s
+      where s.next_run_at > (p_asked ->> 'scheduler')::timestamptz
+        and s.cron is not null
+        and s.paused_at is null
+        and s.disabled_at is null
+      order by s.next_run_at
+      limit 1
+    );
+    if v_tick_at <= v_now or exists (
+      select from {schema}.schedule s
+      where s.next_run_at is null
+        and s.cron is not null
+        and s.paused_at is null
+        and s.disabled_at is null
+    )
+    then
+      v_due := v_due || 'scheduler'::text;
+    end if;
+  end if;
+  return jsonb_build_object(
+    'now', v_now,
+    'due', v_due,
+    'tick_in_s', extract(epoch from v_tick_at - v_now)
+  )::text;
+exception when lock_not_available then
+  return null;
+end $$;

@@ -1,0 +1,6 @@
+-- Returns the channel on which a worker listens. No schema's name has a dot, so it is no other
+-- schema's channel. The body is SQL, not text, so that the planner inlines it.
+create or replace function {schema}.worker_channel(p_worker text)
+returns text
+language sql immutable parallel safe
+return '{schema}.' || left(md5(p_worker), 8);

@@ -1,0 +1,124 @@
+"""Asks which parts of upkeep have something to do: one statement for all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from rota.runtime.service import Service
+from rota.store import ops
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rota.errors import DatabaseUnavailable
+    from rota.observe.events import Bus
+    from rota.runtime.clock import Clock
+    from rota.store.link import StoreLink
+    from rota.store.ops import UpkeepDue
+    from rota.upkeep.reaper import Reaper
+    from rota.upkeep.scheduler import Scheduler
+    from rota.upkeep.sweeper import Sweeper
+
+REST_MAX_S = 60.0
+"""The longest rest of a worker: then it looks itself, whoever else does."""
+LATE_S = 1.5
+"""A question that no claim has asked by so long after its time is asked by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked at once."""
+
+    at: float
+    """When, in monotonic seconds."""
+    sweepers: Sequence[Sweeper]
+    text: str
+    """As the database takes it."""
+
+
+class Asker(Service):
+    """Wakes the sweepers that have something to do.
+
+    A claim that looks for jobs asks for them as well. The asker asks itself only while none does:
+    all slots are full, say. While another idle worker asks, this one rests.
+    """
+
+    name = "upkeep"
+
+    def __init__(
+        self,
+        bus: Bus,
+        link: StoreLink,
+        clock: Clock,
+        reaper: Reaper,
+        scheduler: Scheduler,
+        sweepers: Sequence[Sweeper],
+    ) -> None:
+        """Make one; the reaper and the scheduler are two of the sweepers."""
+        super().__init__(bus, clock)
+        self.reaper = reaper
+        self._scheduler = scheduler
+        self._sweepers = sweepers
+        self._link = link
+        self._asked_at = clock.monotonic()
+        self.due_at = self._find_due_at()
+        """When something is to be asked next, in monotonic seconds."""
+
+    @property
+    def is_well(self) -> bool:
+        """Whether each sweeper has turned since the database said that there is something for it:
+        only then can other workers rely on this one."""
+        return not any(one.is_due for one in self._sweepers)
+
+    async def tick(self) -> float | None:
+        """Ask if it is late."""
+        now = self.clock.monotonic()
+        if now < self.due_at + LATE_S:
+            return self.due_at + LATE_S - now
+        question = self.make_question(now)
+        self.take(question, await self._link.run(ops.find_upkeep_due(question.text)))
+        return LATE_S
+
+    def handle_outage(self, error: DatabaseUnavailable, back_off_s: float) -> float | None:
+        """Note that nothing can be asked."""
+        self.reaper.note_outage(error)
+        return super().handle_outage(error, back_off_s)
+
+    def make_question(self, now: float) -> Question:
+        """Return what is to be asked from `due_at` on."""
+        sweepers = [one for one in self._sweepers if now >= one.asked_at + one.asked_every_s]
+        since = {one.name: one.reading.begin() for one in sweepers}
+        return Question(now, sweepers, msgspec.json.encode(since).decode())
+
+    def take(self, question: Question, answer: UpkeepDue | None) -> None:
+        """Take the answer; None: a table is locked, so it is asked again."""
+        self.reaper.note_back()
+        now = self.clock.monotonic()
+        if answer is None:
+            self.due_at = now + LATE_S
+            return
+        for sweeper in question.sweepers:
+            sweeper.asked_at = now
+            sweeper.is_at_rest = False
+            if sweeper.name in answer.due:
+                sweeper.is_due = True
+                sweeper.wake()
+            else:
+                sweeper.reading.end(answer.now, now - question.at)
+        self._asked_at = now
+        self.due_at = self._find_due_at()
+        if answer.tick_in_s is not None:
+            self._scheduler.wake_in(answer.tick_in_s)
+
+    def rest(self, for_s: float) -> None:
+        """Ask nothing for a while: another worker asks."""
+        rests_until = min(self.clock.monotonic() + for_s, self._asked_at + REST_MAX_S)
+        self.due_at = max(self.due_at, rests_until)
+        for sweeper in self._sweepers:
+            sweeper.is_at_rest = True
+
+    def _find_due_at(self) -> float:
+        return min(one.asked_at + one.asked_every_s for one in self._sweepers)

@@ -1,0 +1,309 @@
+"""What idle workers ask the database, and that one of them looks for all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from contextlib import AsyncExitStack
+from time import monotonic
+from typing import Any
+
+import psycopg
+import pytest
+
+import rota
+from rota.observe.events import JobClaimed, JobFailed, JobReaped, JobSucceeded
+from rota.upkeep.reaper import Reaper
+from rota.worker.claimer import Claimer
+from tests.support.rules import rule
+from tests.support.wait import eventually
+from tests.worker.conftest import StartWorker
+from tests.worker.hand import Hand
+from tests.worker.table import Connection, over, put, put_many, rows
+
+pytestmark = pytest.mark.waits
+
+RARE: dict[str, Any] = {"poll_least_s": 60.0, "poll_s": 120.0, "listening_poll_s": 120.0}
+"""No worker finds a job by looking for it again."""
+SOON_S = 8.0
+"""A second, and as much as a busy machine may need. What is not found as it should be is not found
+at all, or much later."""
+
+
+@pytest.fixture
+def jobs() -> rota.Jobs:
+    made = rota.Jobs()
+
+    @made.job("quick")
+    async def quick() -> None: ...
+
+    @made.job("hold")
+    async def hold() -> None:
+        await asyncio.sleep(3600)
+
+    @made.job("twice", retry=rota.Fixed("1s", jitter=0), takes_context=True)
+    async def fail_once(ctx: rota.Context) -> None:
+        if ctx.job.attempts == 1:
+            raise OSError
+
+    return made
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, str]]:
+    """When the workers of this process have sent which statements."""
+    sent: list[tuple[float, str]] = []
+    execute = psycopg.AsyncCursor.execute
+
+    async def note(cursor: Any, query: Any, *arguments: Any, **options: Any) -> Any:
+        sent.append((monotonic(), query.decode() if isinstance(query, bytes) else str(query)))
+        return await execute(cursor, query, *arguments, **options)
+
+    # Where they are asked: a connection that is idle tells the server's statistics of what its
+    # start took ten seconds later or more.
+    monkeypatch.setattr(psycopg.AsyncCursor, "execute", note)
+    return sent
+
+
+def count_claims(asked: list[tuple[float, str]]) -> int:
+    return sum("job_claim(" in text for _, text in asked)
+
+
+def until_over(connection: Connection, jobs: int) -> None:
+    """Wait until so many jobs are over, a second at most."""
+    eventually(lambda: over(connection) == jobs, 1 + SOON_S)
+
+
+async def until_idle(connection: Connection, *hands: Hand) -> None:
+    """Wait until producers know of these workers, and they are at rest."""
+    names = {hand.part(Claimer)._peer for hand in hands}
+
+    def are_awaited() -> bool:
+        [(waiting,)] = rows(connection, "select waiting from rota.queue") or [([],)]
+        return names <= set(waiting) and all(
+            hand.part(Claimer)._is_idle and hand.part(Claimer)._is_awaited for hand in hands
+        )
+
+    await asyncio.to_thread(eventually, are_awaited)
+
+
+async def start_fleet(
+    stack: AsyncExitStack, database: str, jobs: rota.Jobs, count: int, **config: Any
+) -> list[Hand]:
+    """Start workers that know how many they are."""
+    hands = [await stack.enter_async_context(Hand(database, jobs, **config)) for _ in range(count)]
+    for hand in hands:
+        hand.part(Claimer).workers = count
+    return hands
+
+
+@pytest.mark.slow
+@rule("M3")
+@pytest.mark.parametrize(("notify", "most"), [(True, 1.0), (False, 1.5)])
+async def test_an_idle_worker_sends_one_statement_a_second_or_three_in_two_without_notify(
+    database: str, jobs: rota.Jobs, asked: list[tuple[float, str]], notify: bool, most: float
+) -> None:
+    async with Hand(database, jobs, notify=notify):
+        await asyncio.sleep(3)
+        asked.clear()
+        await asyncio.sleep(20)
+        sent = Counter(text[:60] for _, text in asked)
+    # Once a minute come some four more (alerts, statistics, the copy guard).
+    assert 10 <= sent.total() <= 20 * most - 4 / 3, sent
+
+
+@pytest.mark.slow
+@rule("M3")
+async def test_of_ten_idle_workers_one_looks_for_all(
+    database: str, connection: Connection, jobs: rota.Jobs, asked: list[tuple[float, str]]
+) -> None:
+    async with AsyncExitStack() as stack:
+        hands = await start_fleet(stack, database, jobs, 10)
+        await until_idle(connection, *hands)
+        await asyncio.sleep(3)
+        asked.clear()
+        await asyncio.sleep(15)
+        sent = Counter(text[:60] for _, text in asked)
+        claims = count_claims(asked)
+    assert 15 <= claims <= 30, "one looks every 0.65 s; the others look instead of it now and then"
+    assert sent.total() <= 15 * 4 - 15 / 60 * 4 * 10 / 4, sent
+
+
+@rule("M81")
+async def test_a_job_costs_about_one_claim_however_many_workers_wait_for_it(
+    database: str, connection: Connection, jobs: rota.Jobs, asked: list[tuple[float, str]]
+) -> None:
+    async with AsyncExitStack() as stack:
+        hands = await start_fleet(stack, database, jobs, 8, **RARE)
+        await until_idle(connection, *hands)
+        asked.clear()
+        for n in range(1, 101):
+            put(connection, "quick")
+            await asyncio.to_thread(until_over, connection, n)
+        claims = count_claims(asked)
+    assert 100 <= claims <= 110
+    assert len(rows(connection, "select distinct locked_by from rota.job_history")) > 1
+
+
+@rule("M81", "M88")
+async def test_many_jobs_of_one_insert_wake_as_many_workers(
+    database: str, connection: Connection, jobs: rota.Jobs
+) -> None:
+    async with AsyncExitStack() as stack:
+        hands = await start_fleet(stack, database, jobs, 4, slots=1, **RARE)
+        await until_idle(connection, *hands)
+        put_many(connection, "hold", 4)
+        for hand in hands:
+            await hand.heard(JobClaimed, timeout_s=SOON_S)
+        for hand in hands:
+            hand.worker.stop_now()
+
+
+@rule("M81")
+async def test_a_worker_without_room_passes_a_wake_up_on(
+    database: str, connection: Connection, jobs: rota.Jobs
+) -> None:
+    async with AsyncExitStack() as stack:
+        hands = await start_fleet(stack, database, jobs, 2, slots=1, **RARE)
+        await until_idle(connection, *hands)
+        put(connection, "hold")
+        await asyncio.to_thread(eventually, lambda: any(hand.worker.attempts for hand in hands))
+        [busy] = [hand for hand in hands if hand.worker.attempts]
+        [free] = [hand for hand in hands if hand is not busy]
+        for _ in range(10):  # each time either may be the one that is told
+            await free.heard(JobSucceeded, job=put(connection, "quick"), timeout_s=SOON_S)
+        assert rows(connection, "select waiting from rota.queue") == [([free.part(Claimer)._peer],)]
+        busy.worker.stop_now()
+
+
+@rule("M81")
+async def test_who_finds_more_than_it_can_take_wakes_the_others(
+    database: str, connection: Connection, jobs: rota.Jobs
+) -> None:
+    async with AsyncExitStack() as stack:
+        hands = await start_fleet(stack, database, jobs, 3, slots=1, **RARE)
+        await until_idle(connection, *hands)
+        with connection.transaction():  # nobody is told
+            connection.execute("set local session_replication_role = replica")
+            connection.execute(
+                "insert into rota.job (job_type, queue, priority) "
+                "select 'hold', 'default', 0 from generate_series(1, 3)"
+            )
+        hands[0].look()
+        for hand in hands:
+            await hand.heard(JobClaimed, timeout_s=SOON_S)
+        for hand in hands:
+            hand.worker.stop_now()
+
+
+@rule("M21", "M81")
+async def test_a_job_that_is_due_soon_and_a_retry_start_in_time(
+    database: str, connection: Connection, jobs: rota.Jobs
+) -> None:
+    async with Hand(database, jobs, **RARE) as hand:
+        await until_idle(connection, hand)
+        connection.execute(
+            "insert into rota.job (job_type, run_at) "
+            "values ('quick', clock_timestamp() + interval '1.5 s')"
+        )
+        await hand.heard(JobSucceeded, timeout_s=SOON_S)
+        put(connection, "twice")
+        await hand.heard(JobFailed, timeout_s=SOON_S)
+        await hand.heard(JobSucceeded, 2, timeout_s=SOON_S)
+
+
+@rule("M81")
+async def test_a_worker_rests_for_the_looks_of_its_kind_only(
+    database: str, connection: Connection, jobs: rota.Jobs
+) -> None:
+    others = rota.Jobs()
+    others.job("other")(_nothing)
+    async with Hand(database, jobs) as hand, Hand(database, others) as other:
+        await until_idle(connection, hand, other)
+        claimer = hand.part(Claimer)
+        claimer._turn_at = before = monotonic()
+        claimer.note_poll(other.part(Claimer)._peer)
+        claimer.note_poll(claimer._peer)
+        assert claimer._turn_at == before
+        claimer.note_poll(claimer._peer.partition(" ")[0] + " another")
+        assert claimer._turn_at > before
+
+
+@rule("M33")
+async def test_while_the_reaper_of_the_worker_that_looks_for_all_hangs_another_reaps(
+    database: str, connection: Connection, jobs: rota.Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with AsyncExitStack() as stack:
+        hands = await start_fleet(stack, database, jobs, 2)
+        await until_idle(connection, *hands)
+        looking = await asyncio.to_thread(_hear_poll, database)
+        [ill] = [hand for hand in hands if hand.part(Claimer)._peer == looking]
+        [well] = [hand for hand in hands if hand is not ill]
+        monkeypatch.setattr(ill.part(Reaper), "tick", asyncio.Event().wait)
+        connection.execute(
+            "insert into rota.job (job_type, status, locked_by, locked_until, claims) "
+            "values ('quick', 'running', 'gone', now() - interval '1 s', 1)"
+        )
+        await well.heard(JobReaped, timeout_s=SOON_S)
+
+
+@rule("M81")
+async def test_a_worker_that_was_busy_when_it_was_to_ask_again_asks_when_it_is_idle(
+    database: str, connection: Connection, jobs: rota.Jobs
+) -> None:
+    async with Hand(database, jobs, **RARE) as hand:
+        await until_idle(connection, hand)
+        connection.execute("update rota.queue set notify_until = now(), waiting = '{}'")
+        hand.part(Claimer).note_listening(is_listening=True, is_awaited=False)
+
+        def is_awaited() -> bool:
+            return bool(rows(connection, "select from rota.queue where notify_until > now()"))
+
+        hand.look()
+        await asyncio.to_thread(eventually, is_awaited)
+
+
+@pytest.mark.slow
+@rule("M33", "M81")
+@pytest.mark.parametrize("ends", ["dies", "freezes"])
+def test_when_the_worker_that_looks_for_all_is_gone_another_looks_within_a_second_or_two(
+    database: str, connection: Connection, start_worker: StartWorker, ends: str
+) -> None:
+    workers = [start_worker(database, slots=2) for _ in range(2)]
+    with psycopg.connect(database, autocommit=True) as listener:
+        listener.execute("listen rota")
+
+        def hear() -> str:
+            """The name of the worker that looks next."""
+            return next(listener.notifies(timeout=60)).payload.partition(" ")[2]
+
+        looking = hear()
+        while (following := hear()) != looking:  # until both know of each other
+            looking = following
+        [gone] = [one for one in workers if one.name(connection) == looking]
+        [left] = [one for one in workers if one is not gone]
+        if ends == "dies":
+            gone.kill()
+        else:
+            gone.freeze()
+        ended_at = monotonic()
+        while hear() == looking:  # what it sent before
+            pass
+        assert monotonic() - ended_at < 2 + SOON_S
+        # Half of these name the one that is gone.
+        for n in range(1, 11):
+            put(connection, "quick")
+            until_over(connection, n)
+    assert rows(connection, "select distinct locked_by from rota.job_history") == [
+        (left.name(connection),)
+    ]
+
+
+def _hear_poll(database: str) -> str:
+    """The worker that looks next."""
+    with psycopg.connect(database, autocommit=True) as listener:
+        listener.execute("listen rota")
+        return next(listener.notifies(timeout=60)).payload
+
+
+async def _nothing() -> None: ...

@@ -4,6 +4,7 @@ the commit."""
 from __future__ import annotations
 
 import cProfile
+import logging
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,8 +23,10 @@ class Row:
 
 
 @pytest.fixture
-def app(database: str) -> rota.App:
-    """An application with a plain type, and one of which a call takes a hundred jobs."""
+def app(database: str, caplog: pytest.LogCaptureFixture) -> rota.App:
+    """An application with a plain type, and one of which a call takes a hundred jobs; it logs what
+    is logged by default."""
+    caplog.set_level(logging.WARNING, "rota")
     app = rota.App(database)
 
     @app.job("plain")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 PAUSE_S_MIN = 0.01
 PORTION = 100
 """Schedules per pass."""
-DISABLE_PERIOD_S = 300.0
+DISABLE_PERIOD_S = 60.0
 """Longest pause; before a tick it looks for schedules to disable as well."""
 LOG_S = 3600.0
 """The same refusal is reported at most once in this time."""

@@ -62,7 +62,9 @@ begin
   from {schema}.places_of(p_ids) o;
   v_finished := array(
     select f.id
-    from {schema}.job_finish(p_ids, p_claims, null, p_ran_us, null, null, null, p_release) f(id)
+    from {schema}.job_finish(
+      p_ids, p_claims, null::text[], p_ran_us, null::text[], null::text[], null::jsonb[], p_release
+    ) f(id)
   );
   if v_caps is not null then
     perform {schema}.places_free(v_lanes, v_caps, 500);

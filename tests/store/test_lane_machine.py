@@ -136,7 +136,7 @@ class Lane(RuleBasedStateMachine):
         expected = {next_.id for next_ in nexts if next_.priority > max(ready, default=-1)}
         where = make_branches("default", priorities=PRIORITIES)
         claims = [(one.running.id, one.running.claims, 0.1)]
-        done = self.hand.run(ops.finish_and_pass(claims, "1", self.hand.who, where))
+        done = self.hand.run(ops.finish_and_pass(claims, self.hand.who, where))
         assert done is not None
         assert (done[0], {job.id for job in done[1].jobs}) == ({id_}, expected)
         self._promote()

@@ -126,7 +126,7 @@ class Fleet:
         plain = [(one.job.id, one.job.claims, 0.001) for one in over if one.transition is SUCCEED]
         if len(plain) == len(over) > 0:
             where = make_branches("default")
-            done = hand.run(ops.finish_and_pass(plain, "1", hand.who, where))
+            done = hand.run(ops.finish_and_pass(plain, hand.who, where))
             assert done is not None
             self._count("ended", len(done[0]))
             self._count("passed", len(done[1].jobs))

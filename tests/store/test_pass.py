@@ -21,7 +21,7 @@ def finish(hand: Hand, *jobs: Job, where: ops.Branches | None = None) -> ops.Cla
     """End jobs, as a finisher does; what it got with that."""
     where = make_branches("default") if where is None else where
     claims = [(job.id, job.claims, 0.5) for job in jobs]
-    done = hand.run(ops.finish_and_pass(claims, hand.release, hand.who, where))
+    done = hand.run(ops.finish_and_pass(claims, hand.who, where))
     assert done is not None
     assert done[0] == {job.id for job in jobs}
     return done[1]
@@ -214,7 +214,7 @@ def test_a_lost_claim_ends_nothing_and_passes_nothing(connection: Connection) ->
     expire(connection)
     hand.reap()
     done = hand.run(
-        ops.finish_and_pass([(job.id, job.claims, 0.5)], "1", hand.who, make_branches("default"))
+        ops.finish_and_pass([(job.id, job.claims, 0.5)], hand.who, make_branches("default"))
     )
     assert done is not None
     assert (done[0], done[1].jobs) == (set(), [])

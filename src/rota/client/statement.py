@@ -6,8 +6,9 @@ from datetime import timedelta
 from typing import Any
 
 from rota.errors import UsageError
+from rota.store.driver import format_params
 from rota.store.ops import CommonColumns, NewRow
-from rota.store.paramstyle import PARAMSTYLES, format_params, mark_parameters
+from rota.store.paramstyle import PARAMSTYLES, mark_parameters
 
 _TYPES = {
     "job_type": "text",

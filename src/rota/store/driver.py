@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -54,6 +55,28 @@ def format_texts(values: Sequence[str | None]) -> str:
 
 def _escape(text: str) -> str:
     return text.replace("\\", r"\\").replace('"', r"\"")
+
+
+def format_params(params: Params) -> dict[str, str | None]:
+    """Return each value as the text that PostgreSQL reads."""
+    return {name: _format(value) for name, value in params.items()}
+
+
+def _format(value: Any) -> str | None:
+    match value:
+        case None | str():
+            return value
+        case bool():
+            return "true" if value else "false"
+        case list() | tuple():
+            return format_texts([_format(one) for one in value])
+        case datetime():
+            return value.isoformat()
+        case timedelta():
+            # Every field has its own sign, whatever the connection's IntervalStyle.
+            return f"P{value.days}DT{value.seconds}.{value.microseconds:06}S"
+        case _:
+            return str(value)
 
 
 class Translator(Protocol):

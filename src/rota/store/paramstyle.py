@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
-from rota.store.driver import Params, format_texts
+from rota.store.driver import Params
 
 _MARK = re.compile(r"%\((\w+)\)s|%%")
 
@@ -62,25 +61,3 @@ def mark_parameters(
 
     marked = _MARK.sub(mark, text)
     return marked, dict(params) if paramstyle in _BY_NAME else tuple(params[one] for one in names)
-
-
-def format_params(params: Params) -> dict[str, str | None]:
-    """Return each value as the text that PostgreSQL reads."""
-    return {name: _format(value) for name, value in params.items()}
-
-
-def _format(value: Any) -> str | None:
-    match value:
-        case None | str():
-            return value
-        case bool():
-            return "true" if value else "false"
-        case list() | tuple():
-            return format_texts([_format(one) for one in value])
-        case datetime():
-            return value.isoformat()
-        case timedelta():
-            # Every field has its own sign, whatever the connection's IntervalStyle.
-            return f"P{value.days}DT{value.seconds}.{value.microseconds:06}S"
-        case _:
-            return str(value)

@@ -329,9 +329,7 @@ class Finisher(Service):
             if finished:
                 self._look_for_next(left)
             return finished
-        passed = await self._link.run(
-            ops.finish_and_pass(claims, self._release, room.who, room.branches)
-        )
+        passed = await self._link.run(ops.finish_and_pass(claims, room.who, room.branches))
         if passed is None:
             return None
         finished, claimed = passed

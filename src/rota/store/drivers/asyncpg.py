@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import asyncpg
 
-from rota.store.driver import Params, Row
+from rota.store.driver import Params, Row, format_params
 from rota.store.errors import ServerTrouble, StoreError, Unstorable, store_error
-from rota.store.paramstyle import format_params, number_parameters
+from rota.store.paramstyle import number_parameters
 
 ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
 """OSError: a connection that broke, or an answer that did not come within `command_timeout`."""

@@ -16,10 +16,9 @@ from django.utils.connection import ConnectionDoesNotExist
 from psycopg.types.datetime import TimestamptzLoader
 
 from rota.errors import UsageError
-from rota.store.driver import Params, Row
+from rota.store.driver import Params, Row, format_params
 from rota.store.drivers import psycopg3
 from rota.store.errors import RowRefused, ServerTrouble, StoreError
-from rota.store.paramstyle import format_params
 
 
 class DjangoDriver:

@@ -19,10 +19,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
 
 from rota.errors import UsageError
-from rota.store.driver import Params, Row
+from rota.store.driver import Params, Row, format_params
 from rota.store.drivers import psycopg3
 from rota.store.errors import RowRefused, ServerTrouble, StoreError
-from rota.store.paramstyle import format_params
 
 ERRORS = (DBAPIError, PendingRollbackError, OSError, UnicodeEncodeError, IndexError)
 """The last two: psycopg raises them, and SQLAlchemy lets them pass."""

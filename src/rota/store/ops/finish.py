@@ -11,7 +11,7 @@ import msgspec
 
 from rota.model.job import Job, Status
 from rota.model.settle import Transition
-from rota.store.driver import Operation, Query, format_numbers
+from rota.store.driver import Operation, Query, format_numbers, format_params
 from rota.store.errors import PartitionMissing, RowLocked, RowRefused, Unstorable
 from rota.store.isolate import Split, isolate
 from rota.store.ops.claim import Branches, Claimant, Claimed, read_passed
@@ -87,21 +87,12 @@ def finish_plain(
 
 
 def finish_and_pass(
-    claims: Sequence[tuple[int, int, float]],
-    release: str,
-    who: Claimant,
-    branches: Branches,
+    claims: Sequence[tuple[int, int, float]], who: Claimant, branches: Branches
 ) -> Operation[tuple[set[int], Claimed] | None]:
     """Do what `finish_plain` does with jobs of which some have a lane, and claim the next ones of
     their lanes where it is their turn: of nothing else that is ready where a claim of these
     branches would look."""
     asked = {
-        **_format_claims(claims),
-        "release": release,
-        "worker": who.worker,
-        "types": who.types,
-        "leases": who.leases,
-        "records": who.records,
         "room": sum(branches.ordinary),
         "lo": branches.lo,
         "hi": branches.hi,
@@ -111,7 +102,9 @@ def finish_and_pass(
         "after_id": branches.after_id,
     }
     try:
-        rows = yield Query("job_finish_passing", asked)
+        rows = yield Query(
+            "job_finish_passing", {**_format_claims(claims), **who.params, **format_params(asked)}
+        )
     except (PartitionMissing, RowRefused, RowLocked):
         return None
     *_, started, finished = rows[-1]

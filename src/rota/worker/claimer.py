@@ -152,10 +152,12 @@ class Claimer(Service):
         return self._is_idle and self.clock.monotonic() >= self._notify_at
 
     def wake(self) -> None:
-        """Claim soon, because there is room; an idle worker had some before."""
-        if not self._is_idle:
+        """Claim soon, because there is room; an idle worker had some before. A drain may be over
+        when no job is left."""
+        is_drain = self._config.drain
+        if not self._is_idle or (is_drain and not self._executor.attempts):
             super().wake()
-        elif not self._is_awaited:
+        elif not (self._is_awaited or is_drain):
             self._pauses.tries = 0
             self.wake_in(self._pauses.first_s * self.workers)
 
@@ -408,6 +410,7 @@ class Claimer(Service):
         elif not request.is_for_urgent:
             self._probe_at = 0.0
         if self._config.drain:
+            self._is_idle = request.covers_all(self._groups) and not leaves_some
             if claimed.jobs or leaves_some:
                 return self._pauses.first_s
             self._frontiers.search_everything()

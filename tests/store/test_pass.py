@@ -171,6 +171,25 @@ def test_a_job_that_this_worker_may_not_claim_is_made_due(
 
 
 @rule("M60")
+def test_the_cap_of_another_type_hinders_no_lane(connection: Connection) -> None:
+    hand, job, (second, _) = begin(connection)
+    connection.execute("insert into rota.job_type (name, concurrency) values ('other', 5)")
+    assert [job.id for job in finish(hand, job).jobs] == [second]
+
+
+@rule("M60")
+def test_as_many_jobs_are_passed_as_there_is_room_for(connection: Connection) -> None:
+    for lane in "abc":
+        insert(connection, 2, group_key=lane)
+    hand = Hand(connection)
+    passed = finish(hand, *hand.claim().jobs, where=make_branches("default", room=2))
+    assert len(passed.jobs) == 2
+    assert connection.execute(
+        "select status, count(*) from rota.job group by 1 order by 1"
+    ).fetchall() == [("queued", 1), ("running", 2)]
+
+
+@rule("M60")
 def test_no_job_is_passed_to_a_worker_without_room(connection: Connection) -> None:
     hand, job, (second, _) = begin(connection)
     assert finish(hand, job, where=make_branches("default", room=0)).jobs == []

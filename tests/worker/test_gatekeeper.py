@@ -116,6 +116,26 @@ async def test_a_job_that_waits_at_a_gate_takes_no_slot_and_keeps_its_lease(
         assert [event.claim for event in claims if event.job == job] == [1]
 
 
+@rule("M62")
+async def test_a_job_that_is_to_be_asked_for_while_its_gate_answers_is_asked_for_again(
+    database: str, connection: Connection
+) -> None:
+    gate = OwnGate()
+    gate.answers = [time.monotonic() + FAR_S]
+    job = put(connection, "gated")
+    hand = gated_hand(database, gate)
+    ask = gate.ask
+
+    async def ask_meanwhile(batch: Sequence[Attempt]) -> Answers:
+        hand.worker.parts.gatekeeper.ask_again(batch[0])
+        return await ask(batch)
+
+    gate.ask = ask_meanwhile  # type: ignore[method-assign]
+    async with hand:
+        await hand.heard(JobSucceeded, job=job)
+    assert len(gate.asked) == 2
+
+
 async def test_a_job_that_waits_at_a_gate_is_handed_back_when_its_worker_stops(
     database: str, connection: Connection
 ) -> None:

@@ -59,10 +59,11 @@ class StoreLink:
         async with self.borrow() as connection:
             limit = Deadline(connection, self._answer_s)
             driver = connection.driver()
-            answer = await adrive(driver, operation, self.statements, limit=limit)
-            if not self._is_kept:
-                await self.close()
-            return answer
+            try:
+                return await adrive(driver, operation, self.statements, limit=limit)
+            finally:
+                if not self._is_kept:
+                    await self.close()
 
     @asynccontextmanager
     async def borrow(self) -> AsyncIterator[OwnConnection]:

@@ -51,7 +51,7 @@ class State(StrEnum):
     BUFFERED = "buffered"
     """Claimed; it waits for a slot. Its lease is not renewed."""
     ADMITTED = "admitted"
-    """It has a slot, and waits until its start is recorded. From here on its lease is renewed."""
+    """It has a slot, and perhaps waits there for a gate. From here on its lease is renewed."""
     RUNNING = "running"
     """Its runner has it; `began_at` says whether the handler has taken its first step."""
     STOPPING = "stopping"
@@ -179,7 +179,7 @@ class Attempt(msgspec.Struct, eq=False):
     was at fault, and none is charged. Written by their gate."""
     gates: tuple[Holds, ...] = ()
     """The gates that it passes, in order; none for nearly all. Its lease is looked at in any case.
-    Set once, by the claimer."""
+    Set once, by the gatekeeper."""
     results: Results | None = NO_RESULTS
     """What came of the jobs that it waited for; None: it is still to be read. Written by the gate
     that reads it."""

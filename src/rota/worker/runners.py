@@ -44,9 +44,6 @@ class HearsEnds(Protocol):
     def handle_ends(self, ends: Sequence[tuple[Attempt, End]]) -> None: ...
 
 
-"""Takes an attempt whose handler ended, and how. On the worker's loop."""
-
-
 class Runnable(HandlerRun, Protocol):
     """An attempt, or a call of many."""
 

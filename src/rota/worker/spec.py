@@ -65,11 +65,6 @@ class WorkerSpec:
         kind = md5(msgspec.json.encode(facts), usedforsecurity=False).hexdigest()[:8]
         return f"{kind} {self.name}"
 
-    @property
-    def has_chunks(self) -> bool:
-        """Whether a handler takes many jobs in one call."""
-        return any(job_type.chunk is not None for job_type in self.types.values())
-
     def make_slot_groups(self, now: float) -> list[SlotGroup]:
         """Return its slots: one group for each queue with slots of its own, or one that all queues
         share."""

@@ -296,7 +296,7 @@ class Worker:
         return Runners(self.name, spec.arounds, self._clock, executor, processes, here)
 
     def make_gates(self, link: StoreLink, finisher: Finisher) -> list[Gate]:
-        """Make the gates, in the order of their table."""
+        """Make the gates. Without a slot they are asked from the last one on."""
         spec, clock = self._spec, self._clock
         gates: list[Gate] = [StartRecordGate(clock, link), ResultGate(clock, link)]
         types = spec.types.values() if spec.config.asks_gates else ()

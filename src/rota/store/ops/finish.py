@@ -91,9 +91,9 @@ def finish_and_pass(
 ) -> Operation[tuple[set[int], Claimed] | None]:
     """Do what `finish_plain` does with jobs of which some have a lane, and claim the next ones of
     their lanes where it is their turn: of nothing else that is ready where a claim of these
-    branches would look."""
+    branches would look. None: also if the partition of the day is missing."""
     asked = {
-        "room": sum(branches.ordinary),
+        "room": branches.ordinary,
         "lo": branches.lo,
         "hi": branches.hi,
         "queues": branches.queues,

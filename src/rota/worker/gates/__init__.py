@@ -1,7 +1,7 @@
 """Gates: claimed jobs pass them in a row before their handlers are called.
 
 Each gate answers one question: may these begin now, and if not, when? Nearly all jobs have no gate;
-that of its lease every job passes. This table says which jobs ask which, and when:
+`Executor.take` picks the others. This table says which jobs ask which, and when:
 
 | gate         | asked for                              | before the slot | for it | in it |
 |--------------|----------------------------------------|-----------------|--------|-------|
@@ -59,10 +59,10 @@ ALL_MAY_BEGIN: Answers = {}
 
 class Gate(Protocol):
     """One reason why a claimed job may not begin now. All methods are called on the worker's loop;
-    what a gate does not say it has nothing to say about."""
+    a method that a gate does not have says nothing."""
 
     is_first: bool = False
-    """Whether it is asked before an attempt has a slot."""
+    """Whether it is asked before an attempt has a slot; it may be asked in it as well."""
     types: frozenset[JobType[..., ..., Any]] = frozenset()
     """The types of which all jobs pass it."""
     reads_arguments: bool = False
@@ -70,8 +70,8 @@ class Gate(Protocol):
     keeps: bool = False
     """Whether it keeps something beside its answers."""
     again: set[Attempt]
-    """Parked attempts for which it is to be asked at once, whatever it answered before. The
-    gatekeeper empties it."""
+    """Parked attempts for which it is to be asked at once, whatever it answered before. Each gate
+    makes its own set; the gatekeeper empties it."""
 
     def choose(self, claimed: Sequence[Attempt]) -> Sequence[Attempt]:
         """Return those of a claimed batch that pass this gate. Only of these it is asked: types of

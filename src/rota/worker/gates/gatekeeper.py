@@ -257,7 +257,7 @@ class Gatekeeper(Service):
             if attempt not in self._parked:
                 continue  # the worker goes down, and has ended it
             if isinstance(answer, float):
-                self._parked[attempt] = answer
+                _wait_until(self._parked, attempt, answer)
                 self._admits.note_parked(attempt)
             else:
                 del self._parked[attempt]
@@ -281,7 +281,7 @@ class Gatekeeper(Service):
             batch = [attempt for attempt in batch if attempt not in answers]
             for attempt, answer in answers.items():
                 if isinstance(answer, float):
-                    self._in_slot[attempt] = answer
+                    _wait_until(self._in_slot, attempt, answer)
                 else:
                     del self._in_slot[attempt]
                     self._admits.handle_end(attempt, answer)
@@ -301,6 +301,11 @@ class Gatekeeper(Service):
             else:
                 able.append(attempt)
         return able
+
+
+def _wait_until(parked: dict[Attempt, float], attempt: Attempt, at: float) -> None:
+    """Ask for an attempt again at this time; at once if it was cancelled while a gate was asked."""
+    parked[attempt] = min(parked.get(attempt, inf), at)
 
 
 def _take_due(parked: dict[Attempt, float], now: float) -> list[Attempt]:

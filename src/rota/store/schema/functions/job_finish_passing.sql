@@ -12,7 +12,7 @@ create or replace function {schema}.job_finish_passing(
   p_types text[],
   p_leases interval[],
   p_records boolean[],
-  p_room int,
+  p_room int[],
   p_lo int[],
   p_hi int[],
   p_queues text[],

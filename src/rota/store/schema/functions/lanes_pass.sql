@@ -1,9 +1,11 @@
 -- Gives the free places of these lanes to their first jobs, as lanes_promote does, and those whose
 -- turn it is to this worker, as job_claim would; returns these. It is the turn of a job that the
 -- worker may claim, that counts in no cap, and before which it would claim no other that is ready.
+-- A job that did not fit this release once is left to job_claim, which tries it again in an hour.
+-- If the database refuses one of them, they are all left to it: it finds out which, and reports it.
 --
 -- p_lo … p_after_id: as in job_claim, where a ready job would be found; a branch is a queue and a
--- priority, and those of one group share slots. p_room: with more jobs than that none is given.
+-- priority, and those of one group share slots. p_room: how many jobs each group has room for.
 -- Locks: the stripes of the lanes; then the rows, with SKIP LOCKED; indexes job_lane and job_ready.
 -- Keeps: M30, M31, M60; a lane takes no turn of another.
 create or replace function {schema}.lanes_pass(
@@ -13,7 +15,7 @@ create or replace function {schema}.lanes_pass(
   p_types text[],
   p_leases interval[],
   p_records boolean[],
-  p_room int,
+  p_room int[],
   p_lo int[],
   p_hi int[],
   p_queues text[],
@@ -82,7 +84,7 @@ begin
     ) b
   ),
   open as materialized (
-    select b.queue, b.priority
+    select b.queue, b.priority, b.number
     from branch b
     where b.queue <> all ({schema}.paused_queues(p_queues))
       and not exists (
@@ -95,26 +97,33 @@ begin
   head as materialized (
     select
       h.id,
-      exists (
-        select from {schema}.job j
-        join open o on o.queue = j.queue and o.priority = j.priority
-        where j.id = h.id
-          and j.job_type = any (p_types)
-          and (j.mismatched_releases is null or not p_release = any (j.mismatched_releases))
-      ) as is_next
+      p_room[f.number] as room,
+      row_number() over (partition by f.number) as place
     from {schema}.lane_heads(array(
       select distinct l.lane
       from unnest(p_lanes) l(lane)
       where 'lane ' || l.lane <> all (v_missing)
     )) h
+    left join lateral (
+      select o.number
+      from {schema}.job j
+      join open o on o.queue = j.queue and o.priority = j.priority
+      where j.id = h.id
+        and j.job_type = any (p_types)
+        and (j.mismatched_releases is null or not p_release = any (j.mismatched_releases))
+        and not (v_has_caps and exists (
+          select from {schema}.job_caps(array[j.id]) c
+          where coalesce(c.type_cap, c.queue_cap) is not null
+        ))
+    ) f on true
     where h.status = 'waiting'
   )
   select
-    array_agg(h.id) filter (where h.is_next and not v_has_caps),
-    array_agg(h.id) filter (where not h.is_next or v_has_caps)
+    array_agg(h.id) filter (where h.place <= h.room),
+    array_agg(h.id) filter (where (h.place <= h.room) is not true)
   into v_ids, v_left
   from head h;
-  if cardinality(v_ids) <= p_room then
+  if v_ids is not null then
     begin
       return query
       select t.*

@@ -2,7 +2,8 @@
 -- with the time from which on it reads its index. Returns JSON: {"now": clock, "due": [names],
 -- "tick_in_s": seconds until the next tick of a schedule}, if the scheduler asks. NULL: a table is
 -- locked, and it did not wait for it: a claim asks this, too.
--- Locks: none; the first entries of indexes of job, batch, batch_delta and schedule.
+-- Locks: none; it reads the first entries of indexes of job, batch, batch_delta, schedule, queue
+--   and job_type.
 -- Keeps: M3, one statement of one worker asks for all parts; each reads from where it read last.
 create or replace function {schema}.upkeep_due(p_asked jsonb)
 returns text

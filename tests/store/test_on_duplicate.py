@@ -144,6 +144,23 @@ def test_raise_says_which_job_has_the_key_and_inserts_nothing(
 
 
 @rule("M51")
+@pytest.mark.parametrize("before", [3, 1500])
+def test_a_bulk_with_a_taken_key_leaves_nothing_in_the_transaction_of_the_caller(
+    database: str, app: rota.App, connection: Connection, index: Index, before: int
+) -> None:
+    index.enqueue(1)
+    strict = index.using(on_duplicate="raise")
+    free = [index.using(idempotency_key=f"free {n}").new(n) for n in range(before)]
+    with psycopg.connect(database) as own:
+        own.execute("create table receipt ()")
+        with pytest.raises(rota.KeyTaken):
+            app.enqueue_many([*free, strict.new(2)], connection=own)
+        app.enqueue_many([strict.using(idempotency_key="other").new(3)], connection=own)
+    assert connection.execute("select count(*) from rota.job").fetchone() == (2,)
+    assert connection.execute("select to_regclass('receipt') is not null").fetchone() == (True,)
+
+
+@rule("M51")
 @pytest.mark.parametrize("change", ["replace", "postpone"])
 @pytest.mark.parametrize("status", ["running", "failed", "queued", "dead", "succeeded"])
 def test_a_holder_that_has_begun_is_joined(

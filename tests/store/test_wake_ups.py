@@ -73,3 +73,28 @@ def test_who_wakes_the_others_is_not_woken_itself(
     [told] = second.notifies(timeout=1, stop_after=1)
     assert told.channel == Statements("rota").worker_channel("w2")
     assert list(second.notifies(timeout=0)) == []
+
+
+@rule("M81")
+def test_a_request_waits_for_no_queue_that_is_locked(
+    connection: Connection, second: Connection, hand: Hand
+) -> None:
+    connection.execute("set lock_timeout = '1s'")
+    with second.transaction():
+        second.execute("select from rota.queue where name = 'default' for update")
+        assert not hand.run(ops.request_notify("k w2", ["default", "other"], 60))
+    assert waiting(connection) == {"default": {"k w1", "k silent"}, "other": {"k w2"}}
+    assert hand.run(ops.request_notify("k w2", ["default", "other"], 60))
+
+
+@rule("M81")
+def test_a_worker_counts_those_that_share_a_queue_with_it(connection: Connection) -> None:
+    hand = Hand(connection)
+    row = {"host": "h", "pid": 1, "version": "1", "release": "1", "job_types": [], "running": 0}
+    beats = [("a", '{"x": 1}'), ("b", '{"x": 2, "y": 2}'), ("c", '{"y": 1}'), ("d", '{"z": 1}')]
+    for _ in range(2):
+        counted = [
+            hand.run(ops.write_heartbeat({**row, "name": name, "queues": queues}))
+            for name, queues in beats
+        ]
+    assert counted == [2, 3, 2, 1]

@@ -260,7 +260,7 @@ async def test_a_worker_that_was_busy_when_it_was_to_ask_again_asks_when_it_is_i
             return bool(rows(connection, "select from rota.queue where notify_until > now()"))
 
         hand.look()
-        await asyncio.to_thread(eventually, is_awaited)
+        await asyncio.to_thread(eventually, is_awaited, SOON_S)  # the listener asks every 20 s
 
 
 @pytest.mark.slow
@@ -307,3 +307,21 @@ def _hear_poll(database: str) -> str:
 
 
 async def _nothing() -> None: ...
+
+
+@rule("M81", "M83")
+async def test_a_worker_that_goes_down_is_woken_no_more_while_its_handlers_have_their_grace(
+    database: str, connection: Connection, jobs: rota.Jobs
+) -> None:
+    async with Hand(database, jobs, slots=5) as hand:
+        job = put(connection, "hold")
+        await hand.heard(JobClaimed, job=job)
+        await until_idle(connection, hand)
+        hand.worker.stop()
+
+        def waits_no_more() -> bool:
+            return rows(connection, "select waiting from rota.queue") == [([],)]
+
+        await asyncio.to_thread(eventually, waits_no_more)
+        assert rows(connection, "select status from rota.job") == [("running",)]
+        hand.worker.stop_now()

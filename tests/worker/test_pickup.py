@@ -30,7 +30,7 @@ at all, or much later."""
 LISTENING = """
 select pid from pg_stat_activity
 where datname = current_database() and application_name = 'rota listen' and state = 'idle'
-  and query like 'insert into rota.queue%%'"""
+  and query like '%%insert into rota.queue%%'"""
 AT_REST = (
     "select pid from pg_stat_activity where pid = any (%s) and state = 'idle' "
     "and clock_timestamp() - state_change > %s * interval '1 s'"

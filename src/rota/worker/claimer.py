@@ -149,7 +149,8 @@ class Claimer(Service):
     @property
     def wants_wake_ups(self) -> bool:
         """Whether producers may be asked for wake-ups."""
-        return self._is_idle and self.clock.monotonic() >= self._notify_at
+        may_ask = self.clock.monotonic() >= self._notify_at
+        return self._is_idle and may_ask and not self._is_stopping
 
     def wake(self) -> None:
         """Claim soon, because there is room; an idle worker had some before. A drain may be over
@@ -246,11 +247,15 @@ class Claimer(Service):
         return super().handle_outage(error, back_off_s)
 
     async def close(self) -> None:
-        """Hand over the last claim, if one is on its way; close the connection."""
+        """Hand over the last claim, if one is on its way; let others be woken; close the
+        connection."""
         try:
             if self._sent is not None:
                 claimed = await self._sent.answer
                 self._executor.take(self._expect(claimed, self._sent.before))
+            if self._is_awaited:  # else its handlers' grace would be one of unheard wake-ups
+                self._leaving.update(self._frontiers.queues)
+                await self._pass_on()
         except DatabaseUnavailable:
             pass  # what it claimed comes back with its leases
         finally:
@@ -458,8 +463,8 @@ class Claimer(Service):
         if self._is_awaited or not self.is_listening or not self.wants_wake_ups:
             return False
         if self._pauses.tries > 0:
-            await self._link.run(ops.request_notify(self._peer, self._frontiers.queues, NOTIFY_S))
-            self._is_awaited = True
+            request = ops.request_notify(self._peer, self._frontiers.queues, NOTIFY_S)
+            self._is_awaited = await self._link.run(request)
         return self._is_awaited
 
     async def _pass_on(self) -> None:

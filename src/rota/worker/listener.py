@@ -94,7 +94,7 @@ class Listener(Service):
             self._claimer.note_listening(is_listening=False, is_awaited=False)
         return 1.0
 
-    def _probe(self) -> Operation[None]:
+    def _probe(self) -> Operation[bool]:
         """Ask for wake-ups again, over the connection that brings them; a busy worker for none."""
         self._asks = self._claimer.wants_wake_ups
         return ops.request_notify(self._peer, self._queues if self._asks else [], NOTIFY_S)

@@ -331,11 +331,14 @@ def look_back(queue: str, to: datetime) -> Operation[None]:
     yield Query("look_back", {"queue": queue, "to": to})
 
 
-def request_notify(peer: str, queues: Sequence[str], for_s: float) -> Operation[None]:
+def request_notify(peer: str, queues: Sequence[str], for_s: float) -> Operation[bool]:
     """Ask producers to wake this worker for jobs in these queues for `for_s` seconds; 0: no more.
-    `peer` is its kind and its name."""
+
+    `peer` is its kind and its name. Return False if a queue was left out, because another
+    transaction has its row locked.
+    """
     asked = {"peer": peer, "queues": sorted(queues), "for_s": for_s}
-    yield Query("notify_request", asked)
+    return len((yield Query("notify_request", asked))) == len(queues)
 
 
 def wake_others(peer: str, queues: Sequence[str], most: int | None = None) -> Operation[None]:

@@ -103,8 +103,23 @@ def insert_many(rows: Sequence[NewRow], batch: int | None = None) -> Operation[l
     it in one transaction.
 
     Keys are taken in sorted order over the whole call, so that two bulks with the same keys cannot
-    deadlock. Ids ascend in the order of the input.
+    deadlock. Ids ascend in the order of the input. If a key is taken that may not be, nothing is
+    inserted, whoever ends the transaction.
     """
+    may_refuse = [1 for row in rows if row.idempotency_key and row.common.on_duplicate == "raise"]
+    if not may_refuse:
+        return (yield from _insert_all(rows, batch))
+    yield Query("savepoint", command="savepoint rota_enqueue")
+    try:
+        inserted = yield from _insert_all(rows, batch)
+    except KeyTaken:
+        yield Query("savepoint", command="rollback to savepoint rota_enqueue")
+        raise
+    yield Query("savepoint", command="release savepoint rota_enqueue")
+    return inserted
+
+
+def _insert_all(rows: Sequence[NewRow], batch: int | None) -> Operation[list[Enqueued]]:
     results: dict[int, Enqueued] = {}
     taken: set[int] = set()
     pending = list(range(len(rows)))
@@ -241,8 +256,8 @@ def _texts_or_none(texts: list[str | None]) -> str | None:
 def _key_contended(row: NewRow) -> RotaError:
     return RotaError(
         f"the idempotency key {row.idempotency_key!r} of job type {row.common.job_type!r} was "
-        f"taken and freed {KEY_TRIES} times while this call tried to insert; nothing was inserted, "
-        "try again"
+        f"taken and freed {KEY_TRIES} times while this call tried to insert; roll back if the "
+        "transaction is yours, and try again"
     )
 
 

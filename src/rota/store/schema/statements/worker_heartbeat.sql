@@ -1,5 +1,5 @@
--- Write a worker's heartbeat and its counters since it started, and read how many workers are
--- alive.
+-- Write a worker's heartbeat and its counters since it started, and read how many workers are alive
+-- that share a queue with it.
 -- Parameters: name text; host text; pid int; version text; release text; job_types text[];
 --   queues text (JSON: slots by queue); slots int (in all); running int; succeeded int8;
 --   failed int8; dead int8; rejected int8 (results that came too late to be written)
@@ -29,4 +29,5 @@ returning (
   from :schema.worker a
   where :schema.is_alive(a.heartbeat_at, a.stopped_at)
     and a.name <> w.name
+    and (a.queues ?| array(select pg_catalog.jsonb_object_keys(w.queues))) is true
 ) + 1 as workers

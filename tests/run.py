@@ -46,7 +46,7 @@ def main(arguments: list[str], flaky: Path = FLAKY) -> int:
     """Run pytest with these arguments; return its exit status."""
     began_at = time.monotonic()
     failed = Failed()
-    status = int(pytest.main(arguments, plugins=[failed]))
+    status = int(pytest.main(["--durations=15", "--durations-min=5", *arguments], plugins=[failed]))
     is_perhaps_chance = status == pytest.ExitCode.TESTS_FAILED and len(failed.tests) <= MOST
     if is_perhaps_chance:
         status = _look_again(list(failed.tests))

@@ -104,12 +104,15 @@ class Pgbench:
 
 def _script() -> str:
     statements = {
-        name: "\n".join(
-            line for line in source(name).splitlines() if not line.startswith("--")
-        ).replace(":schema.", "rota.")
+        name: "\n".join(line for line in source(name).splitlines() if not line.startswith("--"))
+        .replace(":schema.", "rota.")
+        .replace(":'schema'", "'rota'")
         for name in ("worker_claim", "job_finish")
     }
-    claim = statements["worker_claim"].replace(":refused::int8[]", "null::int8[]")
+    claim = statements["worker_claim"]
+    # A worker at full speed asks nothing else.
+    for absent in ("refused::int8[]", "upkeep::jsonb", "poll::text"):
+        claim = claim.replace(f":{absent}", f"null::{absent.partition('::')[2]}")
     finish = statements["job_finish"]
     # A batch of plain successes leaves these out.
     for absent in (

@@ -1,6 +1,6 @@
 """`python bench/page.py [--check]`: writes docs/benchmarks.md from the JSON of runs.
 
-`bench/results/` has one complete run for each version of Python.
+`bench/results/` has one run for each version of Python, and the text of parts that are not in them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ HEAD = """\
 # Benchmarks
 
 How fast Rota is, beside what, and which of its targets it misses. This page is written by
-`python bench/page.py` from one complete run for each version of Python; no figure is written by
-hand, and other pages take theirs from here.
+`python bench/page.py` from one run for each version of Python, and other pages take their figures
+from here.
 
     make bench                                # all parts, at most twenty minutes
     .venv/bin/python bench/run.py --only idle # one part
@@ -56,15 +56,16 @@ def main() -> int:
 def write(runs: list[dict[str, Any]]) -> str:
     """Return the page for the JSON of these runs."""
     text = HEAD + "".join(_describe(run) for run in runs)
-    for part in PARTS:
+    for name in PARTS:
+        part = sys.modules[PARTS[name].__module__].PART
         by_name: dict[str, list[dict[str, Any] | None]] = {}
         for at, run in enumerate(runs):
             for figure in run["figures"]:
                 if figure["part"] == part:
                     by_name.setdefault(figure["name"], [None] * len(runs))[at] = figure
         if by_name:
-            text += _write_part(part, by_name, runs)
-    return text
+            text += _write_part(name, by_name, runs)
+    return text + (RESULTS / "earlier.md").read_text("utf-8")
 
 
 def _describe(run: dict[str, Any]) -> str:
@@ -94,7 +95,8 @@ def _write_value(figure: dict[str, Any] | None) -> str:
     if figure is None or figure["value"] is None:
         return ""
     value = readable(figure["value"])
-    return f"**{value}**, missed" if _as_figure(figure).met is False else value
+    made = _as_figure(figure)
+    return f"**{value}**, not {made.target}" if made.met is False else value
 
 
 def _as_figure(figure: dict[str, Any]) -> Figure:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -15,7 +16,12 @@ import pytest
 import rota
 from rota.declare.options import JobOptions
 from rota.errors import UsageError
+from rota.model.job import Job
+from rota.model.outcome import End, Errored
 from rota.observe.events import JobCancelled, JobClaimed, JobFailed, JobSucceeded, LeaseLost
+from rota.worker.attempt import Attempt
+from rota.worker.calls import Call, CallRunner
+from rota.worker.packs import Pack
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.hand import Hand
@@ -907,3 +913,68 @@ def test_what_is_no_exception_may_be_of_one_job_too(
     found = states(connection)
     assert found.pop(3) == ("failed", 1)
     assert set(found.values()) == {("succeeded", 1)}
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """The payload of one job."""
+
+    n: int
+
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class EndsAtOnce:
+    """A runner whose handlers fail before `call` returns, as those that never wait may do on Python
+    3.12 and later."""
+
+    stop_s = 0.0
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    def begin(self, attempts: Sequence[Attempt]) -> None: ...
+
+    def call(
+        self,
+        job_type: Any,
+        runs: Iterable[tuple[Call, dict[str, Any]]],
+        tell: Callable[[Call, End], None],
+    ) -> None:
+        for call, _ in runs:
+            self.sizes.append(len(call.items))
+            assert call.take_first_step(0.0) is None
+            tell(call, Errored(ValueError()))
+
+    def tell_unknown(self, job_type: Any, fields: frozenset[str]) -> None: ...
+
+    def stop(self, run: Any) -> None: ...
+
+
+@rule("M72")
+def test_a_call_that_is_over_before_it_was_made_goes_on_with_its_halves() -> None:
+    made = rota.Jobs()
+
+    @made.job("many", chunk=1000)
+    def many(items: list[Numbered]) -> None: ...
+
+    attempts = [
+        Attempt(
+            Job(
+                id=n, origin_id=n, queue="default", job_type="many", payload_json='{"n": 1}',
+                payload_version=None, priority=0, run_at=AT, expires_at=None,
+                attempts=1, max_attempts=5, claims=1, idempotency_key=None, meta_json=None,
+                created_at=AT, started_at=AT,
+            ),
+            made.types["many"],
+            0.0,
+            60.0,
+        )
+        for n in range(1, 601)
+    ]  # fmt: skip
+    pack, ended, runner = Pack(attempts), list[int](), EndsAtOnce()
+    calls = CallRunner(runner, "host:1", lambda ends: ended.extend(one.job.id for one, _ in ends))
+    calls.begin(attempts)
+    assert sorted(ended) == list(range(1, 601))
+    assert (runner.sizes[:3], len(runner.sizes), pack.current) == ([600, 300, 150], 1199, None)

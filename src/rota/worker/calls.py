@@ -231,6 +231,8 @@ class CallRunner:
         self._tell = tell
         self._next: dict[Pack, deque[Call]] = {}
         """The calls to make in the slot of a pack, after the one that runs."""
+        self._going_on: set[Pack] = set()
+        """Those of which the next call is being made."""
 
     @property
     def stop_s(self) -> float:
@@ -261,12 +263,19 @@ class CallRunner:
     def close(self) -> None: ...
 
     def _go_on(self, pack: Pack) -> None:
-        """Make the next call of a pack, if none runs."""
+        """Make the next call of a pack, if none runs. On Python 3.12 and later a call may be over
+        before `_begin_call` returns; then it is this loop that goes on."""
+        if pack in self._going_on:
+            return
+        self._going_on.add(pack)
         calls = self._next[pack]
-        while pack.current is None and calls:
-            pack.current = call = calls.popleft()
-            if not self._begin_call(call):
-                pack.current = None
+        try:
+            while pack.current is None and calls:
+                pack.current = call = calls.popleft()
+                if not self._begin_call(call):
+                    pack.current = None
+        finally:
+            self._going_on.remove(pack)
         if pack.current is None:
             del self._next[pack]
 

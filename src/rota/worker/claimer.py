@@ -102,7 +102,8 @@ class Claimer(Service):
         self.failure: DatabaseUnavailable | None = None
         """In a drain: the database was unreachable, which ended it."""
         self.workers = 1
-        """How many workers share the budget for looks back. Written by the lease keeper."""
+        """How many share a queue with this one, itself included: together they have one budget for
+        looks. Written by the lease keeper."""
         self.paused: frozenset[str] = frozenset()
         """Those of its queues that were paused when the last claim asked."""
         self._spec = spec
@@ -213,8 +214,10 @@ class Claimer(Service):
         """Say where a claim would look now, for the flush that ends jobs of lanes: what it finds is
         taken. None: the next jobs of the lanes must wait for a claim."""
         now = self.clock.monotonic()
+        if not self._may_send(now):
+            return None
         request = self._frontiers.make_request(self._groups, self._turns, now)
-        if not request.groups or not self._may_send(now):
+        if not request.groups:
             return None
         return Room(self._claimant, self._frontiers.branches(request), self._take_passed)
 

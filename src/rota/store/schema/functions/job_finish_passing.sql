@@ -2,7 +2,8 @@
 -- next ones of their lanes to the same worker where it is their turn. Returns those (see
 -- lanes_pass), and in a last row without an id which jobs it finished, and when.
 -- Locks: as job_finish; then as lanes_pass and places_free.
--- Keeps: M60, the next job of a lane is due with the commit that ends the one before it.
+-- Keeps: M31, a claim is a lease; M60, the next job of a lane is due with the commit that ends the
+--   one before it.
 create or replace function {schema}.job_finish_passing(
   p_ids bigint[],
   p_claims int[],
@@ -57,6 +58,7 @@ declare
   v_lanes text[];
   v_caps text[];
   v_finished bigint[];
+  v_next bigint[];
 begin
   select o.lanes, o.caps into v_lanes, v_caps
   from {schema}.places_of(p_ids) o;
@@ -69,12 +71,23 @@ begin
   if v_caps is not null then
     perform {schema}.places_free(v_lanes, v_caps, 500);
   elsif v_lanes is not null then
-    return query
-    select t.*, null::timestamptz, null::bigint[]
-    from {schema}.lanes_pass(
-      v_lanes, p_worker, p_release, p_types, p_leases, p_records,
+    v_next := {schema}.lanes_pass(
+      v_lanes, p_release, p_types,
       p_room, p_lo, p_hi, p_queues, p_priorities, p_after_run_at, p_after_id
-    ) t;
+    );
+    begin
+      return query
+      select t.*, null::timestamptz, null::bigint[]
+      from {schema}.job_take(
+        v_next, p_worker, p_types, p_leases, p_records, null::text[], null::text[]
+      ) t;
+    exception when others or assert_failure then
+      if sqlstate ~ '^(08|57|25006|53|58|28|3D|40)' then
+        raise;
+      end if;
+      -- job_claim finds out which one the database refuses, and reports it.
+      perform {schema}.jobs_release(v_next, true, false);
+    end;
   end if;
   started := {schema}.clock();
   finished := v_finished;

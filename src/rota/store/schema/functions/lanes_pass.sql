@@ -1,20 +1,17 @@
--- Gives the free places of these lanes to their first jobs, as lanes_promote does, and those whose
--- turn it is to this worker, as job_claim would; returns these. It is the turn of a job that the
--- worker may claim, that counts in no cap, and before which it would claim no other that is ready.
--- A job that did not fit this release once is left to job_claim, which tries it again in an hour.
--- If the database refuses one of them, they are all left to it: it finds out which, and reports it.
+-- Gives the free places of these lanes to their first jobs, as lanes_promote does, but for those
+-- whose turn it is with a worker that has just ended jobs of them: it locks and returns these (for
+-- job_finish_passing). It is the turn of a job that the worker may claim, that counts in no cap,
+-- and before which it would claim no other that is ready. A job that did not fit this release once
+-- is left to job_claim, which tries it again in an hour.
 --
 -- p_lo … p_after_id: as in job_claim, where a ready job would be found; a branch is a queue and a
 -- priority, and those of one group share slots. p_room: how many jobs each group has room for.
 -- Locks: the stripes of the lanes; then the rows, with SKIP LOCKED; indexes job_lane and job_ready.
--- Keeps: M30, M31, M60; a lane takes no turn of another.
+-- Keeps: M30, M60; a lane takes no turn of another.
 create or replace function {schema}.lanes_pass(
   p_lanes text[],
-  p_worker text,
   p_release text,
   p_types text[],
-  p_leases interval[],
-  p_records boolean[],
   p_room int[],
   p_lo int[],
   p_hi int[],
@@ -23,39 +20,12 @@ create or replace function {schema}.lanes_pass(
   p_after_run_at timestamptz[],
   p_after_id bigint[]
 )
-returns table (
-  id bigint,
-  origin_id bigint,
-  queue text,
-  job_type text,
-  payload text,
-  payload_version smallint,
-  priority smallint,
-  run_at timestamptz,
-  expires_at timestamptz,
-  attempts int,
-  max_attempts int,
-  claims int,
-  idempotency_key text,
-  meta text,
-  created_at timestamptz,
-  schedule text,
-  scheduled_for timestamptz,
-  losses int,
-  timeout_s float8,
-  group_key text,
-  batch bigint,
-  start_recorded boolean,
-  suspected boolean,
-  capped boolean,
-  refusal text
-)
+returns bigint[]
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
 set enable_mergejoin = off set enable_hashjoin = off set jit = off
 set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   v_has_caps boolean :=
     exists (select from {schema}.queue q where q.max_running is not null)
@@ -123,26 +93,12 @@ begin
     array_agg(h.id) filter (where (h.place <= h.room) is not true)
   into v_ids, v_left
   from head h;
-  if v_ids is not null then
-    begin
-      return query
-      select t.*
-      from {schema}.job_take(
-        array(
-          select j.id
-          from {schema}.job j
-          where j.id = any (v_ids)
-            and j.status || '' = 'waiting'  -- not by an index of the status
-          for no key update skip locked
-        ),
-        p_worker, p_types, p_leases, p_records, null::text[], null::text[]
-      ) t;
-      v_ids := null;
-    exception when others or assert_failure then
-      if sqlstate ~ '^(08|57|25006|53|58|28|3D|40)' then
-        raise;
-      end if;
-    end;
-  end if;
-  perform {schema}.jobs_release(coalesce(v_left || v_ids, '{}'), true, false);
+  perform {schema}.jobs_release(coalesce(v_left, '{}'), true, false);
+  return array(
+    select j.id
+    from {schema}.job j
+    where j.id = any (v_ids)
+      and j.status || '' = 'waiting'  -- not by an index of the status
+    for no key update skip locked
+  );
 end $$;

@@ -276,7 +276,8 @@ async def test_the_time_that_others_get_begins_when_the_connection_is_back_howev
             clock.advance(0 if self._connection else 90)  # to connect takes a minute and a half
             return await super()._open()
 
-    reaper = Reaper(Bus(), FarAway(Database(database), "reap"), clock)
+    link = FarAway(Database(database), "reap")
+    reaper = Reaper(Bus(), link, clock)
     reaper.handle_outage(DatabaseUnavailable("gone"), 0.0)
     job = put(connection, "left behind")
     connection.execute(
@@ -287,7 +288,7 @@ async def test_the_time_that_others_get_begins_when_the_connection_is_back_howev
         clock.advance(passed_s)
         await reaper.tick()
         assert (status(connection, job) != "running") is is_reaped
-    await reaper.close()
+    await link.close()
 
 
 def _nothing() -> None: ...

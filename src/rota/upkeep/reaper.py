@@ -102,8 +102,3 @@ class Reaper(Sweeper):
         if self._is_away:
             return 0.0
         return None if self._back_at is None else now - self._back_at
-
-    async def close(self) -> None:
-        """Close the connection. Only the reaper uses it, so that no other upkeep delays or breaks
-        it."""
-        await self._link.close()

@@ -101,6 +101,7 @@ async def test_a_lane_goes_on_at_once_however_the_job_before_it_ended(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rota.upkeep.lanes.PERIOD_S", 600.0)  # no sweep helps
+    monkeypatch.setattr("rota.upkeep.lanes.LaneSweeper.asked_every_s", 600.0)
     jobs, order = rota.Jobs(), list[int]()
 
     @jobs.job("t", retry=rota.Fixed("1s", jitter=0), takes_context=True)

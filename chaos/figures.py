@@ -54,9 +54,9 @@ union all select 'jobs parked for a cap', count(*) from chaos.change where statu
   and was_status <> 'waiting' and waits_for is not null
 union all select 'jobs that halted a lane', count(*) from chaos.change where status = 'dead'
   and was_status = 'running' and in_lane
-union all select 'put back by a limit', count(*) from chaos.change where was_status = 'running'
+union all select 'handed back by a limit', count(*) from chaos.change where was_status = 'running'
   and status <> 'running' and waits_for like 'limit %'
-union all select 'put back by a breaker', count(*) from chaos.change where was_status = 'running'
+union all select 'handed back by a breaker', count(*) from chaos.change where was_status = 'running'
   and status <> 'running' and waits_for like 'breaker %'
 union all select 'waits for jobs', count(*) from chaos.change where was_status = 'running'
   and status = 'waiting'

@@ -151,7 +151,7 @@ ORDER = [
         """,
     ),
     Check(
-        "no job is charged that a limit or a breaker put back",
+        "no job is charged that a limit or a breaker handed back",
         """
         select job, was_claims as claim, waits_for, was_attempts, attempts from chaos.change
         where was_status = 'running' and status <> 'running' and attempts >= was_attempts

@@ -349,7 +349,7 @@ BREAKS: dict[str, LiteralString] = {
           was_trial_claim, trial_job, trial_claim)
         select 'host0', taken_at + interval '0.5 s', 'trial', 'trial', now(), 14, 1, 13, 1
           from chaos.claim where job = 14""",
-    "no job is charged that a limit or a breaker put back": (
+    "no job is charged that a limit or a breaker handed back": (
         "update chaos.change set status = 'queued', attempts = 1, claims = 2, "
         "waits_for = 'limit limited 0' where job = 9 and was_status = 'running'"
     ),

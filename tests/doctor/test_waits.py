@@ -69,7 +69,7 @@ def declare_limit(connection: Connection, name: str) -> None:
     )
 
 
-def put_back(connection: Connection, waits_for: str, ahead: str) -> None:
+def hand_back(connection: Connection, waits_for: str, ahead: str) -> None:
     connection.execute(
         "insert into rota.job (job_type, queue, priority, run_at, waits_for, waits_since) "
         "values ('t', 'default', 0, rota.clock() + %s::interval, %s, rota.clock())",
@@ -83,7 +83,7 @@ def test_a_backlog_of_a_limit_that_reaches_far_ahead_is_reported(
     database: str, connection: Connection, ahead: str, level: Level
 ) -> None:
     declare_limit(connection, "smtp")
-    put_back(connection, "limit smtp anna", ahead)
+    hand_back(connection, "limit smtp anna", ahead)
     found = look(database, "limits")
     assert found.level is level
     assert ("limit smtp anna: 1 job" in found.what) == (level is Level.WARN)
@@ -94,7 +94,7 @@ def test_jobs_that_wait_for_a_limit_whose_row_is_gone_are_reported(
     database: str, connection: Connection
 ) -> None:
     declare_limit(connection, "smtp")
-    put_back(connection, "limit smtp anna", "5 seconds")
+    hand_back(connection, "limit smtp anna", "5 seconds")
     assert look(database, "limits").level is Level.OK
     connection.execute("delete from rota.rate_limit")
     found = look(database, "limits")

@@ -86,12 +86,12 @@ def _facts(**given: Any) -> WaitFacts:
         (
             _job("queued", waits_for="limit smtp", waits_since=BEFORE, run_at=LATER),
             _facts(),
-            f"put back by rate limit smtp until {local_time(LATER)}",
+            f"handed back by rate limit smtp until {local_time(LATER)}",
         ),
         (
             _job("queued", waits_for="breaker api a.example", waits_since=BEFORE, run_at=LATER),
             _facts(),
-            f"put back by breaker api a.example until {local_time(LATER)}",
+            f"handed back by breaker api a.example until {local_time(LATER)}",
         ),
         (
             _job("waiting", waits_for="job 5", waits_since=BEFORE),

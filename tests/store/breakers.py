@@ -47,7 +47,7 @@ def let_window_pass(connection: Connection) -> None:
     connection.execute("update rota.breaker set open_until = rota.clock() where state = 'open'")
 
 
-def put_back(hand: Hand, *jobs: Job, key: str = "", delay_s: float = 1_000.0) -> None:
+def hand_back(hand: Hand, *jobs: Job, key: str = "", delay_s: float = 1_000.0) -> None:
     """Put claimed jobs back, as a worker does."""
     outcomes = [
         {

@@ -18,7 +18,7 @@ def find(connection: Connection, name: str) -> dict[str, tuple[float, str]]:
     return {one.subject: (one.value, one.message) for one in matches}
 
 
-def put_back(
+def hand_back(
     connection: Connection, count: int, until: str, waits_for: str = "limit smtp", priority: int = 0
 ) -> None:
     connection.execute(
@@ -75,11 +75,11 @@ def test_a_lane_that_a_dead_job_halts_is_an_alert_until_a_person_resolves_it(
 
 @rule("M62", "M86")
 def test_a_limit_whose_backlog_reaches_far_ahead_is_an_alert(connection: Connection) -> None:
-    put_back(connection, 3, "30 minutes")
-    put_back(connection, 5, "2 hours", waits_for="limit sms anna")
-    put_back(connection, 1, "10 seconds", waits_for="limit sms anna", priority=50)
-    put_back(connection, 9, "2 hours", waits_for="breaker charge")
-    put_back(connection, 1, "1 day", waits_for="limit sms bert")
+    hand_back(connection, 3, "30 minutes")
+    hand_back(connection, 5, "2 hours", waits_for="limit sms anna")
+    hand_back(connection, 1, "10 seconds", waits_for="limit sms anna", priority=50)
+    hand_back(connection, 9, "2 hours", waits_for="breaker charge")
+    hand_back(connection, 1, "1 day", waits_for="limit sms bert")
     found = find(connection, "limit backlog")
     assert list(found) == ["sms bert", "sms anna"]
     assert found["sms bert"][1].startswith("1 job waits for rate limit sms bert, until ")
@@ -91,8 +91,8 @@ def test_a_limit_whose_backlog_reaches_far_ahead_is_an_alert(connection: Connect
 
 @rule("M62", "M86")
 def test_a_rule_about_limits_reads_each_key_once(connection: Connection) -> None:
-    put_back(connection, 20_000, "2 hours")
-    put_back(connection, 10, "2 hours", waits_for="limit sms")
+    hand_back(connection, 20_000, "2 hours")
+    hand_back(connection, 10, "2 hours", waits_for="limit sms")
     connection.execute("analyze rota.job")
     for _ in range(2):  # the first call also reads the catalogue
         [[plan]] = connection.execute(

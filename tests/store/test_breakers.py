@@ -16,9 +16,9 @@ from tests.store.breakers import (
     claim,
     end_trial,
     fail,
+    hand_back,
     let_window_pass,
     look,
-    put_back,
     try_one,
 )
 from tests.store.work import BEGINNING, Hand, expire, waits
@@ -155,7 +155,7 @@ def test_a_success_of_the_trial_closes_it_and_releases_the_jobs_that_wait_in_the
 ) -> None:
     fail(hand, 3)
     waiting = claim(hand, 5)
-    put_back(hand, *waiting)
+    hand_back(hand, *waiting)
     let_window_pass(connection)
     [job] = claim(hand)
     assert try_one(hand, job) is True
@@ -175,7 +175,7 @@ def test_a_trial_that_says_nothing_of_the_endpoint_lets_another_try_at_once(
 ) -> None:
     fail(hand, 3)
     waiting = claim(hand, 2)
-    put_back(hand, *waiting)
+    hand_back(hand, *waiting)
     let_window_pass(connection)
     first, second = claim(hand, 2)
     assert try_one(hand, first) is True
@@ -225,7 +225,7 @@ def test_a_late_end_of_an_earlier_claim_of_the_trials_job_changes_nothing(
     fail(hand, 3)
     let_window_pass(connection)
     [early] = claim(hand)
-    put_back(hand, early, delay_s=0.0)
+    hand_back(hand, early, delay_s=0.0)
     [job] = hand.claim(1).jobs
     assert (job.id, job.claims > early.claims) == (early.id, True)
     assert try_one(hand, job) is True
@@ -234,7 +234,7 @@ def test_a_late_end_of_an_earlier_claim_of_the_trials_job_changes_nothing(
 
 
 @rule("M63")
-def test_jobs_that_are_put_back_just_after_it_closed_are_released_too(
+def test_jobs_that_are_handed_back_just_after_it_closed_are_released_too(
     connection: Connection, hand: Hand
 ) -> None:
     fail(hand, 3)
@@ -243,7 +243,7 @@ def test_jobs_that_are_put_back_just_after_it_closed_are_released_too(
     try_one(hand, job)
     end_trial(hand, job, Endpoint.SERVES)
     assert hand.run(ops.release_breakers(10, 0.0)) == 0
-    put_back(hand, late)
+    hand_back(hand, late)
     assert hand.run(ops.release_breakers(10, 0.0)) == 1
 
 
@@ -307,16 +307,16 @@ def test_a_failure_counts_though_upkeep_deletes_its_row_at_that_moment(
 @rule("M63")
 def test_a_job_that_waits_for_a_breaker_still_expires(connection: Connection, hand: Hand) -> None:
     [job] = claim(hand)
-    put_back(hand, job)
+    hand_back(hand, job)
     connection.execute("update rota.job set expires_at = rota.clock()")
     _, expired, _ = hand.run(ops.expire("w", BEGINNING, 0, 10))
     assert [(one.job, one.status) for one in expired] == [(job.id, Status.DEAD)]
     assert "breaker mail" in expired[0].message
 
 
-def test_a_put_back_is_not_charged(connection: Connection, hand: Hand) -> None:
+def test_a_hand_back_is_not_charged(connection: Connection, hand: Hand) -> None:
     [job] = claim(hand)
-    put_back(hand, job)
+    hand_back(hand, job)
     assert connection.execute("select attempts, waits_for from rota.job").fetchone() == (
         0, "breaker mail"
     )  # fmt: skip

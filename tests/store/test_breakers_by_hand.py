@@ -17,9 +17,9 @@ from tests.store.breakers import (
     claim,
     end_trial,
     fail,
+    hand_back,
     let_window_pass,
     look,
-    put_back,
     try_one,
 )
 from tests.store.work import Hand
@@ -45,7 +45,7 @@ def test_a_person_trips_and_resets_a_breaker(app: rota.App, connection: Connecti
     assert seen.reason == "the provider asked us"
     waiting = claim(hand, 3)
     assert isinstance(try_one(hand, waiting[0]), ops.Blocked)
-    put_back(hand, *waiting)
+    hand_back(hand, *waiting)
     assert app.breakers.list()[0].waiting == 3
     assert app.breakers.reset("mail", why="it works", by="bob") == 1
     assert app.breakers.reset("mail") == 0

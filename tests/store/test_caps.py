@@ -142,12 +142,12 @@ def test_a_capped_job_that_a_limit_puts_back_twice_waits_since_the_first_time(
     cap_type(connection, 1)
     insert(connection)
     hand = Hand(connection)
-    put_back = Transition(
+    hand_back = Transition(
         "snooze", Status.QUEUED, charged=False, delay_s=0.0, waits_for="limit smtp"
     )
     since = []
     for _ in range(2):
-        hand.settle((hand.claim().jobs[0], put_back))
+        hand.settle((hand.claim().jobs[0], hand_back))
         since += connection.execute("select waits_since from rota.job").fetchall()
     assert since[0] == since[1] != (None,)
     fail = Transition("retry", Status.FAILED, delay_s=0.0, failure=FAILURE)

@@ -238,7 +238,7 @@ def test_a_type_may_release_its_lane_while_it_backs_off(
 
 
 @rule("M60")
-def test_a_job_that_was_put_back_keeps_its_place_even_if_its_type_releases_it(
+def test_a_job_that_was_handed_back_keeps_its_place_even_if_its_type_releases_it(
     connection: Connection,
 ) -> None:
     declare(connection, on_retry="release")

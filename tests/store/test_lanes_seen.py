@@ -281,7 +281,9 @@ def test_the_timeline_of_a_job_says_what_it_waits_for(
     app.queues.set_max_running("default", 2)
     insert(None, "running", capped=True)
     capped = insert(None, "waiting", waits_for="queue default", waits_since="2026-01-01Z")
-    put_back = insert(None, run_at="2100-01-01Z", waits_for="limit smtp", waits_since="2026-01-01Z")
+    hand_back = insert(
+        None, run_at="2100-01-01Z", waits_for="limit smtp", waits_since="2026-01-01Z"
+    )
     plain = insert(None)
     halts = insert("h", "dead", in_lane=True, failed_at="2026-02-01Z", waits_for="person")
 
@@ -296,8 +298,8 @@ def test_the_timeline_of_a_job_says_what_it_waits_for(
     waits = [one for one in app.timeline(capped).entries if one.what == "waits"]
     assert [one.text for one in waits] == ["for a free slot of queue default (2 of 2 run)"]
     assert waits[0].at.year == 2026
-    [waits_] = [one for one in app.timeline(put_back).entries if one.what == "waits"]
-    assert waits_.text.startswith("put back by rate limit smtp until 2100-01-01")
+    [waits_] = [one for one in app.timeline(hand_back).entries if one.what == "waits"]
+    assert waits_.text.startswith("handed back by rate limit smtp until 2100-01-01")
     assert [one.what for one in app.timeline(plain).entries] == ["enqueued"]
     assert "halts" in [one.what for one in app.timeline(halts).entries]
     app.queues.pause("default", by="ann")
@@ -342,5 +344,5 @@ def test_an_expired_job_says_what_it_waited_for(connection: Connection, insert: 
     )
     assert said[laned] == f"it waited for its lane 'g', held by job {runs} (running)"
     assert said[capped] == "it waited for a free slot of type t"
-    assert said[limited].startswith("it was put back by rate limit smtp until 2100-01-01")
-    assert said[broken].startswith("it was put back by breaker api a until 2100-01-01")
+    assert said[limited].startswith("it was handed back by rate limit smtp until 2100-01-01")
+    assert said[broken].startswith("it was handed back by breaker api a until 2100-01-01")

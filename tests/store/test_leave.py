@@ -113,25 +113,25 @@ def test_a_snooze_is_not_charged_and_leaves_no_attempt(connection: Connection) -
 
 
 @rule("M11")
-def test_a_job_that_is_put_back_says_what_it_waits_for_and_since_when(
+def test_a_job_that_is_handed_back_says_what_it_waits_for_and_since_when(
     connection: Connection,
 ) -> None:
     set_clock(connection, "2030-01-01 12:00")
     insert(connection, run_at="2030-01-01 12:00Z")
     hand = Hand(connection)
 
-    def put_back(waits_for: str | None) -> TupleRow | None:
+    def hand_back(waits_for: str | None) -> TupleRow | None:
         job = hand.claim().jobs[0]
         outcome = {"id": job.id, "claims": job.claims, "status": "queued", "charged": False}
         outcome |= {"delay_s": 0, "waits_for": waits_for}
         connection.execute("select * from rota.job_leave(%s, '1')", [Jsonb([outcome])])
         return _row(connection, "waits_for, to_char(waits_since at time zone 'utc', 'HH24:MI')")
 
-    assert put_back("limit smtp") == ("limit smtp", "12:00")
+    assert hand_back("limit smtp") == ("limit smtp", "12:00")
     set_clock(connection, "2030-01-01 12:01")
-    assert put_back("limit smtp") == ("limit smtp", "12:00")
-    assert put_back("breaker crm") == ("breaker crm", "12:01")
-    assert put_back(None) == (None, None)
+    assert hand_back("limit smtp") == ("limit smtp", "12:00")
+    assert hand_back("breaker crm") == ("breaker crm", "12:01")
+    assert hand_back(None) == (None, None)
 
 
 @rule("M83")

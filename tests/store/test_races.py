@@ -76,7 +76,7 @@ def test_mixed_ends_against_renewals_of_the_same_jobs_never_deadlock(
                     (job, chance.choice([SUCCEED, CANCEL])) for job in shuffled[JOBS // 2 :]
                 ]
                 assert len(hand.settle(*others)) + len(hand.settle(*over_now)) == JOBS
-                _put_back(connection)
+                _hand_back(connection)
         finally:
             over.set()
         for renewal in renewals:
@@ -111,7 +111,7 @@ def test_a_statement_locks_its_jobs_in_the_order_of_their_ids_wherever_their_row
     assert free == [(last,)]
 
 
-def _put_back(connection: Connection) -> None:
+def _hand_back(connection: Connection) -> None:
     """All of them due again, those in history under a new id."""
     # In id order too: a renewal that came too late has still locked the rows that it looked at.
     connection.execute(

@@ -292,7 +292,7 @@ def test_an_estimate_is_an_instant_that_a_job_can_have(limits: Limits) -> None:
 
 
 @rule("M62")
-def test_ten_thousand_jobs_that_are_put_back_come_again_at_the_pace_of_the_limit(
+def test_ten_thousand_jobs_that_are_handed_back_come_again_at_the_pace_of_the_limit(
     limits: Limits,
 ) -> None:
     limits.declare()
@@ -311,7 +311,7 @@ def test_ten_thousand_jobs_that_are_put_back_come_again_at_the_pace_of_the_limit
 
 
 @rule("M62")
-def test_a_new_job_does_not_overtake_those_that_were_put_back(limits: Limits) -> None:
+def test_a_new_job_does_not_overtake_those_that_were_handed_back(limits: Limits) -> None:
     limits.declare()
     limits.freeze(BEGINNING)
     limits.reserve(100)
@@ -324,7 +324,7 @@ def test_a_new_job_does_not_overtake_those_that_were_put_back(limits: Limits) ->
 
 
 @rule("M61", "M62")
-def test_an_urgent_job_that_is_put_back_comes_before_the_ordinary_ones(limits: Limits) -> None:
+def test_an_urgent_job_that_is_handed_back_comes_before_the_ordinary_ones(limits: Limits) -> None:
     limits.declare(starts=10, burst=1)  # a slot every 6 s
     limits.freeze(BEGINNING)
     limits.reserve(100)

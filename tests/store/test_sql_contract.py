@@ -370,7 +370,7 @@ def test_an_operator_that_may_not_read_acts_by_ids_and_one_that_may_does_everyth
         ("my_sql_worker", "select * from rota.worker"),
         ("my_sql_worker", "update rota.worker set release = '1'"),
         ("my_sql_worker", "select rota.job_cancel('{1}')"),
-        ("my_sql_worker", "select rota.job_put_back(1, 0, 1)"),
+        ("my_sql_worker", "select rota.job_hand_back(1, 0, 1)"),
         ("my_sql_worker", "select rota.results_of('{1}')"),
         (
             "my_sql_worker",

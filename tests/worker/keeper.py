@@ -52,9 +52,9 @@ class KeptByHand:
         """The answer of the claim has come, and the job runs."""
         now = self.clock.monotonic()
         attempt = self.attempts[self.job.id] = Attempt(self.job, self.job_type, now, 120.0)
-        attempt.admit()
+        Attempt.admit([attempt])
         context = Context(self.job, "hand", None, self.keeper.note_progress)
-        attempt.begin(None, lambda _: context)
+        Attempt.begin([attempt], None, lambda _: context)
         attempt.take_first_step(now)
         return attempt.open_context()
 

@@ -18,8 +18,8 @@ DONE = Succeeded(None)
 LOST = HandedBack("its lease was lost")
 
 VERBS: dict[str, Callable[[Attempt], None]] = {
-    "admit": lambda attempt: attempt.admit(),
-    "begin": lambda attempt: attempt.begin(None, lambda _: rota.context()),
+    "admit": lambda attempt: Attempt.admit([attempt]),
+    "begin": lambda attempt: Attempt.begin([attempt], None, lambda _: rota.context()),
     "stop": lambda attempt: attempt.stop(LOST, NOW),
     "end": lambda attempt: attempt.end(DONE, NOW),
     "lose": lambda attempt: attempt.lose(),
@@ -98,5 +98,5 @@ def test_a_stop_that_comes_with_the_first_step_is_seen_there() -> None:
 def test_a_lease_is_kept_from_the_slot_on() -> None:
     attempt = make_attempt()
     assert not attempt.keeps_lease
-    attempt.admit()
+    Attempt.admit([attempt])
     assert attempt.keeps_lease

@@ -17,7 +17,7 @@ from rota.observe.events import (
     DatabaseLost,
     JobDead,
     JobFailed,
-    JobPutBack,
+    JobHandedBack,
     JobReaped,
     JobSucceeded,
 )
@@ -105,14 +105,14 @@ def state(connection: Connection) -> list[tuple[Any, ...]]:
 
 
 @rule("M63")
-async def test_failures_open_it_and_jobs_of_all_types_that_share_its_name_are_put_back_uncharged(
+async def test_failures_open_it_and_jobs_of_all_types_that_share_its_name_are_handed_back_uncharged(
     database: str, connection: Connection
 ) -> None:
     shop = Shop()
     async with Hand(database, shop.jobs) as hand:
         await open_it(connection, hand)
         job = put(connection, "order")
-        back = await hand.heard(JobPutBack, job=job)
+        back = await hand.heard(JobHandedBack, job=job)
     assert back.why == "the breaker shop is open"
     assert shop.calls == ["a", "a"]
     assert rows(
@@ -193,7 +193,7 @@ async def test_a_trial_that_succeeds_closes_it_and_those_that_waited_start(
         await open_it(connection, hand)
         waiting = [put(connection, "order") for _ in range(3)]
         for job in waiting:
-            await hand.heard(JobPutBack, job=job)
+            await hand.heard(JobHandedBack, job=job)
         shop.error = None
         end_window(connection)
         trial = put(connection, "call")
@@ -217,7 +217,7 @@ async def test_one_job_tries_while_the_others_go_back(
         end_window(connection)
         for _ in range(10):
             put(connection, "order")
-        await hand.heard(JobPutBack, 9)
+        await hand.heard(JobHandedBack, 9)
         await asyncio.to_thread(eventually, lambda: shop.calls == ["a"])
         shop.goes_on.set()
         await hand.heard(BreakerOpened, 2)
@@ -239,7 +239,7 @@ async def test_a_trial_that_is_told_to_wait_keeps_it_open_and_the_others_do_not_
         put(connection, "call")
         await hand.heard(BreakerOpened, 2)
         other = put(connection, "call")
-        await hand.heard(JobPutBack, job=other)
+        await hand.heard(JobHandedBack, job=other)
     assert len(shop.calls) == 3
     assert state(connection) == [("open", 2)]
 
@@ -252,7 +252,7 @@ async def test_a_trial_whose_job_is_at_fault_lets_another_try_at_once(
     async with Hand(database, shop.jobs) as hand:
         await open_it(connection, hand)
         waiting = put(connection, "order")
-        await hand.heard(JobPutBack, job=waiting)
+        await hand.heard(JobHandedBack, job=waiting)
         shop.error = ValueError("no such customer")
         end_window(connection)
         trial = put(connection, "call")
@@ -283,7 +283,7 @@ async def test_a_job_whose_worker_was_lost_does_not_keep_its_trial(
         )
         shop.error = None
         early = put(connection, "call")
-        back = await hand.heard(JobPutBack, job=early)
+        back = await hand.heard(JobHandedBack, job=early)
         assert "another job tries" in back.why
         expire_leases(connection)
         await hand.heard(JobReaped, job=lost)
@@ -300,7 +300,7 @@ async def test_each_key_is_a_breaker_of_its_own(database: str, connection: Conne
         other = put(connection, "call", host="b")
         same = put(connection, "call", host="a")
         await hand.heard(JobSucceeded, job=other)
-        await hand.heard(JobPutBack, job=same)
+        await hand.heard(JobHandedBack, job=same)
     assert value(connection, "select waits_for from rota.job where id = %s", same) == (
         "breaker shop a"
     )
@@ -346,7 +346,7 @@ async def test_no_job_of_a_failing_key_starts_until_its_failure_is_recorded(
             shop.goes_on.set()
             await asyncio.to_thread(eventually, lambda: waits_for_lock(connection))
             assert (shop.calls, group.running) == (["a"], 0)
-        await hand.heard(JobPutBack, 4)
+        await hand.heard(JobHandedBack, 4)
     assert shop.calls == ["a"]
 
 
@@ -378,7 +378,7 @@ async def test_a_reset_by_hand_starts_what_waits(database: str, connection: Conn
     async with Hand(database, shop.jobs, poll_s=0.1) as hand:
         await open_it(connection, hand)
         job = put(connection, "order")
-        await hand.heard(JobPutBack, job=job)
+        await hand.heard(JobHandedBack, job=job)
         shop.error = None
         assert await app.breakers.areset("shop", why="it works again") == 1
         await hand.heard(JobSucceeded, job=job)

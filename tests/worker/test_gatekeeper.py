@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import rota
-from rota.model.outcome import End, PutBack
-from rota.observe.events import JobClaimed, JobHandedBack, JobPutBack, JobSucceeded
+from rota.model.outcome import End, HandedBack
+from rota.observe.events import JobClaimed, JobHandedBack, JobSucceeded
 from rota.worker.attempt import Attempt
 from rota.worker.gates import Answers, Gate, Park
 from tests.support.rules import rule
@@ -81,15 +81,15 @@ def gated_hand(database: str, gate: OwnGate, **config: Any) -> Hand:
 
 
 @rule("M62", "M63")
-async def test_a_job_that_is_put_back_is_not_charged_and_says_what_it_waits_for(
+async def test_a_job_that_is_handed_back_is_not_charged_and_says_what_it_waits_for(
     database: str, connection: Connection
 ) -> None:
     gate = OwnGate()
-    gate.answers = [PutBack("limit smtp", "its turn has not come", 60.0)]
+    gate.answers = [HandedBack("its turn has not come", 60.0, "limit smtp")]
     job = put(connection, "gated")
     async with gated_hand(database, gate) as hand:
-        back = await hand.heard(JobPutBack, job=job)
-    assert "put back for 60.0 s: its turn has not come" in back.text()
+        back = await hand.heard(JobHandedBack, job=job)
+    assert "handed back for 60.0 s: its turn has not come" in back.text()
     assert rows(
         connection,
         "select status, attempts, losses, waits_for, run_at > rota.clock() + interval '50 s' "
@@ -189,11 +189,11 @@ async def test_a_suspect_that_goes_back_to_the_gate_does_not_wait_for_itself(
     assert claims == [1]
 
 
-async def test_ten_thousand_jobs_that_are_put_back_pass_in_few_claims(
+async def test_ten_thousand_jobs_that_are_handed_back_pass_in_few_claims(
     database: str, connection: Connection
 ) -> None:
     gate = OwnGate()
-    gate.answers = [PutBack("limit smtp", "its turn has not come", FAR_S)] * 10_000
+    gate.answers = [HandedBack("its turn has not come", FAR_S, "limit smtp")] * 10_000
     connection.execute(
         "insert into rota.job (queue, job_type, priority) "
         "select 'default', 'gated', 0 from generate_series(1, 10000)"

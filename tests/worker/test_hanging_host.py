@@ -64,5 +64,5 @@ def test_ten_thousand_jobs_to_a_host_that_hangs_hardly_delay_a_hundred_to_a_live
     after = [wait_s for wait_s, _, is_after in waits if is_after]
     assert after[len(after) * 95 // 100] <= 2 * alone_s
     assert len(hanging.asked) <= 2 * SLOTS
-    put_back = "select count(*) from rota.job where waits_for is not null and attempts = 0"
-    eventually(lambda: value(connection, put_back) == HANGING - len(hanging.asked))
+    hand_back = "select count(*) from rota.job where waits_for is not null and attempts = 0"
+    eventually(lambda: value(connection, hand_back) == HANGING - len(hanging.asked))

@@ -18,6 +18,7 @@ from rota.runtime.clock import SYSTEM_CLOCK
 from rota.store.db import Database
 from rota.store.driver import Operation
 from rota.store.link import StoreLink
+from rota.worker.attempt import Attempt
 from rota.worker.finisher import Finisher
 from rota.worker.gates.suspects import SuspectGate
 from tests.support.rules import rule
@@ -157,7 +158,7 @@ async def test_a_suspect_whose_answer_was_lost_and_that_was_claimed_again_holds_
     attempts[1] = first
     assert await gate.ask([first]) == {}
     assert again in await gate.ask([again])
-    first.admit()
+    Attempt.admit([first])
     first.end(HandedBack("no thread could be started"), now)
     finisher.take([first])
     with pytest.raises(DatabaseUnavailable):

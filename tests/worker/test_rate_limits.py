@@ -13,7 +13,7 @@ import pytest
 
 import rota
 from rota.client import DirectClient
-from rota.observe.events import JobDead, JobPutBack, JobSucceeded
+from rota.observe.events import JobDead, JobHandedBack, JobSucceeded
 from rota.store.db import Database
 from tests.support.rules import rule
 from tests.support.wait import eventually
@@ -50,8 +50,8 @@ def limited(limit: rota.RateLimit) -> rota.Jobs:
 async def _nothing() -> None: ...
 
 
-def backs(hand: Hand) -> list[JobPutBack]:
-    return [event for event in hand.events if isinstance(event, JobPutBack)]
+def backs(hand: Hand) -> list[JobHandedBack]:
+    return [event for event in hand.events if isinstance(event, JobHandedBack)]
 
 
 @rule("M62")
@@ -66,7 +66,7 @@ async def test_starts_keep_to_the_limit_and_use_it(database: str, connection: Co
 
 
 @rule("M62")
-async def test_jobs_beyond_the_limit_are_put_back_at_most_twice_on_average_and_uncharged(
+async def test_jobs_beyond_the_limit_are_handed_back_at_most_twice_on_average_and_uncharged(
     database: str, connection: Connection
 ) -> None:
     put_many(connection, "mail", 3_000)
@@ -172,7 +172,7 @@ async def test_each_key_has_a_limit_of_its_own(database: str, connection: Connec
         put(connection, "mail", account=account)
     async with Hand(database, jobs) as hand:
         await hand.heard(JobSucceeded, 3)
-        await hand.heard(JobPutBack)
+        await hand.heard(JobHandedBack)
     assert rows(connection, "select waits_for, payload ->> 'account' from rota.job") == [
         ("limit smtp 1", "1")
     ]
@@ -223,7 +223,7 @@ async def test_a_type_without_a_limit_lets_just_that_job_wait(
     told = str(tmp_path / "told")
     first = put(connection, "mail", told=told)
     async with Hand(database, jobs) as hand:
-        await hand.heard(JobPutBack, job=first)
+        await hand.heard(JobHandedBack, job=first)
         await hand.heard(JobSucceeded, job=put(connection, "mail", told=told))
     assert rows(connection, "select id, status, attempts, waits_for from rota.job") == [
         (first, "queued", 0, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import rota
-from rota.observe.events import JobPutBack, JobSucceeded
+from rota.observe.events import JobHandedBack, JobSucceeded
 from tests.support.rules import rule
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, put_many
@@ -36,7 +36,7 @@ async def test_jobs_whose_gate_cannot_be_asked_hold_back_no_others(
     async with Hand(database, _both(), slots=2) as hand:
         for job in plain:
             await hand.heard(JobSucceeded, job=job)
-        back = await hand.heard(JobPutBack)
+        back = await hand.heard(JobHandedBack)
         assert f"function rota.{function}" in back.why
         connection.execute(f"alter function rota.gone rename to {function}".encode())
         await hand.heard(JobSucceeded, 55, timeout_s=40)

@@ -25,7 +25,7 @@ def limits(
     utc: UtcOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List rate limits: their figures, who changed them, and the jobs that were put back.
+    """List rate limits: their figures, who changed them, and the jobs that were handed back.
 
     `rota limits set` changes one.
     """

@@ -20,7 +20,7 @@ from rota.cli.target import AppOption, JsonOption, need_app
 from rota.declare.config import WorkerConfig
 from rota.errors import UnknownJobType
 from rota.model.job import Job, Status
-from rota.model.outcome import End, Expired, HandedBack, Interrupted, Outcome, PutBack, Succeeded
+from rota.model.outcome import End, Expired, HandedBack, Interrupted, Outcome, Succeeded
 from rota.runtime.loop import run_alone
 from rota.store import migrate
 from rota.worker.by_hand import ByHand, MainThread, pick_one
@@ -164,10 +164,10 @@ def _say(end: End, error: BaseException | None) -> str:
             return "its handler succeeded"
         case Succeeded(result_json):
             return f"its handler returned {result_json}"
-        case HandedBack(why) | Interrupted(why):
-            return f"its handler was stopped, or did not begin: {why}"
-        case PutBack(why=why):
+        case HandedBack(why):
             return f"its handler did not begin: {why}"
+        case Interrupted(why):
+            return f"its handler was stopped: {why}"
         case Expired():
             return "its handler did not begin: the job has expired"
     if isinstance(error, KeyboardInterrupt):

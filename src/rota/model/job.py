@@ -110,9 +110,9 @@ class Job(Record, frozen=True, gc=False):
     lane_capacity: int = 1
     """How many jobs of its lane may run at once when it begins."""
     waits_for: str | None = None
-    """What it was put back for, or waits for outside of the jobs that can be claimed: `type NAME`
-    or `queue NAME` (a cap), `limit NAME` or `breaker NAME`, with a key; `job ID`, one of the jobs
-    that it awaits. None: for none of these."""
+    """What it was handed back for, or waits for outside of the jobs that can be claimed: `type
+    NAME` or `queue NAME` (a cap), `limit NAME` or `breaker NAME`, with a key; `job ID`, one of the
+    jobs that it awaits. None: for none of these."""
     waits_since: datetime | None = None
     """Since when it waits for that."""
     updated_at: datetime | None = None

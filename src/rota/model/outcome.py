@@ -182,23 +182,15 @@ class Expired:
 
 @dataclass(frozen=True, slots=True)
 class HandedBack:
-    """The worker hands the job back: its handler never began."""
+    """The job goes back to the database, uncharged: its worker does not let it begin now. It keeps
+    its place in its lane."""
 
     why: str
     delay_s: float | None = None
-    """Seconds until it may be claimed again; None: at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class PutBack:
-    """A gate does not let the job begin now. It goes back to the database, uncharged, and keeps its
-    place in its lane."""
-
-    waits_for: str | None
-    """As in `job.waits_for`: `limit NAME` or `breaker NAME`, with a key."""
-    why: str
-    delay_s: float = 0.0
-    """Seconds until it may be claimed again."""
+    """Seconds until it may be claimed again; None: its run_at stays."""
+    waits_for: str | None = None
+    """The gate that hands it back, as in `job.waits_for`: `limit NAME` or `breaker NAME`, with a
+    key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +215,6 @@ End = (
     | PayloadMismatch
     | Expired
     | HandedBack
-    | PutBack
     | Interrupted
     | CallEnd
     | Outcome

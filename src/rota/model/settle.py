@@ -27,7 +27,6 @@ from rota.model.outcome import (
     Interrupted,
     Outcome,
     PayloadMismatch,
-    PutBack,
     RateLimited,
     Retry,
     Snooze,
@@ -55,7 +54,7 @@ class Transition(msgspec.Struct, frozen=True):
     result_json: str | None = None
     reason: str | None = None
     waits_for: str | None = None
-    """What the job was put back for, or waits for, as in `job.waits_for`."""
+    """What the job was handed back for, or waits for, as in `job.waits_for`."""
     awaits: Awaits | None = None
     """The jobs that it waits for; None: for none."""
     payload_mismatch: bool = False
@@ -105,11 +104,9 @@ def settle(
             return _settle_failure(job, failure, rules)
         case Outcome():
             return _settle_outcome(job, end, rules, results)
-        case HandedBack(delay_s=delay_s):
-            return Transition("hand_back", Status.QUEUED, charged=False, delay_s=delay_s)
-        case PutBack(waits_for, why, delay_s):
+        case HandedBack(why, delay_s, waits_for):
             return Transition(
-                "put_back",
+                "hand_back",
                 Status.QUEUED,
                 charged=False,
                 delay_s=delay_s,
@@ -143,7 +140,7 @@ def _settle_outcome(
             return _settle_wait(job, outcome, rules, results)
         case RateLimited(retry_after_s=delay_s):
             return Transition(
-                "put_back",
+                "hand_back",
                 Status.QUEUED,
                 charged=False,
                 delay_s=delay_s,

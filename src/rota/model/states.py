@@ -36,7 +36,6 @@ TRANSITIONS: Mapping[tuple[Status | None, str], Status] = {
     (Status.RUNNING, "snooze"): Status.QUEUED,
     (Status.RUNNING, "wait"): Status.WAITING,
     (Status.RUNNING, "hand_back"): Status.QUEUED,
-    (Status.RUNNING, "put_back"): Status.QUEUED,
     (Status.RUNNING, "interrupt"): Status.QUEUED,
     (Status.RUNNING, "reap_uncharged"): Status.QUEUED,
     (Status.RUNNING, "reap"): Status.FAILED,

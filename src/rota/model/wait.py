@@ -12,7 +12,7 @@ from rota.model.units import local_time
 
 _WAITING = (Status.QUEUED, Status.FAILED, Status.WAITING)
 _CAPS = ("type", "queue")
-_PUT_BACK = {"limit": "rate limit", "breaker": "breaker"}
+_GATES = {"limit": "rate limit", "breaker": "breaker"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +93,9 @@ def explain_wait(job: Job, facts: WaitFacts) -> WaitReason | None:
     if kind in _CAPS and job.status is Status.WAITING:
         return WaitReason(since, "waits", f"for a free slot of {kind} {name}{_count(facts)}")
     if job.run_at > facts.now:
-        if kind in _PUT_BACK:
-            put_back = f"put back by {_PUT_BACK[kind]} {name} until {local_time(job.run_at)}"
-            return WaitReason(since, "waits", put_back)
+        if kind in _GATES:
+            text = f"handed back by {_GATES[kind]} {name} until {local_time(job.run_at)}"
+            return WaitReason(since, "waits", text)
         return None
     if facts.paused is not None and facts.paused_at is not None:
         text = f"it is due, but {facts.paused} is paused by {facts.paused_by}"

@@ -172,8 +172,8 @@ def _call_in_savepoint(
     context = Context(
         attempt.job, spec.name, state, None, completer, EffectKeeper(database), attempt.results
     )
-    attempt.admit()
-    attempt.begin(None, lambda _: context)
+    Attempt.admit([attempt])
+    Attempt.begin([attempt], None, lambda _: context)
     transaction = yield _read_transaction()
     yield _command(f"savepoint {SAVEPOINT}")
     end: End = yield HandlerCall(attempt, read[0], spec.arounds)

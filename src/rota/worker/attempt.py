@@ -22,7 +22,6 @@ from rota.model.outcome import (
     Expired,
     HandedBack,
     PayloadMismatch,
-    PutBack,
 )
 
 if TYPE_CHECKING:
@@ -350,32 +349,21 @@ class Attempt(msgspec.Struct, eq=False):
 
     # The verbs of `TRANSITIONS`: what an attempt usually goes through
 
-    def admit(self) -> None:
-        """Give it a slot. Called by the executor, after the gates."""
-        self.state = _ADMIT[self.state]
-        self.keeps_lease = True
-
-    def begin(self, runner: Runs | None, make_context: Callable[[Attempt], Context]) -> None:
-        """Hand it to its runner: the handler may take its first step from now on.
-
-        Called by the executor.
-        """
-        self.state = _BEGIN[self.state]
-        self.runner = runner
-        self.make_context = make_context
-
     @staticmethod
-    def admit_all(attempts: Iterable[Attempt]) -> None:
-        """Do what `admit` does, for many."""
+    def admit(attempts: Iterable[Attempt]) -> None:
+        """Give each a slot. Called by the executor, after the gates."""
         for attempt in attempts:
             attempt.state = _ADMIT[attempt.state]
             attempt.keeps_lease = True
 
     @staticmethod
-    def begin_all(
-        attempts: Iterable[Attempt], runner: Runs, make_context: Callable[[Attempt], Context]
+    def begin(
+        attempts: Iterable[Attempt],
+        runner: Runs | None,
+        make_context: Callable[[Attempt], Context],
     ) -> None:
-        """Do what `begin` does, for many."""
+        """Hand them to their runner: the handlers may take their first step from now on. Called by
+        the executor."""
         for attempt in attempts:
             attempt.state = _BEGIN[attempt.state]
             attempt.runner = runner
@@ -454,7 +442,7 @@ class Attempt(msgspec.Struct, eq=False):
         end = self.find_obstacle(now)
         if end is None and now > self.begin_by:
             why = "it would have begun too late after its turn"
-            end = PutBack(self.waits_for, why)
+            end = HandedBack(why, 0.0, self.waits_for)
         if end is not None:
             self.began_at = None
         return end

@@ -13,7 +13,15 @@ from rota.observe.events import HandlerAbandoned, JobClaimed
 from rota.runtime.service import Service
 from rota.worker.attempt import Attempt
 from rota.worker.gates import Park
-from rota.worker.packs import Pack, Packer, count_slots, find_for_packs, sort_by_pack
+from rota.worker.packs import (
+    Pack,
+    Packer,
+    count_slots,
+    enter_packs,
+    find_for_packs,
+    leave_packs,
+    sort_by_pack,
+)
 from rota.worker.runners import ASYNC_STOP_S
 
 if TYPE_CHECKING:
@@ -26,10 +34,8 @@ if TYPE_CHECKING:
     from rota.worker.finisher import Finisher
     from rota.worker.gates.gatekeeper import Gatekeeper
     from rota.worker.runners import Runners
-    from rota.worker.slots import SlotGroup
+    from rota.worker.slots import SlotGroup, Unit
     from rota.worker.spec import WorkerSpec
-
-    Unit = Attempt | Pack
 
 STOP_NOW_S = 0.3
 """How long handlers may take to stop when the worker must stop now: a worker whose parent died ends
@@ -250,9 +256,9 @@ class Executor(Service):
             answers = {one: self.gatekeeper.look(one, now) for one in able if one.gates}
             able = [one for one in able if answers.get(one) is None]
             seated = self._sort_out(able, answers)
-        Attempt.admit_all(seated)
+        Attempt.admit(seated)
         self._running.update(seated)
-        group.take_slots(_enter_packs(seated))
+        group.take_slots(enter_packs(seated) if _have_packs(seated) else seated)
         if seated and self._idle.is_set():
             self._idle.clear()
             self.wake()
@@ -264,11 +270,11 @@ class Executor(Service):
             return units  # type: ignore[return-value] # all of them are attempts
         attempts: list[Attempt] = []
         for unit in units:
-            if isinstance(unit, Pack):
+            if isinstance(unit, Attempt):
+                attempts.append(unit)
+            elif isinstance(unit, Pack):
                 self._packer.close(unit)
                 attempts += unit.attempts
-            else:
-                attempts.append(unit)
         return attempts
 
     def _end_stopped(self, attempts: Sequence[Attempt]) -> Sequence[Attempt]:
@@ -314,12 +320,12 @@ class Executor(Service):
 
     def _begin(self, attempts: Sequence[Attempt], now: float) -> None:
         """Hand admitted attempts to the runners of their types."""
-        if [1 for attempt in attempts if attempt.pack is not None]:
+        if _have_packs(attempts):
             attempts = self._wait_for_packs(attempts)
         for job_type in dict.fromkeys([attempt.job_type for attempt in attempts]):
             alike = [one for one in attempts if one.job_type is job_type]
             runner = self.runners[job_type]
-            Attempt.begin_all(alike, runner, self._make_context)
+            Attempt.begin(alike, runner, self._make_context)
             own_s = [one.timeout_s for one in alike if one.job.timeout_s is not None]
             shortest_s = min([job_type.options.timeout_s, *own_s])
             self._watch_at = min(self._watch_at, now + shortest_s)
@@ -405,7 +411,7 @@ class Executor(Service):
             left, self._left = self._left, []
             self._running.difference_update(left)
             for group, some in self._sort_by_group(left):
-                group.free_slots(_leave_packs(some))
+                group.free_slots(leave_packs(some) if _have_packs(some) else some)
         if self._ended:
             ended, self._ended = self._ended, []
             self._pass_on(ended)
@@ -579,35 +585,9 @@ class Executor(Service):
             self.handle_end(attempt, Interrupted("the call before it did not end"))
 
 
-def _enter_packs(attempts: Sequence[Attempt]) -> Sequence[Unit]:
-    """Note that attempts have a slot; return what has it: they, or their packs."""
-    if not [1 for attempt in attempts if attempt.pack is not None]:
-        return attempts
-    units: list[Unit] = []
-    for pack, some in sort_by_pack(attempts).items():
-        if pack is None:
-            units += some
-        else:
-            pack.seated.update(some)
-            units.append(pack)
-    return units
-
-
-def _leave_packs(attempts: Sequence[Attempt]) -> Sequence[Unit]:
-    """Note that attempts leave their slots; return what leaves a slot empty."""
-    if not [1 for attempt in attempts if attempt.pack is not None]:
-        return attempts
-    units: list[Unit] = []
-    for pack, some in sort_by_pack(attempts).items():
-        if pack is None:
-            units += some
-            continue
-        pack.seated.difference_update(some)
-        if not pack.seated:
-            units.append(pack)
-        for attempt in some:
-            attempt.pack = None
-    return units
+def _have_packs(attempts: Sequence[Attempt]) -> bool:
+    """Whether some of them share a slot."""
+    return bool([1 for attempt in attempts if attempt.pack is not None])
 
 
 def _has_chunks(attempts: Sequence[Attempt]) -> bool:

@@ -19,7 +19,6 @@ from rota.model.outcome import (
     NOTHING,
     Errored,
     Failure,
-    HandedBack,
     Interrupted,
     Succeeded,
     refuse_outcome,
@@ -32,7 +31,6 @@ from rota.observe.events import (
     JobDead,
     JobFailed,
     JobHandedBack,
-    JobPutBack,
     JobSnoozed,
     JobSucceeded,
     JobWaiting,
@@ -431,15 +429,13 @@ class Finisher(Service):
             return JobSnoozed.of(*of, run_in_s=transition.delay_s or 0.0, reason=transition.reason)
         if transition.awaits is not None:
             return JobWaiting.of(*of, awaited=transition.awaits.jobs)
-        if transition.verb == "put_back":
-            run_in_s = transition.delay_s or 0.0
-            return JobPutBack.of(*of, run_in_s=run_in_s, why=transition.reason or "")
-        why = (
-            attempt.outcome.why
-            if isinstance(attempt.outcome, HandedBack | Interrupted)
-            else f"its payload does not fit this release: {failure.message}"
-        )
-        return JobHandedBack.of(*of, why=why)
+        why = transition.reason
+        if isinstance(attempt.outcome, Interrupted):
+            why = attempt.outcome.why
+        elif why is None:
+            why = f"its payload does not fit this release: {failure.message}"
+        run_in_s, waits_for = transition.delay_s or 0.0, transition.waits_for
+        return JobHandedBack.of(*of, why=why, run_in_s=run_in_s, waits_for=waits_for)
 
 
 def make_ending(attempt: Attempt, now: float) -> Ending:

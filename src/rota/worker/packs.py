@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from rota.declare.job_type import JobType
     from rota.worker.attempt import Attempt, Calls
+    from rota.worker.slots import Unit
 
 _make_key = attrgetter("job_type", "job.queue", "job.group_key", "job.priority", "is_suspect")
 _pack = attrgetter("pack")
@@ -183,6 +184,33 @@ def sort_by_pack(attempts: Iterable[Attempt]) -> dict[Pack | None, list[Attempt]
     for pack, run in groupby(attempts, _pack):  # those of one pack come one after the other
         by_pack.setdefault(pack, []).extend(run)
     return by_pack
+
+
+def enter_packs(attempts: Iterable[Attempt]) -> list[Unit]:
+    """Note that attempts have a slot; return what has it: they, or their packs."""
+    units: list[Unit] = []
+    for pack, some in sort_by_pack(attempts).items():
+        if pack is None:
+            units += some
+        else:
+            pack.seated.update(some)
+            units.append(pack)
+    return units
+
+
+def leave_packs(attempts: Iterable[Attempt]) -> list[Unit]:
+    """Note that attempts leave their slots; return what leaves a slot empty."""
+    units: list[Unit] = []
+    for pack, some in sort_by_pack(attempts).items():
+        if pack is None:
+            units += some
+            continue
+        pack.seated.difference_update(some)
+        if not pack.seated:
+            units.append(pack)
+        for attempt in some:
+            attempt.pack = None
+    return units
 
 
 def count_slots(attempts: Sequence[Attempt]) -> float:

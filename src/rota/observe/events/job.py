@@ -117,21 +117,22 @@ class JobWaiting(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobHandedBack(JobEvent):
-    """The job was handed back uncharged, and that is committed."""
+    """The job was handed back uncharged, and that is committed. It did not begin: its worker goes
+    down, or a rate limit or a breaker did not let it; or it was interrupted."""
 
-    line = "handed back: {why}"
     why: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobPutBack(JobEvent):
-    """The job was put back uncharged because a rate limit or a breaker did not let it begin, and
-    that is committed."""
-
-    level = logging.DEBUG
-    line = "put back for {run_in_s:.1f} s: {why}"
     run_in_s: float
-    why: str
+    """Seconds until it may be claimed again."""
+    waits_for: str | None
+    """The rate limit or breaker, as in `job.waits_for`."""
+
+    @property
+    def level_now(self) -> int:
+        return self.level if self.waits_for is None else logging.DEBUG  # thousands at once
+
+    def describe(self) -> str:
+        for_s = f" for {self.run_in_s:.1f} s" if self.run_in_s else ""
+        return f"handed back{for_s}: {self.why}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

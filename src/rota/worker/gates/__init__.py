@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rota.model.classify import Verdict
 from rota.model.failure import error_type, message, stack
-from rota.model.outcome import Failed, Failure, PutBack
+from rota.model.outcome import Failed, Failure, HandedBack
 
 if TYPE_CHECKING:
     from rota.declare.job_type import JobType
@@ -141,7 +141,8 @@ def refuse_all(
     if throttle.allows(str(error)):
         logger.warning("jobs with a limit or a breaker do not start: %s", error)
     return {
-        attempt: PutBack(waits_for, str(error), REFUSED_S) for attempt, waits_for in batch.items()
+        attempt: HandedBack(str(error), REFUSED_S, waits_for)
+        for attempt, waits_for in batch.items()
     }
 
 

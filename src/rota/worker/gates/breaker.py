@@ -1,4 +1,4 @@
-"""The gate of circuit breakers: while one is open its jobs are put back, and then one tries.
+"""The gate of circuit breakers: while one is open its jobs are handed back, and then one tries.
 
 It also records what ended attempts say of their endpoints. Until a failure is recorded, no further
 job of its key gets a slot, and the outcome of its own job is not written: so the breaker opens
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from rota.declare.key import check_plain_key
 from rota.errors import DatabaseUnavailable, UsageError
 from rota.model.breaker import Endpoint, format_waits_for, judge_endpoint
-from rota.model.outcome import PutBack, RateLimited
+from rota.model.outcome import HandedBack, RateLimited
 from rota.observe.events import BreakerClosed, BreakerOpened
 from rota.runtime.throttle import Throttle
 from rota.store import ops
@@ -35,22 +35,22 @@ if TYPE_CHECKING:
     from rota.worker.attempt import Attempt
 
 SEEN_S = 0.1
-"""A worker that has seen a breaker looks again no sooner: ten thousand jobs are put back with ten
-looks a second."""
+"""A worker that has seen a breaker looks again no sooner: ten thousand jobs are handed back with
+ten looks a second."""
 SEEN_MAX = 10_000
 """With more breakers seen, those that it saw longest ago are forgotten."""
 FRESH_S = 1.0
 """An attempt that is about to begin looks again at a breaker that it saw closed longer ago: another
 worker may have opened it."""
 SPREAD = 0.25
-"""Jobs that are put back come due over this share of the wait, so that they do not come at once."""
+"""Jobs that are handed back come due over this share of the wait, not all at once."""
 SPREAD_S = (1.0, 60.0)
 """The shortest and the longest of these times."""
 TRIAL_S_MAX = 60.0
-"""Jobs that find a trial are put back for no longer: its success releases them, but its failure may
-say that the wait is shorter than its deadline."""
+"""Jobs that find a trial are handed back for no longer: its success releases them, but its failure
+may say that the wait is shorter than its deadline."""
 UNTIL_RESET_S = 3_600.0
-"""How long jobs are put back that wait for a person. The reset releases them."""
+"""How long jobs are handed back that wait for a person. The reset releases them."""
 TRIAL_MARGIN_S = 10.0
 """How much longer than its timeout a trial may take until another may try."""
 RELEASE_MAX = 1_000
@@ -59,7 +59,7 @@ RELEASE_S = 30.0
 """Seconds between two searches for closed breakers with waiting jobs: a worker may have been lost
 while it released them, or a person has reset one."""
 RELEASE_AGAIN_S = 6.0
-"""The same after a close: until then a worker may have put back jobs that looked before it."""
+"""The same after a close: until then a worker may have handed back jobs that looked before it."""
 DEFER_S = 5.0
 """How long the outcomes of attempts wait until what they say of their endpoints is recorded."""
 
@@ -147,7 +147,7 @@ class BreakerGate(Gate):
         return None
 
     async def ask(self, batch: Sequence[Attempt]) -> Answers:
-        """Put back those whose breaker is open, but for one candidate of each that is due."""
+        """Hand back those whose breaker is open, but for one candidate of each that is due."""
         await self._record()
         now = self._clock.monotonic()
         asked = [(one, known) for one in batch if (known := self._passes.get(one)) is not None]
@@ -170,7 +170,7 @@ class BreakerGate(Gate):
                 self._candidates[one.place] = attempt
                 one.is_candidate = True
                 continue
-            answers[attempt] = self._put_back(attempt, one.place, blocked)
+            answers[attempt] = self._hand_back(attempt, one.place, blocked)
         return answers
 
     def look(self, attempt: Attempt, now: float) -> Park | End | None:
@@ -186,7 +186,7 @@ class BreakerGate(Gate):
         blocked, at = self._seen.get(one.place, (None, one.looked_at))
         if now - at > (FRESH_S if blocked is None else SEEN_S):
             return Park.WITHOUT_SLOT
-        return None if blocked is None else self._put_back(attempt, one.place, blocked)
+        return None if blocked is None else self._hand_back(attempt, one.place, blocked)
 
     async def ask_in_slot(self, batch: Sequence[Attempt]) -> Answers:
         """Let candidates be the trial, one of all workers for each breaker; ask anew for others
@@ -227,7 +227,7 @@ class BreakerGate(Gate):
                 self._note(one.place, blocked, now)
             else:
                 self._note(one.place, answer, now)
-                answers[attempt] = self._put_back(attempt, one.place, answer)
+                answers[attempt] = self._hand_back(attempt, one.place, answer)
         return answers
 
     # After it has ended
@@ -343,7 +343,7 @@ class BreakerGate(Gate):
         batch = {attempt: format_waits_for(*one.place) for attempt, one in asked}
         return refuse_all(batch, error, self._throttle)
 
-    def _put_back(self, attempt: Attempt, place: BreakerPlace, blocked: Blocked) -> PutBack:
+    def _hand_back(self, attempt: Attempt, place: BreakerPlace, blocked: Blocked) -> HandedBack:
         """Return when it comes back: at the end of the wait, and some time after it by chance."""
         name, _ = place
         waits_for = format_waits_for(name, blocked.blocked_by)
@@ -354,7 +354,7 @@ class BreakerGate(Gate):
             wait_s = min(attempt.timeout_s, TRIAL_S_MAX)
             why = f"the {waits_for} is open, and another job tries"
         spread_s = min(max(SPREAD_S[0], wait_s * SPREAD), SPREAD_S[1])
-        return PutBack(waits_for, why, wait_s + random.random() * spread_s)
+        return HandedBack(why, wait_s + random.random() * spread_s, waits_for)
 
 
 def _rules(attempt: Attempt) -> BreakerRules:

@@ -12,7 +12,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from rota.errors import DatabaseUnavailable, UsageError
-from rota.model.outcome import PutBack, RateLimited
+from rota.model.outcome import HandedBack, RateLimited
 from rota.runtime.throttle import Throttle
 from rota.store import ops
 from rota.store.ops import LimitPlace, NoSlot, Reservation, StartRequest
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("rota")
 
 HELD_MAX = 1_000
-"""Most attempts that wait for their slots in one worker; further ones are put back."""
+"""Most attempts that wait for their slots in one worker; further ones are handed back."""
 IN_SLOT_S = 1.0
 """How long an attempt may wait in a slot of the worker for another slot of its limit: it came too
 late for its first one, because all slots of the worker were taken."""
@@ -254,13 +254,13 @@ class RateLimitGate(Gate):
         if answer.refusal == "locked":
             return now + LOCKED_S
         if answer.back_s is not None:
-            return PutBack(waits_for, f"{waits_for}: its turn has not come", answer.back_s)
+            return HandedBack(f"{waits_for}: its turn has not come", answer.back_s, waits_for)
         assert answer.refusal is not None
         why = f"{waits_for}: {REFUSALS[answer.refusal]}"
         if self._throttle.allows(why):
             job = attempt.job
             logger.warning("job %s %s does not start: %s", job.id, job.job_type, why)
-        return PutBack(waits_for, why, REFUSED_S)
+        return HandedBack(why, REFUSED_S, waits_for)
 
     def _sort_slots(self, places: set[LimitPlace]) -> Answers:
         """Give the earliest slots to the highest priorities, among attempts of one key and cost

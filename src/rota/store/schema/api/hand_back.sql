@@ -6,6 +6,6 @@ language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$
   select b.status, b.run_at
-  from {schema}.job_put_back(id, claims, null::float8) b
+  from {schema}.job_hand_back(id, claims, null::float8) b
 $$;
 revoke execute on function {schema}.hand_back(bigint, int) from public;

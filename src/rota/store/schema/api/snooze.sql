@@ -13,7 +13,7 @@ begin
   end if;
   return query
   select b.status, b.run_at
-  from {schema}.job_put_back(
+  from {schema}.job_hand_back(
     snooze.id,
     snooze.claims,
     greatest(1, extract(epoch from snooze.after)::float8)

@@ -36,7 +36,7 @@ begin
   end if;
   return query
   select b.status, b.run_at
-  from {schema}.job_put_back(
+  from {schema}.job_hand_back(
     wait_for.id,
     wait_for.claims,
     null::float8,

@@ -1,5 +1,5 @@
 -- Makes one of the jobs that wait for a breaker due at p_at, the first in their order: so the next
--- trial need not wait for a job that was put back for longer.
+-- trial need not wait for a job that was handed back for longer.
 -- Locks: that job, with SKIP LOCKED; index job_waits.
 create or replace function {schema}.breaker_recall(p_name text, p_key text, p_at timestamptz)
 returns void

@@ -1,7 +1,7 @@
 -- Makes jobs due that wait for breakers which are closed, in their order, a millisecond apart from
 -- p_delay_s on. It closes first what a person opened for all keys, once that time is over. Returns
 -- how many jobs; fewer than p_limit: no more are left. A breaker is searched again until it has
--- been closed for five seconds: a worker may put back jobs that looked before.
+-- been closed for five seconds: a worker may hand back jobs that looked before.
 -- Locks: rows of breakers, those that are searched with SKIP LOCKED; index breaker_releasing, and a
 --   read of the whole table, which is small. Then the jobs, with SKIP LOCKED; index job_waits.
 -- Keeps: M63, what waits for a breaker starts soon after it closes, also if its worker is lost.

@@ -10,7 +10,7 @@ as $$
       then format('it waited for %s to end', p_job.waits_for)
     when p_job.run_at >= p_job.expires_at and p_job.waits_for ~ '^(limit|breaker) '
       then format(
-        'it was put back by %s until %s',
+        'it was handed back by %s until %s',
         regexp_replace(p_job.waits_for, '^limit', 'rate limit'),
         said.run_at
       ) || said.failures

@@ -12,8 +12,8 @@
 --                     release that knows the type and was alive within the last hour, and is due in
 --                     30 s, doubling to 10 min; without such a release it is dead
 --   waits_for         what the job waits for, as in the table; it waits since the first time that
---                     it was put back for the same, a job that counts in a cap since it waited for
---                     anything. Without it, the job waits for nothing
+--                     it was handed back for the same, a job that counts in a cap since it waited
+--                     for anything. Without it, the job waits for nothing
 --   awaits            of a job that waits for jobs: jobs (their ids) and on_failure, for its meta
 -- p_release is the release of the worker that held the jobs; NULL: the reaper or a person takes
 -- them out. A job with a request to cancel becomes cancelled, unless it is dead. Returns the new

@@ -1,4 +1,4 @@
--- Returns what a job waits for that this key of a limit has put back.
+-- Returns what a job waits for that this key of a limit has handed back.
 create or replace function {schema}.limit_waits_for(p_name text, p_key text)
 returns text
 language sql immutable parallel safe

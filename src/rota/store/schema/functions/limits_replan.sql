@@ -1,5 +1,5 @@
--- Brings jobs forward that were put back for a limit which now has slots to give: it was raised, or
--- jobs before them are gone. Of each key it plans the next p_most jobs anew, at the pace of the
+-- Brings jobs forward that were handed back for a limit which now has slots to give: it was raised,
+-- or jobs before them are gone. Of each key it plans the next p_most jobs anew, at the pace of the
 -- limit and in their order. p_name: only this limit, and at once; NULL: all whose slots are not
 -- taken. It reads a thousand keys, those behind p_after (NULL: the first). Returns for how many of
 -- them jobs wait, how many jobs it moved, and the last key if there may be more behind it.

@@ -39,7 +39,7 @@ create table job (
   -- true: it runs, and counts in the cap of its type or its queue; then waits_for is NULL. NULL: it
   -- does not.
   capped boolean,
-  -- Why it was put back after a claim, or waits outside of the ready ones: 'type NAME',
+  -- Why it was handed back after a claim, or waits outside of the ready ones: 'type NAME',
   -- 'queue NAME', 'limit NAME …' or 'breaker NAME …'; 'job ID': it waits for that one to end, and
   -- then maybe for others; 'person': it is dead and halts its lane. Since when.
   waits_for text collate "C",
@@ -278,8 +278,8 @@ create table rate_limit_key (
   tat timestamptz not null,                      -- theoretical arrival time, as GCRA calls it
   -- The pace that tat was made with, in microseconds. NULL: a handler was told to wait until tat.
   spacing bigint,
-  -- Jobs beyond the reservations were put back with estimates up to then: those put back for the
-  -- first time, those that came too early, and those with a priority above 0. NULL: none is ahead.
+  -- Jobs beyond the reservations were handed back with estimates up to then: those for the first
+  -- time, those that came too early, and those with a priority above 0. NULL: none is ahead.
   estimated_to timestamptz,
   again_to timestamptz,
   urgent_to timestamptz,

@@ -24,7 +24,7 @@ select
   j.idempotency_key, j.meta, j.schedule, j.scheduled_for,
   j.batch,
   j.group_key, coalesce(j.lane_capacity, 1::smallint) as lane_capacity,
-  -- A running job keeps them, in case that it is put back for the same.
+  -- A running job keeps them, in case that it is handed back for the same.
   case when j.status <> 'running' then j.waits_for end as waits_for,
   case when j.status <> 'running' then j.waits_since end as waits_since,
   j.created_at, j.updated_at, j.started_at, j.failed_at, j.finished_at,

@@ -1,5 +1,5 @@
 -- Rate limits, with the figures in force. waiting and waiting_keys count up to 10,000 jobs that
--- were put back, and their keys. next_at is when the next start is free; NULL: now, or the limit
+-- were handed back, and their keys. next_at is when the next start is free; NULL: now, or the limit
 -- has keys. keyed is NULL if no code declares the limit.
 create or replace view {schema}.limits as
 select

@@ -5,9 +5,9 @@
 --
 -- Jobs with a higher priority come first. Reservations of jobs with a priority above 0 reach a
 -- tenth further than those of others. A job for which no slot is near is to be handed back. It is
--- told when to come again: just before its estimated turn. Estimates go on clocks of their own, so that
--- ten thousand jobs that are handed back come again at the pace of the limit. While jobs are on
--- their way like this, one that was not handed back yet gets only what they leave.
+-- told when to come again: just before its estimated turn. Estimates go on clocks of their own, so
+-- that ten thousand jobs that are handed back come again at the pace of the limit. While jobs are
+-- on their way like this, one that was not handed back yet gets only what they leave.
 --
 -- Returns for each job either wait_s, the seconds until its slot, with late_s, how much later it
 -- may start, from_at and to_at, to return the reservation with, and the stamp that it rests on; or

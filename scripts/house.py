@@ -26,6 +26,7 @@ MOST = {
     "SQL functions in migrations": 0,
     "SQL file names that exist twice": 0,
     "files that a new column of job touches": 6,
+    "methods written twice, for plain code and to be awaited": 42,
     "files in the largest circle of imports, also for types": 3,
 }
 """The budgets."""
@@ -65,6 +66,7 @@ def main() -> int:
         "SQL functions in migrations": list(functions_in_migrations()),
         "SQL file names that exist twice": list(sql_files_that_exist_twice()),
         "files that a new column of job touches": list(files_that_list(columns)),
+        "methods written twice, for plain code and to be awaited": list(twins()),
         "files in the largest circle of imports, also for types": largest_circle(),
     }
     broken = [name for name, most in MOST.items() if len(found[name]) > most]
@@ -153,6 +155,20 @@ def nodes(files: Iterator[Path]) -> Iterator[tuple[Path, ast.AST]]:
     for file in files:
         tree = ast.parse(file.read_text(encoding="utf-8"), filename=str(file))
         yield from ((file, node) for node in ast.walk(tree))
+
+
+def twins() -> Iterator[str]:
+    """Each function with a twin of the same place that is awaited: `run` and `arun`. Those that
+    `client/both.py` makes are not written twice."""
+    for file, node in nodes(python_files("src")):
+        if not isinstance(node, ast.ClassDef | ast.Module):
+            continue
+        plain = [one for one in node.body if isinstance(one, ast.FunctionDef)]
+        awaited = {one.name for one in node.body if isinstance(one, ast.AsyncFunctionDef)}
+        for one in plain:
+            bare = one.name.removeprefix("_")
+            if f"{'_' * (one.name != bare)}a{bare}" in awaited:
+                yield f"{place(file, one.lineno)}: {one.name}"
 
 
 def functions_in_migrations() -> Iterator[str]:

@@ -7,30 +7,32 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
 from rota.cli.enqueue import arguments, instant
 from rota.cli.jobs import TIME, read_moment
 from rota.cli.output import print_json, print_table
-from rota.cli.target import Actor, JsonOption, Place, Session, find_app
+from rota.cli.target import Actor, JsonOption, Place, find_app
 from rota.client.base import ID_MAX
 from rota.client.requests import (
+    ActionRequest,
+    Answer,
+    act_on_ids,
     act_on_key,
     check_moved,
     correct_payload,
     make_request,
     sort_errors,
 )
-from rota.client.selection import MANY, MANY_MAX, select_jobs
+from rota.client.selection import MANY, MANY_MAX, ActionFilters, find_jobs, select_jobs
+from rota.client.session import Session
 from rota.declare.jobs import index_by_name
 from rota.errors import PayloadError, UsageError
 from rota.model.job import Action
 from rota.model.states import takes
 from rota.model.units import plural
-from rota.store import ops
-from rota.store.ops import ActionRequest, Answer, Which
 
 SHOWN_MAX = 20
 """Beyond this many rows only counts are printed: more do not fit on a screen."""
@@ -302,8 +304,9 @@ def _do(request: ActionRequest, given: Given, place: Place, payload: str | None 
             answer = opened.run(acting)
         _say(request, [answer], {}, given)
         return
-    which = None if given.ids else select_jobs(request.action, **given.filters)
-    if which is not None and not given.yes and not sys.stdin.isatty():
+    if not given.ids:
+        select_jobs(request.action, **given.filters)  # refuses what selects none
+    if not (given.ids or given.yes or sys.stdin.isatty()):
         raise UsageError(
             f"{request.action.value} with a filter asks for confirmation, "
             "but stdin is not a terminal: add --yes"
@@ -311,8 +314,8 @@ def _do(request: ActionRequest, given: Given, place: Place, payload: str | None 
     with place.session() as opened:
         if payload is not None:
             request = _correct_payload(opened, request, given.ids[0], payload, place.app)
-        ids = given.ids if which is None else _confirm(opened, request, which, given)
-        answers, refusals = opened.run(ops.act_on_many(request, ids))
+        ids = given.ids or _confirm(opened, request, given)
+        answers, refusals = opened.run(act_on_ids(request, ids))
     _say(request, answers, refusals, given)
 
 
@@ -331,10 +334,11 @@ def _payload(id: int, text: str) -> dict[str, Any]:
         raise UsageError(f"--payload for job {id}: {error.reason}") from None
 
 
-def _confirm(opened: Session, request: ActionRequest, which: Which, given: Given) -> list[int]:
+def _confirm(opened: Session, request: ActionRequest, given: Given) -> list[int]:
     """Find the jobs of a filter, print how many there are, and ask for confirmation."""
-    ids = opened.run(ops.choose(which))
-    more = " (limited by --limit; there may be more)" if len(ids) == which.limit else ""
+    ids = opened.run(find_jobs(request.action, cast("ActionFilters", given.filters)))
+    is_cut = len(ids) == given.filters.get("limit", MANY)
+    more = " (limited by --limit; there may be more)" if is_cut else ""
     typer.echo(
         f"{plural(len(ids), 'job')} to be {_PAST[request.action]}{more}",
         err=True,

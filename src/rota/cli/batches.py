@@ -12,7 +12,6 @@ from rota.cli.output import Times, print_facts, print_json, print_table
 from rota.cli.table import Column, Kind
 from rota.cli.target import Actor, JsonOption, Place, UtcOption
 from rota.client.base import LIST_MAX
-from rota.client.batches import cancel_batch, list_batches, read_batch
 from rota.model.batch import Batch
 from rota.model.units import plural
 
@@ -38,8 +37,8 @@ def batches(
     if context.invoked_subcommand is not None:
         return
     with place.session() as opened:
-        found = opened.run(list_batches(before, limit))
-        times = opened.read_times(utc=utc)
+        found = opened.batches.list(before=before, limit=limit)
+        times = Times(opened.read_clock(), utc)
     if as_json:
         print_json({"batches": found})
         return
@@ -75,8 +74,8 @@ def batch(
 ) -> None:
     """Show how far a batch is, and what follows it."""
     with place.session() as opened:
-        found = opened.run(read_batch(id))
-        times = opened.read_times(utc=utc)
+        found = opened.batches.get(id)
+        times = Times(opened.read_clock(), utc)
     if as_json:
         print_json(found)
         return
@@ -119,7 +118,7 @@ def cancel(
 ) -> None:
     """Cancel the members of a batch that have not ended; running ones are asked to stop."""
     with place.session() as opened:
-        result = opened.run(cancel_batch(id, actor.why, actor.by))
+        result = opened.batches.cancel(id, why=actor.why, by=actor.by)
     if as_json:
         print_json(result)
         return

@@ -8,14 +8,13 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from rota.cli.output import cell, print_json, print_table
+from rota import BreakerRecord
+from rota.cli.output import Times, cell, print_json, print_table
 from rota.cli.table import Column, Kind
 from rota.cli.target import Actor, JsonOption, Place, UtcOption
-from rota.client import breakers as calls
 from rota.client.base import LIST_MAX
 from rota.model.bounds import COUNT_MAX
 from rota.model.units import plural, show_count
-from rota.store.ops import BreakerRecord
 
 
 class _ListByDefault(TyperGroup):
@@ -52,8 +51,8 @@ def breakers(
     A breaker with keys shows those that are open or have failures that count.
     """
     with place.session() as opened:
-        found = opened.run(calls.list_breakers(None, limit))
-        times = opened.read_times(utc=utc)
+        found = opened.breakers.list(limit=limit)
+        times = Times(opened.read_clock(), utc)
     if as_json:
         print_json({"breakers": found})
         return
@@ -108,7 +107,7 @@ def trip(
     Running jobs continue.
     """
     with place.session() as opened:
-        opened.run(calls.trip(name, key, for_, actor.why, actor.by))
+        opened.breakers.trip(name, key, for_=for_, why=actor.why, by=actor.by)
     if as_json:
         print_json({"name": name, "key": key, "for": for_})
     else:
@@ -130,7 +129,7 @@ def reset(
     Does nothing, and says so, if it was closed without failures.
     """
     with place.session() as opened:
-        count = opened.run(calls.reset(name, key, actor.why, actor.by))
+        count = opened.breakers.reset(name, key, why=actor.why, by=actor.by)
     if as_json:
         print_json({"name": name, "key": key, "reset": count})
     elif not count:

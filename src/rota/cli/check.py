@@ -6,14 +6,14 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from rota.cli.output import name_seconds, print_json, print_table
+from rota.cli.output import Times, name_seconds, print_json, print_table
 from rota.cli.table import Column, Kind
-from rota.cli.target import JsonOption, Place, Session, UtcOption
+from rota.cli.target import JsonOption, Place, UtcOption
+from rota.client.session import Session
 from rota.errors import DatabaseUnavailable, RotaError, UsageError
 from rota.model.alert import AlertMatch
 from rota.model.failure import one_line
 from rota.model.units import plural
-from rota.store import ops
 
 OK, WARNING, CRITICAL, UNKNOWN = range(4)
 """Exit statuses of monitoring plugins. They differ from those of the other commands."""
@@ -82,9 +82,9 @@ def alerts(
 ) -> None:
     """List the alert rules, and the alerts that are active or ended in the last 24 h."""
     with place.session() as opened:
-        rules = opened.run(ops.table("alert_rules", columns=_RULES))
-        found = opened.run(ops.read_alerts())
-        times = opened.read_times(utc=utc)
+        rules = opened.read_table("alert_rules", columns=_RULES)
+        found = opened.alerts.list()
+        times = Times(opened.read_clock(), utc)
     if as_json:
         print_json({"rules": [name_seconds(rule, _DURATIONS) for rule in rules], "alerts": found})
         return
@@ -151,11 +151,11 @@ def _rule(rule: dict[str, Any]) -> list[Any]:
 def _evaluate(
     opened: Session, names: list[str] | None
 ) -> list[tuple[dict[str, Any], list[AlertMatch]]]:
-    rules = opened.run(ops.table("alert_rules", columns=_RULES))
+    rules = opened.read_table("alert_rules", columns=_RULES)
     if unknown := sorted(set(names or ()) - {rule["name"] for rule in rules}):
         raise UsageError(f"there is no rule {unknown[0]!r}; `rota alerts` lists the rules")
     wanted = [rule for rule in rules if (rule["name"] in names if names else rule["enabled"])]
-    return [(rule, opened.run(ops.find_alert_matches(rule["name"]))) for rule in wanted]
+    return [(rule, opened.find_alert_matches(rule["name"])) for rule in wanted]
 
 
 def _line(worst: int, found: list[tuple[dict[str, Any], list[AlertMatch]]]) -> str:

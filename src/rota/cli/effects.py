@@ -8,12 +8,11 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from rota.cli.output import print_json, print_table
+from rota.cli.output import Times, print_json, print_table
 from rota.cli.table import Column, Kind
 from rota.cli.target import Actor, JsonOption, Place, UtcOption
 from rota.client.base import ID_MAX, LIST_MAX
-from rota.client.effects import STATUSES, find_effects
-from rota.client.effects import settle as settle_effect
+from rota.client.effects import STATUSES
 from rota.errors import UsageError
 
 
@@ -42,9 +41,10 @@ def effects(
 
     An uncertain one may have happened: look at the other side, then use `rota settle`.
     """
+    wanted: Any = {"job": job, "status": status, "limit": limit}
     with place.session() as opened:
-        found = opened.run(find_effects(key, job, status, limit))
-        times = opened.read_times(utc=utc)
+        found = opened.effects.find(key, **wanted)
+        times = Times(opened.read_clock(), utc)
     if as_json:
         print_json({"effects": found})
         return
@@ -103,7 +103,9 @@ def settle(
     if done is None:
         raise UsageError("say --done or --not-done")
     with place.session() as opened:
-        opened.run(settle_effect(key, done, _decode(result), job, actor.why, actor.by))
+        opened.effects.settle(
+            key, done=done, result=_decode(result), job=job, why=actor.why, by=actor.by
+        )
     if as_json:
         print_json({"key": key, "job": job, "done": done})
     else:

@@ -13,7 +13,6 @@ import typer
 from rota.app import App
 from rota.cli.output import print_json
 from rota.cli.target import JsonOption, Place, find_app
-from rota.client import DirectClient
 from rota.client.enqueue import UntypedJob
 from rota.declare.job_type import JobType
 from rota.declare.jobs import index_by_name
@@ -162,9 +161,7 @@ def enqueue(
     if declared is not None:
         new = declared.make((), given, checked)
         with place.session() as opened:
-            enqueued = DirectClient(opened.database).enqueue(
-                new.using(connection=opened.connection)
-            )
+            enqueued = opened.enqueue(new.using(connection=opened.connection))
     else:
         check_text(job_type, "the job type's name", NAME_MAX)
         payload = encode_untyped(job_type, given)

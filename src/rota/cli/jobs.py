@@ -19,13 +19,11 @@ from rota.cli.output import (
 from rota.cli.table import Column, Kind
 from rota.cli.target import JsonOption, Place, UtcOption
 from rota.client.base import ID_MAX, LIST_MAX, parse_moment
-from rota.client.find import check_filter
-from rota.client.timeline import describe_resolution, read_timeline
+from rota.client.find import Search, check_search
+from rota.client.timeline import describe_resolution
 from rota.errors import UsageError
 from rota.model.job import Job, Progress, Status
 from rota.model.units import words
-from rota.store import ops
-from rota.store.ops import Filter
 
 TIME = "TIME is a local time (2026-01-14T09:30) or an age (2h)"
 
@@ -97,25 +95,24 @@ def jobs(
 
     Lists finished jobs of the last 24 h only; --since changes that.
     """
-    wanted = check_filter(
-        Filter(
-            status=status,
-            job_type=job_type,
-            queue=queue,
-            idempotency_key=idempotency_key,
-            group_key=group_key,
-            batch=batch,
-            error_type=error_type,
-            error=error,
-            since=read_moment(since, "--since"),
-            until=read_moment(until, "--until"),
-            before=before,
-            limit=limit,
-        )
-    )
+    search: Search = {
+        "status": status,
+        "job_type": job_type,
+        "queue": queue,
+        "idempotency_key": idempotency_key,
+        "group_key": group_key,
+        "batch": batch,
+        "error_type": error_type,
+        "error": error,
+        "since": read_moment(since, "--since"),
+        "until": read_moment(until, "--until"),
+        "before": before,
+        "limit": limit,
+    }
+    check_search(search)  # before it connects
     with place.session() as opened:
-        found = opened.run(ops.find(wanted))
-        times = opened.read_times(utc=utc)
+        found = opened.find(**search)
+        times = Times(opened.read_clock(), utc)
     if as_json:
         print_json({"jobs": found})
         return
@@ -190,8 +187,8 @@ def job(
     The timeline includes the jobs that it was requeued from and requeued as.
     """
     with place.session() as opened:
-        timeline = opened.run(read_timeline(id))
-        times = opened.read_times(utc=utc)
+        timeline = opened.timeline(id)
+        times = Times(opened.read_clock(), utc)
     if as_json:
         print_json(timeline)
         return

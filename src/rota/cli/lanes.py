@@ -6,14 +6,13 @@ from typing import Annotated
 
 import typer
 
+from rota import Lane
 from rota.cli.output import Times, cell, print_json, print_table
 from rota.cli.table import Column, Kind
 from rota.cli.target import JsonOption, Place, UtcOption
 from rota.client.base import LIST_MAX
-from rota.client.lanes import list_lanes
 from rota.model.bounds import COUNT_MAX
 from rota.model.units import show_count
-from rota.store.ops import Lane
 
 HOLDERS_SHOWN = 3
 
@@ -38,8 +37,8 @@ def lanes(
 ) -> None:
     """List lanes with jobs that hold a place or wait for one, by group key."""
     with place.session() as opened:
-        found = opened.run(list_lanes(group_key, halted, after, limit))
-        times = opened.read_times(utc=utc)
+        found = opened.lanes.list(group_key, halted=halted, after=after, limit=limit)
+        times = Times(opened.read_clock(), utc)
     if as_json:
         print_json({"lanes": found, "counted_to": COUNT_MAX})
         return

@@ -6,15 +6,13 @@ from typing import Annotated
 
 import typer
 
+from rota import LimitRecord
 from rota.cli.bundle import spread
-from rota.cli.output import cell, print_json, print_table, print_text
+from rota.cli.output import Times, cell, print_json, print_table, print_text
 from rota.cli.table import Column, Kind
 from rota.cli.target import Actor, JsonOption, Place, UtcOption
-from rota.client.limits import set_limit
 from rota.model.bounds import COUNT_MAX
 from rota.model.units import show_count, words
-from rota.store import ops
-from rota.store.ops import LimitRecord
 
 app = typer.Typer(help="List rate limits, with what waits for them; set: change one.")
 
@@ -32,8 +30,8 @@ def limits(
     if context.invoked_subcommand is not None:
         return
     with place.session() as opened:
-        found = opened.run(ops.list_limits())
-        times = opened.read_times(utc=utc)
+        found = opened.limits.list()
+        times = Times(opened.read_clock(), utc)
     if as_json:
         print_json({"limits": found, "counted_to": COUNT_MAX})
         return
@@ -91,7 +89,7 @@ def set_(
     It stands until code declares other figures than it did last.
     """
     with place.session() as opened:
-        changed = opened.run(set_limit(name, limit, per, burst, actor.why, actor.by))
+        changed = opened.limits.set(name, limit, per=per, burst=burst, why=actor.why, by=actor.by)
     if as_json:
         print_json(changed)
         return

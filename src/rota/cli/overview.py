@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from rota import Figures, Overrun, Stats
 from rota.cli.frame import name_state
 from rota.cli.output import Times, name_seconds, print_json, print_table, print_text, show_utc
 from rota.cli.table import Column, Kind
@@ -17,8 +18,6 @@ from rota.model.bounds import COUNT_MAX
 from rota.model.failure import one_line
 from rota.model.retry import plan_in_words
 from rota.model.units import show_count, words
-from rota.store import ops
-from rota.store.ops import Figures, Overrun, Stats
 
 _WORKERS = (
     "name", "host", "pid", "version", "release", "job_types", "queues", "running",
@@ -64,8 +63,8 @@ def stats(
     --type per hour.
     """
     with place.session() as opened:
-        found = opened.run(ops.stats(hours, job_type, queue))
-        times = opened.read_times(utc=utc)
+        found = opened.stats(hours=hours, job_type=job_type, queue=queue)
+        times = Times(opened.read_clock(), utc)
     if as_json:
         print_json(found)
         return
@@ -169,8 +168,8 @@ def workers(
 ) -> None:
     """List the workers seen in the last hour: alive, silent, gone or stopped."""
     with place.session() as opened:
-        found = opened.run(ops.table("workers", {"counted": COUNT_MAX}, columns=_WORKERS))
-        times = opened.read_times(utc=utc)
+        found = opened.read_table("workers", {"counted": COUNT_MAX}, columns=_WORKERS)
+        times = Times(opened.read_clock(), utc)
     for row in found:
         row["queues"] = msgspec.json.decode(row["queues"])
     if as_json:
@@ -217,7 +216,7 @@ def types(
 ) -> None:
     """List the declared job types, each with its retry policy in words."""
     with place.session() as opened:
-        found = [_with_plan(row) for row in opened.run(ops.table("job_types", columns=_TYPES))]
+        found = [_with_plan(row) for row in opened.read_table("job_types", columns=_TYPES)]
     if as_json:
         print_json({"types": [name_seconds(row, _DURATIONS) for row in found]})
         return

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
+from rota import Pause
 from rota.cli.output import Times, cell, print_json, print_text
 from rota.cli.target import Actor, JsonOption, Place, UtcOption
-from rota.client.base import check_by, check_why
 from rota.client.queues import parse_until
 from rota.errors import UsageError
-from rota.model.bounds import check_queue
-from rota.store import ops
-from rota.store.ops import Pause
-
-if TYPE_CHECKING:
-    from rota.store.driver import Operation
 
 
 def pause(
@@ -46,15 +40,12 @@ def pause(
     Running jobs continue, and new jobs can be enqueued.
     """
     _refuse_unclear(queue=queue is not None, all=everything)
-    when, why, by = parse_until(until), check_why(actor.why), check_by(actor.by)
+    parse_until(until)  # before it connects
     with place.session() as opened:
-        if queue is None:
-            paused = opened.run(ops.pause_all(when, why, by))
-        else:
-            paused = opened.run(
-                ops.pause_queue(check_queue(queue, "a queue's name"), when, why, by)
-            )
-        times = opened.read_times(utc=utc)
+        said: Any = {"until": until, "why": actor.why, "by": actor.by}
+        queues = opened.queues
+        paused = queues.pause_all(**said) if queue is None else queues.pause(queue, **said)
+        times = Times(opened.read_clock(), utc)
     if as_json:
         print_json({"paused": paused})
     else:
@@ -84,20 +75,18 @@ def resume(
 ) -> None:
     """End a pause. Does nothing, and says so, if nothing was paused."""
     _refuse_unclear(queue=queue is not None, all=everything, copy=copy)
-    why, by = check_why(actor.why), check_by(actor.by)
-    if copy:
-        name, resuming = "this copy", ops.resume_copy(why, by)
-    elif queue is None:
-        name, resuming = "everything", ops.resume_all(why, by)
-    else:
-        name, resuming = (
-            f"queue {cell(queue).plain}",
-            ops.resume_queue(check_queue(queue, "a queue's name"), why, by),
-        )
-    with place.session() as opened:
-        behind = opened.run(ops.ids_behind()) if copy else []
-        resumed, left = opened.run(_resume_and_list(resuming), atomic=True)
-        times = opened.read_times(utc=utc)
+    with place.session() as opened, opened.connection.transaction():
+        said: Any = {"why": actor.why, "by": actor.by}
+        behind = opened.ids_behind() if copy else []
+        if copy:
+            name, resumed = "this copy", opened.queues.resume_copy(**said)
+        elif queue is None:
+            name, resumed = "everything", opened.queues.resume_all(**said)
+        else:
+            name = f"queue {cell(queue).plain}"
+            resumed = opened.queues.resume(queue, **said)
+        left = opened.queues.pauses()
+        times = Times(opened.read_clock(), utc)
     moved = [{"sequence": one.sequence, "last_id": one.highest_id} for one in behind]
     if as_json:
         print_json({"resumed": resumed, "still_paused": left} | ({"moved": moved} if copy else {}))
@@ -108,11 +97,6 @@ def resume(
         typer.echo(f"{one['sequence']} was behind its ids: moved to {one['last_id']}")
     for paused in left:
         print_text(f"still paused: {what(paused)}: {in_words(paused, times)}")
-
-
-def _resume_and_list(resuming: Operation[bool]) -> Operation[tuple[bool, list[Pause]]]:
-    """Resume; return whether anything was paused, and the remaining pauses."""
-    return (yield from resuming), (yield from ops.pauses())
 
 
 def what(paused: Pause) -> str:

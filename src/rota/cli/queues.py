@@ -6,17 +6,15 @@ from typing import Annotated
 
 import typer
 
+from rota import Cap
 from rota.cli.bundle import spread
 from rota.cli.output import Times, cell, print_json, print_table, print_text
 from rota.cli.pause import in_words, what
 from rota.cli.table import Column, Kind
 from rota.cli.target import Actor, JsonOption, Place, UtcOption
-from rota.client.queues import set_max_running
 from rota.errors import UsageError
 from rota.model.bounds import COUNT_MAX
 from rota.model.units import plural, show_count
-from rota.store import ops
-from rota.store.ops import Cap
 
 app = typer.Typer(help="List queues, with caps and pauses; set: cap a queue.")
 
@@ -35,10 +33,10 @@ def queues(
     if context.invoked_subcommand is not None:
         return
     with place.session() as opened:
-        found = opened.run(ops.read_queues())
-        caps = opened.run(ops.read_caps())
-        pauses = {pause.queue: pause for pause in opened.run(ops.pauses())}
-        times = opened.read_times(utc=utc)
+        found = opened.queues.list()
+        caps = opened.queues.caps()
+        pauses = {pause.queue: pause for pause in opened.queues.pauses()}
+        times = Times(opened.read_clock(), utc)
     if as_json:
         print_json(
             {
@@ -108,7 +106,7 @@ def set_(
     if (max_running is None) != no_limit:
         raise UsageError("give either --max-running or --no-limit")
     with place.session() as opened:
-        before = opened.run(set_max_running(name, max_running, actor.why, actor.by), atomic=True)
+        before = opened.queues.set_max_running(name, max_running, why=actor.why, by=actor.by)
     if as_json:
         print_json({"queue": name, "max_running": max_running, "before": before})
     else:

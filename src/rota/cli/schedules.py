@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
@@ -20,21 +21,14 @@ from rota.cli.output import Times, print_facts, print_json, print_table
 from rota.cli.table import Column, Kind
 from rota.cli.target import Actor, JsonOption, Place, UtcOption, find_app
 from rota.client.base import ID_MAX, LIST_MAX
-from rota.client.schedules import (
-    act_on_schedule,
-    delete_schedule,
-    put_schedule,
-    read_runs,
-    trigger_schedule,
-)
+from rota.client.schedules import put_schedule
 from rota.declare.options import EnqueueOptions
 from rota.declare.payload import encode_untyped
 from rota.declare.schedule import ScheduleOptions, check_schedule, check_timing
-from rota.errors import UsageError
+from rota.errors import ScheduleNotFound, UsageError
 from rota.model.bounds import NAME_MAX, check_text
 from rota.model.schedule import NEXT_TIMES_MAX, Run, Schedule
 from rota.model.units import words
-from rota.store import ops
 
 NEXT_MAX = 10
 RUNS = 10
@@ -66,8 +60,8 @@ def schedules(
 ) -> None:
     """List all schedules."""
     with place.session() as opened:
-        found = opened.run(ops.schedules())
-        times = opened.read_times(utc=utc)
+        found = opened.schedules.list()
+        times = Times(opened.read_clock(), utc)
     if as_json:
         print_json({"schedules": found})
         return
@@ -127,9 +121,11 @@ def show(
     For a deleted schedule, shows only its runs.
     """
     with place.session() as opened:
-        runs = opened.run(read_runs(name, before, max(limit, 1)))[:limit]
-        found = next(iter(opened.run(ops.schedules(name))), None)
-        ages = opened.read_times(utc=utc)
+        runs = opened.schedules.runs(name, before=before, limit=max(limit, 1))[:limit]
+        found = None
+        with suppress(ScheduleNotFound):  # it was deleted, and its runs are kept
+            found = opened.schedules.get(name)
+        ages = Times(opened.read_clock(), utc)
     coming, problem = ([], None) if found is None else _coming(found, times)
     if as_json:
         print_json({"schedule": found, "next": coming, "problem": problem, "runs": runs})
@@ -259,10 +255,7 @@ def pause(
     Jobs already enqueued run.
     """
     with place.session() as opened:
-        _say(
-            opened.run(act_on_schedule("pause", name, actor.by, actor.why), atomic=True),
-            as_json=as_json,
-        )
+        _say(opened.schedules.pause(name, by=actor.by, why=actor.why), as_json=as_json)
 
 
 @app.command()
@@ -275,10 +268,7 @@ def resume(
 ) -> None:
     """End a pause. The ticks missed during the pause are not run later."""
     with place.session() as opened:
-        _say(
-            opened.run(act_on_schedule("resume", name, actor.by, actor.why), atomic=True),
-            as_json=as_json,
-        )
+        _say(opened.schedules.resume(name, by=actor.by, why=actor.why), as_json=as_json)
 
 
 @app.command()
@@ -291,7 +281,7 @@ def trigger(
 ) -> None:
     """Enqueue a run now, even if the schedule is paused or another run is unfinished."""
     with place.session() as opened:
-        job = opened.run(trigger_schedule(name, actor.by, actor.why))
+        job = opened.schedules.trigger(name, by=actor.by, why=actor.why)
     if as_json:
         print_json({"schedule": name, "job": job})
     else:
@@ -308,7 +298,7 @@ def delete(
 ) -> None:
     """Delete a schedule that is not declared in code. Its runs remain."""
     with place.session() as opened:
-        opened.run(delete_schedule(name, actor.by, actor.why))
+        opened.schedules.delete(name, by=actor.by, why=actor.why)
     if as_json:
         print_json({"schedule": name, "deleted": True})
     else:

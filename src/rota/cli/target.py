@@ -9,23 +9,19 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
 import typer
 
 from rota import embedded
 from rota.app import App
-from rota.cli.output import Times
+from rota.client.session import Session
 from rota.declare.load import load
 from rota.declare.url import find_url
 from rota.errors import ConfigurationError
-from rota.store import ops
 from rota.store.db import Database
-from rota.store.driver import Operation
 from rota.store.drivers.own import translate_refusals
 from rota.store.errors import is_of_pooler
-
-T = TypeVar("T")
 
 AppOption = Annotated[
     str | None,
@@ -129,22 +125,6 @@ class Place:
         if self.schema:
             return self.schema
         return owner.schema if owner else os.environ.get("ROTA_SCHEMA") or "rota"
-
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    """A database and one connection to it, open while a command runs."""
-
-    database: Database
-    connection: Any
-
-    def run(self, operation: Operation[T], *, atomic: bool = False) -> T:
-        """Run a store operation; with `atomic` in one transaction, which an error rolls back."""
-        return self.database.run(operation, self.connection, atomic=atomic)
-
-    def read_times(self, *, utc: bool) -> Times:
-        """Read the database's time, from which ages are counted."""
-        return Times(self.run(ops.read_clock()), utc)
 
 
 @contextmanager

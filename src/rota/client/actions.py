@@ -7,11 +7,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Unpack
 
-from rota.client.base import (
-    Caller,
-    Namespace,
-    check_id,
-)
+from rota.client.base import LIST_MAX, Caller, Namespace, check_id, parse_moment
+from rota.client.both import awaitable, both
 from rota.client.requests import (
     OF_MANY,
     ActionResult,
@@ -23,14 +20,14 @@ from rota.client.requests import (
     check_moved,
     correct_payload,
     make_request,
-    read_log,
-    run_again,
 )
 from rota.client.selection import ActionFilters
-from rota.declare.connection import AsyncConnection, Connection
+from rota.declare.connection import AnyConnection
 from rota.declare.job_type import JobType
+from rota.model.bounds import check_integer
 from rota.model.job import Action, Enqueued, Status
 from rota.model.units import Duration
+from rota.store import ops
 from rota.store.ops import ActionRecord
 
 if TYPE_CHECKING:
@@ -45,6 +42,7 @@ class ActionCalls(Caller):
     the transaction of `connection`. Until that ends, workers cannot write the outcome of the job.
     """
 
+    @both
     def cancel(
         self,
         id: int | None = None,
@@ -53,8 +51,8 @@ class ActionCalls(Caller):
         job_type: AnyType | str | None = None,
         why: str | None = None,
         by: str | None = None,
-        connection: Connection | None = None,
-    ) -> Status:
+        connection: AnyConnection | None = None,
+    ) -> Operation[Status]:
         """Cancel an unfinished job, by its id or its idempotency key; return its new status.
 
         `cancelled`: the job was not running, and ends at once. `running`: its worker is asked to
@@ -73,31 +71,19 @@ class ActionCalls(Caller):
             KeyNotFound: no job holds the key.
         """
         request = make_request(Action.CANCEL, by, why)
-        return self._run(act_by_id_or_key(request, id, key, job_type), connection)
+        return act_by_id_or_key(request, id, key, job_type)
 
-    async def acancel(
-        self,
-        id: int | None = None,
-        *,
-        key: str | None = None,
-        job_type: AnyType | str | None = None,
-        why: str | None = None,
-        by: str | None = None,
-        connection: AsyncConnection | None = None,
-    ) -> Status:
-        """Cancel an unfinished job, by its id or its idempotency key; return its new status. Raises
-        as `cancel`."""
-        request = make_request(Action.CANCEL, by, why)
-        return await self._arun(act_by_id_or_key(request, id, key, job_type), connection)
+    acancel = awaitable(cancel)
 
+    @both
     def retry_now(
         self,
         id: int,
         *,
         why: str | None = None,
         by: str | None = None,
-        connection: Connection | None = None,
-    ) -> Status:
+        connection: AnyConnection | None = None,
+    ) -> Operation[Status]:
         """Make a queued, failed or running job due now; return its new status.
 
         That is `queued`, or `cancelled` for a running job with a cancel request. A running job
@@ -108,19 +94,11 @@ class ActionCalls(Caller):
             WrongStatus: the job is waiting for another job, dead or finished.
             JobNotFound: there is no such job.
         """
-        return self._run(act_once(Action.RETRY_NOW, id, by, why), connection)
+        return act_once(Action.RETRY_NOW, id, by, why)
 
-    async def aretry_now(
-        self,
-        id: int,
-        *,
-        why: str | None = None,
-        by: str | None = None,
-        connection: AsyncConnection | None = None,
-    ) -> Status:
-        """Make a job due now; return its new status. Raises as `retry_now`."""
-        return await self._arun(act_once(Action.RETRY_NOW, id, by, why), connection)
+    aretry_now = awaitable(retry_now)
 
+    @both
     def reschedule(
         self,
         id: int | None = None,
@@ -133,8 +111,8 @@ class ActionCalls(Caller):
         queue: str | None = None,
         why: str | None = None,
         by: str | None = None,
-        connection: Connection | None = None,
-    ) -> Status:
+        connection: AnyConnection | None = None,
+    ) -> Operation[Status]:
         """Move a queued, waiting or failed job to another time, priority or queue; return its
         status.
 
@@ -158,28 +136,11 @@ class ActionCalls(Caller):
         """
         moved = check_moved(run_at, delay, priority, queue)
         request = make_request(Action.RESCHEDULE, by, why, moved)
-        return self._run(act_by_id_or_key(request, id, key, job_type), connection)
+        return act_by_id_or_key(request, id, key, job_type)
 
-    async def areschedule(
-        self,
-        id: int | None = None,
-        *,
-        key: str | None = None,
-        job_type: AnyType | str | None = None,
-        run_at: datetime | None = None,
-        delay: Duration | None = None,
-        priority: int | None = None,
-        queue: str | None = None,
-        why: str | None = None,
-        by: str | None = None,
-        connection: AsyncConnection | None = None,
-    ) -> Status:
-        """Move a queued, waiting or failed job to another time, priority or queue; return its
-        status. Raises as `reschedule`."""
-        moved = check_moved(run_at, delay, priority, queue)
-        request = make_request(Action.RESCHEDULE, by, why, moved)
-        return await self._arun(act_by_id_or_key(request, id, key, job_type), connection)
+    areschedule = awaitable(reschedule)
 
+    @both
     def requeue(
         self,
         id: int,
@@ -188,8 +149,8 @@ class ActionCalls(Caller):
         fresh: bool = False,
         why: str | None = None,
         by: str | None = None,
-        connection: Connection | None = None,
-    ) -> Enqueued:
+        connection: AnyConnection | None = None,
+    ) -> Operation[Enqueued]:
         """Run a dead job again, as a new job; return the new job.
 
         The new job has the same origin and takes over the idempotency key. Its attempts and its
@@ -206,20 +167,9 @@ class ActionCalls(Caller):
             WrongStatus: the job is not dead, or is already archived.
             JobNotFound: there is no such job.
         """
-        return self._run(self._requeue(id, payload, fresh, by, why), connection)
+        return self._requeue(id, payload, fresh, by, why)
 
-    async def arequeue(
-        self,
-        id: int,
-        *,
-        payload: Mapping[str, Any] | None = None,
-        fresh: bool = False,
-        why: str | None = None,
-        by: str | None = None,
-        connection: AsyncConnection | None = None,
-    ) -> Enqueued:
-        """Run a dead job again, as a new job; return the new job. Raises as `requeue`."""
-        return await self._arun(self._requeue(id, payload, fresh, by, why), connection)
+    arequeue = awaitable(requeue)
 
     def _requeue(
         self,
@@ -247,14 +197,15 @@ class Actions(Namespace):
     1,000 in the order of the ids, each batch in its own transaction.
     """
 
+    @both
     def bury(
         self,
         id: int,
         *,
         why: str | None = None,
         by: str | None = None,
-        connection: Connection | None = None,
-    ) -> Status:
+        connection: AnyConnection | None = None,
+    ) -> Operation[Status]:
         """Make an unfinished job dead; return that status.
 
         The job keeps its idempotency key and waits for a person. A running job loses its lease.
@@ -263,22 +214,14 @@ class Actions(Namespace):
             WrongStatus: the job is dead or finished.
             JobNotFound: there is no such job.
         """
-        return self._run(act_once(Action.BURY, id, by, why), connection)
+        return act_once(Action.BURY, id, by, why)
 
-    async def abury(
-        self,
-        id: int,
-        *,
-        why: str | None = None,
-        by: str | None = None,
-        connection: AsyncConnection | None = None,
-    ) -> Status:
-        """Make an unfinished job dead; return that status. Raises as `bury`."""
-        return await self._arun(act_once(Action.BURY, id, by, why), connection)
+    abury = awaitable(bury)
 
+    @both
     def ignore(
-        self, id: int, *, why: str, by: str | None = None, connection: Connection | None = None
-    ) -> None:
+        self, id: int, *, why: str, by: str | None = None, connection: AnyConnection | None = None
+    ) -> Operation[None]:
         """Archive a dead job without another attempt. Its idempotency key becomes free.
 
         Raises:
@@ -286,22 +229,19 @@ class Actions(Namespace):
             WrongStatus: the job is not dead, or is already archived.
             JobNotFound: there is no such job.
         """
-        self._run(act_once(Action.IGNORE, id, by, why), connection)
+        yield from act_once(Action.IGNORE, id, by, why)
 
-    async def aignore(
-        self, id: int, *, why: str, by: str | None = None, connection: AsyncConnection | None = None
-    ) -> None:
-        """Archive a dead job without another attempt. Raises as `ignore`."""
-        await self._arun(act_once(Action.IGNORE, id, by, why), connection)
+    aignore = awaitable(ignore)
 
+    @both
     def run_again(
         self,
         id: int,
         *,
         why: str | None = None,
         by: str | None = None,
-        connection: Connection | None = None,
-    ) -> Enqueued:
+        connection: AnyConnection | None = None,
+    ) -> Operation[Enqueued]:
         """Run a finished or dead job again, as a new job with the same content; return the new job.
 
         The new job has its own origin, so that every step is done again, and no idempotency key.
@@ -311,22 +251,14 @@ class Actions(Namespace):
             WrongStatus: the job is neither finished nor dead.
             JobNotFound: there is no such job.
         """
-        return self._run(run_again(id, by, why), connection)
+        return (yield from act_anew(make_request(Action.RUN_AGAIN, by, why), id))
 
-    async def arun_again(
-        self,
-        id: int,
-        *,
-        why: str | None = None,
-        by: str | None = None,
-        connection: AsyncConnection | None = None,
-    ) -> Enqueued:
-        """Run a finished or dead job again, as a new job; return it. Raises as `run_again`."""
-        return await self._arun(run_again(id, by, why), connection)
+    arun_again = awaitable(run_again)
 
+    @both
     def log(
         self, *, since: datetime | Duration | None = None, limit: int = 100
-    ) -> list[ActionRecord]:
+    ) -> Operation[list[ActionRecord]]:
         """Read the log of actions on jobs, queues and schedules, the newest first.
 
         Args:
@@ -336,17 +268,15 @@ class Actions(Namespace):
         Raises:
             UsageError: an argument is out of range.
         """
-        return self._run(read_log(since, limit))
+        check_integer(limit, "limit", 1, LIST_MAX)
+        return ops.action_log(parse_moment(since, "since"), limit)
 
-    async def alog(
-        self, *, since: datetime | Duration | None = None, limit: int = 100
-    ) -> list[ActionRecord]:
-        """Read the log of actions, as `log`."""
-        return await self._arun(read_log(since, limit))
+    alog = awaitable(log)
 
+    @both
     def cancel_many(
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
-    ) -> ActionResult:
+    ) -> Operation[ActionResult]:
         """Cancel jobs; without `status` all unfinished ones that match.
 
         Args:
@@ -356,27 +286,21 @@ class Actions(Namespace):
             UsageError: no filter is given, or the action is impossible for jobs with that status.
                 Nothing changed.
         """
-        return self._run(act_on_many(make_request(Action.CANCEL, by, why), filters))
+        return act_on_many(make_request(Action.CANCEL, by, why), filters)
 
-    async def acancel_many(
-        self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
-    ) -> ActionResult:
-        """Cancel jobs, as `cancel_many`."""
-        return await self._arun(act_on_many(make_request(Action.CANCEL, by, why), filters))
+    acancel_many = awaitable(cancel_many)
 
+    @both
     def retry_now_many(
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
-    ) -> ActionResult:
+    ) -> Operation[ActionResult]:
         """Make jobs due now; without `status` failed ones. With `status="running"` jobs lose their
         leases. Filters and errors are those of `cancel_many`."""
-        return self._run(act_on_many(make_request(Action.RETRY_NOW, by, why), filters))
+        return act_on_many(make_request(Action.RETRY_NOW, by, why), filters)
 
-    async def aretry_now_many(
-        self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
-    ) -> ActionResult:
-        """Make jobs due now, as `retry_now_many`."""
-        return await self._arun(act_on_many(make_request(Action.RETRY_NOW, by, why), filters))
+    aretry_now_many = awaitable(retry_now_many)
 
+    @both
     def reschedule_many(
         self,
         *,
@@ -387,43 +311,26 @@ class Actions(Namespace):
         why: str | None = None,
         by: str | None = None,
         **filters: Unpack[ActionFilters],
-    ) -> ActionResult:
+    ) -> Operation[ActionResult]:
         """Move jobs to another time, priority or queue, as `app.reschedule`; without `status`
         queued and failed ones. `to_queue` is the new queue: `queue` is a filter. Filters and errors
         are those of `cancel_many`."""
         moved = check_moved(run_at, delay, priority, to_queue, names=OF_MANY)
-        return self._run(act_on_many(make_request(Action.RESCHEDULE, by, why, moved), filters))
+        return act_on_many(make_request(Action.RESCHEDULE, by, why, moved), filters)
 
-    async def areschedule_many(
-        self,
-        *,
-        run_at: datetime | None = None,
-        delay: Duration | None = None,
-        priority: int | None = None,
-        to_queue: str | None = None,
-        why: str | None = None,
-        by: str | None = None,
-        **filters: Unpack[ActionFilters],
-    ) -> ActionResult:
-        """Move jobs to another time, priority or queue, as `reschedule_many`."""
-        moved = check_moved(run_at, delay, priority, to_queue, names=OF_MANY)
-        return await self._arun(
-            act_on_many(make_request(Action.RESCHEDULE, by, why, moved), filters)
-        )
+    areschedule_many = awaitable(reschedule_many)
 
+    @both
     def bury_many(
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
-    ) -> ActionResult:
+    ) -> Operation[ActionResult]:
         """Make jobs dead; without `status` queued, waiting and failed ones. Filters and errors are
         those of `cancel_many`."""
-        return self._run(act_on_many(make_request(Action.BURY, by, why), filters))
+        return act_on_many(make_request(Action.BURY, by, why), filters)
 
-    async def abury_many(
-        self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
-    ) -> ActionResult:
-        """Make jobs dead, as `bury_many`."""
-        return await self._arun(act_on_many(make_request(Action.BURY, by, why), filters))
+    abury_many = awaitable(bury_many)
 
+    @both
     def requeue_many(
         self,
         *,
@@ -431,46 +338,30 @@ class Actions(Namespace):
         why: str | None = None,
         by: str | None = None,
         **filters: Unpack[ActionFilters],
-    ) -> ActionResult:
+    ) -> Operation[ActionResult]:
         """Requeue dead jobs; with `fresh` they forget the steps that were finished. Filters and
         errors are those of `cancel_many`."""
         request = replace(make_request(Action.REQUEUE, by, why), fresh=fresh)
-        return self._run(act_on_many(request, filters))
+        return act_on_many(request, filters)
 
-    async def arequeue_many(
-        self,
-        *,
-        fresh: bool = False,
-        why: str | None = None,
-        by: str | None = None,
-        **filters: Unpack[ActionFilters],
-    ) -> ActionResult:
-        """Requeue dead jobs, as `requeue_many`."""
-        request = replace(make_request(Action.REQUEUE, by, why), fresh=fresh)
-        return await self._arun(act_on_many(request, filters))
+    arequeue_many = awaitable(requeue_many)
 
+    @both
     def ignore_many(
         self, *, why: str, by: str | None = None, **filters: Unpack[ActionFilters]
-    ) -> ActionResult:
+    ) -> Operation[ActionResult]:
         """Archive dead jobs without another attempt. Filters and errors are those of
         `cancel_many`."""
-        return self._run(act_on_many(make_request(Action.IGNORE, by, why), filters))
+        return act_on_many(make_request(Action.IGNORE, by, why), filters)
 
-    async def aignore_many(
-        self, *, why: str, by: str | None = None, **filters: Unpack[ActionFilters]
-    ) -> ActionResult:
-        """Archive dead jobs without another attempt, as `ignore_many`."""
-        return await self._arun(act_on_many(make_request(Action.IGNORE, by, why), filters))
+    aignore_many = awaitable(ignore_many)
 
+    @both
     def run_again_many(
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
-    ) -> ActionResult:
+    ) -> Operation[ActionResult]:
         """Run finished or dead jobs again, as new jobs. `status` is required, for finished jobs
         also `since`. Other filters and errors are those of `cancel_many`."""
-        return self._run(act_on_many(make_request(Action.RUN_AGAIN, by, why), filters))
+        return act_on_many(make_request(Action.RUN_AGAIN, by, why), filters)
 
-    async def arun_again_many(
-        self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
-    ) -> ActionResult:
-        """Run finished or dead jobs again, as `run_again_many`."""
-        return await self._arun(act_on_many(make_request(Action.RUN_AGAIN, by, why), filters))
+    arun_again_many = awaitable(run_again_many)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rota.client.base import LIST_MAX, Namespace, check_id
+from rota.client.both import awaitable, both
 from rota.client.carry import carry_meta
 from rota.client.enqueue import (
     MANY,
@@ -148,19 +149,21 @@ class BatchCalls(EnqueueCalls):
 class Batches(Namespace):
     """`app.batches`: read batches, and cancel one."""
 
-    def get(self, id: int) -> Batch:
+    @both
+    def get(self, id: int) -> Operation[Batch]:
         """Read a batch.
 
         Raises:
             BatchNotFound: there is no such batch.
         """
-        return self._run(read_batch(id))
+        return _read(id)
 
-    async def aget(self, id: int) -> Batch:
-        """Read a batch. Raises as `get`."""
-        return await self._arun(read_batch(id))
+    aget = awaitable(get)
 
-    def list(self, *, before: int | None = None, limit: int = 100) -> builtins.list[Batch]:
+    @both
+    def list(
+        self, *, before: int | None = None, limit: int = 100
+    ) -> Operation[builtins.list[Batch]]:
         """List batches, the newest first.
 
         Args:
@@ -170,13 +173,17 @@ class Batches(Namespace):
         Raises:
             UsageError: an argument cannot be one.
         """
-        return self._run(list_batches(before, limit))
+        if before is not None:
+            check_id(before)
+        check_integer(limit, "limit", 1, LIST_MAX)
+        return ops.find_batches(None, before, limit)
 
-    async def alist(self, *, before: int | None = None, limit: int = 100) -> builtins.list[Batch]:
-        """List batches. Arguments and errors are those of `list`."""
-        return await self._arun(list_batches(before, limit))
+    alist = awaitable(list)
 
-    def cancel(self, id: int, *, why: str | None = None, by: str | None = None) -> ActionResult:
+    @both
+    def cancel(
+        self, id: int, *, why: str | None = None, by: str | None = None
+    ) -> Operation[ActionResult]:
         """Cancel the members of a batch that have not ended, and those of the batches in it.
 
         Running ones are asked to stop. Members that were enqueued while it ran are cancelled too.
@@ -188,45 +195,27 @@ class Batches(Namespace):
             BatchNotFound: there is no such batch.
             UsageError: an argument cannot be one.
         """
-        return self._run(cancel_batch(id, why, by))
+        request = make_request(Action.CANCEL, by, why)
+        yield from _read(id)
+        answers: builtins.list[ops.Answer] = []
+        refusals: dict[int, str] = {}
+        for batch in (yield from ops.find_inner_batches(id)):
+            after = 0
+            while ids := (yield from ops.find_members(batch, after, PAGE)):
+                done, refused = yield from ops.act_on_many(request, ids)
+                answers += done
+                refusals |= refused
+                after = ids[-1]
+        return sort_answers(request.action, answers, refusals)
 
-    async def acancel(
-        self, id: int, *, why: str | None = None, by: str | None = None
-    ) -> ActionResult:
-        """Cancel the members of a batch that have not ended. Raises as `cancel`."""
-        return await self._arun(cancel_batch(id, why, by))
+    acancel = awaitable(cancel)
 
 
-def read_batch(id_: int) -> Operation[Batch]:
-    """Read a batch, as `Batches.get` does."""
+def _read(id_: int) -> Operation[Batch]:
     found = yield from ops.find_batches(check_id(id_), None, 1)
     if not found:
         raise BatchNotFound(id_)
     return found[0]
-
-
-def list_batches(before: int | None, limit: int) -> Operation[builtins.list[Batch]]:
-    """List batches, as `Batches.list` does."""
-    if before is not None:
-        check_id(before)
-    check_integer(limit, "limit", 1, LIST_MAX)
-    return (yield from ops.find_batches(None, before, limit))
-
-
-def cancel_batch(id_: int, why: str | None, by: str | None) -> Operation[ActionResult]:
-    """Cancel the members of a batch, as `Batches.cancel` does."""
-    request = make_request(Action.CANCEL, by, why)
-    yield from read_batch(id_)
-    answers: builtins.list[ops.Answer] = []
-    refusals: dict[int, str] = {}
-    for batch in (yield from ops.find_inner_batches(id_)):
-        after = 0
-        while ids := (yield from ops.find_members(batch, after, PAGE)):
-            done, refused = yield from ops.act_on_many(request, ids)
-            answers += done
-            refusals |= refused
-            after = ids[-1]
-    return sort_answers(request.action, answers, refusals)
 
 
 def _refuse_no_batch(id_: int | None, jobs: builtins.list[Enqueued]) -> NewBatch:

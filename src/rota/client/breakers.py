@@ -6,6 +6,7 @@ import builtins
 from typing import TYPE_CHECKING
 
 from rota.client.base import LIST_MAX, Namespace, check_by, check_why
+from rota.client.both import awaitable, both
 from rota.declare.key import PlainKey, check_plain_key
 from rota.model.bounds import NAME_MAX, check_integer, check_text
 from rota.model.units import Duration, seconds
@@ -25,7 +26,10 @@ class Breakers(Namespace):
     or program that acts, `by` (at most 200; defaults to `user@host` of this process).
     """
 
-    def list(self, name: str | None = None, *, limit: int = 1_000) -> builtins.list[BreakerRecord]:
+    @both
+    def list(
+        self, name: str | None = None, *, limit: int = 1_000
+    ) -> Operation[builtins.list[BreakerRecord]]:
         """List the breakers: each key that is open or has failures that count, and each declared
         breaker that has none.
 
@@ -36,14 +40,13 @@ class Breakers(Namespace):
         Raises:
             UsageError: an argument cannot be one.
         """
-        return self._run(list_breakers(name, limit))
+        if name is not None:
+            _check_name(name)
+        return ops.list_breakers(name, check_integer(limit, "limit", 1, LIST_MAX))
 
-    async def alist(
-        self, name: str | None = None, *, limit: int = 1_000
-    ) -> builtins.list[BreakerRecord]:
-        """List the breakers. Arguments and errors are those of `list`."""
-        return await self._arun(list_breakers(name, limit))
+    alist = awaitable(list)
 
+    @both
     def trip(
         self,
         name: str,
@@ -52,7 +55,7 @@ class Breakers(Namespace):
         for_: Duration | None = None,
         why: str | None = None,
         by: str | None = None,
-    ) -> None:
+    ) -> Operation[None]:
         """Open a breaker: no job of it starts, until `for_` is over and one job has tried. Running
         jobs continue.
 
@@ -63,20 +66,13 @@ class Breakers(Namespace):
         Raises:
             UsageError: no declared job type has this breaker, or an argument cannot be stored.
         """
-        self._run(trip(name, key, for_, why, by))
+        for_s = None if for_ is None else seconds(for_, name="for_", least=TRIP_S_MIN)
+        place = _check_name(name), _check_key(key)
+        return ops.trip_breaker(*place, for_s, check_why(why), check_by(by))
 
-    async def atrip(
-        self,
-        name: str,
-        key: PlainKey | None = None,
-        *,
-        for_: Duration | None = None,
-        why: str | None = None,
-        by: str | None = None,
-    ) -> None:
-        """Open a breaker. Arguments and errors are those of `trip`."""
-        await self._arun(trip(name, key, for_, why, by))
+    atrip = awaitable(trip)
 
+    @both
     def reset(
         self,
         name: str,
@@ -84,7 +80,7 @@ class Breakers(Namespace):
         *,
         why: str | None = None,
         by: str | None = None,
-    ) -> int:
+    ) -> Operation[int]:
         """Close a breaker, and forget its failures: the jobs that wait for it start. Return how
         many keys were not closed, or had failures; with none, nothing is written.
 
@@ -94,40 +90,10 @@ class Breakers(Namespace):
         Raises:
             UsageError: no declared job type has this breaker, or an argument cannot be stored.
         """
-        return self._run(reset(name, key, why, by))
+        place = _check_name(name), _check_key(key)
+        return ops.reset_breaker(*place, check_why(why), check_by(by))
 
-    async def areset(
-        self,
-        name: str,
-        key: PlainKey | None = None,
-        *,
-        why: str | None = None,
-        by: str | None = None,
-    ) -> int:
-        """Close a breaker. Arguments and errors are those of `reset`."""
-        return await self._arun(reset(name, key, why, by))
-
-
-def list_breakers(name: str | None, limit: int) -> Operation[builtins.list[BreakerRecord]]:
-    """List breakers, as `Breakers.list` does."""
-    if name is not None:
-        _check_name(name)
-    return (yield from ops.list_breakers(name, check_integer(limit, "limit", 1, LIST_MAX)))
-
-
-def trip(
-    name: str, key: PlainKey | None, for_: Duration | None, why: str | None, by: str | None
-) -> Operation[None]:
-    """Open a breaker, as `Breakers.trip` does."""
-    for_s = None if for_ is None else seconds(for_, name="for_", least=TRIP_S_MIN)
-    place = _check_name(name), _check_key(key)
-    yield from ops.trip_breaker(*place, for_s, check_why(why), check_by(by))
-
-
-def reset(name: str, key: PlainKey | None, why: str | None, by: str | None) -> Operation[int]:
-    """Close a breaker, as `Breakers.reset` does."""
-    place = _check_name(name), _check_key(key)
-    return (yield from ops.reset_breaker(*place, check_why(why), check_by(by)))
+    areset = awaitable(reset)
 
 
 def _check_name(name: str) -> str:

@@ -6,6 +6,7 @@ import builtins
 from typing import TYPE_CHECKING, Any, Literal
 
 from rota.client.base import LIST_MAX, Namespace, check_by, check_id, check_why
+from rota.client.both import awaitable, both
 from rota.declare.result import encode_result
 from rota.errors import EffectHeld, EffectNotFound, UsageError
 from rota.model.bounds import KEY_MAX, check_bool, check_integer, check_text
@@ -26,6 +27,7 @@ class Effects(Namespace):
     or program that settles, `by` (at most 200; defaults to `user@host` of this process).
     """
 
+    @both
     def find(
         self,
         key: str | None = None,
@@ -33,7 +35,7 @@ class Effects(Namespace):
         job: int | None = None,
         status: EffectStatus | None = None,
         limit: int = 100,
-    ) -> builtins.list[EffectRecord]:
+    ) -> Operation[builtins.list[EffectRecord]]:
         """Find effects: with a key, or of a job (its steps and those of its chain too), or the
         latest with a status.
 
@@ -47,19 +49,21 @@ class Effects(Namespace):
         Raises:
             UsageError: an argument cannot be one.
         """
-        return self._run(find_effects(key, job, status, limit))
+        if status is not None and status not in STATUSES:
+            raise UsageError(f"status must be one of {', '.join(STATUSES)}, not {status!r}")
+        check_integer(limit, "limit", 1, LIST_MAX)
+        if key is not None:
+            check_text(key, "key", KEY_MAX)
+        if job is not None:
+            check_id(job)
+        if key is None and job is None:
+            return (yield from ops.effects(status, limit))
+        chain = None if job is None else (yield from ops.chain(job)) or [job]
+        return (yield from ops.effects_of(chain, key, status, limit))
 
-    async def afind(
-        self,
-        key: str | None = None,
-        *,
-        job: int | None = None,
-        status: EffectStatus | None = None,
-        limit: int = 100,
-    ) -> builtins.list[EffectRecord]:
-        """Find effects. Arguments and errors are those of `find`."""
-        return await self._arun(find_effects(key, job, status, limit))
+    afind = awaitable(find)
 
+    @both
     def settle(
         self,
         key: str,
@@ -69,7 +73,7 @@ class Effects(Namespace):
         job: int | None = None,
         why: str | None = None,
         by: str | None = None,
-    ) -> None:
+    ) -> Operation[None]:
         """Say whether an effect has happened, after a look at the other side.
 
         Done: no attempt does it again. Not done: it is forgotten, and the next attempt that asks
@@ -85,59 +89,24 @@ class Effects(Namespace):
             EffectHeld: a running job is at it. Nothing was changed.
             UsageError: an argument cannot be stored.
         """
-        self._run(settle(key, done, result, job, why, by))
-
-    async def asettle(
-        self,
-        key: str,
-        *,
-        done: bool,
-        result: Any = None,
-        job: int | None = None,
-        why: str | None = None,
-        by: str | None = None,
-    ) -> None:
-        """Say whether an effect has happened. Arguments and errors are those of `settle`."""
-        await self._arun(settle(key, done, result, job, why, by))
-
-
-def find_effects(
-    key: str | None, job: int | None, status: str | None, limit: int
-) -> Operation[builtins.list[EffectRecord]]:
-    """Find effects, as `Effects.find` does."""
-    if status is not None and status not in STATUSES:
-        raise UsageError(f"status must be one of {', '.join(STATUSES)}, not {status!r}")
-    check_integer(limit, "limit", 1, LIST_MAX)
-    if key is not None:
         check_text(key, "key", KEY_MAX)
-    if job is not None:
-        check_id(job)
-    if key is None and job is None:
-        return (yield from ops.effects(status, limit))
-    chain = None if job is None else (yield from ops.chain(job)) or [job]
-    return (yield from ops.effects_of(chain, key, status, limit))
+        check_bool(done, "done")
+        encoded, problem = (None, None) if result is None else encode_result(result)
+        if problem is not None:
+            raise UsageError(f"the result cannot be stored: {problem}")
+        if encoded is not None and not done:
+            raise UsageError("a result is for an effect that is done")
+        settled = yield from ops.settle_effect(
+            key,
+            done=done,
+            result_json=encoded,
+            step_of=None if job is None else check_id(job),
+            why=check_why(why),
+            by=check_by(by),
+        )
+        if settled == "unknown":
+            raise EffectNotFound(key, job)
+        if settled == "held":
+            raise EffectHeld(key)
 
-
-def settle(
-    key: str, done: bool, result: Any, job: int | None, why: str | None, by: str | None
-) -> Operation[None]:
-    """Settle an effect, as `Effects.settle` does."""
-    check_text(key, "key", KEY_MAX)
-    check_bool(done, "done")
-    encoded, problem = (None, None) if result is None else encode_result(result)
-    if problem is not None:
-        raise UsageError(f"the result cannot be stored: {problem}")
-    if encoded is not None and not done:
-        raise UsageError("a result is for an effect that is done")
-    settled = yield from ops.settle_effect(
-        key,
-        done=done,
-        result_json=encoded,
-        step_of=None if job is None else check_id(job),
-        why=check_why(why),
-        by=check_by(by),
-    )
-    if settled == "unknown":
-        raise EffectNotFound(key, job)
-    if settled == "held":
-        raise EffectHeld(key)
+    asettle = awaitable(settle)

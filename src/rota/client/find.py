@@ -16,6 +16,7 @@ from rota.client.base import (
     parse_moment,
     refuse_unknown,
 )
+from rota.client.both import awaitable, both
 from rota.client.timeline import Timeline, read_timeline
 from rota.errors import JobNotFound, JoinTimeout, UsageError
 from rota.model.bounds import check_integer
@@ -69,15 +70,15 @@ class Search(TypedDict, total=False):
 class FindCalls(Caller):
     """The calls of an App that read jobs."""
 
-    def get(self, id: int) -> Job:
+    @both
+    def get(self, id: int) -> Operation[Job]:
         """Return a job, unfinished or finished. Raises JobNotFound."""
-        return self._run(_get(id))
+        return _get(id)
 
-    async def aget(self, id: int) -> Job:
-        """Return a job, unfinished or finished. Raises JobNotFound."""
-        return await self._arun(_get(id))
+    aget = awaitable(get)
 
-    def find(self, **filters: Unpack[Search]) -> list[Job]:
+    @both
+    def find(self, **filters: Unpack[Search]) -> Operation[list[Job]]:
         """Find unfinished and finished jobs, the newest first.
 
         Args:
@@ -86,24 +87,22 @@ class FindCalls(Caller):
         Raises:
             UsageError: a filter is unknown or out of range.
         """
-        return self._run(ops.find(_make_filter(filters)))
+        return ops.find(check_search(filters))
 
-    async def afind(self, **filters: Unpack[Search]) -> list[Job]:
-        """Find jobs, as `find`."""
-        return await self._arun(ops.find(_make_filter(filters)))
+    afind = awaitable(find)
 
-    def timeline(self, id: int) -> Timeline:
+    @both
+    def timeline(self, id: int) -> Operation[Timeline]:
         """Return what happened to a job, and to the jobs that it was requeued from and as, in
         order. Raises JobNotFound."""
-        return self._run(read_timeline(check_id(id)))
+        return read_timeline(check_id(id))
 
-    async def atimeline(self, id: int) -> Timeline:
-        """Return what happened to a job, as `timeline`."""
-        return await self._arun(read_timeline(check_id(id)))
+    atimeline = awaitable(timeline)
 
+    @both
     def stats(
         self, *, hours: int = 24, job_type: str | None = None, queue: str | None = None
-    ) -> Stats:
+    ) -> Operation[Stats]:
         """Return the current number of jobs by status, and statistics of the last hours.
 
         It reads no history, and counts up to 10,000 jobs of each status.
@@ -117,13 +116,9 @@ class FindCalls(Caller):
         Raises:
             UsageError: an argument is out of range.
         """
-        return self._run(ops.stats(*_check_stats(hours, job_type, queue)))
+        return ops.stats(*_check_stats(hours, job_type, queue))
 
-    async def astats(
-        self, *, hours: int = 24, job_type: str | None = None, queue: str | None = None
-    ) -> Stats:
-        """Return the current number of jobs by status, and statistics, as `stats`."""
-        return await self._arun(ops.stats(*_check_stats(hours, job_type, queue)))
+    astats = awaitable(stats)
 
     def join(self, id: int, *, timeout: Duration | None = None) -> Job:
         """Wait until a job is finished or dead, and return it.
@@ -161,16 +156,14 @@ def _get(id: int) -> Operation[Job]:
     return found[0]
 
 
-def _make_filter(search: Search) -> Filter:
+def check_search(search: Search) -> Filter:
+    """Return the filter that these make. Raises UsageError for one that is unknown or out of
+    range."""
     filters: dict[str, Any] = dict(refuse_unknown(search, Search))
     for name in ("since", "until"):
         if name in filters:
             filters[name] = parse_moment(filters[name], name)
-    return check_filter(Filter(**filters))
-
-
-def check_filter(wanted: Filter) -> Filter:
-    """Return a filter unchanged. Raises UsageError if a part of it is out of range."""
+    wanted = Filter(**filters)
     check_integer(wanted.limit, "limit", 1, LIST_MAX)
     if wanted.before is not None:
         check_integer(wanted.before, "before", 1, ID_MAX)

@@ -6,6 +6,7 @@ import builtins
 from typing import TYPE_CHECKING
 
 from rota.client.base import LIST_MAX, Namespace
+from rota.client.both import awaitable, both
 from rota.errors import UsageError
 from rota.model.bounds import KEY_MAX, check_bool, check_integer, check_text
 from rota.store import ops
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 class Lanes(Namespace):
     """`app.lanes`: what holds the lanes, and what waits in them."""
 
+    @both
     def list(
         self,
         group_key: str | None = None,
@@ -25,7 +27,7 @@ class Lanes(Namespace):
         halted: bool = False,
         after: str | None = None,
         limit: int = 100,
-    ) -> builtins.list[Lane]:
+    ) -> Operation[builtins.list[Lane]]:
         """List lanes with jobs that hold a place or wait for one, by group key.
 
         Args:
@@ -37,29 +39,13 @@ class Lanes(Namespace):
         Raises:
             UsageError: an argument cannot be one.
         """
-        return self._run(list_lanes(group_key, halted, after, limit))
+        for name, value in {"group_key": group_key, "after": after}.items():
+            if value is not None:
+                check_text(value, name, KEY_MAX)
+        if group_key is not None and after is not None:
+            raise UsageError("give group_key or after, not both")
+        check_bool(halted, "halted")
+        check_integer(limit, "limit", 1, LIST_MAX)
+        return ops.find_lanes(group_key, halted=halted, after=after, limit=limit)
 
-    async def alist(
-        self,
-        group_key: str | None = None,
-        *,
-        halted: bool = False,
-        after: str | None = None,
-        limit: int = 100,
-    ) -> builtins.list[Lane]:
-        """List lanes. Arguments and errors are those of `list`."""
-        return await self._arun(list_lanes(group_key, halted, after, limit))
-
-
-def list_lanes(
-    group_key: str | None, halted: bool, after: str | None, limit: int
-) -> Operation[builtins.list[Lane]]:
-    """List lanes, as `Lanes.list` does."""
-    for name, value in {"group_key": group_key, "after": after}.items():
-        if value is not None:
-            check_text(value, name, KEY_MAX)
-    if group_key is not None and after is not None:
-        raise UsageError("give group_key or after, not both")
-    check_bool(halted, "halted")
-    check_integer(limit, "limit", 1, LIST_MAX)
-    return (yield from ops.find_lanes(group_key, halted=halted, after=after, limit=limit))
+    alist = awaitable(list)

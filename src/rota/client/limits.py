@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rota.client.base import Caller, Namespace, check_by, check_why
+from rota.client.both import awaitable, both
 from rota.declare.key import PlainKey, check_plain_key
 from rota.declare.rate_limit import STARTS_MAX, check_limit_name, check_per
 from rota.errors import LimitNotFound, UsageError
@@ -27,7 +28,8 @@ class Limit(Namespace):
         self.name = check_limit_name(name)
         self._declare = declare
 
-    def take(self, count: int = 1, *, key: PlainKey | None = None) -> bool:
+    @both
+    def take(self, count: int = 1, *, key: PlainKey | None = None) -> Operation[bool]:
         """Take starts of the limit now; return whether they were free. It never waits for one.
 
         Args:
@@ -38,13 +40,6 @@ class Limit(Namespace):
             LimitNotFound: neither the database nor the code of this App knows the limit.
             UsageError: an argument is out of range, or the key is missing or too much.
         """
-        return self._run(self._take(count, key))
-
-    async def atake(self, count: int = 1, *, key: PlainKey | None = None) -> bool:
-        """Take starts of the limit now. Arguments and errors are those of `take`."""
-        return await self._arun(self._take(count, key))
-
-    def _take(self, count: int, key: PlainKey | None) -> Operation[bool]:
         check_integer(count, "count", 1, STARTS_MAX)
         text = None if key is None else check_plain_key(key, "key")
         try:
@@ -54,6 +49,8 @@ class Limit(Namespace):
                 raise
         return (yield from ops.take_starts(self.name, text, count))  # no worker has started before
 
+    atake = awaitable(take)
+
 
 class Limits(Namespace):
     """`app.limits`: lists rate limits and changes one.
@@ -62,14 +59,14 @@ class Limits(Namespace):
     or program that acts, `by` (at most 200; defaults to `user@host` of this process).
     """
 
-    def list(self) -> builtins.list[LimitRecord]:
+    @both
+    def list(self) -> Operation[builtins.list[LimitRecord]]:
         """List the rate limits, by name, with what waits for them."""
-        return self._run(ops.list_limits())
+        return ops.list_limits()
 
-    async def alist(self) -> builtins.list[LimitRecord]:
-        """List the rate limits, as `list`."""
-        return await self._arun(ops.list_limits())
+    alist = awaitable(list)
 
+    @both
     def set(
         self,
         name: str,
@@ -79,7 +76,7 @@ class Limits(Namespace):
         burst: int | None = None,
         why: str | None = None,
         by: str | None = None,
-    ) -> LimitRecord:
+    ) -> Operation[LimitRecord]:
         """Change a limit, for all workers and at once; return it.
 
         It stands until code declares other figures than it did last. Jobs that wait for it come
@@ -94,39 +91,16 @@ class Limits(Namespace):
             LimitNotFound: there is no such limit.
             UsageError: an argument is out of range.
         """
-        return self._run(set_limit(name, limit, per, burst, why, by))
+        if limit is None and per is None and burst is None:
+            raise UsageError("say what to change: the limit, its time (per) or its burst")
+        if limit is not None:
+            check_integer(limit, "limit", 1, STARTS_MAX)
+        if burst is not None:
+            check_integer(burst, "burst", 1, STARTS_MAX)
+        per_s = None if per is None else check_per(per)
+        yield from ops.set_limit(
+            check_limit_name(name), limit, per_s, burst, check_why(why), check_by(by)
+        )
+        return (yield from ops.list_limits(name))[0]
 
-    async def aset(
-        self,
-        name: str,
-        limit: int | None = None,
-        *,
-        per: Duration | None = None,
-        burst: int | None = None,
-        why: str | None = None,
-        by: str | None = None,
-    ) -> LimitRecord:
-        """Change a limit. Arguments and errors are those of `set`."""
-        return await self._arun(set_limit(name, limit, per, burst, why, by))
-
-
-def set_limit(
-    name: str,
-    limit: int | None,
-    per: Duration | None,
-    burst: int | None,
-    why: str | None,
-    by: str | None,
-) -> Operation[LimitRecord]:
-    """Change a limit, as `Limits.set` does."""
-    if limit is None and per is None and burst is None:
-        raise UsageError("say what to change: the limit, its time (per) or its burst")
-    if limit is not None:
-        check_integer(limit, "limit", 1, STARTS_MAX)
-    if burst is not None:
-        check_integer(burst, "burst", 1, STARTS_MAX)
-    per_s = None if per is None else check_per(per)
-    yield from ops.set_limit(
-        check_limit_name(name), limit, per_s, burst, check_why(why), check_by(by)
-    )
-    return (yield from ops.list_limits(name))[0]
+    aset = awaitable(set)

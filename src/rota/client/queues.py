@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from rota.client.base import Namespace, check_by, check_why
+from rota.client.both import awaitable, both, both_atomic
 from rota.declare.options import CONCURRENCY_MAX
 from rota.errors import UsageError
 from rota.model.bounds import check_aware, check_integer, check_queue
@@ -27,22 +28,21 @@ class Queues(Namespace):
     or program that acts, `by` (at most 200; defaults to `user@host` of this process).
     """
 
-    def list(self) -> builtins.list[QueueDepth]:
+    @both
+    def list(self) -> Operation[builtins.list[QueueDepth]]:
         """List the queues and priorities that have due or future jobs, with their numbers."""
-        return self._run(ops.read_queues())
+        return ops.read_queues()
 
-    async def alist(self) -> builtins.list[QueueDepth]:
-        """List the queues and priorities that have due or future jobs, as `list`."""
-        return await self._arun(ops.read_queues())
+    alist = awaitable(list)
 
-    def caps(self) -> builtins.list[Cap]:
+    @both
+    def caps(self) -> Operation[builtins.list[Cap]]:
         """List the caps of queues and job types: how many jobs run, and how many wait for that."""
-        return self._run(ops.read_caps())
+        return ops.read_caps()
 
-    async def acaps(self) -> builtins.list[Cap]:
-        """List the caps of queues and job types, as `caps`."""
-        return await self._arun(ops.read_caps())
+    acaps = awaitable(caps)
 
+    @both_atomic
     def set_max_running(
         self,
         name: str,
@@ -50,7 +50,7 @@ class Queues(Namespace):
         *,
         why: str | None = None,
         by: str | None = None,
-    ) -> int | None:
+    ) -> Operation[int | None]:
         """Set how many jobs of a queue may run at once, over all workers; return the number before.
 
         It holds from the next claim on. Jobs that run continue, also those beyond a lower number.
@@ -64,19 +64,14 @@ class Queues(Namespace):
         Raises:
             UsageError: the name, the number, `why` or `by` cannot be stored.
         """
-        return self._run(set_max_running(name, max_running, why, by), atomic=True)
+        queue = check_queue(name, "a queue's name")
+        if max_running is not None:
+            _check_max_running(max_running)
+        return ops.set_max_running(queue, max_running, check_why(why), check_by(by))
 
-    async def aset_max_running(
-        self,
-        name: str,
-        max_running: int | None,
-        *,
-        why: str | None = None,
-        by: str | None = None,
-    ) -> int | None:
-        """Set how many jobs of a queue may run at once. Raises as `set_max_running`."""
-        return await self._arun(set_max_running(name, max_running, why, by), atomic=True)
+    aset_max_running = awaitable(set_max_running)
 
+    @both
     def pause(
         self,
         name: str,
@@ -84,7 +79,7 @@ class Queues(Namespace):
         until: Duration | datetime | None = None,
         why: str | None = None,
         by: str | None = None,
-    ) -> Pause:
+    ) -> Operation[Pause]:
         """Pause a queue: no claim that begins after this call returns takes a job from it.
 
         Running jobs continue, and enqueueing continues. Retries wait until the pause ends. The
@@ -100,90 +95,64 @@ class Queues(Namespace):
         Raises:
             UsageError: the name, `why` or `by` cannot be stored, or `until` has passed.
         """
-        return self._run(_pause(name, until, why, by))
+        queue = check_queue(name, "a queue's name")
+        return ops.pause_queue(queue, parse_until(until), check_why(why), check_by(by))
 
-    async def apause(
-        self,
-        name: str,
-        *,
-        until: Duration | datetime | None = None,
-        why: str | None = None,
-        by: str | None = None,
-    ) -> Pause:
-        """Pause a queue. Raises as `pause`."""
-        return await self._arun(_pause(name, until, why, by))
+    apause = awaitable(pause)
 
-    def resume(self, name: str, *, why: str | None = None, by: str | None = None) -> bool:
+    @both
+    def resume(
+        self, name: str, *, why: str | None = None, by: str | None = None
+    ) -> Operation[bool]:
         """Resume a queue; return whether it was paused. If it was not, nothing is written.
 
         Raises:
             UsageError: the name, `why` or `by` cannot be stored.
         """
-        return self._run(_resume(name, why, by))
+        queue = check_queue(name, "a queue's name")
+        return ops.resume_queue(queue, check_why(why), check_by(by))
 
-    async def aresume(self, name: str, *, why: str | None = None, by: str | None = None) -> bool:
-        """Resume a queue; return whether it was paused. Raises as `resume`."""
-        return await self._arun(_resume(name, why, by))
+    aresume = awaitable(resume)
 
+    @both
     def pause_all(
         self,
         *,
         until: Duration | datetime | None = None,
         why: str | None = None,
         by: str | None = None,
-    ) -> Pause:
+    ) -> Operation[Pause]:
         """Pause everything: no claim that begins after this call returns takes a job, and no
         schedule fires. Arguments and errors are those of `pause`."""
-        return self._run(_pause_all(until, why, by))
+        return ops.pause_all(parse_until(until), check_why(why), check_by(by))
 
-    async def apause_all(
-        self,
-        *,
-        until: Duration | datetime | None = None,
-        why: str | None = None,
-        by: str | None = None,
-    ) -> Pause:
-        """Pause everything. Raises as `pause_all`."""
-        return await self._arun(_pause_all(until, why, by))
+    apause_all = awaitable(pause_all)
 
-    def resume_all(self, *, why: str | None = None, by: str | None = None) -> bool:
+    @both
+    def resume_all(self, *, why: str | None = None, by: str | None = None) -> Operation[bool]:
         """End a pause of everything; return whether there was one. Queues paused by name stay
         paused. Raises as `resume`."""
-        return self._run(_resume_all(why, by))
+        return ops.resume_all(check_why(why), check_by(by))
 
-    async def aresume_all(self, *, why: str | None = None, by: str | None = None) -> bool:
-        """End a pause of everything; return whether there was one. Raises as `resume`."""
-        return await self._arun(_resume_all(why, by))
+    aresume_all = awaitable(resume_all)
 
-    def resume_copy(self, *, why: str | None = None, by: str | None = None) -> bool:
+    @both
+    def resume_copy(self, *, why: str | None = None, by: str | None = None) -> Operation[bool]:
         """Allow a restored copy of a database to run jobs and schedules; return whether it was one.
 
         Raises:
             UsageError: `why` or `by` cannot be stored.
         """
-        return self._run(_resume_copy(why, by))
+        return ops.resume_copy(check_why(why), check_by(by))
 
-    async def aresume_copy(self, *, why: str | None = None, by: str | None = None) -> bool:
-        """Allow a restored copy to run; return whether it was one. Raises as `resume_copy`."""
-        return await self._arun(_resume_copy(why, by))
+    aresume_copy = awaitable(resume_copy)
 
-    def pauses(self) -> builtins.list[Pause]:
+    @both
+    def pauses(self) -> Operation[builtins.list[Pause]]:
         """List the current pauses. A pause of everything comes first, with None as its queue."""
-        return self._run(ops.pauses())
+        return ops.pauses()
 
-    async def apauses(self) -> builtins.list[Pause]:
-        """List the current pauses, as `pauses`."""
-        return await self._arun(ops.pauses())
-
-
-def set_max_running(
-    name: str, max_running: int | None, why: str | None, by: str | None
-) -> Operation[int | None]:
-    """Set the cap of a queue, as `Queues.set_max_running` does."""
-    queue = check_queue(name, "a queue's name")
-    if max_running is not None:
-        _check_max_running(max_running)
-    return (yield from ops.set_max_running(queue, max_running, check_why(why), check_by(by)))
+    apauses = awaitable(pauses)
 
 
 def _check_max_running(value: int) -> None:
@@ -191,32 +160,6 @@ def _check_max_running(value: int) -> None:
         check_integer(value, "max_running", 1, CONCURRENCY_MAX)
     except UsageError as error:
         raise UsageError(f"{error}; to run none, pause the queue") from None
-
-
-def _pause(
-    name: str, until: Duration | datetime | None, why: str | None, by: str | None
-) -> Operation[Pause]:
-    queue = check_queue(name, "a queue's name")
-    return (yield from ops.pause_queue(queue, parse_until(until), check_why(why), check_by(by)))
-
-
-def _resume(name: str, why: str | None, by: str | None) -> Operation[bool]:
-    queue = check_queue(name, "a queue's name")
-    return (yield from ops.resume_queue(queue, check_why(why), check_by(by)))
-
-
-def _pause_all(
-    until: Duration | datetime | None, why: str | None, by: str | None
-) -> Operation[Pause]:
-    return (yield from ops.pause_all(parse_until(until), check_why(why), check_by(by)))
-
-
-def _resume_all(why: str | None, by: str | None) -> Operation[bool]:
-    return (yield from ops.resume_all(check_why(why), check_by(by)))
-
-
-def _resume_copy(why: str | None, by: str | None) -> Operation[bool]:
-    return (yield from ops.resume_copy(check_why(why), check_by(by)))
 
 
 def parse_until(value: object) -> Until:

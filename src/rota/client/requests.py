@@ -11,12 +11,10 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from rota.client.base import (
-    LIST_MAX,
     check_by,
     check_id,
     check_texts,
     check_why,
-    parse_moment,
 )
 from rota.client.enqueue import refuse_too_large
 from rota.client.selection import ActionFilters, find_jobs
@@ -24,19 +22,21 @@ from rota.declare.job_type import JobType
 from rota.declare.options import EnqueueOptions
 from rota.declare.payload import encode_untyped
 from rota.errors import JobNotFound, KeyNotFound, RotaError, UsageError, WrongStatus
-from rota.model.bounds import KEY_MAX, check_integer, check_text
+from rota.model.bounds import KEY_MAX, check_text
 from rota.model.failure import list_names
 from rota.model.job import Action, Enqueued, Status
 from rota.model.record import Record
 from rota.model.states import takes
 from rota.model.units import Duration
 from rota.store import ops
-from rota.store.ops import ActionRecord, ActionRequest, Answer, Filter, Moved
+from rota.store.ops import Filter, Moved
 
 if TYPE_CHECKING:
     from rota.store.driver import Operation
 
 AnyType = JobType[..., ..., Any]
+ActionRequest = ops.ActionRequest
+Answer = ops.Answer
 
 OF_MANY = "run_at, delay, priority and to_queue"
 """What can be changed of many jobs, for an error."""
@@ -91,12 +91,6 @@ def check_moved(
     return moved
 
 
-def read_log(since: datetime | Duration | None, limit: int) -> Operation[list[ActionRecord]]:
-    """Read the action log, the latest first."""
-    check_integer(limit, "limit", 1, LIST_MAX)
-    return (yield from ops.action_log(parse_moment(since, "since"), limit))
-
-
 # One job
 
 
@@ -145,11 +139,6 @@ def act_on_key(
     return answer
 
 
-def run_again(id: int, by: str | None, why: str | None) -> Operation[Enqueued]:
-    """Run a job again as a new one; return the new one."""
-    return (yield from act_anew(make_request(Action.RUN_AGAIN, by, why), id))
-
-
 def act_anew(request: ActionRequest, id: int) -> Operation[Enqueued]:
     """Do an action that makes a new job of this one; return the new one."""
     answer = yield from _act_on_one(request, id)
@@ -193,10 +182,14 @@ def correct_payload(
 # Many jobs
 
 
+act_on_ids = ops.act_on_many
+"""Act on jobs, in batches of 1,000; return the answers, and why the database refused the others."""
+
+
 def act_on_many(request: ActionRequest, filters: ActionFilters) -> Operation[ActionResult]:
     """Act on the jobs of a filter, in batches of 1,000."""
     ids = yield from find_jobs(request.action, filters)
-    answers, refusals = yield from ops.act_on_many(request, ids)
+    answers, refusals = yield from act_on_ids(request, ids)
     return sort_answers(request.action, answers, refusals)
 
 

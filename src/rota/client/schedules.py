@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import msgspec
 
 from rota.client.base import ID_MAX, LIST_MAX, Namespace, check_by, check_why
+from rota.client.both import awaitable, both, both_atomic
 from rota.client.enqueue import refuse_too_large
 from rota.declare.schedule import Timing, check_schedule
 from rota.errors import ScheduleNotFound, UsageError
@@ -18,7 +19,7 @@ from rota.model.schedule import Due, Run, Schedule, plan
 from rota.store import ops
 
 if TYPE_CHECKING:
-    from rota.declare.connection import AsyncConnection, Connection
+    from rota.declare.connection import AnyConnection
     from rota.declare.job_type import NewJob
     from rota.store.driver import Operation
 
@@ -34,23 +35,24 @@ class Schedules(Namespace):
     call joins the transaction of `connection`.
     """
 
-    def list(self) -> builtins.list[Schedule]:
+    @both
+    def list(self) -> Operation[builtins.list[Schedule]]:
         """List all schedules, by name."""
-        return self._run(ops.schedules())
+        return ops.schedules()
 
-    async def alist(self) -> builtins.list[Schedule]:
-        """List all schedules, by name."""
-        return await self._arun(ops.schedules())
+    alist = awaitable(list)
 
-    def get(self, name: str) -> Schedule:
+    @both
+    def get(self, name: str) -> Operation[Schedule]:
         """Return a schedule. Raises ScheduleNotFound."""
-        return self._run(read_schedule(name))
+        return _read(name)
 
-    async def aget(self, name: str) -> Schedule:
-        """Return a schedule. Raises ScheduleNotFound."""
-        return await self._arun(read_schedule(name))
+    aget = awaitable(get)
 
-    def runs(self, name: str, *, before: int | None = None, limit: int = 100) -> builtins.list[Run]:
+    @both
+    def runs(
+        self, name: str, *, before: int | None = None, limit: int = 100
+    ) -> Operation[builtins.list[Run]]:
         """Return the runs of a schedule, the newest first, skipped ticks included.
 
         Runs are kept as long as history, also those of a deleted schedule.
@@ -62,14 +64,18 @@ class Schedules(Namespace):
         Raises:
             ScheduleNotFound: no schedule has that name, and no run is left of one that had it.
         """
-        return self._run(read_runs(name, before, limit))
+        _check_name(name)
+        check_integer(limit, "limit", 1, LIST_MAX)
+        if before is not None:
+            check_integer(before, "before", 1, ID_MAX)
+        found = yield from ops.runs(name, before, limit)
+        if not found and not (yield from ops.runs(name, None, 1)):
+            yield from _read(name)
+        return found
 
-    async def aruns(
-        self, name: str, *, before: int | None = None, limit: int = 100
-    ) -> builtins.list[Run]:
-        """Return the runs of a schedule, as `runs`."""
-        return await self._arun(read_runs(name, before, limit))
+    aruns = awaitable(runs)
 
+    @both_atomic
     def put(
         self,
         name: str,
@@ -78,9 +84,9 @@ class Schedules(Namespace):
         *,
         by: str | None = None,
         why: str | None = None,
-        connection: Connection | None = None,
+        connection: AnyConnection | None = None,
         **timing: Unpack[Timing],
-    ) -> Schedule:
+    ) -> Operation[Schedule]:
         """Create a schedule at run time, or change the one with that name.
 
         A pause stays. The next tick stays too, unless the cron expression or the time zone changes.
@@ -96,124 +102,92 @@ class Schedules(Namespace):
                 must be changed.
             PayloadError: the payload is too large.
         """
-        return self._run(_put(name, cron, job, timing, by, why), connection, atomic=True)
+        row = check_schedule(name, cron, job, timing).make_row()
+        return put_schedule(row, "api", by, why)
 
-    async def aput(
-        self,
-        name: str,
-        cron: str | None,
-        job: NewJob,
-        *,
-        by: str | None = None,
-        why: str | None = None,
-        connection: AsyncConnection | None = None,
-        **timing: Unpack[Timing],
-    ) -> Schedule:
-        """Create a schedule at run time, or change the one with that name. Raises as `put`."""
-        return await self._arun(_put(name, cron, job, timing, by, why), connection, atomic=True)
+    aput = awaitable(put)
 
+    @both_atomic
     def pause(
         self,
         name: str,
         *,
         by: str | None = None,
         why: str | None = None,
-        connection: Connection | None = None,
-    ) -> Schedule:
+        connection: AnyConnection | None = None,
+    ) -> Operation[Schedule]:
         """Pause a schedule until a person resumes it; a deploy does not end the pause.
 
         Jobs already enqueued run. If it is paused already, the new `why` and `by` apply and
         `paused_at` stays. Raises ScheduleNotFound.
         """
-        return self._run(act_on_schedule("pause", name, by, why), connection, atomic=True)
+        return _act("pause", name, by, why)
 
-    async def apause(
-        self,
-        name: str,
-        *,
-        by: str | None = None,
-        why: str | None = None,
-        connection: AsyncConnection | None = None,
-    ) -> Schedule:
-        """Pause a schedule until a person resumes it. Raises ScheduleNotFound."""
-        return await self._arun(act_on_schedule("pause", name, by, why), connection, atomic=True)
+    apause = awaitable(pause)
 
+    @both_atomic
     def resume(
         self,
         name: str,
         *,
         by: str | None = None,
         why: str | None = None,
-        connection: Connection | None = None,
-    ) -> Schedule:
+        connection: AnyConnection | None = None,
+    ) -> Operation[Schedule]:
         """End a pause. The ticks missed during it are not run later, whatever `catch_up` says.
         Raises ScheduleNotFound."""
-        return self._run(act_on_schedule("resume", name, by, why), connection, atomic=True)
+        return _act("resume", name, by, why)
 
-    async def aresume(
-        self,
-        name: str,
-        *,
-        by: str | None = None,
-        why: str | None = None,
-        connection: AsyncConnection | None = None,
-    ) -> Schedule:
-        """End a pause. Raises ScheduleNotFound."""
-        return await self._arun(act_on_schedule("resume", name, by, why), connection, atomic=True)
+    aresume = awaitable(resume)
 
+    @both_atomic
     def trigger(
         self,
         name: str,
         *,
         by: str | None = None,
         why: str | None = None,
-        connection: Connection | None = None,
-    ) -> int:
+        connection: AnyConnection | None = None,
+    ) -> Operation[int]:
         """Enqueue a run now, even if the schedule is paused or another run is unfinished; return
         the job's id. Raises ScheduleNotFound."""
-        return self._run(trigger_schedule(name, by, why), connection, atomic=True)
+        _check_name(name)
+        job = yield from ops.trigger_schedule(name, check_why(why), check_by(by))
+        if job is None:
+            raise (yield from _explain_missing(name))
+        return job
 
-    async def atrigger(
-        self,
-        name: str,
-        *,
-        by: str | None = None,
-        why: str | None = None,
-        connection: AsyncConnection | None = None,
-    ) -> int:
-        """Enqueue a run now; return the job's id. Raises ScheduleNotFound."""
-        return await self._arun(trigger_schedule(name, by, why), connection, atomic=True)
+    atrigger = awaitable(trigger)
 
+    @both_atomic
     def delete(
         self,
         name: str,
         *,
         by: str | None = None,
         why: str | None = None,
-        connection: Connection | None = None,
-    ) -> None:
+        connection: AnyConnection | None = None,
+    ) -> Operation[None]:
         """Delete a schedule that is not declared in code. Its runs remain.
 
         Raises:
             UsageError: the schedule is declared in code, which would create it again.
             ScheduleNotFound: no schedule has that name.
         """
-        self._run(delete_schedule(name, by, why), connection, atomic=True)
+        _check_name(name)
+        answer = yield from ops.act_on_schedule("delete", name, check_why(why), check_by(by))
+        if answer == "not found":
+            raise (yield from _explain_missing(name))
+        if answer == "code":
+            raise UsageError(
+                f"schedule {name!r} is declared in code and would come back: "
+                "remove it there, or pause it"
+            )
 
-    async def adelete(
-        self,
-        name: str,
-        *,
-        by: str | None = None,
-        why: str | None = None,
-        connection: AsyncConnection | None = None,
-    ) -> None:
-        """Delete a schedule that is not declared in code. Raises as `delete`."""
-        await self._arun(delete_schedule(name, by, why), connection, atomic=True)
+    adelete = awaitable(delete)
 
 
-def read_schedule(name: str) -> Operation[Schedule]:
-    """Read the schedule with that name. Raises ScheduleNotFound."""
+def _read(name: str) -> Operation[Schedule]:
     _check_name(name)
     found = yield from ops.schedules(name)
     if not found:
@@ -227,34 +201,11 @@ def _explain_missing(name: str) -> Operation[ScheduleNotFound]:
     return ScheduleNotFound(name, *nearest)
 
 
-def act_on_schedule(verb: str, name: str, by: str | None, why: str | None) -> Operation[Schedule]:
-    """Pause or resume a schedule."""
+def _act(verb: str, name: str, by: str | None, why: str | None) -> Operation[Schedule]:
     _check_name(name)
     if (yield from ops.act_on_schedule(verb, name, check_why(why), check_by(by))) == "resumed":
         yield from plan_new(name)
-    return (yield from read_schedule(name))
-
-
-def trigger_schedule(name: str, by: str | None, why: str | None) -> Operation[int]:
-    """Enqueue a run of a schedule."""
-    _check_name(name)
-    job = yield from ops.trigger_schedule(name, check_why(why), check_by(by))
-    if job is None:
-        raise (yield from _explain_missing(name))
-    return job
-
-
-def delete_schedule(name: str, by: str | None, why: str | None) -> Operation[None]:
-    """Delete a schedule."""
-    _check_name(name)
-    answer = yield from ops.act_on_schedule("delete", name, check_why(why), check_by(by))
-    if answer == "not found":
-        raise (yield from _explain_missing(name))
-    if answer == "code":
-        raise UsageError(
-            f"schedule {name!r} is declared in code and would come back: "
-            "remove it there, or pause it"
-        )
+    return (yield from _read(name))
 
 
 def put_schedule(
@@ -275,7 +226,7 @@ def put_schedule(
             f"schedule {name!r} is declared in code: change it there, or give this one another name"
         )
     yield from plan_new(name)
-    return (yield from read_schedule(name))
+    return (yield from _read(name))
 
 
 def declare_and_plan(schedules: str, release: str) -> Operation[None]:
@@ -313,22 +264,3 @@ def _plan_first(due: Due, now: datetime) -> datetime | None:
     except UsageError:
         return None
     return None if decided.ticks or decided.missed else decided.next_run_at
-
-
-def _put(
-    name: str, cron: str | None, job: NewJob, timing: Timing, by: str | None, why: str | None
-) -> Operation[Schedule]:
-    row = check_schedule(name, cron, job, timing).make_row()
-    return (yield from put_schedule(row, "api", by, why))
-
-
-def read_runs(name: str, before: int | None, limit: int) -> Operation[list[Run]]:
-    """Read the runs of a schedule, also of one that was deleted. Raises ScheduleNotFound."""
-    _check_name(name)
-    check_integer(limit, "limit", 1, LIST_MAX)
-    if before is not None:
-        check_integer(before, "before", 1, ID_MAX)
-    found = yield from ops.runs(name, before, limit)
-    if not found and not (yield from ops.runs(name, None, 1)):
-        yield from read_schedule(name)
-    return found

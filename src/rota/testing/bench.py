@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from rota.app import App
 from rota.client.base import LIST_MAX, check_id
+from rota.client.both import awaitable, both
 from rota.client.carry import carry_meta
 from rota.declare.config import WorkerConfig
 from rota.declare.job_type import JobType, NewJob
@@ -123,7 +124,8 @@ class Bench:
 
     # What is enqueued
 
-    def enqueued(self, job_type: AnyType | str, /, **arguments: Any) -> Job:
+    @both
+    def enqueued(self, job_type: AnyType | str, /, **arguments: Any) -> Operation[Job]:
         """Assert that a job of this type waits to run; return it, the oldest if there are several.
 
         Args:
@@ -135,32 +137,28 @@ class Bench:
             AssertionError: there is none. The message lists the jobs that there are, nearest first.
             UsageError: the type is another App's, has no such argument, or one that cannot be so.
         """
-        return self._run(self._find_one(self._want(job_type, arguments)))
+        return self._find_one(self._want(job_type, arguments))
 
-    async def aenqueued(self, job_type: AnyType | str, /, **arguments: Any) -> Job:
-        """As `enqueued`, from a loop."""
-        return await self._arun(self._find_one(self._want(job_type, arguments)))
+    aenqueued = awaitable(enqueued)
 
-    def all_enqueued(self, job_type: AnyType | str, /, **arguments: Any) -> list[Job]:
+    @both
+    def all_enqueued(self, job_type: AnyType | str, /, **arguments: Any) -> Operation[list[Job]]:
         """Return all jobs that `enqueued` could return, the oldest first; maybe none."""
-        return self._run(self._find_all(self._want(job_type, arguments)))
+        return self._find_all(self._want(job_type, arguments))
 
-    async def aall_enqueued(self, job_type: AnyType | str, /, **arguments: Any) -> list[Job]:
-        """As `all_enqueued`, from a loop."""
-        return await self._arun(self._find_all(self._want(job_type, arguments)))
+    aall_enqueued = awaitable(all_enqueued)
 
-    def refute_enqueued(self, job_type: AnyType | str, /, **arguments: Any) -> None:
+    @both
+    def refute_enqueued(self, job_type: AnyType | str, /, **arguments: Any) -> Operation[None]:
         """Assert that no such job waits to run. Arguments are those of `enqueued`.
 
         Raises:
             AssertionError: there is one.
             UsageError: as `enqueued`; or the App has no type of this name.
         """
-        self._run(self._refute(self._want(job_type, arguments)))
+        return self._refute(self._want(job_type, arguments))
 
-    async def arefute_enqueued(self, job_type: AnyType | str, /, **arguments: Any) -> None:
-        """As `refute_enqueued`, from a loop."""
-        await self._arun(self._refute(self._want(job_type, arguments)))
+    arefute_enqueued = awaitable(refute_enqueued)
 
     def expect_enqueued(self, job_type: AnyType | str, /, **arguments: Any) -> ExpectedJob:
         """Assert that the block enqueues such a job, whatever becomes of it there: `with` or
@@ -326,7 +324,8 @@ class Bench:
 
     # Time
 
-    def advance(self, by: Duration) -> datetime:
+    @both
+    def advance(self, by: Duration) -> Operation[datetime]:
         """Move the clock of the test's database forward, and Python's if `time-machine` is
         installed; return the time then.
 
@@ -340,13 +339,12 @@ class Bench:
             UsageError: this is no duration, or there are more than 1,000 moments with ticks on the
                 way.
         """
-        return self._run(self._clock.advance(by))
+        return self._clock.advance(by)
 
-    async def aadvance(self, by: Duration) -> datetime:
-        """As `advance`, from a loop."""
-        return await self._arun(self._clock.advance(by))
+    aadvance = awaitable(advance)
 
-    def freeze(self, at: datetime | None = None) -> datetime:
+    @both
+    def freeze(self, at: datetime | None = None) -> Operation[datetime]:
         """Let these clocks stand still, until the test ends or `advance` moves them; return the
         time.
 
@@ -358,11 +356,9 @@ class Bench:
         Raises:
             UsageError: the datetime has no time zone; or as `advance`.
         """
-        return self._run(self._clock.freeze(at))
+        return self._clock.freeze(at)
 
-    async def afreeze(self, at: datetime | None = None) -> datetime:
-        """As `freeze`, from a loop."""
-        return await self._arun(self._clock.freeze(at))
+    afreeze = awaitable(freeze)
 
     # Single handlers
 

@@ -1,0 +1,82 @@
+"""One definition of a call makes two methods: one for plain code, and one to be awaited."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from rota.store.db import RunOptions
+    from rota.store.driver import Operation
+
+P = ParamSpec("P")
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Awaitable(Protocol[P, T_co]):
+    """The method that is awaited, as a type checker sees it."""
+
+    def __get__(self, instance: object, owner: type[Any]) -> Callable[P, Coroutine[Any, Any, T_co]]:
+        """Return it, of one client."""
+
+
+class Both(Protocol[P, T_co]):
+    """The method for plain code, as a type checker sees it."""
+
+    def __get__(self, instance: object, owner: type[Any]) -> Callable[P, T_co]:
+        """Return it, of one client."""
+
+
+def both(define: Callable[Concatenate[Any, P], Operation[T]]) -> Both[P, T]:
+    """Make the two methods of a definition, which returns the operation.
+
+    If that has an argument `connection`, the operation runs on it.
+    """
+    made: Both[P, T] = _make(define)
+    return made
+
+
+def both_atomic(define: Callable[Concatenate[Any, P], Operation[T]]) -> Both[P, T]:
+    """As `both`: the operation runs in one transaction."""
+    made: Both[P, T] = _make(define, atomic=True)
+    return made
+
+
+def awaitable(method: Both[P, T]) -> Awaitable[P, T]:
+    """Return the method to be awaited: `alist = awaitable(list)`."""
+    made: Awaitable[P, T] = vars(method)["awaited"]
+    return made
+
+
+def _make(define: Any, **options: Unpack[RunOptions]) -> Any:
+    joins = "connection" in inspect.signature(define).parameters
+
+    def call(self: Any, *args: Any, **named: Any) -> Any:
+        connection = named.get("connection") if joins else None
+        return self._run(define(self, *args, **named), connection, **options)
+
+    async def acall(self: Any, *args: Any, **named: Any) -> Any:
+        connection = named.get("connection") if joins else None
+        return await self._arun(define(self, *args, **named), connection, **options)
+
+    name, doc = define.__name__, inspect.cleandoc(define.__doc__ or "")
+    first = doc.partition("\n\n")[0]
+    made: Any = _name(call, define, name, doc)
+    made.awaited = _name(acall, define, f"a{name}", f"{first}\n\nAs `{name}`, to be awaited.")
+    return made
+
+
+def _name(made: Any, define: Any, name: str, doc: str) -> Any:
+    """Let a method look as if it were written out: in tracebacks, too, and to `help`."""
+    functools.update_wrapper(made, define)
+    made.__name__, made.__doc__ = name, doc
+    made.__qualname__ = f"{define.__qualname__.rpartition('.')[0]}.{name}"
+    made.__code__ = made.__code__.replace(co_name=name, co_qualname=made.__qualname__)
+    returned = define.__annotations__["return"].removeprefix("Operation[").removesuffix("]")
+    made.__annotations__ = {**define.__annotations__, "return": returned}
+    made.__signature__ = inspect.signature(define).replace(return_annotation=returned)
+    return made

@@ -1,0 +1,53 @@
+"""A client on one connection, for a program that opens one, acts and ends: a command."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+
+from rota.client import DirectClient
+from rota.store import ops
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from rota.model.alert import AlertMatch
+    from rota.store.db import Database, RunOptions
+    from rota.store.driver import Operation
+    from rota.store.ops import Behind
+
+T = TypeVar("T")
+
+
+class Session(DirectClient):
+    """All calls of a client, and what only the command line reads."""
+
+    def __init__(self, database: Database, connection: Any) -> None:
+        super().__init__(database)
+        self.connection = connection
+
+    def run(
+        self, operation: Operation[T], connection: Any = None, **options: Unpack[RunOptions]
+    ) -> T:
+        """Run an operation on the connection; with `atomic` in one transaction."""
+        return self.database.run(operation, connection or self.connection, **options)
+
+    _run = run  # no loop runs here
+
+    def read_clock(self) -> datetime:
+        """Read the database's time."""
+        return self.run(ops.read_clock())
+
+    def read_table(
+        self, name: str, params: dict[str, Any] | None = None, *, columns: Sequence[str]
+    ) -> list[dict[str, Any]]:
+        """Read an overview: workers, job_types or alert_rules."""
+        return self.run(ops.table(name, params, columns=columns))
+
+    def find_alert_matches(self, rule: str) -> list[AlertMatch]:
+        """Read what an alert rule finds now."""
+        return self.run(ops.find_alert_matches(rule))
+
+    def ids_behind(self) -> list[Behind]:
+        """List the sequences that are behind their ids; `queues.resume_copy` moves them."""
+        return self.run(ops.ids_behind())

@@ -1,0 +1,72 @@
+"""One definition of a call makes a method for plain code and one to be awaited."""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from collections.abc import Iterator
+from typing import Any, get_type_hints
+
+import pytest
+
+import rota
+from rota import Actions, App, Batches, Breakers, Effects, Lanes, Limits, Queues, Schedules
+from rota.errors import WrongStatus
+from rota.testing.bench import Bench
+from tests.support.rules import rule
+from tests.worker.table import Connection, put
+
+KINDS = (App, Actions, Batches, Breakers, Effects, Lanes, Limits, Queues, Schedules, Bench)
+
+
+def pairs() -> Iterator[tuple[Any, Any]]:
+    """All, but for `run`: only that which owns its loop hears signals by itself."""
+    for kind in KINDS:
+        for name in dir(kind):
+            twin = getattr(kind, f"a{name}", None)
+            if callable(twin) and callable(getattr(kind, name)) and name != "run":
+                yield getattr(kind, name), twin
+
+
+@rule("M20")
+def test_both_methods_take_the_same_and_only_one_is_awaited() -> None:
+    found = list(pairs())
+    assert len(found) > 60
+    for plain, awaited in found:
+        same = dict(inspect.signature(plain).parameters)
+        other = dict(inspect.signature(awaited).parameters)
+        assert list(same) == list(other), plain
+        assert [one.default for one in same.values()] == [one.default for one in other.values()]
+        assert not inspect.iscoroutinefunction(plain)
+        assert inspect.iscoroutinefunction(awaited) or awaited.__name__ == "arun_twice"
+        assert awaited.__name__ == f"a{plain.__name__}"
+        assert plain.__doc__, plain
+        assert awaited.__doc__, awaited
+
+
+def test_a_made_method_looks_as_if_it_were_written_out() -> None:
+    assert inspect.signature(App.cancel).return_annotation == "Status"
+    assert get_type_hints(App.cancel)["return"] is rota.Status
+    assert App.cancel.__qualname__ == "ActionCalls.cancel"
+    assert App.acancel.__qualname__ == "ActionCalls.acancel"
+    assert (App.acancel.__doc__ or "").endswith("As `cancel`, to be awaited.")
+
+
+def test_a_traceback_names_the_method_that_was_called(
+    database: str, connection: Connection
+) -> None:
+    app = rota.App(database)
+    job = put(connection, "one")
+    app.actions.bury(job)
+    with pytest.raises(WrongStatus) as refused:
+        app.cancel(job)
+    app.close()
+    assert "cancel" in {frame.name for frame in traceback.extract_tb(refused.tb)}
+
+
+async def test_a_plain_method_in_a_loop_names_the_one_to_await(database: str) -> None:
+    app = rota.App(database)
+    with pytest.warns(RuntimeWarning, match=r"list\(\) blocks .* await alist\(\) instead") as said:
+        app.queues.list()
+    await app.aclose()
+    assert said[0].filename == __file__

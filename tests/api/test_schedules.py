@@ -253,7 +253,7 @@ def test_a_run_is_known_also_when_another_than_the_scheduler_inserted_it_and_for
         "insert into rota.job (job_type, schedule, scheduled_for) values ('t', 's', rota.clock())"
     )
     assert len(shop.schedules.runs("s")) == 1
-    forget = "select rota.schedule_runs_forget(10)"
+    forget = "select rota.rows_forget('runs', 10)"
     set_clock(connection, "2026-04-11 11:59:59")
     assert connection.execute(forget).fetchone() == (0,)
     set_clock(connection, "2026-04-11 12:00:01")

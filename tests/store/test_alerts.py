@@ -635,8 +635,8 @@ def test_alerts_that_have_long_been_over_are_forgotten(connection: Connection) -
         "rota.clock() - n * interval '1 day'"
         " from generate_series(29, 31, 2) n"
     )
-    assert Hand(connection).run(ops.forget_alerts(1000)) == 1
-    assert Hand(connection).run(ops.forget_alerts(1000)) == 0
+    assert Hand(connection).run(ops.forget_rows("alerts", 1000)) == 1
+    assert Hand(connection).run(ops.forget_rows("alerts", 1000)) == 0
 
 
 BLOCKS_MOST = 500

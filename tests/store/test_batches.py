@@ -408,7 +408,7 @@ def test_old_batches_are_forgotten_unless_a_person_may_requeue_a_member(
         "update rota.batch set created_at = created_at - interval '15 days', "
         "ended_at = ended_at - interval '15 days'"
     )
-    [[count]] = connection.execute("select rota.batches_forget(100)").fetchall()
+    [[count]] = connection.execute("select rota.rows_forget('batches', 100)").fetchall()
     assert count == 1
     assert [one.id for one in shop.batches.list()] == [live.id, with_dead.id]
     rows = connection.execute("select batch from rota.batch_part order by batch").fetchall()

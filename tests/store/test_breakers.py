@@ -278,7 +278,7 @@ def test_upkeep_forgets_breakers_whose_failures_count_no_longer(
         "update rota.breaker set open_until = rota.clock() - interval '2 d' "
         "where key in ('untried', 'lost')"
     )
-    assert hand.run(ops.forget_breakers(10)) == 3
+    assert hand.run(ops.forget_rows("breakers", 10)) == 3
     assert connection.execute("select key from rota.breaker order by key").fetchall() == [
         ("counts",), ("open",)
     ]  # fmt: skip
@@ -298,7 +298,7 @@ def test_a_failure_counts_though_upkeep_deletes_its_row_at_that_moment(
         upkeep.execute("select from rota.breaker for update")
         answer = threads.submit(fail, Hand(worker), 1)
         eventually(waits(connection, worker))
-        assert Hand(upkeep).run(ops.forget_breakers(10)) == 1
+        assert Hand(upkeep).run(ops.forget_rows("breakers", 10)) == 1
         upkeep.commit()
         assert answer.result(10).change is None
     assert connection.execute("select cardinality(failed_at) from rota.breaker").fetchone() == (1,)

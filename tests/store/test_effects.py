@@ -466,20 +466,20 @@ def test_effects_are_forgotten_after_ninety_days_but_none_that_a_job_may_ask_for
     keep(connection, "of a live job", live, 91, result=Jsonb(1))
     keep(connection, "of a dead job", dead[0], 91)
     keep(connection, "a step of a dead job", gone, 91, origin_id=dead[1], place=1)
-    assert hand.run(ops.forget_effects(100)) == 2
+    assert forget(hand, 100) == 2
     left = {"done", "uncertain", "of a live job", "of a dead job", "a step of a dead job"}
     assert keys(connection) == left
     connection.execute("delete from rota.job")
-    assert hand.run(ops.forget_effects(100)) == 3
+    assert forget(hand, 100) == 3
     connection.execute("update rota.retention set keep = '88 days' where what = 'effects'")
-    assert hand.run(ops.forget_effects(100)) == 2
+    assert forget(hand, 100) == 2
 
 
 @rule("M13")
 def test_without_a_setting_effects_stay_for_ever(connection: Connection, hand: Hand) -> None:
     connection.execute("delete from rota.retention where what = 'effects'")
     keep(connection, "done", 1, 9_000, result=Jsonb(1))
-    assert hand.run(ops.forget_effects(100)) == 0
+    assert forget(hand, 100) == 0
     assert keys(connection) == {"done"}
 
 
@@ -497,9 +497,13 @@ def test_the_effects_of_a_requeued_job_stay_as_long_as_it_does(
         "update rota.effect set intended_at = '2000-01-01', done_at = case when done_at is not "
         "null then '2000-01-01'::timestamptz end"
     )
-    assert hand.run(ops.forget_effects(100)) == 0
+    assert forget(hand, 100) == 0
     connection.execute("delete from rota.job where id = %s", [new])
-    assert hand.run(ops.forget_effects(100)) == 2
+    assert forget(hand, 100) == 2
+
+
+def forget(hand: Hand, limit: int) -> int:
+    return sum(hand.run(ops.forget_rows(what, limit)) for what in ("effects", "effects not done"))
 
 
 @rule("M13")
@@ -511,7 +515,7 @@ def test_effects_are_forgotten_in_batches_the_oldest_first_past_locked_ones(
         keep(connection, f"intended {days}", 1, days)
     with second.transaction():
         second.execute("select from rota.effect where key = 'done 105' for update")
-        assert hand.run(ops.forget_effects(2)) == 4
+        assert forget(hand, 2) == 4
         assert keys(connection) == {
             "done 105", "done 102", "done 101",
             "intended 103", "intended 102", "intended 101",
@@ -562,7 +566,8 @@ def test_what_reads_effects_reads_by_index_among_many(
         "of jobs": ops.effects_of([7, 8, MANY + 1], None, None, 10),
         "with a key": ops.effects_of(None, "k9", None, 10),
         "doctor": doctor(),
-        "forget": ops.forget_effects(10),
+        "forget done ones": ops.forget_rows("effects", 10),
+        "forget others": ops.forget_rows("effects not done", 10),
     }
     costs = {name: Cost(hand, operation).blocks for name, operation in operations.items()}
     assert {name: blocks for name, blocks in costs.items() if blocks > BLOCKS} == {}

@@ -476,9 +476,9 @@ def test_figures_go_when_they_are_old_enough(connection: Connection, hand: Hand)
             "insert into rota.stat_hour (hour, job_type, queue) values (%s, 't', 'q')",
             [HOUR - timedelta(days=days, hours=1)],
         )
-    assert hand.run(ops.forget_figures(1)) == 1
-    assert hand.run(ops.forget_figures(10)) == 1
-    assert hand.run(ops.forget_figures(10)) == 0
+    assert hand.run(ops.forget_rows("figures", 1)) == 1
+    assert hand.run(ops.forget_rows("figures", 10)) == 1
+    assert hand.run(ops.forget_rows("figures", 10)) == 0
     assert len(connection.execute("select from rota.stat_hour").fetchall()) == 1
 
 

@@ -211,7 +211,7 @@ def _hot(large: Large) -> dict[str, tuple[Callable[[], Operation[Any]], int]]:
         "a reap of nothing": (lambda: ops.reap(now - timedelta(seconds=1), 500), 0),
         "an expiry of nothing": (lambda: ops.expire("w", BEGINNING, 0, 500), 0),
         "archiving dead jobs": (lambda: ops.archive_dead(1000), 0),
-        "forgetting keys": (lambda: ops.expire_keys(1000), 0),
+        "forgetting keys": (lambda: ops.forget_rows("keys", 1000), 0),
         "the oldest due job": (ops.oldest_due, 4),
         "who holds a key": (lambda: _holders(keys), len(keys)),
         "an insert": (lambda: ops.insert(new(None)), 1),

@@ -378,7 +378,7 @@ def test_keys_that_were_not_used_for_a_day_are_forgotten(limits: Limits) -> None
     limits.reserve(1, key="old")
     limits.freeze(BEGINNING + timedelta(hours=25))
     limits.reserve(1, key="new")
-    assert limits.hand.run(ops.forget_limits(100)) == 1
+    assert limits.hand.run(ops.forget_rows("limits", 100)) == 1
     assert limits.value("select key from rota.rate_limit_key") == "new"
 
 

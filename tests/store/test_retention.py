@@ -329,12 +329,12 @@ def test_a_key_is_forgotten_when_its_time_is_over_and_not_before(connection: Con
         "('u', 'long over', 5, now() - interval '9 d')"
     )
     hand = Hand(connection)
-    assert hand.run(ops.expire_keys(1)) == 1
+    assert hand.run(ops.forget_rows("keys", 1)) == 1
     assert rows(connection, "select count(*) from rota.idempotency where key = 'long over'") == [
         (0,)
     ]
-    assert hand.run(ops.expire_keys(10)) == 2
-    assert hand.run(ops.expire_keys(10)) == 0
+    assert hand.run(ops.forget_rows("keys", 10)) == 2
+    assert hand.run(ops.forget_rows("keys", 10)) == 0
     assert rows(connection, "select key from rota.idempotency order by 1") == [
         ("held",),
         ("later",),
@@ -356,7 +356,7 @@ def test_a_producer_that_waits_for_a_key_that_is_just_being_forgotten_gets_it(
             second.execute, "insert into rota.job (job_type, idempotency_key) values ('t', 'k')"
         )
         eventually(waits(connection, second), what="the producer waits for the key")
-        assert Hand(retention).run(ops.expire_keys(10)) == 1
+        assert Hand(retention).run(ops.forget_rows("keys", 10)) == 1
         retention.commit()
         assert sent.result(10).statusmessage == "INSERT 0 1"
     assert rows(
@@ -376,7 +376,7 @@ def test_forgetting_keys_does_not_wait_for_a_producer_that_has_taken_one_anew(
     with psycopg.connect(database) as producer:
         producer.execute("insert into rota.job (job_type, idempotency_key) values ('t', 'a')")
         connection.execute("set lock_timeout = '150ms'")
-        assert Hand(connection).run(ops.expire_keys(10)) == 1
+        assert Hand(connection).run(ops.forget_rows("keys", 10)) == 1
     assert rows(connection, "select key from rota.idempotency") == [("a",)]
 
 
@@ -620,7 +620,7 @@ def test_workers_are_forgotten_a_day_after_they_stopped_or_fell_silent(
     assert len(rows(connection, "select from rota.worker")) == 5, (
         "a worker that stops does not pay for others"
     )
-    assert hand.run(ops.forget_workers(10)) == 2
+    assert hand.run(ops.forget_rows("workers", 10)) == 2
     assert {name for (name,) in rows(connection, "select name from rota.worker")} == {
         "alive",
         "quiet",

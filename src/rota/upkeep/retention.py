@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rota.errors import DatabaseUnavailable
@@ -21,8 +22,6 @@ from rota.store.link import StoreLink
 from rota.upkeep.quarantine import RefusalLog
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from rota.observe.events import Bus
     from rota.store.db import Database
     from rota.store.ops import PartitionStep
@@ -137,21 +136,12 @@ class Retention(Service):
         may be left."""
         more = False
         refusal: DatabaseUnavailable | None = None
-        kinds: list[Callable[[], Awaitable[int]]] = [
-            lambda: self._archive_dead(link),
-            lambda: link.run(ops.expire_keys(PORTION)),
-            lambda: self._free_keys(link),
-            lambda: link.run(ops.forget_workers(PORTION)),
-            lambda: link.run(ops.forget_actions(PORTION)),
-            lambda: link.run(ops.forget_runs(PORTION)),
-            lambda: link.run(ops.forget_figures(PORTION)),
-            lambda: link.run(ops.forget_alerts(PORTION)),
-            lambda: link.run(ops.forget_effects(PORTION)),
-            lambda: link.run(ops.forget_breakers(PORTION)),
-            lambda: link.run(ops.forget_batches(PORTION)),
-            lambda: link.run(ops.forget_limits(PORTION)),
+        forgets = [
+            partial(self._archive_dead, link),
+            partial(self._free_keys, link),
+            *(partial(link.run, ops.forget_rows(what, PORTION)) for what in ops.FORGOTTEN),
         ]
-        for forget in kinds:
+        for forget in forgets:
             try:
                 more |= await forget() >= PORTION
             except DatabaseUnavailable as error:

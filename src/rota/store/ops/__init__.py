@@ -15,14 +15,12 @@ from rota.store.ops.actions import (
     action_log,
     actions,
     choose,
-    forget_actions,
 )
 from rota.store.ops.alert import (
     AlertLook,
     AlertMessage,
     AlertRule,
     find_alert_matches,
-    forget_alerts,
     look_for_alerts,
     mark_posted,
     take_alert_rules,
@@ -37,7 +35,6 @@ from rota.store.ops.breaker import (
     EndpointResult,
     Recorded,
     Try,
-    forget_breakers,
     list_breakers,
     look_at_breakers,
     record_at_breakers,
@@ -64,7 +61,6 @@ from rota.store.ops.effect import (
     call_effect,
     effects,
     effects_of,
-    forget_effects,
     settle_effect,
 )
 from rota.store.ops.enqueue import (
@@ -83,7 +79,6 @@ from rota.store.ops.fan_out import (
     find_members,
     fold_all_batches,
     fold_batches,
-    forget_batches,
     insert_batch,
     mend_batches,
 )
@@ -91,7 +86,6 @@ from rota.store.ops.figures import (
     Figures,
     Overrun,
     Stats,
-    forget_figures,
     roll_up_stats,
     stats,
 )
@@ -125,7 +119,6 @@ from rota.store.ops.limits import (
     StartRequest,
     declare_limits,
     delay_limit,
-    forget_limits,
     list_limits,
     read_stamps,
     replan_limits,
@@ -168,7 +161,7 @@ from rota.store.ops.read import (
     table,
 )
 from rota.store.ops.reap import Reaped, reap
-from rota.store.ops.retention import archive_dead, expire_keys, free_keys
+from rota.store.ops.retention import FORGOTTEN, archive_dead, forget_rows, free_keys
 from rota.store.ops.schedules import (
     Agenda,
     Done,
@@ -179,7 +172,6 @@ from rota.store.ops.schedules import (
     declare_schedules,
     disable_schedules,
     fail_tick,
-    forget_runs,
     put_schedule,
     refuse,
     runs,
@@ -197,10 +189,11 @@ from rota.store.ops.waits import (
     read_wait,
     set_max_running,
 )
-from rota.store.ops.workers import COUNTS, forget_workers, stop, write_heartbeat
+from rota.store.ops.workers import COUNTS, stop, write_heartbeat
 
 __all__ = [
     "COUNTS",
+    "FORGOTTEN",
     "IN_FLIGHT",
     "ActionRecord",
     "ActionRequest",
@@ -286,7 +279,6 @@ __all__ = [
     "effects_of",
     "ensure_partitions",
     "expire",
-    "expire_keys",
     "fail_tick",
     "find",
     "find_alert_matches",
@@ -301,15 +293,7 @@ __all__ = [
     "finish_plain",
     "fold_all_batches",
     "fold_batches",
-    "forget_actions",
-    "forget_alerts",
-    "forget_batches",
-    "forget_breakers",
-    "forget_effects",
-    "forget_figures",
-    "forget_limits",
-    "forget_runs",
-    "forget_workers",
+    "forget_rows",
     "free_keys",
     "free_places",
     "ids_behind",

@@ -211,8 +211,3 @@ def action_log(since: datetime | timedelta | None, limit: int) -> Operation[list
     """Read the log of all actions, the newest first."""
     params = {"limit": limit, **instant_or_ago("since", since)}
     return [ActionRecord(*row) for row in (yield Query("action_log", params))]
-
-
-def forget_actions(limit: int) -> Operation[int]:
-    """Delete audit log entries that are older than the setting; return how many."""
-    return (yield Query("actions_forget", {"limit": limit}))[0][0]  # type: ignore[no-any-return]

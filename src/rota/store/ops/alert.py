@@ -140,8 +140,3 @@ def mark_posted(sent: AlertMessage) -> Operation[None]:
     """Record that it is posted."""
     sent_before = {"notifications": sent.notifications}
     yield Query("alert_posted", {"rule": sent.rule, "subject": sent.subject} | sent_before)
-
-
-def forget_alerts(limit: int) -> Operation[int]:
-    """Delete alerts that have long been over; return how many."""
-    return (yield Query("alerts_forget", {"limit": limit}))[0][0]  # type: ignore[no-any-return]

@@ -126,11 +126,6 @@ def release_breakers(limit: int, delay_s: float) -> Operation[int]:
     return rows[0][0]  # type: ignore[no-any-return]
 
 
-def forget_breakers(limit: int) -> Operation[int]:
-    """Delete breakers that have nothing more to say; return how many."""
-    return (yield Query("breakers_forget", {"limit": limit}))[0][0]  # type: ignore[no-any-return]
-
-
 def list_breakers(name: str | None, limit: int) -> Operation[list[BreakerRecord]]:
     """List breakers."""
     rows = yield Query("breakers_list", {"name": name, "limit": limit})

@@ -87,11 +87,6 @@ def settle_effect(
     return (yield Query("effect_settle", settled))[0][0]  # type: ignore[no-any-return]
 
 
-def forget_effects(limit: int) -> Operation[int]:
-    """Delete effects that retention no longer keeps; return how many."""
-    return (yield Query("effects_forget", {"limit": limit}))[0][0]  # type: ignore[no-any-return]
-
-
 def _record(row: Row) -> EffectRecord:
     facts = dict(zip(EffectRecord.__struct_fields__, row, strict=True))
     facts["result"] = None if facts["result"] is None else msgspec.json.decode(facts["result"])

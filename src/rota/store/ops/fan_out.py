@@ -67,11 +67,6 @@ def mend_batches(limit: int) -> Operation[int]:
     return (yield Query("batches_mend", {"limit": limit}))[0][0]  # type: ignore[no-any-return]
 
 
-def forget_batches(limit: int) -> Operation[int]:
-    """Delete batches that ended long ago; return how many."""
-    return (yield Query("batches_forget", {"limit": limit}))[0][0]  # type: ignore[no-any-return]
-
-
 def find_batches(id_: int | None, before: int | None, limit: int) -> Operation[list[Batch]]:
     """Read batches, the newest first."""
     rows = yield Query("batches_list", {"id": id_, "before": before, "limit": limit})

@@ -187,8 +187,3 @@ def roll_up_stats() -> Operation[bool]:
     """Add what ended in closed minutes to the figures, up to an hour of it; return whether there is
     more."""
     return (yield Query("stats_roll_up"))[0][0]  # type: ignore[no-any-return]
-
-
-def forget_figures(limit: int) -> Operation[int]:
-    """Delete figures that are older than the setting; return how many rows."""
-    return (yield Query("figures_forget", {"limit": limit}))[0][0]  # type: ignore[no-any-return]

@@ -148,11 +148,6 @@ def replan_limits(most: int, after: str | None) -> Operation[tuple[int, str | No
     return keys, next_after
 
 
-def forget_limits(limit: int) -> Operation[int]:
-    """Delete what is known of keys that were not used for a day; return how many."""
-    return (yield Query("limits_forget", {"limit": limit}))[0][0]  # type: ignore[no-any-return]
-
-
 def take_starts(name: str, key: str | None, count: int) -> Operation[bool]:
     """Take starts of a limit now; return whether they were free. Raises LimitNotFound, and
     UsageError for a wrong key or count."""

@@ -1,10 +1,22 @@
-"""How dead jobs and expired keys are removed in time."""
+"""How dead jobs and old rows are removed in time."""
 
 from __future__ import annotations
 
 from rota.store.driver import Operation, Query
 from rota.store.isolate import Refusals
 from rota.store.ops.portion import take_portion
+
+FORGOTTEN = (
+    *("keys", "workers", "actions", "runs", "figures", "alerts"),
+    *("effects", "effects not done", "breakers", "batches", "limits"),
+)
+"""The kinds of rows that `rows_forget` knows."""
+
+
+def forget_rows(what: str, limit: int) -> Operation[int]:
+    """Delete rows of a kind that were kept long enough, the oldest first; return how many."""
+    [(deleted,)] = yield Query("rows_forget", {"what": what, "limit": limit})
+    return int(deleted)
 
 
 def archive_dead(limit: int) -> Operation[tuple[int, Refusals]]:
@@ -13,11 +25,6 @@ def archive_dead(limit: int) -> Operation[tuple[int, Refusals]]:
     candidates = Query("jobs_long_dead", {"limit": limit})
     rows, refusals = yield from take_portion("dead_archive", {"limit": limit}, candidates)
     return sum(row[0] for row in rows), refusals
-
-
-def expire_keys(limit: int) -> Operation[int]:
-    """Delete keys that have expired; return how many."""
-    return (yield Query("keys_expire", {"limit": limit}))[0][0]  # type: ignore[no-any-return]
 
 
 def free_keys(limit: int) -> Operation[int]:

@@ -148,9 +148,3 @@ def trigger_schedule(name: str, why: str | None, by: str) -> Operation[int | Non
     """Enqueue a run of a schedule now; return its job, None if there is no such schedule."""
     rows = yield Query("schedule_trigger", {"name": name, "why": why, "by": by})
     return rows[0][0]  # type: ignore[no-any-return]
-
-
-def forget_runs(limit: int) -> Operation[int]:
-    """Delete runs that history no longer has; return how many."""
-    rows = yield Query("schedule_runs_forget", {"limit": limit})
-    return rows[0][0]  # type: ignore[no-any-return]

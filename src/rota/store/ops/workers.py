@@ -30,8 +30,3 @@ def stop(worker: str, counts: Mapping[str, int] | None = None) -> Operation[None
             **{name: None if counts is None else counts.get(name, 0) for name in COUNTS},
         },
     )
-
-
-def forget_workers(limit: int) -> Operation[int]:
-    """Delete workers that have been gone for a day; return how many."""
-    return (yield Query("workers_forget", {"limit": limit}))[0][0]  # type: ignore[no-any-return]

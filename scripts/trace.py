@@ -32,7 +32,7 @@ BUDGETS = {
 """For each way: most modules without those of ASIDE, and most of all."""
 ASIDE = ("model.", "declare.", "errors", "observe.events")
 """What can be, what was declared, and what is said of it: a reader of the way knows these."""
-STEADY = 10
+STEADY = 30
 """Jobs in a row after which nothing more is left out. The loops beside the jobs turn every second
 or less often, and more often only while the worker starts."""
 QUIET_S = 0.02

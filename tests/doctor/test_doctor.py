@@ -492,6 +492,21 @@ def test_a_worker_gone_silent_is_reported_and_is_bad_once_jobs_wait(
     is_red(look(database, "workers", thresholds=Thresholds(alone_s=0)))
 
 
+@rule("M85", "M86")
+def test_what_a_killed_worker_knew_and_served_is_not_called_unknown(
+    database: str, connection: Connection, healthy: Hand
+) -> None:
+    set_clock(connection, NOON)
+    insert(connection)
+    connection.execute("update rota.worker set heartbeat_at = rota.clock() - interval '50 minutes'")
+    assert "no worker is alive" in is_red(look(database, "workers"))
+    assert look(database, "types").level == Level.OK
+    assert look(database, "queues").level == Level.OK
+    connection.execute("update rota.worker set heartbeat_at = rota.clock() - interval '61 minutes'")
+    assert "no worker of the last hour knows it" in is_red(look(database, "types"))
+    is_red(look(database, "queues"))
+
+
 @rule("M32")
 def test_an_outcome_that_came_too_late_is_reported_with_its_worker(
     database: str, connection: Connection, healthy: Hand

@@ -34,8 +34,7 @@ as $$
             {schema}.last_seen(w.heartbeat_at, w.stopped_at) - least(p_period, interval '1 minute')
           )
       end as tried_to
-    from {schema}.worker w
-    where {schema}.last_seen(w.heartbeat_at, w.stopped_at) > {schema}.clock() - p_period
+    from {schema}.workers_seen(p_period) w
   ),
   resumed as materialized (
     select a.queue, a.at

@@ -15,8 +15,7 @@ as $$
   ),
   worked as materialized (
     select coalesce(min(w.started_at), '-infinity') as since
-    from {schema}.worker w
-    where {schema}.last_seen(w.heartbeat_at, w.stopped_at) > {schema}.clock() - p_rule.period
+    from {schema}.workers_seen(p_rule.period) w
   )
   select
     late.name,

@@ -12,12 +12,10 @@ as $$
   select case
     when p_release <> 'unknown'
       and exists (
-        select from {schema}.worker w
+        select from {schema}.workers_seen(interval '1 hour') w
         where w.release not in (p_release, 'unknown')
           and not w.release = any (coalesce(p_mismatched_releases, '{}'))
           and p_job_type = any (w.job_types)
-          and {schema}.last_seen(w.heartbeat_at, w.stopped_at)
-            > {schema}.clock() - interval '1 hour'
       )
       then 'queued'
     else 'dead'

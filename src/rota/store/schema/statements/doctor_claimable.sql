@@ -7,9 +7,7 @@
 -- Keeps: M85, jobs that wait for busy workers are not hidden by those that wait for something else.
 with recent as materialized (
   select w.queues, w.job_types
-  from :schema.worker w
-  where :schema.is_alive(w.heartbeat_at, w.stopped_at)
-    or w.stopped_at > :schema.clock() - interval '1 hour'
+  from :schema.workers_seen(interval '1 hour') w
 ),
 due as materialized (
   select h.queue, h.job_type, min(h.run_at) as since

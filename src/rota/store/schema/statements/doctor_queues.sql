@@ -7,9 +7,7 @@
 -- Keeps: M85, due jobs that no worker claims are seen too.
 with recent as materialized (
   select w.queues
-  from :schema.worker w
-  where :schema.is_alive(w.heartbeat_at, w.stopped_at)
-    or w.stopped_at > :schema.clock() - interval '1 hour'
+  from :schema.workers_seen(interval '1 hour') w
 )
 select json_build_object(
   'unserved', (

@@ -1,5 +1,5 @@
--- Find types of waiting jobs that no worker of the last hour knows, or that are not declared. Only
--- the first jobs of each queue and priority are read.
+-- Find types of waiting jobs that no worker of the last hour knows, one that was killed included,
+-- or that are not declared. Only the first jobs of each queue and priority are read.
 -- Parameters: heads int (how many jobs of each queue and priority); limit int
 -- Rows: facts text (JSON: strange: job_type, jobs, waiting_s [negative: not due yet], is_declared,
 --   is_known, is_served [a worker of the last hour serves a queue of these jobs]; declared: every
@@ -9,9 +9,7 @@
 -- Keeps: M85; without this, a job of a mistyped type would wait for ever unseen.
 with recent as materialized (
   select w.job_types, w.queues
-  from :schema.worker w
-  where :schema.is_alive(w.heartbeat_at, w.stopped_at)
-    or w.stopped_at > :schema.clock() - interval '1 hour'
+  from :schema.workers_seen(interval '1 hour') w
 ),
 known as materialized (
   select distinct t.name

@@ -7,9 +7,7 @@
 -- Keeps: M61, a person can see that slow work delays urgent work.
 with recent as materialized (
   select w.queues, w.slots
-  from :schema.worker w
-  where :schema.is_alive(w.heartbeat_at, w.stopped_at)
-    or w.stopped_at > :schema.clock() - interval '1 hour'
+  from :schema.workers_seen(interval '1 hour') w
 ),
 urgent as (
   select t.queue

@@ -10,8 +10,7 @@ with recent as materialized (
     w.*,
     :schema.worker_state(w.heartbeat_at, w.stopped_at) as state,
     extract(epoch from :schema.clock() - w.heartbeat_at)::float8 as silent_s
-  from :schema.worker w
-  where :schema.last_seen(w.heartbeat_at, w.stopped_at) > :schema.clock() - interval '1 hour'
+  from :schema.workers_seen(interval '1 hour') w
 )
 select json_build_object(
   'alive', (select count(*) from recent r where r.state in ('alive', 'silent')),

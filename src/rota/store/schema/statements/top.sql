@@ -78,8 +78,7 @@ select json_build_object(
         case when w.version <> 'sql' then w.succeeded end as succeeded,
         case when w.version <> 'sql' then w.failed end as failed,
         case when w.version <> 'sql' then w.dead end as dead
-      from :schema.worker w
-      where :schema.last_seen(w.heartbeat_at, w.stopped_at) > :schema.clock() - interval '5 minutes'
+      from :schema.workers_seen(interval '5 minutes') w
       order by w.stopped_at is not null, w.started_at
       limit :listed::int
     ) w

@@ -23,6 +23,5 @@ select
   w.heartbeat_at,
   w.stopped_at,
   :schema.worker_state(w.heartbeat_at, w.stopped_at) as state
-from :schema.worker w
-where :schema.last_seen(w.heartbeat_at, w.stopped_at) > :schema.clock() - interval '1 hour'
+from :schema.workers_seen(interval '1 hour') w
 order by w.started_at

@@ -10,8 +10,11 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from itertools import chain
 from pathlib import Path
+
+import rota
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "rota"
@@ -26,7 +29,11 @@ MOST = {
     "SQL functions in migrations": 0,
     "SQL file names that exist twice": 0,
     "files that a new column of job touches": 6,
+    "files that name payload_version": 34,
     "methods written twice, for plain code and to be awaited": 42,
+    "SQL functions with one caller": 79,
+    "public names of App": 54,
+    "lines of src/rota, in hundreds": 577,
     "files in the largest circle of imports, also for types": 3,
 }
 """The budgets."""
@@ -66,7 +73,13 @@ def main() -> int:
         "SQL functions in migrations": list(functions_in_migrations()),
         "SQL file names that exist twice": list(sql_files_that_exist_twice()),
         "files that a new column of job touches": list(files_that_list(columns)),
+        "files that name payload_version": [
+            place(file) for file in source_files() if "payload_version" in read(file)
+        ],
         "methods written twice, for plain code and to be awaited": list(twins()),
+        "SQL functions with one caller": list(functions_with_one_caller()),
+        "public names of App": [name for name in dir(rota.App) if not name.startswith("_")],
+        "lines of src/rota, in hundreds": hundreds_of_lines(),
         "files in the largest circle of imports, also for types": largest_circle(),
     }
     broken = [name for name, most in MOST.items() if len(found[name]) > most]
@@ -89,6 +102,17 @@ TOOLS = ("scripts", "bench", "chaos")
 def python_files(*folders: str) -> Iterator[Path]:
     """The Python files of these folders, in order."""
     return chain.from_iterable(sorted((ROOT / folder).rglob("*.py")) for folder in folders)
+
+
+def source_files() -> list[Path]:
+    """The Python and SQL files of the package."""
+    return sorted([*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.sql")])
+
+
+@cache
+def read(file: Path) -> str:
+    """The text of a file."""
+    return file.read_text(encoding="utf-8")
 
 
 def place(file: Path, line: int | None = None) -> str:
@@ -169,6 +193,27 @@ def twins() -> Iterator[str]:
             bare = one.name.removeprefix("_")
             if f"{'_' * (one.name != bare)}a{bare}" in awaited:
                 yield f"{place(file, one.lineno)}: {one.name}"
+
+
+def functions_with_one_caller() -> Iterator[str]:
+    """Each SQL function that one other SQL file names: a reader goes there and back. What
+    operations call is a statement, and what the API has is called by others. A comment calls
+    nothing."""
+    texts = {
+        file: re.sub(r"--.*", "", read(file)) for file in source_files() if file.suffix == ".sql"
+    }
+    for own in sorted((SCHEMA / "functions").glob("*.sql")):
+        name = re.compile(rf"\b{own.stem}\b")
+        callers = [file for file, text in texts.items() if file != own and name.search(text)]
+        if len(callers) == 1:
+            yield f"{place(own)}: {place(callers[0])}"
+
+
+def hundreds_of_lines() -> list[str]:
+    """A place for each hundred lines of Python and SQL, the longest files first."""
+    lines = {place(file): read(file).count("\n") for file in source_files()}
+    longest = sorted(lines, key=lambda name: -lines[name])
+    return (longest * (1 + sum(lines.values()) // len(longest)))[: sum(lines.values()) // 100]
 
 
 def functions_in_migrations() -> Iterator[str]:

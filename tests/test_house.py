@@ -64,6 +64,30 @@ def test_an_sql_file_that_exists_twice_is_named_with_both_places(package: Path) 
     ]
 
 
+def test_a_twin_is_counted_where_both_are_written_out(package: Path) -> None:
+    package.joinpath("seat.py").write_text(
+        "class Seat:\n def sit(self): ...\n async def asit(self): ...\n def _up(self): ...\n"
+        " async def _aup(self): ...\n def list(self): ...\n alist = awaitable(list)\n"
+    )
+
+    assert list(house.twins()) == ["src/rota/seat.py:2: sit", "src/rota/seat.py:4: _up"]
+
+
+def test_a_function_with_one_caller_in_sql_is_named_with_it(package: Path) -> None:
+    for name, text in {
+        "functions/sit.sql": "sit", "functions/stand.sql": "stand", "functions/lie.sql": "sit lie",
+        "views/rest.sql": "select sit(), lie(), lie_down()", "rest.py": "stand",
+    }.items():  # fmt: skip
+        file = package / "store" / "schema" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    schema = "src/rota/store/schema"
+    assert list(house.functions_with_one_caller()) == [
+        f"{schema}/functions/lie.sql: {schema}/views/rest.sql"
+    ]
+
+
 @pytest.mark.waits
 def test_the_way_of_a_job_is_what_runs_for_every_job(database: str) -> None:
     ways = trace.trace(database)
@@ -82,4 +106,5 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     package.mkdir(parents=True)
     monkeypatch.setattr(house, "ROOT", tmp_path)
     monkeypatch.setattr(house, "PACKAGE", package)
+    monkeypatch.setattr(house, "SCHEMA", package / "store" / "schema")
     return package

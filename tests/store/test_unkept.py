@@ -28,10 +28,10 @@ def declare(
 ) -> None:
     declared = {
         "name": name, "aliases": aliases, "queue": "default", "priority": 0, "max_attempts": 10,
-        "timeout_s": 60, "lease_s": 60,
-        "expires_s": None, "key_ttl_s": 60, "history": history, "on_lost": "retry",
+        "timeout": "60 s", "lease": "60 s",
+        "expires": None, "key_ttl": "60 s", "history": history, "on_lost": "retry",
         "on_expired": "dead", "version": None,
-        "retry_after_s": [10],
+        "retry_after": ["10 s"],
     }  # fmt: skip
     connection.execute("select rota.job_type_declare(%s::jsonb, '1')", [json.dumps([declared])])
 

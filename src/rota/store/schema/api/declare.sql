@@ -104,10 +104,10 @@ begin
       'queue', queue,
       'priority', priority,
       'max_attempts', max_attempts,
-      'timeout_s', extract(epoch from timeout),
-      'lease_s', extract(epoch from lease),
-      'expires_s', extract(epoch from expires),
-      'key_ttl_s', extract(epoch from key_ttl),
+      'timeout', timeout,
+      'lease', lease,
+      'expires', expires,
+      'key_ttl', key_ttl,
       'key_arguments', key_arguments,
       'on_duplicate', on_duplicate,
       'key_scope', key_scope,
@@ -120,10 +120,7 @@ begin
       'on_lost', on_lost,
       'on_expired', on_expired,
       'version', version,
-      'retry_after_s', (
-        select jsonb_agg(extract(epoch from wait) order by n)
-        from unnest(retry_after) with ordinality plan(wait, n)
-      )
+      'retry_after', retry_after
     )),
     release
   );

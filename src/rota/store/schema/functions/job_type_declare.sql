@@ -1,4 +1,5 @@
--- Declares job types: an array of objects with the columns of job_type, durations in seconds. Keys
+-- Declares job types: an array of objects, all with the same columns of job_type. A column that
+-- the release does not know is left alone, and one that this schema does not know is left out. Keys
 -- that were taken under a former name move to the new name. Where key_scope becomes 'pending', the
 -- keys of jobs that have started, are dead or over are free. A cap (concurrency) holds at once; of
 -- one that was raised or removed, jobs that waited for it compete again.
@@ -12,6 +13,7 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
+  v_statement text;
   v_count int;
   v_pending text[] := array(
     select t.name
@@ -25,66 +27,25 @@ declare
   );
   v_changed text[];
 begin
-  insert into {schema}.job_type as t (
-    name, aliases, queue, priority, max_attempts,
-    timeout, lease, expires, key_ttl,
-    key_arguments, on_duplicate, key_scope,
-    group_arguments, lane_capacity, on_retry, on_dead, concurrency,
-    history, on_lost, on_expired, version, breaker, breaker_has_keys,
-    retry_after, release
+  select format(
+    'insert into {schema}.job_type as t (%s, release) '
+    'select %s, $2 '
+    'from jsonb_populate_recordset(null::{schema}.job_type, $1) d '
+    'order by d.name '  -- ten workers that start at once take the locks in one order
+    'on conflict (name) do update '
+    'set %s, release = excluded.release, declared_at = {schema}.clock()',
+    string_agg(format('%I', a.attname), ', '),
+    string_agg(format('d.%I', a.attname), ', '),
+    string_agg(format('%1$I = excluded.%1$I', a.attname), ', ')
   )
-  select
-    d.name, d.aliases, d.queue, d.priority, d.max_attempts,
-    make_interval(secs => d.timeout_s), make_interval(secs => d.lease_s),
-    make_interval(secs => d.expires_s), make_interval(secs => d.key_ttl_s),
-    d.key_arguments, coalesce(d.on_duplicate, 'join'), coalesce(d.key_scope, 'ttl'),
-    d.group_arguments, d.lane_capacity,
-    coalesce(d.on_retry, 'hold'), coalesce(d.on_dead, 'free'), d.concurrency,
-    d.history, d.on_lost, d.on_expired, d.version, d.breaker, d.breaker_has_keys,
-    array(
-      select make_interval(secs => s)
-      from unnest(d.retry_after_s) with ordinality u(s, n)
-      order by n
-    ),
-    p_release
-  from jsonb_to_recordset(p_types) d(
-    name text, aliases text[], queue text, priority smallint, max_attempts int,
-    timeout_s float8, lease_s float8, expires_s float8, key_ttl_s float8,
-    key_arguments text[], on_duplicate text, key_scope text,
-    group_arguments text[], lane_capacity smallint,
-    on_retry text, on_dead text, concurrency int,
-    history text, on_lost text, on_expired text, version smallint,
-    breaker text, breaker_has_keys boolean,
-    retry_after_s float8[]
-  )
-  order by d.name  -- ten workers that start at once take the locks in one order
-  on conflict (name) do update
-  set
-    aliases = excluded.aliases,
-    queue = excluded.queue,
-    priority = excluded.priority,
-    max_attempts = excluded.max_attempts,
-    timeout = excluded.timeout,
-    lease = excluded.lease,
-    expires = excluded.expires,
-    key_ttl = excluded.key_ttl,
-    key_arguments = excluded.key_arguments,
-    on_duplicate = excluded.on_duplicate,
-    key_scope = excluded.key_scope,
-    group_arguments = excluded.group_arguments,
-    lane_capacity = excluded.lane_capacity,
-    on_retry = excluded.on_retry,
-    on_dead = excluded.on_dead,
-    concurrency = excluded.concurrency,
-    history = excluded.history,
-    on_lost = excluded.on_lost,
-    on_expired = excluded.on_expired,
-    breaker = excluded.breaker,
-    breaker_has_keys = excluded.breaker_has_keys,
-    version = excluded.version,
-    retry_after = excluded.retry_after,
-    release = excluded.release,
-    declared_at = {schema}.clock();
+  into v_statement
+  from pg_attribute a
+  where a.attrelid = '{schema}.job_type'::regclass
+    and p_types -> 0 ? a.attname;
+  if v_statement is null then
+    return 0;  -- no types
+  end if;
+  execute v_statement using p_types, p_release;
   get diagnostics v_count = row_count;
   -- Two former names may have the same key: one of the two moves. The other stays where it is until
   -- the first is free.

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from typing import Any, get_type_hints
 
 import pytest
+from fastapi import Depends, FastAPI
+from httpx import ASGITransport, AsyncClient
 
 import rota
 from rota import Actions, App, Batches, Breakers, Effects, Lanes, Limits, Queues, Schedules
@@ -70,3 +72,38 @@ async def test_a_plain_method_in_a_loop_names_the_one_to_await(database: str) ->
         app.queues.list()
     await app.aclose()
     assert said[0].filename == __file__
+
+
+def test_what_looks_at_a_method_finds_no_generator() -> None:
+    for plain, awaited in pairs():
+        for method in (plain, awaited):
+            assert not inspect.isgeneratorfunction(inspect.unwrap(method)), method
+
+
+async def test_fastapi_takes_a_call_as_a_dependency_and_as_a_route(
+    database: str, connection: Connection
+) -> None:
+    app, site = rota.App(database), FastAPI()
+    site.add_api_route("/runs/{name}", app.schedules.aruns)
+
+    @site.get("/effects")
+    async def effects(found: list[Any] = Depends(app.effects.afind)) -> int:  # noqa: B008
+        return len(found)
+
+    client = AsyncClient(transport=ASGITransport(site), base_url="http://site")
+    async with client:
+        assert (await client.get("/effects")).json() == 0
+        with pytest.raises(rota.ScheduleNotFound):
+            await client.get("/runs/none")
+    await app.aclose()
+
+
+def test_an_argument_may_be_called_as_a_methods_own() -> None:
+    jobs = rota.Jobs()
+
+    @jobs.job("greet")
+    def greet(self: int, connection: int) -> None: ...
+
+    nowhere = App("postgresql://127.0.0.1:1/none", jobs=[jobs])
+    with Bench(nowhere) as bench, pytest.raises(rota.DatabaseUnavailable):  # and no TypeError
+        bench.enqueued(greet, self=1, connection=2)

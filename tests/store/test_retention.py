@@ -660,3 +660,50 @@ def test_migrate_sets_for_how_long_things_are_kept(database: str, connection: Co
     ]
     migrate(database)
     assert rows(connection, kept)[-1] == ("history", timedelta(days=30))
+
+
+@rule("M13")
+def test_what_has_no_setting_is_kept_and_a_kind_that_is_none_is_named(
+    connection: Connection,
+) -> None:
+    hand = Hand(connection)
+    connection.execute("delete from rota.retention")
+    assert [hand.run(ops.forget_rows(what, 10)) for what in ops.FORGOTTEN] == [0] * 11
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="no kind of rows jobs"):
+        connection.execute("select rota.rows_forget('jobs', 1)")
+
+
+@rule("M13")
+@pytest.mark.parametrize("mine", ["on", "off"])
+def test_forgetting_leaves_the_settings_of_its_transaction_alone(
+    connection: Connection, mine: str
+) -> None:
+    with connection.transaction():
+        connection.execute(f"set local enable_seqscan = {mine}".encode())
+        for what in ("keys", "workers"):
+            connection.execute("select rota.rows_forget(%s, 10)", [what])
+            assert rows(connection, "show enable_seqscan") == [(mine,)]
+
+
+@rule("M13")
+def test_of_a_kind_that_is_read_whole_a_portion_reads_no_more_than_it_takes(
+    connection: Connection,
+) -> None:
+    connection.execute(
+        "insert into rota.rate_limit_key (name, key, version, tat) "
+        "select 'smtp', n::text, 1, rota.clock() - interval '2 days' "
+        "from generate_series(1, 20000) n"
+    )
+    connection.execute("analyze rota.rate_limit_key")
+    before = _count_read(connection)
+    assert Hand(connection).run(ops.forget_rows("limits", 100)) == 100
+    assert 100 <= _count_read(connection) - before < 200
+
+
+def _count_read(connection: Connection) -> int:
+    connection.execute("select pg_stat_force_next_flush(), pg_stat_clear_snapshot()")
+    [[read]] = rows(
+        connection,
+        "select seq_tup_read from pg_stat_user_tables where relname = 'rate_limit_key'",
+    )
+    return int(read)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import assert_type
 
+import psycopg
+
 import rota
 
 app = rota.App(lambda: "postgresql://h/d")
@@ -25,3 +27,9 @@ async def awaited() -> None:
     app.acancel(1)  # E: unused-coroutine | reportUnusedCoroutine
     await app.cancel(1)  # E: misc | reportGeneralTypeIssues
     await app.acancel("1")  # E: arg-type | reportArgumentType
+
+
+def either(plain: psycopg.Connection, own: psycopg.AsyncConnection) -> None:
+    app.cancel(1, connection=plain)
+    app.cancel(1, connection=3)  # E: arg-type | reportArgumentType
+    app.cancel(1, connection=own)  # one definition takes both kinds: the call itself refuses it

@@ -9,6 +9,7 @@ import pytest
 
 from rota.errors import DatabaseUnavailable
 from rota.runtime.loop import run_alone
+from rota.store import ops
 from rota.store.db import Database
 from rota.store.link import StoreLink
 from tests.support.forked import python
@@ -22,6 +23,19 @@ def test_a_link_that_is_closed_while_it_waits_ends_the_wait_and_not_the_process(
     # In a process of its own: uvloop aborts the one in which a file is closed that it watches.
     with python(["-m", __spec__.name, database]) as process:
         assert process.wait(60) == 0
+
+
+@rule("M33")
+async def test_a_link_that_was_closed_while_it_was_lent_opens_another_connection(
+    database: str,
+) -> None:
+    link = StoreLink(Database(database), "link")
+    async with link.borrow() as lent:
+        await link.close()
+    assert lent.is_closed
+    assert (await link.run(ops.read_clock())).utcoffset() is not None
+    await link.close()
+    assert link._connection is None
 
 
 async def _close_while_it_waits(url: str) -> None:

@@ -11,6 +11,7 @@ from rota.cli.output import Times, cell, print_json, print_text
 from rota.cli.target import Actor, JsonOption, Place, UtcOption
 from rota.client.queues import parse_until
 from rota.errors import UsageError
+from rota.model.bounds import check_queue
 
 
 def pause(
@@ -40,7 +41,9 @@ def pause(
     Running jobs continue, and new jobs can be enqueued.
     """
     _refuse_unclear(queue=queue is not None, all=everything)
-    parse_until(until)  # before it connects
+    parse_until(until)
+    if queue is not None:
+        check_queue(queue, "a queue's name")  # before it connects
     with place.session() as opened:
         said: Any = {"until": until, "why": actor.why, "by": actor.by}
         queues = opened.queues
@@ -75,6 +78,8 @@ def resume(
 ) -> None:
     """End a pause. Does nothing, and says so, if nothing was paused."""
     _refuse_unclear(queue=queue is not None, all=everything, copy=copy)
+    if queue is not None:
+        check_queue(queue, "a queue's name")  # before it connects
     with place.session() as opened, opened.connection.transaction():
         said: Any = {"why": actor.why, "by": actor.by}
         behind = opened.ids_behind() if copy else []

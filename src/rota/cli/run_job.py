@@ -164,10 +164,8 @@ def _say(end: End, error: BaseException | None) -> str:
             return "its handler succeeded"
         case Succeeded(result_json):
             return f"its handler returned {result_json}"
-        case HandedBack(why):
-            return f"its handler did not begin: {why}"
-        case Interrupted(why):
-            return f"its handler was stopped: {why}"
+        case HandedBack(why) | Interrupted(why):
+            return f"its handler was stopped, or did not begin: {why}"
         case Expired():
             return "its handler did not begin: the job has expired"
     if isinstance(error, KeyboardInterrupt):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack
 
 if TYPE_CHECKING:
@@ -55,11 +55,11 @@ def awaitable(method: Both[P, T]) -> Awaitable[P, T]:
 def _make(define: Any, **options: Unpack[RunOptions]) -> Any:
     joins = "connection" in inspect.signature(define).parameters
 
-    def call(self: Any, *args: Any, **named: Any) -> Any:
+    def call(self: Any, /, *args: Any, **named: Any) -> Any:
         connection = named.get("connection") if joins else None
         return self._run(define(self, *args, **named), connection, **options)
 
-    async def acall(self: Any, *args: Any, **named: Any) -> Any:
+    async def acall(self: Any, /, *args: Any, **named: Any) -> Any:
         connection = named.get("connection") if joins else None
         return await self._arun(define(self, *args, **named), connection, **options)
 
@@ -70,13 +70,18 @@ def _make(define: Any, **options: Unpack[RunOptions]) -> Any:
     return made
 
 
-def _name(made: Any, define: Any, name: str, doc: str) -> Any:
-    """Let a method look as if it were written out: in tracebacks, too, and to `help`."""
-    functools.update_wrapper(made, define)
-    made.__name__, made.__doc__ = name, doc
-    made.__qualname__ = f"{define.__qualname__.rpartition('.')[0]}.{name}"
-    made.__code__ = made.__code__.replace(co_name=name, co_qualname=made.__qualname__)
+def _name(body: Any, define: Any, name: str, doc: str) -> Any:
+    """Let a method look as if it were written out: in tracebacks, too, and to `help`.
+
+    It does not say that it wraps the definition, which may be a generator: FastAPI would take it
+    for one.
+    """
+    qualname = f"{define.__qualname__.rpartition('.')[0]}.{name}"
+    code = body.__code__.replace(co_name=name, co_qualname=qualname)
+    # In the definition's module, where its annotations have their names.
+    made: Any = FunctionType(code, define.__globals__, name, None, body.__closure__)
     returned = define.__annotations__["return"].removeprefix("Operation[").removesuffix("]")
+    made.__qualname__, made.__doc__ = qualname, doc
     made.__annotations__ = {**define.__annotations__, "return": returned}
     made.__signature__ = inspect.signature(define).replace(return_annotation=returned)
     return made

@@ -30,7 +30,8 @@ class Session(DirectClient):
         self, operation: Operation[T], connection: Any = None, **options: Unpack[RunOptions]
     ) -> T:
         """Run an operation on the connection; with `atomic` in one transaction."""
-        return self.database.run(operation, connection or self.connection, **options)
+        own = self.connection if connection is None else connection
+        return self.database.run(operation, own, **options)
 
     _run = run  # no loop runs here
 

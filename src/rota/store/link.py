@@ -63,7 +63,7 @@ class StoreLink:
                 return await adrive(driver, operation, self.statements, limit=limit)
             finally:
                 if not self._is_kept:
-                    await self._drop()
+                    self._connection = None
 
     @asynccontextmanager
     async def borrow(self) -> AsyncIterator[OwnConnection]:
@@ -81,21 +81,22 @@ class StoreLink:
                 # must not be used again. Nor one that answers and does not serve: after a
                 # failover it leads to a server that has become read-only.
                 if isinstance(error, DatabaseUnavailable) or not connection.is_idle:
-                    await self._drop()
+                    self._connection = None
                 raise
+            finally:
+                if self._connection is not connection:
+                    await connection.close()
 
     async def close(self) -> None:
         """Close it; the next `run` opens another. An operation that waits for its answer fails."""
-        if not self._turn.locked():
-            await self._drop()
-        elif self._connection is not None:
-            # Who waits for it closes it: a file that uvloop still watches may not be closed, or
-            # it aborts the process.
-            self._connection.cut()
-
-    async def _drop(self) -> None:
         connection, self._connection = self._connection, None
-        if connection is not None:
+        if connection is None:
+            return
+        if self._turn.locked():
+            # Who has borrowed it closes it: a file that uvloop still watches may not be closed, or
+            # it aborts the process.
+            connection.cut()
+        else:
             await connection.close()
 
     async def _open(self) -> OwnConnection:

@@ -434,8 +434,9 @@ class Finisher(Service):
             why = attempt.outcome.why
         elif why is None:
             why = f"its payload does not fit this release: {failure.message}"
-        run_in_s, waits_for = transition.delay_s or 0.0, transition.waits_for
-        return JobHandedBack.of(*of, why=why, run_in_s=run_in_s, waits_for=waits_for)
+        return JobHandedBack.of(
+            *of, why=why, run_in_s=transition.delay_s, waits_for=transition.waits_for
+        )
 
 
 def make_ending(attempt: Attempt, now: float) -> Ending:

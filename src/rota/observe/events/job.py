@@ -117,21 +117,22 @@ class JobWaiting(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobHandedBack(JobEvent):
-    """The job was handed back uncharged, and that is committed. It did not begin: its worker goes
-    down, or a rate limit or a breaker did not let it; or it was interrupted."""
+    """The job was handed back uncharged, and that is committed: its worker goes down, its payload
+    does not fit this release, a rate limit or a breaker did not let it begin, or its handler raised
+    `RateLimited`."""
 
     why: str
-    run_in_s: float
-    """Seconds until it may be claimed again."""
+    run_in_s: float | None
+    """Seconds until it may be claimed again; None: its `run_at` stays, or the database chose it."""
     waits_for: str | None
-    """The rate limit or breaker, as in `job.waits_for`."""
+    """The rate limit or breaker, as in `job.waits_for`; None: there is none."""
 
     @property
     def level_now(self) -> int:
-        return self.level if self.waits_for is None else logging.DEBUG  # thousands at once
+        return self.level if self.run_in_s is None else logging.DEBUG  # thousands at once
 
     def describe(self) -> str:
-        for_s = f" for {self.run_in_s:.1f} s" if self.run_in_s else ""
+        for_s = "" if self.run_in_s is None else f" for {self.run_in_s:.1f} s"
         return f"handed back{for_s}: {self.why}"
 
 

@@ -1,17 +1,18 @@
--- Deletes rows of a kind that were kept long enough, at most p_limit, the oldest first. Returns how
--- many.
+-- Deletes rows of a kind that were kept long enough, at most p_limit. Returns how many.
 --
--- A row is old if its time `since` lies `keep` or longer in the past, and `also` holds; `with_it`
--- deletes what belongs to it. Of an indexed kind no pass reads more than it deletes. The others are
--- small, or read whole once an hour.
--- Locks: the rows, with SKIP LOCKED; the indexes action_at, batch_ended, effect_done,
---   effect_intended, idempotency_expires, job_pkey, schedule_run_enqueued and stat_hour_pkey.
+-- A row is old if its time `since` lies `keep` or longer in the past, and `also` holds; without
+-- `keep` none is. `with_it` deletes what belongs to those that are gone. An indexed kind is read
+-- from its oldest row on. The others are small, or read whole once an hour, and go in any order.
+-- Locks: the rows, with SKIP LOCKED; the indexes action_at, batch_ended, batch_part_pkey,
+--   effect_done, effect_intended, idempotency_expires, job_pkey, schedule_run_enqueued and
+--   stat_hour_pkey.
 -- Keeps: M13, no table grows for ever; M51, a key is held until it expires; M52, what a job may
 --   still ask is kept: the effects of live and of dead jobs.
 create or replace function {schema}.rows_forget(p_what text, p_limit int)
 returns int
 language plpgsql
-set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+set enable_seqscan = on set enable_bitmapscan = off
+set enable_hashjoin = off set enable_mergejoin = off set jit = off
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -21,7 +22,7 @@ declare
   v_kind record;
   v_count int;
 begin
-  select * into strict v_kind
+  select * into v_kind
   from (values
     ('keys', 'idempotency', 't.expires_at', '0', true, 'true', ''),
     ('workers', 'worker', '{schema}.last_seen(t.heartbeat_at, t.stopped_at)', '1 day', false,
@@ -40,26 +41,32 @@ begin
       '1 day', false, 'not t.releasing', ''),
     -- Members that are dead may be requeued for as long as dead jobs are kept.
     ('batches', 'batch', 't.ended_at', v_keep ->> 'history', true,
-      format('(t.dead = 0 or t.ended_at < {schema}.clock() - interval %L)', v_keep ->> 'dead'),
-      ', part as (delete from {schema}.batch_part p using old o where p.batch = (o.t).id)'),
+      format('(t.dead = 0 or t.ended_at < {schema}.clock() - %L::interval)', v_keep ->> 'dead'),
+      ', part as (delete from {schema}.batch_part p using gone g where p.batch = g.id)'),
     -- Keys whose starts lie in the past are as free as those of which nothing is known.
     ('limits', 'rate_limit_key', 'greatest(t.tat, t.estimated_to, t.again_to, t.urgent_to)',
       '1 day', false, 'true', '')
   ) k(what, source, since, keep, is_indexed, also, with_it)
   where k.what = p_what;
+  if not found then
+    raise exception 'rota.rows_forget: there is no kind of rows %', p_what using errcode = '22023';
+  end if;
   perform set_config('enable_seqscan', case when v_kind.is_indexed then 'off' else 'on' end, true);
   execute format(
     'with old as materialized ('
-      'select t.ctid as place, t '
+      'select t.ctid as place '
       'from {schema}.%1$I t '
       'where %2$s < {schema}.clock() - $1 and %3$s '
-      'order by %2$s '
+      '%4$s '
       'limit $2 '
       'for update skip locked'
-    ')%4$s '
-    'delete from {schema}.%1$I t using old o where t.ctid = o.place',
-    v_kind.source, v_kind.since, v_kind.also, v_kind.with_it
-  ) using v_kind.keep::interval, p_limit;
-  get diagnostics v_count = row_count;
+    '), '
+    'gone as (delete from {schema}.%1$I t using old o where t.ctid = o.place returning t.*)'
+    '%5$s '
+    'select count(*) from gone',
+    v_kind.source, v_kind.since, v_kind.also,
+    case when v_kind.is_indexed then 'order by ' || v_kind.since end,
+    v_kind.with_it
+  ) into v_count using v_kind.keep::interval, p_limit;
   return v_count;
 end $$;

@@ -108,6 +108,7 @@ SAMPLES = {
     "float": 0.5,
     "str": "words",
     "int | None": None,
+    "float | None": None,
     "str | None": None,
     "datetime": datetime(2026, 1, 1, tzinfo=UTC),
     "tuple[int, ...]": (12, 13),

@@ -27,6 +27,9 @@ declare
   );
   v_changed text[];
 begin
+  if p_types -> 0 is null then
+    return 0;
+  end if;
   select format(
     'insert into {schema}.job_type as t (%s, release) '
     'select %s, $2 '
@@ -42,9 +45,6 @@ begin
   from pg_attribute a
   where a.attrelid = '{schema}.job_type'::regclass
     and p_types -> 0 ? a.attname;
-  if v_statement is null then
-    return 0;  -- no types
-  end if;
   execute v_statement using p_types, p_release;
   get diagnostics v_count = row_count;
   -- Two former names may have the same key: one of the two moves. The other stays where it is until

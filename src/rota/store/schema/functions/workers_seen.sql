@@ -1,10 +1,10 @@
--- Returns the workers that were seen within a time: alive, gone without a word, or stopped. The
--- function has no settings, so that the planner inlines it.
+-- Returns the workers that were seen within a time: alive, gone without a word, or stopped.
 -- Locks: none.
 -- Keeps: M85, whoever asks what the workers of the last hour know and serve gets one answer.
 create or replace function {schema}.workers_seen(p_within interval)
 returns setof {schema}.worker
 language sql stable
+set search_path = pg_catalog, pg_temp
 as $$
   select w.*
   from {schema}.worker w

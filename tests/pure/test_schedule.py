@@ -162,9 +162,9 @@ def test_a_schedule_is_declared_with_its_job_and_the_job_s_options(jobs: rota.Jo
     row = jobs.schedules["weekly"].make_row()
     assert {name: value for name, value in row.items() if name not in ("payload", "meta")} == {
         "name": "weekly", "job_type": "report", "payload_version": None, "queue": "q",
-        "priority": 3, "max_attempts": 2, "expires_s": 3600.0, "group_key": "g",
+        "priority": 3, "max_attempts": 2, "expires": "3600.000000 seconds", "group_key": "g",
         "cron": "0 2 * * 1", "timezone": "Europe/Stockholm", "catch_up": "all", "overlap": "allow",
-        "jitter_s": 300.0,
+        "jitter": "300.000000 seconds",
     }  # fmt: skip
     assert (bytes(row["payload"]), bytes(row["meta"])) == (b'{"day":"monday"}', b'{"m":1}')
 

@@ -25,6 +25,7 @@ from rota.errors import DeclarationError, PayloadError, UsageError
 from rota.model.job import Enqueued, Job
 from rota.model.retry import PLAN_MAX
 from rota.model.settle import RetryRules
+from rota.model.units import format_interval
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -436,13 +437,13 @@ def make_row(job_type: JobType[..., ..., Any], lease_s: float) -> dict[str, Any]
         "queue": options.queue,
         "priority": options.priority,
         "max_attempts": options.max_attempts,
-        "timeout": _interval(options.timeout_s),
-        "lease": _interval(options.lease_s or lease_s),
-        "expires": None if options.expires_s is None else _interval(options.expires_s),
+        "timeout": format_interval(options.timeout_s),
+        "lease": format_interval(options.lease_s or lease_s),
+        "expires": format_interval(options.expires_s),
         "key_arguments": job_type.key_arguments,
         "on_duplicate": options.on_duplicate,
         "key_scope": options.key_scope,
-        "key_ttl": _interval(options.key_ttl_s),
+        "key_ttl": format_interval(options.key_ttl_s),
         "group_arguments": job_type.group_arguments,
         "lane_capacity": options.lane_capacity,
         "on_retry": options.on_retry,
@@ -454,10 +455,5 @@ def make_row(job_type: JobType[..., ..., Any], lease_s: float) -> dict[str, Any]
         "breaker": None if job_type.breaker is None else job_type.breaker.name,
         "breaker_has_keys": None if job_type.breaker is None else job_type.breaker_key is not None,
         "version": options.version,
-        "retry_after": [_interval(wait_s) for wait_s in options.retry.plan_s(PLAN_MAX)],
+        "retry_after": [format_interval(wait_s) for wait_s in options.retry.plan_s(PLAN_MAX)],
     }
-
-
-def _interval(of_s: float) -> str:
-    """Return seconds as PostgreSQL reads them, whatever its settings."""
-    return f"{of_s:.6f} seconds"

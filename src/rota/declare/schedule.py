@@ -13,7 +13,7 @@ from rota.errors import PayloadError, UsageError
 from rota.model.bounds import NAME_MAX, check_choice, check_text
 from rota.model.cron import parse
 from rota.model.schedule import JITTER_S_MAX, MIDNIGHT, CatchUp, Overlap
-from rota.model.units import Duration, seconds
+from rota.model.units import Duration, format_interval, seconds
 
 
 class Timing(TypedDict, total=False):
@@ -71,14 +71,14 @@ class ScheduleOptions:
             "queue": options.queue,
             "priority": options.priority,
             "max_attempts": options.max_attempts,
-            "expires_s": options.expires_s,
+            "expires": format_interval(options.expires_s),
             "meta": None if options.meta_json is None else msgspec.Raw(options.meta_json.encode()),
             "group_key": self.group_key,
             "cron": self.cron,
             "timezone": self.timezone,
             "catch_up": self.catch_up,
             "overlap": self.overlap,
-            "jitter_s": self.jitter_s,
+            "jitter": format_interval(self.jitter_s),
         }
 
 

@@ -47,6 +47,11 @@ def seconds(
     return result_s
 
 
+def format_interval(of_s: float | None) -> str | None:
+    """Return seconds as PostgreSQL reads them, whatever its settings."""
+    return None if of_s is None else f"{of_s:.6f} seconds"
+
+
 def words(seconds: float) -> str:
     """Format a duration for people: "250 ms", "10 s", "2 min 40 s", "85 min", "1 h 30 min", "3 d".
 

@@ -32,6 +32,8 @@ BUDGETS = {
 """For each way: most modules without those of ASIDE, and most of all."""
 ASIDE = ("model.", "declare.", "errors", "observe.events")
 """What can be, what was declared, and what is said of it: a reader of the way knows these."""
+BESIDE = ("model.back_off",)
+"""The pause after a claim that found nothing: on a busy machine one runs beside each job."""
 STEADY = 30
 """Jobs in a row after which nothing more is left out. The loops beside the jobs turn every second
 or less often, and more often only while the worker starts."""
@@ -114,7 +116,7 @@ async def trace_work(app: rota.App, job_type: JobType[..., ..., Any]) -> list[st
         working.cancel()
         with suppress(asyncio.CancelledError):
             await working
-    return way or []
+    return [module for module in way or [] if module not in BESIDE]
 
 
 @contextmanager

@@ -38,6 +38,8 @@ SEND = ["enqueue", "send_mail", "--payload", '{"user_id": 1}']
         (["jobs", "--error-type", "", *URL], "--error-type must be"),
         (["jobs", "--since", "-2h", *URL], "--since must"),
         (["pause", "email", "--until", "soon", *URL], "--until must be"),
+        (["resume", "", *URL], "a queue's name must be"),
+        (["pause", "", *URL], "a queue's name must be"),
         (["work", "--grace", "soon"], "--grace must be"),
         (["work", "--drain", "--for", "soon"], "--for must be"),
         (["breakers", "trip", "b", "--for", "10"], "--for must be"),

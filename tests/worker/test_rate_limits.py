@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -223,8 +224,10 @@ async def test_a_type_without_a_limit_lets_just_that_job_wait(
     told = str(tmp_path / "told")
     first = put(connection, "mail", told=told)
     async with Hand(database, jobs) as hand:
-        await hand.heard(JobHandedBack, job=first)
+        back = await hand.heard(JobHandedBack, job=first)
         await hand.heard(JobSucceeded, job=put(connection, "mail", told=told))
+    assert (back.run_in_s, back.waits_for) == (3.0, None)
+    assert back.level_now == logging.DEBUG, "a partner that answers 429 fills no log"
     assert rows(connection, "select id, status, attempts, waits_for from rota.job") == [
         (first, "queued", 0, None)
     ]

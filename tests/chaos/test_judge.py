@@ -251,7 +251,7 @@ BREAKS: dict[str, LiteralString] = {
     "nothing is written for a dead or frozen worker": (
         "update chaos.change set role = 'rota finish' where job = 2 and status = 'dead'"
     ),
-    "no job starts more often than max_attempts plus one": """
+    "no job starts more often than max_attempts plus one, but for losses beside other suspects": """
         insert into chaos.witness select 'start', 1, 3, 1, 'h:102:b', ''
           from generate_series(1, 3)""",
     "a job with one attempt starts at most once": (

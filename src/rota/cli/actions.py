@@ -19,7 +19,6 @@ from rota.client.base import ID_MAX
 from rota.client.requests import (
     ActionRequest,
     Answer,
-    act_on_ids,
     act_on_key,
     check_moved,
     correct_payload,
@@ -315,7 +314,7 @@ def _do(request: ActionRequest, given: Given, place: Place, payload: str | None 
         if payload is not None:
             request = _correct_payload(opened, request, given.ids[0], payload, place.app)
         ids = given.ids or _confirm(opened, request, given)
-        answers, refusals = opened.run(act_on_ids(request, ids))
+        answers, refusals = opened.act(request, ids)
     _say(request, answers, refusals, given)
 
 

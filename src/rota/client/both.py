@@ -53,7 +53,8 @@ def awaitable(method: Both[P, T]) -> Awaitable[P, T]:
 
 
 def _make(define: Any, **options: Unpack[RunOptions]) -> Any:
-    joins = "connection" in inspect.signature(define).parameters
+    signature = inspect.signature(define)
+    joins = "connection" in signature.parameters
 
     def call(self: Any, /, *args: Any, **named: Any) -> Any:
         connection = named.get("connection") if joins else None
@@ -65,12 +66,13 @@ def _make(define: Any, **options: Unpack[RunOptions]) -> Any:
 
     name, doc = define.__name__, inspect.cleandoc(define.__doc__ or "")
     first = doc.partition("\n\n")[0]
-    made: Any = _name(call, define, name, doc)
-    made.awaited = _name(acall, define, f"a{name}", f"{first}\n\nAs `{name}`, to be awaited.")
+    made: Any = _name(call, define, signature, name, doc)
+    doc = f"{first}\n\nAs `{name}`, to be awaited."
+    made.awaited = _name(acall, define, signature, f"a{name}", doc)
     return made
 
 
-def _name(body: Any, define: Any, name: str, doc: str) -> Any:
+def _name(body: Any, define: Any, signature: inspect.Signature, name: str, doc: str) -> Any:
     """Let a method look as if it were written out: in tracebacks, too, and to `help`.
 
     It does not say that it wraps the definition, which may be a generator: FastAPI would take it
@@ -83,5 +85,5 @@ def _name(body: Any, define: Any, name: str, doc: str) -> Any:
     returned = define.__annotations__["return"].removeprefix("Operation[").removesuffix("]")
     made.__qualname__, made.__doc__ = qualname, doc
     made.__annotations__ = {**define.__annotations__, "return": returned}
-    made.__signature__ = inspect.signature(define).replace(return_annotation=returned)
+    made.__signature__ = signature.replace(return_annotation=returned)
     return made

@@ -182,14 +182,10 @@ def correct_payload(
 # Many jobs
 
 
-act_on_ids = ops.act_on_many
-"""Act on jobs, in batches of 1,000; return the answers, and why the database refused the others."""
-
-
 def act_on_many(request: ActionRequest, filters: ActionFilters) -> Operation[ActionResult]:
     """Act on the jobs of a filter, in batches of 1,000."""
     ids = yield from find_jobs(request.action, filters)
-    answers, refusals = yield from act_on_ids(request, ids)
+    answers, refusals = yield from ops.act_on_many(request, ids)
     return sort_answers(request.action, answers, refusals)
 
 

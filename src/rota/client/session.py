@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from rota.model.alert import AlertMatch
     from rota.store.db import Database, RunOptions
     from rota.store.driver import Operation
-    from rota.store.ops import Behind
+    from rota.store.ops import ActionRequest, Answer, Behind
 
 T = TypeVar("T")
 
 
 class Session(DirectClient):
-    """All calls of a client, and what only the command line reads."""
+    """All calls of a client, and what only the command line reads and does."""
 
     def __init__(self, database: Database, connection: Any) -> None:
         super().__init__(database)
@@ -48,6 +48,11 @@ class Session(DirectClient):
     def find_alert_matches(self, rule: str) -> list[AlertMatch]:
         """Read what an alert rule finds now."""
         return self.run(ops.find_alert_matches(rule))
+
+    def act(self, request: ActionRequest, ids: list[int]) -> tuple[list[Answer], dict[int, str]]:
+        """Act on jobs, in batches of 1,000; return the answers, and why the database refused the
+        others."""
+        return self.run(ops.act_on_many(request, ids))
 
     def ids_behind(self) -> list[Behind]:
         """List the sequences that are behind their ids; `queues.resume_copy` moves them."""

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import ast
+import inspect
+import re
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
 TESTS = ROOT / "tests"
 sys.path.insert(0, str(ROOT))
 
+from rota.declare.options import (  # noqa: E402
+    JOB_DEFAULTS,
+    JOB_OPTIONS,
+    PROCESS_OPTIONS,
+    JobOptions,
+)
 from rota.model.job import Action, Status  # noqa: E402
+from rota.model.retry import RetryPolicy  # noqa: E402
 from rota.model.states import MEANING, TRANSITIONS, action_table  # noqa: E402
 from tests.support.rules import RULES  # noqa: E402
 
@@ -179,7 +191,75 @@ def _arrows(
         yield before, ", ".join(between), after
 
 
-PAGES: dict[str, Callable[[], str]] = {"rules.md": rules_page, "states.md": states_page}
+MORE = {
+    "expires": "concepts.md#expiry",
+    "key": "concepts.md#idempotency-keys",
+    "on_duplicate": "concepts.md#when-the-key-is-taken",
+    "key_scope": "concepts.md#how-long-a-key-is-held",
+    "group_key": "lanes.md",
+    "on_dead": "lanes.md#a-halted-lane",
+    "concurrency": "lanes.md#caps",
+    "transactional": "transactions.md#when-forgetting-it-must-not-happen",
+    "history": "retention.md#types-that-keep-failures-only",
+    "breaker": "breakers.md",
+    "rate_limit": "rate-limits.md",
+    "executor": "concepts.md#work-that-needs-the-cpu",
+}
+"""Where the reference sends a reader of an option."""
+_ROW = re.compile(r"\| `(\w+)` \|.*")
+
+
+def reference_page() -> str:
+    """Return the reference with the rows of a job type's options written anew, where each stands;
+    a new option comes last."""
+    before, heading, rest = (DOCS / "reference.md").read_text().partition("## `job(...)`\n")
+    table, after = re.split(r"(?<=\|\n)(?=\n)", rest, maxsplit=1)
+    rows = {name: option_row(name) for name in JOB_DEFAULTS}
+    lines = [
+        rows.pop(found[1], line) if (found := _ROW.fullmatch(line)) else line
+        for line in table.splitlines()
+    ]
+    return before + heading + "\n".join([*lines, *rows.values()]) + "\n" + after
+
+
+def option_row(name: str) -> str:
+    """Return the row of an option: its kind's unit and range, its default, and its docstring."""
+    options = (*JOB_OPTIONS.values(), *PROCESS_OPTIONS.values())
+    option = next(one for one in options if one.name == name)
+    default = option.default
+    if isinstance(default, RetryPolicy):
+        shown = 'rota.Exponential("10s", cap="1h")'
+    else:
+        shown = f'"{default}"' if isinstance(default, str) else repr(default)
+    meaning = option_meanings()[name]
+    if default is not None:
+        meaning = re.sub(r" Defaults to .*", "", meaning)
+    meaning = meaning.removesuffix(" Defaults to none.")
+    more = f" [More]({MORE[name]})" if name in MORE else ""
+    kind = option.kind
+    return f"| `{name}` | {kind.unit} | `{shown}` | {kind.range} | {meaning}{more} |"
+
+
+@cache
+def option_meanings() -> dict[str, str]:
+    """Return the docstring of each option of a job type, as one line."""
+    [declaration] = ast.parse(inspect.getsource(JobOptions)).body
+    assert isinstance(declaration, ast.ClassDef)
+    return {
+        field.target.id: " ".join(str(below.value.value).split())
+        for field, below in pairwise(declaration.body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(below, ast.Expr)
+        and isinstance(below.value, ast.Constant)
+    }
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "rules.md": rules_page,
+    "states.md": states_page,
+    "reference.md": reference_page,
+}
 
 
 if __name__ == "__main__":

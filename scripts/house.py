@@ -29,7 +29,7 @@ MOST = {
     "SQL functions in migrations": 0,
     "SQL file names that exist twice": 0,
     "files that a new column of job touches": 6,
-    "files that name payload_version": 32,
+    "files that name payload_version": 22,
     # Of drivers, of calls that enqueue, and of what waits itself; it was 95, and 25 are wanted.
     "methods written twice, for plain code and to be awaited": 42,
     "SQL functions with one caller": 79,

@@ -14,22 +14,20 @@ from rota.cli.output import Times, name_seconds, print_json, print_table, print_
 from rota.cli.table import Column, Kind
 from rota.cli.target import JsonOption, Place, UtcOption
 from rota.client.find import HOURS_MAX
+from rota.declare.options import JOB_OPTIONS
 from rota.model.bounds import COUNT_MAX
 from rota.model.failure import one_line
 from rota.model.retry import plan_in_words
 from rota.model.units import show_count, words
+from rota.store.columns import JOB_TYPE
 
 _WORKERS = (
     "name", "host", "pid", "version", "release", "job_types", "queues", "running",
     "started_at", "heartbeat_at", "stopped_at", "state",
 )  # fmt: skip
-_TYPES = (
-    "name", "aliases", "queue", "priority", "max_attempts", "timeout", "lease", "expires",
-    "key_arguments", "on_duplicate", "key_scope", "key_ttl",
-    "group_arguments", "lane_capacity", "on_retry", "on_dead", "concurrency",
-    "history", "on_lost", "on_expired", "version", "retry_after", "release", "declared_at",
-)  # fmt: skip
-_DURATIONS = ("timeout", "lease", "expires", "key_ttl")
+_DURATIONS = [
+    one.name for one in JOB_OPTIONS.values() if one.kind.unit == "duration" and one.name in JOB_TYPE
+]
 _BEHIND = timedelta(seconds=5)
 """Figures that are complete up to less than this before now are those of now."""
 _RELEASES_MAX = 5
@@ -216,7 +214,7 @@ def types(
 ) -> None:
     """List the declared job types, each with its retry policy in words."""
     with place.session() as opened:
-        found = [_with_plan(row) for row in opened.read_table("job_types", columns=_TYPES)]
+        found = [_with_plan(row) for row in opened.read_table("job_types", columns=JOB_TYPE)]
     if as_json:
         print_json({"types": [name_seconds(row, _DURATIONS) for row in found]})
         return

@@ -82,9 +82,9 @@ def _check_name(value: Any) -> None:
         raise UsageError(f"a breaker's name has no blanks, unlike {name!r}")
 
 
-def check_breaker(value: Any) -> Breaker | None:
+def check_breaker(value: Any, name: str) -> Breaker | None:
     if value is not None and not isinstance(value, Breaker):
-        raise UsageError(f"breaker must be a rota.Breaker(…), not {value!r}")
+        raise UsageError(f"{name} must be a rota.Breaker(…), not {value!r}")
     return value
 
 

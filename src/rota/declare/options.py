@@ -1,10 +1,13 @@
-"""The options of a job type, and those of one job: each declared and documented once, and checked.
+"""The options of a job type, and those of one job: each documented once, and declared once.
 
-A `TypedDict` is what a caller writes; the frozen class beside it is what the checks make of it.
+A `TypedDict` is what a caller writes, and what each means. The frozen class beside it is what the
+checks make of it. What a field of JobTypeOptions takes is all that the checks of Python, the
+function `declare` of SQL and the reference know of the option.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -15,25 +18,35 @@ import msgspec
 
 from rota.declare.breaker import Breaker, check_breaker
 from rota.declare.connection import AnyConnection
+from rota.declare.option import (
+    Option,
+    OptionKind,
+    choice,
+    duration,
+    only_python,
+    option,
+    options_of,
+    or_none,
+    text,
+    whole,
+    yes_or_no,
+)
 from rota.declare.payload import Codec
 from rota.declare.rate_limit import RateLimit, check_rate_limit
 from rota.errors import PayloadError, UsageError
 from rota.model import awaited, batch
 from rota.model.bounds import (
+    ATTEMPTS_MAX,
     EXPIRES_S_MIN,
     KEY_MAX,
     NAME_MAX,
+    PRIORITY_MAX,
+    QUEUE_MAX,
     check_aware,
-    check_bool,
-    check_choice,
-    check_integer,
-    check_max_attempts,
-    check_priority,
-    check_queue,
     check_text,
 )
 from rota.model.retry import DEFAULT_MAX_ATTEMPTS, DEFAULT_RETRY, Errors, RetryPolicy
-from rota.model.units import Duration, Size, seconds, size_bytes
+from rota.model.units import Duration, Size, format_interval, size_bytes
 
 KeyFunction = Callable[..., str]
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
@@ -70,7 +83,8 @@ class JobOptions(TypedDict, total=False):
     retry: RetryPolicy
     """How long to wait after a failed attempt. Defaults to `rota.Exponential("10s", cap="1h")`."""
     timeout: Duration
-    """The longest an attempt may run, at least 1 ms. Defaults to 5 minutes."""
+    """The longest an attempt may run, at least 1 ms; checked ten times a second. Defaults to
+    5 minutes."""
     lease: Duration | None
     """How long a claim holds a job, at least 1 s; renewed at each third of it. Take 5 to 20 times a
     typical run. Defaults to the App's."""
@@ -78,8 +92,9 @@ class JobOptions(TypedDict, total=False):
     """How long after `run_at` a job may still start, at least 1 ms; then `on_expired` says what
     becomes of it. Defaults to no limit."""
     on_expired: OnExpired
-    """What becomes of a job that was not started in time: `dead`, for a person to look at, or
-    `drop`: it is cancelled, and its idempotency key is free. Defaults to "dead"."""
+    """What becomes of a job that was not started in time: `dead`, with the error `Expired`,
+    for a person to look at, or `drop`: it is cancelled, and its idempotency key is free. Defaults
+    to "dead"."""
     retry_on: Errors
     """Exception classes, and status codes of HTTP or SMTP, worth another attempt. Defaults to
     none."""
@@ -106,7 +121,8 @@ class JobOptions(TypedDict, total=False):
     """How long a key is held: `ttl`, while the job is live or dead and for `key_ttl` after its
     success; or `pending`, until the job starts for the first time. Defaults to "ttl"."""
     key_ttl: Duration
-    """How long after success an idempotency key stays taken. Defaults to 90 days."""
+    """How long after success an idempotency key stays taken; not with `key_scope="pending"`.
+    Defaults to 90 days."""
     group_key: KeyFunction | None
     """A function that makes each job's group key from the handler's arguments that it names, as in
     `lambda invoice: f"invoice:{invoice}"`. Jobs with one group key, of whatever type and queue, are
@@ -129,7 +145,8 @@ class JobOptions(TypedDict, total=False):
     """Whether an enqueue must be part of a transaction of the caller's: without a connection, or
     without an open transaction on it, it is refused. Defaults to False."""
     history: History
-    """Whether a success leaves a row in history: `all`, or only `failures`. Defaults to "all"."""
+    """Whether a success leaves a row in `job_history`: `all`, or only `failures`. Failed attempts,
+    cancelled and dead jobs always leave one. Defaults to "all"."""
     on_lost: OnLost
     """What becomes of a job whose worker was lost after the job had begun: `retry` by its policy,
     or `dead`. Defaults to "retry"."""
@@ -140,169 +157,20 @@ class JobOptions(TypedDict, total=False):
     """A limit of how often its jobs start, shared by all workers and all types that name it.
     Defaults to none."""
     executor: ExecutorKind | None
-    """`process`: in a process of its own. Defaults to none: an async function runs on the worker's
+    """`process`: in a process of its own, for work that needs the CPU and for code that must be
+    killed to stop. Defaults to none: an async function runs on the worker's
     loop, a plain one in a thread."""
     max_memory: Size | None
-    """With `executor="process"`: resident memory past which the process is killed, at least
-    16 MiB; None: no limit. Defaults to 512 MiB."""
+    """With `executor="process"`: resident memory, checked twice a second, past which the
+    process is killed, at least 16 MiB; None: no limit. Defaults to 512 MiB."""
     recycle_after: int
     """With `executor="process"`: jobs after which a process is replaced by a new one,
     1 … 1,000,000,000. Defaults to 1,000."""
 
 
-JOB_DEFAULTS: JobOptions = {
-    "queue": "default",
-    "priority": 0,
-    "max_attempts": DEFAULT_MAX_ATTEMPTS,
-    "retry": DEFAULT_RETRY,
-    "timeout": "5m",
-    "lease": None,
-    "expires": None,
-    "on_expired": "dead",
-    "retry_on": (),
-    "fatal_on": (),
-    "version": None,
-    "upgrade": None,
-    "aliases": (),
-    "key": None,
-    "on_duplicate": "join",
-    "key_scope": "ttl",
-    "key_ttl": "90d",
-    "group_key": None,
-    "lane_capacity": 1,
-    "on_retry": "hold",
-    "on_dead": "free",
-    "concurrency": None,
-    "transactional": False,
-    "history": "all",
-    "on_lost": "retry",
-    "breaker": None,
-    "rate_limit": None,
-    "executor": None,
-    "max_memory": "512MiB",
-    "recycle_after": 1_000,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class JobTypeOptions:
-    """The options of a job type, checked. Durations are seconds."""
-
-    queue: str
-    priority: int
-    max_attempts: int
-    retry: RetryPolicy
-    timeout_s: float
-    lease_s: float | None
-    """None: the App's."""
-    expires_s: float | None
-    retry_on: Errors
-    fatal_on: Errors
-    version: int | None
-    upgrade: Mapping[int, Upgrade]
-    aliases: tuple[str, ...]
-    key: KeyFunction | None
-    on_duplicate: str
-    key_scope: str
-    key_ttl_s: float
-    group_key: KeyFunction | None
-    lane_capacity: int
-    on_retry: str
-    on_dead: str
-    concurrency: int | None
-    """Over all workers; None: no limit."""
-    transactional: bool
-    history: str
-    on_lost: str
-    on_expired: str
-    breaker: Breaker | None
-    rate_limit: RateLimit | None
-    process: ProcessOptions | None
-    """None: an async function runs on the worker's loop, a plain one in a thread."""
-
-    @classmethod
-    def check(cls, options: JobOptions) -> JobTypeOptions:
-        """Check the options of a job type. Raises UsageError for one that is unknown or out of
-        range."""
-        if unknown := sorted(options.keys() - JOB_DEFAULTS.keys()):
-            raise UsageError(
-                f"there is no option {unknown[0]!r}; there are {', '.join(JOB_DEFAULTS)}"
-            )
-        given: JobOptions = {**JOB_DEFAULTS, **options}
-        version = _check_version(given["version"])
-        return cls(
-            queue=check_queue(given["queue"], "queue"),
-            priority=check_priority(given["priority"], "priority"),
-            max_attempts=check_max_attempts(given["max_attempts"], "max_attempts"),
-            retry=_check_retry(given["retry"]),
-            timeout_s=seconds(given["timeout"], name="timeout", least=TIMEOUT_S_MIN),
-            lease_s=_check_duration(given["lease"], "lease", LEASE_S_MIN),
-            expires_s=_check_duration(given["expires"], "expires", EXPIRES_S_MIN),
-            retry_on=check_errors(given["retry_on"], "retry_on"),
-            fatal_on=check_errors(given["fatal_on"], "fatal_on"),
-            version=version,
-            upgrade=_check_upgrades(version, given["upgrade"] or {}),
-            aliases=_check_aliases(given["aliases"]),
-            key=_check_function(given["key"], "key", "welcome:{user_id}"),
-            on_duplicate=check_choice(given["on_duplicate"], "on_duplicate", get_args(OnDuplicate)),
-            key_scope=_check_key_scope(given),
-            key_ttl_s=seconds(given["key_ttl"], name="key_ttl"),
-            group_key=_check_function(given["group_key"], "group_key", "user:{user_id}"),
-            lane_capacity=_check_lane_capacity(given["lane_capacity"], "lane_capacity"),
-            on_retry=check_choice(given["on_retry"], "on_retry", get_args(OnRetry)),
-            on_dead=check_choice(given["on_dead"], "on_dead", get_args(OnDead)),
-            concurrency=_check_concurrency(given["concurrency"]),
-            transactional=check_bool(given["transactional"], "transactional"),
-            history=check_choice(given["history"], "history", get_args(History)),
-            on_lost=check_choice(given["on_lost"], "on_lost", get_args(OnLost)),
-            on_expired=check_choice(given["on_expired"], "on_expired", get_args(OnExpired)),
-            breaker=check_breaker(given["breaker"]),
-            rate_limit=check_rate_limit(given["rate_limit"]),
-            process=ProcessOptions.check(given),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessOptions:
-    """How the processes of a handler are kept."""
-
-    memory_bytes_max: int | None
-    """Of resident memory; None: no limit."""
-    recycle_after: int
-    """Number of jobs after which a process is replaced by a new one."""
-
-    @classmethod
-    def check(cls, given: JobOptions) -> ProcessOptions | None:
-        """Check the options of processes; None where the handler has none. Raises UsageError."""
-        max_memory, recycle_after = given["max_memory"], given["recycle_after"]
-        if given["executor"] is None:
-            defaults = (JOB_DEFAULTS["max_memory"], JOB_DEFAULTS["recycle_after"])
-            if (max_memory, recycle_after) != defaults:
-                raise UsageError(
-                    'max_memory and recycle_after need executor="process": '
-                    "a thread or a task has no memory of its own"
-                )
-            return None
-        check_choice(given["executor"], "executor", get_args(ExecutorKind))
-        return cls(
-            None
-            if max_memory is None
-            else size_bytes(max_memory, name="max_memory", least=MEMORY_BYTES_MIN),
-            check_integer(recycle_after, "recycle_after", 1, 1_000_000_000),
-        )
-
-
-def _check_version(value: Any) -> int | None:
-    return None if value is None else check_integer(value, "version", 1, VERSION_MAX)
-
-
-def _check_duration(value: Duration | None, name: str, least: float) -> float | None:
-    return None if value is None else seconds(value, name=name, least=least)
-
-
-def _check_retry(value: Any) -> RetryPolicy:
+def _check_retry(value: Any, name: str) -> RetryPolicy:
     if not isinstance(value, RetryPolicy):
-        raise UsageError(f"retry must be a retry policy such as rota.Exponential(), not {value!r}")
+        raise UsageError(f"{name} must be a retry policy such as rota.Exponential(), not {value!r}")
     return value
 
 
@@ -321,41 +189,155 @@ def _is_error(given: Any) -> bool:
     return isinstance(given, int) and not isinstance(given, bool) and 100 <= given <= 599
 
 
-def _check_function(value: Any, name: str, example: str) -> KeyFunction | None:
-    if value is not None and not callable(value):
-        raise UsageError(
-            f"{name} must be a function of the handler's arguments, "
-            f"as in lambda user_id: f'{example}', not {value!r}"
-        )
-    return value  # type: ignore[no-any-return]
+def _check_upgrade(value: Any, name: str) -> Mapping[int, Upgrade]:
+    given = {} if value is None else value
+    if not isinstance(given, Mapping) or not all(map(callable, given.values())):
+        raise UsageError(f"{name} must be a mapping from version to function, not {value!r}")
+    return dict(given)
 
 
-def _check_lane_capacity(value: Any, name: str) -> int:
-    return check_integer(value, name, 1, LANE_CAPACITY_MAX)
-
-
-def _check_concurrency(value: Any) -> int | None:
-    return None if value is None else check_integer(value, "concurrency", 1, CONCURRENCY_MAX)
-
-
-def _check_key_scope(given: JobOptions) -> str:
-    scope = check_choice(given["key_scope"], "key_scope", get_args(KeyScope))
-    if scope == "pending" and given["key_ttl"] != JOB_DEFAULTS["key_ttl"]:
-        raise UsageError(
-            'key_ttl needs key_scope="ttl": with "pending" a key is free when its job starts'
-        )
-    return scope
-
-
-def _check_aliases(value: Any) -> tuple[str, ...]:
+def _check_aliases(value: Any, name: str) -> tuple[str, ...]:
     if not isinstance(value, tuple | list):
-        raise UsageError(f"aliases must be a tuple of names, not {value!r}")
-    return tuple(check_text(alias, "aliases", NAME_MAX) for alias in value)
+        raise UsageError(f"{name} must be a tuple of names, not {value!r}")
+    return tuple(check_text(alias, name, NAME_MAX) for alias in value)
 
 
-def _check_upgrades(version: int | None, upgrade: Any) -> Mapping[int, Upgrade]:
-    if not isinstance(upgrade, Mapping) or not all(map(callable, upgrade.values())):
-        raise UsageError(f"upgrade must be a mapping from version to function, not {upgrade!r}")
+def _function(example: str) -> OptionKind:
+    def check(value: Any, name: str) -> KeyFunction | None:
+        if value is not None and not callable(value):
+            raise UsageError(
+                f"{name} must be a function of the handler's arguments, "
+                f"as in lambda user_id: f'{example}', not {value!r}"
+            )
+        return value  # type: ignore[no-any-return]
+
+    return OptionKind("function", "takes arguments of the handler, by name", check)
+
+
+def _check_memory(value: Any, name: str) -> int | None:
+    return None if value is None else size_bytes(value, name=name, least=MEMORY_BYTES_MIN)
+
+
+_ERRORS = OptionKind("exception classes, status codes", "a tuple; codes 100 … 599", check_errors)
+_QUEUE, _PRIORITY = text(QUEUE_MAX), whole(-PRIORITY_MAX, PRIORITY_MAX)
+_MAX_ATTEMPTS, _TIMEOUT = whole(1, ATTEMPTS_MAX, "attempts"), duration(TIMEOUT_S_MIN)
+_EXPIRES, _LANE_CAPACITY = duration(EXPIRES_S_MIN), whole(1, LANE_CAPACITY_MAX, "jobs")
+_ON_DUPLICATE = choice(*get_args(OnDuplicate))
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessOptions:
+    """How the processes of a handler are kept."""
+
+    memory_bytes_max: int | None = option(
+        "512MiB", OptionKind("size", "16 MiB …", _check_memory), "max_memory"
+    )
+    """Of resident memory; None: no limit."""
+    recycle_after: int = option(1_000, only_python(whole(1, 1_000_000_000, "jobs")))
+    """Number of jobs after which a process is replaced by a new one."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobTypeOptions:
+    """The options of a job type, checked: each with its default and what it takes. Durations are
+    seconds.
+
+    Those of a kind that SQL knows are columns of `job_type`.
+    """
+
+    queue: str = option("default", _QUEUE)
+    priority: int = option(0, _PRIORITY)
+    max_attempts: int = option(DEFAULT_MAX_ATTEMPTS, _MAX_ATTEMPTS)
+    retry: RetryPolicy = option(
+        DEFAULT_RETRY, OptionKind("retry policy", "[see below](#retry-policies)", _check_retry)
+    )
+    timeout_s: float = option("5m", _TIMEOUT, "timeout")
+    lease_s: float | None = option(
+        None, only_python(or_none(duration(LEASE_S_MIN), "the App's")), "lease"
+    )
+    """None: the App's."""
+    expires_s: float | None = option(None, or_none(_EXPIRES, "no limit"), "expires")
+    on_expired: str = option("dead", choice(*get_args(OnExpired)))
+    retry_on: Errors = option((), _ERRORS)
+    fatal_on: Errors = option((), _ERRORS)
+    version: int | None = option(None, or_none(whole(1, VERSION_MAX), "none"))
+    upgrade: Mapping[int, Upgrade] = option(
+        None,
+        OptionKind(
+            "mapping", "a function for each version from 1 to `version` − 1", _check_upgrade
+        ),
+    )
+    aliases: tuple[str, ...] = option((), OptionKind("names", "each as `name`", _check_aliases))
+    key: KeyFunction | None = option(None, _function("welcome:{user_id}"))
+    on_duplicate: str = option("join", _ON_DUPLICATE)
+    key_scope: str = option("ttl", choice(*get_args(KeyScope)))
+    key_ttl_s: float = option("90d", duration(0.0), "key_ttl")
+    group_key: KeyFunction | None = option(None, _function("user:{user_id}"))
+    lane_capacity: int = option(1, _LANE_CAPACITY)
+    on_retry: str = option("hold", choice(*get_args(OnRetry)))
+    on_dead: str = option("free", choice(*get_args(OnDead)))
+    concurrency: int | None = option(None, or_none(whole(1, CONCURRENCY_MAX, "jobs"), "no limit"))
+    """Over all workers; None: no limit."""
+    transactional: bool = option(False, yes_or_no())
+    history: str = option("all", choice(*get_args(History)))
+    on_lost: str = option("retry", choice(*get_args(OnLost)))
+    breaker: Breaker | None = option(None, OptionKind("`rota.Breaker`", "", check_breaker))
+    rate_limit: RateLimit | None = option(
+        None, OptionKind("`rota.RateLimit`", "", check_rate_limit)
+    )
+    executor: str | None = option(
+        None, only_python(or_none(choice(*get_args(ExecutorKind)), "none"))
+    )
+    process: ProcessOptions | None = None
+    """None: an async function runs on the worker's loop, a plain one in a thread."""
+
+    @classmethod
+    def check(cls, options: JobOptions) -> JobTypeOptions:
+        """Check the options of a job type. Raises UsageError for one that is unknown or out of
+        range."""
+        if unknown := sorted(options.keys() - JOB_DEFAULTS.keys()):
+            raise UsageError(
+                f"there is no option {unknown[0]!r}; there are {', '.join(JOB_DEFAULTS)}"
+            )
+        given: dict[str, Any] = {**JOB_DEFAULTS, **options}
+        checked = cls(**_check_all(JOB_OPTIONS, given))
+        _check_versions(checked.version, checked.upgrade)
+        if checked.key_scope == "pending" and given["key_ttl"] != JOB_DEFAULTS["key_ttl"]:
+            raise UsageError(
+                'key_ttl needs key_scope="ttl": with "pending" a key is free when its job starts'
+            )
+        if checked.executor is not None:
+            process = ProcessOptions(**_check_all(PROCESS_OPTIONS, given))
+            return dataclasses.replace(checked, process=process)
+        if any(given[one.name] != one.default for one in PROCESS_OPTIONS.values()):
+            raise UsageError(
+                'max_memory and recycle_after need executor="process": '
+                "a thread or a task has no memory of its own"
+            )
+        return checked
+
+    def columns(self) -> dict[str, Any]:
+        """Return the options that are columns of `job_type`."""
+        return {
+            one.name: format_interval(getattr(self, field))
+            if one.kind.sql_type == "interval"
+            else getattr(self, field)
+            for field, one in JOB_OPTIONS.items()
+            if one.kind.sql_type
+        }
+
+
+JOB_OPTIONS = options_of(JobTypeOptions)
+PROCESS_OPTIONS = options_of(ProcessOptions)
+JOB_DEFAULTS = {one.name: one.default for one in (*JOB_OPTIONS.values(), *PROCESS_OPTIONS.values())}
+"""The default of each option of a job type, as a caller would write it."""
+
+
+def _check_all(options: Mapping[str, Option], given: Mapping[str, Any]) -> dict[str, Any]:
+    return {field: one.kind.check(given[one.name], one.name) for field, one in options.items()}
+
+
+def _check_versions(version: int | None, upgrade: Mapping[int, Upgrade]) -> None:
     if upgrade and set(upgrade) != set(range(1, version or 1)):
         raise UsageError(
             "upgrade must have a function for each version "
@@ -366,7 +348,6 @@ def _check_upgrades(version: int | None, upgrade: Any) -> Mapping[int, Upgrade]:
             f"version {version} needs upgrade={{1: …}}: a function for each older version, "
             "to read payloads that are already stored"
         )
-    return dict(upgrade)
 
 
 # Of one job
@@ -484,24 +465,21 @@ META = Codec.of(_takes_meta, job_type="meta", takes_context=False)
 
 
 def _check_timeout(value: Any, name: str) -> timedelta:
-    return timedelta(seconds=seconds(value, name=name, least=TIMEOUT_S_MIN))
+    return timedelta(seconds=_TIMEOUT.check(value, name))
 
 
 _USING: dict[str, tuple[str, Callable[[Any, str], Any]]] = {
     "run_at": ("run_at", check_aware),
-    "delay": ("delay_s", lambda value, name: seconds(value, name=name)),
-    "priority": ("priority", check_priority),
-    "queue": ("queue", check_queue),
-    "max_attempts": ("max_attempts", check_max_attempts),
+    "delay": ("delay_s", duration(0.0).check),
+    "priority": ("priority", _PRIORITY.check),
+    "queue": ("queue", _QUEUE.check),
+    "max_attempts": ("max_attempts", _MAX_ATTEMPTS.check),
     "timeout": ("timeout", _check_timeout),
-    "expires": ("expires_s", lambda value, name: seconds(value, name=name, least=EXPIRES_S_MIN)),
+    "expires": ("expires_s", _EXPIRES.check),
     "idempotency_key": ("idempotency_key", partial(check_text, most=KEY_MAX)),
-    "on_duplicate": (
-        "on_duplicate",
-        lambda value, name: check_choice(value, name, get_args(OnDuplicate)),
-    ),
+    "on_duplicate": ("on_duplicate", _ON_DUPLICATE.check),
     "group_key": ("group_key", partial(check_text, most=KEY_MAX)),
-    "lane_capacity": ("lane_capacity", _check_lane_capacity),
+    "lane_capacity": ("lane_capacity", _LANE_CAPACITY.check),
     "meta": ("meta_json", _encode_meta),
     "connection": ("connection", lambda value, name: value),
 }

@@ -119,9 +119,9 @@ def check_per(value: Any) -> float:
     return seconds(value, name="per", least=PER_S[0], most=PER_S[1])
 
 
-def check_rate_limit(value: Any) -> RateLimit | None:
+def check_rate_limit(value: Any, name: str) -> RateLimit | None:
     if value is not None and not isinstance(value, RateLimit):
-        raise UsageError(f"rate_limit must be a rota.RateLimit(…), not {value!r}")
+        raise UsageError(f"{name} must be a rota.RateLimit(…), not {value!r}")
     return value
 
 

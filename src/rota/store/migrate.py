@@ -31,7 +31,7 @@ from rota.store.db import Database
 from rota.store.driver import Operation, Query, Row
 from rota.store.drivers.own import translate_errors
 from rota.store.settings import change_settings, check_payload_limit
-from rota.store.statements import Statements, check_schema, sql_files
+from rota.store.statements import Statements, check_schema, read_sql, sql_files
 
 POSTGRESQL_MIN = 140_000
 _TOKEN = "{schema}"
@@ -181,7 +181,7 @@ def definitions() -> tuple[Definition, ...]:
     So functions come first, then views with the functions that return their rows, then triggers.
     """
     return tuple(
-        Definition(f"{file.name.removesuffix('.sql')}{suffix}", file.read_text(encoding="utf-8"))
+        Definition(f"{file.name.removesuffix('.sql')}{suffix}", read_sql(file))
         for folder, suffix in (
             ("functions", ""),
             ("api", ""),

@@ -2,8 +2,8 @@
 
 A statement is a file of `schema/statements/`, or a call of one of the schema's functions, built
 from the header of that function. In a file `:schema` is the schema's name and `:name` a parameter,
-as `psql` reads
-both: after `\\set schema rota` and `\\set limit 10` the file can be pasted.
+as `psql` reads both: after `\\set schema rota` and `\\set limit 10` the file can be pasted. Its
+lists of columns (`columns.py`) are written out first.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from rota.errors import ConfigurationError
+from rota.store.columns import CLAIMED, name_columns
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -53,6 +54,11 @@ _CASTS = {"jsonb": "text::jsonb", "smallint": "int::smallint"}
 """How a parameter of such a type is sent, if the driver sends another type."""
 _FOLDERS = ("settings", "functions", "api", "views", "triggers")
 """The folders of the schema's functions; the last two also hold views and triggers."""
+
+
+def read_sql(file: Traversable) -> str:
+    """Return the text of a file of schema/, with its lists of columns written out."""
+    return name_columns(file.read_text(encoding="utf-8"))
 
 
 def sql_files(folder: str) -> list[Traversable]:
@@ -100,7 +106,9 @@ def read_function(text: str) -> Function:
     return Function(
         found["name"],
         tuple((one[1], one[2]) for one in arguments if one),
-        tuple(one[1] for one in columns if one),
+        CLAIMED
+        if found["returns"] == "setof {schema}.claimed_job"
+        else tuple(one[1] for one in columns if one),
         found["returns"],
     )
 
@@ -120,7 +128,7 @@ def _functions() -> dict[str, str]:
         file.name.removesuffix(".sql"): text
         for folder in _FOLDERS
         for file in sql_files(folder)
-        if _FUNCTION.search(text := file.read_text(encoding="utf-8"))
+        if _FUNCTION.search(text := read_sql(file))
     }
 
 
@@ -129,7 +137,7 @@ def source(name: str) -> str:
     """Return the text of a statement: its file, or the call from a function's header."""
     file = files(__package__).joinpath("schema", "statements", f"{name}.sql")
     if file.is_file():
-        return file.read_text(encoding="utf-8")
+        return read_sql(file)
     return read_function(_functions()[name]).call
 
 

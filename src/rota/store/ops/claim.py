@@ -12,9 +12,10 @@ import msgspec
 
 from rota.errors import JobNotFound, UnknownJobType, UsageError, WrongStatus
 from rota.model.job import Job, Status
+from rota.store.columns import CLAIMED
 from rota.store.driver import Operation, Query, Row, format_params
 from rota.store.errors import RowRefused
-from rota.store.ops.read import Filter, find
+from rota.store.ops.read import Filter, find, read_clock
 from rota.store.ops.upkeep import UpkeepDue
 
 
@@ -129,11 +130,14 @@ class Claimed:
         return len(self.jobs) + len(self.refused) + sum(one.count for one in self.held_up)
 
 
-# The columns of the function job_claim.
-_ID, _ORIGIN_ID, _QUEUE, _PRIORITY, _RUN_AT, _ATTEMPTS = 0, 1, 2, 6, 7, 9
-_OF_THE_JOB = 21
-"""These are the first fields of a Job, in their order."""
-_START_RECORDED, _SUSPECTED, _CAPPED, _REFUSAL = 21, 22, 23, 24
+_ID, _ORIGIN_ID, _QUEUE, _PRIORITY, _RUN_AT, _ATTEMPTS = map(
+    CLAIMED.index, ("id", "origin_id", "queue", "priority", "run_at", "attempts")
+)
+_OF_THE_JOB = CLAIMED.index("start_recorded")
+"""The columns before it are the first fields of a Job, in their order."""
+_START_RECORDED, _SUSPECTED, _CAPPED, _REFUSAL = map(
+    CLAIMED.index, ("start_recorded", "suspected", "capped", "refusal")
+)
 
 _NO_NEWS = News()
 _news = msgspec.json.Decoder(News)
@@ -198,7 +202,7 @@ def _read_claim(who: Claimant, rows: list[Row]) -> Claimed:
         _NO_NEWS if news is None else _news.decode(news),
         unrecorded=_list_unrecorded(taken),
         suspects=_list_suspects(taken),
-        capped=frozenset([row[_ID] for row in taken if row[_CAPPED]]),
+        capped=_list_capped(taken),
         paused=frozenset([row[_QUEUE] for row in others if row[_QUEUE] and row[_PRIORITY] is None]),
         refused=tuple([_read_refused(row) for row in others if row[_ID] is not None]),
         held_up=tuple(
@@ -224,15 +228,25 @@ def _list_unrecorded(rows: list[Row]) -> frozenset[int]:
     return frozenset([row[_ID] for row in rows if row[_START_RECORDED] is False])
 
 
+def _list_capped(rows: list[Row]) -> frozenset[int]:
+    return frozenset([row[_ID] for row in rows if row[_CAPPED]])
+
+
 def _list_suspects(rows: list[Row]) -> frozenset[int]:
     return frozenset([row[_ID] for row in rows if row[_SUSPECTED]])
 
 
-def read_passed(who: Claimant, rows: list[Row], started: datetime) -> Claimed:
-    """Return what a flush has claimed: rows of jobs only, in the columns of job_claim."""
-    jobs = _make_jobs(rows, who, started)
-    unrecorded, suspects = _list_unrecorded(rows), _list_suspects(rows)
-    return Claimed(started, "", jobs, _NO_NEWS, unrecorded=unrecorded, suspects=suspects)
+def read_taken(who: Claimant, rows: list[Row], started: datetime) -> Claimed:
+    """Return what was claimed without news: rows of jobs only, which begin with CLAIMED."""
+    return Claimed(
+        started,
+        "",
+        _make_jobs(rows, who, started),
+        _NO_NEWS,
+        unrecorded=_list_unrecorded(rows),
+        suspects=_list_suspects(rows),
+        capped=_list_capped(rows),
+    )
 
 
 def _read_refused(row: Row) -> RefusedClaim:
@@ -269,25 +283,13 @@ def claim_one(who: Claimant, id_: int) -> Operation[Claimed]:
         "records": who.records,
     }
     rows = yield Query("job_claim_one", asked)
-    found = yield from find(wanted)
-    claims, max_attempts, start_recorded, is_suspect, is_capped, refusal = (
-        rows[0] if rows else [None] * 6
-    )
-    if claims is None:
-        _refuse_claim(id_, found[0].queue, refusal or found[0].status)
-    # The view has the type's max_attempts where the job has none of its own.
-    job = msgspec.structs.replace(found[0], max_attempts=max_attempts)
-    assert job.started_at is not None
-    only, none = frozenset([id_]), frozenset[int]()
-    return Claimed(
-        job.started_at,
-        "",
-        [job],
-        _NO_NEWS,
-        unrecorded=only if start_recorded is False else none,
-        suspects=only if is_suspect else none,
-        capped=only if is_capped else none,
-    )
+    if not rows:
+        for now in (yield from find(wanted)):
+            _refuse_status(id_, now.status)
+        raise JobNotFound(id_)
+    if rows[0][_REFUSAL] is not None:
+        _refuse_claim(id_, rows[0][_QUEUE], rows[0][_REFUSAL])
+    return read_taken(who, rows, (yield from read_clock()))
 
 
 def _refuse_claim(id_: int, queue: str, refusal: str) -> None:

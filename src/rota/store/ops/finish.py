@@ -14,7 +14,7 @@ from rota.model.settle import Transition
 from rota.store.driver import Operation, Query, format_numbers, format_params
 from rota.store.errors import PartitionMissing, RowLocked, RowRefused, Unstorable
 from rota.store.isolate import Split, isolate
-from rota.store.ops.claim import Branches, Claimant, Claimed, read_passed
+from rota.store.ops.claim import Branches, Claimant, Claimed, read_taken
 from rota.store.ops.lease import Refused
 from rota.store.ops.partitions import retry_with_partitions
 
@@ -103,12 +103,13 @@ def finish_and_pass(
     }
     try:
         rows = yield Query(
-            "job_finish_passing", {**_format_claims(claims), **who.params, **format_params(asked)}
+            "worker_finish_passing",
+            {**_format_claims(claims), **who.params, **format_params(asked)},
         )
     except (PartitionMissing, RowRefused, RowLocked):
         return None
-    *_, started, finished = rows[-1]
-    return set(finished), read_passed(who, rows[:-1], started)
+    *_, started, finished = rows[0]
+    return set(finished), read_taken(who, [row for row in rows if row[0] is not None], started)
 
 
 Completion = Operation[bool]

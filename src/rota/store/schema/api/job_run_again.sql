@@ -27,32 +27,29 @@ begin
   v_new := array(select nextval(pg_get_serial_sequence('{schema}.job', 'id')) from unnest(v_old));
   perform set_config('{schema}.needs_no_key', 'on', true);
   insert into {schema}.job (
-    id, queue, job_type, payload, payload_version,
-    priority, run_at,
+    id,
+    {content},
+    run_at,
     expires_at,
-    max_attempts, timeout, meta, schedule, scheduled_for, group_key, lane_capacity
+    max_attempts, meta, lane_capacity
   )
   select
-    p.new_id, o.queue, o.job_type, o.payload, o.payload_version,
-    o.priority, {schema}.clock(),
+    p.new_id,
+    {o.content},
+    {schema}.clock(),
     {schema}.expires_anew(o.expires_at, o.run_at, o.created_at, o.claims),
-    o.max_attempts, o.timeout, o.meta - 'rota.waits', o.schedule, o.scheduled_for,
-    o.group_key, o.lane_capacity
+    o.max_attempts, o.meta - 'rota.waits', o.lane_capacity
   from unnest(v_old, v_new) p(id, new_id)
   join lateral (
     select
-      j.queue, j.job_type, j.payload, j.payload_version,
-      j.priority, j.expires_at, j.run_at, j.created_at, j.claims,
-      j.max_attempts, j.timeout, j.meta, j.schedule, j.scheduled_for,
-      j.group_key, j.lane_capacity
+      {j.content},
+      j.expires_at, j.run_at, j.created_at, j.claims, j.max_attempts, j.meta, j.lane_capacity
     from {schema}.job j
     where j.id = p.id
     union all
     select
-      h.queue, h.job_type, h.payload, h.payload_version,
-      h.priority, h.expires_at, h.run_at, h.created_at, h.claims,
-      h.max_attempts, h.timeout, h.meta, h.schedule, h.scheduled_for,
-      h.group_key, h.lane_capacity
+      {h.content},
+      h.expires_at, h.run_at, h.created_at, h.claims, h.max_attempts, h.meta, h.lane_capacity
     from {schema}.job_history h
     where h.id = p.id
     limit 1

@@ -1,5 +1,5 @@
--- Claims due jobs, and returns them in no order, with what a worker must know of each: the columns
--- are the first fields of Python's Job, in their order.
+-- Claims due jobs, and returns them in no order.
+-- Rows: {claimed}.
 --
 -- Branch k is a queue, a priority, its frontier (p_after_run_at, p_after_id), and how far behind
 -- the frontier to look (p_depths). Group g of slots owns the branches p_lo … p_hi and takes at most
@@ -17,8 +17,8 @@
 -- When a trigger or a constraint of the user's refuses one row, the whole claim is refused, unless
 -- p_refused lists the rows that are known to be refused (it may be empty). Then these rows are left
 -- out, and the others are claimed around each further row that is refused. A refused row is
--- returned unchanged, with the database's error as its refusal. p_alone: nothing else happens in
--- this transaction.
+-- returned with the database's error as its refusal. p_alone: nothing else happens in this
+-- transaction.
 -- Locks: the rows it returns, with SKIP LOCKED; index job_ready. Only for jobs with a lane or a
 --   cap, what job_admit locks.
 -- Keeps: M30, no job goes to two workers; M31, a claim is a lease; M22, the database's clock
@@ -43,38 +43,11 @@ create or replace function {schema}.job_claim(
   p_refused bigint[],
   p_alone boolean
 )
-returns table (
-  id bigint,
-  origin_id bigint,
-  queue text,
-  job_type text,
-  payload text,
-  payload_version smallint,
-  priority smallint,
-  run_at timestamptz,
-  expires_at timestamptz,
-  attempts int,
-  max_attempts int,
-  claims int,
-  idempotency_key text,
-  meta text,
-  created_at timestamptz,
-  schedule text,
-  scheduled_for timestamptz,
-  losses int,
-  timeout_s float8,
-  group_key text,
-  batch bigint,
-  start_recorded boolean,
-  suspected boolean,
-  capped boolean,
-  refusal text
-)
+returns setof {schema}.claimed_job
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
 set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   -- Read once, and before the jobs, so that the pauses and the jobs that it returns agree.
   v_paused text[] := {schema}.paused_queues(p_queues);
@@ -87,6 +60,7 @@ declare
   v_capped_queues text[];
   v_from int := 1;
   v_size int;
+  v_row {schema}.claimed_job;
 begin
   select
     coalesce(array_agg(found.id), '{}'),
@@ -177,29 +151,32 @@ begin
       elsif v_size > 1 then
         v_size := (v_size + 1) / 2;
       else
-        refusal := sqlstate || ': ' || sqlerrm;
-        select j.id, j.queue, j.priority, j.run_at into id, queue, priority, run_at
+        v_row := null;
+        select j.id, j.queue, j.priority, j.run_at
+        into v_row.id, v_row.queue, v_row.priority, v_row.run_at
         from {schema}.job j
         where j.id = v_ids[v_from];
-        return next;
+        v_row.refusal := sqlstate || ': ' || sqlerrm;
+        return next v_row;
         v_from := v_from + 1;
       end if;
     end;
   end loop;
-  id := null;
-  refusal := null;
+  v_row := null;
   if cardinality(v_picked) > cardinality(v_ids) then
-    for queue, priority, run_at, origin_id, attempts, claims in
+    for
+      v_row.queue, v_row.priority, v_row.run_at, v_row.origin_id, v_row.attempts, v_row.claims
+    in
       select l.queue, l.priority, l.run_at, l.id, l.jobs, l.parked
       from {schema}.claim_left(v_picked, v_run_ats, v_ids) l
     loop
-      return next;
+      return next v_row;
     end loop;
   end if;
-  priority := null;
-  foreach queue in array v_paused loop
-    return next;
+  v_row := null;
+  foreach v_row.queue in array v_paused loop
+    return next v_row;
   end loop;
-  queue := null;
-  return next;
+  v_row.queue := null;
+  return next v_row;
 end $$;

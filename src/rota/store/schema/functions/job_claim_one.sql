@@ -1,8 +1,8 @@
--- Claims one job by its id, whatever its run_at and its place in its queue, and returns what only a
--- claim knows of it; the worker reads the rest. A job that cannot be claimed stays as it is, and
--- the refusal says why: its status, `paused` (its queue is), `locked` (another transaction has it),
--- `lane ID` (that job stands before it in its lane), or the cap that is full, as in waits_for. No
--- row: no job that is not over has this id.
+-- Claims one job by its id, whatever its run_at and its place in its queue, and returns it. A job
+-- that cannot be claimed stays as it is, and its refusal says why: its status, `paused` (its queue
+-- is), `locked` (another transaction has it), `lane ID` (that job stands before it in its lane), or
+-- the cap that is full, as in waits_for. No row: no job that is not over has this id.
+-- Rows: {claimed}.
 -- Locks: the row, with SKIP LOCKED; index job_pkey. Then what job_admit locks.
 -- Keeps: M30, no job goes to two workers; M31, a claim is a lease.
 create or replace function {schema}.job_claim_one(
@@ -12,44 +12,30 @@ create or replace function {schema}.job_claim_one(
   p_leases interval[],
   p_records boolean[]
 )
-returns table (
-  claims int,
-  max_attempts int,
-  start_recorded boolean,
-  suspected boolean,
-  capped boolean,
-  refusal text
-)
+returns setof {schema}.claimed_job
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   v_job {schema}.job;
+  v_row {schema}.claimed_job;
   v_ids bigint[];
-  v_refusal text;
   v_capped_types text[];
   v_capped_queues text[];
 begin
   select j.* into v_job from {schema}.job j where j.id = p_id for update skip locked;
   if v_job.id is null then
-    return query
-    select
-      null::int, null::int, null::boolean, null::boolean, null::boolean,
-      'locked'::text
-    from {schema}.job j
-    where j.id = p_id;
+    select j.* into v_job from {schema}.job j where j.id = p_id;
+    if not found then
+      return;
+    end if;
+    v_row.refusal := 'locked';
   elsif v_job.status = 'waiting' then
-    return query
-    select
-      null::int, null::int, null::boolean, null::boolean, null::boolean,
-      {schema}.held_up_by(p_id);
+    v_row.refusal := coalesce({schema}.held_up_by(p_id), 'locked');
   elsif v_job.status not in ('queued', 'failed') then
-    return query
-    select null::int, null::int, null::boolean, null::boolean, null::boolean, v_job.status;
+    v_row.refusal := v_job.status;
   elsif {schema}.paused_queues(array[v_job.queue]) <> '{}' then
-    return query
-    select null::int, null::int, null::boolean, null::boolean, null::boolean, 'paused'::text;
+    v_row.refusal := 'paused';
   else
     begin
       -- Its lane decides about jobs that are due.
@@ -63,18 +49,22 @@ begin
       into v_ids, v_capped_types, v_capped_queues
       from {schema}.job_admit(array[p_id]) a;
       if v_ids = '{}' then
-        v_refusal := {schema}.held_up_by(p_id);
+        v_row.refusal := coalesce({schema}.held_up_by(p_id), 'locked');
         raise exception using errcode = 'RT002';  -- the job is not parked, either
       end if;
     exception when sqlstate 'RT002' then
-      return query
-      select null::int, null::int, null::boolean, null::boolean, null::boolean, v_refusal;
-      return;
+      null;
     end;
-    return query
-    select t.claims, t.max_attempts, t.start_recorded, t.suspected, t.capped, t.refusal
-    from {schema}.job_take(
-      array[p_id], p_worker, p_types, p_leases, p_records, v_capped_types, v_capped_queues
-    ) t;
   end if;
+  if v_row.refusal is not null then
+    v_row.id := v_job.id;
+    v_row.queue := v_job.queue;
+    return next v_row;
+    return;
+  end if;
+  return query
+  select t.*
+  from {schema}.job_take(
+    array[p_id], p_worker, p_types, p_leases, p_records, v_capped_types, v_capped_queues
+  ) t;
 end $$;

@@ -29,14 +29,7 @@ begin
     delete from {schema}.job j
     where j.id = any (p_ids)
       and ((j.id, j.claims) in (select * from unnest(p_ids, p_claims))) is true
-    returning
-      j.id, j.origin_id, j.queue, j.job_type, j.payload, j.payload_version,
-      j.status, j.priority, j.run_at, j.expires_at,
-      j.attempts, j.max_attempts, j.timeout, j.claims, j.locked_by, j.losses,
-      j.cancel_requested_at, j.cancel_reason, j.progress, j.mismatched_releases,
-      j.last_error, j.error_type, j.response_code, j.verdict, j.verdict_rule,
-      j.idempotency_key, j.meta, j.schedule, j.scheduled_for, j.created_at,
-      j.updated_at, j.started_at, j.failed_at, j.group_key, j.lane_capacity, j.batch
+    returning j.*
   ),
   ended as (
     select
@@ -103,38 +96,37 @@ begin
   ),
   kept as (
     insert into {schema}.job_history (
-      id, origin_id, queue, job_type, payload, payload_version,
-      status, priority, run_at, expires_at,
-      attempts, max_attempts, timeout, claims, locked_by, losses,
-      cancel_requested_at, cancel_reason, progress, mismatched_releases,
-      last_error, error_type, response_code, verdict, verdict_rule,
-      idempotency_key, meta, schedule, scheduled_for, created_at,
-      updated_at,
-      started_at,
-      failed_at, group_key, lane_capacity, batch, finished_at, result, release, resolution
+      id, origin_id, status,
+      {content},
+      run_at, expires_at, max_attempts, claims, locked_by, losses,
+      cancel_requested_at, progress, mismatched_releases,
+      idempotency_key, meta, created_at, failed_at, lane_capacity, batch,
+      attempts,
+      cancel_reason, last_error, error_type, response_code, verdict, verdict_rule,
+      updated_at, started_at, finished_at, result, release, resolution
     )
     select
-      o.id, o.origin_id, o.queue, o.job_type, o.payload, o.payload_version,
-      e.status, o.priority, o.run_at, o.expires_at,
+      o.id, o.origin_id, e.status,
+      {o.content},
+      o.run_at, o.expires_at, o.max_attempts, o.claims, o.locked_by, o.losses,
+      o.cancel_requested_at, o.progress, o.mismatched_releases,
+      o.idempotency_key, o.meta, o.created_at, o.failed_at, o.lane_capacity, o.batch,
       case
         when e.status = 'cancelled' and o.status = 'running' and e.ran_us is null
           then o.attempts - 1
         else o.attempts
       end,
-      o.max_attempts, o.timeout, o.claims, o.locked_by, o.losses,
-      o.cancel_requested_at, coalesce(o.cancel_reason, e.reason), o.progress, o.mismatched_releases,
+      coalesce(o.cancel_reason, e.reason),
       coalesce(e.reason, o.last_error),
       case when e.reason is null then o.error_type end,
       case when e.reason is null then o.response_code end,
       case when e.reason is null then o.verdict end,
       case when e.reason is null then o.verdict_rule end,
-      o.idempotency_key, o.meta, o.schedule, o.scheduled_for, o.created_at,
       case when e.status = 'dead' then o.updated_at else {schema}.clock() end,
       case
         when o.status = 'running' then {schema}.clock() - e.ran_us * interval '1 microsecond'
         else o.started_at
       end,
-      o.failed_at, o.group_key, o.lane_capacity, o.batch,
       {schema}.clock(), e.result::jsonb, p_release, e.resolution
     from over o
     join ended e on e.id = o.id and e.claims = o.claims

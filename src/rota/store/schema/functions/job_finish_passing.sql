@@ -1,6 +1,6 @@
 -- Does what job_finish_laned does with jobs that have succeeded without a result, and gives the
--- next ones of their lanes to the same worker where it is their turn. Returns those (see
--- lanes_pass), and in a last row without an id which jobs it finished, and when.
+-- next ones of their lanes to the same worker where it is their turn (see lanes_pass). Returns
+-- those, which jobs it finished, and when. Of those it gives: {claimed}.
 -- Locks: as job_finish; then as lanes_pass and places_free.
 -- Keeps: M31, a claim is a lease; M60, the next job of a lane is due with the commit that ends the
 --   one before it.
@@ -21,48 +21,18 @@ create or replace function {schema}.job_finish_passing(
   p_after_run_at timestamptz[],
   p_after_id bigint[]
 )
-returns table (
-  id bigint,
-  origin_id bigint,
-  queue text,
-  job_type text,
-  payload text,
-  payload_version smallint,
-  priority smallint,
-  run_at timestamptz,
-  expires_at timestamptz,
-  attempts int,
-  max_attempts int,
-  claims int,
-  idempotency_key text,
-  meta text,
-  created_at timestamptz,
-  schedule text,
-  scheduled_for timestamptz,
-  losses int,
-  timeout_s float8,
-  group_key text,
-  batch bigint,
-  start_recorded boolean,
-  suspected boolean,
-  capped boolean,
-  refusal text,
-  started timestamptz,
-  finished bigint[]
-)
+returns table (taken {schema}.claimed_job[], started timestamptz, finished bigint[])
 language plpgsql
 set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   v_lanes text[];
   v_caps text[];
-  v_finished bigint[];
   v_next bigint[];
 begin
   select o.lanes, o.caps into v_lanes, v_caps
   from {schema}.places_of(p_ids) o;
-  v_finished := array(
+  finished := array(
     select f.id
     from {schema}.job_finish(
       p_ids, p_claims, null::text[], p_ran_us, null::text[], null::text[], null::jsonb[], p_release
@@ -76,8 +46,7 @@ begin
       p_room, p_lo, p_hi, p_queues, p_priorities, p_after_run_at, p_after_id
     );
     begin
-      return query
-      select t.*, null::timestamptz, null::bigint[]
+      select array_agg(t) into taken
       from {schema}.job_take(
         v_next, p_worker, p_types, p_leases, p_records, null::text[], null::text[]
       ) t;
@@ -90,6 +59,5 @@ begin
     end;
   end if;
   started := {schema}.clock();
-  finished := v_finished;
   return next;
 end $$;

@@ -4,6 +4,7 @@
 -- such type, that costs a look at an empty index. A job with a group_key holds a place of its lane
 -- from now on; one of p_capped_types or p_capped_queues counts in a cap. The function has no
 -- search_path of its own: job_claim has one.
+-- Rows: {claimed}.
 create or replace function {schema}.job_take(
   p_ids bigint[],
   p_worker text,
@@ -13,36 +14,9 @@ create or replace function {schema}.job_take(
   p_capped_types text[],
   p_capped_queues text[]
 )
-returns table (
-  id bigint,
-  origin_id bigint,
-  queue text,
-  job_type text,
-  payload text,
-  payload_version smallint,
-  priority smallint,
-  run_at timestamptz,
-  expires_at timestamptz,
-  attempts int,
-  max_attempts int,
-  claims int,
-  idempotency_key text,
-  meta text,
-  created_at timestamptz,
-  schedule text,
-  scheduled_for timestamptz,
-  losses int,
-  timeout_s float8,
-  group_key text,
-  batch bigint,
-  start_recorded boolean,
-  suspected boolean,
-  capped boolean,
-  refusal text
-)
+returns setof {schema}.claimed_job
 language plpgsql
 as $$
-#variable_conflict use_column
 begin
   return query
   update {schema}.job j
@@ -69,18 +43,7 @@ begin
     end
   where j.id = any (p_ids)
   returning
-    j.id, coalesce(j.origin_id, j.id), j.queue, j.job_type,
-    j.payload::text, j.payload_version,
-    j.priority, j.run_at, j.expires_at,
-    j.attempts, j.max_attempts, j.claims,
-    j.idempotency_key, j.meta::text, j.created_at,
-    j.schedule, j.scheduled_for,
-    coalesce(j.losses, 0)::int, extract(epoch from j.timeout)::float8, j.group_key,
-    j.batch,
-    j.start_recorded,
-    j.losses > 0 and j.error_type = 'LeaseExpired',
-    j.capped,
-    null::text;  -- no refusal: job_claim passes the rows on as they are
+    {claimed_values};
   if exists (select from {schema}.job_type t where t.key_scope = 'pending') then
     perform {schema}.keys_give_up(p_ids);
   end if;

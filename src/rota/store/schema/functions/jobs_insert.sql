@@ -47,44 +47,33 @@ begin
   end if;
   with common as materialized (
     select
-      c.*,
-      c.run_at + c.expires_s * interval '1 second' as expires_at
+      {u.common},
+      u.expires_s,
+      u.place,
+      greatest(
+        {schema}.clock(),
+        coalesce(u.run_at, {schema}.clock() + coalesce(u.delay_s, 0) * interval '1 second')
+      ) as due_at
     from (
       select
-        u.*,
-        greatest(
-          {schema}.clock(),
-          coalesce(
-            u.asked_run_at,
-            {schema}.clock() + coalesce(u.delay_s, 0) * interval '1 second'
-          )
-        ) as run_at
-      from rows from (
-        jsonb_to_recordset(p_common) as (
-          queue text, job_type text, payload_version int, priority int,
-          run_at timestamptz, delay_s float8, expires_s float8, max_attempts int,
-          timeout interval, lane_capacity smallint, meta jsonb, batch bigint
-        )
-      ) with ordinality u(
-        queue, job_type, payload_version, priority,
-        asked_run_at, delay_s, expires_s, max_attempts,
-        timeout, lane_capacity, meta, batch,
-        place
-      )
-    ) c
+        asked.*,
+        (one.value ->> 'delay_s')::float8 as delay_s,
+        (one.value ->> 'expires_s')::float8 as expires_s,
+        one.place
+      from jsonb_array_elements(p_common) with ordinality one(value, place)
+      cross join lateral jsonb_populate_record(null::{schema}.job, one.value) asked
+    ) u
   ),
   inserted as (
     insert into {schema}.job (
-      id,
-      queue, job_type, payload, payload_version, priority,
-      run_at, expires_at, max_attempts, timeout,
-      idempotency_key, meta, group_key, lane_capacity, batch
+      id, payload, idempotency_key, group_key,
+      {common},
+      run_at, expires_at
     )
     select
-      new.id,
-      c.queue, c.job_type, new.payload, c.payload_version, c.priority,
-      c.run_at, c.expires_at, c.max_attempts, c.timeout,
-      new.key, c.meta, new.group_key, c.lane_capacity, c.batch
+      new.id, new.payload, new.key, new.group_key,
+      {c.common},
+      c.due_at, c.due_at + c.expires_s * interval '1 second'
     from (
       select
         unnest(v_ids),

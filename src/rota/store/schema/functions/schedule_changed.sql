@@ -8,14 +8,12 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   if (
-    new.origin, new.job_type, new.payload, new.payload_version,
-    new.queue, new.priority, new.max_attempts, new.expires, new.meta, new.group_key,
-    new.cron, new.timezone, new.catch_up, new.overlap, new.jitter,
+    {new.scheduled},
+    new.origin, new.expires, new.cron, new.timezone, new.catch_up, new.overlap, new.jitter,
     new.paused_at, new.disabled_at
   ) is not distinct from (
-    old.origin, old.job_type, old.payload, old.payload_version,
-    old.queue, old.priority, old.max_attempts, old.expires, old.meta, old.group_key,
-    old.cron, old.timezone, old.catch_up, old.overlap, old.jitter,
+    {old.scheduled},
+    old.origin, old.expires, old.cron, old.timezone, old.catch_up, old.overlap, old.jitter,
     old.paused_at, old.disabled_at
   ) then
     return new;  -- neither the definition nor a pause changed: this is a tick

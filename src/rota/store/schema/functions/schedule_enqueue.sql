@@ -19,18 +19,15 @@ begin
   from {schema}.job_type t
   where t.name = {schema}.canonical_type(p_schedule.job_type);
   insert into {schema}.job (
-    queue, job_type, payload, payload_version, priority,
-    run_at, expires_at, max_attempts,
-    meta, schedule, scheduled_for, group_key, lane_capacity
+    {scheduled},
+    run_at, expires_at,
+    schedule, scheduled_for,
+    lane_capacity
   )
   values (
-    p_schedule.queue, p_schedule.job_type, p_schedule.payload, p_schedule.payload_version,
-    p_schedule.priority,
-    v_run_at,
-    v_run_at + coalesce(p_schedule.expires, v_type.expires),
-    p_schedule.max_attempts,
-    p_schedule.meta, p_schedule.name, p_tick,
-    p_schedule.group_key,
+    {p_schedule.scheduled},
+    v_run_at, v_run_at + coalesce(p_schedule.expires, v_type.expires),
+    p_schedule.name, p_tick,
     case when p_schedule.group_key is not null then v_type.lane_capacity end
   )
   returning id into v_job;

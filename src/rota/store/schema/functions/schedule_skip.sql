@@ -17,20 +17,21 @@ begin
   select * into v_type
   from {schema}.job_type t
   where t.name = {schema}.canonical_type(p_schedule.job_type);
+  p_schedule.queue := coalesce(p_schedule.queue, v_type.queue, 'default');
+  p_schedule.priority := coalesce(p_schedule.priority, v_type.priority, 0);
   insert into {schema}.job_history (
-    id, queue, job_type, payload, payload_version,
-    status, priority, run_at,
-    attempts, max_attempts, claims,
-    meta, schedule, scheduled_for, group_key,
+    id,
+    {scheduled},
+    schedule, scheduled_for,
+    status, run_at, attempts, claims,
     created_at, updated_at,
     last_error, error_type, finished_at
   )
   values (
-    v_job, coalesce(p_schedule.queue, v_type.queue, 'default'), p_schedule.job_type,
-    p_schedule.payload, p_schedule.payload_version,
-    'cancelled', coalesce(p_schedule.priority, v_type.priority, 0), p_tick,
-    0, p_schedule.max_attempts, 0,
-    p_schedule.meta, p_schedule.name, p_tick, p_schedule.group_key,
+    v_job,
+    {p_schedule.scheduled},
+    p_schedule.name, p_tick,
+    'cancelled', p_tick, 0, 0,
     {schema}.clock(), {schema}.clock(),
     p_why, 'Overlap', {schema}.clock()
   );

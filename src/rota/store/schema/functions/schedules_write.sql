@@ -14,32 +14,27 @@ language sql
 set search_path = pg_catalog, pg_temp
 as $$
   insert into {schema}.schedule as s (
-    name, origin, job_type, payload, payload_version,
-    queue, priority, max_attempts, expires, meta, group_key,
-    cron, timezone, catch_up, overlap, jitter,
+    name, origin,
+    {scheduled},
+    expires, cron, timezone, catch_up, overlap, jitter,
     release, declared_at
   )
   select
-    d.name, p_origin, d.job_type, coalesce(d.payload, '{}'), d.payload_version,
-    d.queue, d.priority, d.max_attempts, d.expires, d.meta, d.group_key,
-    d.cron,
+    d.name, p_origin,
+    {d.scheduled},
+    d.expires, d.cron,
     coalesce(d.timezone, 'UTC'), coalesce(d.catch_up, 'latest'), coalesce(d.overlap, 'skip'),
     d.jitter,
     p_release, case when p_release is not null then {schema}.clock() end
-  from jsonb_populate_recordset(null::{schema}.schedule, p_schedules) d
+  from jsonb_populate_recordset(
+    jsonb_populate_record(null::{schema}.schedule, '{"payload": {}}'), p_schedules
+  ) d
   order by d.name
   on conflict (name) do update
   set
     origin = excluded.origin,
-    job_type = excluded.job_type,
-    payload = excluded.payload,
-    payload_version = excluded.payload_version,
-    queue = excluded.queue,
-    priority = excluded.priority,
-    max_attempts = excluded.max_attempts,
+    ({scheduled}) = row({excluded.scheduled}),
     expires = excluded.expires,
-    meta = excluded.meta,
-    group_key = excluded.group_key,
     cron = excluded.cron,
     timezone = excluded.timezone,
     catch_up = excluded.catch_up,

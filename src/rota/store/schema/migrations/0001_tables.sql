@@ -68,6 +68,35 @@ create table job (
   autovacuum_vacuum_threshold = 5000
 );
 
+-- What a worker reads of a job that it claims. A column that joins it comes last.
+create type claimed_job as (
+  id bigint,
+  origin_id bigint,
+  queue text,
+  job_type text,
+  payload_json text,
+  payload_version smallint,
+  priority smallint,
+  run_at timestamptz,
+  expires_at timestamptz,
+  attempts int,
+  max_attempts int,
+  claims int,
+  idempotency_key text,
+  meta_json text,
+  created_at timestamptz,
+  schedule text,
+  scheduled_for timestamptz,
+  losses int,
+  timeout_s float8,
+  group_key text,
+  batch bigint,
+  start_recorded boolean,                        -- false: job_start must record it first
+  suspected boolean,                             -- its last attempt was lost with its worker
+  capped boolean,                                -- it counts in the cap of its type or queue
+  refusal text                                   -- why it could not be claimed
+);
+
 create index job_ready on job (queue, priority, run_at, id) where status in ('queued', 'failed');
 
 create index job_lease on job (locked_until) where status = 'running';

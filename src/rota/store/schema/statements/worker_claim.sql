@@ -12,15 +12,9 @@
 --   known jsonb (queue to known priorities, for the probe);
 --   upkeep jsonb (what upkeep_due is asked; NULL: nothing);
 --   poll text (what other idle workers hear of this claim; NULL: nothing)
--- Rows: id int8; origin_id int8; queue text; job_type text; payload text; payload_version int2;
---   priority int2; run_at timestamptz; expires_at timestamptz; attempts int4; max_attempts int4;
---   claims int4; idempotency_key text; meta text; created_at timestamptz;
---   schedule text; scheduled_for timestamptz; losses int4; timeout_s float8;
---   group_key text; batch int8;
---   start_recorded bool (false: job_start must record it before it begins); suspected bool;
---   capped bool (it counts in a cap); refusal text (why the database refuses it);
---   started timestamptz; snapshot text (which transactions were under way before it looked);
---   news text; told bool (whether other workers hear of it).
+-- Rows: {claimed}; started timestamptz;
+--   snapshot text (which transactions were under way before it looked); news text;
+--   told bool (whether other workers hear of it).
 --   For each paused queue a row with a queue and no id. The last row has neither, and is the only
 --   one with started, snapshot and news. news is NULL, or JSON:
 --   {"look_back": [[queue, to, asked_at]], "priorities": [[queue, priority]],
@@ -30,7 +24,7 @@
 -- Keeps: M30, no job goes to two workers; M31, a claim is a lease; M22, the database's clock
 --   decides.
 select
-  c.*,
+  {claimed},
   case when c.queue is null then :schema.clock() end as started,
   case when c.queue is null then pg_current_snapshot()::text end as snapshot,
   case when c.queue is null then news.news end as news,

@@ -1,0 +1,101 @@
+"""Columns that many files of SQL list: each list is written once, here.
+
+In the files of `schema/`, `{content}` is such a list, and `{j.content}` the same list of the table
+`j`. A column that joins a list needs no change in those files; nor does an option of a job type.
+"""
+
+from __future__ import annotations
+
+import re
+from textwrap import fill
+
+from rota.declare.options import JOB_OPTIONS
+from rota.model.job import Job
+
+CONTENT = "queue job_type payload payload_version priority timeout schedule scheduled_for group_key"
+"""What a job is to do: the same in history, in the view `jobs` and in a job that runs it again."""
+SCHEDULED = "job_type payload payload_version queue priority max_attempts meta group_key"
+"""What a schedule says of its jobs: columns of both."""
+COMMON = "queue job_type payload_version priority max_attempts timeout meta lane_capacity batch"
+"""What jobs of a bulk have in common, beside their times."""
+
+_VALUES = {
+    "origin_id": "coalesce(origin_id, id)",
+    "payload_json": "payload::text",
+    "losses": "coalesce(losses, 0)",
+    "meta_json": "meta::text",
+    "timeout_s": "extract(epoch from timeout)::float8",
+    "progress_json": "progress::text",
+    "result_json": "result::text",
+    "resolution_json": "resolution::text",
+    "suspected": "losses > 0 and error_type = 'LeaseExpired'",
+    "refusal": "null",
+}
+"""How a field is made of the columns of `job` where it is none of them."""
+JOB = Job.__struct_fields__
+"""The fields of a Job: a row of the view `jobs`, as the client reads it."""
+OF_THE_CLAIM = ("start_recorded", "suspected", "capped", "refusal")
+CLAIMED = (*JOB[: JOB.index("locked_by")], *OF_THE_CLAIM)
+"""The columns of the type `claimed_job`: the first fields of a Job, and those of the claim."""
+
+_OPTIONS = [one for one in JOB_OPTIONS.values() if one.kind.sql_type]
+JOB_TYPE = (
+    "name",
+    "aliases",
+    *(one.name for one in _OPTIONS),
+    "lease",
+    "key_arguments",
+    "group_arguments",
+    "retry_after",
+    "release",
+    "declared_at",
+)
+"""What people see of a job type."""
+
+_LISTS = {
+    "content": CONTENT.split(),
+    "scheduled": SCHEDULED.split(),
+    "common": COMMON.split(),
+    "job": [f"{_VALUES[one]} as {one}" if one in _VALUES else one for one in JOB],
+    "claimed": CLAIMED,
+    "claimed_values": [_VALUES.get(one, one) for one in CLAIMED],
+    "job_type": JOB_TYPE,
+    "option_arguments": [one.argument for one in _OPTIONS],
+    "option_pairs": [f"'{one.name}', {one.name}" for one in _OPTIONS],
+}
+_REFUSALS = "{option_refusals}"
+_TOKEN = re.compile(r"\{(?:(\w+)\.)?(" + "|".join(_LISTS) + r")\}")
+_WIDTH = 100
+
+
+def name_columns(text: str) -> str:
+    """Return a text of SQL with its lists of columns written out, also in its comments: a function
+    that returns rows of a type is replaced when the type grows."""
+    return "\n".join(_write_out(line) for line in text.split("\n"))
+
+
+def _write_out(line: str) -> str:
+    code = line.lstrip()
+    indent = line[: len(line) - len(code)]
+    if code == _REFUSALS:
+        return "\n".join(indent + one.refusal for one in _OPTIONS)
+    if not _TOKEN.search(code):
+        return line
+    is_comment = code.startswith("--")
+    return fill(
+        _TOKEN.sub(_list_names if is_comment else _list_columns, code),
+        _WIDTH,
+        initial_indent=indent,
+        subsequent_indent=f"{indent}-- " if is_comment else indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _list_names(found: re.Match[str]) -> str:
+    return ", ".join(column.rpartition(" as ")[2] for column in _LISTS[found[2]])
+
+
+def _list_columns(found: re.Match[str]) -> str:
+    table = "" if found[1] is None else f"{found[1]}."
+    return ", ".join(f"{table}{column}" for column in _LISTS[found[2]])

@@ -1,0 +1,74 @@
+"""Lists of columns that files of SQL share: written out, and grown while sessions are open."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+from rota.store import columns, ops
+from rota.store.columns import CLAIMED, JOB, name_columns
+from rota.store.migrate import definitions
+from tests.store.work import Hand, insert
+from tests.support.rules import rule
+
+Connection = psycopg.Connection[TupleRow]
+
+
+def test_a_list_is_written_out_with_its_table_in_lines_of_a_hundred() -> None:
+    assert name_columns("  {j.scheduled},") == (
+        "  j.job_type, j.payload, j.payload_version, j.queue, j.priority, j.max_attempts, j.meta,\n"
+        "  j.group_key,"
+    )
+    assert name_columns("-- Rows: {claimed}.").startswith("-- Rows: id, origin_id, queue,")
+    assert "\n-- " in name_columns("-- Rows: {claimed}.")
+    assert name_columns("{schema}.x '{a,b}' {\"user_id\": 42}") == (
+        "{schema}.x '{a,b}' {\"user_id\": 42}"
+    )
+
+
+def test_the_type_of_a_claimed_job_has_what_the_worker_reads(connection: Connection) -> None:
+    rows = connection.execute(
+        "select attname from pg_attribute where attrelid = 'rota.claimed_job'::regclass "
+        "order by attnum"
+    ).fetchall()
+    assert tuple(row[0] for row in rows) == CLAIMED
+    assert JOB[: len(CLAIMED) - len(columns.OF_THE_CLAIM)] == CLAIMED[: -len(columns.OF_THE_CLAIM)]
+
+
+@rule("M2", "M3")
+def test_sessions_go_on_while_the_row_of_a_claim_grows(
+    connection: Connection, second: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = insert(connection, 40)
+    last = reversed(ids)
+    old = Hand(second)
+    taken: list[int] = []
+
+    def claim_each_way() -> None:
+        taken.extend(job.id for job in old.claim(2).jobs)
+        taken.extend(job.id for job in old.claim(2, refused=[0]).jobs)
+        taken.extend(
+            row[0] for row in second.execute("select id from rota.claim('default', '{t}', 'w', 2)")
+        )
+        taken.extend(job.id for job in old.run(ops.claim_one(old.who, next(last))).jobs)
+
+    for _ in range(3):
+        claim_each_way()
+    longer = {
+        name: [*columns._LISTS[name], "first"] for name in ("content", "claimed", "claimed_values")
+    }
+    for name, listed in longer.items():
+        monkeypatch.setitem(columns._LISTS, name, listed)
+    definitions.cache_clear()
+    with connection.transaction():
+        for table in ("job", "job_history"):
+            connection.execute(f"alter table rota.{table} add column first text".encode())
+        connection.execute("alter type rota.claimed_job add attribute first text")
+        for made in definitions():
+            if "first" in made.text.split("$$")[0] or made.name == "job_finish":
+                connection.execute(made.replacement("rota", is_new=False).encode())
+    definitions.cache_clear()
+    for _ in range(2):
+        claim_each_way()
+    assert len(taken) == len(set(taken)) == 35

@@ -910,9 +910,9 @@ def test_a_look_that_takes_too_long_is_given_up_and_spoils_no_other(
     monkeypatch.setattr(probe, "QUERY_S", 4.0)
     with psycopg.connect(database) as holder:
         holder.execute("lock table rota.worker")
-        found = examine(Database(database), only=["workers", "dead"])
+        found = examine(Database(database), only=["workers", "keys"])
     assert "no answer within 4 s" in is_red(found["workers"], Level.WARN)
-    assert found["dead"].level == Level.OK
+    assert found["keys"].level == Level.OK
 
 
 @rule("M3")
@@ -920,8 +920,10 @@ def test_a_function_that_was_changed_by_hand_and_answers_nothing_ends_no_other_l
     database: str, connection: Connection
 ) -> None:
     connection.execute(
-        "create or replace function rota.dead_jobs(p_limit int) returns table (jobs bigint, "
-        "oldest_at timestamptz) language sql as $$ select 1, now() where false $$"
+        "create or replace function rota.dead_jobs(p_limit int, p_since timestamptz default "
+        "'-infinity', p_job_type text default null) returns table (jobs bigint, oldest_at "
+        "timestamptz, job_types text[]) language sql as "
+        "$$ select 1, now(), '{}'::text[] where false $$"
     )
     found = examine(Database(database), only=["dead", "workers"])
     assert "no answer to doctor_jobs" in is_red(found["dead"], Level.WARN)

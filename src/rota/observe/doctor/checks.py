@@ -155,11 +155,15 @@ def _privileges(source: FactSource) -> Facts:
 
 
 def _types(source: FactSource) -> Facts:
-    return {**source.facts("doctor_types", heads=HEADS, limit=LISTED), "app": source.types}
+    return {**_due(source), **source.facts("doctor_types"), "app": source.types}
+
+
+def _due(source: FactSource) -> Facts:
+    return source.facts("doctor_due", heads=HEADS, limit=LISTED)
 
 
 def _queues(source: FactSource) -> Facts:
-    return source.facts("doctor_queues", limit=LISTED)
+    return {**_due(source), **source.facts("doctor_queues", limit=LISTED)}
 
 
 def _workers(source: FactSource) -> Facts:
@@ -171,7 +175,7 @@ def _jobs(source: FactSource) -> Facts:
 
 
 def _oldest(source: FactSource) -> Facts:
-    return {**_jobs(source), **source.facts("doctor_claimable", heads=HEADS)}
+    return {**_jobs(source), **_due(source)}
 
 
 def _waits(source: FactSource) -> Facts:

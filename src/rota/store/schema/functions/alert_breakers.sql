@@ -1,5 +1,5 @@
 -- Returns the breakers that have not been closed for longer than the period of a rule (for
--- alert_matches): open, or with a trial under way.
+-- alert_matches).
 create or replace function {schema}.alert_breakers(p_rule {schema}.alert_rule)
 returns table (subject text, value float8, message text)
 language sql stable
@@ -12,9 +12,5 @@ as $$
       'breaker %s has been open since %s%s',
       concat_ws(' ', b.name, nullif(b.key, '')), {schema}.utc_text(b.opened_at), ': ' || b.reason
     )
-  from {schema}.breaker b
-  where b.state <> 'closed'
-    and b.opened_at < {schema}.clock() - p_rule.period
-  order by b.opened_at
-  limit 100
+  from {schema}.breakers_open({schema}.clock() - p_rule.period, 100) b
 $$;

@@ -17,17 +17,8 @@ as $$
       case when dead.jobs >= greatest(p_rule.at_least, 1000) then 'at least ' else '' end,
       dead.jobs, p_rule.period, {schema}.alert_names(dead.job_types)
     )
-  from (
-    select count(*) as jobs, array_agg(died.job_type) as job_types
-    from (
-      select j.job_type
-      from {schema}.job j
-      where j.status = 'dead'
-        and j.failed_at > {schema}.clock() - p_rule.period
-        and (p_rule.job_type is null or j.job_type = p_rule.job_type)
-      order by j.failed_at desc
-      limit greatest(p_rule.at_least, 1000)
-    ) died
+  from {schema}.dead_jobs(
+    greatest(p_rule.at_least, 1000), {schema}.clock() - p_rule.period, p_rule.job_type
   ) dead
   where dead.jobs >= p_rule.at_least
 $$;

@@ -8,23 +8,15 @@ set search_path = pg_catalog, pg_temp
 as $$
   select
     h.group_key,
-    extract(epoch from {schema}.clock() - min(h.failed_at))::float8,
+    extract(epoch from {schema}.clock() - min(h.since))::float8,
     format(
       'lane %s has been halted since %s by job %s, which is dead (%s): requeue or ignore it',
       h.group_key,
-      {schema}.utc_text(min(h.failed_at)),
-      min(h.id),
-      coalesce((array_agg(h.error_type order by h.id))[1], 'no error')
+      {schema}.utc_text(min(h.since)),
+      min(h.job),
+      coalesce((array_agg(h.error_type order by h.job))[1], 'no error')
     )
-  from (
-    select j.id, j.group_key, j.failed_at, j.error_type
-    from {schema}.job j
-    where j.waits_for = 'person'
-      and j.status <> 'running'
-    order by j.priority desc, j.run_at, j.id
-    limit 1000
-  ) h
-  where h.failed_at < {schema}.clock() - p_rule.period
+  from {schema}.lanes_halted({schema}.clock() - p_rule.period, 1000) h
   group by h.group_key
   order by 2 desc
   limit 100

@@ -1,16 +1,33 @@
--- Counts the dead jobs, up to p_limit, and returns when the oldest of them died.
-create or replace function {schema}.dead_jobs(p_limit int)
-returns table (jobs bigint, oldest_at timestamptz)
+-- Counts the dead jobs, up to p_limit: of all, or of one type, or those that died since then. It
+-- reads the newest, and returns their types too, and when the oldest of all died.
+-- Locks: none; index job_dead.
+create or replace function {schema}.dead_jobs(
+  p_limit int,
+  p_since timestamptz default '-infinity'::timestamptz,
+  p_job_type text default null
+)
+returns table (jobs bigint, oldest_at timestamptz, job_types text[])
 language sql stable
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
 set search_path = pg_catalog, pg_temp
 as $$
-  select count(*), min(d.failed_at)
+  select
+    count(*),
+    (
+      select j.failed_at
+      from {schema}.job j
+      where j.status = 'dead'
+      order by j.failed_at
+      limit 1
+    ),
+    array_agg(d.job_type)
   from (
-    select j.failed_at
+    select j.job_type
     from {schema}.job j
     where j.status = 'dead'
-    order by j.failed_at
+      and j.failed_at > p_since
+      and (p_job_type is null or j.job_type = p_job_type)
+    order by j.failed_at desc
     limit p_limit
   ) d
 $$;

@@ -1,15 +1,21 @@
 -- Returns the first p_limit waiting jobs of each queue and priority, in the order in which they are
 -- claimed: due jobs, then jobs to come.
 create or replace function {schema}.ready_heads(p_limit int)
-returns table (queue text, priority smallint, job_type text, run_at timestamptz)
+returns table (
+  queue text,
+  priority smallint,
+  job_type text,
+  run_at timestamptz,
+  updated_at timestamptz
+)
 language sql stable
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
 set search_path = pg_catalog, pg_temp
 as $$
-  select r.queue, r.priority, head.job_type, head.run_at
+  select r.queue, r.priority, head.job_type, head.run_at, head.updated_at
   from {schema}.ready_queues() r(queue, priority)
   cross join lateral (
-    select b.job_type, b.run_at
+    select b.job_type, b.run_at, b.updated_at
     from {schema}.job b
     where b.queue = r.queue
       and b.priority = r.priority

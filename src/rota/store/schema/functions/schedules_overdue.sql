@@ -1,25 +1,42 @@
--- Returns the schedules that do not fire, the latest first: those whose tick was due more than
--- p_late ago, those that have been unplanned for as long, and those that Rota paused because they
--- cannot run as they are, with the reason; last_error is why the database did not take the job of
--- a tick. It leaves out schedules that a person paused or that are
--- disabled, and returns none while everything is paused.
+-- Returns the schedules that do not fire, the latest first: those that are late or unplanned by more
+-- than p_late, and those that Rota paused because they cannot run as they are, with the reason.
+-- since: when they were due, or paused; last_error: why the database did not take the job of a tick.
+-- Not late: a schedule that a person paused or that is disabled; one that a worker which has just
+-- started is about to fire, after a time without workers; one that has been waiting since a pause
+-- of everything ended. It returns none while everything is paused.
 create or replace function {schema}.schedules_overdue(p_late interval, p_limit int)
-returns table (name text, due_at timestamptz, stopped_why text, last_error text)
+returns table (name text, since timestamptz, stopped_why text, last_error text)
 language sql stable
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
 set search_path = pg_catalog, pg_temp
 as $$
+  with resumed as materialized (
+    select max(a.at) as at
+    from {schema}.alert_resumed(p_late) a
+    where a.queue is null
+  ),
+  worked as materialized (
+    select coalesce(min(w.started_at), '-infinity') as since
+    from {schema}.workers_seen(p_late) w
+  )
   select
     s.name,
-    coalesce(s.next_run_at, s.since),
+    coalesce(s.paused_at, s.next_run_at, s.since),
     case when s.paused_at is not null then coalesce(s.paused_why, '') end,
     s.last_error
   from {schema}.schedule s
+  cross join resumed r
+  cross join worked w
   where s.cron is not null
     and s.disabled_at is null
     and not {schema}.is_paused()
     and case
-      when s.paused_at is null then coalesce(s.next_run_at, s.since) < {schema}.clock() - p_late
-      else s.refused
+      when s.paused_at is not null then s.refused
+      else greatest(coalesce(s.next_run_at, s.since), r.at) < {schema}.clock() - p_late
+        and (
+          s.last_error is not null
+          or w.since < {schema}.clock() - least(p_late, interval '1 minute')
+        )
     end
   order by 2, 1
   limit p_limit

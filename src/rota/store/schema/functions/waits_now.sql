@@ -18,14 +18,10 @@ as $$
       select coalesce(json_agg(h), '[]')
       from (
         select
-          j.group_key,
-          j.id as job,
-          extract(epoch from {schema}.clock() - j.waits_since)::float8 as since_s
-        from {schema}.job j
-        where j.waits_for = 'person'
-          and j.status <> 'running'
-        order by j.priority desc, j.run_at, j.id
-        limit p_names
+          l.group_key,
+          l.job,
+          extract(epoch from {schema}.clock() - l.since)::float8 as since_s
+        from {schema}.lanes_halted('infinity'::timestamptz, p_names) l
       ) h
     ),
     'caps', (
@@ -59,14 +55,11 @@ as $$
       select coalesce(json_agg(b), '[]')
       from (
         select
-          b.name,
-          b.key,
-          extract(epoch from {schema}.clock() - b.opened_at)::float8 as open_s,
-          b.reason
-        from {schema}.breaker b
-        where b.state <> 'closed'
-        order by b.opened_at
-        limit p_names
+          o.name,
+          o.key,
+          extract(epoch from {schema}.clock() - o.opened_at)::float8 as open_s,
+          o.reason
+        from {schema}.breakers_open('infinity'::timestamptz, p_names) o
       ) b
     )
   )

@@ -17,7 +17,7 @@ select json_build_object(
         'name', s.name,
         'stopped_why', s.stopped_why,
         'last_error', s.last_error,
-        'late_s', extract(epoch from :schema.clock() - s.due_at)::float8
+        'late_s', extract(epoch from :schema.clock() - s.since)::float8
       )),
       '[]'
     )
@@ -27,9 +27,9 @@ select json_build_object(
       order by
         row_number() over (
           partition by o.stopped_why is null and o.last_error is null
-          order by o.due_at, o.name
+          order by o.since, o.name
         ),
-        o.due_at, o.name
+        o.since, o.name
       limit 5
     ) s
   ),

@@ -508,7 +508,7 @@ def test_a_job_that_runs_for_longer_than_its_type_may_is_named(
     )
     named = figures(hand).too_long
     assert [(one.id, one.worker, one.timeout_s) for one in named] == [
-        (unknown, "hand", None),
+        (unknown, "hand", 300.0),
         (slow, "hand", 60.0),
         (shorter, "hand", 90.0),
     ]

@@ -147,7 +147,6 @@ def _figures(one: Figures) -> list[str]:
 
 
 def _overrun(one: Overrun) -> tuple[Any, ...]:
-    timeout = "" if one.timeout_s is None else words(one.timeout_s)
     return (
         one.id,
         one.job_type,
@@ -155,7 +154,7 @@ def _overrun(one: Overrun) -> tuple[Any, ...]:
         one.worker,
         one.started_at,
         words(one.running_s),
-        timeout,
+        words(one.timeout_s),
     )
 
 

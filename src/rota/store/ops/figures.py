@@ -60,8 +60,7 @@ class Overrun(Record, frozen=True):
     worker: str
     started_at: datetime
     running_s: float
-    timeout_s: float | None
-    """None: its type was never declared."""
+    timeout_s: float
 
 
 class Stats(Record, frozen=True):

@@ -21,28 +21,31 @@ begin
   then
     return;  -- everything is paused
   end if;
-  case
-    when v_rule.kind = 'dead' then
-      return query
-      select m.*, {schema}.alert_severity(v_rule, m.value)
-      from {schema}.alert_dead(v_rule) m;
-    when v_rule.kind = 'same_error' then
-      return query
-      select m.*, {schema}.alert_severity(v_rule, m.value)
-      from {schema}.alert_same_error(v_rule) m;
-    when v_rule.kind = 'failure_rate' then
-      return query select m.*, v_rule.severity from {schema}.alert_failure_rate(v_rule) m;
-    when v_rule.kind in ('unclaimed', 'unknown_type', 'no_worker') then
-      return query select m.*, v_rule.severity from {schema}.alert_waiting(v_rule) m;
-    when v_rule.kind = 'schedule_overdue' then
-      return query select m.*, v_rule.severity from {schema}.alert_overdue(v_rule) m;
-    when v_rule.kind = 'breaker_open' then
-      return query select m.*, v_rule.severity from {schema}.alert_breakers(v_rule) m;
-    when v_rule.kind = 'lane_halted' then
-      return query select m.*, v_rule.severity from {schema}.alert_lanes(v_rule) m;
-    when v_rule.kind = 'limit_backlog' then
-      return query select m.*, v_rule.severity from {schema}.alert_limits(v_rule) m;
-    else
-      null;  -- there is no such rule
-  end case;
+  return query
+  select
+    m.subject, m.value, m.message,
+    case
+      when v_rule.kind in ('dead', 'same_error') and m.value >= v_rule.critical_from
+        then 'critical'
+      else v_rule.severity
+    end
+  from (
+    select d.* from {schema}.alert_dead(v_rule) d where v_rule.kind = 'dead'
+    union all
+    select e.* from {schema}.alert_same_error(v_rule) e where v_rule.kind = 'same_error'
+    union all
+    select f.* from {schema}.alert_failure_rate(v_rule) f where v_rule.kind = 'failure_rate'
+    union all
+    select w.*
+    from {schema}.alert_waiting(v_rule) w
+    where v_rule.kind in ('unclaimed', 'unknown_type', 'no_worker')
+    union all
+    select o.* from {schema}.alert_overdue(v_rule) o where v_rule.kind = 'schedule_overdue'
+    union all
+    select b.* from {schema}.alert_breakers(v_rule) b where v_rule.kind = 'breaker_open'
+    union all
+    select h.* from {schema}.alert_lanes(v_rule) h where v_rule.kind = 'lane_halted'
+    union all
+    select l.* from {schema}.alert_limits(v_rule) l where v_rule.kind = 'limit_backlog'
+  ) m;
 end $$;

@@ -29,9 +29,11 @@ begin
       )
       and not exists (
         select
-        from {schema}.batch_members(v_batch.id, 0::bigint, null::int) m(id)
-        join {schema}.job j on j.id = m.id
-        where j.status <> 'dead'
+        from {schema}.batch_part p
+        join {schema}.job j on j.id between p.first_id and p.last_id
+        where p.batch = v_batch.id
+          and j.batch = v_batch.id
+          and j.status <> 'dead'
       )
     then
       insert into {schema}.batch_delta (batch, cancelled)

@@ -1,5 +1,5 @@
--- Returns what is due before p_before, by queue and type: of the first p_heads jobs of each queue and
--- priority. Doctor and the alert rules judge by it.
+-- Returns what is due before p_before, by queue and type: of the first p_heads jobs of each queue
+-- and priority. Doctor and the alert rules judge by it.
 --   paused: the queue is. declared: the type is, under this name or another.
 --   known: a worker that was seen within p_seen knows the type.
 --   served: such a worker serves the queue. could: such a worker does both.

@@ -167,8 +167,16 @@ begin
     for
       v_row.queue, v_row.priority, v_row.run_at, v_row.origin_id, v_row.attempts, v_row.claims
     in
-      select l.queue, l.priority, l.run_at, l.id, l.jobs, l.parked
-      from {schema}.claim_left(v_picked, v_run_ats, v_ids) l
+      select
+        j.queue, j.priority,
+        (array_agg(p.run_at order by p.run_at desc, p.id desc))[1],
+        (array_agg(p.id order by p.run_at desc, p.id desc))[1],
+        count(*),
+        count(*) filter (where j.status = 'waiting')
+      from unnest(v_picked, v_run_ats) p(id, run_at)
+      join {schema}.job j on j.id = p.id
+      where p.id not in (select unnest(v_ids))
+      group by j.queue, j.priority
     loop
       return next v_row;
     end loop;

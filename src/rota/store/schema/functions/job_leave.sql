@@ -201,7 +201,14 @@ begin
     perform {schema}.batches_count_dead(v_dead, 1);
   end if;
   if v_back is not null then
-    perform {schema}.jobs_look_back(v_back);
+    perform {schema}.look_back(b.queue, b.run_at)
+    from (
+      select j.queue, min(j.run_at) as run_at
+      from {schema}.job j
+      where j.id = any (v_back)
+      group by j.queue
+      order by j.queue  -- the order in which look_back locks the rows of queues
+    ) b;
   end if;
   if v_waiting is not null then
     perform {schema}.waits_note(v_waiting, v_awaited);

@@ -71,7 +71,7 @@ begin
         or lead(i.key) over w is distinct from i.key as is_last,
       coalesce(
         (
-          select j.waits_for = {schema}.limit_waits_for(i.name, i.key)
+          select j.waits_for = concat_ws(' ', 'limit', i.name, nullif(i.key, ''))
           from {schema}.job j
           where j.id = i.job
         ),

@@ -1,4 +1,5 @@
--- Returns at most p_limit of the running jobs, those whose leases end first.
+-- Returns at most p_limit of the running jobs, those whose leases end first, each with the longest
+-- that its attempt may run.
 create or replace function {schema}.running_jobs(p_limit int)
 returns table (
   id bigint,
@@ -17,9 +18,14 @@ set search_path = pg_catalog, pg_temp
 as $$
   select
     j.id, j.job_type, j.queue, j.locked_by,
-    j.attempts, j.started_at, j.locked_until, j.progress, j.timeout
-  from {schema}.job j
-  where j.status = 'running'
-  order by j.locked_until
-  limit p_limit
+    j.attempts, j.started_at, j.locked_until, j.progress,
+    coalesce(j.timeout, t.timeout, interval '5 minutes')
+  from (
+    select r.*
+    from {schema}.job r
+    where r.status = 'running'
+    order by r.locked_until
+    limit p_limit
+  ) j
+  left join {schema}.job_type t on t.name = {schema}.canonical_type(j.job_type)
 $$;

@@ -1,9 +1,9 @@
--- Returns the schedules that do not fire, the latest first: those that are late or unplanned by more
--- than p_late, and those that Rota paused because they cannot run as they are, with the reason.
--- since: when they were due, or paused; last_error: why the database did not take the job of a tick.
--- Not late: a schedule that a person paused or that is disabled; one that a worker which has just
--- started is about to fire, after a time without workers; one that has been waiting since a pause
--- of everything ended. It returns none while everything is paused.
+-- Returns the schedules that do not fire, the latest first: those that are late or unplanned by
+-- more than p_late, and those that Rota paused because they cannot run as they are, with the
+-- reason. since: when they were due, or paused; last_error: why the database did not take the job
+-- of a tick. Not late: a schedule that a person paused or that is disabled; one that a worker which
+-- has just started is about to fire, after a time without workers; one that has been waiting since
+-- a pause of everything ended. It returns none while everything is paused.
 create or replace function {schema}.schedules_overdue(p_late interval, p_limit int)
 returns table (name text, since timestamptz, stopped_why text, last_error text)
 language sql stable

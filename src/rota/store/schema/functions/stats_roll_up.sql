@@ -57,9 +57,29 @@ begin
       delete from {schema}.stat_hour s where s.hour = v_hour;
     end if;
     if v_blocks > 0 then
-      perform {schema}.figures_add_ended(v_from, v_to, v_first);
+      insert into {schema}.stat_hour as s (
+        hour, job_type, queue, succeeded, succeeded_late, cancelled, waited, ran
+      )
+      select
+        e.hour, e.job_type, e.queue,
+        e.succeeded, e.succeeded_late, e.cancelled, e.waited, e.ran
+      from {schema}.figures_ended(v_from, v_to, v_first) e
+      on conflict (hour, job_type, queue) do update
+      set
+        succeeded = s.succeeded + excluded.succeeded,
+        succeeded_late = s.succeeded_late + excluded.succeeded_late,
+        cancelled = s.cancelled + excluded.cancelled,
+        waited = {schema}.buckets_sum(s.waited, excluded.waited),
+        ran = {schema}.buckets_sum(s.ran, excluded.ran);
     end if;
-    perform {schema}.figures_add_failed(v_from, v_to);
+    insert into {schema}.stat_hour as s (hour, job_type, queue, retried, dead, failed_by_release)
+    select f.hour, f.job_type, f.queue, f.retried, f.dead, f.failed_by_release
+    from {schema}.figures_failed(v_from, v_to) f
+    on conflict (hour, job_type, queue) do update
+    set
+      retried = s.retried + excluded.retried,
+      dead = s.dead + excluded.dead,
+      failed_by_release = {schema}.releases_sum(s.failed_by_release, excluded.failed_by_release);
   end if;
   update {schema}.stat_rollup set complete_to = v_to;
   return v_to < v_closed;

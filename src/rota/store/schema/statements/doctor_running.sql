@@ -11,13 +11,6 @@ with looked as materialized (
     extract(epoch from :schema.clock() - r.started_at)::float8 as running_s,
     extract(epoch from :schema.clock() - r.locked_until)::float8 as expired_s
   from :schema.running_jobs(:limit::int) r
-),
-timed as (
-  select
-    l.id, l.job_type, l.worker, l.started_at, l.running_s,
-    coalesce(l.timeout, t.timeout, interval '5 minutes') as timeout
-  from looked l
-  left join :schema.job_type t on t.name = :schema.canonical_type(l.job_type)
 )
 select json_build_object(
   'running', (select count(*) from looked),
@@ -25,11 +18,11 @@ select json_build_object(
     select coalesce(json_agg(o), '[]')
     from (
       select
-        t.id, t.job_type, t.worker, t.running_s,
-        extract(epoch from t.timeout)::float8 as timeout_s
-      from timed t
-      where t.started_at < :schema.clock() - t.timeout - :margin::interval
-      order by t.running_s desc
+        l.id, l.job_type, l.worker, l.running_s,
+        extract(epoch from l.timeout)::float8 as timeout_s
+      from looked l
+      where l.started_at < :schema.clock() - l.timeout - :margin::interval
+      order by l.running_s desc
       limit 5
     ) o
   ),

@@ -7,20 +7,12 @@
 -- Locks: none; index job_lease.
 -- Keeps: M85, with a bound on the rows read.
 select
-  r.id, r.job_type, r.queue,
-  r.locked_by as worker,
-  r.started_at,
+  r.id, r.job_type, r.queue, r.worker, r.started_at,
   extract(epoch from :schema.clock() - r.started_at)::float8 as running_s,
-  extract(epoch from coalesce(r.timeout, t.timeout))::float8 as timeout_s
-from (
-  select j.*
-  from :schema.job j
-  where j.status = 'running'
-    and (:job_type::text is null or j.job_type = :job_type::text)
-    and (:queue::text is null or j.queue = :queue::text)
-  limit :read_max::int
-) r
-left join :schema.job_type t on t.name = :schema.canonical_type(r.job_type)
-where :schema.clock() - r.started_at > coalesce(r.timeout, t.timeout, interval '5 minutes')
+  extract(epoch from r.timeout)::float8 as timeout_s
+from :schema.running_jobs(:read_max::int) r
+where r.started_at < :schema.clock() - r.timeout
+  and (:job_type::text is null or r.job_type = :job_type::text)
+  and (:queue::text is null or r.queue = :queue::text)
 order by r.started_at
 limit :limit::int

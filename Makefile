@@ -29,6 +29,7 @@ check: venv-dev ## format, lint, types, imports, generated docs, the budgets of 
 	$(BIN)/python scripts/docs.py --check
 	$(BIN)/python scripts/house.py
 	$(BIN)/python scripts/trace.py
+	$(BIN)/python scripts/grow.py
 
 format: venv-dev ## puts right what ruff can put right
 	$(BIN)/ruff check --fix .

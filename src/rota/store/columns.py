@@ -35,8 +35,8 @@ _VALUES = {
 JOB = Job.__struct_fields__
 """The fields of a Job: a row of the view `jobs`, as the client reads it."""
 OF_THE_CLAIM = ("start_recorded", "suspected", "capped", "refusal")
-CLAIMED = (*JOB[: JOB.index("locked_by")], *OF_THE_CLAIM)
-"""The columns of the type `claimed_job`: the first fields of a Job, and those of the claim."""
+CLAIMED = (*OF_THE_CLAIM, *JOB[: JOB.index("locked_by")])
+"""The columns of the type `claimed_job`: those of the claim, and the first fields of a Job."""
 
 _OPTIONS = [one for one in JOB_OPTIONS.values() if one.kind.sql_type]
 JOB_TYPE = (

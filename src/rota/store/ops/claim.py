@@ -12,7 +12,7 @@ import msgspec
 
 from rota.errors import JobNotFound, UnknownJobType, UsageError, WrongStatus
 from rota.model.job import Job, Status
-from rota.store.columns import CLAIMED
+from rota.store.columns import CLAIMED, OF_THE_CLAIM
 from rota.store.driver import Operation, Query, Row, format_params
 from rota.store.errors import RowRefused
 from rota.store.ops.read import Filter, find, read_clock
@@ -130,14 +130,12 @@ class Claimed:
         return len(self.jobs) + len(self.refused) + sum(one.count for one in self.held_up)
 
 
-_ID, _ORIGIN_ID, _QUEUE, _PRIORITY, _RUN_AT, _ATTEMPTS = map(
+ID, _ORIGIN_ID, _QUEUE, _PRIORITY, _RUN_AT, _ATTEMPTS = map(
     CLAIMED.index, ("id", "origin_id", "queue", "priority", "run_at", "attempts")
 )
-_OF_THE_JOB = CLAIMED.index("start_recorded")
-"""The columns before it are the first fields of a Job, in their order."""
-_START_RECORDED, _SUSPECTED, _CAPPED, _REFUSAL = map(
-    CLAIMED.index, ("start_recorded", "suspected", "capped", "refusal")
-)
+_START_RECORDED, _SUSPECTED, _CAPPED, _REFUSAL = map(CLAIMED.index, OF_THE_CLAIM)
+_OF_THE_JOB = slice(len(OF_THE_CLAIM), len(CLAIMED))
+"""The first fields of a Job, in their order."""
 
 _NO_NEWS = News()
 _news = msgspec.json.Decoder(News)
@@ -193,8 +191,8 @@ def claim(
 
 def _read_claim(who: Claimant, rows: list[Row]) -> Claimed:
     *_, started, snapshot, news, _ = rows[-1]
-    taken = [row for row in rows if row[_ID] is not None and row[_REFUSAL] is None]
-    others = [row for row in rows if row[_ID] is None or row[_REFUSAL] is not None]
+    taken = [row for row in rows if row[ID] is not None and row[_REFUSAL] is None]
+    others = [row for row in rows if row[ID] is None or row[_REFUSAL] is not None]
     return Claimed(
         started,
         snapshot,
@@ -204,12 +202,12 @@ def _read_claim(who: Claimant, rows: list[Row]) -> Claimed:
         suspects=_list_suspects(taken),
         capped=_list_capped(taken),
         paused=frozenset([row[_QUEUE] for row in others if row[_QUEUE] and row[_PRIORITY] is None]),
-        refused=tuple([_read_refused(row) for row in others if row[_ID] is not None]),
+        refused=tuple([_read_refused(row) for row in others if row[ID] is not None]),
         held_up=tuple(
             [
                 HeldUp(row[_QUEUE], row[_PRIORITY], row[_RUN_AT], row[_ORIGIN_ID], row[_ATTEMPTS])
                 for row in others
-                if row[_ID] is None and row[_PRIORITY] is not None
+                if row[ID] is None and row[_PRIORITY] is not None
             ]
         ),
     )
@@ -217,7 +215,7 @@ def _read_claim(who: Claimant, rows: list[Row]) -> Claimed:
 
 def _make_jobs(rows: list[Row], who: Claimant, started: datetime) -> list[Job]:
     # mypy counts the columns of a row as too many.
-    jobs = [Job(*row[:_OF_THE_JOB], who.worker, started) for row in rows]  # type: ignore[call-arg]
+    jobs = [Job(*row[_OF_THE_JOB], who.worker, started) for row in rows]  # type: ignore[call-arg]
     # Two sorts by fields are faster than one that calls a function for each.
     jobs.sort(key=_order_in_priority)
     jobs.sort(key=_priority, reverse=True)
@@ -225,15 +223,15 @@ def _make_jobs(rows: list[Row], who: Claimant, started: datetime) -> list[Job]:
 
 
 def _list_unrecorded(rows: list[Row]) -> frozenset[int]:
-    return frozenset([row[_ID] for row in rows if row[_START_RECORDED] is False])
+    return frozenset([row[ID] for row in rows if row[_START_RECORDED] is False])
 
 
 def _list_capped(rows: list[Row]) -> frozenset[int]:
-    return frozenset([row[_ID] for row in rows if row[_CAPPED]])
+    return frozenset([row[ID] for row in rows if row[_CAPPED]])
 
 
 def _list_suspects(rows: list[Row]) -> frozenset[int]:
-    return frozenset([row[_ID] for row in rows if row[_SUSPECTED]])
+    return frozenset([row[ID] for row in rows if row[_SUSPECTED]])
 
 
 def read_taken(who: Claimant, rows: list[Row], started: datetime) -> Claimed:
@@ -250,7 +248,7 @@ def read_taken(who: Claimant, rows: list[Row], started: datetime) -> Claimed:
 
 
 def _read_refused(row: Row) -> RefusedClaim:
-    return RefusedClaim(row[_ID], row[_QUEUE], row[_PRIORITY], row[_RUN_AT], row[_REFUSAL])
+    return RefusedClaim(row[ID], row[_QUEUE], row[_PRIORITY], row[_RUN_AT], row[_REFUSAL])
 
 
 def _start_order(job: Job | RefusedClaim | HeldUp) -> tuple[int, datetime, int]:

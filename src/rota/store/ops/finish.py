@@ -14,7 +14,7 @@ from rota.model.settle import Transition
 from rota.store.driver import Operation, Query, format_numbers, format_params
 from rota.store.errors import PartitionMissing, RowLocked, RowRefused, Unstorable
 from rota.store.isolate import Split, isolate
-from rota.store.ops.claim import Branches, Claimant, Claimed, read_taken
+from rota.store.ops.claim import ID, Branches, Claimant, Claimed, read_taken
 from rota.store.ops.lease import Refused
 from rota.store.ops.partitions import retry_with_partitions
 
@@ -109,7 +109,7 @@ def finish_and_pass(
     except (PartitionMissing, RowRefused, RowLocked):
         return None
     *_, started, finished = rows[0]
-    return set(finished), read_taken(who, [row for row in rows if row[0] is not None], started)
+    return set(finished), read_taken(who, [row for row in rows if row[ID] is not None], started)
 
 
 Completion = Operation[bool]

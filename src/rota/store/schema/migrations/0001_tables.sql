@@ -70,6 +70,10 @@ create table job (
 
 -- What a worker reads of a job that it claims. A column that joins it comes last.
 create type claimed_job as (
+  start_recorded boolean,                        -- false: job_start must record it first
+  suspected boolean,                             -- its last attempt was lost with its worker
+  capped boolean,                                -- it counts in the cap of its type or queue
+  refusal text,                                  -- why it could not be claimed
   id bigint,
   origin_id bigint,
   queue text,
@@ -90,11 +94,7 @@ create type claimed_job as (
   losses int,
   timeout_s float8,
   group_key text,
-  batch bigint,
-  start_recorded boolean,                        -- false: job_start must record it first
-  suspected boolean,                             -- its last attempt was lost with its worker
-  capped boolean,                                -- it counts in the cap of its type or queue
-  refusal text                                   -- why it could not be claimed
+  batch bigint
 );
 
 create index job_ready on job (queue, priority, run_at, id) where status in ('queued', 'failed');

@@ -11,15 +11,13 @@ from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.store.link import StoreLink
 from rota.upkeep.alerts import Alerter
 from rota.upkeep.asker import Asker
-from rota.upkeep.batches import BatchFolder
 from rota.upkeep.expirer import Expirer
 from rota.upkeep.lanes import LaneSweeper
-from rota.upkeep.limits import LimitPlanner
 from rota.upkeep.pinger import Pinger
 from rota.upkeep.reaper import Reaper
 from rota.upkeep.retention import Retention
-from rota.upkeep.rollup import StatsRollup
 from rota.upkeep.scheduler import Scheduler
+from rota.upkeep.sweeps import FIGURES, LIMITS, SWEEPS, PlainSweeper
 from rota.upkeep.waits import WaitSweeper
 
 if TYPE_CHECKING:
@@ -55,7 +53,6 @@ class UpkeepSet:
         reaping = shared if is_drain else StoreLink(database, "reap", is_kept=False)
         reaper = Reaper(bus, reaping, clock, spare=shared)
         scheduler = Scheduler(bus, shared, clock)
-        self._rollup = StatsRollup(bus, shared, clock)
         self.lane_sweeper = LaneSweeper(bus, shared, clock)
         self.wait_sweeper = WaitSweeper(bus, shared, clock)
         # Everything that a drain does to its end before its jobs, in this order
@@ -64,12 +61,10 @@ class UpkeepSet:
             Expirer(bus, shared, worker, clock),
             self.lane_sweeper,
             self.wait_sweeper,
-            BatchFolder(bus, shared, clock),
             scheduler,
-            self._rollup,
+            *(PlainSweeper(bus, shared, clock, sweep) for sweep in SWEEPS),
         ]
-        planner = LimitPlanner(bus, shared, clock)
-        self._sweepers = [*self._passes, planner]
+        self._sweepers = [*self._passes, PlainSweeper(bus, shared, clock, LIMITS)]
         self.asker = Asker(bus, shared, clock, reaper, scheduler, self._sweepers)
         self._retention = Retention(bus, shared, database, clock)
         self._alerts = Alerter(bus, shared, database, alert_url, clock)
@@ -97,7 +92,7 @@ class UpkeepSet:
         for upkeeper in self._passes:
             # One turn of the rollup: the rest, after days without a worker, is added beside the
             # jobs.
-            turns_once = upkeeper is self._rollup
+            turns_once = upkeeper.name == FIGURES.name
             try:
                 pause_s: float | None = 0
                 while pause_s == 0 and not is_over():

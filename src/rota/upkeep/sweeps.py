@@ -1,0 +1,80 @@
+"""Sweeps that are an operation and a period: what a sweeper runs while it finds something."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rota.store import ops
+from rota.upkeep.sweeper import Sweeper
+
+if TYPE_CHECKING:
+    from rota.observe.events import Bus
+    from rota.runtime.clock import Clock
+    from rota.store.driver import Operation
+    from rota.store.link import StoreLink
+
+PLANNED_MAX = 1_000
+"""Most jobs of one key of a limit that are planned anew at once."""
+MENDED_MAX = 20
+"""Batches that are searched at once for members which were deleted by hand."""
+
+Position = str | None
+"""Where a sweep continues; None: from the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """What is done for all workers by the one whom the asker wakes."""
+
+    name: str
+    run: Callable[[Position], Operation[tuple[bool, Position]]]
+    """It does a portion; returns whether something may be left, and where it continues."""
+    period_s: float
+    """The pause while something is left; 0: it goes on at once, whoever else sweeps."""
+
+
+def _fold_batches(_: Position) -> Operation[tuple[bool, Position]]:
+    """Count what ended, as workers do for the jobs that they finish themselves. Left to it is what
+    others end: members that a person cancels, that expire, or whose worker died."""
+    is_left = yield from ops.fold_batches()
+    return is_left or (yield from ops.mend_batches(MENDED_MAX)) > 0, None
+
+
+def _roll_up_stats(_: Position) -> Operation[tuple[bool, Position]]:
+    """Add finished jobs to the figures per hour, so that readers need not count history: the
+    minutes that closed since any worker's last pass, an hour of them at a time."""
+    return (yield from ops.roll_up_stats()), None
+
+
+def _replan_limits(after: Position) -> Operation[tuple[bool, Position]]:
+    """Plan jobs anew whose rate limit was raised, or before which jobs are gone: of a thousand
+    keys, the next time of those behind them."""
+    waiting, last = yield from ops.replan_limits(PLANNED_MAX, after)
+    return bool(waiting or after), last
+
+
+FIGURES = Sweep("figures", _roll_up_stats, 0)
+SWEEPS = (Sweep("batch folder", _fold_batches, 1.0), FIGURES)
+"""What a drain does before its jobs, …"""
+LIMITS = Sweep("limit planner", _replan_limits, 1.0)
+"""… and what only workers do."""
+
+
+class PlainSweeper(Sweeper):
+    """Runs one sweep."""
+
+    def __init__(self, bus: Bus, link: StoreLink, clock: Clock, sweep: Sweep) -> None:
+        super().__init__(bus, link, clock)
+        self.name = sweep.name
+        self.sweep = sweep
+        self._position: Position = None
+
+    async def tick(self) -> float | None:
+        """Do one portion."""
+        is_left, self._position = await self._link.run(self.sweep.run(self._position))
+        period_s = self.sweep.period_s
+        if not is_left:
+            return None
+        return self.find_pause_s(period_s) if period_s else 0

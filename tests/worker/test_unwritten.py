@@ -396,7 +396,7 @@ async def test_the_worker_outlives_any_failure_of_one_of_its_statements(
 async def test_a_start_that_cannot_be_recorded_keeps_no_other_from_beginning_and_goes_back(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rota.worker.gates.start_record.REFUSED_S", 1.0)
+    monkeypatch.setattr("rota.worker.gates.in_slot.REFUSED_S", 1.0)
     jobs = rota.Jobs()
 
     @jobs.job("once", max_attempts=1)

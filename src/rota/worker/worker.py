@@ -25,9 +25,8 @@ from rota.worker.executor import Executor
 from rota.worker.finisher import LOCK_TIMEOUT_S, UNTIMED_S, Finisher
 from rota.worker.gates.breaker import BreakerGate
 from rota.worker.gates.gatekeeper import Gatekeeper
+from rota.worker.gates.in_slot import ResultGate, StartRecordGate
 from rota.worker.gates.rate_limits import RateLimitGate
-from rota.worker.gates.results import ResultGate
-from rota.worker.gates.start_record import StartRecordGate
 from rota.worker.gates.suspects import SuspectGate
 from rota.worker.health import Health
 from rota.worker.lease_keeper import ANSWER_S, LeaseKeeper

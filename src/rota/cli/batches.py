@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from rota.cli.bundle import spread
-from rota.cli.output import Times, print_facts, print_json, print_table
-from rota.cli.table import Column, Kind
+from rota.cli.listing import Field, Listing, Screen, number
+from rota.cli.output import Times, print_facts, print_json
 from rota.cli.target import Actor, JsonOption, Place, UtcOption
 from rota.client.base import LIST_MAX
 from rota.model.batch import Batch
@@ -30,39 +30,14 @@ def batches(
     ] = None,
     *,
     place: Place,
-    utc: UtcOption = False,
-    as_json: JsonOption = False,
+    screen: Screen,
 ) -> None:
     """List batches, the newest first. `rota batches cancel` cancels one."""
     if context.invoked_subcommand is not None:
         return
-    with place.session() as opened:
-        found = opened.batches.list(before=before, limit=limit)
-        times = Times(opened.read_clock(), utc)
-    if as_json:
-        print_json({"batches": found})
-        return
-    columns = (
-        "batch",
-        Column("jobs", Kind.NUMBER),
-        Column("succeeded", Kind.NUMBER),
-        Column("dead", Kind.NUMBER),
-        Column("cancelled", Kind.NUMBER),
-        Column("live", Kind.NUMBER),
-        "made",
-        "ended",
-        "then",
+    BATCHES.show(
+        place, screen, lambda opened: opened.batches.list(before=before, limit=limit), limit=limit
     )
-    rows = [
-        (
-            one.id, one.total, one.succeeded, one.dead, one.cancelled, one.live,
-            one.created_at, one.ended_at, _follow(one),
-        )
-        for one in found
-    ]  # fmt: skip
-    print_table(columns, rows, empty="no batches", times=times)
-    if len(found) == limit:
-        typer.echo(f"next page: --before {found[-1].id}", err=True)
 
 
 def batch(
@@ -105,6 +80,19 @@ def _follow(one: Batch) -> str | None:
     return None
 
 
+BATCHES = Listing(
+    "batches",
+    (
+        Field("batch", "id"),
+        number("jobs", "total"),
+        *map(number, ("succeeded", "dead", "cancelled", "live")),
+        Field("made", "created_at"),
+        Field("ended", "ended_at"),
+        Field("then", lambda one, _: _follow(one)),
+    ),
+    empty="no batches",
+    page=("--before", "id"),
+)
 app.callback(invoke_without_command=True)(spread(batches))
 
 

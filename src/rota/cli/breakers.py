@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from rota import BreakerRecord
-from rota.cli.output import Times, cell, print_json, print_table
-from rota.cli.table import Column, Kind
-from rota.cli.target import Actor, JsonOption, Place, UtcOption
+from rota.cli.listing import Field, Listing, Screen, label
+from rota.cli.output import Times, cell, print_json
+from rota.cli.table import Kind
+from rota.cli.target import Actor, JsonOption, Place
 from rota.client.base import LIST_MAX
 from rota.model.bounds import COUNT_MAX
 from rota.model.units import plural, show_count
@@ -43,48 +43,40 @@ def breakers(
     limit: Annotated[int, typer.Option(min=1, max=LIST_MAX, help="Maximum number.")] = 1_000,
     *,
     place: Place,
-    utc: UtcOption = False,
-    as_json: JsonOption = False,
+    screen: Screen,
 ) -> None:
     """List circuit breakers, those that are not closed first.
 
     A breaker with keys shows those that are open or have failures that count.
     """
-    with place.session() as opened:
-        found = opened.breakers.list(limit=limit)
-        times = Times(opened.read_clock(), utc)
-    if as_json:
-        print_json({"breakers": found})
-        return
-    columns = (
-        Column("breaker", Kind.NAME),
-        Column("key", Kind.NAME),
-        "state",
-        "failures",
-        "opened",
-        "next try",
-        "waiting",
-        "by",
-        Column("reason", Kind.ERROR),
-    )
-    rows = [
-        (
-            one.name, one.key, one.state, one.failures, one.opened_at, _next_try(one, times.now),
-            show_count(one.waiting, COUNT_MAX), one.changed_by, one.reason,
-        )
-        for one in found
-    ]  # fmt: skip
-    print_table(columns, rows, empty="no job type declares a breaker", times=times)
+    BREAKERS.show(place, screen, lambda opened: opened.breakers.list(limit=limit))
 
 
-def _next_try(one: BreakerRecord, now: datetime) -> object:
+def _next_try(one: BreakerRecord, times: Times) -> object:
     if one.state == "trial":
         return f"job {one.trial_job} tries"
     if one.state == "open" and one.open_until is None:
         return "once it is reset"
-    if one.open_until is not None and one.open_until <= now:
+    if one.open_until is not None and one.open_until <= times.now:
         return "with its next job"
     return one.open_until
+
+
+BREAKERS = Listing(
+    "breakers",
+    (
+        label("breaker", "name"),
+        label("key"),
+        "state",
+        "failures",
+        Field("opened", "opened_at"),
+        Field("next try", _next_try),
+        Field("waiting", lambda one, _: show_count(one.waiting, COUNT_MAX)),
+        Field("by", "changed_by"),
+        Field("reason", kind=Kind.ERROR),
+    ),
+    empty="no job type declares a breaker",
+)
 
 
 @app.command()

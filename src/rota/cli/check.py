@@ -6,8 +6,9 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from rota.cli.output import Times, name_seconds, print_json, print_table
-from rota.cli.table import Column, Kind
+from rota.cli.listing import Field, Listing, label, number
+from rota.cli.output import Times, name_seconds, print_json
+from rota.cli.table import Kind
 from rota.cli.target import JsonOption, Place, UtcOption
 from rota.client.session import Session
 from rota.errors import DatabaseUnavailable, RotaError, UsageError
@@ -88,64 +89,42 @@ def alerts(
     if as_json:
         print_json({"rules": [name_seconds(rule, _DURATIONS) for rule in rules], "alerts": found})
         return
-    columns = (
-        Column("name", Kind.NAME),
+    RULES.print(rules, times)
+    typer.echo("")
+    ALERTS.print(found, times)
+
+
+RULES = Listing(
+    "rules",
+    (
+        label("name"),
         "kind",
-        Column("queue", Kind.NAME),
-        "type",
-        Column("at least", Kind.NUMBER),
-        Column("factor", Kind.NUMBER),
+        label("queue"),
+        Field("type", "job_type"),
+        number("at least"),
+        number("factor"),
         "period",
         "severity",
-        Column("critical from", Kind.NUMBER),
+        number("critical from"),
         "repeat after",
         "notify job",
-        "",
-    )
-    print_table(columns, map(_rule, rules), empty="no rules")
-    typer.echo("")
-    print_table(
-        (
-            Column("rule", Kind.NAME),
-            Column("subject", Kind.NAME),
-            "state",
-            "severity",
-            "since",
-            "notified",
-            Column("message", Kind.TEXT),
-        ),
-        [
-            (
-                one.rule,
-                one.subject,
-                one.state,
-                one.severity,
-                one.since,
-                one.last_notified_at,
-                one.message,
-            )
-            for one in found
-        ],
-        empty="no alerts",
-        times=times,
-    )
-
-
-def _rule(rule: dict[str, Any]) -> list[Any]:
-    shown = (
-        "name",
-        "kind",
-        "queue",
-        "job_type",
-        "at_least",
-        "factor",
-        "period",
+        Field("", lambda rule, _: None if rule["enabled"] else "disabled"),
+    ),
+    empty="no rules",
+)
+ALERTS = Listing(
+    "alerts",
+    (
+        label("rule"),
+        label("subject"),
+        "state",
         "severity",
-        "critical_from",
-        "repeat_after",
-        "notify_job",
-    )
-    return [*(rule[name] for name in shown), None if rule["enabled"] else "disabled"]
+        "since",
+        Field("notified", "last_notified_at"),
+        Field("message", kind=Kind.TEXT),
+    ),
+    empty="no alerts",
+)
 
 
 def _evaluate(

@@ -8,9 +8,11 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from rota.cli.output import Times, print_json, print_table
-from rota.cli.table import Column, Kind
-from rota.cli.target import Actor, JsonOption, Place, UtcOption
+from rota import Effect
+from rota.cli.listing import Field, Listing, Screen, label
+from rota.cli.output import Times, print_json
+from rota.cli.table import Kind
+from rota.cli.target import Actor, JsonOption, Place
 from rota.client.base import ID_MAX, LIST_MAX
 from rota.client.effects import STATUSES
 from rota.errors import UsageError
@@ -34,42 +36,34 @@ def effects(
     limit: Annotated[int, typer.Option(min=1, max=LIST_MAX, help="Maximum number.")] = 100,
     *,
     place: Place,
-    utc: UtcOption = False,
-    as_json: JsonOption = False,
+    screen: Screen,
 ) -> None:
     """List effects and steps: without KEY and --job, those that are not done.
 
     An uncertain one may have happened: look at the other side, then use `rota settle`.
     """
     wanted: Any = {"job": job, "status": status, "limit": limit}
-    with place.session() as opened:
-        found = opened.effects.find(key, **wanted)
-        times = Times(opened.read_clock(), utc)
-    if as_json:
-        print_json({"effects": found})
-        return
-    columns = (
-        Column("key", Kind.NAME),
+    EFFECTS.show(place, screen, lambda opened: opened.effects.find(key, **wanted))
+
+
+def _encode(one: Effect, _: Times) -> str | None:
+    return None if one.result is None else msgspec.json.encode(one.result).decode()
+
+
+EFFECTS = Listing(
+    "effects",
+    (
+        label("key"),
         "step of",
         "status",
         "job",
         "if uncertain",
-        "intended",
-        "done",
-        Column("result", Kind.ERROR),
-    )
-    rows = [
-        (
-            one.key, one.step_of, one.status, one.job, one.if_uncertain,
-            one.intended_at, one.done_at, _encode(one.result),
-        )
-        for one in found
-    ]  # fmt: skip
-    print_table(columns, rows, empty="no effects found", times=times)
-
-
-def _encode(result: Any) -> str | None:
-    return None if result is None else msgspec.json.encode(result).decode()
+        Field("intended", "intended_at"),
+        Field("done", "done_at"),
+        Field("result", _encode, Kind.ERROR),
+    ),
+    empty="no effects found",
+)
 
 
 def settle(

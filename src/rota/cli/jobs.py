@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from rota.cli.listing import Field, Listing, Screen, label
 from rota.cli.output import (
     Times,
     cell,
@@ -88,8 +89,7 @@ def jobs(
     ] = None,
     *,
     place: Place,
-    utc: UtcOption = False,
-    as_json: JsonOption = False,
+    screen: Screen,
 ) -> None:
     """List jobs, the newest first.
 
@@ -110,46 +110,13 @@ def jobs(
         "limit": limit,
     }
     check_search(search)  # before it connects
-    with place.session() as opened:
-        found = opened.find(**search)
-        times = Times(opened.read_clock(), utc)
-    if as_json:
-        print_json({"jobs": found})
-        return
-    _print_jobs(found, times)
-    if len(found) == limit:
-        typer.echo(f"next page: --before {found[-1].id}", err=True)
+    JOBS.show(place, screen, lambda opened: opened.find(**search), limit=limit)
     is_of_day = since is None and until is None and batch is None
-    if is_of_day and (status is None or status.is_over):
+    if not screen.as_json and is_of_day and (status is None or status.is_over):
         typer.echo("finished jobs: last 24 h; for more: --since 14d", err=True)
 
 
-def _print_jobs(jobs: list[Job], times: Times) -> None:
-    columns = (
-        "id",
-        "type",
-        Column("queue", Kind.NAME),
-        "status",
-        "attempts",
-        "when",
-        Column("last error", Kind.ERROR),
-    )
-    rows = [
-        (
-            job.id,
-            job.job_type,
-            job.queue,
-            job.status,
-            _attempts(job),
-            _when(job),
-            _error(job.error_type, job.last_error),
-        )
-        for job in jobs
-    ]
-    print_table(columns, rows, empty="no jobs found", times=times)
-
-
-def _when(job: Job) -> datetime | None:
+def _when(job: Job, _: Times) -> datetime | None:
     """Return the time that says most about a job of its status: when it ended, died or began, or
     when it may start."""
     match job.status:
@@ -263,3 +230,19 @@ def _error(error_type: str | None, message: str | None) -> str | None:
 
 def _verdict(verdict: str | None, rule: str | None) -> str | None:
     return None if verdict is None else f"{verdict} ({rule})"
+
+
+JOBS = Listing(
+    "jobs",
+    (
+        "id",
+        Field("type", "job_type"),
+        label("queue"),
+        "status",
+        Field("attempts", lambda job, _: _attempts(job)),
+        Field("when", _when),
+        Field("last error", lambda job, _: _error(job.error_type, job.last_error), Kind.ERROR),
+    ),
+    empty="no jobs found",
+    page=("--before", "id"),
+)

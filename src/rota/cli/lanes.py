@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 
 from rota import Lane
-from rota.cli.output import Times, cell, print_json, print_table
-from rota.cli.table import Column, Kind
-from rota.cli.target import JsonOption, Place, UtcOption
+from rota.cli.listing import Field, Listing, Screen, count, label, number
+from rota.cli.output import Times, cell
+from rota.cli.table import Kind
+from rota.cli.target import Place
 from rota.client.base import LIST_MAX
 from rota.model.bounds import COUNT_MAX
-from rota.model.units import show_count
 
 HOLDERS_SHOWN = 3
 
@@ -32,43 +32,22 @@ def lanes(
     ] = None,
     *,
     place: Place,
-    utc: UtcOption = False,
-    as_json: JsonOption = False,
+    screen: Screen,
 ) -> None:
     """List lanes with jobs that hold a place or wait for one, by group key."""
-    with place.session() as opened:
-        found = opened.lanes.list(group_key, halted=halted, after=after, limit=limit)
-        times = Times(opened.read_clock(), utc)
-    if as_json:
-        print_json({"lanes": found, "counted_to": COUNT_MAX})
-        return
-    columns = (
-        Column("lane", Kind.NAME),
-        Column("at once", Kind.NUMBER),
-        Column("held", Kind.NUMBER),
-        Column("waiting", Kind.NUMBER),
-        "oldest due",
-        Column("held by", Kind.TEXT),
+    LANES.show(
+        place,
+        screen,
+        lambda opened: opened.lanes.list(group_key, halted=halted, after=after, limit=limit),
+        empty=_say_none(group_key, halted),
+        limit=limit if group_key is None else None,
+        counted_to=COUNT_MAX,
     )
-    rows = [
-        (
-            lane.group_key,
-            lane.capacity,
-            show_count(lane.held, COUNT_MAX),
-            show_count(lane.waiting, COUNT_MAX),
-            lane.oldest_due,
-            _list_holders(lane, times),
-        )
-        for lane in found
-    ]
-    print_table(columns, rows, empty=_say_none(group_key, halted), times=times)
-    if len(found) == limit and group_key is None:
-        typer.echo(f"next page: --after {found[-1].group_key!r}", err=True)
 
 
 def _say_none(group_key: str | None, halted: bool) -> str:
     if group_key is None:
-        return "no halted lanes" if halted else "no lanes in which jobs run or wait"
+        return "no halted lanes" if halted else LANES.empty
     lane = f"lane {cell(group_key).plain}"
     return f"{lane} is not halted" if halted else f"no job holds or waits for a place in {lane}"
 
@@ -82,3 +61,18 @@ def _list_holders(lane: Lane, times: Times) -> str:
     ]
     more = ["…"] if lane.held > HOLDERS_SHOWN else []
     return ", ".join(listed + more)
+
+
+LANES = Listing(
+    "lanes",
+    (
+        label("lane", "group_key"),
+        number("at once", "capacity"),
+        count("held"),
+        count("waiting"),
+        "oldest due",
+        Field("held by", _list_holders, Kind.TEXT),
+    ),
+    empty="no lanes in which jobs run or wait",
+    page=("--after", "group_key"),
+)

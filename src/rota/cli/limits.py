@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from rota import LimitRecord
 from rota.cli.bundle import spread
-from rota.cli.output import Times, cell, print_json, print_table, print_text
-from rota.cli.table import Column, Kind
-from rota.cli.target import Actor, JsonOption, Place, UtcOption
+from rota.cli.listing import Field, Listing, Screen, count, label, number
+from rota.cli.output import cell, print_json, print_text
+from rota.cli.table import Kind
+from rota.cli.target import Actor, JsonOption, Place
 from rota.model.bounds import COUNT_MAX
-from rota.model.units import show_count, words
+from rota.model.units import words
 
 app = typer.Typer(help="List rate limits, with what waits for them; set: change one.")
 
@@ -20,8 +20,7 @@ app = typer.Typer(help="List rate limits, with what waits for them; set: change 
 def limits(
     context: typer.Context,
     place: Place,
-    utc: UtcOption = False,
-    as_json: JsonOption = False,
+    screen: Screen,
 ) -> None:
     """List rate limits: their figures, who changed them, and the jobs that were handed back.
 
@@ -29,39 +28,28 @@ def limits(
     """
     if context.invoked_subcommand is not None:
         return
-    with place.session() as opened:
-        found = opened.limits.list()
-        times = Times(opened.read_clock(), utc)
-    if as_json:
-        print_json({"limits": found, "counted_to": COUNT_MAX})
-        return
-    columns = (
-        Column("limit", Kind.NAME),
-        Column("starts", Kind.NUMBER),
-        "per",
-        Column("burst", Kind.NUMBER),
-        Column("waiting", Kind.NUMBER),
-        Column("keys", Kind.NUMBER),
-        "next slot",
-        "changed",
-        "by",
-        Column("why", Kind.ERROR),
-    )
-    rows = [
-        (
-            one.name, f"{one.starts:,}", words(one.per_s), f"{one.burst:,}",
-            show_count(one.waiting, COUNT_MAX), one.waiting_keys if one.keyed else None,
-            _next_slot(one), one.changed_at, one.changed_by, one.changed_why,
-        )
-        for one in found
-    ]  # fmt: skip
-    print_table(columns, rows, empty="no rate limits", times=times)
+    LIMITS.show(place, screen, lambda opened: opened.limits.list(), counted_to=COUNT_MAX)
 
 
-def _next_slot(one: LimitRecord) -> object:
-    if one.keyed is False and one.next_at is None:
-        return "now"
-    return one.next_at
+LIMITS = Listing(
+    "limits",
+    (
+        label("limit", "name"),
+        number("starts", lambda one, _: f"{one.starts:,}"),
+        Field("per", lambda one, _: words(one.per_s)),
+        number("burst", lambda one, _: f"{one.burst:,}"),
+        count("waiting"),
+        number("keys", lambda one, _: one.waiting_keys if one.keyed else None),
+        Field(
+            "next slot",
+            lambda one, _: "now" if one.keyed is False and one.next_at is None else one.next_at,
+        ),
+        Field("changed", "changed_at"),
+        Field("by", "changed_by"),
+        Field("why", "changed_why", Kind.ERROR),
+    ),
+    empty="no rate limits",
+)
 
 
 @app.command("set")

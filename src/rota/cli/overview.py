@@ -10,10 +10,12 @@ import typer
 
 from rota import Figures, Overrun, Stats
 from rota.cli.frame import name_state
+from rota.cli.listing import Field, Listing, Screen, label, number
 from rota.cli.output import Times, name_seconds, print_json, print_table, print_text, show_utc
 from rota.cli.table import Column, Kind
 from rota.cli.target import JsonOption, Place, UtcOption
 from rota.client.find import HOURS_MAX
+from rota.client.session import Session
 from rota.declare.options import JOB_OPTIONS
 from rota.model.bounds import COUNT_MAX
 from rota.model.failure import one_line
@@ -160,51 +162,46 @@ def _overrun(one: Overrun) -> tuple[Any, ...]:
 
 def workers(
     place: Place,
-    utc: UtcOption = False,
-    as_json: JsonOption = False,
+    screen: Screen,
 ) -> None:
     """List the workers seen in the last hour: alive, silent, gone or stopped."""
-    with place.session() as opened:
-        found = opened.read_table("workers", {"counted": COUNT_MAX}, columns=_WORKERS)
-        times = Times(opened.read_clock(), utc)
-    for row in found:
-        row["queues"] = msgspec.json.decode(row["queues"])
-    if as_json:
-        print_json({"workers": found})
-        return
-    columns = (
-        Column("worker", Kind.NAME),
-        "state",
-        "last seen",
-        Column("running", Kind.NUMBER),
-        "started",
-        Column("version", Kind.NAME),
-        Column("release", Kind.NAME),
-        Column("queues", Kind.TEXT),
-    )
-    rows = [
-        (
-            row["name"],
-            row["state"] if utc else name_state(row["state"], _quiet_s(row, times)),
-            _last_sight(row) if utc else None,
-            row["running"],
-            row["started_at"],
-            row["version"],
-            row["release"],
-            _slots(row["queues"]),
-        )
-        for row in found
-    ]
-    print_table(columns, rows, empty="no workers in the last hour", times=times)
+    WORKERS.show(place, screen, _find_workers)
 
 
-def _quiet_s(worker: dict[str, Any], times: Times) -> float:
-    """Return the seconds since the worker was last seen."""
-    return max(0.0, (times.now - _last_sight(worker)).total_seconds())
+def _find_workers(opened: Session) -> list[dict[str, Any]]:
+    found = opened.read_table("workers", {"counted": COUNT_MAX}, columns=_WORKERS)
+    return [row | {"queues": msgspec.json.decode(row["queues"])} for row in found]
+
+
+def _name_state(worker: dict[str, Any], times: Times) -> str:
+    quiet_s = max(0.0, (times.now - _last_sight(worker)).total_seconds())
+    return worker["state"] if times.utc else name_state(worker["state"], quiet_s)
 
 
 def _last_sight(worker: dict[str, Any]) -> datetime:
     return worker["stopped_at"] or worker["heartbeat_at"]  # type: ignore[no-any-return]
+
+
+def _list_slots(worker: dict[str, Any], _: Times) -> str:
+    return ", ".join(
+        queue if slots is None else f"{queue}={slots}" for queue, slots in worker["queues"].items()
+    )
+
+
+WORKERS = Listing(
+    "workers",
+    (
+        label("worker", "name"),
+        Field("state", _name_state),
+        Field("last seen", lambda one, times: _last_sight(one) if times.utc else None),
+        number("running"),
+        Field("started", "started_at"),
+        label("version"),
+        label("release"),
+        Field("queues", _list_slots, Kind.TEXT),
+    ),
+    empty="no workers in the last hour",
+)
 
 
 def types(
@@ -212,40 +209,12 @@ def types(
     as_json: JsonOption = False,
 ) -> None:
     """List the declared job types, each with its retry policy in words."""
-    with place.session() as opened:
-        found = [_with_plan(row) for row in opened.read_table("job_types", columns=JOB_TYPE)]
-    if as_json:
-        print_json({"types": [name_seconds(row, _DURATIONS) for row in found]})
-        return
-    columns = (
-        "type",
-        Column("queue", Kind.NAME),
-        Column("priority", Kind.NUMBER),
-        "timeout",
-        "lease",
-        "expires",
-        Column("at once", Kind.NUMBER),
-        Column("attempts", Kind.NUMBER),
-        Column("retries", Kind.TEXT),
-        Column("release", Kind.NAME),
-    )
-    shown = (
-        "name",
-        "queue",
-        "priority",
-        "timeout",
-        "lease",
-        "expires",
-        "concurrency",
-        "max_attempts",
-        "retry_words",
-        "release",
-    )
-    print_table(
-        columns,
-        [[row[name] for name in shown] for row in found],
-        empty="no job types declared; `rota sync` or the start of a worker declares them",
-    )
+    TYPES.show(place, Screen(as_json=as_json), _find_types)
+
+
+def _find_types(opened: Session) -> list[dict[str, Any]]:
+    found = opened.read_table("job_types", columns=JOB_TYPE)
+    return [name_seconds(_with_plan(row), _DURATIONS) for row in found]
 
 
 def _with_plan(row: dict[str, Any]) -> dict[str, Any]:
@@ -253,5 +222,17 @@ def _with_plan(row: dict[str, Any]) -> dict[str, Any]:
     return row | {"retry_words": plan_in_words(plan_s, row["max_attempts"]) if plan_s else ""}
 
 
-def _slots(queues: dict[str, int | None]) -> str:
-    return ", ".join(name if slots is None else f"{name}={slots}" for name, slots in queues.items())
+TYPES = Listing(
+    "types",
+    (
+        Field("type", "name"),
+        label("queue"),
+        number("priority"),
+        *(Field(title, f"{title}_s") for title in ("timeout", "lease", "expires")),
+        number("at once", "concurrency"),
+        number("attempts", "max_attempts"),
+        Field("retries", "retry_words", Kind.TEXT),
+        label("release"),
+    ),
+    empty="no job types declared; `rota sync` or the start of a worker declares them",
+)

@@ -8,9 +8,9 @@ import typer
 
 from rota import Cap
 from rota.cli.bundle import spread
-from rota.cli.output import Times, cell, print_json, print_table, print_text
+from rota.cli.listing import Field, Listing, count, label, number
+from rota.cli.output import Times, cell, print_json, print_text
 from rota.cli.pause import in_words, what
-from rota.cli.table import Column, Kind
 from rota.cli.target import Actor, JsonOption, Place, UtcOption
 from rota.errors import UsageError
 from rota.model.bounds import COUNT_MAX
@@ -48,28 +48,7 @@ def queues(
             }
         )
         return
-    rows = [
-        (
-            row.queue,
-            row.priority,
-            show_count(row.due, COUNT_MAX),
-            show_count(row.later, COUNT_MAX),
-            row.oldest_run_at,
-        )
-        for row in found
-    ]
-    print_table(
-        (
-            Column("queue", Kind.NAME),
-            Column("priority", Kind.NUMBER),
-            Column("due", Kind.NUMBER),
-            Column("later", Kind.NUMBER),
-            "oldest",
-        ),
-        rows,
-        empty="no jobs due, now or later",
-        times=times,
-    )
+    QUEUES.print(found, times)
     for cap in caps:
         print_text(_describe(cap, times))
     for pause in pauses.values():
@@ -120,4 +99,15 @@ def _limit(max_running: int | None) -> str:
     return f"at most {plural(max_running, 'job runs', 'jobs run')} at once"
 
 
+QUEUES = Listing(
+    "queues",
+    (
+        label("queue"),
+        number("priority"),
+        count("due"),
+        count("later"),
+        Field("oldest", "oldest_run_at"),
+    ),
+    empty="no jobs due, now or later",
+)
 app.callback(invoke_without_command=True)(spread(queues))

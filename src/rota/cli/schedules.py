@@ -17,8 +17,9 @@ from rota.cli.enqueue import (
     find_type,
 )
 from rota.cli.enqueue import arguments as read_arguments
-from rota.cli.output import Times, print_facts, print_json, print_table
-from rota.cli.table import Column, Kind
+from rota.cli.listing import Field, Listing, Screen, label, number
+from rota.cli.output import Times, print_facts, print_json
+from rota.cli.table import Kind
 from rota.cli.target import Actor, JsonOption, Place, UtcOption, find_app
 from rota.client.base import ID_MAX, LIST_MAX
 from rota.client.schedules import put_schedule
@@ -55,42 +56,10 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schedule.
 
 def schedules(
     place: Place,
-    utc: UtcOption = False,
-    as_json: JsonOption = False,
+    screen: Screen,
 ) -> None:
     """List all schedules."""
-    with place.session() as opened:
-        found = opened.schedules.list()
-        times = Times(opened.read_clock(), utc)
-    if as_json:
-        print_json({"schedules": found})
-        return
-    columns = (
-        Column("name", Kind.NAME),
-        "type",
-        "cron",
-        "time zone",
-        "state",
-        "next run",
-        "last run",
-        "last job",
-        Column("from", Kind.NAME),
-    )
-    rows = [
-        (
-            one.name,
-            one.job_type,
-            one.cron or "-",
-            one.timezone,
-            _state(one),
-            one.next_run_at,
-            one.last_run_at,
-            one.last_job,
-            one.origin,
-        )
-        for one in found
-    ]
-    print_table(columns, rows, empty="no schedules", times=times)
+    SCHEDULES.show(place, screen, lambda opened: opened.schedules.list())
 
 
 @app.command()
@@ -139,21 +108,7 @@ def show(
             typer.echo(at.strftime("%a %Y-%m-%d %H:%M %z"))
     if limit:
         typer.echo("\nLast runs")
-        print_table(
-            (
-                "job",
-                "tick",
-                "enqueued",
-                "status",
-                Column("attempts", Kind.NUMBER),
-                "started",
-                "took",
-                Column("error", Kind.ERROR),
-            ),
-            map(_run, runs),
-            empty="none",
-            times=ages,
-        )
+        _RUNS.print(runs, ages)
 
 
 @app.command()
@@ -366,16 +321,36 @@ def _coming(schedule: Schedule, count: int) -> tuple[list[datetime], str | None]
         return [], str(error)
 
 
-def _run(run: Run) -> tuple[Any, ...]:
-    took = None if run.ran_s is None else words(run.ran_s)
-    error = run.last_error if run.error_type is None else f"{run.error_type}: {run.last_error}"
-    return (
-        run.job,
-        run.scheduled_for or "triggered",
-        run.enqueued_at,
-        run.status,
-        run.attempts,
-        run.started_at,
-        took,
-        error,
-    )
+def _error(run: Run, _: Times) -> str | None:
+    return run.last_error if run.error_type is None else f"{run.error_type}: {run.last_error}"
+
+
+SCHEDULES = Listing(
+    "schedules",
+    (
+        label("name"),
+        Field("type", "job_type"),
+        Field("cron", lambda one, _: one.cron or "-"),
+        Field("time zone", "timezone"),
+        Field("state", lambda one, _: _state(one)),
+        Field("next run", "next_run_at"),
+        Field("last run", "last_run_at"),
+        "last job",
+        label("from", "origin"),
+    ),
+    empty="no schedules",
+)
+_RUNS = Listing(
+    "runs",
+    (
+        "job",
+        Field("tick", lambda run, _: run.scheduled_for or "triggered"),
+        Field("enqueued", "enqueued_at"),
+        "status",
+        number("attempts"),
+        Field("started", "started_at"),
+        Field("took", lambda run, _: None if run.ran_s is None else words(run.ran_s)),
+        Field("error", _error, Kind.ERROR),
+    ),
+    empty="none",
+)

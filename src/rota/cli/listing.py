@@ -1,0 +1,110 @@
+"""Lists that commands print: each is declared once, for its table and for `--json`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import typer
+
+from rota.cli.output import Times, print_json, print_table
+from rota.cli.table import Column, Kind
+from rota.cli.target import JsonOption, Place, UtcOption
+from rota.client.session import Session
+from rota.model.bounds import COUNT_MAX
+from rota.model.units import show_count
+
+Value = str | Callable[[Any, Times], Any]
+"""What a column shows of a row: the name of a field, or a function of the row and the times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """How a command prints what it has found."""
+
+    utc: UtcOption = False
+    as_json: JsonOption = False
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column of a list: its title, what it shows of a row, and the kind of its values."""
+
+    title: str
+    value: Value = ""
+    """Defaults to the field that is called like the title."""
+    kind: Kind = Kind.PLAIN
+
+    def read(self, row: Any, times: Times) -> Any:
+        """Return what it shows of a row."""
+        if callable(self.value):
+            return self.value(row, times)
+        name = self.value or self.title.replace(" ", "_")
+        return row[name] if isinstance(row, dict) else getattr(row, name)
+
+
+def number(title: str, value: Value = "") -> Field:
+    """A column of numbers."""
+    return Field(title, value, Kind.NUMBER)
+
+
+def label(title: str, value: Value = "") -> Field:
+    """A column of names, which are shortened in the middle."""
+    return Field(title, value, Kind.NAME)
+
+
+def count(title: str, field: str = "") -> Field:
+    """A column of counts that end at COUNT_MAX."""
+    read = Field(title, field).read
+    return number(title, lambda row, times: show_count(read(row, times), COUNT_MAX))
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A list: its name in JSON, its columns, and what is said if there is nothing."""
+
+    name: str
+    fields: Sequence[Field | str]
+    """A text is a plain column with the field that is called like it."""
+    empty: str
+    page: tuple[str, str] | None = None
+    """The option that asks for the next page, and the field whose value it takes."""
+
+    def show(
+        self,
+        place: Place,
+        screen: Screen,
+        find: Callable[[Session], Sequence[Any]],
+        *,
+        empty: str | None = None,
+        limit: int | None = None,
+        **facts: Any,
+    ) -> None:
+        """Find the rows and print them.
+
+        Args:
+            empty: what is said if there are none. Defaults to the list's own words.
+            limit: how many there are on a page, if it may have a next one.
+            facts: what JSON has beside the rows.
+        """
+        with place.session() as opened:
+            found = find(opened)
+            times = Times(opened.read_clock(), screen.utc)
+        if screen.as_json:
+            print_json({self.name: found, **facts})
+            return
+        self.print(found, times, empty=empty)
+        if self.page is not None and len(found) == limit:
+            option, field = self.page
+            typer.echo(f"next page: {option} {getattr(found[-1], field)!r}", err=True)
+
+    def print(self, found: Sequence[Any], times: Times, *, empty: str | None = None) -> None:
+        """Print rows as a table."""
+        shown = [Field(one) if isinstance(one, str) else one for one in self.fields]
+        print_table(
+            [Column(one.title, one.kind) for one in shown],
+            [[one.read(row, times) for one in shown] for row in found],
+            empty=self.empty if empty is None else empty,
+            times=times,
+        )

@@ -260,7 +260,7 @@ def send_at_least_once(ctx: rota.Context, n: int) -> None:
         send(ctx, n, "repeat")
 
 
-@app.job("send_dead", executor="process", max_attempts=TRIES, retry=RETRY, takes_context=True)
+@app.job("send_dead", process=True, max_attempts=TRIES, retry=RETRY, takes_context=True)
 def send_or_give_up(ctx: rota.Context, n: int) -> None:
     """Send a message about which a person decides, from a process of its own."""
     with witness_attempt(ctx):
@@ -296,7 +296,7 @@ async def take_step(ctx: rota.Context, name: str) -> int:
 
 @app.job(
     "in_order",
-    group_key=lambda n: f"serial:{n % 6}",
+    ordered=lambda n: f"serial:{n % 6}",
     max_attempts=TRIES,
     retry=RETRY,
     takes_context=True,
@@ -311,7 +311,7 @@ async def run_in_order(ctx: rota.Context, n: int) -> int:
 
 @app.job(
     "in_order_too",
-    group_key=lambda n: f"serial:{n % 6}",
+    ordered=lambda n: f"serial:{n % 6}",
     max_attempts=TRIES,
     retry=RETRY,
     takes_context=True,
@@ -325,8 +325,7 @@ def run_in_order_too(ctx: rota.Context, n: int) -> int:
 
 @app.job(
     "in_pairs",
-    group_key=lambda n: f"pair:{n % 2}",
-    lane_capacity=2,
+    ordered=rota.Ordered(lambda n: f"pair:{n % 2}", capacity=2),
     max_attempts=TRIES,
     retry=RETRY,
     takes_context=True,
@@ -341,8 +340,7 @@ def run_in_pairs(ctx: rota.Context, n: int) -> int:
 
 @app.job(
     "overtaken",
-    group_key=lambda n: f"overtaken:{n % 4}",
-    on_retry="release",
+    ordered=rota.Ordered(lambda n: f"overtaken:{n % 4}", while_retrying="release"),
     max_attempts=TRIES,
     retry=RETRY,
     takes_context=True,
@@ -356,8 +354,7 @@ async def let_others_pass(ctx: rota.Context, n: int) -> int:
 
 @app.job(
     "halting",
-    group_key=lambda n: f"halting:{n % 4}",
-    on_dead="halt",
+    ordered=rota.Ordered(lambda n: f"halting:{n % 4}", after_death="halt"),
     max_attempts=TRIES,
     retry=RETRY,
     takes_context=True,
@@ -376,7 +373,7 @@ def fail_at_times(ctx: rota.Context, share: float) -> None:
         raise RuntimeError("at times")
 
 
-@app.job("few", concurrency=3, max_attempts=TRIES, retry=RETRY, takes_context=True)
+@app.job("few", max_running=3, max_attempts=TRIES, retry=RETRY, takes_context=True)
 async def run_few(ctx: rota.Context, n: int) -> int:
     """Run three at once, over all workers."""
     async with record(ctx):
@@ -464,8 +461,7 @@ class Item:
 
 @app.job(
     "in_calls",
-    chunk=10,
-    chunk_wait="50ms",
+    chunk=rota.Chunk(10, wait="50ms"),
     max_attempts=TRIES,
     retry=RETRY,
     takes_context=True,
@@ -516,7 +512,7 @@ async def split(ctx: rota.Context, n: int) -> None:
 
 @app.job(
     "part",
-    key=lambda n, place: f"part:{n}:{place}",
+    unique=lambda n, place: f"part:{n}:{place}",
     max_attempts=3,
     retry=RETRY,
     takes_context=True,

@@ -85,12 +85,12 @@ ORDER = [
     Check(
         "never more jobs run at once than the cap of their type",
         """
-        with capped as materialized (select c.*, t.concurrency from chaos.claim c
-          join rota.job_type t on t.name = c.job_type and t.concurrency is not null)
-        select c.job, c.claim, c.job_type, c.concurrency, count(*) as running
+        with capped as materialized (select c.*, t.max_running from chaos.claim c
+          join rota.job_type t on t.name = c.job_type and t.max_running is not null)
+        select c.job, c.claim, c.job_type, c.max_running, count(*) as running
         from capped c join capped o on o.job_type = c.job_type and o.seq <= c.seq
           and (o.ended_seq is null or o.ended_seq > c.seq)
-        group by c.job, c.claim, c.job_type, c.concurrency having count(*) > c.concurrency
+        group by c.job, c.claim, c.job_type, c.max_running having count(*) > c.max_running
         """,
     ),
     Check(

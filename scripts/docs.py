@@ -19,7 +19,6 @@ sys.path.insert(0, str(ROOT))
 from rota.declare.options import (  # noqa: E402
     JOB_DEFAULTS,
     JOB_OPTIONS,
-    PROCESS_OPTIONS,
     JobOptions,
 )
 from rota.model.job import Action, Status  # noqa: E402
@@ -193,20 +192,25 @@ def _arrows(
 
 MORE = {
     "expires": "concepts.md#expiry",
-    "key": "concepts.md#idempotency-keys",
-    "on_duplicate": "concepts.md#when-the-key-is-taken",
-    "key_scope": "concepts.md#how-long-a-key-is-held",
-    "group_key": "lanes.md",
-    "on_dead": "lanes.md#a-halted-lane",
-    "concurrency": "lanes.md#caps",
+    "unique": "concepts.md#idempotency-keys",
+    "ordered": "lanes.md",
+    "max_running": "lanes.md#caps",
     "transactional": "transactions.md#when-forgetting-it-must-not-happen",
     "history": "retention.md#types-that-keep-failures-only",
     "breaker": "breakers.md",
     "rate_limit": "rate-limits.md",
-    "executor": "concepts.md#work-that-needs-the-cpu",
+    "process": "concepts.md#work-that-needs-the-cpu",
 }
 """Where the reference sends a reader of an option."""
 _ROW = re.compile(r"\| `(\w+)` \|.*")
+
+
+GROUPS = {
+    "unique": ("function, or `rota.Unique`", "[see below](#rotaunique)"),
+    "ordered": ("function, or `rota.Ordered`", "[see below](#rotaordered)"),
+    "process": ("yes or no, or `rota.Process`", "[see below](#rotaprocess)"),
+}
+"""The unit and the values of options that are groups of others."""
 
 
 def reference_page() -> str:
@@ -214,6 +218,7 @@ def reference_page() -> str:
     a new option comes last."""
     before, heading, rest = (DOCS / "reference.md").read_text().partition("## `job(...)`\n")
     table, after = re.split(r"(?<=\|\n)(?=\n)", rest, maxsplit=1)
+    table = "".join(line for line in table.splitlines(keepends=True) if not _is_gone(line))
     rows = {name: option_row(name) for name in JOB_DEFAULTS}
     lines = [
         rows.pop(found[1], line) if (found := _ROW.fullmatch(line)) else line
@@ -222,11 +227,18 @@ def reference_page() -> str:
     return before + heading + "\n".join([*lines, *rows.values()]) + "\n" + after
 
 
+def _is_gone(line: str) -> bool:
+    """Whether a row is of an option that there is no more."""
+    found = _ROW.fullmatch(line.rstrip("\n"))
+    return found is not None and found[1] not in {*JOB_DEFAULTS, "name", "takes_context", "chunk"}
+
+
 def option_row(name: str) -> str:
     """Return the row of an option: its kind's unit and range, its default, and its docstring."""
-    options = (*JOB_OPTIONS.values(), *PROCESS_OPTIONS.values())
-    option = next(one for one in options if one.name == name)
-    default = option.default
+    unit, values = GROUPS.get(name) or next(
+        (one.kind.unit, one.kind.range) for one in JOB_OPTIONS.values() if one.name == name
+    )
+    default = JOB_DEFAULTS[name]
     if isinstance(default, RetryPolicy):
         shown = 'rota.Exponential("10s", cap="1h")'
     else:
@@ -236,8 +248,7 @@ def option_row(name: str) -> str:
         meaning = re.sub(r" Defaults to .*", "", meaning)
     meaning = meaning.removesuffix(" Defaults to none.")
     more = f" [More]({MORE[name]})" if name in MORE else ""
-    kind = option.kind
-    return f"| `{name}` | {kind.unit} | `{shown}` | {kind.range} | {meaning}{more} |"
+    return f"| `{name}` | {unit} | `{shown}` | {values} | {meaning}{more} |"
 
 
 @cache

@@ -55,7 +55,7 @@ guarded = rota.Jobs()
 
 @guarded.job(
     "visit",
-    group_key=lambda name: "all",
+    ordered=lambda name: "all",
     rate_limit=rota.RateLimit("visits", 1_000_000, per="1s"),
     breaker=rota.Breaker("visits"),
 )

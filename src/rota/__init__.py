@@ -16,10 +16,12 @@ from rota.client.requests import ActionResult
 from rota.client.schedules import Schedules
 from rota.client.timeline import Entry, Timeline
 from rota.declare.breaker import Breaker
+from rota.declare.chunk import Chunk
 from rota.declare.connection import AnyConnection, AsyncConnection, Connection
 from rota.declare.context import Context, JobTransaction, context
 from rota.declare.effect import Effect, EffectBlock
 from rota.declare.files import write_file
+from rota.declare.groups import Ordered, Process, Unique
 from rota.declare.job_type import JobType, NewJob
 from rota.declare.jobs import Jobs
 from rota.declare.rate_limit import RateLimit
@@ -108,6 +110,7 @@ __all__ = [
     "Breakers",
     "Cancel",
     "Cap",
+    "Chunk",
     "ConfigurationError",
     "Connection",
     "Context",
@@ -151,9 +154,11 @@ __all__ = [
     "Migrated",
     "NewBatch",
     "NewJob",
+    "Ordered",
     "Overrun",
     "Pause",
     "PayloadError",
+    "Process",
     "ProcessDied",
     "ProcessesFailed",
     "Progress",
@@ -179,6 +184,7 @@ __all__ = [
     "Summary",
     "Synced",
     "Timeline",
+    "Unique",
     "UnknownJobType",
     "UsageError",
     "WaitFor",

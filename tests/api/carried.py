@@ -38,7 +38,7 @@ async def awaited(ctx: rota.Context) -> AsyncIterator[None]:
     yield
 
 
-@jobs.job("plain", executor="process", fatal_on=(LookupError,))
+@jobs.job("plain", process=True, fatal_on=(LookupError,))
 def plain(breaks: bool = False) -> tuple[str, ...]:
     """Return what the contexts said."""
     return said.get()
@@ -47,7 +47,7 @@ def plain(breaks: bool = False) -> tuple[str, ...]:
 waiting = rota.Jobs()
 
 
-@waiting.job("waits", executor="process")
+@waiting.job("waits", process=True)
 async def waits() -> tuple[str, ...]:
     """Return what the contexts said."""
     return said.get()

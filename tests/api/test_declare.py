@@ -61,19 +61,15 @@ def upgraded(payload: dict[str, Any]) -> dict[str, Any]:
         ("aliases", ("",)),
         ("aliases", 5),
         ("aliases", ("a" * 201,)),
-        ("key", "user_id"),
-        ("on_duplicate", "ignore"),
-        ("key_scope", "live"),
-        ("key_ttl", 90),
-        ("key_ttl", "-1d"),
+        ("unique", "user_id"),
+        ("ordered", rota.Unique()),
+        ("process", "thread"),
+        ("process", None),
         ("history", "none"),
         ("history", None),
         ("on_lost", "forget"),
         ("on_expired", "cancel"),
         ("on_expired", None),
-        ("executor", "thread"),
-        ("max_memory", "1GiB"),
-        ("recycle_after", 5),
     ],
 )
 def test_an_option_out_of_range_is_refused_by_the_names_of_job_type_and_option(
@@ -85,6 +81,35 @@ def test_an_option_out_of_range_is_refused_by_the_names_of_job_type_and_option(
         job("send_mail", **{option: value})
 
     assert "'send_mail'" in str(refused.value)
+
+
+@rule("M12", "M51", "M60")
+@pytest.mark.parametrize(
+    ("group", "values", "why"),
+    [
+        (rota.Unique, {"key": "user_id"}, "the key of unique must be a function"),
+        (rota.Unique, {"on_duplicate": "ignore"}, "on_duplicate must be 'keep' or"),
+        (rota.Unique, {"scope": "live"}, "scope must be 'ttl' or 'pending'"),
+        (rota.Unique, {"ttl": 90}, "ttl must be a timedelta or a string"),
+        (rota.Unique, {"ttl": "-1d"}, "ttl must not be negative"),
+        (rota.Unique, {"ttl": "1d", "scope": "pending"}, 'ttl needs scope="ttl"'),
+        (rota.Ordered, {"key": "invoice"}, "the key of ordered must be a function"),
+        (rota.Ordered, {"capacity": 0}, "capacity must be a whole number from 1 to 1,000"),
+        (rota.Ordered, {"capacity": 1_001}, "capacity must be a whole number from 1 to 1,000"),
+        (rota.Ordered, {"capacity": None}, "capacity must be a whole number"),
+        (rota.Ordered, {"while_retrying": "keep"}, "while_retrying must be 'hold' or 'release'"),
+        (rota.Ordered, {"after_death": "stop"}, "after_death must be 'continue' or 'halt'"),
+        (rota.Process, {"max_memory": "1MiB"}, "max_memory must be at least 16 MiB"),
+        (rota.Process, {"recycle_after": 0}, "recycle_after must be a whole number from 1"),
+        (rota.Chunk, {"jobs_max": 0}, "chunk must be a whole number from 1 to 10,000"),
+        (rota.Chunk, {"jobs_max": 10, "wait": "11s"}, "wait must be at most 10 s"),
+    ],
+)
+def test_a_group_of_options_refuses_a_value_out_of_range(
+    group: Callable[..., Any], values: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(rota.UsageError, match=re.escape(why)):
+        group(**values)
 
 
 @pytest.mark.parametrize(

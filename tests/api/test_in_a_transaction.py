@@ -240,7 +240,7 @@ def test_a_statement_keeps_a_delay_by_the_database_s_clock_and_the_schema_of_the
 def test_a_job_is_enqueued_by_name_without_its_handler_as_the_database_declares_its_type(
     app: rota.App, database: str, connection: Connection
 ) -> None:
-    declare(app, queue="email", priority=4, on_duplicate="replace")
+    declare(app, queue="email", priority=4, unique=rota.Unique(on_duplicate="replace"))
     app.sync()
     front = rota.App(database)
     first = front.enqueue_by_name("mail", {"user_id": 1, "at": AT}, idempotency_key="k")
@@ -259,7 +259,7 @@ def test_a_job_is_enqueued_by_name_without_its_handler_as_the_database_declares_
 
 @rule("M12")
 def test_by_name_the_type_s_checks_apply_if_the_app_has_it(app: rota.App) -> None:
-    declare(app, key=lambda user_id: f"user:{user_id}", aliases=("letter",))
+    declare(app, unique=lambda user_id: f"user:{user_id}", aliases=("letter",))
     with pytest.raises(rota.PayloadError, match="user_id"):
         app.enqueue_by_name("mail", {"user_id": "one"})
     done = app.enqueue_by_name("letter", {"user_id": 1})
@@ -281,7 +281,7 @@ def test_by_name_the_type_s_checks_apply_if_the_app_has_it(app: rota.App) -> Non
 def test_by_name_a_job_without_the_key_that_its_type_declares_is_refused(
     app: rota.App, database: str, connection: Connection
 ) -> None:
-    declare(app, key=lambda user_id: f"user:{user_id}", on_duplicate="raise")
+    declare(app, unique=rota.Unique(lambda user_id: f"user:{user_id}", on_duplicate="raise"))
     app.sync()
     front = rota.App(database)
     with pytest.raises(rota.UsageError, match="key"):

@@ -259,7 +259,7 @@ import rota
 
 app = rota.App(release="1")
 
-@app.job("apart", executor="process")
+@app.job("apart", process=True)
 def apart() -> None:
     logging.getLogger("shop").warning("one\\ntwo")
 

@@ -91,6 +91,10 @@ def parameters(function: Callable[..., Any]) -> dict[str, Any]:
     ("heading", "function"),
     [
         ("`job(...)`", rota.Jobs.job),
+        ("`rota.Unique(...)`", rota.Unique),
+        ("`rota.Ordered(...)`", rota.Ordered),
+        ("`rota.Process(...)`", rota.Process),
+        ("`rota.Chunk(...)`", rota.Chunk),
         ("`schedule(...)`", rota.Jobs.schedule),
         ("`app.schedules.put(...)` and `await app.schedules.aput(...)`", Schedules.put),
         ("`app.schedules.put(...)` and `await app.schedules.aput(...)`", Schedules.aput),

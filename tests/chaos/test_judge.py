@@ -119,8 +119,9 @@ insert into chaos.silence (pid, since_s) select 101, extract(epoch from now()) -
 # Jobs 7 and 8 are of one lane and of a type with a cap, one after the other; 9 to 12 start within
 # 11 s at a limit of one in a second. Job 13 starts before its breaker opens; 14 is the trial.
 SOUND_ORDER: LiteralString = """
-insert into rota.job_type (name, max_attempts, concurrency, on_dead)
-  values ('in_order', 3, 1, 'free'), ('limited', 3, null, 'free'), ('guarded', 3, null, 'free'),
+insert into rota.job_type (name, max_attempts, max_running, on_dead)
+  values ('in_order', 3, 1, 'continue'), ('limited', 3, null, 'continue'),
+  ('guarded', 3, null, 'continue'),
   ('halting', 3, null, 'halt');
 insert into rota.job_history (id, queue, job_type, payload, status, priority, attempts, claims,
   locked_by, run_at, created_at, updated_at, finished_at, release)

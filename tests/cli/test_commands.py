@@ -228,7 +228,8 @@ def test_enqueue_makes_the_key_of_the_type_and_does_to_its_holder_what_it_is_tol
 ) -> None:
     with (shop / "shop.py").open("a") as file:
         file.write(
-            "@app.job('index', key=lambda doc: f'index:{doc}', on_duplicate='replace')\n"
+            "unique = rota.Unique(lambda doc: f'index:{doc}', on_duplicate='replace')\n"
+            "@app.job('index', unique=unique)\n"
             "def index(doc: int, text: str) -> None: ...\n"
         )
 

@@ -73,7 +73,8 @@ import rota
 app = rota.App()
 
 
-@app.job("book", group_key=lambda invoice: f"invoice:{invoice}", on_dead="halt", concurrency=3)
+@app.job("book", ordered=rota.Ordered(lambda invoice: f"i:{invoice}", after_death="halt"),
+         max_running=3)
 def book(invoice: int) -> None: ...
 
 
@@ -102,5 +103,5 @@ def test_the_doctor_notices_that_an_older_release_has_declared_its_types_again(
     rota.ok("work", "--drain", "--app", "old:app")
     assert look() == (
         "warn",
-        "declared with other options: book (group_key, on_dead, concurrency), call (breaker)",
+        "declared with other options: book (group_key, on_dead, max_running), call (breaker)",
     )

@@ -44,7 +44,7 @@ async def aadd(a: int) -> int:
     return a + 1
 
 
-@app.job("fail", executor="process")
+@app.job("fail", process=True)
 def fail() -> None:
     assert threading.current_thread() is threading.main_thread()
     raise ValueError("no such user")

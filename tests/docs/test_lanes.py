@@ -65,7 +65,7 @@ def test_a_halted_lane_is_seen_and_goes_on_as_the_page_says(database: str, tmp_p
     app = rota.App(database)
     steps: list[Any] = []
 
-    @app.job("book", group_key=lambda n: "invoice:7", on_dead="halt")
+    @app.job("book", ordered=rota.Ordered(lambda n: "invoice:7", after_death="halt"))
     def book(n: int) -> None:
         steps.append(n)
         if steps == [1]:

@@ -17,5 +17,5 @@ def row(
 ) -> ops.NewRow:
     """A job to insert; `given` are columns that jobs have in common."""
     absent: dict[str, Any] = dict.fromkeys(ops.CommonColumns.__struct_fields__)
-    columns = {**absent, "job_type": job_type, "on_duplicate": "join", **given}
+    columns = {**absent, "job_type": job_type, "on_duplicate": "keep", **given}
     return ops.NewRow(ops.CommonColumns(**columns), payload, idempotency_key, group_key)

@@ -23,12 +23,12 @@ from tests.support.rules import rule
 Connection = psycopg.Connection[TupleRow]
 
 
-def cap_type(connection: Connection, concurrency: int | None, name: str = "t") -> None:
+def cap_type(connection: Connection, max_running: int | None, name: str = "t") -> None:
     """Declare a type with a cap."""
     connection.execute(
-        "insert into rota.job_type (name, concurrency) values (%s, %s) "
-        "on conflict (name) do update set concurrency = excluded.concurrency",
-        [name, concurrency],
+        "insert into rota.job_type (name, max_running) values (%s, %s) "
+        "on conflict (name) do update set max_running = excluded.max_running",
+        [name, max_running],
     )
 
 

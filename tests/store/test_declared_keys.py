@@ -23,7 +23,7 @@ LACKS_KEY = "idempotency_key is missing: job type 'welcome' declares one, made o
 def welcome(app: rota.App) -> rota.JobType[..., ..., None]:
     @app.job(
         "welcome",
-        key=lambda user_id, template="": f"welcome:{user_id}:{template}",
+        unique=lambda user_id, template="": f"welcome:{user_id}:{template}",
         aliases=("greet",),
     )
     def welcome(user_id: int, template: str = "short", day: date | None = None) -> None: ...
@@ -72,7 +72,7 @@ async def _aenqueue(app: rota.App, welcome: Welcome, user_id: int) -> None:
 def test_a_key_that_the_call_gives_counts_instead_and_the_function_is_not_asked(
     app: rota.App, connection: Connection
 ) -> None:
-    @app.job("t", key=lambda n: 1 // n)
+    @app.job("t", unique=lambda n: 1 // n)
     def handler(n: int) -> None: ...
 
     handler.using(idempotency_key="mine").enqueue(0)
@@ -81,7 +81,7 @@ def test_a_key_that_the_call_gives_counts_instead_and_the_function_is_not_asked(
 
 @rule("M51")
 def test_the_function_gets_the_arguments_as_the_handler_will_get_them(app: rota.App) -> None:
-    @app.job("report", key=lambda day: f"report:{day:%Y-%m}")
+    @app.job("report", unique=lambda day: f"report:{day:%Y-%m}")
     def report(day: date) -> None: ...
 
     first = report.enqueue(date(2026, 11, 1))
@@ -91,7 +91,7 @@ def test_the_function_gets_the_arguments_as_the_handler_will_get_them(app: rota.
 
 @rule("M51")
 def test_a_function_without_arguments_allows_one_job_at_all(app: rota.App) -> None:
-    @app.job("refresh", key=lambda: "refresh")
+    @app.job("refresh", unique=lambda: "refresh")
     def refresh() -> None: ...
 
     app.sync()
@@ -119,7 +119,7 @@ async def _async_key(user_id: int) -> str:
 def test_a_function_that_rota_cannot_call_is_refused_at_its_declaration(key: Any, why: str) -> None:
     with pytest.raises(rota.DeclarationError) as refused:
 
-        @rota.Jobs().job("welcome", key=key)
+        @rota.Jobs().job("welcome", unique=key)
         def welcome(user_id: int) -> None: ...
 
     assert "job type 'welcome': the key function at " in str(refused.value)
@@ -141,7 +141,7 @@ def test_a_function_that_rota_cannot_call_is_refused_at_its_declaration(key: Any
 def test_a_function_that_makes_no_key_is_at_fault_and_nothing_is_inserted(
     app: rota.App, connection: Connection, makes: str, why: str
 ) -> None:
-    @app.job("welcome", key=eval(f"lambda user_id: {makes}"))
+    @app.job("welcome", unique=eval(f"lambda user_id: {makes}"))
     def welcome(user_id: int) -> None: ...
 
     with pytest.raises(rota.UsageError) as refused:
@@ -229,7 +229,7 @@ def test_runs_of_schedules_and_jobs_run_again_need_no_key(
 def test_a_parameter_named_for_a_keyword_is_named_so_by_the_key_function_too(
     app: rota.App,
 ) -> None:
-    @app.job("report", key=lambda from_, class_: f"report:{from_}:{class_}")
+    @app.job("report", unique=lambda from_, class_: f"report:{from_}:{class_}")
     def report(from_: int, class_: str = "b") -> None: ...
 
     report.enqueue(from_=7)

@@ -24,8 +24,7 @@ LACKS_GROUP = "group_key is missing: job type 'invoice' declares one, made of in
 def invoice(app: rota.App) -> Invoice:
     @app.job(
         "invoice",
-        group_key=lambda invoice: f"invoice:{invoice}",
-        lane_capacity=2,
+        ordered=rota.Ordered(lambda invoice: f"invoice:{invoice}", capacity=2),
         aliases=("bill",),
     )
     def invoice(invoice: int, day: date | None = None) -> None: ...
@@ -70,7 +69,7 @@ async def _aenqueue(app: rota.App, invoice: Invoice, number: int) -> None:
 def test_a_job_without_a_group_key_has_no_lane_whatever_its_type_says_of_lanes(
     app: rota.App, connection: Connection
 ) -> None:
-    @app.job("t", lane_capacity=3, on_retry="release", on_dead="halt")
+    @app.job("t", ordered=rota.Ordered(capacity=3, while_retrying="release", after_death="halt"))
     def handler() -> None: ...
 
     app.sync()
@@ -87,7 +86,7 @@ def test_a_job_without_a_group_key_has_no_lane_whatever_its_type_says_of_lanes(
 def test_what_the_call_says_counts_and_the_function_is_not_asked(
     app: rota.App, connection: Connection
 ) -> None:
-    @app.job("t", group_key=lambda n: 1 // n)
+    @app.job("t", ordered=lambda n: 1 // n)
     def handler(n: int) -> None: ...
 
     handler.using(group_key="mine", lane_capacity=7).enqueue(0)
@@ -126,7 +125,7 @@ def test_jobs_of_one_bulk_keep_their_own_lanes_and_capacities(
 def test_a_group_key_and_an_idempotency_key_are_made_of_the_same_arguments(
     app: rota.App, connection: Connection
 ) -> None:
-    @app.job("t", key=lambda n: f"key:{n}", group_key=lambda n: f"group:{n % 2}")
+    @app.job("t", unique=lambda n: f"key:{n}", ordered=lambda n: f"group:{n % 2}")
     def handler(n: int) -> None: ...
 
     app.sync()
@@ -154,7 +153,7 @@ def test_a_function_that_rota_cannot_call_is_refused_at_its_declaration(
 ) -> None:
     with pytest.raises(rota.DeclarationError) as refused:
 
-        @rota.Jobs().job("invoice", group_key=group_key)
+        @rota.Jobs().job("invoice", ordered=group_key)
         def invoice(invoice: int) -> None: ...
 
     assert "job type 'invoice': the group_key function at " in str(refused.value)
@@ -174,7 +173,7 @@ def test_a_function_that_rota_cannot_call_is_refused_at_its_declaration(
 def test_a_group_function_that_fails_inserts_nothing_and_the_error_says_where_it_is(
     app: rota.App, connection: Connection, makes: str, why: str
 ) -> None:
-    @app.job("invoice", group_key=eval(f"lambda invoice: {makes}"))
+    @app.job("invoice", ordered=eval(f"lambda invoice: {makes}"))
     def invoice(invoice: int) -> None: ...
 
     with pytest.raises(rota.UsageError) as refused:
@@ -194,14 +193,9 @@ def _made(invoice: Any) -> list[Any]:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"group_key": "invoice"}, "group_key must be a function of the handler's arguments"),
-        ({"lane_capacity": 0}, "lane_capacity must be a whole number from 1 to 1,000"),
-        ({"lane_capacity": 1_001}, "lane_capacity must be a whole number from 1 to 1,000"),
-        ({"lane_capacity": None}, "lane_capacity must be a whole number"),
-        ({"on_retry": "keep"}, "on_retry must be 'hold' or 'release'"),
-        ({"on_dead": "stop"}, "on_dead must be 'free' or 'halt'"),
-        ({"concurrency": 0}, "concurrency must be a whole number from 1 to 100,000"),
-        ({"concurrency": True}, "concurrency must be a whole number"),
+        ({"ordered": "invoice"}, "ordered must be a function of the handler's arguments"),
+        ({"max_running": 0}, "max_running must be a whole number from 1 to 100,000"),
+        ({"max_running": True}, "max_running must be a whole number"),
     ],
 )
 def test_an_option_of_lanes_and_caps_that_is_out_of_range_is_refused(
@@ -373,7 +367,9 @@ def test_a_job_older_than_its_types_group_key_can_still_run_again(
 @pytest.fixture
 def index(app: rota.App) -> rota.JobType[[int], [int], None]:
     @app.job(
-        "t", key=lambda: "k", group_key=lambda n: f"g:{n}", lane_capacity=2, on_duplicate="replace"
+        "t",
+        unique=rota.Unique(lambda: "k", on_duplicate="replace"),
+        ordered=rota.Ordered(lambda n: f"g:{n}", capacity=2),
     )
     def index(n: int) -> None: ...
 
@@ -448,7 +444,7 @@ def test_a_holder_that_moves_gives_up_its_place_and_what_it_waits_for(
 def test_a_parked_job_of_a_pending_key_is_joined_and_kept_from_its_claim(
     app: rota.App, connection: Connection, second: Connection
 ) -> None:
-    @app.job("t", key=lambda: "k", key_scope="pending", group_key=lambda: "g")
+    @app.job("t", unique=rota.Unique(lambda: "k", scope="pending"), ordered=lambda: "g")
     def handler() -> None: ...
 
     app.sync()
@@ -466,7 +462,7 @@ def test_a_parked_job_of_a_pending_key_is_joined_and_kept_from_its_claim(
 def test_a_parked_job_keeps_its_key_when_its_type_lets_go_of_those_that_began(
     app: rota.App, connection: Connection
 ) -> None:
-    @app.job("t", key=lambda: "k")
+    @app.job("t", unique=lambda: "k")
     def handler() -> None: ...
 
     first = handler.enqueue()
@@ -532,23 +528,26 @@ def test_a_declaration_in_sql_says_all_that_python_says(
     app: rota.App, connection: Connection
 ) -> None:
     @app.job(
-        "python", group_key=lambda n: "g", lane_capacity=2, on_retry="release", on_dead="halt",
-        concurrency=3,
-    )  # fmt: skip
+        "python",
+        ordered=rota.Ordered(
+            lambda n: "g", capacity=2, while_retrying="release", after_death="halt"
+        ),
+        max_running=3,
+    )
     def handler(n: int) -> None: ...
 
     app.sync()
     connection.execute(
         "select rota.declare('sql', group_arguments => '{n}', lane_capacity => 2, "
-        "on_retry => 'release', on_dead => 'halt', concurrency => 3)"
+        "on_retry => 'release', on_dead => 'halt', max_running => 3)"
     )
     connection.execute("select rota.declare('neither')")
     found = connection.execute(
-        "select group_arguments, lane_capacity, on_retry, on_dead, concurrency "
+        "select group_arguments, lane_capacity, on_retry, on_dead, max_running "
         "from rota.job_type order by name"
     ).fetchall()
     assert found == [
-        (None, 1, "hold", "free", None),
+        (None, 1, "hold", "continue", None),
         (["n"], 2, "release", "halt", 3),
         (["n"], 2, "release", "halt", 3),
     ]
@@ -562,8 +561,8 @@ def test_a_declaration_in_sql_says_all_that_python_says(
         ("lane_capacity => 0", "lane_capacity must be from 1 to 1000"),
         ("lane_capacity => null", "lane_capacity must be from 1 to 1000"),
         ("on_retry => 'x'", "on_retry must be hold or release"),
-        ("on_dead => null", "on_dead must be free or halt"),
-        ("concurrency => 0", "concurrency must be from 1 to 100000; leave it out for no limit"),
+        ("on_dead => null", "on_dead must be continue or halt"),
+        ("max_running => 0", "max_running must be from 1 to 100000; leave it out for no limit"),
     ],
 )
 def test_a_declaration_in_sql_that_is_out_of_range_is_refused_in_words(

@@ -183,7 +183,7 @@ def test_a_cancelled_job_frees_its_key(app: rota.App) -> None:
 def test_a_key_lives_as_long_after_the_end_as_its_type_says(
     app: rota.App, connection: Connection
 ) -> None:
-    @app.job("t", key_ttl="1h")
+    @app.job("t", unique=rota.Unique(ttl="1h"))
     def handler() -> None: ...
 
     first = handler.using(idempotency_key="k").enqueue()

@@ -48,7 +48,7 @@ def test_decisions_read_the_first_entries_of_a_lane_or_a_line_only(connection: C
     claim = "select * from rota.claim('other', '{t}', 'w', 5)"
     connection.execute(claim.encode())
     assert blocks(connection, claim) <= BLOCKS
-    connection.execute("insert into rota.job_type (name, concurrency) values ('t', 1)")
+    connection.execute("insert into rota.job_type (name, max_running) values ('t', 1)")
     calls = {
         "heads": "select * from rota.lane_heads(array['big', 'lane 7', 'nothing'])",
         "next": "select * from rota.lane_next('big')",

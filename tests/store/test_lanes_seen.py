@@ -197,7 +197,7 @@ def test_a_cap_shows_how_many_run_and_how_many_wait_since_when(
     app: rota.App, connection: Connection, insert: Insert
 ) -> None:
     connection.execute(
-        "select rota.declare('t', concurrency => 3, aliases => '{former}'), "
+        "select rota.declare('t', max_running => 3, aliases => '{former}'), "
         "rota.queue_set_max_running('email', 2)"
     )
     insert(None, "running", capped=True)
@@ -241,7 +241,7 @@ def test_jobs_that_wait_for_a_types_cap_compete_again_once_a_deploy_raises_it(
 ) -> None:
     for release, most in (("1", 1), ("2", 1), ("3", raised)):
         app = rota.App(database, release=release)
-        app.job("t", concurrency=most)(lambda: None)
+        app.job("t", max_running=most)(lambda: None)
         app.sync()
         app.close()
         if release == "1":
@@ -262,7 +262,7 @@ def test_a_new_cap_counts_the_jobs_that_run_already(
     for _ in range(3):
         insert(None, "running")
     app.queues.set_max_running("default", 2)
-    connection.execute("select rota.declare('t', concurrency => 9)")
+    connection.execute("select rota.declare('t', max_running => 9)")
     assert [(cap.kind, cap.running, cap.most) for cap in app.queues.caps()] == [
         ("queue", 3, 2),
         ("type", 3, 9),

@@ -23,7 +23,7 @@ Index = rota.JobType[[int], [int], None]
 
 @pytest.fixture
 def index(app: rota.App) -> Index:
-    @app.job("t", key=lambda: "k", on_duplicate="replace")
+    @app.job("t", unique=rota.Unique(lambda: "k", on_duplicate="replace"))
     def index(text: int) -> None: ...
 
     return index
@@ -91,7 +91,7 @@ def test_a_replaced_job_gets_the_timeout_that_the_call_names(
 
 @rule("M51")
 def test_a_replaced_job_gets_the_expiry_of_its_type(app: rota.App, connection: Connection) -> None:
-    @app.job("t", key=lambda: "k", on_duplicate="replace", expires="1h")
+    @app.job("t", unique=rota.Unique(lambda: "k", on_duplicate="replace"), expires="1h")
     def handler() -> None: ...
 
     app.sync()
@@ -172,7 +172,7 @@ def test_a_holder_that_has_begun_is_joined(
         "queued": rota.Snooze("1h"),
     }  # fmt: skip
 
-    @app.job("t", on_duplicate=change)
+    @app.job("t", unique=rota.Unique(on_duplicate=change))
     def handler(text: int) -> None:
         if status == "running":
             seen.append(again())
@@ -264,8 +264,8 @@ def test_a_bulk_replaces_postpones_and_creates_in_the_order_of_its_jobs(
     jobs = [
         index.using(idempotency_key=key, on_duplicate=cast(Any, how), delay="1h").new(text)
         for key, how, text in [
-            *[("c", "replace", 2), ("d", "raise", 3), ("a", "postpone", 4), ("b", "join", 5)],
-            *[("c", "replace", 6), ("d", "replace", 7), ("a", "join", 8)],
+            *[("c", "replace", 2), ("d", "raise", 3), ("a", "postpone", 4), ("b", "keep", 5)],
+            *[("c", "replace", 6), ("d", "replace", 7), ("a", "keep", 8)],
         ]
     ]
     answers = app.enqueue_many(jobs)
@@ -317,7 +317,7 @@ def test_sql_obeys_what_the_type_declares_or_the_call_asks_for(
     first = enqueue(1)
     assert first[1:] == (True, "queued", None)
     assert enqueue(2) == (first[0], False, "queued", "replaced")
-    assert enqueue(3, ", on_duplicate => 'join'") == (first[0], False, "queued", None)
+    assert enqueue(3, ", on_duplicate => 'keep'") == (first[0], False, "queued", None)
     later = ", on_duplicate => 'postpone', run_at => now() + interval '1 hour'"
     assert enqueue(4, later) == (first[0], False, "queued", "postponed")
     with pytest.raises(
@@ -343,7 +343,7 @@ def test_what_lacks_a_key_or_a_time_is_refused(app: rota.App, index: Index) -> N
         plain.using(on_duplicate="replace").enqueue()
     with pytest.raises(rota.UsageError, match="'t': on_duplicate='postpone' needs run_at or delay"):
         index.using(on_duplicate="postpone").enqueue(1)
-    with pytest.raises(rota.UsageError, match="on_duplicate must be 'join' or 'replace'"):
+    with pytest.raises(rota.UsageError, match="on_duplicate must be 'keep' or 'replace'"):
         index.using(on_duplicate="drop")  # type: ignore[arg-type]
 
 

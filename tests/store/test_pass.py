@@ -144,7 +144,7 @@ def test_a_job_that_is_not_due_has_no_turn_before(connection: Connection) -> Non
             id="its queue has a cap",
         ),
         pytest.param(
-            "insert into rota.job_type (name, concurrency) values ('t', 5)", id="its type has a cap"
+            "insert into rota.job_type (name, max_running) values ('t', 5)", id="its type has a cap"
         ),
         pytest.param(
             "update rota.job set mismatched_releases = '{1}' where in_lane is null",
@@ -173,7 +173,7 @@ def test_a_job_that_this_worker_may_not_claim_is_made_due(
 @rule("M60")
 def test_the_cap_of_another_type_hinders_no_lane(connection: Connection) -> None:
     hand, job, (second, _) = begin(connection)
-    connection.execute("insert into rota.job_type (name, concurrency) values ('other', 5)")
+    connection.execute("insert into rota.job_type (name, max_running) values ('other', 5)")
     assert [job.id for job in finish(hand, job).jobs] == [second]
 
 

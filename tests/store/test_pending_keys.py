@@ -23,7 +23,11 @@ Index = rota.JobType[[int], [int], None]
 
 @pytest.fixture
 def index(app: rota.App) -> Index:
-    @app.job("t", key=lambda: "k", on_duplicate="replace", key_scope="pending", aliases=("old",))
+    @app.job(
+        "t",
+        unique=rota.Unique(lambda: "k", on_duplicate="replace", scope="pending"),
+        aliases=("old",),
+    )
     def index(text: int) -> None: ...
 
     app.sync()
@@ -102,7 +106,7 @@ def test_a_type_that_gets_this_scope_frees_the_keys_of_jobs_that_have_begun(
     database: str, connection: Connection
 ) -> None:
     def declare(app: rota.App, key_scope: Literal["ttl", "pending"]) -> Index:
-        @app.job("t", key=lambda n: f"{n}", key_scope=key_scope)
+        @app.job("t", unique=rota.Unique(lambda n: f"{n}", scope=key_scope))
         def handler(n: int) -> None: ...
 
         app.sync()
@@ -152,7 +156,7 @@ def test_two_names_of_a_type_whose_jobs_have_the_same_key_can_become_one(
             "insert into rota.job (job_type, idempotency_key) values (%s, 'k')", [name]
         )
 
-    @app.job("t", key=lambda: "k", key_scope="pending", aliases=("old",))
+    @app.job("t", unique=rota.Unique(lambda: "k", scope="pending"), aliases=("old",))
     def handler() -> None: ...
 
     app.sync()
@@ -222,7 +226,7 @@ def test_a_job_that_dies_before_its_start_holds_no_key(
     assert (app.get(kept.id).status, _held(connection)) == ("dead", [])
 
 
-JOINS = pytest.mark.parametrize("way", ["replace", "join", "postpone", "bulk", "insert", "sql"])
+JOINS = pytest.mark.parametrize("way", ["replace", "keep", "postpone", "bulk", "insert", "sql"])
 
 
 def _enqueue(index: Index, own: Connection, way: Any) -> bool:
@@ -232,10 +236,10 @@ def _enqueue(index: Index, own: Connection, way: Any) -> bool:
         return own.execute(insert).rowcount == 1
     if way == "sql":
         call = (
-            "select created from rota.enqueue('t', idempotency_key => 'k', on_duplicate => 'join')"
+            "select created from rota.enqueue('t', idempotency_key => 'k', on_duplicate => 'keep')"
         )
         return own.execute(call).fetchone() == (True,)
-    how = "join" if way == "bulk" else way
+    how = "keep" if way == "bulk" else way
     using = index.using(connection=own, on_duplicate=cast(Any, how), delay="0s")
     if way == "bulk":
         return index.registry.sender.enqueue_many([using.new(2)])[0].created
@@ -305,7 +309,7 @@ def test_a_bulk_keeps_the_holders_of_its_keys_from_starting_so_that_it_never_tak
     """A key that became free would be taken behind those of the first INSERT: two bulks with the
     same keys would deadlock."""
 
-    @app.job("t", key=lambda n: f"{n}", key_scope="pending")
+    @app.job("t", unique=rota.Unique(lambda n: f"{n}", scope="pending"))
     def without_aliases(n: int) -> None: ...
 
     app.sync()
@@ -327,7 +331,7 @@ def test_two_joiners_that_then_replace_do_not_deadlock(
     index.enqueue(1)
     with psycopg.connect(database) as one, psycopg.connect(database) as other:
         for own in (one, other):
-            assert not _enqueue(index, own, "join")
+            assert not _enqueue(index, own, "keep")
         assert not _enqueue(index, one, "replace")
         with ThreadPoolExecutor(1) as pool:
             second = pool.submit(_enqueue, index, other, "replace")
@@ -343,7 +347,7 @@ def test_two_joiners_that_then_reschedule_do_not_deadlock(
     first = index.enqueue(1)
     with psycopg.connect(database) as one, psycopg.connect(database) as other:
         for own in (one, other):
-            assert not _enqueue(index, own, "join")
+            assert not _enqueue(index, own, "keep")
         one.execute("set lock_timeout = '5s'")
         app.reschedule(first.id, delay="1h", connection=one)  # it need not wait for the other
         with ThreadPoolExecutor(1) as pool:
@@ -363,7 +367,7 @@ def test_a_joiner_that_then_replaces_does_not_deadlock_with_a_cancel(
 ) -> None:
     first = index.enqueue(1)
     with psycopg.connect(database) as own, psycopg.connect(database) as canceller:
-        assert not _enqueue(index, own, "join")
+        assert not _enqueue(index, own, "keep")
         with ThreadPoolExecutor(1) as pool:
             cancelled = pool.submit(app.cancel, first.id, connection=canceller)
             eventually(waits(connection, canceller))
@@ -376,7 +380,7 @@ def test_a_joiner_that_then_replaces_does_not_deadlock_with_a_cancel(
 
 @rule("M51")
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["replace", "join", "bulk", "insert", "sql"])
+@pytest.mark.parametrize("way", ["replace", "keep", "bulk", "insert", "sql"])
 def test_no_change_is_lost_between_producers_and_workers(
     database: str, connection: Connection, way: str
 ) -> None:
@@ -385,7 +389,7 @@ def test_no_change_is_lost_between_producers_and_workers(
     done = threading.Event()
     with closing(rota.App(database, release="1")) as app:
 
-        @app.job("t", key=lambda: "k", on_duplicate="replace", key_scope="pending")
+        @app.job("t", unique=rota.Unique(lambda: "k", on_duplicate="replace", scope="pending"))
         def index(text: int = 0) -> None: ...
 
         app.sync()
@@ -431,7 +435,7 @@ def test_a_job_that_overlapping_transactions_keep_gives_its_key_up_after_ten_sec
     connection.execute(overdue, [first.id])
     assert not index.enqueue(2).created, "nobody else keeps it: it is joined"
     with psycopg.connect(database) as open_one, psycopg.connect(database) as late:
-        assert not _enqueue(index, open_one, "join")
+        assert not _enqueue(index, open_one, "keep")
         second = index.using(connection=late).enqueue(3)
         assert second.created
         late.commit()

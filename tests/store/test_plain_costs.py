@@ -161,7 +161,7 @@ def test_a_job_of_a_bulk_costs_few_calls(app: rota.App, way: str) -> None:
     @app.job("plain")
     def plain(n: int) -> None: ...
 
-    @app.job("keyed", key=lambda n: f"{n}")
+    @app.job("keyed", unique=lambda n: f"{n}")
     def keyed(n: int) -> None: ...
 
     ways: dict[str, Callable[[range], object]] = {

@@ -168,7 +168,7 @@ def test_a_performed_job_has_the_meta_that_enqueues_carry(app: rota.App, bench: 
 
 
 def test_a_job_is_found_by_its_lane(app: rota.App, bench: Bench) -> None:
-    @app.job("book", group_key=lambda n: f"invoice:{n}", lane_capacity=2)
+    @app.job("book", ordered=rota.Ordered(lambda n: f"invoice:{n}", capacity=2))
     def book(n: int) -> None: ...
 
     first = book.enqueue(7)
@@ -180,7 +180,7 @@ def test_a_job_is_found_by_its_lane(app: rota.App, bench: Bench) -> None:
 
 
 def test_a_job_that_cannot_be_claimed_is_refused_in_words(app: rota.App, bench: Bench) -> None:
-    @app.job("once", key=lambda: "k")
+    @app.job("once", unique=lambda: "k")
     def once() -> None: ...
 
     done = bench.perform(once.new())

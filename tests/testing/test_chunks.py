@@ -86,7 +86,7 @@ def test_one_job_can_be_run_by_hand(database: str, tmp_path: Path) -> None:
         "@dataclass\n"
         "class Doc:\n"
         "    id: int\n"
-        "@app.job('index', chunk=10, chunk_wait='10ms')\n"
+        "@app.job('index', chunk=rota.Chunk(10, wait='10ms'))\n"
         "def index(docs: list[Doc]) -> None:\n"
         "    print('indexed', docs)\n"
     )

@@ -44,7 +44,7 @@ def wrong_option(day: date) -> None: ...
 def unknown_option(day: date) -> None: ...
 
 
-@app.job("executor", executor="thread")  # E: call-overload, untyped-decorator | reportArgumentType
+@app.job("process", process="thread")  # E: call-overload, untyped-decorator | reportArgumentType
 def wrong_choice(day: date) -> None: ...
 
 
@@ -107,7 +107,7 @@ class Doc:
     id: int
 
 
-@jobs.job("index", chunk=100, chunk_wait="50ms")
+@jobs.job("index", chunk=rota.Chunk(100, wait="50ms"))
 def index(docs: list[Doc]) -> list[bool]:
     return [doc.id > 0 for doc in docs]
 

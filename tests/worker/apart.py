@@ -12,7 +12,7 @@ def target() -> None:
     """Do nothing."""
 
 
-@jobs.job("enqueues", executor="process")
+@jobs.job("enqueues", process=True)
 def enqueues() -> int:
     """Enqueue, which needs the App."""
     return target.enqueue().id

@@ -1,4 +1,4 @@
-"""Handlers with `executor="process"`, for tests: another process has to import them. As a program,
+"""Handlers with `process=True`, for tests: another process has to import them. As a program,
 a worker for them: `python -m tests.worker.heavy OPTIONS`, OPTIONS being `App.run`'s in JSON."""
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ def _start_a_program() -> int:
     return subprocess.Popen(["sleep", "300"]).pid
 
 
-@jobs.job("add", executor="process", retry=FIXED)
+@jobs.job("add", process=True, retry=FIXED)
 def add(a: int, b: int, on: date = date(2026, 1, 1)) -> dict[str, Any]:
     """Give back arguments that are no plain JSON, and where it ran."""
     return {"sum": a + b, "day": on.isoformat(), "pid": os.getpid(), "group": os.getpgid(0)}
 
 
-@jobs.job("sends", executor="process", retry=FIXED, takes_context=True)
+@jobs.job("sends", process=True, retry=FIXED, takes_context=True)
 def send(ctx: rota.Context) -> None:
     """Announce an effect."""
     with ctx.effect("a mail"):
         pass
 
 
-@jobs.job("recycled", executor="process", recycle_after=2)
+@jobs.job("recycled", process=rota.Process(recycle_after=2))
 def recycled() -> int:
     """Say which process it is."""
     return os.getpid()
 
 
-@jobs.job("seen", executor="process", takes_context=True)
+@jobs.job("seen", process=True, takes_context=True)
 def seen(ctx: rota.Context) -> dict[str, Any]:
     """Say what the context says."""
     assert rota.context() is ctx
@@ -68,7 +68,7 @@ def seen(ctx: rota.Context) -> dict[str, Any]:
     }
 
 
-@jobs.job("waits", executor="process", takes_context=True)
+@jobs.job("waits", process=True, takes_context=True)
 def wait(ctx: rota.Context, ids: list[int]) -> list[Any]:
     """Wait for jobs, and say what came of them."""
     if not ctx.results:
@@ -76,7 +76,7 @@ def wait(ctx: rota.Context, ids: list[int]) -> list[Any]:
     return [[one.outcome, one.result] for one in ctx.results.values()]
 
 
-@jobs.job("reports progress", executor="process", takes_context=True)
+@jobs.job("reports progress", process=True, takes_context=True)
 def reports_progress(ctx: rota.Context, go: str) -> None:
     """Say how far it is, wait for a file, say it again, and go on until told to stop."""
     for done in range(10_000):
@@ -93,7 +93,7 @@ def reports_progress(ctx: rota.Context, go: str) -> None:
 _spoke: list[rota.Context] = []
 
 
-@jobs.job("speaks late", executor="process", takes_context=True)
+@jobs.job("speaks late", process=True, takes_context=True)
 def speaks_late(ctx: rota.Context, go: str) -> int:
     """Say nothing, but for the job that this process ran before, of which it goes on to say how far
     it is until a file is there."""
@@ -104,14 +104,14 @@ def speaks_late(ctx: rota.Context, go: str) -> int:
     return os.getpid()
 
 
-@jobs.job("awaits", executor="process")
+@jobs.job("awaits", process=True)
 async def awaits() -> None:
     """Say how far it is, and go on until told to stop."""
     rota.context().progress(1, 2)
     await asyncio.Event().wait()
 
 
-@jobs.job("awaited", executor="process")
+@jobs.job("awaited", process=True)
 async def awaited() -> int:
     """An async handler."""
     await asyncio.sleep(0.01)
@@ -130,7 +130,7 @@ class FatalError(Exception):
     """In `fatal_on`."""
 
 
-@jobs.job("fails", executor="process", retry=FIXED, fatal_on=(FatalError,))
+@jobs.job("fails", process=True, retry=FIXED, fatal_on=(FatalError,))
 def fails(how: str) -> Any:
     """Fail in one of many ways."""
     _fail(how)
@@ -182,7 +182,7 @@ def _outcome(how: str) -> Any:
     return object() if how == "odd result" else None
 
 
-@jobs.job("bills", executor="process", retry=FIXED, takes_context=True)
+@jobs.job("bills", process=True, retry=FIXED, takes_context=True)
 def bills(context: rota.Context, how: str) -> None:
     """Write an invoice in the transaction that finishes the job."""
     with context.transaction() as connection:
@@ -193,7 +193,7 @@ def bills(context: rota.Context, how: str) -> None:
         os._exit(9)
 
 
-@jobs.job("hangs", executor="process", timeout="5m", retry=FIXED)
+@jobs.job("hangs", process=True, timeout="5m", retry=FIXED)
 def hangs(place: str) -> NoReturn:
     """Start another program, and never end."""
     say(place, f"{os.getpid()} {_start_a_program()}")
@@ -201,14 +201,14 @@ def hangs(place: str) -> NoReturn:
         pass
 
 
-@jobs.job("holds the lock", executor="process", timeout="5m")
+@jobs.job("holds the lock", process=True, timeout="5m")
 def holds_the_lock(place: str) -> int:
     """Compute without ever letting another thread of the process run."""
     say(place, f"{os.getpid()} {_start_a_program()}")
     return sum(range(10**12))
 
 
-@jobs.job("stops", executor="process", timeout="0.6s", retry=FIXED, takes_context=True)
+@jobs.job("stops", process=True, timeout="0.6s", retry=FIXED, takes_context=True)
 def stops(ctx: rota.Context, place: str) -> None:
     """Ask whether it should stop."""
     try:
@@ -219,7 +219,7 @@ def stops(ctx: rota.Context, place: str) -> None:
         say(place, ctx.cancelled)
 
 
-@jobs.job("stops awaiting", executor="process", timeout="0.6s", retry=FIXED)
+@jobs.job("stops awaiting", process=True, timeout="0.6s", retry=FIXED)
 async def stops_awaiting(place: str) -> None:
     """Be cancelled."""
     try:
@@ -228,7 +228,7 @@ async def stops_awaiting(place: str) -> None:
         say(place, rota.context().cancelled)
 
 
-@jobs.job("eats", executor="process", retry=FIXED, max_memory="150MiB")
+@jobs.job("eats", process=rota.Process(max_memory="150MiB"), retry=FIXED)
 def eats(place: str, in_another: bool) -> NoReturn:
     """Hold more memory than allowed, itself or in another process."""
     if in_another:
@@ -244,7 +244,7 @@ def eats(place: str, in_another: bool) -> NoReturn:
     raise AssertionError
 
 
-@jobs.job("until", executor="process", timeout="1m")
+@jobs.job("until", process=True, timeout="1m")
 def until(place: str, go: str) -> str:
     """Say that it runs, and run until a file is there."""
     say(place, os.getpid())
@@ -253,7 +253,7 @@ def until(place: str, go: str) -> str:
     return "went"
 
 
-@jobs.job("prints", executor="process")
+@jobs.job("prints", process=True)
 def prints() -> None:
     """Print and log."""
     print("a line printed by a handler")  # noqa: T201 - what the test is about
@@ -265,7 +265,7 @@ def _prepare(notes: str) -> int:
     return 12
 
 
-@jobs.job("guarded", executor="process", retry=FIXED, takes_context=True)
+@jobs.job("guarded", process=True, retry=FIXED, takes_context=True)
 def guarded(ctx: rota.Context, notes: str) -> int:
     """Die within an effect, fail after it, then succeed."""
     size = ctx.step("prepare", _prepare, notes)
@@ -277,7 +277,7 @@ def guarded(ctx: rota.Context, notes: str) -> int:
     return size
 
 
-@jobs.job("aguarded", executor="process", retry=FIXED, takes_context=True)
+@jobs.job("aguarded", process=True, retry=FIXED, takes_context=True)
 async def aguarded(ctx: rota.Context, notes: str) -> int:
     """The same on a loop."""
 

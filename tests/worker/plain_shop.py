@@ -26,7 +26,7 @@ def hang() -> None:
     time.sleep(2)
 
 
-@app.job("square", executor="process")
+@app.job("square", process=True)
 def square(number: int) -> int:
     """Compute, in a process of its own."""
     return number**2

@@ -46,11 +46,11 @@ class Index:
         self.answer: Any = lambda ids: None
         options.setdefault("retry", rota.Fixed("1h"))
 
-        @self.jobs.job("plain", chunk=chunk, chunk_wait=wait, **options)
+        @self.jobs.job("plain", chunk=rota.Chunk(chunk, wait=wait), **options)
         def plain(docs: list[Doc]) -> Any:
             return self._take(docs)
 
-        @self.jobs.job("async", chunk=chunk, chunk_wait=wait, **options)
+        @self.jobs.job("async", chunk=rota.Chunk(chunk, wait=wait), **options)
         async def on_loop(docs: list[Doc]) -> Any:
             return self._take(docs)
 
@@ -264,7 +264,7 @@ def test_the_jobs_of_one_call_are_of_one_lane(database: str, connection: Connect
     index = Index()
     calls: list[tuple[int, set[str | None]]] = []
 
-    @index.jobs.job("laned", chunk=10, lane_capacity=5, takes_context=True)
+    @index.jobs.job("laned", chunk=10, ordered=rota.Ordered(capacity=5), takes_context=True)
     def laned(ctx: rota.Context, docs: list[Doc]) -> None:
         assert [one.job.payload["id"] for one in ctx.items] == [doc.id for doc in docs]
         calls.append((len(docs), {one.job.group_key for one in ctx.items}))

@@ -216,7 +216,7 @@ async def test_a_cap_holds_over_two_workers_while_other_types_run(
 ) -> None:
     jobs, live, most = rota.Jobs(), list[int](), list[int]()
 
-    @jobs.job("slow", concurrency=3)
+    @jobs.job("slow", max_running=3)
     async def slow() -> None:
         live.append(1)
         most.append(len(live))

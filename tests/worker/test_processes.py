@@ -1,4 +1,4 @@
-"""Handlers in processes of their own, with `executor="process"`: what comes out, and that they can
+"""Handlers in processes of their own, with `process=True`: what comes out, and that they can
 be killed for real."""
 
 from __future__ import annotations
@@ -923,7 +923,7 @@ app = rota.App()
 
 class OwnError(Exception): ...
 
-@app.job("own", executor="process", fatal_on=(OwnError,))
+@app.job("own", process=True, fatal_on=(OwnError,))
 def own():
     raise OwnError("of the main module")
 """
@@ -964,7 +964,7 @@ app = rota.App()
 if __name__ != "__main__":
     time.sleep(2)
 
-@app.job("slow to import", executor="process", timeout="1500ms", max_attempts=1)
+@app.job("slow to import", process=True, timeout="1500ms", max_attempts=1)
 def slow(): ...
 
 if __name__ == "__main__":
@@ -1013,15 +1013,13 @@ async def test_a_handler_that_another_process_cannot_import_is_refused_when_the_
     class LocalError(Exception): ...
 
     nested, unimportable = rota.Jobs(), rota.Jobs()
-    nested.job("nested", executor="process")(local)
-    unimportable.job("errors", executor="process", retry_on=(LocalError,))(heavy.say)
+    nested.job("nested", process=True)(local)
+    unimportable.job("errors", process=True, retry_on=(LocalError,))(heavy.say)
     lambdas = rota.Jobs()
-    lambdas.job("lambda", executor="process")(lambda: None)
+    lambdas.job("lambda", process=True)(lambda: None)
 
     for jobs, name in ((nested, "nested"), (lambdas, "lambda"), (unimportable, "errors")):
-        with pytest.raises(
-            DeclarationError, match=f"job type '{name}': executor=\"process\" needs"
-        ):
+        with pytest.raises(DeclarationError, match=f"job type '{name}': process=True needs"):
             Worker(Database(database), make_spec(jobs), Bus())
 
 

@@ -186,7 +186,7 @@ async def test_a_handler_that_is_told_to_wait_delays_its_key_for_all_workers(
 ) -> None:
     jobs = rota.Jobs()
     handler: Any = ahasty if way == "task" else hasty
-    jobs.job("mail", rate_limit=SMTP, executor="process" if way == "process" else None)(handler)
+    jobs.job("mail", rate_limit=SMTP, process=way == "process")(handler)
     told = str(tmp_path / "told")
     first = put(connection, "mail", told=told)
     async with Hand(database, jobs) as hand:

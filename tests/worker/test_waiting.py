@@ -127,7 +127,7 @@ async def test_a_job_that_waits_frees_its_slot_of_a_cap(
     database: str, connection: Connection
 ) -> None:
     jobs = rota.Jobs()
-    family(jobs, concurrency=1)
+    family(jobs, max_running=1)
     child = put(connection, "child", n=1)
     connection.execute("update rota.job set run_at = now() + interval '1 h'")
     parents = [put(connection, "parent", ids=[child]) for _ in range(3)]
@@ -143,7 +143,7 @@ async def test_a_job_that_waits_keeps_its_place_in_its_lane(
     database: str, connection: Connection
 ) -> None:
     jobs = rota.Jobs()
-    family(jobs, on_retry="release")
+    family(jobs, ordered=rota.Ordered(while_retrying="release"))
     child, before, behind = (put(connection, "child", n=n) for n in range(3))
     connection.execute("update rota.job set run_at = now() + interval '1 h' where id = %s", [child])
     parent = put(connection, "parent", ids=[child])

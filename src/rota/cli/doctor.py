@@ -68,7 +68,7 @@ def _declare(job_type: JobType[..., ..., Any]) -> dict[str, Any]:
         "group_key": job_type.group_arguments is not None,
         "on_retry": options.on_retry,
         "on_dead": options.on_dead,
-        "concurrency": options.concurrency,
+        "max_running": options.max_running,
         "breaker": None if job_type.breaker is None else job_type.breaker.name,
     }
 

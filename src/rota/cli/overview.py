@@ -229,7 +229,7 @@ TYPES = Listing(
         label("queue"),
         number("priority"),
         *(Field(title, f"{title}_s") for title in ("timeout", "lease", "expires")),
-        number("at once", "concurrency"),
+        number("at once", "max_running"),
         number("attempts", "max_attempts"),
         Field("retries", "retry_words", Kind.TEXT),
         label("release"),

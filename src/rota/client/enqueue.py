@@ -352,7 +352,7 @@ def check_duplicates(
         if options.on_duplicate is not None:
             raise UsageError(
                 f"job type {job_type!r}: on_duplicate needs a key: give idempotency_key, "
-                "or declare the type with key=…"
+                "or declare the type with unique=…"
             )
     elif on_duplicate == "postpone" and options.run_at is None and options.delay_s is None:
         raise UsageError(
@@ -387,7 +387,7 @@ class UntypedJob:
         on_duplicate = options.on_duplicate
         if on_duplicate is None and options.idempotency_key is not None:
             on_duplicate = yield from ops.read_on_duplicate(name)
-        on_duplicate = on_duplicate or "join"
+        on_duplicate = on_duplicate or "keep"
         check_duplicates(name, options.idempotency_key, options, on_duplicate)
         common = CommonColumns(
             queue=options.queue,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rota.client.base import Namespace, check_by, check_why
 from rota.client.both import awaitable, both, both_atomic
-from rota.declare.options import CONCURRENCY_MAX
+from rota.declare.options import MAX_RUNNING_MAX
 from rota.errors import UsageError
 from rota.model.bounds import check_aware, check_integer, check_queue
 from rota.model.units import Duration, seconds
@@ -157,7 +157,7 @@ class Queues(Namespace):
 
 def _check_max_running(value: int) -> None:
     try:
-        check_integer(value, "max_running", 1, CONCURRENCY_MAX)
+        check_integer(value, "max_running", 1, MAX_RUNNING_MAX)
     except UsageError as error:
         raise UsageError(f"{error}; to run none, pause the queue") from None
 

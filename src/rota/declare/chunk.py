@@ -29,27 +29,37 @@ _ITEM = "item"
 _BEFORE, _AFTER = f'{{"{_ITEM}":', "}"
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkOptions:
-    """How many jobs one call of a handler takes."""
+@dataclass(frozen=True)
+class Chunk:
+    """One call of the handler takes many jobs.
+
+    Raises UsageError for a value out of range.
+    """
 
     jobs_max: int
-    wait_s: float
-    """How long the first job waits for others before the handler is called."""
+    """Most jobs of a call, 1 … 10,000."""
+    wait: Duration = "0s"
+    """How long a job waits for others before the handler is called with fewer, 0 … 10 s. Defaults
+    to 0: a call takes what has been claimed."""
 
-    @classmethod
-    def check(cls, chunk: int | None, wait: Duration, executor: Any) -> ChunkOptions | None:
-        """Check the options; None: each call takes one job. Raises UsageError."""
-        wait_s = seconds(wait, name="chunk_wait", most=WAIT_S_MAX)
-        if chunk is None:
-            if wait_s:
-                raise UsageError("chunk_wait needs chunk=…: a call takes one job otherwise")
-            return None
-        if executor is not None:
-            raise UsageError(
-                'chunk and executor="process" do not go together: a process takes one job a call'
-            )
-        return cls(check_integer(chunk, "chunk", 1, CHUNK_MAX), wait_s)
+    def __post_init__(self) -> None:
+        """Check it. Raises UsageError."""
+        check_integer(self.jobs_max, "chunk", 1, CHUNK_MAX)
+        self.wait_s  # noqa: B018 - reading it checks it
+
+    @property
+    def wait_s(self) -> float:
+        """The wait in seconds."""
+        return seconds(self.wait, name="wait", most=WAIT_S_MAX)
+
+
+def read_chunk(value: Any, *, in_process: bool) -> Chunk | None:
+    """Return what `chunk=` says; None: each call takes one job. Raises UsageError."""
+    if value is None:
+        return None
+    if in_process:
+        raise UsageError("chunk and process do not go together: a process takes one job a call")
+    return value if isinstance(value, Chunk) else Chunk(value)
 
 
 class ItemCodec(Codec):

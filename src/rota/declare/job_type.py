@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, Unpack, 
 
 import msgspec
 
-from rota.declare.chunk import ChunkOptions, ItemCodec
+from rota.declare.chunk import Chunk, ItemCodec
 from rota.declare.connection import AnyConnection, AsyncConnection, Connection
 from rota.declare.key import KeyMaker
 from rota.declare.options import EnqueueOptions, JobTypeOptions, UsingOptions
@@ -128,7 +128,7 @@ class JobType(Generic[P, Q, R]):
         func: Callable[Q, R],
         takes_context: bool,
         options: JobTypeOptions,
-        chunk: ChunkOptions | None = None,
+        chunk: Chunk | None = None,
     ) -> None:
         self._wrap(func)  # first: what follows counts
         self.registry = registry

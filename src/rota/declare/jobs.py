@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 
-from rota.declare.chunk import ChunkOptions
+from rota.declare.chunk import Chunk, read_chunk
 from rota.declare.context import Context
 from rota.declare.job_type import JobType, NewJob, Sender
 from rota.declare.options import JobOptions, JobTypeOptions
@@ -20,7 +20,6 @@ from rota.declare.schedule import (
 )
 from rota.errors import DeclarationError, UsageError
 from rota.model.bounds import NAME_MAX, check_bool, check_text
-from rota.model.units import Duration
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -83,8 +82,7 @@ class Jobs:
         name: str,
         *,
         takes_context: Literal[True],
-        chunk: int,
-        chunk_wait: Duration = ...,
+        chunk: int | Chunk,
         **options: Unpack[JobOptions],
     ) -> _ChunkedWithContext: ...
 
@@ -94,8 +92,7 @@ class Jobs:
         name: str,
         *,
         takes_context: Literal[False] = ...,
-        chunk: int,
-        chunk_wait: Duration = ...,
+        chunk: int | Chunk,
         **options: Unpack[JobOptions],
     ) -> _Chunked: ...
 
@@ -114,8 +111,7 @@ class Jobs:
         name: str,
         *,
         takes_context: bool = False,
-        chunk: int | None = None,
-        chunk_wait: Duration = "0s",
+        chunk: int | Chunk | None = None,
         **options: Unpack[JobOptions],
     ) -> Any:
         """Declare a function as the handler of a job type.
@@ -124,11 +120,10 @@ class Jobs:
             name: the routing string that is stored in every job, 1 … 200 printable characters.
             takes_context: whether the handler's first parameter is its `Context`, which is no
                 argument of the job. Defaults to False.
-            chunk: most jobs that one call of the handler takes, 1 … 10,000. Its parameter is a
-                list then, with an item for each job. Defaults to None: a call takes one job, and
-                its arguments are the handler's.
-            chunk_wait: how long a job waits for others before the handler is called with fewer than
-                `chunk`, 0 … 10 s. Defaults to "0s": a call takes what has been claimed.
+            chunk: most jobs that one call of the handler takes, 1 … 10,000, or a `rota.Chunk(…)`,
+                which also says how long a job waits for others. Its parameter is a list then, with
+                an item for each job. Defaults to None: a call takes one job, and its arguments are
+                the handler's.
             options: those of `JobOptions`, each documented there.
 
         Raises:
@@ -141,7 +136,7 @@ class Jobs:
             check_text(name, "the name", NAME_MAX)
             check_bool(takes_context, "takes_context")
             checked = JobTypeOptions.check(options)
-            many = ChunkOptions.check(chunk, chunk_wait, options.get("executor"))
+            many = read_chunk(chunk, in_process=checked.process is not None)
         except UsageError as error:
             raise DeclarationError(f"job type {name!r}: {error}") from None
 

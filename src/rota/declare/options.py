@@ -7,7 +7,6 @@ function `declare` of SQL and the reference know of the option.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -18,6 +17,24 @@ import msgspec
 
 from rota.declare.breaker import Breaker, check_breaker
 from rota.declare.connection import AnyConnection
+from rota.declare.groups import (
+    AFTER_DEATH,
+    CAPACITY,
+    GROUP_KEY,
+    ON_DUPLICATE,
+    SCOPE,
+    TTL,
+    UNIQUE_KEY,
+    WHILE_RETRYING,
+    KeyFunction,
+    OnDuplicate,
+    Ordered,
+    Process,
+    Unique,
+    read_ordered,
+    read_process,
+    read_unique,
+)
 from rota.declare.option import (
     Option,
     OptionKind,
@@ -46,26 +63,17 @@ from rota.model.bounds import (
     check_text,
 )
 from rota.model.retry import DEFAULT_MAX_ATTEMPTS, DEFAULT_RETRY, Errors, RetryPolicy
-from rota.model.units import Duration, Size, format_interval, size_bytes
+from rota.model.units import Duration, format_interval
 
-KeyFunction = Callable[..., str]
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 History = Literal["all", "failures"]
 OnLost = Literal["retry", "dead"]
 OnExpired = Literal["dead", "drop"]
-OnRetry = Literal["hold", "release"]
-OnDead = Literal["free", "halt"]
-KeyScope = Literal["ttl", "pending"]
-OnDuplicate = Literal["join", "replace", "postpone", "raise"]
-ExecutorKind = Literal["process"]
 
 LEASE_S_MIN = 1.0
 TIMEOUT_S_MIN = 0.001
 VERSION_MAX = 32_767
-LANE_CAPACITY_MAX = 1_000
-CONCURRENCY_MAX = 100_000
-MEMORY_BYTES_MIN = 16 * 1024**2
-"""An interpreter needs more than this: a lower limit would only kill every job."""
+MAX_RUNNING_MAX = 100_000
 
 
 # Of a job type
@@ -110,35 +118,16 @@ class JobOptions(TypedDict, total=False):
     aliases: tuple[str, ...]
     """Former names. Their jobs run here, and their idempotency keys move along. Defaults to
     none."""
-    key: KeyFunction | None
-    """A function that makes each job's idempotency key from the handler's arguments that it names,
-    as in `lambda user_id: f"welcome:{user_id}"`. A key that a call gives counts instead. Defaults
-    to none."""
-    on_duplicate: OnDuplicate
-    """What an enqueue does if another job has the key: `join` it; `replace` its payload or
-    `postpone` it, if it is queued; or `raise` KeyTaken. Defaults to "join"."""
-    key_scope: KeyScope
-    """How long a key is held: `ttl`, while the job is live or dead and for `key_ttl` after its
-    success; or `pending`, until the job starts for the first time. Defaults to "ttl"."""
-    key_ttl: Duration
-    """How long after success an idempotency key stays taken; not with `key_scope="pending"`.
-    Defaults to 90 days."""
-    group_key: KeyFunction | None
+    unique: KeyFunction | Unique | None
+    """A function that makes each job's key from the handler's arguments that it names, as in
+    `lambda user_id: f"welcome:{user_id}"`: an enqueue whose key another job has inserts nothing. A
+    `rota.Unique(…)` says more, such as for how long. Defaults to none."""
+    ordered: KeyFunction | Ordered | None
     """A function that makes each job's group key from the handler's arguments that it names, as in
-    `lambda invoice: f"invoice:{invoice}"`. Jobs with one group key, of whatever type and queue, are
-    a lane: they run in the order of becoming due. A group key that a call gives counts instead.
-    Defaults to none."""
-    lane_capacity: int
-    """How many jobs of its lane may run at once when one of these begins, 1 … 1,000. Like the next
-    two it is for jobs that have a group key. Defaults to 1."""
-    on_retry: OnRetry
-    """Whether a job that waits for another attempt keeps its place in its lane: `hold` keeps it, so
-    that the order is strict; `release` lets later jobs of the lane run meanwhile. Defaults to
-    "hold"."""
-    on_dead: OnDead
-    """What a dead job does to its lane: `free` lets the next one run, `halt` keeps its place until
-    a person requeues or ignores it. Defaults to "free"."""
-    concurrency: int | None
+    `lambda invoice: f"invoice:{invoice}"`: jobs with one group key, of whatever type and queue, run
+    in the order of becoming due. A `rota.Ordered(…)` says more, such as how many at once. Defaults
+    to none."""
+    max_running: int | None
     """Most jobs of the type that run at once, over all workers, 1 … 100,000. Defaults to no
     limit."""
     transactional: bool
@@ -156,16 +145,10 @@ class JobOptions(TypedDict, total=False):
     rate_limit: RateLimit | None
     """A limit of how often its jobs start, shared by all workers and all types that name it.
     Defaults to none."""
-    executor: ExecutorKind | None
-    """`process`: in a process of its own, for work that needs the CPU and for code that must be
-    killed to stop. Defaults to none: an async function runs on the worker's
-    loop, a plain one in a thread."""
-    max_memory: Size | None
-    """With `executor="process"`: resident memory, checked twice a second, past which the
-    process is killed, at least 16 MiB; None: no limit. Defaults to 512 MiB."""
-    recycle_after: int
-    """With `executor="process"`: jobs after which a process is replaced by a new one,
-    1 … 1,000,000,000. Defaults to 1,000."""
+    process: bool | Process
+    """Whether the handler runs in a process of its own, for work that needs the CPU and for code
+    that must be killed to stop; a `rota.Process(…)` says how the processes are kept. Defaults to
+    False: an async function runs on the worker's loop, a plain one in a thread."""
 
 
 def _check_retry(value: Any, name: str) -> RetryPolicy:
@@ -202,39 +185,10 @@ def _check_aliases(value: Any, name: str) -> tuple[str, ...]:
     return tuple(check_text(alias, name, NAME_MAX) for alias in value)
 
 
-def _function(example: str) -> OptionKind:
-    def check(value: Any, name: str) -> KeyFunction | None:
-        if value is not None and not callable(value):
-            raise UsageError(
-                f"{name} must be a function of the handler's arguments, "
-                f"as in lambda user_id: f'{example}', not {value!r}"
-            )
-        return value  # type: ignore[no-any-return]
-
-    return OptionKind("function", "takes arguments of the handler, by name", check)
-
-
-def _check_memory(value: Any, name: str) -> int | None:
-    return None if value is None else size_bytes(value, name=name, least=MEMORY_BYTES_MIN)
-
-
 _ERRORS = OptionKind("exception classes, status codes", "a tuple; codes 100 … 599", check_errors)
 _QUEUE, _PRIORITY = text(QUEUE_MAX), whole(-PRIORITY_MAX, PRIORITY_MAX)
 _MAX_ATTEMPTS, _TIMEOUT = whole(1, ATTEMPTS_MAX, "attempts"), duration(TIMEOUT_S_MIN)
-_EXPIRES, _LANE_CAPACITY = duration(EXPIRES_S_MIN), whole(1, LANE_CAPACITY_MAX, "jobs")
-_ON_DUPLICATE = choice(*get_args(OnDuplicate))
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessOptions:
-    """How the processes of a handler are kept."""
-
-    memory_bytes_max: int | None = option(
-        "512MiB", OptionKind("size", "16 MiB …", _check_memory), "max_memory"
-    )
-    """Of resident memory; None: no limit."""
-    recycle_after: int = option(1_000, only_python(whole(1, 1_000_000_000, "jobs")))
-    """Number of jobs after which a process is replaced by a new one."""
+_EXPIRES = duration(EXPIRES_S_MIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,15 +222,15 @@ class JobTypeOptions:
         ),
     )
     aliases: tuple[str, ...] = option((), OptionKind("names", "each as `name`", _check_aliases))
-    key: KeyFunction | None = option(None, _function("welcome:{user_id}"))
-    on_duplicate: str = option("join", _ON_DUPLICATE)
-    key_scope: str = option("ttl", choice(*get_args(KeyScope)))
-    key_ttl_s: float = option("90d", duration(0.0), "key_ttl")
-    group_key: KeyFunction | None = option(None, _function("user:{user_id}"))
-    lane_capacity: int = option(1, _LANE_CAPACITY)
-    on_retry: str = option("hold", choice(*get_args(OnRetry)))
-    on_dead: str = option("free", choice(*get_args(OnDead)))
-    concurrency: int | None = option(None, or_none(whole(1, CONCURRENCY_MAX, "jobs"), "no limit"))
+    key: KeyFunction | None = option(None, UNIQUE_KEY)
+    on_duplicate: str = option("keep", ON_DUPLICATE)
+    key_scope: str = option("ttl", SCOPE)
+    key_ttl_s: float = option("90d", TTL, "key_ttl")
+    group_key: KeyFunction | None = option(None, GROUP_KEY)
+    lane_capacity: int = option(1, CAPACITY)
+    on_retry: str = option("hold", WHILE_RETRYING)
+    on_dead: str = option("continue", AFTER_DEATH)
+    max_running: int | None = option(None, or_none(whole(1, MAX_RUNNING_MAX, "jobs"), "no limit"))
     """Over all workers; None: no limit."""
     transactional: bool = option(False, yes_or_no())
     history: str = option("all", choice(*get_args(History)))
@@ -285,10 +239,7 @@ class JobTypeOptions:
     rate_limit: RateLimit | None = option(
         None, OptionKind("`rota.RateLimit`", "", check_rate_limit)
     )
-    executor: str | None = option(
-        None, only_python(or_none(choice(*get_args(ExecutorKind)), "none"))
-    )
-    process: ProcessOptions | None = None
+    process: Process | None = None
     """None: an async function runs on the worker's loop, a plain one in a thread."""
 
     @classmethod
@@ -300,21 +251,20 @@ class JobTypeOptions:
                 f"there is no option {unknown[0]!r}; there are {', '.join(JOB_DEFAULTS)}"
             )
         given: dict[str, Any] = {**JOB_DEFAULTS, **options}
-        checked = cls(**_check_all(JOB_OPTIONS, given))
-        _check_versions(checked.version, checked.upgrade)
-        if checked.key_scope == "pending" and given["key_ttl"] != JOB_DEFAULTS["key_ttl"]:
-            raise UsageError(
-                'key_ttl needs key_scope="ttl": with "pending" a key is free when its job starts'
-            )
-        if checked.executor is not None:
-            process = ProcessOptions(**_check_all(PROCESS_OPTIONS, given))
-            return dataclasses.replace(checked, process=process)
-        if any(given[one.name] != one.default for one in PROCESS_OPTIONS.values()):
-            raise UsageError(
-                'max_memory and recycle_after need executor="process": '
-                "a thread or a task has no memory of its own"
-            )
-        return checked
+        unique, ordered = read_unique(given["unique"]), read_ordered(given["ordered"])
+        flat = {
+            "key": unique.key,
+            "key_scope": unique.scope,
+            "key_ttl": unique.ttl,
+            "on_duplicate": unique.on_duplicate,
+            "group_key": ordered.key,
+            "lane_capacity": ordered.capacity,
+            "on_retry": ordered.while_retrying,
+            "on_dead": ordered.after_death,
+        }
+        checked = _check_all(JOB_OPTIONS, {**given, **flat})
+        _check_versions(checked["version"], checked["upgrade"])
+        return cls(**checked, process=read_process(given["process"]))
 
     def columns(self) -> dict[str, Any]:
         """Return the options that are columns of `job_type`."""
@@ -328,8 +278,17 @@ class JobTypeOptions:
 
 
 JOB_OPTIONS = options_of(JobTypeOptions)
-PROCESS_OPTIONS = options_of(ProcessOptions)
-JOB_DEFAULTS = {one.name: one.default for one in (*JOB_OPTIONS.values(), *PROCESS_OPTIONS.values())}
+_GROUPED = (
+    "key", "key_scope", "key_ttl", "on_duplicate",
+    "group_key", "lane_capacity", "on_retry", "on_dead",
+)  # fmt: skip
+_DEFAULTS = {
+    **{one.name: one.default for one in JOB_OPTIONS.values() if one.name not in _GROUPED},
+    "unique": None,
+    "ordered": None,
+    "process": False,
+}
+JOB_DEFAULTS = {name: _DEFAULTS[name] for name in JobOptions.__annotations__}
 """The default of each option of a job type, as a caller would write it."""
 
 
@@ -477,9 +436,9 @@ _USING: dict[str, tuple[str, Callable[[Any, str], Any]]] = {
     "timeout": ("timeout", _check_timeout),
     "expires": ("expires_s", _EXPIRES.check),
     "idempotency_key": ("idempotency_key", partial(check_text, most=KEY_MAX)),
-    "on_duplicate": ("on_duplicate", _ON_DUPLICATE.check),
+    "on_duplicate": ("on_duplicate", ON_DUPLICATE.check),
     "group_key": ("group_key", partial(check_text, most=KEY_MAX)),
-    "lane_capacity": ("lane_capacity", _LANE_CAPACITY.check),
+    "lane_capacity": ("lane_capacity", CAPACITY.check),
     "meta": ("meta_json", _encode_meta),
     "connection": ("connection", lambda value, name: value),
 }

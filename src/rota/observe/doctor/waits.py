@@ -38,7 +38,7 @@ def caps(facts: Facts, thresholds: Thresholds) -> Finding:
         text = _list([f"{one['name']}: {_count(one)}, for {words(one['since_s'])}" for one in late])
         return warn(
             f"jobs wait for a free slot of a cap: {text}",
-            "raise the cap (concurrency= of the type, rota queues set NAME --max-running N), or "
+            "raise the cap (max_running= of the type, rota queues set NAME --max-running N), or "
             "make the jobs shorter",
         )
     return ok(f"{plural(len(facts['caps']), 'cap has', 'caps have')} waiting jobs, none for long")

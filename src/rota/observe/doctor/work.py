@@ -165,7 +165,7 @@ def running(facts: Facts, thresholds: Thresholds) -> Finding:
         return warn(
             f"running for longer than their timeout: {text}",
             "its handler does not stop: set timeouts on the calls that it makes, "
-            "or use executor='process'",
+            "or use process=True",
         )
     return ok(f"{plural(facts['running'], 'job is', 'jobs are')} running, none beyond its timeout")
 

@@ -52,7 +52,7 @@ class CommonColumns(msgspec.Struct, frozen=True, eq=False, gc=False):
     timeout: timedelta | None
     lane_capacity: int | None
     meta: str | None
-    on_duplicate: str = "join"
+    on_duplicate: str = "keep"
 
 
 class NewRow(msgspec.Struct, frozen=True, gc=False):

@@ -1,4 +1,4 @@
-"""Handlers with `executor="process"`: the processes that run them."""
+"""Handlers with `process=True`: the processes that run them."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rota.store.db import Database
 
 _is_importing = False
-"""Whether this process is one of `executor="process"` that imports its handler."""
+"""Whether this process is one of `process=True` that imports its handler."""
 
 
 def check_importable(
@@ -41,14 +41,14 @@ def check_importable(
     """
     if _is_importing:
         raise UsageError(
-            'a process of executor="process" imports the main module, which starts a worker when '
+            "a process of process=True imports the main module, which starts a worker when "
             'it is imported; start it under `if __name__ == "__main__":`'
         )
     for job_type in types:
         if job_type.options.process is not None:
             if sys.platform != "linux":
                 raise ConfigurationError(
-                    f'job type {job_type.name!r}: executor="process" works on Linux only'
+                    f"job type {job_type.name!r}: process=True works on Linux only"
                 )
             _check(job_type)
             _check_arounds(job_type, arounds)
@@ -106,7 +106,7 @@ def import_arounds(setup: Setup) -> list[Any]:
 
 
 def _check(job_type: JobType[..., ..., Any]) -> None:
-    func, needs = job_type.func, f'job type {job_type.name!r}: executor="process" needs'
+    func, needs = job_type.func, f"job type {job_type.name!r}: process=True needs"
     try:
         is_found = _find(func.__module__, func.__qualname__) is func
     except (ImportError, AttributeError):
@@ -132,7 +132,7 @@ def _check_arounds(job_type: JobType[..., ..., Any], arounds: Iterable[Around]) 
             is_found = False
         if not is_found:
             raise DeclarationError(
-                f'job type {job_type.name!r}: executor="process" needs an around that another '
+                f"job type {job_type.name!r}: process=True needs an around that another "
                 f"process can import, and {name_of(around)} is none: define it with `def` at the "
                 "top level of a module"
             )

@@ -42,10 +42,10 @@ declare
       where t.name = {schema}.canonical_type(enqueue.job_type)
         and enqueue.idempotency_key is not null
     ),
-    'join'
+    'keep'
   );
 begin
-  if v_how not in ('join', 'replace', 'postpone', 'raise') then
+  if v_how not in ('keep', 'replace', 'postpone', 'raise') then
     raise exception
       'rota.enqueue: on_duplicate must be join, replace, postpone or raise, not %', v_how
       using errcode = '22023';

@@ -31,7 +31,7 @@ begin
   return (
     select greatest(
       0,
-      t.concurrency - (
+      t.max_running - (
         select count(*)
         from {schema}.job j
         where j.capped
@@ -41,6 +41,6 @@ begin
     )
     from {schema}.job_type t
     where t.name = v_name
-      and t.concurrency is not null
+      and t.max_running is not null
   );
 end $$;

@@ -22,7 +22,7 @@ as $$
         or exists (
           select from {schema}.job_type t
           where t.name = {schema}.canonical_type(j.job_type)
-            and t.concurrency is not null
+            and t.max_running is not null
         )
       )
     for no key update skip locked

@@ -14,7 +14,7 @@ declare
   v_cap text;
 begin
   has_caps := exists (select from {schema}.queue q where q.max_running is not null)
-    or exists (select from {schema}.job_type t where t.concurrency is not null);
+    or exists (select from {schema}.job_type t where t.max_running is not null);
   caps := 0;
   released := 0;
   foreach v_kind in array array['queue ', 'type '] loop

@@ -15,7 +15,7 @@ as $$
   ) d
   left join {schema}.job_type t
     on t.name = {schema}.canonical_type(d.job_type)
-    and t.concurrency is not null
+    and t.max_running is not null
   left join {schema}.queue q
     on q.name = d.queue
     and q.max_running is not null

@@ -114,7 +114,7 @@ begin
   if v_ids <> '{}' and (
     v_has_lanes
     or exists (select from {schema}.queue q where q.max_running is not null)
-    or exists (select from {schema}.job_type t where t.concurrency is not null)
+    or exists (select from {schema}.job_type t where t.max_running is not null)
   ) then
     -- As they are now: job_admit changes the run_at of jobs that wait for a cap.
     select array_agg(j.id), array_agg(j.run_at) into v_picked, v_run_ats

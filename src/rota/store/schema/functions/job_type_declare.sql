@@ -1,7 +1,7 @@
 -- Declares job types: an array of objects, all with the same columns of job_type. A column that
 -- the release does not know is left alone, and one that this schema does not know is left out. Keys
 -- that were taken under a former name move to the new name. Where key_scope becomes 'pending', the
--- keys of jobs that have started, are dead or over are free. A cap (concurrency) holds at once; of
+-- keys of jobs that have started, are dead or over are free. A cap (max_running) holds at once; of
 -- one that was raised or removed, jobs that waited for it compete again.
 -- Locks: the rows of the types, in the order of their names; the rows of keys that move or become
 --   free; then as caps_release.
@@ -21,9 +21,9 @@ declare
     where t.key_scope = 'pending'
   );
   v_capped jsonb := (
-    select jsonb_object_agg(t.name, t.concurrency)
+    select jsonb_object_agg(t.name, t.max_running)
     from {schema}.job_type t
-    where t.concurrency is not null
+    where t.max_running is not null
   );
   v_changed text[];
 begin
@@ -82,7 +82,7 @@ begin
     select 'type ' || t.name
     from jsonb_to_recordset(p_types) d(name text)
     join {schema}.job_type t on t.name = d.name
-    where t.concurrency is distinct from (v_capped ->> t.name)::int
+    where t.max_running is distinct from (v_capped ->> t.name)::int
     order by t.name
   );
   if v_changed <> '{}' then

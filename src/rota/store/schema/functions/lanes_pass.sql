@@ -29,7 +29,7 @@ as $$
 declare
   v_has_caps boolean :=
     exists (select from {schema}.queue q where q.max_running is not null)
-    or exists (select from {schema}.job_type t where t.concurrency is not null);
+    or exists (select from {schema}.job_type t where t.max_running is not null);
   v_missing text[] := {schema}.stripes_lock(array(select 'lane ' || unnest(p_lanes)), 500);
   v_ids bigint[];
   v_left bigint[];

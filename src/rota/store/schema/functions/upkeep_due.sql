@@ -38,7 +38,7 @@ begin
   end if;
   if p_asked ? 'lane sweeper' and (
     exists (select from {schema}.queue q where q.max_running is not null)
-    or exists (select from {schema}.job_type t where t.concurrency is not null)
+    or exists (select from {schema}.job_type t where t.max_running is not null)
     or exists (
       select from {schema}.job j
       where j.waits_for > 'queue '

@@ -168,8 +168,8 @@ create table job_type (
   -- declares no key.
   key_arguments text[],
   -- What an enqueue does if another job has the key; a plain INSERT always joins that job.
-  on_duplicate text not null default 'join'
-    check (on_duplicate in ('join', 'replace', 'postpone', 'raise')),
+  on_duplicate text not null default 'keep'
+    check (on_duplicate in ('keep', 'replace', 'postpone', 'raise')),
   -- How long a key is held: until key_ttl after a success, or while the job waits for its start.
   key_scope text not null default 'ttl' check (key_scope in ('ttl', 'pending')),
   -- Whether a success leaves a row in job_history.
@@ -181,9 +181,9 @@ create table job_type (
   -- Whether a job that failed and waits for its next attempt keeps its place in its lane.
   on_retry text not null default 'hold' check (on_retry in ('hold', 'release')),
   -- Whether a dead job frees its lane, or halts it until a person has resolved it.
-  on_dead text not null default 'free' check (on_dead in ('free', 'halt')),
+  on_dead text not null default 'continue' check (on_dead in ('continue', 'halt')),
   -- Most jobs of the type that run at once, over all workers. NULL: no cap.
-  concurrency int check (concurrency between 1 and 100000),
+  max_running int check (max_running between 1 and 100000),
   -- What becomes of a job whose worker was lost after the job had begun.
   on_lost text not null default 'retry' check (on_lost in ('retry', 'dead')),
   -- What becomes of a job that was not started before its expires_at: a person must look, or it is
@@ -273,7 +273,7 @@ create table queue (
 -- Every claim reads these two: they are empty unless a queue or a type has a cap.
 create index queue_capped on queue (name) where max_running is not null;
 
-create index job_type_capped on job_type (name) where concurrency is not null;
+create index job_type_capped on job_type (name) where max_running is not null;
 
 -- A rate limit: starts of jobs that together cost at most `starts` in any window of `per`, `burst`
 -- of it at once.

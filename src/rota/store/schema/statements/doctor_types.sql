@@ -1,7 +1,7 @@
 -- Read the declared types.
 -- Parameters: none
 -- Rows: facts text (JSON: declared: every name, former ones too; types: name, queue, priority,
---   group_key [whether it declares one], on_retry, on_dead, concurrency, breaker)
+--   group_key [whether it declares one], on_retry, on_dead, max_running, breaker)
 -- Locks: none.
 -- Keeps: M85.
 select json_build_object(
@@ -20,7 +20,7 @@ select json_build_object(
           'group_key', t.group_arguments is not null,
           'on_retry', t.on_retry,
           'on_dead', t.on_dead,
-          'concurrency', t.concurrency,
+          'max_running', t.max_running,
           'breaker', t.breaker
         )
         order by t.name

@@ -27,7 +27,7 @@ from (
   select
     'type'::text,
     t.name,
-    t.concurrency,
+    t.max_running,
     (
       select count(*)
       from {schema}.job j
@@ -36,7 +36,7 @@ from (
         and j.job_type = any ({schema}.type_names(t.name))
     )
   from {schema}.job_type t
-  where t.concurrency is not null
+  where t.max_running is not null
 ) cap
 cross join lateral (
   select count(*) as jobs, min(p.waits_since) as since

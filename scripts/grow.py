@@ -24,9 +24,9 @@ Step = tuple[str, str, str]
 
 COLUMN: list[Step] = [
     (TABLES, "  progress jsonb,     ", "  tag text,\n  progress jsonb,     "),
-    (TABLES, "  batch bigint\n);", "  batch bigint,\n  tag text\n);"),
+    (TABLES, "\n);\n\ncreate index job_ready", ",\n  tag text\n);\n\ncreate index job_ready"),
     (f"{SCHEMA}/views/jobs.sql", "  j.result, j.release,", "  j.tag, j.result, j.release,"),
-    ("src/rota/store/columns.py", 'scheduled_for group_key"', 'scheduled_for group_key tag"'),
+    ("src/rota/store/columns.py", "CONTENT = (\n", 'CONTENT = (\n    "tag",\n'),
     (
         "src/rota/model/job.py",
         "    locked_by: str | None = None\n",
@@ -77,6 +77,11 @@ try:
         [again] = connection.execute(
             "select new_id from rota.job_run_again(array[%s::bigint])", [job]
         ).fetchone()
+        [anew] = connection.execute(
+            "select r.new_id from rota.job_bury(array[%s::bigint]) b, "
+            "rota.job_requeue(array[b.id]) r",
+            [again],
+        ).fetchone()
         [tone] = connection.execute("select tone from rota.job_type where name = 't'").fetchone()
         connection.execute("select rota.declare('s', tone => 'high')")
         try:
@@ -86,11 +91,11 @@ try:
         else:
             raise AssertionError("SQL took a tone that there is not")
     assert app.get(job).tag == "blue" and app.find(status="succeeded")[0].to_dict()["tag"] == "blue"
-    assert app.get(again).tag == "blue"
+    assert app.get(again).tag == app.get(anew).tag == "blue"
     assert seen == ["blue"] and tone == "high"
     try:
         app.job("u", tone="shrill")
-    except rota.DeclarationError:
+    except rota.errors.DeclarationError:
         pass
     else:
         raise AssertionError("Python took a tone that there is not")

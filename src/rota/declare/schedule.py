@@ -130,30 +130,27 @@ def check_timing(name: Any, cron: Any, timing: Timing) -> tuple[str, str, str, f
     return timezone, catch_up, overlap, jitter_s
 
 
+_CARRIED = ("priority", "queue", "max_attempts", "expires_s", "meta_json", "group_key")
+"""What a schedule says of its jobs, …"""
+_OF_THE_TICK = ("run_at", "delay_s", "idempotency_key", "on_duplicate", "connection")
+"""… and what each tick decides."""
+
+
 def _check_job(job: Any) -> None:
     if isinstance(job, JobType):
         raise UsageError(f"give a job, not its type: {job.name}.new(…)")
     if not isinstance(job, NewJob):
         raise UsageError(f"job must be made with job_type.new(…), not {job!r}")
-    options = job.options
-    for option, value in {
-        "run_at": options.run_at,
-        "delay": options.delay_s,
-        "idempotency_key": options.idempotency_key,
-        "on_duplicate": options.on_duplicate,
-        "connection": options.connection,
-    }.items():
-        if value is not None:
+    for name in job.options.__struct_fields__:
+        if name in _CARRIED or getattr(job.options, name) is None:
+            continue
+        option = name.removesuffix("_s")
+        if name in _OF_THE_TICK:
             raise UsageError(
                 f"the job of a schedule takes no {option}: "
                 "the tick determines when it runs, and each tick makes one job"
             )
-    for option, limit in {
-        "timeout": options.timeout,
-        "lane_capacity": options.lane_capacity,
-    }.items():
-        if limit is not None:
-            raise UsageError(f"the job of a schedule takes no {option}: give it to the job type")
+        raise UsageError(f"the job of a schedule takes no {option}: give it to the job type")
 
 
 def make_bare_job(job_type: Any, name: str) -> NewJob:

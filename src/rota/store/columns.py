@@ -12,11 +12,40 @@ from textwrap import fill
 from rota.declare.options import JOB_OPTIONS
 from rota.model.job import Job
 
-CONTENT = "queue job_type payload payload_version priority timeout schedule scheduled_for group_key"
-"""What a job is to do: the same in history, in the view `jobs` and in a job that runs it again."""
-SCHEDULED = "job_type payload payload_version queue priority max_attempts meta group_key"
+CONTENT = (
+    "queue",
+    "job_type",
+    "payload",
+    "payload_version",
+    "priority",
+    "timeout",
+    "schedule",
+    "scheduled_for",
+    "group_key",
+)
+"""What a job is to do: the same in history, and in a job that is requeued or runs again."""
+SCHEDULED = (
+    "job_type",
+    "payload",
+    "payload_version",
+    "queue",
+    "priority",
+    "max_attempts",
+    "meta",
+    "group_key",
+)
 """What a schedule says of its jobs: columns of both."""
-COMMON = "queue job_type payload_version priority max_attempts timeout meta lane_capacity batch"
+COMMON = (
+    "queue",
+    "job_type",
+    "payload_version",
+    "priority",
+    "max_attempts",
+    "timeout",
+    "meta",
+    "lane_capacity",
+    "batch",
+)
 """What jobs of a bulk have in common, beside their times."""
 
 _VALUES = {
@@ -53,9 +82,9 @@ JOB_TYPE = (
 """What people see of a job type."""
 
 _LISTS = {
-    "content": CONTENT.split(),
-    "scheduled": SCHEDULED.split(),
-    "common": COMMON.split(),
+    "content": CONTENT,
+    "scheduled": SCHEDULED,
+    "common": COMMON,
     "job": [f"{_VALUES[one]} as {one}" if one in _VALUES else one for one in JOB],
     "claimed": CLAIMED,
     "claimed_values": [_VALUES.get(one, one) for one in CLAIMED],

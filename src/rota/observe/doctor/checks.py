@@ -71,13 +71,16 @@ class FactSource:
         return self.known[statement]
 
 
+Ask = Callable[[FactSource], Facts]
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """One question."""
 
     name: str
     question: str
-    ask: Callable[[FactSource], Facts]
+    ask: Ask
     judge: Callable[[Facts, Thresholds], Finding]
 
 
@@ -154,86 +157,54 @@ def _privileges(source: FactSource) -> Facts:
     }
 
 
-def _types(source: FactSource) -> Facts:
-    return {**_due(source), **source.facts("doctor_types"), "app": source.types}
+def _ask(statement: str, **params: Any) -> Ask:
+    """Return what reads the facts of a statement."""
+    return lambda source: source.facts(statement, **params)
 
 
-def _due(source: FactSource) -> Facts:
-    return source.facts("doctor_due", heads=HEADS, limit=LISTED)
+def _join(*asks: Ask) -> Ask:
+    """Return what reads the facts of several."""
+    return lambda source: {name: fact for ask in asks for name, fact in ask(source).items()}
 
 
-def _queues(source: FactSource) -> Facts:
-    return {**_due(source), **source.facts("doctor_queues", limit=LISTED)}
-
-
-def _workers(source: FactSource) -> Facts:
-    return source.facts("doctor_workers", limit=LISTED)
-
-
-def _jobs(source: FactSource) -> Facts:
-    return source.facts("doctor_jobs", limit=COUNT_MAX, late=LATE)
-
-
-def _oldest(source: FactSource) -> Facts:
-    return {**_jobs(source), **_due(source)}
-
-
-def _waits(source: FactSource) -> Facts:
-    return source.facts("doctor_waits", names=WAITED_FOR, limit=COUNT_MAX)
-
-
-def _growth(source: FactSource) -> Facts:
-    return source.facts(
-        "doctor_growth", prefix=ROTAS, limit=RUNNING, names=WAITED_FOR, deltas=UNCOUNTED_MAX
-    )
-
-
+_due = _ask("doctor_due", heads=HEADS, limit=LISTED)
+_jobs = _ask("doctor_jobs", limit=COUNT_MAX, late=LATE)
+_queues = _join(_due, _ask("doctor_queues", limit=LISTED))
+_types = _join(_due, _ask("doctor_types"), lambda source: {"app": source.types})
+_waits = _ask("doctor_waits", names=WAITED_FOR, limit=COUNT_MAX)
+_workers = _ask("doctor_workers", limit=LISTED)
+_growth = _ask("doctor_growth", prefix=ROTAS, limit=RUNNING, names=WAITED_FOR, deltas=UNCOUNTED_MAX)
 CHECKS = (
     Check("connection", "Is the server reachable and suitable?", _server, server.connection),
     Check("pooler", "Is there a pooler in between?", _pooler, server.pooler),
     Check("migrations", "Does the schema match this release?", _migrations, server.migrations),
-    Check(
-        "privileges",
-        "Does the role have the rights it needs?",
-        _privileges,
-        server.privileges,
-    ),
+    Check("privileges", "Does the role have the rights it needs?", _privileges, server.privileges),
     Check("clock", "Does this machine's clock agree with the database's?", _clock, server.clock),
     Check("listen", "Does LISTEN work?", _listen, server.listen),
     Check(
         "snapshot",
         "What holds back vacuum?",
-        lambda source: source.facts("doctor_snapshot", limit=LISTED),
+        _ask("doctor_snapshot", limit=LISTED),
         server.snapshot,
     ),
-    Check(
-        "vacuum",
-        "Does vacuum remove dead rows?",
-        lambda source: source.facts("doctor_vacuum"),
-        server.vacuum,
-    ),
+    Check("vacuum", "Does vacuum remove dead rows?", _ask("doctor_vacuum"), server.vacuum),
     Check(
         "partitions",
         "Do the coming days have partitions?",
-        lambda source: source.facts("doctor_partitions", days=PARTITION_DAYS),
+        _ask("doctor_partitions", days=PARTITION_DAYS),
         server.partitions,
     ),
-    Check(
-        "ids",
-        "Are new ids above all old ones?",
-        lambda source: source.facts("doctor_ids", limit=IDS),
-        server.ids,
-    ),
+    Check("ids", "Are new ids above all old ones?", _ask("doctor_ids", limit=IDS), server.ids),
     Check(
         "retention",
         "Is old history removed?",
-        lambda source: source.facts("doctor_retention", margin=RETENTION_MARGIN),
+        _ask("doctor_retention", margin=RETENTION_MARGIN),
         server.retention,
     ),
     Check(
         "connections",
         "Are there free connections?",
-        lambda source: source.facts("doctor_connections", prefix=ROTAS),
+        _ask("doctor_connections", prefix=ROTAS),
         server.connections,
     ),
     Check("workers", "Is a worker alive?", _workers, work.workers),
@@ -241,29 +212,24 @@ CHECKS = (
     Check(
         "urgent",
         "Do urgent jobs have room beside slow ones?",
-        lambda source: source.facts("doctor_urgent", limit=LISTED),
+        _ask("doctor_urgent", limit=LISTED),
         work.urgent,
     ),
     Check("types", "Does a worker know the type of each waiting job?", _types, work.types),
-    Check(
-        "app",
-        "Does the database have the App's declarations?",
-        _types,
-        work.app,
-    ),
-    Check("oldest", "How long do due jobs wait?", _oldest, work.oldest),
+    Check("app", "Does the database have the App's declarations?", _types, work.app),
+    Check("oldest", "How long do due jobs wait?", _join(_jobs, _due), work.oldest),
     Check("paused", "Is a queue paused?", _queues, work.pauses),
     Check("schedules", "Do schedules fire?", _jobs, work.schedules),
     Check(
         "running",
         "Do jobs end in time?",
-        lambda source: source.facts("doctor_running", margin=LATE, limit=RUNNING),
+        _ask("doctor_running", margin=LATE, limit=RUNNING),
         work.running,
     ),
     Check(
         "keys",
         "Does a job that is gone hold an idempotency key?",
-        lambda source: source.facts("doctor_keys", limit=KEYS_READ),
+        _ask("doctor_keys", limit=KEYS_READ),
         work.keys,
     ),
     Check(

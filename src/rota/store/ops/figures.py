@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import accumulate
 from typing import ClassVar, TypeVar
 
@@ -92,7 +92,8 @@ def stats(hours: int, job_type: str | None, queue: str | None) -> Operation[Stat
     counts = yield Query("stats", {"limit": COUNT_MAX})
     oldest = yield from oldest_due()
     asked = {"job_type": job_type, "queue": queue}
-    overruns = yield Query("jobs_too_long", {**asked, "read_max": COUNT_MAX, "limit": OVERRUNS_MAX})
+    over = {"margin": timedelta(0), "read": COUNT_MAX, "limit": OVERRUNS_MAX}
+    overruns = yield Query("jobs_over_time", {**asked, **over})
     figures = yield Query("figures", {**asked, "hours": hours})
     types, per_hour = sum_up(row[1:] for row in figures if row[1] is not None)
     by_release: dict[str, int] = {}

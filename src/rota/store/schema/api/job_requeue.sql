@@ -44,36 +44,41 @@ begin
   -- Without the key, which the old job still holds.
   perform set_config('{schema}.needs_no_key', 'on', true);
   insert into {schema}.job (
-    id, origin_id, queue, job_type,
-    payload,
-    payload_version,
-    priority, run_at,
+    id, origin_id,
+    {content},
+    run_at,
     expires_at,
-    max_attempts, timeout, progress, meta, schedule, scheduled_for,
-    group_key, lane_capacity, in_lane, batch
+    max_attempts, progress, meta, lane_capacity, in_lane, batch
   )
   select
-    p.new_id, coalesce(d.origin_id, d.id), d.queue, d.job_type,
-    coalesce(p_payload, d.payload),
-    case
-      when p_payload is null then d.payload_version
-      else coalesce(
-        p_payload_version,
-        (
-          select t.version
-          from {schema}.job_type t
-          where t.name = {schema}.canonical_type(d.job_type)
-        )
-      )
-    end,
-    d.priority, {schema}.clock(),
+    p.new_id, coalesce(d.origin_id, d.id),
+    {new.content},
+    {schema}.clock(),
     {schema}.expires_anew(d.expires_at, d.run_at, d.created_at, d.claims),
-    d.max_attempts, d.timeout, d.progress,
+    d.max_attempts, d.progress,
     case when p_fresh then d.meta - 'rota.waits' else d.meta end,
-    d.schedule, d.scheduled_for,
-    d.group_key, d.lane_capacity, nullif(d.in_lane, false), d.batch
+    d.lane_capacity, nullif(d.in_lane, false), d.batch
   from unnest(v_dead, v_new) p(id, new_id)
-  join {schema}.job d on d.id = p.id;
+  join {schema}.job d on d.id = p.id
+  cross join lateral jsonb_populate_record(
+    d,
+    case
+      when p_payload is not null
+        then jsonb_build_object(
+          'payload', p_payload,
+          'payload_version',
+          coalesce(
+            p_payload_version,
+            (
+              select t.version
+              from {schema}.job_type t
+              where t.name = {schema}.canonical_type(d.job_type)
+            )
+          )
+        )
+      else '{}'
+    end
+  ) new;
   perform set_config('{schema}.needs_no_key', '', true);
   with moved as (
     update {schema}.idempotency i

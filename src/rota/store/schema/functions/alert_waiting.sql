@@ -34,10 +34,10 @@ as $$
       case when p_rule.kind = 'unknown_type' then d.job_type else d.queue end as subject,
       sum(d.jobs) as jobs,
       min(d.oldest) as oldest
-    from {schema}.due_facts({schema}.clock() - p_rule.period, p_rule.period, 1000) d
-    where not d.paused
-      and (p_rule.queue is null or d.queue = p_rule.queue)
-      and (p_rule.job_type is null or d.job_type = p_rule.job_type)
+    from {schema}.due_facts(
+      {schema}.clock() - p_rule.period, p_rule.period, 1000, p_rule.queue, false
+    ) d
+    where (p_rule.job_type is null or d.job_type = p_rule.job_type)
       and case p_rule.kind
         when 'unclaimed'
           then d.known

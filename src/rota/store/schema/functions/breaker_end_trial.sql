@@ -63,6 +63,20 @@ begin
   if p_trial = 'serves' then
     return 'closed';
   end if;
-  perform {schema}.breaker_recall(p_name, p_key, v_open_until);
+  -- The next trial need not wait for a job that was handed back for longer.
+  with first as materialized (
+    select j.id
+    from {schema}.job j
+    where j.waits_for = {schema}.breaker_waits_for(p_name, p_key)
+      and j.status in ('queued', 'failed', 'waiting')
+    order by j.priority desc, j.run_at, j.id
+    limit 1
+    for no key update skip locked
+  )
+  update {schema}.job j
+  set run_at = greatest(v_open_until, {schema}.clock())
+  from first f
+  where j.id = f.id
+    and j.run_at > v_open_until;
   return case p_trial when 'fails' then 'reopened' else 'untried' end;
 end $$;

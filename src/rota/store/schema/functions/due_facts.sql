@@ -1,5 +1,6 @@
 -- Returns what is due before p_before, by queue and type: of the first p_heads jobs of each queue
--- and priority. Doctor and the alert rules judge by it.
+-- and priority; of one queue, and of paused ones if p_paused. Doctor and the alert rules judge by
+-- it.
 --   paused: the queue is. declared: the type is, under this name or another.
 --   known: a worker that was seen within p_seen knows the type.
 --   served: such a worker serves the queue. could: such a worker does both.
@@ -14,7 +15,9 @@
 create or replace function {schema}.due_facts(
   p_before timestamptz,
   p_seen interval,
-  p_heads int
+  p_heads int,
+  p_queue text,
+  p_paused boolean
 )
 returns table (
   queue text,
@@ -50,6 +53,15 @@ as $$
     select a.queue, a.at
     from {schema}.alert_resumed(p_seen) a
   ),
+  queues as materialized (
+    select q.queue, {schema}.paused_queues(array[q.queue]) <> '{}' as paused
+    from (
+      select distinct r.queue
+      from {schema}.ready_queues() r(queue, priority)
+      where p_queue is null
+        or r.queue = p_queue
+    ) q
+  ),
   due as materialized (
     select
       h.queue,
@@ -60,8 +72,10 @@ as $$
         min(h.updated_at),
         (select max(u.at) from resumed u where u.queue is null or u.queue = h.queue)
       ) as free_at
-    from {schema}.ready_heads(p_heads) h
-    where h.run_at < p_before
+    from {schema}.ready_heads(
+      p_heads, p_before,
+      array(select q.queue from queues q where p_paused or not q.paused)
+    ) h
     group by h.queue, h.job_type
   )
   select
@@ -69,24 +83,24 @@ as $$
     d.job_type,
     d.jobs,
     d.oldest,
-    {schema}.paused_queues(array[d.queue]) <> '{}',
+    (select q.paused from queues q where q.queue = d.queue),
     exists (
       select from {schema}.job_type t
       where t.name = d.job_type
         or d.job_type = any (t.aliases)
     ),
-    coalesce(w.known, false),
-    coalesce(w.served, false),
-    coalesce(w.could, false),
-    coalesce(w.known_tried and w.served_tried, false)
+    exists (select from seen s where d.job_type = any (s.job_types)),
+    exists (select from seen s where s.queues ? d.queue),
+    exists (select from seen s where s.queues ? d.queue and d.job_type = any (s.job_types)),
+    exists (
+      select from seen s
+      where d.job_type = any (s.job_types)
+        and s.tried_to > d.free_at
+    )
+    and exists (
+      select from seen s
+      where s.queues ? d.queue
+        and s.tried_to > d.free_at
+    )
   from due d
-  cross join lateral (
-    select
-      bool_or(d.job_type = any (s.job_types)) as known,
-      bool_or(s.queues ? d.queue) as served,
-      bool_or(d.job_type = any (s.job_types) and s.queues ? d.queue) as could,
-      bool_or(d.job_type = any (s.job_types) and s.tried_to > d.free_at) as known_tried,
-      bool_or(s.queues ? d.queue and s.tried_to > d.free_at) as served_tried
-    from seen s
-  ) w
 $$;

@@ -1,6 +1,10 @@
 -- Returns the first p_limit waiting jobs of each queue and priority, in the order in which they are
--- claimed: due jobs, then jobs to come.
-create or replace function {schema}.ready_heads(p_limit int)
+-- claimed: due jobs, then jobs to come, as far as they are due before p_before.
+create or replace function {schema}.ready_heads(
+  p_limit int,
+  p_before timestamptz default 'infinity'::timestamptz,
+  p_queues text[] default null
+)
 returns table (
   queue text,
   priority smallint,
@@ -20,7 +24,10 @@ as $$
     where b.queue = r.queue
       and b.priority = r.priority
       and b.status in ('queued', 'failed')
+      and b.run_at < p_before
     order by b.run_at, b.id
     limit p_limit
   ) head
+  where p_queues is null
+    or r.queue = any (p_queues)
 $$;

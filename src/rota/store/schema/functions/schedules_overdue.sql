@@ -16,8 +16,12 @@ as $$
     where a.queue is null
   ),
   worked as materialized (
-    select coalesce(min(w.started_at), '-infinity') as since
-    from {schema}.workers_seen(p_late) w
+    select case
+      when bool_or({schema}.is_alive(w.heartbeat_at, w.stopped_at)) then min(w.started_at)
+      else '-infinity'
+    end as since
+    -- Longer than drains are apart: of these, each one has just started.
+    from {schema}.workers_seen(greatest(p_late, interval '5 minutes')) w
   )
   select
     s.name,

@@ -26,8 +26,10 @@ as $$
     coalesce(d.timezone, 'UTC'), coalesce(d.catch_up, 'latest'), coalesce(d.overlap, 'skip'),
     d.jitter,
     p_release, case when p_release is not null then {schema}.clock() end
-  from jsonb_populate_recordset(
-    jsonb_populate_record(null::{schema}.schedule, '{"payload": {}}'), p_schedules
+  from jsonb_array_elements(p_schedules) given
+  cross join lateral jsonb_populate_record(
+    null::{schema}.schedule,
+    given || jsonb_build_object('payload', coalesce(nullif(given -> 'payload', 'null'), '{}'))
   ) d
   order by d.name
   on conflict (name) do update

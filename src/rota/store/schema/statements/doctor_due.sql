@@ -10,7 +10,9 @@
 --   for busy workers would be hidden by those that wait for something else.
 with waiting as materialized (
   select d.*, extract(epoch from :schema.clock() - d.oldest)::float8 as waiting_s
-  from :schema.due_facts('infinity'::timestamptz, interval '1 hour', :heads::int) d
+  from :schema.due_facts(
+    'infinity'::timestamptz, interval '1 hour', :heads::int, null::text, true
+  ) d
 )
 select json_build_object(
   'strange', (
@@ -26,7 +28,7 @@ select json_build_object(
       from waiting w
       where not (w.declared and w.known)
       group by w.job_type
-      order by 3 desc
+      order by 3 desc, w.job_type
       limit :limit::int
     ) s
   ),
@@ -38,7 +40,7 @@ select json_build_object(
       where w.waiting_s >= 0
         and not w.served
       group by w.queue
-      order by 2 desc
+      order by 2 desc, w.queue
       limit :limit::int
     ) u
   ),

@@ -8,7 +8,6 @@
 with looked as materialized (
   select
     r.*,
-    extract(epoch from :schema.clock() - r.started_at)::float8 as running_s,
     extract(epoch from :schema.clock() - r.locked_until)::float8 as expired_s
   from :schema.running_jobs(:limit::int) r
 )
@@ -17,13 +16,8 @@ select json_build_object(
   'long', (
     select coalesce(json_agg(o), '[]')
     from (
-      select
-        l.id, l.job_type, l.worker, l.running_s,
-        extract(epoch from l.timeout)::float8 as timeout_s
-      from looked l
-      where l.started_at < :schema.clock() - l.timeout - :margin::interval
-      order by l.running_s desc
-      limit 5
+      select l.id, l.job_type, l.worker, l.running_s, l.timeout_s
+      from :schema.jobs_over_time(:margin::interval, null::text, null::text, :limit::int, 5) l
     ) o
   ),
   'expired', (

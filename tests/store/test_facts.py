@@ -1,0 +1,90 @@
+"""What doctor and the alert rules judge by: asked of the tables, as each of them asks."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+from tests.support.rules import rule
+
+Connection = psycopg.Connection[TupleRow]
+
+
+def put_worker(connection: Connection, started: str, seen: str, *, stopped: bool = False) -> None:
+    """Insert a worker that started and was last seen so long ago; a drain has stopped then."""
+    connection.execute(
+        "insert into rota.worker (name, host, pid, version, release, job_types, queues, "
+        "started_at, heartbeat_at, stopped_at) values (gen_random_uuid(), 'h', 1, '1', '1', '{}', "
+        "'{}', rota.clock() - %(started)s::interval, rota.clock() - %(seen)s::interval, "
+        "case when %(stopped)s then rota.clock() - %(seen)s::interval end)",
+        {"started": started, "seen": seen, "stopped": stopped},
+    )
+
+
+def overdue(connection: Connection) -> int:
+    """Count the schedules that are late by more than a minute."""
+    row = connection.execute(
+        "select count(*) from rota.schedules_overdue('1 min', null::int)"
+    ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+@rule("M82", "M86")
+def test_a_late_schedule_is_seen_between_drains_and_beside_workers_that_die_young(
+    connection: Connection,
+) -> None:
+    connection.execute(
+        "insert into rota.schedule (name, job_type, cron, next_run_at) "
+        "values ('s', 't', '* * * * *', rota.clock() - interval '2 hours')"
+    )
+    assert overdue(connection) == 1  # without any worker
+    for minutes in range(1, 5):
+        put_worker(connection, f"{minutes} min", f"{minutes} min", stopped=True)
+    assert overdue(connection) == 1
+    put_worker(connection, "5 s", "1 s")
+    assert overdue(connection) == 1  # the one before it had time, and did nothing
+
+
+@rule("M82")
+def test_a_schedule_is_not_late_that_a_worker_which_has_just_started_is_about_to_fire(
+    connection: Connection,
+) -> None:
+    connection.execute(
+        "insert into rota.schedule (name, job_type, cron, next_run_at) "
+        "values ('s', 't', '* * * * *', rota.clock() - interval '2 hours')"
+    )
+    put_worker(connection, "5 s", "1 s")
+    assert overdue(connection) == 0
+    connection.execute("update rota.worker set started_at = started_at - interval '2 minutes'")
+    assert overdue(connection) == 1
+
+
+@rule("M85")
+@pytest.mark.parametrize("only", ["'rare', null", "null, 'rare'"])
+def test_a_job_that_runs_too_long_is_found_behind_many_of_other_types_and_queues(
+    connection: Connection, only: str
+) -> None:
+    connection.execute(
+        "insert into rota.job (job_type, queue, priority, status, locked_by, locked_until, "
+        "started_at) select n, n, 0, 'running', 'w', rota.clock() + at, "
+        "rota.clock() - interval '1 hour' from (values ('rare', interval '9 min')) r(n, at) "
+        "union all select 't', 'q', 0, 'running', 'w', rota.clock() + interval '1 min', "
+        "rota.clock() from generate_series(1, 20)"
+    )
+    found = connection.execute(
+        f"select job_type, timeout_s from rota.jobs_over_time('0', {only}, 10, 5)".encode()
+    ).fetchall()
+    assert found == [("rare", 300.0)]
+
+
+@rule("M82")
+def test_a_schedule_without_a_payload_has_an_empty_one(connection: Connection) -> None:
+    for payload in ("null", "{}"):
+        connection.execute(
+            "select rota.schedule_put(jsonb_build_object('name', 's', 'job_type', 't', 'payload', "
+            "%s::jsonb), 'api')",
+            [payload],
+        )
+        assert connection.execute("select payload from rota.schedule").fetchall() == [({},)]

@@ -1,0 +1,121 @@
+"""Each option of one job arrives on every way by which a job comes to the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+import rota
+from rota.declare.options import UsingOptions
+from tests.support.rules import rule
+
+Connection = psycopg.Connection[TupleRow]
+Mail = rota.JobType[[int], [int], None]
+
+VALUES: dict[str, tuple[Any, str, Any]] = {
+    "priority": (7, "priority", 7),
+    "queue": ("email", "queue", "email"),
+    "max_attempts": (3, "max_attempts", 3),
+    "timeout": ("2m", "timeout_s", 120.0),
+    "expires": ("1h", "expires", timedelta(hours=1)),
+    "idempotency_key": ("mine", "idempotency_key", "mine"),
+    "group_key": ("g", "group_key", "g"),
+    "lane_capacity": (2, "lane_capacity", 2),
+    "meta": ({"a": 1}, "meta", {"a": 1}),
+}
+"""For each option a value, and what the job then says where."""
+OTHERS = {"run_at", "delay", "on_duplicate", "connection"}
+"""What says when and how the job comes, and nothing of it afterwards."""
+
+
+@pytest.fixture
+def mail(app: rota.App) -> Mail:
+    @app.job("mail", unique=rota.Unique(on_duplicate="replace"))
+    def mail(user: int) -> None: ...
+
+    app.sync()
+    return mail
+
+
+def singly(app: rota.App, mail: Mail, connection: Connection, options: Any) -> int:
+    return mail.using(**options).enqueue(1).id
+
+
+def in_bulk(app: rota.App, mail: Mail, connection: Connection, options: Any) -> int:
+    return app.enqueue_many([mail.using(**options).new(1), mail.new(2)])[0].id
+
+
+def by_name(app: rota.App, mail: Mail, connection: Connection, options: Any) -> int:
+    return app.enqueue_by_name("mail", {"user": 1}, **options).id
+
+
+def by_statement(app: rota.App, mail: Mail, connection: Connection, options: Any) -> int:
+    text, values = mail.using(**options).new(1).statement("pyformat")
+    row = connection.execute(text.encode(), values).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def requeued(app: rota.App, mail: Mail, connection: Connection, options: Any) -> int:
+    id_ = singly(app, mail, connection, options)
+    app.actions.bury(id_)
+    return app.requeue(id_).id
+
+
+def requeued_with_another_payload(
+    app: rota.App, mail: Mail, connection: Connection, options: Any
+) -> int:
+    id_ = singly(app, mail, connection, options)
+    app.actions.bury(id_)
+    return app.requeue(id_, payload={"user": 2}).id
+
+
+def in_place_of_another(app: rota.App, mail: Mail, connection: Connection, options: Any) -> int:
+    options = {"idempotency_key": "mine", **options}
+    mail.using(idempotency_key="mine").enqueue(2)
+    replaced = mail.using(**options).enqueue(1)
+    assert replaced.change == "replaced"
+    return replaced.id
+
+
+def from_a_schedule(app: rota.App, mail: Mail, connection: Connection, options: Any) -> int:
+    app.schedules.put("s", None, mail.using(**options).new(1))
+    return app.schedules.trigger("s")
+
+
+@rule("M10", "M15")
+def test_each_option_has_a_value_here() -> None:
+    assert set(UsingOptions.__annotations__) == VALUES.keys() | OTHERS
+
+
+@rule("M10", "M15", "M44")
+@pytest.mark.parametrize("option", VALUES)
+@pytest.mark.parametrize(
+    "way",
+    [
+        singly, in_bulk, by_name, by_statement, requeued, requeued_with_another_payload,
+        in_place_of_another, from_a_schedule,
+    ],
+)  # fmt: skip
+def test_an_option_arrives(
+    app: rota.App, mail: Mail, connection: Connection, way: Callable[..., int], option: str
+) -> None:
+    value, name, expected = VALUES[option]
+    options = {option: value} | ({"group_key": "g"} if option == "lane_capacity" else {})
+    if way is in_place_of_another and option == "queue":
+        pytest.skip("a holder keeps its queue: docs/concepts.md says so")
+    if way is from_a_schedule and option in ("timeout", "idempotency_key", "lane_capacity"):
+        with pytest.raises(rota.UsageError, match=f"takes no {option}"):
+            way(app, mail, connection, options)
+        return
+    job = app.get(way(app, mail, connection, options))
+    if name == "expires":
+        assert job.expires_at is not None
+        assert abs(job.expires_at - job.run_at - expected) < timedelta(seconds=1)
+    else:
+        assert getattr(job, name) == expected

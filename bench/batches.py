@@ -109,7 +109,7 @@ def _enqueue(jobs: int, rounds: int, server: DurableServer) -> Figure:
             with server.database() as url:
                 app = rota.App(url, jobs=[types.jobs])
                 new = [types.noop.new(n=n) for n in range(jobs)]
-                enqueue: Callable[[list[rota.NewJob]], object] = getattr(app, name)
+                enqueue: Callable[[list[rota.records.NewJob]], object] = getattr(app, name)
                 began = time.perf_counter()
                 enqueue(new)
                 took[name] = time.perf_counter() - began

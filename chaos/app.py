@@ -225,7 +225,7 @@ def pause_s(ctx: rota.Context) -> float:
     return chance(ctx).uniform(0, 0.8)
 
 
-def deliver(ctx: rota.Context, effect: rota.Effect) -> None:
+def deliver(ctx: rota.Context, effect: rota.records.Effect) -> None:
     """Send the message: the provider is the witness. It is refused at times, and at times there is
     no answer."""
     match chance(ctx).randrange(20):
@@ -267,7 +267,7 @@ def send_or_give_up(ctx: rota.Context, n: int) -> None:
         send(ctx, n, "dead")
 
 
-def send(ctx: rota.Context, n: int, if_uncertain: rota.IfUncertain) -> None:
+def send(ctx: rota.Context, n: int, if_uncertain: rota.records.IfUncertain) -> None:
     """Send a message from a plain function."""
     with ctx.effect(name_effect(ctx, n), if_uncertain=if_uncertain) as effect:
         if not effect.done:

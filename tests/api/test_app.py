@@ -58,7 +58,7 @@ def test_jobs_can_be_named_as_module_and_attribute() -> None:
     ],
 )
 def test_a_wrong_module_text_says_which_part_is_wrong(reference: str, why: str) -> None:
-    with pytest.raises(rota.ConfigurationError, match=why) as refused:
+    with pytest.raises(rota.errors.ConfigurationError, match=why) as refused:
         rota.App(CLOSED_PORT, jobs=[reference])
 
     assert repr(reference) in str(refused.value)
@@ -72,18 +72,18 @@ def test_an_error_inside_the_module_is_shown_as_it_is() -> None:
 
 def test_jobs_must_be_jobs() -> None:
     with pytest.raises(
-        rota.DeclarationError, match=r"takes rota\.Jobs or 'module:attribute' strings, not 5"
+        rota.errors.DeclarationError, match=r"takes rota\.Jobs or 'module:attribute' strings, not 5"
     ):
         rota.App(CLOSED_PORT, jobs=[5])  # type: ignore[list-item]
-    with pytest.raises(rota.DeclarationError, match="a list"):
+    with pytest.raises(rota.errors.DeclarationError, match="a list"):
         rota.App(CLOSED_PORT, jobs="billing:jobs")
-    with pytest.raises(rota.DeclarationError, match="a list"):
+    with pytest.raises(rota.errors.DeclarationError, match="a list"):
         rota.App(CLOSED_PORT, jobs=rota.Jobs())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("schema", ["", "Rota", "rota-1", "1rota", "r" * 51, 'rota"; drop'])
 def test_a_schema_name_that_would_need_quoting_is_refused(schema: str) -> None:
-    with pytest.raises(rota.ConfigurationError, match="schema"):
+    with pytest.raises(rota.errors.ConfigurationError, match="schema"):
         rota.App(CLOSED_PORT, schema=schema).get(1)
 
 
@@ -99,7 +99,9 @@ def test_database_url_alone_is_never_used_and_the_error_names_the_variable_to_se
     monkeypatch.setenv("DATABASE_URL", CLOSED_PORT)
     app = rota.App()
 
-    with pytest.raises(rota.ConfigurationError, match=r'set ROTA_DATABASE_URL="\$DATABASE_URL"'):
+    with pytest.raises(
+        rota.errors.ConfigurationError, match=r'set ROTA_DATABASE_URL="\$DATABASE_URL"'
+    ):
         app.get(1)
 
 
@@ -142,7 +144,7 @@ def test_an_app_connects_to_nothing_until_it_is_used() -> None:
 
 
 def test_an_url_that_cannot_be_read_is_refused_when_first_used() -> None:
-    with pytest.raises(rota.ConfigurationError, match="the database URL cannot be read"):
+    with pytest.raises(rota.errors.ConfigurationError, match="the database URL cannot be read"):
         rota.App("postgresql://[").get(1)
 
 
@@ -169,7 +171,9 @@ def test_an_url_that_cannot_be_read_is_refused_when_first_used() -> None:
     ],
 )
 def test_an_url_that_cannot_be_read_is_not_shown(url: str) -> None:
-    with pytest.raises(rota.ConfigurationError, match="the database URL cannot be read") as refused:
+    with pytest.raises(
+        rota.errors.ConfigurationError, match="the database URL cannot be read"
+    ) as refused:
         rota.App(url).get(1)
     assert "SECRET" not in str(refused.value) and refused.value.__cause__ is None
 
@@ -193,7 +197,7 @@ def test_an_url_that_is_unusual_is_read(url: str, host: str) -> None:
 
 
 def test_a_worker_without_job_types_is_refused(app: rota.App) -> None:
-    with pytest.raises(rota.ConfigurationError, match="no job types"):
+    with pytest.raises(rota.errors.ConfigurationError, match="no job types"):
         app.drain()
 
 

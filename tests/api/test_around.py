@@ -366,12 +366,12 @@ async def _async_generator(ctx: Any) -> AsyncIterator[None]:
     ],
 )
 def test_what_cannot_go_around_is_refused_when_it_is_declared(around: Any, reason: str) -> None:
-    with pytest.raises(rota.DeclarationError, match=reason):
+    with pytest.raises(rota.errors.DeclarationError, match=reason):
         rota.App("postgresql:///x", around=around)
-    with pytest.raises(rota.DeclarationError, match=reason):
+    with pytest.raises(rota.errors.DeclarationError, match=reason):
         rota.App("postgresql:///x", around_enqueue=[around])
     app = rota.App("postgresql:///x")
-    with pytest.raises(rota.DeclarationError, match=reason):
+    with pytest.raises(rota.errors.DeclarationError, match=reason):
         app.middleware(around)
 
 
@@ -384,7 +384,9 @@ def test_an_async_one_around_a_plain_handler_is_refused_before_a_job_is_claimed(
     def plain() -> None: ...
 
     job = plain.enqueue().id
-    with pytest.raises(rota.DeclarationError, match="_session: its context manager is async"):
+    with pytest.raises(
+        rota.errors.DeclarationError, match="_session: its context manager is async"
+    ):
         app.drain()
     assert rows.job(job)["claims"] == 0
 
@@ -454,7 +456,9 @@ def test_one_that_another_process_cannot_import_is_refused_before_a_job_is_claim
 ) -> None:
     app = rota.App(database, jobs=[carried.jobs], around=_saying([], "local"))
     try:
-        with pytest.raises(rota.DeclarationError, match="around that another process can import"):
+        with pytest.raises(
+            rota.errors.DeclarationError, match="around that another process can import"
+        ):
             app.drain()
     finally:
         carried.jobs._sender = None
@@ -465,7 +469,7 @@ def test_one_that_another_process_cannot_import_is_refused_before_a_job_is_claim
 
 
 @contextmanager
-def _carry(jobs: Sequence[rota.NewJob]) -> Iterator[Mapping[str, Any]]:
+def _carry(jobs: Sequence[rota.records.NewJob]) -> Iterator[Mapping[str, Any]]:
     yield {"request": "r-1", "tenant": tenant.get()}
 
 
@@ -501,7 +505,7 @@ def test_the_meta_of_a_job_counts_before_an_inner_ones_and_that_before_an_outer_
 
     @app.enqueue_middleware
     @contextmanager
-    def inner(jobs: Sequence[rota.NewJob]) -> Iterator[Mapping[str, Any]]:
+    def inner(jobs: Sequence[rota.records.NewJob]) -> Iterator[Mapping[str, Any]]:
         yield {"tenant": "inner", "also": len(jobs)}
 
     job = _declare(app).using(meta={"also": "own"}).enqueue().id
@@ -514,7 +518,7 @@ def test_a_bulk_enters_it_once_and_an_empty_one_not_at_all(app: rota.App) -> Non
 
     @app.enqueue_middleware
     @contextmanager
-    def span(jobs: Sequence[rota.NewJob]) -> Iterator[None]:
+    def span(jobs: Sequence[rota.records.NewJob]) -> Iterator[None]:
         counts.append([job.job_type.name for job in jobs])
         yield
 
@@ -530,7 +534,7 @@ def test_one_that_swallows_the_error_of_an_enqueue_hides_it_from_nobody(app: rot
     seen = []
 
     class Swallow:
-        def __init__(self, jobs: Sequence[rota.NewJob]) -> None: ...
+        def __init__(self, jobs: Sequence[rota.records.NewJob]) -> None: ...
 
         def __enter__(self) -> None: ...
 
@@ -555,7 +559,7 @@ def test_one_that_fails_or_gives_what_is_no_meta_inserts_nothing(app: rota.App) 
 
     @app.enqueue_middleware
     @contextmanager
-    def odd(jobs: Sequence[rota.NewJob]) -> Iterator[Any]:
+    def odd(jobs: Sequence[rota.records.NewJob]) -> Iterator[Any]:
         yield given
 
     work = _declare(app)
@@ -573,7 +577,7 @@ def test_one_that_fails_when_it_is_left_raises_and_what_was_inserted_stays(
 ) -> None:
     @app.enqueue_middleware
     @contextmanager
-    def broken(jobs: Sequence[rota.NewJob]) -> Iterator[None]:
+    def broken(jobs: Sequence[rota.records.NewJob]) -> Iterator[None]:
         yield
         raise OSError("the tracer is away")
 
@@ -590,5 +594,5 @@ def test_one_that_fails_when_it_is_left_raises_and_what_was_inserted_stays(
 
 
 def test_an_async_one_around_enqueues_is_refused() -> None:
-    with pytest.raises(rota.DeclarationError, match="is async, and plain code enqueues too"):
+    with pytest.raises(rota.errors.DeclarationError, match="is async, and plain code enqueues too"):
         rota.App("postgresql:///x", around_enqueue=_session)  # type: ignore[arg-type]

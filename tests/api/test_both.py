@@ -12,8 +12,9 @@ from fastapi import Depends, FastAPI
 from httpx import ASGITransport, AsyncClient
 
 import rota
-from rota import Actions, App, Batches, Breakers, Effects, Lanes, Limits, Queues, Schedules
+from rota import App
 from rota.errors import WrongStatus
+from rota.records import Actions, Batches, Breakers, Effects, Lanes, Limits, Queues, Schedules
 from rota.testing.bench import Bench
 from tests.support.rules import rule
 from tests.worker.table import Connection, put
@@ -93,7 +94,7 @@ async def test_fastapi_takes_a_call_as_a_dependency_and_as_a_route(
     client = AsyncClient(transport=ASGITransport(site), base_url="http://site")
     async with client:
         assert (await client.get("/effects")).json() == 0
-        with pytest.raises(rota.ScheduleNotFound):
+        with pytest.raises(rota.errors.ScheduleNotFound):
             await client.get("/runs/none")
     await app.aclose()
 

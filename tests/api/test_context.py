@@ -241,7 +241,7 @@ def test_a_lifespan_that_returns_no_async_context_manager_is_named(
     app.job("work")(lambda: None)
 
     with pytest.raises(
-        rota.DeclarationError,
+        rota.errors.DeclarationError,
         match="lifespan must return an async context manager, as an async function under @context",
     ):
         app.drain()
@@ -251,7 +251,8 @@ def test_a_lifespan_that_returns_no_async_context_manager_is_named(
 @pytest.mark.parametrize("lifespan", [asynccontextmanager(_forgot_the_decorator)(), 5])
 def test_a_lifespan_is_a_function_and_not_what_it_returns(lifespan: Any) -> None:
     with pytest.raises(
-        rota.DeclarationError, match="lifespan must be a function, which each worker calls, not"
+        rota.errors.DeclarationError,
+        match="lifespan must be a function, which each worker calls, not",
     ):
         rota.App("postgresql://localhost:1/nowhere", lifespan=lifespan)
 

@@ -77,7 +77,7 @@ def test_an_option_out_of_range_is_refused_by_the_names_of_job_type_and_option(
 ) -> None:
     job: Callable[..., Any] = rota.Jobs().job
 
-    with pytest.raises(rota.DeclarationError, match=option) as refused:
+    with pytest.raises(rota.errors.DeclarationError, match=option) as refused:
         job("send_mail", **{option: value})
 
     assert "'send_mail'" in str(refused.value)
@@ -117,13 +117,13 @@ def test_a_group_of_options_refuses_a_value_out_of_range(
 )
 @rule("M12")
 def test_a_version_needs_a_function_for_each_older_one(upgrade: dict[int, Any]) -> None:
-    with pytest.raises(rota.DeclarationError, match=r"'send_mail'.*upgrade"):
+    with pytest.raises(rota.errors.DeclarationError, match=r"'send_mail'.*upgrade"):
         rota.Jobs().job("send_mail", version=3, upgrade=upgrade)
 
 
 @pytest.mark.parametrize("name", ["", "a" * 201, "two\nlines", None, 5])
 def test_a_name_that_cannot_be_stored_is_refused(name: Any) -> None:
-    with pytest.raises(rota.DeclarationError, match="name"):
+    with pytest.raises(rota.errors.DeclarationError, match="name"):
         rota.Jobs().job(name)
 
 
@@ -134,7 +134,7 @@ def test_the_name_is_required() -> None:
         jobs.job()
 
     with pytest.raises(
-        rota.DeclarationError, match=r'needs a name: @jobs.job\("send_welcome_email"\)'
+        rota.errors.DeclarationError, match=r'needs a name: @jobs.job\("send_welcome_email"\)'
     ):
         jobs.job(lambda: None)  # as @jobs.job without the call does
 
@@ -170,7 +170,7 @@ class Callables:
 def test_a_handler_that_cannot_be_called_with_a_payload_is_refused(handler: Any, why: str) -> None:
     jobs = rota.Jobs()
 
-    with pytest.raises(rota.DeclarationError, match=f"job type 'send_mail'.*{why}"):
+    with pytest.raises(rota.errors.DeclarationError, match=f"job type 'send_mail'.*{why}"):
         jobs.job("send_mail")(handler)
 
     assert jobs.types == {}
@@ -179,7 +179,7 @@ def test_a_handler_that_cannot_be_called_with_a_payload_is_refused(handler: Any,
 def test_takes_context_needs_a_first_parameter_for_it() -> None:
     declare = rota.Jobs().job("send_mail", takes_context=True)
     with pytest.raises(
-        rota.DeclarationError,
+        rota.errors.DeclarationError,
         match=r"'send_mail'.*takes_context=True needs a first, positional parameter",
     ):
         declare(lambda: None)  # type: ignore[arg-type, misc]
@@ -189,7 +189,7 @@ def test_a_context_parameter_without_takes_context_is_pointed_out() -> None:
     def handler(ctx: rota.Context) -> None: ...
 
     with pytest.raises(
-        rota.DeclarationError, match=r"'ctx'.*declare the job type with takes_context=True"
+        rota.errors.DeclarationError, match=r"'ctx'.*declare the job type with takes_context=True"
     ):
         rota.Jobs().job("send_mail")(handler)
 
@@ -202,7 +202,9 @@ def test_a_duplicate_name_is_refused_and_both_places_named() -> None:
 
     def second() -> None: ...
 
-    with pytest.raises(rota.DeclarationError, match="'send_mail' is declared twice") as refused:
+    with pytest.raises(
+        rota.errors.DeclarationError, match="'send_mail' is declared twice"
+    ) as refused:
         jobs.job("send_mail")(second)
 
     lines = {function.__code__.co_firstlineno for function in (first.func, second)}
@@ -218,7 +220,9 @@ def test_an_alias_counts_as_a_name_also_among_the_jobs_of_one_app() -> None:
     mail.job("send_mail", aliases=("mail",))(lambda: None)
     reports.job("mail")(lambda: None)
 
-    with pytest.raises(rota.DeclarationError, match=r"'mail' is declared twice: at .*test_declare"):
+    with pytest.raises(
+        rota.errors.DeclarationError, match=r"'mail' is declared twice: at .*test_declare"
+    ):
         rota.App(jobs=[mail, reports])
 
 
@@ -230,7 +234,7 @@ def test_a_name_given_twice_after_the_app_took_its_jobs_is_refused_when_they_are
     app.job("send_mail")(lambda: None)
 
     with pytest.raises(
-        rota.DeclarationError, match=r"'send_mail' is declared twice: at .*test_declare"
+        rota.errors.DeclarationError, match=r"'send_mail' is declared twice: at .*test_declare"
     ):
         app.drain()
 
@@ -255,7 +259,7 @@ def test_a_jobs_belongs_to_one_app() -> None:
     jobs = rota.Jobs()
     rota.App(jobs=[jobs])
 
-    with pytest.raises(rota.DeclarationError, match="belongs to another App already"):
+    with pytest.raises(rota.errors.DeclarationError, match="belongs to another App already"):
         rota.App(jobs=[jobs])
 
 

@@ -50,7 +50,7 @@ def shop(app: rota.App) -> Shop:
     return Shop(app, order)
 
 
-def known(found: list[rota.EffectRecord]) -> list[tuple[str, str]]:
+def known(found: list[rota.records.EffectRecord]) -> list[tuple[str, str]]:
     return [(one.key, one.status) for one in found]
 
 

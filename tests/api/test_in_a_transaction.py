@@ -134,9 +134,11 @@ def test_a_schedule_and_a_requeue_need_no_transaction(
 
 @pytest.mark.parametrize("wrong", [None, 1, "yes"])
 def test_whether_a_transaction_is_needed_is_yes_or_no(wrong: Any) -> None:
-    with pytest.raises(rota.DeclarationError, match="transactional must be True or False"):
+    with pytest.raises(rota.errors.DeclarationError, match="transactional must be True or False"):
         declare(rota.App(), transactional=wrong)
-    with pytest.raises(rota.DeclarationError, match="require_connection must be True or False"):
+    with pytest.raises(
+        rota.errors.DeclarationError, match="require_connection must be True or False"
+    ):
         rota.App(require_connection=wrong)
 
 
@@ -145,7 +147,7 @@ def test_whether_a_transaction_is_needed_is_yes_or_no(wrong: Any) -> None:
 AT = datetime(2999, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
-def new(app: rota.App) -> rota.NewJob:
+def new(app: rota.App) -> rota.records.NewJob:
     """A job with every option."""
     mail = declare(app, version=2, upgrade={1: lambda payload: payload}, timeout="1m", queue="q:1")
     return mail.using(

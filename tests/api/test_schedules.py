@@ -129,7 +129,7 @@ async def test_all_of_it_can_be_awaited(shop: rota.App) -> None:
         == ["s"]
     )
     await shop.schedules.adelete("s")
-    with pytest.raises(rota.ScheduleNotFound):
+    with pytest.raises(rota.errors.ScheduleNotFound):
         await shop.schedules.aget("s")
     await shop.aclose()
 
@@ -177,13 +177,13 @@ def test_a_code_schedule_is_changed_and_deleted_in_the_code(
 async def test_a_name_that_no_schedule_has_is_said_with_the_nearest_one(
     shop: rota.App, connection: Connection, call: str
 ) -> None:
-    with pytest.raises(rota.ScheduleNotFound, match=r"^no schedule 'nightly'$"):
+    with pytest.raises(rota.errors.ScheduleNotFound, match=r"^no schedule 'nightly'$"):
         await getattr(shop.schedules, f"a{call}")("nightly")
     connection.execute(
         "insert into rota.schedule (name, job_type) values ('nightly', 't'), ('weekly', 't')"
     )
     with pytest.raises(
-        rota.ScheduleNotFound, match=r"^no schedule 'nigthly'; did you mean 'nightly'\?$"
+        rota.errors.ScheduleNotFound, match=r"^no schedule 'nigthly'; did you mean 'nightly'\?$"
     ) as caught:
         await asyncio.to_thread(getattr(shop.schedules, call), "nigthly")
     assert (caught.value.schedule, caught.value.nearest) == ("nigthly", "nightly")

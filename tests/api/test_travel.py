@@ -154,12 +154,12 @@ def test_in_a_model_it_stays_the_object_until_it_becomes_json() -> None:
 @rule("M72")
 def test_progress_has_a_fraction_where_the_total_is_known(shop: Shop) -> None:
     progress = shop.app.get(shop.dead).progress
-    assert isinstance(progress, rota.Progress)
+    assert isinstance(progress, rota.records.Progress)
     assert (progress.done, progress.total, progress.note) == (1, 4, "page 1")
     assert progress.fraction == 0.25
-    assert rota.Progress(0, None, None, progress.at).fraction is None
-    assert rota.Progress(0, 0, None, progress.at).fraction == 1
-    assert rota.Progress(5, 4, None, progress.at).fraction == 1
+    assert rota.records.Progress(0, None, None, progress.at).fraction is None
+    assert rota.records.Progress(0, 0, None, progress.at).fraction == 1
+    assert rota.records.Progress(5, 4, None, progress.at).fraction == 1
     assert shop.app.get(shop.done).progress is None
 
 

@@ -171,7 +171,7 @@ async def test_on_an_event_loop_it_says_what_to_use_instead(app: rota.App) -> No
 
 
 def test_a_secret_that_could_be_guessed_is_refused(app: rota.App) -> None:
-    with pytest.raises(rota.ConfigurationError, match="at least 16"):
+    with pytest.raises(rota.errors.ConfigurationError, match="at least 16"):
         rota.wsgi.tick(app, secret="short")
 
 

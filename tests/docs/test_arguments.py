@@ -143,6 +143,6 @@ def test_what_the_page_says_is_refused_is_refused_for_that_reason(
     declarations = table("parameter", "reason")
     assert len(declarations) > 5
     for parameter, reason in declarations:
-        with pytest.raises(rota.DeclarationError) as refusal:
+        with pytest.raises(rota.errors.DeclarationError) as refusal:
             app.job(parameter)(handler_of(names, parameter))
         assert reason in str(refusal.value)

@@ -61,7 +61,7 @@ async def test_a_unit_test_gives_a_handler_its_results(database: str) -> None:
     with pytest.raises(rota.WaitFor) as asked:
         await names["make_report"](make_context(), 7)
     told = [
-        rota.JobResult(id_, id_, "succeeded", f'"{page}"')
+        rota.records.JobResult(id_, id_, "succeeded", f'"{page}"')
         for id_, page in zip(asked.value.jobs, PAGES, strict=True)
     ]
     assert await names["make_report"](make_context(results=told), 7) == PAGES

@@ -57,7 +57,7 @@ BATCH = Batch(
     [
         ([], "there is no job to wait for"),
         (range(1, 1_002), "at most 1,000 jobs in all, not for 1,001"),
-        (rota.NewBatch(1, []), "let the job that goes on follow the batch"),
+        (rota.records.NewBatch(1, []), "let the job that goes on follow the batch"),
         (BATCH, "let the job that goes on follow the batch"),
         ("5", "not '5'"),
         ([True], "not True"),
@@ -76,8 +76,8 @@ def test_what_is_to_become_of_dead_jobs_is_one_of_two_words() -> None:
         rota.WaitFor(5, on_failure="skip")  # type: ignore[arg-type]
 
 
-def result(id_: int, outcome: Any) -> rota.JobResult:
-    return rota.JobResult(id_, id_, outcome, None)
+def result(id_: int, outcome: Any) -> rota.records.JobResult:
+    return rota.records.JobResult(id_, id_, outcome, None)
 
 
 @rule("M11")
@@ -95,7 +95,7 @@ def result(id_: int, outcome: Any) -> rota.JobResult:
     ],
 )
 def test_a_job_waits_only_for_others_of_whose_end_it_was_not_told(
-    wanted: list[int], on_failure: Any, told: list[rota.JobResult], may: bool
+    wanted: list[int], on_failure: Any, told: list[rota.records.JobResult], may: bool
 ) -> None:
     assert (find_fault(job(9), wanted, on_failure, told) is None) is may
 

@@ -212,9 +212,11 @@ def test_the_decorator_stands_above_the_job_and_leaves_the_job_type_as_it_is() -
 def test_what_cannot_be_is_refused_where_it_is_written(
     jobs: rota.Jobs, cron: Any, options: Any, says: str
 ) -> None:
-    with pytest.raises(rota.DeclarationError, match=f"^schedule 's' at {__file__}:\\d+: .*{says}"):
+    with pytest.raises(
+        rota.errors.DeclarationError, match=f"^schedule 's' at {__file__}:\\d+: .*{says}"
+    ):
         jobs.schedule("s", cron, jobs.types["clean"].new(), **options)
-    with pytest.raises(rota.DeclarationError, match=says):
+    with pytest.raises(rota.errors.DeclarationError, match=says):
         jobs.schedule("s", cron, **options)
     assert jobs.schedules == {}
 
@@ -234,15 +236,15 @@ def test_what_cannot_be_is_refused_where_it_is_written(
     ],
 )
 def test_what_is_no_job_of_a_schedule_is_refused(jobs: rota.Jobs, job: Any, says: str) -> None:
-    with pytest.raises(rota.DeclarationError, match=says):
+    with pytest.raises(rota.errors.DeclarationError, match=says):
         jobs.schedule("s", "0 2 * * *", job(jobs))
 
 
 def test_the_decorator_says_where_it_belongs_and_what_it_cannot_do(jobs: rota.Jobs) -> None:
-    with pytest.raises(rota.DeclarationError, match=r"above @….job"):
+    with pytest.raises(rota.errors.DeclarationError, match=r"above @….job"):
         jobs.schedule("s", "0 2 * * *")(lambda: None)
     with pytest.raises(
-        rota.DeclarationError, match=r"without required arguments.*day.*report\.new"
+        rota.errors.DeclarationError, match=r"without required arguments.*day.*report\.new"
     ):
         jobs.schedule("s", "0 2 * * *")(jobs.types["report"])
 
@@ -251,11 +253,11 @@ def test_the_decorator_says_where_it_belongs_and_what_it_cannot_do(jobs: rota.Jo
 def test_a_name_is_declared_once_over_all_lists_of_an_app(jobs: rota.Jobs) -> None:
     jobs.schedule("s", "0 2 * * *", jobs.types["clean"].new())
     with pytest.raises(
-        rota.DeclarationError,
+        rota.errors.DeclarationError,
         match=f"'s' is declared twice: at {__file__}:\\d+ and at {__file__}:\\d+",
     ):
         jobs.schedule("s", "0 3 * * *", jobs.types["clean"].new())
     other = rota.Jobs()
     other.schedule("s", "0 2 * * *")(other.job("else")(lambda: None))
-    with pytest.raises(rota.DeclarationError, match="'s' is declared twice"):
+    with pytest.raises(rota.errors.DeclarationError, match="'s' is declared twice"):
         rota.App("postgresql://nowhere", jobs=[jobs, other])

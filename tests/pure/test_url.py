@@ -70,7 +70,7 @@ def test_an_error_of_the_function_shows_its_class_and_its_place_and_nothing_secr
         raise LookupError("hunter2")
 
     with pytest.raises(
-        rota.ConfigurationError, match=r"failed with LookupError at .*test_url"
+        rota.errors.ConfigurationError, match=r"failed with LookupError at .*test_url"
     ) as no:
         find_url(url)
     assert "hunter2" not in str(no.value) and no.value.__suppress_context__
@@ -96,7 +96,9 @@ def test_a_connection_of_django_says_where_its_database_is(is_proxy: bool) -> No
 def test_another_database_of_django_is_refused() -> None:
     with django_database("postgresql://u@h:1/d") as alias:
         connections.settings[alias]["ENGINE"] = "django.db.backends.sqlite3"
-        with pytest.raises(rota.ConfigurationError, match="is sqlite; Rota needs PostgreSQL"):
+        with pytest.raises(
+            rota.errors.ConfigurationError, match="is sqlite; Rota needs PostgreSQL"
+        ):
             find_url(lambda: connections[alias])
         del connections[alias]
 
@@ -112,10 +114,10 @@ def test_another_database_of_django_is_refused() -> None:
     ],
 )
 def test_what_is_no_url_is_refused_in_words(given: Any, said: str) -> None:
-    with pytest.raises(rota.ConfigurationError, match=said):
+    with pytest.raises(rota.errors.ConfigurationError, match=said):
         find_url(given)
 
 
 def test_an_option_of_asyncpg_that_libpq_does_not_know_is_refused() -> None:
-    with pytest.raises(rota.ConfigurationError, match="cannot be read"):
+    with pytest.raises(rota.errors.ConfigurationError, match="cannot be read"):
         _ = rota.App("postgresql+asyncpg://h/d?command_timeout=5").database

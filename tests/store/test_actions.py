@@ -616,7 +616,7 @@ def test_a_role_without_the_right_gets_one_error_and_not_one_for_each_job(
         reader = rota.App(server.url(connection.info.dbname).replace("postgres@", f"{role}@"))
         assert [job.id for job in reader.find()] == ids[::-1]
         for which in ({"status": "dead"}, {"ids": ids}):
-            with pytest.raises(rota.SchemaError, match="lacks a privilege"):
+            with pytest.raises(rota.errors.SchemaError, match="lacks a privilege"):
                 reader.actions.requeue_many(**which)
         reader.close()
     finally:

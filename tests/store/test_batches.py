@@ -179,7 +179,7 @@ def test_the_whole_is_cancelled_with_the_batches_in_it(
     assert shop.batches.get(inner.id).cancelled == 1
     [kept] = [shop.timeline(other.id).job]
     assert kept.status == "queued"
-    with pytest.raises(rota.BatchNotFound, match="no batch 99"):
+    with pytest.raises(rota.errors.BatchNotFound, match="no batch 99"):
         shop.batches.cancel(99)
 
 
@@ -231,7 +231,7 @@ def test_a_job_that_joins_another_by_its_key_is_no_member(shop: rota.App) -> Non
 
 @rule("M72", "M51")
 def test_a_call_that_is_repeated_returns_the_same_batch(shop: rota.App) -> None:
-    def make() -> rota.NewBatch:
+    def make() -> rota.records.NewBatch:
         jobs = [page(shop, n).using(idempotency_key=f"{n}") for n in (1, 2)]
         return shop.batch(jobs, then=report(shop))
 
@@ -248,7 +248,7 @@ def test_a_call_that_is_repeated_returns_the_same_batch(shop: rota.App) -> None:
 def test_a_batch_in_a_batch_whose_call_is_repeated_counts_once(shop: rota.App) -> None:
     outer = shop.batch([page(shop, 1)], then=report(shop))
 
-    def make() -> rota.NewBatch:
+    def make() -> rota.records.NewBatch:
         return shop.batch([page(shop, 2).using(idempotency_key="a")], parent=outer.id)
 
     assert make().id == make().id
@@ -413,5 +413,5 @@ def test_old_batches_are_forgotten_unless_a_person_may_requeue_a_member(
     assert [one.id for one in shop.batches.list()] == [live.id, with_dead.id]
     rows = connection.execute("select batch from rota.batch_part order by batch").fetchall()
     assert [row[0] for row in rows] == [with_dead.id, live.id]
-    with pytest.raises(rota.BatchNotFound):
+    with pytest.raises(rota.errors.BatchNotFound):
         shop.batches.get(over.id)

@@ -86,10 +86,12 @@ def test_a_key_that_has_expired_makes_none_ambiguous(app: rota.App, connection: 
 @rule("M10", "M51", "M87")
 def test_a_key_that_no_job_holds_is_said_in_words(app: rota.App, connection: Connection) -> None:
     insert(connection, idempotency_key="k")
-    with pytest.raises(rota.KeyNotFound, match="no job holds the idempotency key 'x'") as any_type:
+    with pytest.raises(
+        rota.errors.KeyNotFound, match="no job holds the idempotency key 'x'"
+    ) as any_type:
         app.cancel(key="x")
     assert (any_type.value.key, any_type.value.job_type) == ("x", None)
-    with pytest.raises(rota.KeyNotFound, match="no job of type 'u' holds the") as of_type:
+    with pytest.raises(rota.errors.KeyNotFound, match="no job of type 'u' holds the") as of_type:
         app.reschedule(key="k", job_type="u", priority=1)
     copy = pickle.loads(pickle.dumps(of_type.value))
     assert (copy.key, copy.job_type, str(copy)) == ("k", "u", str(of_type.value))
@@ -138,10 +140,10 @@ def test_a_cancel_by_key_sees_the_job_of_its_own_transaction_and_joins_it(
 
     with psycopg.connect(database) as own:
         job = work.using(connection=own, idempotency_key="k").enqueue().id
-        with pytest.raises(rota.KeyNotFound):
+        with pytest.raises(rota.errors.KeyNotFound):
             app.cancel(key="k")  # nobody else sees it
         assert app.cancel(key="k", job_type=work, connection=own) is Status.CANCELLED
-        with pytest.raises(rota.KeyNotFound):
+        with pytest.raises(rota.errors.KeyNotFound):
             app.cancel(key="k", connection=own)
         assert work.using(connection=own, idempotency_key="k").enqueue().id > job
         own.rollback()

@@ -117,7 +117,7 @@ async def _async_key(user_id: int) -> str:
     ],
 )
 def test_a_function_that_rota_cannot_call_is_refused_at_its_declaration(key: Any, why: str) -> None:
-    with pytest.raises(rota.DeclarationError) as refused:
+    with pytest.raises(rota.errors.DeclarationError) as refused:
 
         @rota.Jobs().job("welcome", unique=key)
         def welcome(user_id: int) -> None: ...

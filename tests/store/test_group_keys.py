@@ -151,7 +151,7 @@ async def _async_group(invoice: int) -> str:
 def test_a_function_that_rota_cannot_call_is_refused_at_its_declaration(
     group_key: Any, why: str
 ) -> None:
-    with pytest.raises(rota.DeclarationError) as refused:
+    with pytest.raises(rota.errors.DeclarationError) as refused:
 
         @rota.Jobs().job("invoice", ordered=group_key)
         def invoice(invoice: int) -> None: ...

@@ -70,13 +70,13 @@ def test_a_lane_shows_who_holds_it_and_how_many_wait_since_when(
     assert connection.execute(
         "select group_key, capacity, held, waiting, halted_by from rota.lanes order by 1"
     ).fetchall() == [("back-off", 2, 1, 0, None), ("invoice:1", 3, 1, 3, None)]
-    assert [one["group_key"] for one in map(rota.Lane.to_dict, app.lanes.list())] == [
+    assert [one["group_key"] for one in map(rota.records.Lane.to_dict, app.lanes.list())] == [
         "back-off",
         "invoice:1",
     ]
 
 
-async def _alist(app: rota.App) -> list[rota.Lane]:
+async def _alist(app: rota.App) -> list[rota.records.Lane]:
     found = await app.lanes.alist()
     await app.aclose()
     return found
@@ -154,7 +154,7 @@ def test_a_look_at_lanes_reads_a_page_of_them_and_counts_up_to_a_limit(
 @rule("M60", "M87")
 def test_a_queue_is_capped_and_the_audit_log_says_by_whom_and_why(app: rota.App) -> None:
     assert app.queues.set_max_running("email", 20, why="their limit", by="ann") is None
-    assert app.queues.caps() == [rota.Cap("queue", "email", 20, 0, 0, None)]
+    assert app.queues.caps() == [rota.records.Cap("queue", "email", 20, 0, 0, None)]
     assert app.queues.set_max_running("email", 5, by="ann") == 20
     assert asyncio.run(_uncap(app)) == 5
     assert app.queues.caps() == []

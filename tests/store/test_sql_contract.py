@@ -185,7 +185,7 @@ def test_the_python_client_enqueues_with_the_grants_of_a_producer(
         for one in app.enqueue_many([handler.new("y"), handler.using(idempotency_key="k").new("z")])
     ] == [True, False]
     for refused in (app.find, app.sync):
-        with pytest.raises(rota.SchemaError, match="lacks a privilege"):
+        with pytest.raises(rota.errors.SchemaError, match="lacks a privilege"):
             refused()
     app.close()
     reader = rota.App(_as(database, roles["my_reader"]))
@@ -275,7 +275,7 @@ def test_the_python_client_cancels_with_the_grants_of_an_operator(
     refused, operator = (
         rota.App(_as(database, roles[name])) for name in ("my_producer", "my_operator")
     )
-    with pytest.raises(rota.SchemaError, match="lacks a privilege"):
+    with pytest.raises(rota.errors.SchemaError, match="lacks a privilege"):
         refused.cancel(1)
     assert operator.cancel(1) is rota.Status.CANCELLED
     refused.close()

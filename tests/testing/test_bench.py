@@ -84,7 +84,7 @@ class Report:
 
         self.page, self.bind = page, bind
 
-    def make(self, *numbers: int, parent: int | None = None) -> rota.NewBatch:
+    def make(self, *numbers: int, parent: int | None = None) -> rota.records.NewBatch:
         pages = [self.page.new(number) for number in numbers]
         return self.app.batch(pages, then=self.bind.new(), parent=parent)
 

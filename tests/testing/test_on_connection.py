@@ -117,7 +117,7 @@ def test_batches_and_what_follows_are_gone_when_the_test_rolls_back(
     def bind(ctx: rota.Context) -> None:
         bound.append(ctx.ended_batch)
 
-    def make(*numbers: int, parent: int | None = None) -> rota.NewBatch:
+    def make(*numbers: int, parent: int | None = None) -> rota.records.NewBatch:
         return app.batch([page.new(n) for n in numbers], then=bind.new(), parent=parent)
 
     outer = make(1, -2)

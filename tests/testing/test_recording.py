@@ -51,7 +51,7 @@ async def test_an_async_handler_too() -> None:
 
 @rule("M72")
 def test_a_context_says_what_came_of_the_batch_that_its_job_follows() -> None:
-    ended = rota.BatchEnd(id=1, total=9, succeeded=6, dead=2, cancelled=1)
+    ended = rota.records.BatchEnd(id=1, total=9, succeeded=6, dead=2, cancelled=1)
     context = make_context(ended_batch=ended, meta={"tenant": "a"})
     assert context.ended_batch == ended
     assert context.ended_batch.failed == 3

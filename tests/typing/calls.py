@@ -12,8 +12,8 @@ app = rota.App(lambda: "postgresql://h/d")
 
 assert_type(app.cancel(1), rota.Status)
 assert_type(app.cancel(key="invoice:1", job_type="invoice"), rota.Status)
-assert_type(app.queues.list(), list[rota.QueueDepth])
-assert_type(app.actions.cancel_many(queue="mail"), rota.ActionResult)
+assert_type(app.queues.list(), list[rota.records.QueueDepth])
+assert_type(app.actions.cancel_many(queue="mail"), rota.records.ActionResult)
 app.cancel("1")  # E: arg-type | reportArgumentType
 app.cancel(1, reason="late")  # E: call-arg | reportCallIssue
 app.actions.ignore(1)  # E: call-arg | reportCallIssue
@@ -23,7 +23,7 @@ app.queues.pause("mail", until=None, why="a deploy", by="anna")
 
 async def awaited() -> None:
     assert_type(await app.acancel(1), rota.Status)
-    assert_type(await app.queues.alist(), list[rota.QueueDepth])
+    assert_type(await app.queues.alist(), list[rota.records.QueueDepth])
     app.acancel(1)  # E: unused-coroutine | reportUnusedCoroutine
     await app.cancel(1)  # E: misc | reportGeneralTypeIssues
     await app.acancel("1")  # E: arg-type | reportArgumentType

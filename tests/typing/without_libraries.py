@@ -27,5 +27,5 @@ async def later(own: psycopg.AsyncConnection) -> None:
     await app.aenqueue_many([mail.new(1)], connection=own)
 
 
-def wrapper(connection: rota.Connection) -> None:
+def wrapper(connection: rota.records.Connection) -> None:
     mail.using(connection).enqueue(1)

@@ -14,7 +14,7 @@ app = rota.App(lease="2m", release="sender-1")
 RETRY = rota.Fixed("1s", jitter=0)
 
 
-def send(ctx: rota.Context, url: str, policy: rota.IfUncertain) -> None:
+def send(ctx: rota.Context, url: str, policy: rota.records.IfUncertain) -> None:
     """Send one message, which names its effect."""
     with ctx.effect(f"{policy}:{ctx.job.id}", if_uncertain=policy) as effect:
         if not effect.done:

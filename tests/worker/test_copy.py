@@ -137,7 +137,7 @@ async def test_a_drain_during_which_the_database_becomes_a_copy_records_what_run
 
         first = put(own, "t")
         hand = Hand(database, types, drain=True, poll_s=0.05)
-        with pytest.raises(rota.CopiedDatabase, match="recorded as database production"):
+        with pytest.raises(rota.errors.CopiedDatabase, match="recorded as database production"):
             await hand.run()
         assert status(own, first) == "succeeded"
 

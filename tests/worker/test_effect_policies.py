@@ -24,7 +24,7 @@ from tests.worker.table import Connection, put, rows, value
 
 AT_ONCE = rota.Fixed("1s", jitter=0)
 Context = rota.Context
-Policy = rota.IfUncertain
+Policy = rota.records.IfUncertain
 
 
 async def work(

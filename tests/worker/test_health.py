@@ -158,7 +158,7 @@ def test_a_health_port_that_is_taken_is_a_configuration_error_before_anything_is
     with (
         socket.create_server(("", free_port)),
         pytest.raises(
-            rota.ConfigurationError, match=f"health port {free_port} cannot be listened on"
+            rota.errors.ConfigurationError, match=f"health port {free_port} cannot be listened on"
         ),
     ):
         app.run(health_port=free_port)

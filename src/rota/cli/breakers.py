@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from rota import BreakerRecord
 from rota.cli.listing import Field, Listing, Screen, label
 from rota.cli.output import Times, cell, print_json
 from rota.cli.table import Kind
@@ -15,6 +14,7 @@ from rota.cli.target import Actor, JsonOption, Place
 from rota.client.base import LIST_MAX
 from rota.model.bounds import COUNT_MAX
 from rota.model.units import plural, show_count
+from rota.records import BreakerRecord
 
 
 class _ListByDefault(TyperGroup):

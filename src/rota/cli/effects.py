@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from rota import Effect
 from rota.cli.listing import Field, Listing, Screen, label
 from rota.cli.output import Times, print_json
 from rota.cli.table import Kind
@@ -16,6 +15,7 @@ from rota.cli.target import Actor, JsonOption, Place
 from rota.client.base import ID_MAX, LIST_MAX
 from rota.client.effects import STATUSES
 from rota.errors import UsageError
+from rota.records import Effect
 
 
 def effects(

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from rota import Lane
 from rota.cli.listing import Field, Listing, Screen, count, label, number
 from rota.cli.output import Times, cell
 from rota.cli.table import Kind
 from rota.cli.target import Place
 from rota.client.base import LIST_MAX
 from rota.model.bounds import COUNT_MAX
+from rota.records import Lane
 
 HOLDERS_SHOWN = 3
 

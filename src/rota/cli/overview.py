@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from rota import Figures, Overrun, Stats
 from rota.cli.frame import name_state
 from rota.cli.listing import Field, Listing, Screen, label, number
 from rota.cli.output import Times, name_seconds, print_json, print_table, print_text, show_utc
@@ -21,6 +20,7 @@ from rota.model.bounds import COUNT_MAX
 from rota.model.failure import one_line
 from rota.model.retry import plan_in_words
 from rota.model.units import show_count, words
+from rota.records import Figures, Overrun, Stats
 from rota.store.columns import JOB_TYPE
 
 _WORKERS = (

@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
-from rota import Pause
 from rota.cli.output import Times, cell, print_json, print_text
 from rota.cli.target import Actor, JsonOption, Place, UtcOption
 from rota.client.queues import parse_until
 from rota.errors import UsageError
 from rota.model.bounds import check_queue
+from rota.records import Pause
 
 
 def pause(

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from rota import Cap
 from rota.cli.bundle import spread
 from rota.cli.listing import Field, Listing, count, label, number
 from rota.cli.output import Times, cell, print_json, print_text
@@ -15,6 +14,7 @@ from rota.cli.target import Actor, JsonOption, Place, UtcOption
 from rota.errors import UsageError
 from rota.model.bounds import COUNT_MAX
 from rota.model.units import plural, show_count
+from rota.records import Cap
 
 app = typer.Typer(help="List queues, with caps and pauses; set: cap a queue.")
 

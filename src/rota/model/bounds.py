@@ -68,13 +68,5 @@ def check_text(value: Any, name: str, most: int) -> str:
     return value
 
 
-def check_priority(value: Any, name: str) -> int:
-    return check_integer(value, name, -PRIORITY_MAX, PRIORITY_MAX)
-
-
-def check_max_attempts(value: Any, name: str) -> int:
-    return check_integer(value, name, 1, ATTEMPTS_MAX)
-
-
 def check_queue(value: Any, name: str) -> str:
     return check_text(value, name, QUEUE_MAX)

@@ -1,0 +1,94 @@
+"""What calls return, and what else one may write in annotations: records, and the namespaces of an
+App."""
+
+from __future__ import annotations
+
+from rota.app import Synced
+from rota.client.actions import Actions
+from rota.client.alerts import Alerts
+from rota.client.batches import Batches, NewBatch
+from rota.client.breakers import Breakers
+from rota.client.effects import Effects
+from rota.client.lanes import Lanes
+from rota.client.limits import Limit, Limits
+from rota.client.queues import Queues
+from rota.client.requests import ActionResult
+from rota.client.schedules import Schedules
+from rota.client.timeline import Entry, Timeline
+from rota.declare.connection import AnyConnection, AsyncConnection, Connection
+from rota.declare.context import JobTransaction
+from rota.declare.effect import Effect, EffectBlock
+from rota.declare.job_type import NewJob
+from rota.model.awaited import JobResult
+from rota.model.batch import Batch, BatchEnd
+from rota.model.effect import IfUncertain
+from rota.model.job import Progress
+from rota.model.retry import RetryPolicy
+from rota.model.schedule import Run, Schedule
+from rota.store.migrate import Migrated
+from rota.store.ops import (
+    ActionRecord,
+    AlertRecord,
+    AttemptRecord,
+    BreakerRecord,
+    Cap,
+    EffectRecord,
+    Figures,
+    Lane,
+    LaneHolder,
+    LimitRecord,
+    Overrun,
+    Pause,
+    QueueDepth,
+    Stats,
+)
+from rota.worker.summary import Summary
+
+__all__ = [
+    "ActionRecord",
+    "ActionResult",
+    "Actions",
+    "AlertRecord",
+    "Alerts",
+    "AnyConnection",
+    "AsyncConnection",
+    "AttemptRecord",
+    "Batch",
+    "BatchEnd",
+    "Batches",
+    "BreakerRecord",
+    "Breakers",
+    "Cap",
+    "Connection",
+    "Effect",
+    "EffectBlock",
+    "EffectRecord",
+    "Effects",
+    "Entry",
+    "Figures",
+    "IfUncertain",
+    "JobResult",
+    "JobTransaction",
+    "Lane",
+    "LaneHolder",
+    "Lanes",
+    "Limit",
+    "LimitRecord",
+    "Limits",
+    "Migrated",
+    "NewBatch",
+    "NewJob",
+    "Overrun",
+    "Pause",
+    "Progress",
+    "QueueDepth",
+    "Queues",
+    "RetryPolicy",
+    "Run",
+    "Schedule",
+    "Schedules",
+    "Stats",
+    "Summary",
+    "Synced",
+    "Timeline",
+]

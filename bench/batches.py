@@ -32,7 +32,7 @@ READ_EVERY_S = 0.01
 THEN = '{"ended": {"job_type": "stamped", "payload": {"n": 0}}}'
 OPEN = """
 insert into public.opened
-select n, rota.batch_open(%s, 'run', null) from generate_series(0, %s::int - 1) n
+select n, rota.batch_open(%s, 'continue', null) from generate_series(0, %s::int - 1) n
 """
 INSERT = """
 with member as (
@@ -181,7 +181,7 @@ def _count(server: DurableServer, jobs: int, batches: int) -> Figure:
     """Count what came to batches, one row for each job: the most that a finish can append."""
     with server.database() as url, psycopg.connect(url, autocommit=True) as connection:
         connection.execute(
-            "insert into rota.batch (total, on_failure) select %s + 1, 'run' "
+            "insert into rota.batch (total, on_failure) select %s + 1, 'continue' "
             "from generate_series(1, %s)",
             [jobs, batches],
         )

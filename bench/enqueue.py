@@ -76,7 +76,7 @@ def _ways(
 ) -> Iterator[tuple[str, Callable[[], object], int]]:
     numbers = itertools.count()
     options: Callable[[], dict[str, str]] = (
-        (lambda: {"idempotency_key": f"bench:{next(numbers)}"}) if keyed else dict
+        (lambda: {"key": f"bench:{next(numbers)}"}) if keyed else dict
     )
 
     def in_a_transaction() -> None:

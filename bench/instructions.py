@@ -52,7 +52,7 @@ elif way == "claim and finish":
     assert app.drain(slots=1000).succeeded == jobs
 else:
     for start in range(0, jobs, 1000):
-        keys = ({"idempotency_key": f"{jobs}:{start + n}"} for n in range(1000))
+        keys = ({"key": f"{jobs}:{start + n}"} for n in range(1000))
         with_keys = [noop.new().using(**key) for key in keys] if way.endswith("key") else None
         app.enqueue_many(with_keys or [noop.new()] * 1000)
 app.close()

@@ -62,7 +62,7 @@ async def noop(n: int): ...
 def bulk(first):
     numbers = range(first, first + size)
     if keys:
-        made = [noop.new(n=n).using(idempotency_key=f"bench:{n}") for n in numbers]
+        made = [noop.new(n=n).using(key=f"bench:{n}") for n in numbers]
     else:
         made = [noop.new(n=n) for n in numbers]
     app.enqueue_many(made)

@@ -436,7 +436,7 @@ async def assemble(ctx: rota.Context, n: int) -> dict[str, int]:
     """Enqueue pieces, wait for them, and go on with their results."""
     async with record(ctx):
         made = [
-            make_piece.using(idempotency_key=f"piece:{ctx.job.id}:{number}").new(ctx.job.id, number)
+            make_piece.using(key=f"piece:{ctx.job.id}:{number}").new(ctx.job.id, number)
             for number in range(PIECES)
         ]
         pieces = [one.id for one in await app.aenqueue_many(made)]
@@ -504,7 +504,7 @@ async def split(ctx: rota.Context, n: int) -> None:
         await app.abatch(
             [part.new(n=n, place=place) for place in range(PARTS)],
             then=gather.new(n=n),
-            on_failure=chance(ctx).choice(["run", "skip"]),
+            on_failure=chance(ctx).choice(["continue", "wait"]),
             parent=ctx.job.batch,
         )
         await asyncio.sleep(chance(ctx).uniform(0, 0.3))

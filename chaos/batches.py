@@ -36,7 +36,7 @@ BATCHES = [
         from rota.batch b left join chaos.follower f on f.batch = b.id
         group by b.id
         having count(f.job) <> (b.then_jobs is not null
-            and (b.on_failure = 'run' or b.outcome = 'succeeded'))::int
+            and (b.on_failure = 'continue' or b.outcome = 'succeeded'))::int
           or min(f.job) is distinct from b.then_job
         """,
     ),

@@ -124,7 +124,7 @@ class Producer:
         drawn = [self._new(MEMBERS) for _ in range(self._chance.randint(*BATCH))]
         follow = gather.new(n=drawn[0][0])
         then: Any = self._chance.choice([follow, {"succeeded": follow, "failed": follow}, None])
-        on_failure = self._chance.choice(["run", "skip"])
+        on_failure = self._chance.choice(["continue", "wait"])
         made = self._until_answered(
             "batch",
             lambda: self._app.batch([new for _, new in drawn], then=then, on_failure=on_failure),
@@ -179,7 +179,7 @@ class Producer:
     def _new(self, job_types: list[Any] | None = None) -> tuple[int, Any]:
         tag = next(self._tags)
         [job_type] = self._draw_types(1) if job_types is None else [self._chance.choice(job_types)]
-        options: dict[str, Any] = {"idempotency_key": f"chaos:{tag}"}
+        options: dict[str, Any] = {"key": f"chaos:{tag}"}
         if self._chance.random() < 0.15:
             options["delay"] = timedelta(seconds=self._chance.uniform(0.1, 3))
         if self._chance.random() < 0.1:

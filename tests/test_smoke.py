@@ -41,7 +41,7 @@ def test_a_job_goes_from_insert_to_history_with_nothing_configured(
         "send_mail",
         "--payload",
         '{"user_id": 42}',
-        "--idempotency-key",
+        "--key",
         "welcome:42",
         "--json",
     ).json
@@ -68,7 +68,7 @@ def test_a_job_goes_from_insert_to_history_with_nothing_configured(
         "send_mail",
         "--payload",
         '{"user_id": 42}',
-        "--idempotency-key",
+        "--key",
         "welcome:42",
         "--json",
     )

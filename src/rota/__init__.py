@@ -32,7 +32,7 @@ from rota.errors import (
 from rota.integrations import asgi, wsgi
 from rota.model.job import Enqueued, Job, Status
 from rota.model.outcome import Cancel, Dead, RateLimited, Retry, Snooze, WaitFor
-from rota.model.retry import Exponential, Fixed, Linear, Quadratic, Steps
+from rota.model.retry import Delays, Exponential, Fixed, Linear, Quadratic
 from rota.model.units import Duration
 from rota.observe import events
 from rota.runtime import logs
@@ -49,6 +49,7 @@ __all__ = [
     "Context",
     "DatabaseUnavailable",
     "Dead",
+    "Delays",
     "Duration",
     "Enqueued",
     "Exponential",
@@ -70,7 +71,6 @@ __all__ = [
     "RotaError",
     "Snooze",
     "Status",
-    "Steps",
     "Unique",
     "UsageError",
     "WaitFor",

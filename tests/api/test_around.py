@@ -545,7 +545,7 @@ def test_one_that_swallows_the_error_of_an_enqueue_hides_it_from_nobody(app: rot
             return True
 
     app.enqueue_middleware(Swallow)
-    work = _declare(app).using(idempotency_key="once", on_duplicate="raise")
+    work = _declare(app).using(key="once", on_duplicate="raise")
     work.enqueue()
     with pytest.raises(rota.KeyTaken):
         work.enqueue()

@@ -97,7 +97,7 @@ def test_a_renamed_type_runs_jobs_of_its_old_name_and_shares_its_keys(
         "mail",
         1,
     )
-    send_mail.using(idempotency_key="once").enqueue(2)
+    send_mail.using(key="once").enqueue(2)
     assert rows.keys()[0][:2] == ("send_mail", "once")
 
 

@@ -152,7 +152,7 @@ def new(app: rota.App) -> rota.records.NewJob:
     mail = declare(app, version=2, upgrade={1: lambda payload: payload}, timeout="1m", queue="q:1")
     return mail.using(
         run_at=AT, priority=7, max_attempts=3, timeout="90s", expires="1h30m", meta={"a": "100%?"},
-        idempotency_key="k:1", on_duplicate="replace",
+        key="k:1", on_duplicate="replace",
     ).new(1)  # fmt: skip
 
 
@@ -221,7 +221,7 @@ def test_a_statement_keeps_a_delay_by_the_database_s_clock_and_the_schema_of_the
     app: rota.App, database: str
 ) -> None:
     with psycopg.connect(database, row_factory=dict_row) as own:
-        job = declare(app).using(delay="1h", expires="1d", idempotency_key="k").new(1)
+        job = declare(app).using(delay="1h", expires="1d", key="k").new(1)
         sql, params = job.statement("pyformat")
         first, second = (own.execute(sql.encode(), params).fetchone() for _ in range(2))
     assert first is not None and second is not None
@@ -245,11 +245,11 @@ def test_a_job_is_enqueued_by_name_without_its_handler_as_the_database_declares_
     declare(app, queue="email", priority=4, unique=rota.Unique(on_duplicate="replace"))
     app.sync()
     front = rota.App(database)
-    first = front.enqueue_by_name("mail", {"user_id": 1, "at": AT}, idempotency_key="k")
+    first = front.enqueue_by_name("mail", {"user_id": 1, "at": AT}, key="k")
     found = front.get(first.id)
     assert (found.queue, found.priority) == ("email", 4)
     assert found.payload == {"user_id": 1, "at": "2999-01-02T03:04:05Z"}
-    again = front.enqueue_by_name("mail", {"user_id": 2}, idempotency_key="k")
+    again = front.enqueue_by_name("mail", {"user_id": 2}, key="k")
     assert (again.id, again.change) == (first.id, "replaced")
     with psycopg.connect(database) as own:
         front.enqueue_by_name("unknown", None, own, delay="1h")
@@ -288,9 +288,9 @@ def test_by_name_a_job_without_the_key_that_its_type_declares_is_refused(
     front = rota.App(database)
     with pytest.raises(rota.UsageError, match="key"):
         front.enqueue_by_name("mail", {"user_id": 1})
-    first = front.enqueue_by_name("mail", {"user_id": 1}, idempotency_key="user:1")
+    first = front.enqueue_by_name("mail", {"user_id": 1}, key="user:1")
     with pytest.raises(rota.KeyTaken) as taken:
-        front.enqueue_by_name("mail", {"user_id": 1}, idempotency_key="user:1")
+        front.enqueue_by_name("mail", {"user_id": 1}, key="user:1")
     assert taken.value.job == first.id and count(connection) == 1
     front.close()
     app.close()

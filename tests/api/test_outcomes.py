@@ -25,7 +25,7 @@ class Refused(Exception):
 def ended(app: rota.App, handler: Callable[[], Any], **options: Any) -> int:
     """Run a job with this handler once; return its id."""
     job_type = app.job("work", **options)(handler)
-    enqueued: rota.Enqueued = job_type.using(idempotency_key="the key").enqueue()
+    enqueued: rota.Enqueued = job_type.using(key="the key").enqueue()
     app.drain()
     return enqueued.id
 
@@ -133,7 +133,7 @@ def test_cancel_ends_the_job_says_why_and_frees_its_key(
     )
     assert job["finished_at"] is not None
     assert rows.keys() == []
-    again = app.enqueue(app.types["work"].using(idempotency_key="the key").new())
+    again = app.enqueue(app.types["work"].using(key="the key").new())
     assert again.created
 
 
@@ -245,7 +245,7 @@ def test_a_job_that_goes_on_failing_is_dead_after_max_attempts_with_a_row_for_ea
     app: rota.App, rows: Rows
 ) -> None:
     id_ = ended(
-        app, raising(ValueError("no")), max_attempts=3, retry=rota.Steps("1s", "5m", jitter=0)
+        app, raising(ValueError("no")), max_attempts=3, retry=rota.Delays("1s", "5m", jitter=0)
     )
     for _ in range(3):
         rows.make_all_due()

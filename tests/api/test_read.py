@@ -29,7 +29,7 @@ def mixed(app: rota.App) -> dict[str, int]:
         raise ValueError("no")
 
     ids = {
-        "succeeded": fine.using(idempotency_key="a", meta={"by": "me"}).enqueue(1).id,
+        "succeeded": fine.using(key="a", meta={"by": "me"}).enqueue(1).id,
         "dead": poisoned.enqueue().id,
         "queued": fine.using(delay="1d").enqueue(2).id,
     }
@@ -51,7 +51,7 @@ def test_jobs_are_found_by_each_filter_live_and_over(app: rota.App, mixed: dict[
     assert ids(queue="email") == [mixed["queued"], mixed["succeeded"]]
     assert ids(queue="email", limit=1) == [mixed["queued"]]
     assert ids(queue="email", before=mixed["queued"]) == [mixed["succeeded"]]
-    assert ids(idempotency_key="a") == [mixed["succeeded"]]
+    assert ids(key="a") == [mixed["succeeded"]]
     assert ids(error_type="ValueError") == [mixed["dead"]]
     assert ids(job_type="nothing of that name") == []
 

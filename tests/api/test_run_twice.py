@@ -88,7 +88,7 @@ def test_a_job_that_is_enqueued_again_is_told_and_one_with_a_key_is_not(app: rot
 
     @app.job("keeps")
     def keeps() -> None:
-        follow.using(idempotency_key="once").enqueue()
+        follow.using(key="once").enqueue()
 
     with pytest.raises(AssertionError, match="1 job of type 'next' enqueued again"):
         run_twice(forgets.new())
@@ -127,9 +127,9 @@ def test_a_job_that_cannot_run_is_told_with_the_reason(app: rota.App) -> None:
 
     with pytest.raises(AssertionError, match=r"did not succeed: it is queued, due at \d"):
         run_twice(mail.new().using(delay="1h"))
-    taken = mail.using(idempotency_key="mail:7").enqueue()
+    taken = mail.using(key="mail:7").enqueue()
     with pytest.raises(rota.UsageError, match=f"job {taken.id} .queued. has the id"):
-        run_twice(mail.new().using(idempotency_key="mail:7"))
+        run_twice(mail.new().using(key="mail:7"))
 
 
 @rule("M50", "M52")

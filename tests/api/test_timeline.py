@@ -47,7 +47,7 @@ def test_the_timeline_lists_each_attempt_who_acted_and_what_it_was_requeued_as(
         if error := next(tries):
             raise error
 
-    first = send.using(idempotency_key="k").enqueue().id
+    first = send.using(key="k").enqueue().id
     app.drain()
     act(connection, "pause", queue="mail")
     act(connection, "pause", queue="another")
@@ -253,7 +253,7 @@ def test_each_action_on_a_job_is_shown_once_in_order_and_in_all_the_jobs_it_lead
         if error := next(how):
             raise error
 
-    first = send.using(idempotency_key="k").enqueue("2026-1-14").id
+    first = send.using(key="k").enqueue("2026-1-14").id
     app.drain()
     app.retry_now(first, why="it is back", by="ann")
     app.drain()

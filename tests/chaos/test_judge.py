@@ -180,7 +180,7 @@ insert into rota.job_type (name, max_attempts)
   values ('split', 3), ('part', 3), ('gather', 3);
 insert into rota.batch (parent, total, succeeded, on_failure, then_jobs, then_at, then_job, outcome,
   ended_at)
-  select parent, total, total, 'run', '{}', now(), then_job, 'succeeded', now()
+  select parent, total, total, 'continue', '{}', now(), then_job, 'succeeded', now()
   from (values (null, 2, 23), (1, 6, 22)) b(parent, total, then_job);
 insert into rota.job_history (id, queue, job_type, payload, status, priority, attempts, claims,
   locked_by, run_at, created_at, updated_at, finished_at, release, batch, meta)
@@ -431,7 +431,7 @@ OTHER_BREAKS: list[tuple[str, LiteralString]] = [
     ),
     (
         "what follows a batch is enqueued once, unless a member that failed holds it back",
-        "update rota.batch set on_failure = 'skip', outcome = 'failed' where id = 1",
+        "update rota.batch set on_failure = 'wait', outcome = 'failed' where id = 1",
     ),
 ]
 """Other ways in which a promise of more than one part is broken."""

@@ -18,8 +18,8 @@ def batches(connection: Connection) -> Connection:
     connection.execute(
         "insert into rota.batch (total, succeeded, dead, on_failure, outcome, ended_at, then_at, "
         "then_job, created_at) values "
-        "(3, 2, 1, 'run', 'failed', now(), now(), 9, now()), "
-        "(4, 1, 0, 'skip', null, null, null, null, now())"
+        "(3, 2, 1, 'continue', 'failed', now(), now(), 9, now()), "
+        "(4, 1, 0, 'wait', null, null, null, null, now())"
     )
     connection.execute("insert into rota.batch_delta (batch, cancelled) values (2, 1)")
     connection.execute("insert into rota.batch_part values (2, 1, 4)")

@@ -250,7 +250,7 @@ def test_enqueue_makes_the_key_of_the_type_and_does_to_its_holder_what_it_is_tol
     (shop / "shop.py").write_text("import rota\napp = rota.App()\n")  # an older release
     refused = rota("enqueue", "index", "--force")
     assert refused.status == 2 and "Traceback" not in refused.err
-    assert "--idempotency-key is missing: job type 'index' declares one, made of doc" in refused.err
+    assert "--key is missing: job type 'index' declares one, made of doc" in refused.err
 
 
 @rule("M51")
@@ -262,7 +262,7 @@ def test_enqueue_inserts_a_checked_job_and_says_when_its_key_is_taken(
         "-3",
         "--queue",
         "slow",
-        "--idempotency-key",
+        "--key",
         "once",
         "--run-at",
         "2037-01-01T00:00:00+01:00",
@@ -272,7 +272,7 @@ def test_enqueue_inserts_a_checked_job_and_says_when_its_key_is_taken(
     assert rows(
         connection, "select queue, priority, run_at, payload, idempotency_key from rota.job"
     ) == [("slow", -3, datetime.fromisoformat("2036-12-31T23:00:00+00:00"), {"user_id": 7}, "once")]
-    again = rota.ok("enqueue", "mail", "--payload", '{"user_id": 8}', "--idempotency-key", "once")
+    again = rota.ok("enqueue", "mail", "--payload", '{"user_id": 8}', "--key", "once")
     assert again.out == f"not inserted: job {first['id']} (queued) has this idempotency key\n"
     more = (
         "--delay",

@@ -26,7 +26,7 @@ SEND = ["enqueue", "send_mail", "--payload", '{"user_id": 1}']
         ([*SEND, "--expires", "soon"], "--expires must be"),
         ([*SEND, "--run-at", "tomorrow"], "--run-at must be a date and time"),
         ([*SEND, "--on-duplicate", "eat"], "--on-duplicate must be"),
-        ([*SEND, "--idempotency-key", "\n"], "--idempotency-key must be"),
+        ([*SEND, "--key", "\n"], "--key must be"),
         (
             [*SEND, "--delay", "1h", "--run-at", "2031-01-01T00:00Z"],
             "give --run-at or --delay, not both",

@@ -172,7 +172,7 @@ def test_every_command_writes_instants_durations_and_absent_values_in_the_same_w
     later = full["queues"]["queues"][-1]
     assert (later["queue"], later["oldest_due"], later["oldest_due_s"]) == ("later", None, None)
 
-    connection.execute("insert into rota.batch (total, on_failure) values (1, 'run')")
+    connection.execute("insert into rota.batch (total, on_failure) values (1, 'continue')")
     connection.execute("insert into rota.job_type (name, breaker) values ('mail', 'smtp')")
     connection.execute(
         "insert into rota.rate_limit (name, starts, per, burst) values ('smtp', 100, '1 min', 10)"

@@ -51,7 +51,7 @@ def test_a_job_shows_its_whole_timeline(rota: CommandLine) -> None:
 
 @pytest.mark.slow
 def test_jobs_are_found_by_every_filter(rota: CommandLine) -> None:
-    rota.ok("enqueue", "send_mail", "--payload", '{"user_id": 1}', "--idempotency-key", "k")
+    rota.ok("enqueue", "send_mail", "--payload", '{"user_id": 1}', "--key", "k")
     rota.ok("enqueue", "report", "--payload", '{"day": "2026-01-14"}')
     rota.ok("work", "--drain")
     mail, report = (

@@ -100,7 +100,7 @@ def test_what_can_be_said_of_a_job_in_python_can_be_said_on_the_command_line() -
     assert of_put >= of_job - {
         "run_at",
         "delay",
-        "idempotency_key",
+        "key",
         "on_duplicate",
         "timeout",
         "lane_capacity",

@@ -16,7 +16,7 @@ app = rota.App(jobs=[jobs])                          # ROTA_DATABASE_URL; connec
 # rota.App("postgresql://…", schema="rota", lease="2m", jobs=[jobs, "myproject.billing:jobs"], release="2026.11.20")
 
 def sign_up(conn: psycopg.Connection, user_id: int, monday: datetime) -> list[rota.Enqueued]:
-    send_welcome_email.using(connection=conn, idempotency_key=f"welcome_email:user:{user_id}").enqueue(user_id=user_id)
+    send_welcome_email.using(connection=conn, key=f"welcome_email:user:{user_id}").enqueue(user_id=user_id)
     return app.enqueue_many([rebuild_report.new(day=date(2026, 1, 14)),
                              send_welcome_email.new(user_id).using(run_at=monday, priority=5)], connection=conn)
 

@@ -160,6 +160,6 @@ def test_a_job_that_is_told_of_a_dead_one_does_not_wait_for_ever(
     connection.execute(
         "insert into rota.job (job_type, queue, priority, status, waits_for, meta) values "
         "('t', 'default', 0, 'dead', null, null), ('t', 'default', 0, 'waiting', 'job 1', "
-        """'{"rota.waits": {"jobs": [1], "on_failure": "tell"}}')"""
+        """'{"rota.waits": {"jobs": [1], "on_failure": "continue"}}')"""
     )
     assert look(database, "awaited").level is Level.OK

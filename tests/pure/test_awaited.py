@@ -46,8 +46,8 @@ def test_a_wait_takes_ids_jobs_and_what_enqueue_returned(jobs: Any, ids: tuple[i
 
 
 BATCH = Batch(
-    id=1, parent=None, total=1, succeeded=0, dead=0, cancelled=0, on_failure="run", outcome=None,
-    created_at=NOW, ended_at=None, then_at=None, then_job=None, then_error=None,
+    id=1, parent=None, total=1, succeeded=0, dead=0, cancelled=0, on_failure="continue",
+    outcome=None, created_at=NOW, ended_at=None, then_at=None, then_job=None, then_error=None,
 )  # fmt: skip
 
 
@@ -72,7 +72,7 @@ def test_what_is_no_job_is_refused(jobs: Any, says: str) -> None:
 
 
 def test_what_is_to_become_of_dead_jobs_is_one_of_two_words() -> None:
-    with pytest.raises(rota.UsageError, match='"tell" or "wait"'):
+    with pytest.raises(rota.UsageError, match='"continue" or "wait"'):
         rota.WaitFor(5, on_failure="skip")  # type: ignore[arg-type]
 
 
@@ -84,14 +84,14 @@ def result(id_: int, outcome: Any) -> rota.records.JobResult:
 @pytest.mark.parametrize(
     ("wanted", "on_failure", "told", "may"),
     [
-        ([5], "tell", [], True),
-        ([5], "tell", [result(5, "succeeded")], False),
-        ([5], "tell", [result(5, "dead")], False),
-        ([5, 6], "tell", [result(5, "succeeded")], True),
+        ([5], "continue", [], True),
+        ([5], "continue", [result(5, "succeeded")], False),
+        ([5], "continue", [result(5, "dead")], False),
+        ([5, 6], "continue", [result(5, "succeeded")], True),
         ([5], "wait", [result(5, "dead")], True),
         ([5], "wait", [result(5, "ignored")], False),
         ([5, 6], "wait", [result(5, "dead"), result(6, "gone")], True),
-        ([9], "tell", [], False),
+        ([9], "continue", [], False),
     ],
 )
 def test_a_job_waits_only_for_others_of_whose_end_it_was_not_told(
@@ -104,12 +104,12 @@ def test_a_job_waits_only_for_others_of_whose_end_it_was_not_told(
 def test_all_waits_of_a_job_count_towards_its_limit() -> None:
     before = {"jobs": list(range(1, 501)), "before": list(range(501, 1_000))}
     waiting = job(5_000, before)
-    assert find_fault(waiting, [1_000], "tell", []) is None
-    assert find_fault(waiting, [1, 2, 1_000], "tell", []) is None
-    assert "1,001" in str(find_fault(waiting, [1_000, 1_001], "tell", []))
+    assert find_fault(waiting, [1_000], "continue", []) is None
+    assert find_fault(waiting, [1, 2, 1_000], "continue", []) is None
+    assert "1,001" in str(find_fault(waiting, [1_000, 1_001], "continue", []))
 
 
 @rule("M11")
 @pytest.mark.parametrize("awaits", ["x", {"jobs": "x"}, {"jobs": [None]}, None, []])
 def test_what_a_producer_wrote_there_counts_as_nothing(awaits: Any) -> None:
-    assert find_fault(job(9, awaits), range(10, 1_010), "tell", []) is None
+    assert find_fault(job(9, awaits), range(10, 1_010), "continue", []) is None

@@ -21,12 +21,12 @@ from rota.model.failure import error_type, message, stack
 from rota.model.retry import (
     DEFAULT_MAX_ATTEMPTS,
     DEFAULT_RETRY,
+    Delays,
     Exponential,
     Fixed,
     Linear,
     Quadratic,
     RetryPolicy,
-    Steps,
 )
 from tests.support.rules import rule
 
@@ -38,7 +38,7 @@ policies = st.one_of(
     st.builds(Quadratic, delays, jitter=jitters),
     st.builds(Exponential, delays, cap=st.none() | st.just("2d"), jitter=jitters),
     st.lists(delays, min_size=1, max_size=8).flatmap(
-        lambda steps: jitters.map(lambda jitter: Steps(*steps, jitter=jitter))
+        lambda steps: jitters.map(lambda jitter: Delays(*steps, jitter=jitter))
     ),
 )
 ids = st.integers(1, 2**63 - 1)
@@ -53,7 +53,7 @@ ids = st.integers(1, 2**63 - 1)
         (Quadratic(), (10, 40, 90, 160)),
         (Exponential("10s", cap=None), (10, 20, 40, 80)),
         (Exponential("10s", cap="30s"), (10, 20, 30, 30)),
-        (Steps("1m", "5m", "30m"), (60, 300, 1800, 1800)),
+        (Delays("1m", "5m", "30m"), (60, 300, 1800, 1800)),
     ],
 )
 def test_each_kind_of_policy_has_its_plan(policy: RetryPolicy, plan_s: tuple[float, ...]) -> None:
@@ -78,7 +78,7 @@ def test_the_default_is_exponential_from_ten_seconds_capped_at_an_hour_ten_times
             "min",
         ),
         (DEFAULT_RETRY, 20, "10 s, 20 s, 40 s, 80 s, 2 min 40 s, …, 1 h, dead after 11 h"),
-        (Steps("1m", "5m", "30m", "2h"), 5, "1 min, 5 min, 30 min, 2 h, dead after 2 h 36 min"),
+        (Delays("1m", "5m", "30m", "2h"), 5, "1 min, 5 min, 30 min, 2 h, dead after 2 h 36 min"),
         (Fixed("5s"), 1, "no retry, dead after the first failure"),
         (Fixed("10s"), 1001, "10 s, 10 s, 10 s, 10 s, 10 s, …, 10 s, dead after 2 h 47 min"),
     ],
@@ -105,7 +105,7 @@ def test_a_retry_always_lies_at_least_a_second_ahead_and_near_its_plan(
     )
 
 
-@given(policies.filter(lambda policy: not isinstance(policy, Steps)), st.integers(1, 10**6 - 1))
+@given(policies.filter(lambda policy: not isinstance(policy, Delays)), st.integers(1, 10**6 - 1))
 def test_only_steps_may_grow_shorter(policy: RetryPolicy, attempt: int) -> None:
     assert policy.delay_s(attempt) <= policy.delay_s(attempt + 1)
 
@@ -147,14 +147,14 @@ def test_the_jitter_spreads_evenly_over_jobs_and_over_claims() -> None:
         lambda: Fixed("0.5s"),
         lambda: Fixed("366d"),
         lambda: Fixed(5),  # type: ignore[arg-type]
-        Steps,
-        lambda: Steps("1m", "nonsense"),
+        Delays,
+        lambda: Delays("1m", "nonsense"),
         lambda: Exponential("1h", cap="10s"),
         lambda: Fixed("5s", jitter=1.0),
         lambda: Fixed("5s", jitter=-0.1),
         lambda: Fixed("5s", jitter=math.nan),
         lambda: Fixed("5s", jitter=True),
-        lambda: Steps("5s", jitter="no"),  # type: ignore[arg-type]
+        lambda: Delays("5s", jitter="no"),  # type: ignore[arg-type]
     ],
 )
 def test_a_policy_that_cannot_work_is_refused_when_it_is_declared(declare: Any) -> None:
@@ -163,8 +163,8 @@ def test_a_policy_that_cannot_work_is_refused_when_it_is_declared(declare: Any) 
 
 
 def test_a_policy_is_a_frozen_value() -> None:
-    policy = Steps("1m", "5m", jitter=0.1)
-    assert policy == Steps("1m", "5m", jitter=0.1)
+    policy = Delays("1m", "5m", jitter=0.1)
+    assert policy == Delays("1m", "5m", jitter=0.1)
     assert hash(policy) == hash(pickle.loads(pickle.dumps(policy)))
     with pytest.raises(FrozenInstanceError):
         policy.jitter = 0.5  # type: ignore[misc]

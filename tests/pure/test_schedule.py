@@ -227,8 +227,8 @@ def test_what_cannot_be_is_refused_where_it_is_written(
         (lambda jobs: jobs.types["clean"], r"give a job, not its type: clean\.new\(…\)"),
         (lambda jobs: "clean", "must be made with job_type.new"),
         (
-            lambda jobs: jobs.types["clean"].using(idempotency_key="k").new(),
-            "takes no idempotency_key",
+            lambda jobs: jobs.types["clean"].using(key="k").new(),
+            "takes no key",
         ),
         (lambda jobs: jobs.types["clean"].using(delay="1m").new(), "takes no delay"),
         (lambda jobs: jobs.types["clean"].using(timeout="1m").new(), "takes no timeout: give it"),

@@ -83,7 +83,7 @@ def test_dead_cancelled_and_expired_members_have_ended(
 
 @rule("M72")
 def test_skip_holds_what_follows_until_requeued_members_have_succeeded(shop: rota.App) -> None:
-    made = shop.batch([page(shop, n) for n in (1, -1)], then=report(shop), on_failure="skip")
+    made = shop.batch([page(shop, n) for n in (1, -1)], then=report(shop), on_failure="wait")
     shop.drain()
     read = shop.batches.get(made.id)
     assert (read.outcome, read.then_job, read.dead) == ("failed", None, 1)
@@ -147,7 +147,7 @@ def test_a_batch_without_members_ends_at_once(shop: rota.App) -> None:
 
 @rule("M72")
 def test_a_batch_waits_for_the_batches_in_it(shop: rota.App) -> None:
-    outer = shop.batch([page(shop, 1)], then=report(shop), on_failure="skip")
+    outer = shop.batch([page(shop, 1)], then=report(shop), on_failure="wait")
     inner = shop.batch([page(shop, -2)], parent=outer.id)
     assert shop.batches.get(outer.id).total == 2
     shop.drain()
@@ -220,8 +220,8 @@ def test_members_are_found_whatever_became_of_them_and_when(
 
 @rule("M72", "M51")
 def test_a_job_that_joins_another_by_its_key_is_no_member(shop: rota.App) -> None:
-    shop.enqueue(page(shop, 1).using(idempotency_key="a"))
-    jobs = [page(shop, n).using(idempotency_key=key) for n, key in enumerate("abc")]
+    shop.enqueue(page(shop, 1).using(key="a"))
+    jobs = [page(shop, n).using(key=key) for n, key in enumerate("abc")]
     made = shop.batch(jobs, then=report(shop))
     assert [one.created for one in made.jobs] == [False, True, True]
     assert shop.batches.get(made.id).total == 2
@@ -232,7 +232,7 @@ def test_a_job_that_joins_another_by_its_key_is_no_member(shop: rota.App) -> Non
 @rule("M72", "M51")
 def test_a_call_that_is_repeated_returns_the_same_batch(shop: rota.App) -> None:
     def make() -> rota.records.NewBatch:
-        jobs = [page(shop, n).using(idempotency_key=f"{n}") for n in (1, 2)]
+        jobs = [page(shop, n).using(key=f"{n}") for n in (1, 2)]
         return shop.batch(jobs, then=report(shop))
 
     first, second = make(), make()
@@ -249,7 +249,7 @@ def test_a_batch_in_a_batch_whose_call_is_repeated_counts_once(shop: rota.App) -
     outer = shop.batch([page(shop, 1)], then=report(shop))
 
     def make() -> rota.records.NewBatch:
-        return shop.batch([page(shop, 2).using(idempotency_key="a")], parent=outer.id)
+        return shop.batch([page(shop, 2).using(key="a")], parent=outer.id)
 
     assert make().id == make().id
     assert shop.batches.get(outer.id).total == 2
@@ -259,7 +259,7 @@ def test_a_batch_in_a_batch_whose_call_is_repeated_counts_once(shop: rota.App) -
 
 @rule("M72", "M51")
 def test_a_batch_whose_jobs_all_joined_others_is_refused(shop: rota.App) -> None:
-    job = page(shop, 1).using(idempotency_key="a")
+    job = page(shop, 1).using(key="a")
     shop.enqueue(job)
     with pytest.raises(rota.UsageError, match="each of the 1 job joined another one"):
         shop.batch([job], then=report(shop))
@@ -269,9 +269,9 @@ def test_a_batch_whose_jobs_all_joined_others_is_refused(shop: rota.App) -> None
 @rule("M72")
 @pytest.mark.parametrize("n", [1, -1])
 def test_a_job_follows_a_single_one(shop: rota.App, n: int) -> None:
-    made = shop.enqueue(page(shop, n).using(idempotency_key="a"), then=report(shop))
+    made = shop.enqueue(page(shop, n).using(key="a"), then=report(shop))
     assert made.created
-    again = asyncio.run(shop.aenqueue(page(shop, n).using(idempotency_key="a"), then=page(shop, 3)))
+    again = asyncio.run(shop.aenqueue(page(shop, n).using(key="a"), then=page(shop, 3)))
     assert (again.id, again.created) == (made.id, False)
     shop.drain()
     assert reports(shop) == [{"of": 1, "failed": int(n < 0)}]
@@ -383,7 +383,7 @@ def test_a_member_that_was_deleted_by_hand_holds_up_nothing_for_ever(
     [
         ({"then": 1}, "then is 1; make it with"),
         ({"then": {"over": None}}, "the outcomes are ended, succeeded, failed, not 'over'"),
-        ({"on_failure": "stop"}, "on_failure must be 'run' or 'skip', not 'stop'"),
+        ({"on_failure": "stop"}, "on_failure must be 'continue' or 'wait', not 'stop'"),
         ({"parent": 0}, "0"),
     ],
 )

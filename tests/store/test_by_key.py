@@ -30,8 +30,8 @@ async def test_the_job_that_holds_a_key_is_moved_and_cancelled_by_it_and_no_othe
     @app.job("follow_up")
     def follow_up(user: int) -> None: ...
 
-    mine = (await follow_up.using(idempotency_key="user:1", run_at=LATER).aenqueue(1)).id
-    other = (await follow_up.using(idempotency_key="user:2", run_at=LATER).aenqueue(2)).id
+    mine = (await follow_up.using(key="user:1", run_at=LATER).aenqueue(1)).id
+    other = (await follow_up.using(key="user:2", run_at=LATER).aenqueue(2)).id
     sooner = LATER - timedelta(days=1)
     assert await app.areschedule(key="user:1", job_type=follow_up, run_at=sooner, by="ann")
     assert (await app.aget(mine)).run_at == sooner
@@ -39,7 +39,7 @@ async def test_the_job_that_holds_a_key_is_moved_and_cancelled_by_it_and_no_othe
     assert (await app.aget(mine)).cancel_reason == "she acted first"
     assert [entry.verb for entry in await app.actions.alog()] == ["cancel", "reschedule"]
     assert ((await app.aget(other)).status, (await app.aget(other)).run_at) == ("queued", LATER)
-    again = await follow_up.using(idempotency_key="user:1").aenqueue(1)
+    again = await follow_up.using(key="user:1").aenqueue(1)
     assert again.created, "a cancel frees the key"
 
 
@@ -139,13 +139,13 @@ def test_a_cancel_by_key_sees_the_job_of_its_own_transaction_and_joins_it(
     def work() -> None: ...
 
     with psycopg.connect(database) as own:
-        job = work.using(connection=own, idempotency_key="k").enqueue().id
+        job = work.using(connection=own, key="k").enqueue().id
         with pytest.raises(rota.errors.KeyNotFound):
             app.cancel(key="k")  # nobody else sees it
         assert app.cancel(key="k", job_type=work, connection=own) is Status.CANCELLED
         with pytest.raises(rota.errors.KeyNotFound):
             app.cancel(key="k", connection=own)
-        assert work.using(connection=own, idempotency_key="k").enqueue().id > job
+        assert work.using(connection=own, key="k").enqueue().id > job
         own.rollback()
     assert one(connection, "select count(*) from rota.jobs") == (0,)
 

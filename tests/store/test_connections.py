@@ -212,8 +212,8 @@ def test_a_connection_that_streams_its_results_takes_jobs(
     app: rota.App, mail: Mail, engine: Engine, option: dict[str, Any]
 ) -> None:
     with Session(engine.execution_options(**option)) as session:
-        job = mail.using(session, idempotency_key="k").enqueue(1)
-        assert mail.using(session, idempotency_key="k").enqueue(1).id == job.id
+        job = mail.using(session, key="k").enqueue(1)
+        assert mail.using(session, key="k").enqueue(1).id == job.id
         assert len(mail.using(session).enqueue_many([{"user_id": 2}, {"user_id": 3}])) == 2
         assert app.cancel(job.id, connection=session) is rota.Status.CANCELLED
         session.commit()
@@ -263,7 +263,7 @@ async def test_a_connection_that_a_pool_of_asyncpg_lends_is_taken_also_without_i
                     await mail.using(lent).aenqueue(1)
                     raise ZeroDivisionError
             async with lent.transaction():
-                await mail.using(lent, idempotency_key="k").aenqueue(2)
+                await mail.using(lent, key="k").aenqueue(2)
                 with suppress(ZeroDivisionError):
                     async with lent.transaction():
                         await mail.using(lent).aenqueue(3)

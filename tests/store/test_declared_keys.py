@@ -75,7 +75,7 @@ def test_a_key_that_the_call_gives_counts_instead_and_the_function_is_not_asked(
     @app.job("t", unique=lambda n: 1 // n)
     def handler(n: int) -> None: ...
 
-    handler.using(idempotency_key="mine").enqueue(0)
+    handler.using(key="mine").enqueue(0)
     assert _keys(connection) == ["mine"]
 
 
@@ -187,7 +187,7 @@ def test_a_client_of_an_older_release_is_refused_in_the_same_words(
         with pytest.raises(rota.UsageError, match=f"^{LACKS_KEY}; nothing was written$"):
             handler.enqueue(1)
         with pytest.raises(rota.UsageError, match=LACKS_KEY):
-            older.enqueue_many([handler.using(idempotency_key="k").new(1), handler.new(2)])
+            older.enqueue_many([handler.using(key="k").new(1), handler.new(2)])
     assert _keys(connection) == []
 
 

@@ -93,8 +93,8 @@ def test_a_job_commits_or_vanishes_with_the_transaction_of_any_connection(
         callers.commit()
         for end, left in ((callers.rollback, 0), (callers.commit, 3)):
             with callers.pipeline() if pipelined else nullcontext():
-                first = send.using(connection=callers, idempotency_key="k").enqueue("ü")
-                again = send.using(connection=callers, idempotency_key="k").enqueue("ü")
+                first = send.using(connection=callers, key="k").enqueue("ü")
+                again = send.using(connection=callers, key="k").enqueue("ü")
                 many = send.using(connection=callers).enqueue_many([{"to": "a"}, {"to": "b"}])
             assert again == rota.Enqueued(first.id, False, "queued")
             assert [one.created for one in (first, *many)] == [True] * 3
@@ -117,8 +117,8 @@ async def test_a_job_commits_or_vanishes_with_the_transaction_of_an_async_connec
     async with await psycopg.AsyncConnection.connect(database, row_factory=dict_row) as callers:
         for end, left in ((callers.rollback, 0), (callers.commit, 3)):
             async with callers.pipeline() if pipelined else nullcontext():
-                first = await send.using(connection=callers, idempotency_key="k").aenqueue("x")
-                again = await send.using(connection=callers, idempotency_key="k").aenqueue("x")
+                first = await send.using(connection=callers, key="k").aenqueue("x")
+                again = await send.using(connection=callers, key="k").aenqueue("x")
                 await send.using(connection=callers).aenqueue_many([{"to": "a"}, {"to": "b"}])
             assert again == rota.Enqueued(first.id, False, "queued")
             assert callers.info.transaction_status == pq.TransactionStatus.INTRANS
@@ -150,9 +150,9 @@ def test_a_job_vanishes_with_the_savepoint_it_was_enqueued_in(
     with psycopg.connect(database) as callers:
         kept = send.using(connection=callers).enqueue("kept")
         with callers.transaction():
-            send.using(connection=callers, idempotency_key="k").enqueue("gone")
+            send.using(connection=callers, key="k").enqueue("gone")
             raise psycopg.Rollback
-        again = send.using(connection=callers, idempotency_key="k").enqueue("kept too")
+        again = send.using(connection=callers, key="k").enqueue("kept too")
         assert again.created
     assert connection.execute("select id from rota.job order by id").fetchall() == [
         (kept.id,),

@@ -69,7 +69,7 @@ def test_jobs_that_are_alike_are_inserted_as_others_are(
 ) -> None:
     alike = [remind.using(**options).new(user) for user in range(others + 3)]
     # A job with a key makes the same jobs go the way of those that differ.
-    keyed = remind.using(idempotency_key="k").new(0)
+    keyed = remind.using(key="k").new(0)
     with connection.transaction():  # one clock for both
         first = app.enqueue_many(alike, connection=connection)
         second = app.enqueue_many([*alike, keyed], connection=connection)[:-1]
@@ -126,9 +126,7 @@ def test_ids_ascend_in_the_order_of_the_input_whatever_the_order_of_the_keys(
 ) -> None:
     keys = [f"{number:05}" if number % 3 else None for number in range(2200)]
     random.Random(1).shuffle(keys)
-    done = app.enqueue_many(
-        [send.using(idempotency_key=key).new(at) for at, key in enumerate(keys)]
-    )
+    done = app.enqueue_many([send.using(key=key).new(at) for at, key in enumerate(keys)])
     assert all(one.created for one in done)
     assert [one.id for one in done] == sorted(one.id for one in done)
     stored = {job.id: job for job in app.find(limit=10_000)}
@@ -141,7 +139,7 @@ def test_ids_ascend_in_the_order_of_the_input_whatever_the_order_of_the_keys(
 def test_results_are_aligned_with_the_input_also_for_duplicates_within_the_batch(
     app: rota.App, send: Send, remind: Send
 ) -> None:
-    taken = send.using(idempotency_key="taken").enqueue(0)
+    taken = send.using(key="taken").enqueue(0)
     keyed = [
         ("send", "b"),
         ("send", "taken"),
@@ -154,7 +152,7 @@ def test_results_are_aligned_with_the_input_also_for_duplicates_within_the_batch
     ]
     types = {"send": send, "remind": remind}
     done = app.enqueue_many(
-        [types[name].using(idempotency_key=key).new(at) for at, (name, key) in enumerate(keyed)]
+        [types[name].using(key=key).new(at) for at, (name, key) in enumerate(keyed)]
     )
     assert [one.created for one in done] == [True, False, True, True, False, True, False, False]
     assert [one.status for one in done] == ["queued"] * 8
@@ -165,9 +163,7 @@ def test_results_are_aligned_with_the_input_also_for_duplicates_within_the_batch
 @rule("M51")
 def test_duplicates_a_thousand_jobs_apart_find_each_other(app: rota.App, send: Send) -> None:
     keys = [f"{number % 900}" for number in range(2700)]
-    done = app.enqueue_many(
-        [send.using(idempotency_key=key).new(at) for at, key in enumerate(keys)]
-    )
+    done = app.enqueue_many([send.using(key=key).new(at) for at, key in enumerate(keys)])
     assert [one.created for one in done] == [True] * 900 + [False] * 1800
     assert [one.id for one in done] == [one.id for one in done[:900]] * 3
 
@@ -180,7 +176,7 @@ def test_a_mixed_bulk_keeps_the_options_of_each_job(
         [
             send.using(priority=100, queue="fast", max_attempts=1, meta={"by": "test"}).new(1),
             remind.using(delay="1h", expires="2h").new(2),
-            send.new(3).using(idempotency_key="k"),
+            send.new(3).using(key="k"),
         ]
     )
     first, second, third = (app.get(one.id) for one in done)
@@ -327,7 +323,7 @@ def test_two_bulks_with_the_same_keys_in_opposite_order_cannot_deadlock(
     ]
 
     def bulk(order: list[tuple[Send, str]]) -> dict[tuple[str, str], rota.Enqueued]:
-        jobs = [job_type.using(idempotency_key=key).new(0) for job_type, key in order]
+        jobs = [job_type.using(key=key).new(0) for job_type, key in order]
         with psycopg.connect(database, autocommit=True) as callers:
             results = app.enqueue_many(jobs, connection=callers)
         return {
@@ -383,7 +379,7 @@ def test_a_bulk_of_large_payloads_is_an_insert_for_each_megabyte(
 
     _count_statements(connection)
     texts = [f"{at:02}{'x' * 60_000}" for at in range(40)]
-    done = app.enqueue_many([large.using(idempotency_key=text[:2]).new(text) for text in texts])
+    done = app.enqueue_many([large.using(key=text[:2]).new(text) for text in texts])
     found = connection.execute("select rows from public.statement").fetchall()
     assert [row[0] for row in found] == [16, 16, 8]
     ids = [one.id for one in done]
@@ -418,7 +414,7 @@ def test_a_bulk_takes_and_refuses_the_keys_that_single_enqueues_would(
             "insert into rota.idempotency values (%s, 'former', 1, null)", [f"former_{way}"]
         )
         for job_type in new.values():
-            jobs = [job_type.using(idempotency_key=key).new() for key in keys]
+            jobs = [job_type.using(key=key).new() for key in keys]
             done = app.enqueue_many(jobs) if way == "many" else [app.enqueue(job) for job in jobs]
             created.append([one.created for one in done])
     plain = [True, False, True, True, True, True, False, True, True]
@@ -463,7 +459,7 @@ def test_a_job_that_a_trigger_inserts_during_a_bulk_takes_its_key(
           return null; end $$;
         create trigger also after insert on rota.job for each row
           when (new.job_type = 'send') execute function public.also()""")
-    send.registry.sender.enqueue_many(send.using(idempotency_key=key).new(1) for key in ("a", "b"))
+    send.registry.sender.enqueue_many(send.using(key=key).new(1) for key in ("a", "b"))
     found = connection.execute("select job_type, key from rota.idempotency order by 1, 2")
     assert found.fetchall() == [("also", "a"), ("also", "b"), ("send", "a"), ("send", "b")]
 
@@ -510,15 +506,13 @@ def test_a_key_that_a_trigger_of_the_users_changes_is_taken_as_it_is_then(
         create trigger a_lowers before insert on rota.job for each row
           execute function public.lowers()""")
     keys = ["Abc", "aBc", "X", "x"]
-    done = send.registry.sender.enqueue_many(
-        send.using(idempotency_key=key).new(1) for key in keys[::2]
-    )
+    done = send.registry.sender.enqueue_many(send.using(key=key).new(1) for key in keys[::2])
     assert [one.created for one in done] == [True, True]
     found = connection.execute("select idempotency_key from rota.job order by 1").fetchall()
     assert found == [("abc",), ("x",)]
     assert connection.execute("select key from rota.idempotency order by 1").fetchall() == found
     with pytest.raises(rota.RotaError):
-        send.registry.sender.enqueue_many(send.using(idempotency_key=key).new(1) for key in keys)
+        send.registry.sender.enqueue_many(send.using(key=key).new(1) for key in keys)
     assert connection.execute("select count(*) from rota.job").fetchone() == (2,)
 
 
@@ -532,9 +526,7 @@ def test_a_job_with_a_key_that_a_trigger_leaves_out_is_no_duplicate(
         create trigger a_leave_out before insert on rota.job for each row
           when (new.payload ->> 'user' = '13') execute function public.leave_out()""")
     with pytest.raises(rota.RotaError):
-        send.registry.sender.enqueue_many(
-            send.using(idempotency_key=f"k{user}").new(user) for user in (12, 13)
-        )
+        send.registry.sender.enqueue_many(send.using(key=f"k{user}").new(user) for user in (12, 13))
     assert connection.execute("select from rota.idempotency").fetchall() == []
 
 

@@ -224,7 +224,7 @@ def test_options_add_up_and_the_last_of_each_counts(app: rota.App) -> None:
     done = (
         job_type.using(priority=1, queue="a", delay="1h")
         .using(priority=2, run_at=None)
-        .using(idempotency_key="k")
+        .using(key="k")
         .enqueue(1)
     )
     job = app.get(done.id)

@@ -107,8 +107,8 @@ def test_jobs_of_one_bulk_keep_their_own_lanes_and_capacities(
             invoice.new(1),
             invoice.using(lane_capacity=9).new(1),
             plain.using(group_key='a "b", {c} \\ d').new(),
-            plain.using(idempotency_key="k").new(),
-            invoice.using(idempotency_key="k").new(2),
+            plain.using(key="k").new(),
+            invoice.using(key="k").new(2),
         ]
     )
     assert _lanes(connection) == [

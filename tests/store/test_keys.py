@@ -54,10 +54,8 @@ def _concurrently(
                 IsolationLevel.REPEATABLE_READ if end is _commit_seen_by_a_snapshot else None
             )
             second.execute("select 1")
-        one = send.using(connection=first, idempotency_key="k").enqueue()
-        other: Future[rota.Enqueued] = pool.submit(
-            send.using(connection=second, idempotency_key="k").enqueue
-        )
+        one = send.using(connection=first, key="k").enqueue()
+        other: Future[rota.Enqueued] = pool.submit(send.using(connection=second, key="k").enqueue)
         eventually(waits(connection, second), what="the second enqueue waits for the first")
         end(first)
         try:
@@ -118,9 +116,9 @@ def test_of_many_producers_at_once_one_inserts_and_all_learn_its_id(
     def produce(number: int) -> list[rota.Enqueued]:
         with psycopg.connect(database, autocommit=True) as own:
             if number % 2:
-                return [send.using(connection=own, idempotency_key=key).enqueue() for key in keys]
+                return [send.using(connection=own, key=key).enqueue() for key in keys]
             return app.enqueue_many(
-                [send.using(idempotency_key=key).new() for key in reversed(keys)], connection=own
+                [send.using(key=key).new() for key in reversed(keys)], connection=own
             )[::-1]
 
     with ThreadPoolExecutor(6) as pool:
@@ -155,10 +153,10 @@ def test_a_key_is_held_through_every_status_and_after_success(
         if error is not None:
             raise error
 
-    first = {end: handler.using(idempotency_key=end).enqueue(end) for end in ends}
+    first = {end: handler.using(key=end).enqueue(end) for end in ends}
     app.drain()
     for end, one in first.items():
-        assert handler.using(idempotency_key=end).enqueue(end) == rota.Enqueued(one.id, False, end)
+        assert handler.using(key=end).enqueue(end) == rota.Enqueued(one.id, False, end)
     held: dict[str, bool] = dict(
         connection.execute("select key, expires_at is null from rota.idempotency").fetchall()
     )
@@ -172,10 +170,10 @@ def test_a_cancelled_job_frees_its_key(app: rota.App) -> None:
     def handler() -> None:
         raise rota.Cancel("not needed any more")
 
-    first = handler.using(idempotency_key="k").enqueue()
+    first = handler.using(key="k").enqueue()
     app.drain()
     assert app.get(first.id).status == "cancelled"
-    second = handler.using(idempotency_key="k").enqueue()
+    second = handler.using(key="k").enqueue()
     assert second.created and second.id != first.id
 
 
@@ -186,24 +184,24 @@ def test_a_key_lives_as_long_after_the_end_as_its_type_says(
     @app.job("t", unique=rota.Unique(ttl="1h"))
     def handler() -> None: ...
 
-    first = handler.using(idempotency_key="k").enqueue()
+    first = handler.using(key="k").enqueue()
     app.drain()
     assert connection.execute(KEPT_FOR).fetchall() == [(timedelta(hours=1),)]
-    assert not handler.using(idempotency_key="k").enqueue().created
+    assert not handler.using(key="k").enqueue().created
     connection.execute("update rota.idempotency set expires_at = now() - interval '1 s'")
-    again = handler.using(idempotency_key="k").enqueue()
+    again = handler.using(key="k").enqueue()
     assert again.created and again.id != first.id
     assert connection.execute("select job, expires_at from rota.idempotency").fetchall() == [
         (again.id, None)
     ]
-    assert handler.using(idempotency_key="k").enqueue() == rota.Enqueued(again.id, False, "queued")
+    assert handler.using(key="k").enqueue() == rota.Enqueued(again.id, False, "queued")
 
 
 @rule("M51")
 def test_of_two_producers_one_takes_an_expired_key(
     database: str, connection: Connection, app: rota.App, send: Send
 ) -> None:
-    send.using(idempotency_key="k").enqueue()
+    send.using(key="k").enqueue()
     app.drain()
     connection.execute("update rota.idempotency set expires_at = now() - interval '1 s'")
     first, second = _concurrently(database, connection, send, _commit)
@@ -214,10 +212,10 @@ def test_of_two_producers_one_takes_an_expired_key(
 def test_a_key_whose_job_has_left_no_row_any_more_belongs_to_one_that_succeeded(
     connection: Connection, app: rota.App, send: Send
 ) -> None:
-    first = send.using(idempotency_key="k").enqueue()
+    first = send.using(key="k").enqueue()
     app.drain()
     connection.execute("delete from rota.job_history")  # as retention does
-    assert send.using(idempotency_key="k").enqueue() == rota.Enqueued(first.id, False, "succeeded")
+    assert send.using(key="k").enqueue() == rota.Enqueued(first.id, False, "succeeded")
 
 
 @rule("M12", "M51")
@@ -231,16 +229,12 @@ def test_a_renamed_type_cannot_enqueue_twice(database: str, connection: Connecti
     def charge() -> None: ...
 
     before.sync()
-    first = charge_card.using(idempotency_key="invoice:1").enqueue()
+    first = charge_card.using(key="invoice:1").enqueue()
     after.sync()
-    assert charge.using(idempotency_key="invoice:1").enqueue() == rota.Enqueued(
-        first.id, False, "queued"
-    )
+    assert charge.using(key="invoice:1").enqueue() == rota.Enqueued(first.id, False, "queued")
     # A producer of the old release, and one in SQL, keep using the old name.
-    second = charge_card.using(idempotency_key="invoice:2").enqueue()
-    assert charge.using(idempotency_key="invoice:2").enqueue() == rota.Enqueued(
-        second.id, False, "queued"
-    )
+    second = charge_card.using(key="invoice:2").enqueue()
+    assert charge.using(key="invoice:2").enqueue() == rota.Enqueued(second.id, False, "queued")
     for name in ("charge", "charge_card"):
         assert (
             connection.execute(
@@ -249,9 +243,7 @@ def test_a_renamed_type_cannot_enqueue_twice(database: str, connection: Connecti
             == 0
         )
     assert after.drain().succeeded == 2
-    assert charge.using(idempotency_key="invoice:1").enqueue() == rota.Enqueued(
-        first.id, False, "succeeded"
-    )
+    assert charge.using(key="invoice:1").enqueue() == rota.Enqueued(first.id, False, "succeeded")
     before.close()
     after.close()
 
@@ -264,7 +256,5 @@ def test_keys_differ_by_case_accent_and_space_and_belong_to_their_type(
     def other() -> None: ...
 
     keys = ["k", "K", "k ", "ḱ", "k" * 255]
-    done = [
-        job_type.using(idempotency_key=key).enqueue() for job_type in (send, other) for key in keys
-    ]
+    done = [job_type.using(key=key).enqueue() for job_type in (send, other) for key in keys]
     assert all(one.created for one in done)

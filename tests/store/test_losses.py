@@ -89,7 +89,7 @@ def test_workers_are_asked_to_look_back_to_a_job_that_came_back_uncharged(
 
 @rule("M33")
 def test_a_second_loss_is_charged_by_the_plan_of_the_type(connection: Connection) -> None:
-    declare(connection, retry=rota.Steps("70s", "90s", jitter=0), max_attempts=2)
+    declare(connection, retry=rota.Delays("70s", "90s", jitter=0), max_attempts=2)
     insert(connection)
     hand = Hand(connection)
     lost(connection, hand, recorded=False)

@@ -133,9 +133,9 @@ def test_raise_says_which_job_has_the_key_and_inserts_nothing(
     )
     assert f"job {first.id} (queued) has the idempotency key 'k'" in str(error)
     jobs = [
-        index.using(idempotency_key="new").new(3),
+        index.using(key="new").new(3),
         index.new(4),
-        strict.using(idempotency_key="new").new(5),
+        strict.using(key="new").new(5),
     ]
     for where in (None, connection):
         with pytest.raises(rota.KeyTaken, match=r"\(job 2 of the list\)"):
@@ -150,12 +150,12 @@ def test_a_bulk_with_a_taken_key_leaves_nothing_in_the_transaction_of_the_caller
 ) -> None:
     index.enqueue(1)
     strict = index.using(on_duplicate="raise")
-    free = [index.using(idempotency_key=f"free {n}").new(n) for n in range(before)]
+    free = [index.using(key=f"free {n}").new(n) for n in range(before)]
     with psycopg.connect(database) as own:
         own.execute("create table receipt ()")
         with pytest.raises(rota.KeyTaken):
             app.enqueue_many([*free, strict.new(2)], connection=own)
-        app.enqueue_many([strict.using(idempotency_key="other").new(3)], connection=own)
+        app.enqueue_many([strict.using(key="other").new(3)], connection=own)
     assert connection.execute("select count(*) from rota.job").fetchone() == (2,)
     assert connection.execute("select to_regclass('receipt') is not null").fetchone() == (True,)
 
@@ -180,9 +180,9 @@ def test_a_holder_that_has_begun_is_joined(
             raise error
 
     def again() -> rota.Enqueued:
-        return handler.using(idempotency_key="k", delay="1h").enqueue(2)
+        return handler.using(key="k", delay="1h").enqueue(2)
 
-    first = handler.using(idempotency_key="k", delay="0s").enqueue(1)
+    first = handler.using(key="k", delay="0s").enqueue(1)
     app.drain()
     assert (seen or [again()]) == [rota.Enqueued(first.id, False, status)]
     assert app.get(first.id).payload == {"text": 1}
@@ -260,9 +260,9 @@ def test_a_key_that_is_freed_while_a_change_waits_makes_a_new_job(
 def test_a_bulk_replaces_postpones_and_creates_in_the_order_of_its_jobs(
     app: rota.App, connection: Connection, index: Index
 ) -> None:
-    ids = [index.using(idempotency_key=key).enqueue(1).id for key in "abc"]
+    ids = [index.using(key=key).enqueue(1).id for key in "abc"]
     jobs = [
-        index.using(idempotency_key=key, on_duplicate=cast(Any, how), delay="1h").new(text)
+        index.using(key=key, on_duplicate=cast(Any, how), delay="1h").new(text)
         for key, how, text in [
             *[("c", "replace", 2), ("d", "raise", 3), ("a", "postpone", 4), ("b", "keep", 5)],
             *[("c", "replace", 6), ("d", "replace", 7), ("a", "keep", 8)],
@@ -291,12 +291,12 @@ def test_two_bulks_that_replace_the_same_jobs_in_other_orders_do_not_deadlock(
     monkeypatch.setattr("rota.store.ops.enqueue.INSERT_MAX", 3)  # several statements each
     keys = [f"{number:02}" for number in range(20)]
     for key in reversed(keys):  # ids and keys are in opposite orders
-        index.using(idempotency_key=key).enqueue(0)
+        index.using(key=key).enqueue(0)
 
     def produce(number: int) -> int:
         # Some have keys in between, so that their chunks begin elsewhere.
         own = [*keys[number % 3 :: 1 + number % 2], *(f"{n:02}{number}" for n in range(20))]
-        jobs = [index.using(idempotency_key=key).new(number) for key in own]
+        jobs = [index.using(key=key).new(number) for key in own]
         with psycopg.connect(database) as connection:
             return sum(one.created for one in app.enqueue_many(jobs, connection=connection))
 

@@ -23,7 +23,7 @@ VALUES: dict[str, tuple[Any, str, Any]] = {
     "max_attempts": (3, "max_attempts", 3),
     "timeout": ("2m", "timeout_s", 120.0),
     "expires": ("1h", "expires", timedelta(hours=1)),
-    "idempotency_key": ("mine", "idempotency_key", "mine"),
+    "key": ("mine", "idempotency_key", "mine"),
     "group_key": ("g", "group_key", "g"),
     "lane_capacity": (2, "lane_capacity", 2),
     "meta": ({"a": 1}, "meta", {"a": 1}),
@@ -76,8 +76,8 @@ def requeued_with_another_payload(
 
 
 def in_place_of_another(app: rota.App, mail: Mail, connection: Connection, options: Any) -> int:
-    options = {"idempotency_key": "mine", **options}
-    mail.using(idempotency_key="mine").enqueue(2)
+    options = {"key": "mine", **options}
+    mail.using(key="mine").enqueue(2)
     replaced = mail.using(**options).enqueue(1)
     assert replaced.change == "replaced"
     return replaced.id
@@ -109,7 +109,7 @@ def test_an_option_arrives(
     options = {option: value} | ({"group_key": "g"} if option == "lane_capacity" else {})
     if way is in_place_of_another and option == "queue":
         pytest.skip("a holder keeps its queue: docs/concepts.md says so")
-    if way is from_a_schedule and option in ("timeout", "idempotency_key", "lane_capacity"):
+    if way is from_a_schedule and option in ("timeout", "key", "lane_capacity"):
         with pytest.raises(rota.UsageError, match=f"takes no {option}"):
             way(app, mail, connection, options)
         return

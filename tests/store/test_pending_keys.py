@@ -73,7 +73,7 @@ def test_a_job_that_is_over_is_still_found_by_its_key(app: rota.App, index: Inde
     first = index.enqueue(1)
     app.drain()
     second = index.enqueue(2)
-    found = app.find(idempotency_key="k", since="1h")
+    found = app.find(key="k", since="1h")
     assert [job.id for job in found] == [second.id, first.id]
 
 
@@ -86,8 +86,8 @@ def test_a_claim_leaves_the_keys_of_other_types_and_jobs(
 
     app.sync()
     index.enqueue(1)
-    other = kept.using(idempotency_key="k").enqueue()
-    later = index.using(idempotency_key="later", delay="1h").enqueue(2)
+    other = kept.using(key="k").enqueue()
+    later = index.using(key="later", delay="1h").enqueue(2)
     assert len(Hand(connection, types=["t", "kept"]).claim().jobs) == 2
     assert sorted(_held(connection)) == [other.id, later.id]
 
@@ -217,7 +217,7 @@ def test_a_job_that_dies_before_its_start_holds_no_key(
     app.actions.bury(buried.id)
     assert _held(connection) == []
     late = index.using(expires="1ms").enqueue(2)
-    kept = index.using(idempotency_key="other", delay="1h").enqueue(3)
+    kept = index.using(key="other", delay="1h").enqueue(3)
     app.drain()
     assert app.get(late.id).status == "dead"
     assert _held(connection) == [kept.id]

@@ -112,7 +112,7 @@ def test_a_bulk_with_keys_calls_no_function_of_the_server_for_each_job(
     with connection.transaction():
         connection.execute("set local track_functions = 'pl'")
         app.enqueue_many(
-            [keyed.using(idempotency_key=f"{n}").new() for n in range(JOBS)], connection=connection
+            [keyed.using(key=f"{n}").new() for n in range(JOBS)], connection=connection
         )
         called = connection.execute(
             "select funcname, calls from pg_stat_xact_user_functions where calls > 1"
@@ -127,7 +127,7 @@ def test_a_bulk_with_keys_reads_no_others_also_in_a_session_that_began_with_none
     keyed = app.job("keyed")(lambda: None)
 
     def enqueue(prefix: str) -> None:
-        jobs = [keyed.using(idempotency_key=f"{prefix} {n}").new() for n in range(JOBS)]
+        jobs = [keyed.using(key=f"{prefix} {n}").new() for n in range(JOBS)]
         app.enqueue_many(jobs, connection=connection)
 
     for turn in range(8):  # until every plan is kept
@@ -168,10 +168,10 @@ def test_a_job_of_a_bulk_costs_few_calls(app: rota.App, way: str) -> None:
         "alike": lambda numbers: app.enqueue_many([plain.new(n=n) for n in numbers]),
         "mappings": lambda numbers: plain.enqueue_many([{"n": n} for n in numbers]),
         "with keys": lambda numbers: app.enqueue_many(
-            [plain.new(n=n).using(idempotency_key=str(n)) for n in numbers]
+            [plain.new(n=n).using(key=str(n)) for n in numbers]
         ),
         "with keys, each of a copy of the type": lambda numbers: app.enqueue_many(
-            [plain.using(idempotency_key=f"copy {n}").new(n=n) for n in numbers]
+            [plain.using(key=f"copy {n}").new(n=n) for n in numbers]
         ),
         "with keys of the type": lambda numbers: app.enqueue_many(
             [keyed.new(n=n) for n in numbers]

@@ -304,9 +304,9 @@ def test_a_role_that_is_no_superuser_migrates_and_works(
     assert migrate(url).applied
     app = rota.App(url)
     send = app.job("send")(lambda: None)
-    app.enqueue_many(send.using(idempotency_key=key).new() for key in ("a", "b", "a"))
+    app.enqueue_many(send.using(key=key).new() for key in ("a", "b", "a"))
     assert app.drain().succeeded == 2
-    assert not send.using(idempotency_key="b").enqueue().created
+    assert not send.using(key="b").enqueue().created
     app.close()
 
 

@@ -56,14 +56,12 @@ def test_the_whole_way_of_a_job_from_insert_to_history_works_in_it(
         raise rota.Cancel("not needed")
 
     app.sync()
-    first = welcome.using(idempotency_key="k").enqueue(user=1)
-    assert welcome.using(idempotency_key="k").enqueue(user=1) == rota.Enqueued(
-        first.id, False, "queued"
-    )
-    assert app.enqueue_many(
-        [welcome.using(idempotency_key="k").new(2), fails.new(), snoozes.new()]
-    )[0] == rota.Enqueued(first.id, False, "queued")
-    cancels.using(idempotency_key="c").enqueue()
+    first = welcome.using(key="k").enqueue(user=1)
+    assert welcome.using(key="k").enqueue(user=1) == rota.Enqueued(first.id, False, "queued")
+    assert app.enqueue_many([welcome.using(key="k").new(2), fails.new(), snoozes.new()])[
+        0
+    ] == rota.Enqueued(first.id, False, "queued")
+    cancels.using(key="c").enqueue()
     with psycopg.connect(empty_database, autocommit=True) as connection:
         _insert_plainly(connection, schema)
     report = app.drain()
@@ -72,7 +70,7 @@ def test_the_whole_way_of_a_job_from_insert_to_history_works_in_it(
         ("welcome", "succeeded"), ("greet", "succeeded"), ("fails", "dead"), ("snoozes", "queued"),
         ("cancels", "cancelled"),
     }  # fmt: skip
-    assert cancels.using(idempotency_key="c").enqueue().created
+    assert cancels.using(key="c").enqueue().created
     dead = app.find(status="dead")[0]
     assert [attempt.error_type for attempt in app.database.run(ops.attempts(dead.id))] == [
         "LookupError"

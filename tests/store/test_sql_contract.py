@@ -109,7 +109,7 @@ def test_a_producer_of_python_enqueues_one_many_and_with_every_option(
     options: dict[str, Any] = {
         "queue": "q", "priority": 3, "delay": "1h", "expires": "2h", "max_attempts": 2,
         "timeout": "1m",
-        "meta": {"a": 1}, "idempotency_key": "k",
+        "meta": {"a": 1}, "key": "k",
     }  # fmt: skip
     assert work.enqueue(1).created and work.using(**options).enqueue(2).created
     assert not work.using(**options).enqueue(2).created
@@ -176,13 +176,10 @@ def test_the_python_client_enqueues_with_the_grants_of_a_producer(
     @app.job("t", queue="q")
     def handler(data: str) -> None: ...
 
-    first = handler.using(idempotency_key="k").enqueue("x" * 1000)
-    assert handler.using(idempotency_key="k").enqueue("x") == rota.Enqueued(
-        first.id, False, "queued"
-    )
+    first = handler.using(key="k").enqueue("x" * 1000)
+    assert handler.using(key="k").enqueue("x") == rota.Enqueued(first.id, False, "queued")
     assert [
-        one.created
-        for one in app.enqueue_many([handler.new("y"), handler.using(idempotency_key="k").new("z")])
+        one.created for one in app.enqueue_many([handler.new("y"), handler.using(key="k").new("z")])
     ] == [True, False]
     for refused in (app.find, app.sync):
         with pytest.raises(rota.errors.SchemaError, match="lacks a privilege"):
@@ -214,7 +211,7 @@ def test_a_reader_can_do_all_that_only_reads(
     connection.execute(
         "insert into rota.schedule (name, job_type, cron) values ('s', 't', '0 2 * * *')"
     )
-    connection.execute("select rota.batch_add(rota.batch_open(null, 'run', null), '{1}')")
+    connection.execute("select rota.batch_add(rota.batch_open(null, 'continue', null), '{1}')")
     connection.execute("update rota.job set batch = 1 where id = 1")
     url = make_conninfo(
         database, options=f"-c role={roles['my_reader']} -c default_transaction_read_only=on"
@@ -256,7 +253,7 @@ def test_a_reader_of_jobs_finds_members_without_a_right_on_batches(
     connection.execute(sql.SQL("grant usage on schema rota to {}").format(name))
     connection.execute(sql.SQL("grant select on rota.jobs to {}").format(name))
     connection.execute("insert into rota.job (job_type, batch) values ('t', 1), ('t', null)")
-    connection.execute("select rota.batch_add(rota.batch_open(null, 'run', null), '{1}')")
+    connection.execute("select rota.batch_add(rota.batch_open(null, 'continue', null), '{1}')")
     reader = rota.App(_as(database, roles["my_reader"]))
     assert [job.id for job in reader.find(batch=1)] == [1]
     assert [job.id for job in reader.find()] == [2, 1]

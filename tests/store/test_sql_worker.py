@@ -290,9 +290,7 @@ def test_an_enqueue_in_sql_answers_for_a_taken_key_as_python_does(
     assert shell.call("enqueue", "t", idempotency_key="k") == [
         {"id": first["id"], "created": False, "status": "queued", "change": None}
     ]
-    assert handler.using(idempotency_key="k").enqueue() == rota.Enqueued(
-        first["id"], False, "queued"
-    )
+    assert handler.using(key="k").enqueue() == rota.Enqueued(first["id"], False, "queued")
     app.cancel(first["id"])
     assert shell.call("enqueue", "t", idempotency_key="k")[0]["created"] is True
 
@@ -409,12 +407,12 @@ def test_a_worker_in_sql_lets_a_job_wait_for_others_and_reads_what_came_of_them(
 @pytest.mark.parametrize(
     ("jobs", "on_failure", "says"),
     [
-        ([], "tell", "one at least"),
-        ([0], "tell", "must be ids"),
-        ([None], "tell", "must be ids"),
+        ([], "continue", "one at least"),
+        ([0], "continue", "must be ids"),
+        ([None], "continue", "must be ids"),
         ([5], "never", "on_failure"),
-        (list(range(2, 1_003)), "tell", "at most 1,000"),
-        ("itself", "tell", "for itself"),
+        (list(range(2, 1_003)), "continue", "at most 1,000"),
+        ("itself", "continue", "for itself"),
     ],
 )
 def test_a_wait_in_sql_that_makes_no_sense_is_refused(

@@ -89,11 +89,11 @@ def test_a_key_of_a_success_that_left_no_row_is_still_taken_and_its_job_succeede
     def quiet() -> None: ...
 
     app.sync()
-    first = quiet.using(idempotency_key="k").enqueue()
+    first = quiet.using(key="k").enqueue()
     hand = Hand(connection, types=["quiet"])
     hand.settle((hand.claim().jobs[0], SUCCEED))
     assert rows(connection, "select from rota.jobs") == []
-    again = quiet.using(idempotency_key="k").enqueue()
+    again = quiet.using(key="k").enqueue()
     assert (again.id, again.created, again.status) == (first.id, False, "succeeded")
     assert rows(connection, "select expires_at > now() from rota.idempotency") == [(True,)]
 

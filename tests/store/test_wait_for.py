@@ -35,7 +35,7 @@ def shop(app: rota.App) -> rota.App:
         return n * 10
 
     @app.job("report", takes_context=True)
-    async def report(ctx: rota.Context, pages: list[int], on_failure: str = "tell") -> Any:
+    async def report(ctx: rota.Context, pages: list[int], on_failure: str = "continue") -> Any:
         NOTES.append((ctx.job.attempts, sorted(ctx.results)))
         if not ctx.results:
             raise rota.WaitFor(pages, on_failure=on_failure)  # type: ignore[arg-type]
@@ -439,7 +439,7 @@ def test_a_drain_in_the_transaction_of_a_test_goes_on_with_them_too(
     shop: rota.App, connection: Connection
 ) -> None:
     with connection.transaction(force_rollback=True), Bench(shop, connection=connection) as bench:
-        waiter = report(shop, pages(shop, 1, -2), on_failure="tell")
+        waiter = report(shop, pages(shop, 1, -2), on_failure="continue")
         bench.drain()
         assert look(shop, waiter).result == [["succeeded", 10, None], ["dead", None, "page -2"]]
 

@@ -191,7 +191,7 @@ def test_a_job_that_cannot_be_claimed_is_refused_in_words(app: rota.App, bench: 
     with pytest.raises(rota.JobNotFound):
         bench.perform(99)
     app.queues.pause("slow")
-    job = once.using(queue="slow", idempotency_key="other").enqueue()
+    job = once.using(queue="slow", key="other").enqueue()
     with pytest.raises(rota.UsageError, match="is in queue 'slow', which is paused"):
         bench.perform(job.id)
 

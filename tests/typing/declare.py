@@ -23,7 +23,7 @@ def rebuild_report(ctx: rota.Context, day: date) -> int:
     return day.day
 
 
-@app.job("clean_up", queue="slow", timeout="10m", retry=rota.Steps("1m", "5m"), retry_on=(OSError,))
+@app.job("clean_up", queue="slow", timeout="10m", retry=rota.Delays("1m", "5m"), retry_on=(OSError,))
 def clean_up(older_than_days: int) -> str:
     return "clean"
 

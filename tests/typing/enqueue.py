@@ -41,7 +41,7 @@ assert_type(send_mail.new(1).using(priority=5), rota.records.NewJob)
 send_mail.new(1).using(prio=5)  # E: call-arg | reportCallIssue
 
 # using
-send_mail.using(priority=5, idempotency_key="a", run_at=datetime(2026, 1, 1, tzinfo=UTC), expires="1h", meta={"by": "me"}).enqueue(1)
+send_mail.using(priority=5, key="a", run_at=datetime(2026, 1, 1, tzinfo=UTC), expires="1h", meta={"by": "me"}).enqueue(1)
 send_mail.using(priority=5).enqueue("1")  # E: arg-type | reportArgumentType
 send_mail.using(priority=5).enqueue()  # E: call-arg | reportCallIssue
 send_mail.using(priority="high")  # E: arg-type | reportArgumentType

@@ -14,7 +14,7 @@ MEMBERS = 1_000
 INNER = 5
 OPEN = """
 with opened as materialized (
-  select rota.batch_open('{"ended": {"job_type": "tell", "payload": {}}}', 'run', %s) as batch
+  select rota.batch_open('{"ended": {"job_type": "tell", "payload": {}}}', 'continue', %s) as batch
 ),
 members as (
   insert into rota.job (job_type, batch)

@@ -44,7 +44,7 @@ def test_an_older_postgresql_is_migrated_and_works_off_jobs_keys_and_schedules(o
             raise rota.Dead("unlucky")
 
     app.sync()
-    first, again = (report.using(idempotency_key="once").enqueue(1) for _ in range(2))
+    first, again = (report.using(key="once").enqueue(1) for _ in range(2))
     assert (again.id, again.created) == (first.id, False)
     unlucky = report.enqueue(13)
     tick = app.schedules.trigger("leap")

@@ -119,7 +119,7 @@ async def gather(ctx: rota.Context, naps: int) -> int:
 
 async def enqueue_naps(job: int, half: str, count: int) -> list[int]:
     """Enqueue naps; a second time the same ones."""
-    made = [nap.using(idempotency_key=f"{job} {half} {n}").new() for n in range(count)]
+    made = [nap.using(key=f"{job} {half} {n}").new() for n in range(count)]
     return [one.id for one in await app.aenqueue_many(made)]
 
 

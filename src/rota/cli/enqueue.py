@@ -118,7 +118,7 @@ def enqueue(
             metavar="DURATION", help="Earliest start, from now: 90s, 10m, 1h30m. Not with --run-at."
         ),
     ] = None,
-    idempotency_key: Annotated[
+    key: Annotated[
         str | None,
         typer.Option(
             metavar="KEY",
@@ -130,7 +130,7 @@ def enqueue(
         str | None,
         typer.Option(
             metavar="WHAT",
-            help="If another job has the key: join it, replace its payload, postpone it, or raise "
+            help="If another job has the key: keep it, replace its payload, postpone it, or raise "
             "an error. Default: the type's.",
         ),
     ] = None,
@@ -151,7 +151,7 @@ def enqueue(
         "run_at": instant(run_at),
         "delay": delay,
         "timeout": timeout,
-        "idempotency_key": idempotency_key,
+        "key": key,
         "lane_capacity": lane_capacity,
         "on_duplicate": on_duplicate,  # type: ignore[typeddict-item]
     }

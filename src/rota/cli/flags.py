@@ -25,6 +25,8 @@ def find_flags(parameters: Iterable[Parameter]) -> dict[str, str]:
                 named = [one for one in given if isinstance(one, str) and one.startswith("--")]
                 flag = named[0].partition("/")[0] if named else _make_flag(parameter.name)
                 found[parameter.name] = flag
+    if "key" in found:
+        found["idempotency_key"] = found["key"]  # so the database calls it
     return found
 
 

@@ -40,9 +40,9 @@ def jobs(
     queue: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only jobs in this queue.")
     ] = None,
-    idempotency_key: Annotated[
+    key: Annotated[
         str | None,
-        typer.Option("--key", metavar="KEY", help="Only jobs with this idempotency key."),
+        typer.Option(metavar="KEY", help="Only jobs with this idempotency key."),
     ] = None,
     group_key: Annotated[
         str | None, typer.Option(metavar="KEY", help="Only jobs of the lane with this group key.")
@@ -99,7 +99,7 @@ def jobs(
         "status": status,
         "job_type": job_type,
         "queue": queue,
-        "idempotency_key": idempotency_key,
+        "key": key,
         "group_key": group_key,
         "batch": batch,
         "error_type": error_type,

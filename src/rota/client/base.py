@@ -31,7 +31,7 @@ ERROR_MAX = 500
 TEXTS_MAX = {
     "job_type": NAME_MAX,
     "queue": QUEUE_MAX,
-    "idempotency_key": KEY_MAX,
+    "key": KEY_MAX,
     "group_key": KEY_MAX,
     "error_type": NAME_MAX,
     "error": ERROR_MAX,

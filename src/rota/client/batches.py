@@ -59,7 +59,7 @@ class BatchCalls(EnqueueCalls):
         /,
         *,
         then: Then | None = None,
-        on_failure: str = "run",
+        on_failure: str = "continue",
         parent: int | None = None,
         connection: Connection | None = None,
     ) -> NewBatch:
@@ -74,8 +74,8 @@ class BatchCalls(EnqueueCalls):
                 that job and is no member.
             then: the job that follows, or a mapping with one for each outcome: `succeeded` (all
                 members have) and `failed`. Defaults to none.
-            on_failure: "run": `then` is enqueued, however the members have ended. "skip": only
-                when all have succeeded, those too that a person requeued. Defaults to "run".
+            on_failure: "continue": `then` is enqueued, however the members have ended. "wait": only
+                when all have succeeded, those too that a person requeued. Defaults to "continue".
             parent: the id of a batch, of which this one becomes a member, as in
                 `parent=ctx.job.batch`. It must not have ended.
             connection: whose transaction the INSERTs join. Defaults to that of the jobs.
@@ -99,7 +99,7 @@ class BatchCalls(EnqueueCalls):
         /,
         *,
         then: Then | None = None,
-        on_failure: str = "run",
+        on_failure: str = "continue",
         parent: int | None = None,
         connection: AsyncConnection | None = None,
     ) -> NewBatch:
@@ -113,7 +113,7 @@ class BatchCalls(EnqueueCalls):
             return _refuse_no_batch(*made)
 
     def _enqueue_then(self, job: NewJob, then: Then) -> Enqueued:
-        request, given = _read_request([job], then, "run", None), job.options.connection
+        request, given = _read_request([job], then, "continue", None), job.options.connection
         joins = self._check_joins(request.jobs, given)
         with carry_meta(self._enqueue_arounds, request.all_jobs) as carried:
             inserting = self._insert_batch(request, carried)
@@ -121,7 +121,7 @@ class BatchCalls(EnqueueCalls):
             return made
 
     async def _aenqueue_then(self, job: NewJob, then: Then) -> Enqueued:
-        request, given = _read_request([job], then, "run", None), job.options.connection
+        request, given = _read_request([job], then, "continue", None), job.options.connection
         joins = self._check_joins(request.jobs, given)
         with carry_meta(self._enqueue_arounds, request.all_jobs) as carried:
             inserting = self._insert_batch(request, carried)
@@ -254,7 +254,7 @@ def _read_request(
             raise UsageError(f"then: the outcomes are {', '.join(OUTCOMES)}, not {outcome!r}")
         check_job(job, f"then[{outcome!r}]")
     if on_failure not in tuple(Following):
-        raise UsageError(f"on_failure must be 'run' or 'skip', not {on_failure!r}")
+        raise UsageError(f"on_failure must be 'continue' or 'wait', not {on_failure!r}")
     if parent is not None:
         check_id(parent)
     return _BatchRequest(list_jobs(jobs), following, on_failure, parent)

@@ -351,7 +351,7 @@ def check_duplicates(
     if key is None:
         if options.on_duplicate is not None:
             raise UsageError(
-                f"job type {job_type!r}: on_duplicate needs a key: give idempotency_key, "
+                f"job type {job_type!r}: on_duplicate needs a key: give key=…, "
                 "or declare the type with unique=…"
             )
     elif on_duplicate == "postpone" and options.run_at is None and options.delay_s is None:

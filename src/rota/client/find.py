@@ -44,7 +44,7 @@ class Search(TypedDict, total=False):
     """Jobs of this type, by its stored name."""
     queue: str | None
     """Jobs in this queue."""
-    idempotency_key: str | None
+    key: str | None
     """Jobs with this key. The job that holds it now is found at any age."""
     group_key: str | None
     """Jobs of this lane."""
@@ -172,7 +172,7 @@ def check_search(search: Search) -> Filter:
     check_texts(
         job_type=wanted.job_type,
         queue=wanted.queue,
-        idempotency_key=wanted.idempotency_key,
+        key=wanted.key,
         group_key=wanted.group_key,
         error_type=wanted.error_type,
         error=wanted.error,

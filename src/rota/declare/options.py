@@ -332,14 +332,14 @@ class UsingOptions(TypedDict, total=False):
     """The longest an attempt of it may run, at least 1 ms. Defaults to the type's."""
     expires: Duration | None
     """How long after `run_at` it may still start, at least 1 ms. Defaults to the type's."""
-    idempotency_key: str | None
+    key: str | None
     """1 … 255 printable characters. A second job of the type with the same key is not inserted.
-    Defaults to what the type's `key` makes, otherwise to none."""
+    Defaults to what the type's `unique` makes, otherwise to none."""
     on_duplicate: OnDuplicate | None
     """What to do if another job has the key. Defaults to the type's."""
     group_key: str | None
     """1 … 255 printable characters. Jobs with one group key run in the order of becoming due.
-    Defaults to what the type's `group_key` makes, otherwise to none."""
+    Defaults to what the type's `ordered` makes, otherwise to none."""
     lane_capacity: int | None
     """How many jobs of its lane may run at once when it begins, 1 … 1,000. Defaults to the
     type's."""
@@ -435,7 +435,7 @@ _USING: dict[str, tuple[str, Callable[[Any, str], Any]]] = {
     "max_attempts": ("max_attempts", _MAX_ATTEMPTS.check),
     "timeout": ("timeout", _check_timeout),
     "expires": ("expires_s", _EXPIRES.check),
-    "idempotency_key": ("idempotency_key", partial(check_text, most=KEY_MAX)),
+    "key": ("idempotency_key", partial(check_text, most=KEY_MAX)),
     "on_duplicate": ("on_duplicate", ON_DUPLICATE.check),
     "group_key": ("group_key", partial(check_text, most=KEY_MAX)),
     "lane_capacity": ("lane_capacity", CAPACITY.check),

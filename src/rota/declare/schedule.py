@@ -144,7 +144,7 @@ def _check_job(job: Any) -> None:
     for name in job.options.__struct_fields__:
         if name in _CARRIED or getattr(job.options, name) is None:
             continue
-        option = name.removesuffix("_s")
+        option = name.removeprefix("idempotency_").removesuffix("_s")
         if name in _OF_THE_TICK:
             raise UsageError(
                 f"the job of a schedule takes no {option}: "

@@ -127,7 +127,7 @@ def sign_up(connection: psycopg.Connection, email: str) -> int:
     assert row is not None
     user_id = int(row[0])
     jobs.send_welcome_email.using(
-        connection=connection, idempotency_key=f"welcome_email:user:{user_id}"
+        connection=connection, key=f"welcome_email:user:{user_id}"
     ).enqueue(user_id=user_id)
     return user_id
 
@@ -159,10 +159,8 @@ def _kill_and_recover(
         # page, however fast the machine is.
         user_id = (PAGE_OF_THE_KILL - 1) * -(-_ids() // jobs.PAGES) + 1
         slow.execute("select from rota_demo_app.app_user where id = %s for update", [user_id])
-        report = jobs.build_report.using(idempotency_key=REPORT).enqueue(
-            report=REPORT, users=_ids()
-        )
-        again = jobs.build_report.using(idempotency_key=REPORT).enqueue(report=REPORT, users=_ids())
+        report = jobs.build_report.using(key=REPORT).enqueue(report=REPORT, users=_ids())
+        again = jobs.build_report.using(key=REPORT).enqueue(report=REPORT, users=_ids())
         if again.created or again.id != report.id:
             raise RotaError(
                 f"a second request for the report made job {again.id} beside job {report.id}"

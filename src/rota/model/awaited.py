@@ -19,7 +19,7 @@ worker reads what came of all of them, up to 64 KiB each. A batch has no such li
 META_KEY = "rota.waits"
 """Where the meta of a job says which jobs it has waited for."""
 
-OnFailure = Literal["tell", "wait"]
+OnFailure = Literal["continue", "wait"]
 """What a dead job means for the one that waits for it: it has ended, or it is waited for until a
 person has requeued or ignored it."""
 
@@ -31,7 +31,7 @@ class Awaits(msgspec.Struct, frozen=True):
     """Those of its last wait."""
     before: tuple[int, ...] = ()
     """Those of its waits before."""
-    on_failure: OnFailure = "tell"
+    on_failure: OnFailure = "continue"
 
     @property
     def all(self) -> tuple[int, ...]:
@@ -136,7 +136,7 @@ def find_fault(
     total = len({*read_awaits(job).all, *wanted})
     if total > AWAITED_MAX:
         return _explain_too_many(total)
-    told = {one.id for one in results if on_failure == "tell" or one.outcome != "dead"}
+    told = {one.id for one in results if on_failure == "continue" or one.outcome != "dead"}
     if told.issuperset(wanted):
         return (
             "it waits for jobs that have all ended, and of which it was told: read ctx.results "
@@ -155,5 +155,5 @@ def _explain_too_many(count: int) -> str:
 def check_on_failure(value: Any) -> OnFailure:
     """Return the value. Raises UsageError for one that is none."""
     if value not in get_args(OnFailure):
-        raise UsageError(f'WaitFor: on_failure must be "tell" or "wait", not {value!r}')
+        raise UsageError(f'WaitFor: on_failure must be "continue" or "wait", not {value!r}')
     return value  # type: ignore[no-any-return]

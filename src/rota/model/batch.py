@@ -13,9 +13,9 @@ from rota.model.record import Record
 class Following(StrEnum):
     """What a member that did not succeed means for the job that follows a batch."""
 
-    RUN = "run"
+    CONTINUE = "continue"
     """It is enqueued when all members have ended, however."""
-    SKIP = "skip"
+    WAIT = "wait"
     """It is enqueued when all members have succeeded, those too that a person requeued."""
 
 

@@ -102,8 +102,8 @@ class WaitFor(Outcome):
     Args:
         jobs: what `enqueue` returned, a Job or an id, or several of them. A job waits for at most
             1,000 in all.
-        on_failure: "tell" goes on whatever came of them; "wait" waits while one of them is dead,
-            until a person has requeued or ignored it.
+        on_failure: "continue" goes on whatever came of them; "wait" waits while one of them is
+            dead, until a person has requeued or ignored it.
 
     Raises:
         UsageError: jobs names none, too many, or what is no job.
@@ -112,7 +112,7 @@ class WaitFor(Outcome):
     jobs: tuple[int, ...]
     on_failure: OnFailure
 
-    def __init__(self, jobs: Any, *, on_failure: OnFailure = "tell") -> None:
+    def __init__(self, jobs: Any, *, on_failure: OnFailure = "continue") -> None:
         super().__init__()
         self.jobs = read_ids(jobs)
         self.on_failure = check_on_failure(on_failure)

@@ -149,7 +149,7 @@ class Exponential(RetryPolicy):
 
 
 @dataclass(frozen=True, init=False)
-class Steps(RetryPolicy):
+class Delays(RetryPolicy):
     """These delays in turn; the last one repeats."""
 
     after: tuple[Duration, ...]
@@ -161,7 +161,7 @@ class Steps(RetryPolicy):
 
     def _check(self) -> None:
         if not self.after:
-            raise UsageError('Steps needs at least one delay: Steps("1m", "5m", "30m", "2h")')
+            raise UsageError('Delays needs at least one delay: Delays("1m", "5m", "30m", "2h")')
         for step in self.after:
             _delay_s(step, "after")
 

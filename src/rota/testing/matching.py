@@ -138,7 +138,7 @@ def _list_options(options: EnqueueOptions) -> list[tuple[str, str]]:
         "max_attempts": options.max_attempts,
         "timeout": options.timeout,
         "expires": None if options.expires_s is None else words(options.expires_s),
-        "idempotency_key": options.idempotency_key,
+        "key": options.idempotency_key,
         "group_key": options.group_key,
         "lane_capacity": options.lane_capacity,
         "meta": options.meta_json,

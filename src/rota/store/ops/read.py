@@ -21,7 +21,7 @@ class Filter:
     status: str | None = None
     job_type: str | None = None
     queue: str | None = None
-    idempotency_key: str | None = None
+    key: str | None = None
     group_key: str | None = None
     batch: int | None = None
     error_type: str | None = None

@@ -6,7 +6,7 @@ create or replace function {schema}.wait_for(
   id bigint,
   claims int,
   jobs bigint[],
-  on_failure text default 'tell'
+  on_failure text default 'continue'
 )
 returns table (status text, run_at timestamptz)
 language plpgsql security definer
@@ -27,8 +27,8 @@ declare
       then 'a job cannot wait for itself'
     when (select count(distinct a.id) from unnest(v_all) a(id)) > 1000
       then 'a job waits for at most 1,000 jobs in all'
-    when wait_for.on_failure is null or wait_for.on_failure not in ('tell', 'wait')
-      then 'on_failure must be tell or wait'
+    when wait_for.on_failure is null or wait_for.on_failure not in ('continue', 'wait')
+      then 'on_failure must be continue or wait'
   end;
 begin
   if v_wrong is not null then

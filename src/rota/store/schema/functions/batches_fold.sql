@@ -99,7 +99,7 @@ begin
     end if;
     if v_batch.then_at is null
       and v_batch.then_jobs is not null
-      and (v_outcome = 'succeeded' or v_outcome = 'failed' and v_batch.on_failure = 'run')
+      and (v_outcome = 'succeeded' or v_outcome = 'failed' and v_batch.on_failure = 'continue')
     then
       perform {schema}.batch_follow(v_batch.id, v_outcome);
     end if;

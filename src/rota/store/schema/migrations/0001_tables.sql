@@ -364,7 +364,7 @@ create table batch (
   cancelled int not null default 0,
   -- What a member that did not succeed means for `then_jobs`: it is enqueued when all have ended
   -- (run), or when all have succeeded, those too that a person requeued (skip).
-  on_failure text not null check (on_failure in ('run', 'skip')),
+  on_failure text not null check (on_failure in ('continue', 'wait')),
   -- By outcome, `ended`, `succeeded` or `failed`: the job to enqueue, as jobs_insert takes it.
   then_jobs jsonb,
   then_at timestamptz,                           -- when it was enqueued, …

@@ -1,5 +1,5 @@
 -- Find jobs, live and finished, newest first. Every filter is optional (NULL).
--- Parameters: ids int8[]; status text; job_type text; queue text; idempotency_key text;
+-- Parameters: ids int8[]; status text; job_type text; queue text; key text (an idempotency key);
 --   group_key text; batch int8; error_type text; error text (a part of its text);
 --   since timestamptz; since_ago interval (instead of since);
 --   until timestamptz; until_ago interval (instead of until);
@@ -15,7 +15,7 @@ from :schema.jobs_find(
   :status::text,
   :job_type::text,
   :queue::text,
-  :idempotency_key::text,
+  :key::text,
   :group_key::text,
   :batch::int8,
   :error_type::text,

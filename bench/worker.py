@@ -31,7 +31,11 @@ def main() -> None:
     app = rota.App(jobs=[types.jobs], notify=not asked.no_notify)
     clock = Clock()
     app.on(WorkerStarted, clock.start)
-    report = app.drain(slots=asked.slots) if asked.mode == "drain" else app.run(slots=asked.slots)
+    report = (
+        app.drain(concurrency=asked.slots)
+        if asked.mode == "drain"
+        else app.run(concurrency=asked.slots)
+    )
     print(
         json.dumps(
             {

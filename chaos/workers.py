@@ -185,7 +185,7 @@ class Workers:
             "work",
             "--app",
             "chaos.app:app",
-            "--slots",
+            "--concurrency",
             str(SLOTS),
             "--grace",
             f"{GRACE_S}s",

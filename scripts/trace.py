@@ -103,7 +103,7 @@ async def trace_work(app: rota.App, job_type: JobType[..., ..., Any]) -> list[st
     way: list[str] | None = None
     steady = 0
     async with asyncio.timeout(TIMEOUT_S):
-        working = asyncio.create_task(app.arun(slots=1))
+        working = asyncio.create_task(app.arun(concurrency=1))
         for _ in range(2):  # those that were enqueued before
             await succeeded.get()
         while steady < STEADY:

@@ -278,8 +278,8 @@ class App(Client):
         self,
         *,
         queues: Mapping[str, int] | None = None,
-        slots: int = SLOTS,
-        urgent_slots: int | None = None,
+        concurrency: int = SLOTS,
+        reserved: int | None = None,
         grace: Duration = "30s",
         health_port: int | None = None,
         ping: str | None = None,
@@ -292,12 +292,12 @@ class App(Client):
 
         Args:
             queues: slots by queue. Defaults to all queues of the App's types and `default`, which
-                share `slots`.
-            slots: maximum number of concurrent jobs over all queues, 1 … 10,000; only without
+                share `concurrency`.
+            concurrency: maximum number of concurrent jobs over all queues, 1 … 10,000; only without
                 `queues`. Defaults to 10.
-            urgent_slots: how many of the slots only jobs with a priority above 0 may take, of each
+            reserved: how many of the slots only jobs with a priority above 0 may take, of each
                 queue with slots of its own or of those that all share; 0: none. Defaults to
-                ROTA_URGENT_SLOTS, otherwise to one in five, at least one of two.
+                ROTA_RESERVED, otherwise to one in five, at least one of two.
             grace: how long running handlers may continue after the signal. Defaults to 30 s.
             health_port: port on which `/healthz` and `/readyz` answer over HTTP, on all interfaces.
                 Defaults to none.
@@ -309,8 +309,8 @@ class App(Client):
         """
         working = self.arun(
             queues=queues,
-            slots=slots,
-            urgent_slots=urgent_slots,
+            concurrency=concurrency,
+            reserved=reserved,
             grace=grace,
             health_port=health_port,
             ping=ping,
@@ -322,8 +322,8 @@ class App(Client):
         self,
         *,
         queues: Mapping[str, int] | None = None,
-        slots: int = SLOTS,
-        urgent_slots: int | None = None,
+        concurrency: int = SLOTS,
+        reserved: int | None = None,
         grace: Duration = "30s",
         health_port: int | None = None,
         ping: str | None = None,
@@ -331,7 +331,7 @@ class App(Client):
     ) -> Summary:
         """Run jobs on the running event loop until cancelled; with `signals` also until a signal
         that stops `run`. Other arguments and errors are those of `run`."""
-        config = self._config(queues, slots, urgent_slots, grace, ping)
+        config = self._config(queues, concurrency, reserved, grace, ping)
         if health_port is not None:
             check_integer(health_port, "health_port", 1, HEALTH_PORT_MAX)
         return await self._work(config, health_port=health_port, signals=signals)
@@ -340,9 +340,9 @@ class App(Client):
         self,
         *,
         queues: Mapping[str, int] | None = None,
-        slots: int = SLOTS,
-        urgent_slots: int | None = None,
-        for_: Duration | None = None,
+        concurrency: int = SLOTS,
+        reserved: int | None = None,
+        max_time: Duration | None = None,
         grace: Duration = "30s",
         ping: str | None = None,
         signals: bool = False,
@@ -352,9 +352,9 @@ class App(Client):
 
         Args:
             queues: as for `run`.
-            slots: as for `run`.
-            urgent_slots: as for `run`.
-            for_: how long to claim jobs. Defaults to no limit.
+            concurrency: as for `run`.
+            reserved: as for `run`.
+            max_time: how long to claim jobs. Defaults to no limit.
             grace: as for `run`.
             ping: URL of a dead-man switch, requested if the drain succeeded and was not stopped
                 early. Defaults to none.
@@ -368,9 +368,9 @@ class App(Client):
         """
         draining = self.adrain(
             queues=queues,
-            slots=slots,
-            urgent_slots=urgent_slots,
-            for_=for_,
+            concurrency=concurrency,
+            reserved=reserved,
+            max_time=max_time,
             grace=grace,
             ping=ping,
             signals=signals,
@@ -381,16 +381,16 @@ class App(Client):
         self,
         *,
         queues: Mapping[str, int] | None = None,
-        slots: int = SLOTS,
-        urgent_slots: int | None = None,
-        for_: Duration | None = None,
+        concurrency: int = SLOTS,
+        reserved: int | None = None,
+        max_time: Duration | None = None,
         grace: Duration = "30s",
         ping: str | None = None,
         signals: bool = False,
     ) -> Summary:
         """Drain on the running event loop. Arguments and errors are those of `drain`."""
-        for_s = None if for_ is None else seconds(for_, name="for_")
-        config = self._config(queues, slots, urgent_slots, grace, ping)
+        for_s = None if max_time is None else seconds(max_time, name="max_time")
+        config = self._config(queues, concurrency, reserved, grace, ping)
         config = replace(config, drain=True, drain_for_s=for_s)
         return await self._work(config, signals=signals)
 
@@ -408,15 +408,15 @@ class App(Client):
     def _config(
         self,
         queues: Mapping[str, int] | None,
-        slots: int,
-        urgent_slots: int | None,
+        concurrency: int,
+        reserved: int | None,
         grace: Duration,
         ping: str | None,
     ) -> WorkerConfig:
         return WorkerConfig(
             queues=None if queues is None else dict(queues),
-            slots=slots,
-            urgent_slots=find_urgent_slots(urgent_slots, queues, slots),
+            slots=concurrency,
+            urgent_slots=find_urgent_slots(reserved, queues, concurrency),
             grace_s=seconds(grace, name="grace"),
             alert_url=self._find_alert_url(),
             ping_url=None if ping is None else check_url(ping, "the URL to ping"),

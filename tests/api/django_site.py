@@ -25,7 +25,7 @@ def greet(ctx: rota.Context, name: str) -> str:
     return f"hello {name}"
 
 
-tick = rota.wsgi.tick(app, secret=sys.argv[2])
+tick = rota.wsgi.drain_endpoint(app, secret=sys.argv[2])
 
 
 @csrf_exempt

@@ -204,8 +204,8 @@ def test_a_worker_without_job_types_is_refused(app: rota.App) -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"slots": 0}, "slots must be a whole number from 1 to 10,000"),
-        ({"slots": 10_001}, "slots must be a whole number from 1 to 10,000"),
+        ({"concurrency": 0}, "concurrency must be a whole number from 1 to 10,000"),
+        ({"concurrency": 10_001}, "concurrency must be a whole number from 1 to 10,000"),
         ({"queues": {}}, "queues is empty"),
         ({"queues": {"email": 0}}, "the slots of queue 'email' must be"),
         ({"queues": {"": 1}}, "a queue's name must be 1 to 100"),

@@ -269,7 +269,7 @@ def test_an_outcome_that_is_raised_passes_through_and_one_that_is_returned_is_a_
         return rota.Dead("no use")
 
     jobs = [raises.enqueue().id, returns.enqueue().id]
-    app.drain(slots=1)
+    app.drain(concurrency=1)
     assert [rows.job(job)["status"] for job in jobs] == ["dead", "dead"]
     assert said == ["it enters", "it sees Dead", "it enters", "it leaves"]
 

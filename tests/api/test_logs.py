@@ -386,8 +386,8 @@ def test_what_keeps_a_worker_from_starting_is_a_line_in_the_form_that_was_asked_
     assert away["level"] == "error" and "does not answer" in away["message"]
     (broken,) = _errors(tmp_path, "raise ValueError('a\\nb')", nowhere, status=1)
     assert broken["level"] == "critical" and "ValueError: a\nb" in broken["stack"]
-    (wrong,) = _errors(tmp_path, "", nowhere, "--slots", "many", status=2)
-    assert "--slots" in wrong["message"]
+    (wrong,) = _errors(tmp_path, "", nowhere, "--concurrency", "many", status=2)
+    assert "--concurrency" in wrong["message"]
 
 
 @rule("M84")

@@ -143,8 +143,8 @@ def parameters(function: Callable[..., Any]) -> dict[str, Any]:
         ),
         ("`app.lanes.list(...)` and `await app.lanes.alist(...)`", Lanes.list),
         ("`app.lanes.list(...)` and `await app.lanes.alist(...)`", Lanes.alist),
-        ("`rota.asgi.tick(...)`", rota.asgi.tick),
-        ("`rota.wsgi.tick(...)`", rota.wsgi.tick),
+        ("`rota.asgi.drain_endpoint(...)`", rota.asgi.drain_endpoint),
+        ("`rota.wsgi.drain_endpoint(...)`", rota.wsgi.drain_endpoint),
     ],
 )
 def test_each_option_is_on_the_page_with_its_default(

@@ -146,7 +146,7 @@ def test_requests_enqueue_while_other_threads_of_the_process_drain(
 
     def drain() -> None:
         while not is_over.is_set():
-            app.drain(slots=2)
+            app.drain(concurrency=2)
 
     with ThreadPoolExecutor(4) as threads:
         drains = [threads.submit(drain) for _ in range(2)]

@@ -69,7 +69,7 @@ def ask(port: int, method: str = "POST", path: str = "/", **headers: str) -> Got
 def test_a_request_drains_and_answers_with_what_was_done(app: rota.App) -> None:
     app.job("work")(lambda: None)
     app.types["work"].enqueue_many([{}, {}, {}])
-    with serving(validator(rota.wsgi.tick(app, secret=SECRET))) as port:
+    with serving(validator(rota.wsgi.drain_endpoint(app, secret=SECRET))) as port:
         status, headers, said = ask(port, **ALLOWED)
     assert (status, headers["content-type"], headers["cache-control"]) == (
         200,
@@ -104,7 +104,7 @@ def test_what_may_not_drain_starts_nothing(
 ) -> None:
     app.job("work")(lambda: None)
     job = app.types["work"].enqueue().id
-    with serving(validator(rota.wsgi.tick(app, secret=SECRET))) as port:
+    with serving(validator(rota.wsgi.drain_endpoint(app, secret=SECRET))) as port:
         assert ask(port, method, **headers)[0] == status
     assert rows.job(job)["claims"] == 0
 
@@ -120,7 +120,7 @@ def test_a_second_request_gets_the_answer_that_one_is_under_way(app: rota.App) -
 
     work.enqueue()
     first: list[Got] = []
-    with serving(rota.wsgi.tick(app, secret=SECRET)) as port:
+    with serving(rota.wsgi.drain_endpoint(app, secret=SECRET)) as port:
         asking = threading.Thread(target=lambda: first.append(ask(port, **ALLOWED)))
         asking.start()
         assert began.wait(30)
@@ -138,7 +138,7 @@ def test_a_drain_stops_when_its_seconds_are_over(app: rota.App, rows: Rows) -> N
         await asyncio.Event().wait()
 
     job = work.enqueue().id
-    with serving(rota.wsgi.tick(app, secret=SECRET, seconds=1, grace="0s")) as port:
+    with serving(rota.wsgi.drain_endpoint(app, secret=SECRET, max_time="1s", grace="0s")) as port:
         assert ask(port, **ALLOWED)[0] == 200
     assert (rows.job(job)["status"], rows.job(job)["attempts"]) == ("queued", 0)
 
@@ -146,7 +146,7 @@ def test_a_drain_stops_when_its_seconds_are_over(app: rota.App, rows: Rows) -> N
 def test_without_a_database_the_answer_is_to_come_again() -> None:
     app = rota.App(f"postgresql://postgres@127.0.0.1:{unused_port()}/x")
     app.job("work")(lambda: None)
-    with serving(rota.wsgi.tick(app, secret=SECRET)) as port:
+    with serving(rota.wsgi.drain_endpoint(app, secret=SECRET)) as port:
         status, headers, said = ask(port, **ALLOWED)
     assert (status, headers["retry-after"]) == (503, "60")
     assert said["error"]["type"] == "DatabaseUnavailable"
@@ -157,7 +157,7 @@ def test_a_configuration_that_is_wrong_is_named(
 ) -> None:
     app = rota.App(empty_database)
     app.job("work")(lambda: None)
-    with serving(rota.wsgi.tick(app, secret=SECRET)) as port:
+    with serving(rota.wsgi.drain_endpoint(app, secret=SECRET)) as port:
         status, _, said = ask(port, **ALLOWED)
     assert (status, said["error"]["type"]) == (500, "SchemaMissing")
     assert "rota migrate" in caplog.text
@@ -166,13 +166,13 @@ def test_a_configuration_that_is_wrong_is_named(
 
 async def test_on_an_event_loop_it_says_what_to_use_instead(app: rota.App) -> None:
     app.job("work")(lambda: None)
-    with pytest.raises(rota.UsageError, match=r"use rota\.asgi\.tick"):
-        rota.wsgi.tick(app, secret=SECRET).answer("POST", ALLOWED["Authorization"])
+    with pytest.raises(rota.UsageError, match=r"use rota\.asgi\.drain_endpoint"):
+        rota.wsgi.drain_endpoint(app, secret=SECRET).answer("POST", ALLOWED["Authorization"])
 
 
 def test_a_secret_that_could_be_guessed_is_refused(app: rota.App) -> None:
     with pytest.raises(rota.errors.ConfigurationError, match="at least 16"):
-        rota.wsgi.tick(app, secret="short")
+        rota.wsgi.drain_endpoint(app, secret="short")
 
 
 @rule("M80")
@@ -180,7 +180,7 @@ def test_a_secret_that_could_be_guessed_is_refused(app: rota.App) -> None:
 def test_it_works_in_flask(app: rota.App, how: str) -> None:
     app.job("work")(lambda: None)
     job = app.types["work"].enqueue().id
-    tick = rota.wsgi.tick(app, secret=SECRET)
+    tick = rota.wsgi.drain_endpoint(app, secret=SECRET)
     site = flask.Flask("site")
 
     @site.get("/jobs/<int:id>")

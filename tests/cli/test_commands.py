@@ -617,7 +617,7 @@ def test_a_drain_logs_each_step_ends_with_its_report_and_exits_0_also_when_jobs_
 def test_a_worker_that_is_told_to_stop_says_so_and_exits_0(
     rota: CommandLine, connection: Connection, number: signal.Signals
 ) -> None:
-    with rota.start("work", "--slots", "3", "--grace", "5s") as process:
+    with rota.start("work", "--concurrency", "3", "--grace", "5s") as process:
         eventually(
             lambda: rows(connection, "select from rota.worker where stopped_at is null"),
             what="the worker started",

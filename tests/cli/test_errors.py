@@ -141,9 +141,9 @@ def test_a_reader_that_leaves_early_is_no_error_worth_a_traceback(
     [
         (["--queue", "email"], "--queue takes NAME=SLOTS, as in email=20, not 'email'"),
         (["--queue", "email=1", "--queue", "email=2"], "--queue names 'email' twice"),
-        (["--queue", "email=1", "--slots", "2"], "give --slots or --queue, not both"),
+        (["--queue", "email=1", "--concurrency", "2"], "give --concurrency or --queue, not both"),
         (["--for", "5s"], "--for needs --drain"),
-        (["--slots", "many"], "Invalid value for '--slots'"),
+        (["--concurrency", "many"], "Invalid value for '--concurrency'"),
         (["--fast"], "No such option: --fast"),
     ],
 )

@@ -196,7 +196,8 @@ def test_a_frame_reads_no_more_of_many_jobs_than_of_few(
     )
     connection.execute(
         "insert into rota.batch (total, on_failure, outcome) "
-        "select 9, 'run', case when n > 2000 then 'failed' end from generate_series(1, 20000) n"
+        "select 9, 'continue', case when n > 2000 then 'failed' end "
+        "from generate_series(1, 20000) n"
     )
     connection.execute(
         "insert into rota.batch_delta (batch, succeeded) select 1 + n % 2000, 1 "
@@ -274,7 +275,7 @@ def test_a_frame_shows_the_batches_that_have_not_ended(
             "insert into rota.batch (total, succeeded, dead, outcome, on_failure, created_at, "
             "  updated_at) "
             "select 1200, 700, case when n = 2 then 500 else 1 end, "
-            "case when n = 2 then 'failed' end, 'run', rota.clock() - interval '5 minutes', "
+            "case when n = 2 then 'failed' end, 'continue', rota.clock() - interval '5 minutes', "
             "rota.clock() + n * interval '1 s' from generate_series(1, 3) n"
         )
         connection.execute(

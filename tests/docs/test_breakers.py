@@ -62,7 +62,7 @@ def test_the_handler_of_the_page_opens_its_breaker_and_the_calls_by_hand_hold(
         web.status = 503
         for number in range(7):
             names["deliver"].enqueue(web.url, f"e{number}")
-        app.drain(slots=5, urgent_slots=0)
+        app.drain(concurrency=5, reserved=0)
         assert len(web.asked) == 5
     assert rows(connection, "select status, attempts from rota.job order by 1, 2") == [
         *[("failed", 1)] * 5,

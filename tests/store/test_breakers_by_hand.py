@@ -39,7 +39,7 @@ def test_a_person_trips_and_resets_a_breaker(app: rota.App, connection: Connecti
 
     app.sync()
     hand = Hand(connection)
-    app.breakers.trip("mail", for_="10m", why="the provider asked us", by="ada")
+    app.breakers.trip("mail", duration="10m", why="the provider asked us", by="ada")
     [seen] = app.breakers.list()
     assert (seen.state, seen.key, seen.changed_by) == ("open", None, "ada")
     assert seen.reason == "the provider asked us"
@@ -69,7 +69,7 @@ def test_a_whole_breaker_that_is_tripped_holds_up_all_keys_and_then_none(
 
     app.sync()
     fail(hand, 3, key="b")
-    app.breakers.trip("mail", for_="10m")
+    app.breakers.trip("mail", duration="10m")
     assert hand.run(ops.look_at_breakers([("mail", "a")]))["mail", "a"].blocked_by == ""
     let_window_pass(connection)
     assert (look(hand, "a"), look(hand, "b")) == ("closed", "due")
@@ -88,8 +88,8 @@ def test_a_person_names_a_key_as_its_function_makes_it(app: rota.App, key: Plain
     app.breakers.trip("call", key)
     assert app.breakers.list()[0].key == str(key)
     assert app.breakers.reset("call", key) == 1
-    with pytest.raises(rota.UsageError, match="for_ must be a timedelta or a string"):
-        app.breakers.trip("call", key, for_=60)  # type: ignore[arg-type]
+    with pytest.raises(rota.UsageError, match="duration must be a timedelta or a string"):
+        app.breakers.trip("call", key, duration=60)  # type: ignore[arg-type]
 
 
 @rule("M63")

@@ -147,7 +147,7 @@ def test_a_worker_in_bash_finishes_a_hundred_jobs_beside_one_in_python_each_once
     shell = shells.start("nap")
     insert(connection, 100, job_type="nap", queue="default")
     eventually(shells.ran.exists, what="the worker in bash runs a job")
-    python = WorkerProcess(tmp_path, database, slots=1)
+    python = WorkerProcess(tmp_path, database, concurrency=1)
     request.addfinalizer(python.kill)
     python.until_started()
     eventually(python.notes, what="the one in Python runs a job beside it")

@@ -22,8 +22,8 @@ StartSupervisor = Callable[..., SupervisorProcess]
 
 @pytest.fixture
 def start_worker(tmp_path: Path) -> Iterator[StartWorker]:
-    """Start worker processes: `start_worker(url, lease="1s", slots=1)`; those that still run are
-    killed after the test."""
+    """Start worker processes: `start_worker(url, lease="1s", concurrency=1)`; those that still run
+    are killed after the test."""
     started: list[WorkerProcess] = []
 
     def start(url: str, **options: Any) -> WorkerProcess:
@@ -39,8 +39,8 @@ def start_worker(tmp_path: Path) -> Iterator[StartWorker]:
 
 @pytest.fixture
 def start_supervisor(tmp_path: Path) -> Iterator[StartSupervisor]:
-    """Start `rota work --processes`: `start_supervisor(url, 2, "--slots=1")`; what still runs is
-    killed after the test."""
+    """Start `rota work --processes`: `start_supervisor(url, 2, "--concurrency=1")`; what still runs
+    is killed after the test."""
     started: list[SupervisorProcess] = []
 
     def start(url: str, processes: int, *options: str, **others: Any) -> SupervisorProcess:

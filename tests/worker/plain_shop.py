@@ -44,4 +44,4 @@ def ping() -> None:
 
 
 if __name__ == "__main__":
-    app.run(slots=6, grace="1s")
+    app.run(concurrency=6, grace="1s")

@@ -86,8 +86,8 @@ def kill_workers(
     lives."""
     for _ in range(times):
         before = over(connection)
-        workers = [start_worker(database, slots=10, lease="1s") for _ in range(2)]
+        workers = [start_worker(database, concurrency=10, lease="1s") for _ in range(2)]
         eventually(lambda: over(connection) > before, what="a member ends")  # noqa: B023
         for worker in workers:
             worker.kill()
-    return start_worker(database, slots=20, lease="1s")
+    return start_worker(database, concurrency=20, lease="1s")

@@ -149,7 +149,7 @@ def test_the_job_at_fault_for_an_error_of_all_is_found(
     index.answer = answer
     with closing(make_app(database, index)) as app:
         put_docs(app, index, 16, kind)
-        app.drain(slots=20)
+        app.drain(concurrency=20)
     found = states(connection)
     assert found.pop(11)[0] == ("failed" if isinstance(error, ValueError) else "dead")
     assert set(found.values()) == {("succeeded", 1)}
@@ -172,7 +172,7 @@ def test_a_job_with_one_attempt_is_called_once_also_after_an_error_of_all(
         plain = index.types["plain"]
         app.enqueue_many([plain.new(Doc(at)).using(max_attempts=1) for at in range(4)])
         app.enqueue_many([plain.new(Doc(at)) for at in range(4, 8)])
-        app.drain(slots=20)
+        app.drain(concurrency=20)
     assert index.calls[0] == list(range(8))
     assert sorted(at for ids in index.calls[1:] for at in ids) == [4, 5, 6, 7]
     found = states(connection)
@@ -192,7 +192,7 @@ def test_a_timeout_a_connection_or_a_503_is_the_fault_of_no_job(
     index.answer = answer
     with closing(make_app(database, index)) as app:
         put_docs(app, index, 10)
-        app.drain(slots=20)
+        app.drain(concurrency=20)
     assert index.sizes == [10]
     assert set(states(connection).values()) == {("failed", 1)}
 
@@ -210,11 +210,11 @@ def test_the_last_attempt_of_a_job_is_a_call_of_its_own(
     index.answer = answer
     with closing(make_app(database, index)) as app:
         put_docs(app, index, 10)
-        app.drain(slots=20)
+        app.drain(concurrency=20)
         assert set(states(connection).values()) == {("failed", 1)}
         connection.execute("update rota.job set run_at = now()")
         connection.execute("select rota.look_back('default', now() - interval '1 s')")
-        app.drain(slots=20)
+        app.drain(concurrency=20)
     found = states(connection)
     assert found.pop(4) == ("dead", 2)
     assert set(found.values()) == {("succeeded", 2)}
@@ -274,7 +274,7 @@ def test_the_jobs_of_one_call_are_of_one_lane(database: str, connection: Connect
             [laned.new(Doc(at)).using(group_key=f"lane {at % 3}") for at in range(30)]
             + [laned.new(Doc(at)) for at in range(30, 50)]
         )
-        assert app.drain(slots=10).succeeded == 50
+        assert app.drain(concurrency=10).succeeded == 50
     assert all(len(lanes) == 1 for _, lanes in calls)
     assert max(size for size, lanes in calls if lanes == {None}) > 5
     assert 1 < max(size for size, lanes in calls if lanes != {None}) <= 5
@@ -361,7 +361,7 @@ def test_a_job_waits_for_others_as_long_as_it_can_and_then_runs(
     index = Index(chunk=5, wait=wait, **options)
     with closing(make_app(database, index)) as app:
         put_docs(app, index, 3)
-        assert app.drain(for_="15s").succeeded == 3
+        assert app.drain(max_time="15s").succeeded == 3
     assert index.calls == [[1, 2, 3]]
     waited = "min(started_at - created_at) >= %s * interval '1 s'"
     ran = f"select max(claims), {waited} from rota.job_history"
@@ -722,7 +722,7 @@ def test_a_handler_that_gives_one_job_up_gives_up_no_other(
     index.answer = answer
     with closing(make_app(database, index)) as app:
         put_docs(app, index, 8)
-        app.drain(slots=20)
+        app.drain(concurrency=20)
     found = states(connection)
     assert (found.pop(3), found.pop(5)) == (("dead", 1), ("cancelled", 1))
     assert set(found.values()) == {("succeeded", 1)}

@@ -352,11 +352,11 @@ def test_of_workers_that_are_killed_at_any_point_each_job_has_one_invoice(
     for _ in range(8):
         before = value(connection, invoices)
         expire_leases(connection)
-        worker = start_worker(database, slots=20)
+        worker = start_worker(database, concurrency=20)
         eventually(lambda: value(connection, invoices) != before, what="an invoice")  # noqa: B023
         worker.kill()
     expire_leases(connection)
-    start_worker(database, slots=20)
+    start_worker(database, concurrency=20)
     eventually(lambda: over(connection) == 400, 60, what="all jobs end")
     assert rows(
         connection,

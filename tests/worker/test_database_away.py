@@ -36,7 +36,7 @@ def test_a_job_that_runs_through_a_restart_of_the_server_is_finished_by_its_work
     tmp_path: Path,
     mode: str,
 ) -> None:
-    worker = start_worker(own_server.url(), slots=5)
+    worker = start_worker(own_server.url(), concurrency=5)
     connection = connect()
     ended_meanwhile, goes_on = (
         put(connection, "hold", until=str(tmp_path / name)) for name in ("first", "second")
@@ -72,7 +72,7 @@ def test_a_server_crash_under_load_costs_no_job_and_repeats_only_expired_leases(
     start_worker: StartWorker, own_server: PostgresServer, connect: Connect
 ) -> None:
     connection = connect()
-    worker = start_worker(own_server.url(), lease="2s", slots=10)
+    worker = start_worker(own_server.url(), lease="2s", concurrency=10)
     for _ in range(ROUNDS):
         before = over(connection)
         put_many(connection, "quick", JOBS)
@@ -222,7 +222,7 @@ def test_a_worker_leaves_the_connections_of_a_server_that_became_read_only(
     # What a failover looks like to old connections: they go on, and every write fails with 25006;
     # new ones find the new server.
     connection = connect()
-    worker = start_worker(own_server.url(), slots=1)
+    worker = start_worker(own_server.url(), concurrency=1)
     eventually(lambda: connected(connection, "claim"))
     connection.execute("alter database postgres set default_transaction_read_only = on")
     connection.execute(

@@ -33,7 +33,7 @@ def test_after_a_restart_of_the_database_djangos_connections_serve_only_if_they_
     if is_checked:
         monkeypatch.setenv("CHECK_CONNECTIONS", "1")
     connection = connect()
-    start_worker(own_server.url(), module="tests.worker.django_shop", slots=4)
+    start_worker(own_server.url(), module="tests.worker.django_shop", concurrency=4)
     before = [put(connection, "read") for _ in range(8)]
     eventually(lambda: _statuses(connection, before) == {"succeeded"})
     own_server.restart()

@@ -399,7 +399,7 @@ def test_a_drain_that_loses_the_database_says_so_and_loses_no_job(
     waits.using(priority=-1).enqueue()
     job = pulls_the_plug.enqueue().id
     with pytest.raises(rota.DatabaseUnavailable):
-        app.drain(slots=1)
+        app.drain(concurrency=1)
     own_server.start()
     with psycopg.connect(own_server.url(), autocommit=True) as connection:
         assert status(connection, job) == "running", "until its lease has expired"

@@ -53,7 +53,7 @@ def test_ten_thousand_jobs_to_a_host_that_hangs_hardly_delay_a_hundred_to_a_live
     with serving() as hanging, serving() as live:
         hanging.status = None
         live.pause_s = 0.2
-        start_worker(database, module="tests.worker.endpoints", slots=SLOTS)
+        start_worker(database, module="tests.worker.endpoints", concurrency=SLOTS)
         enqueue(connection, live.url, None)
         alone_s = measure_waits(connection)[LIVE * 95 // 100][0]
 

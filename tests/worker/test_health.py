@@ -230,7 +230,7 @@ from tests.worker.worker_app import app
         "PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     )
     supervisor = start_supervisor(
-        database, 2, f"--health-port={free_port}", "--slots=1", app="slow:app"
+        database, 2, f"--health-port={free_port}", "--concurrency=1", app="slow:app"
     )
     early = eventually(lambda: refusal(free_port, "/readyz"))
     assert early.endswith("of 2 worker processes are up")
@@ -266,7 +266,7 @@ def test_several_processes_are_not_well_when_one_is_frozen_or_its_loop_is_blocke
 ) -> None:
     monkeypatch.setenv("WORKER_WEDGED_S", "3")
     supervisor = start_supervisor(
-        database, 1, f"--health-port={free_port}", "--slots=1", times={"SILENT_S": 3.0}
+        database, 1, f"--health-port={free_port}", "--concurrency=1", times={"SILENT_S": 3.0}
     )
     eventually(lambda: probe(free_port, "/readyz") == (200, "ok"), 60)
     [child] = supervisor.children()

@@ -269,7 +269,7 @@ async def test_a_worker_that_was_busy_when_it_was_to_ask_again_asks_when_it_is_i
 def test_when_the_worker_that_looks_for_all_is_gone_another_looks_within_a_second_or_two(
     database: str, connection: Connection, start_worker: StartWorker, ends: str
 ) -> None:
-    workers = [start_worker(database, slots=2) for _ in range(2)]
+    workers = [start_worker(database, concurrency=2) for _ in range(2)]
     with psycopg.connect(database, autocommit=True) as listener:
         listener.execute("listen rota")
 

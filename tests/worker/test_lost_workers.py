@@ -115,7 +115,7 @@ def test_a_job_with_one_attempt_begins_once_and_is_dead_only_if_it_had_begun(
 
     def start() -> WorkerProcess:
         expire_leases(connection)
-        return start_worker(database, slots=4)
+        return start_worker(database, concurrency=4)
 
     work_until(start, lambda: value(connection, OPEN) == 0)
 
@@ -164,7 +164,7 @@ def test_a_worker_that_was_frozen_past_its_leases_writes_nothing_and_stops_what_
     database: str, connection: Connection, tmp_path: Path, start_worker: StartWorker
 ) -> None:
     file = tmp_path / "go"
-    late = start_worker(database, lease="3s", slots=3)
+    late = start_worker(database, lease="3s", concurrency=3)
     held, blocked = (
         put(connection, "hold", until=str(file)),
         put(connection, "block", until=str(file), polite=True),
@@ -175,7 +175,7 @@ def test_a_worker_that_was_frozen_past_its_leases_writes_nothing_and_stops_what_
     try:
         expire_leases(connection)
         # Its leases are long, so that a slow machine does not cost it one.
-        other = start_worker(database, slots=10)
+        other = start_worker(database, concurrency=10)
         for job in (held, blocked):
             other.until_noted(f"start {job}", 30)
         before = rows(connection, "select id, claims, locked_by from rota.job order by id")
@@ -200,7 +200,7 @@ def test_a_worker_that_was_frozen_past_its_leases_writes_nothing_and_stops_what_
 def test_no_job_in_the_buffer_of_a_worker_that_was_frozen_past_its_leases_begins(
     database: str, connection: Connection, tmp_path: Path, start_worker: StartWorker
 ) -> None:
-    late = start_worker(database, lease="2s", slots=2)
+    late = start_worker(database, lease="2s", concurrency=2)
     put_many(connection, "nap", 2000)
     claims_ahead = "select count(*) > 4 from rota.job where status = 'running'"
 
@@ -215,7 +215,7 @@ def test_no_job_in_the_buffer_of_a_worker_that_was_frozen_past_its_leases_begins
     try:
         eventually(frozen_with_a_buffer)
         begun_before = begun(late)
-        other = start_worker(database, slots=20)
+        other = start_worker(database, concurrency=20)
         eventually(lambda: value(connection, "select count(*) from rota.job") == 0, 60)
         other.kill()
         last = put(connection, "nap")

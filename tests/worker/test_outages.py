@@ -48,13 +48,15 @@ def test_jobs_that_run_through_an_absence_of_the_server_longer_than_their_leases
     absence: Absence,
 ) -> None:
     worker = start_worker(
-        own_server.url(), lease=f"{absence.lease_s}s", slots=absence.jobs, urgent_slots=0
+        own_server.url(), lease=f"{absence.lease_s}s", concurrency=absence.jobs, reserved=0
     )
     connection = connect()
     jobs = [put(connection, "hold", until=str(tmp_path / "go")) for _ in range(absence.jobs)]
     eventually(lambda: len(notes(worker.notes_file)) == absence.jobs)
     # Another one that would take them over, and has nothing to hold itself.
-    start_worker(own_server.url(), lease=f"{absence.lease_s}s", slots=absence.jobs, urgent_slots=0)
+    start_worker(
+        own_server.url(), lease=f"{absence.lease_s}s", concurrency=absence.jobs, reserved=0
+    )
 
     own_server.stop("immediate")
     time.sleep(absence.away_s)
@@ -113,7 +115,7 @@ JOBS_A_ROUND = 100
 def test_a_storm_that_strikes_every_connection_ten_times_a_second_costs_no_job(
     start_worker: StartWorker, database: str, connection: Connection, stroke: str
 ) -> None:
-    workers = [start_worker(database, lease="2s", slots=10) for _ in range(2)]
+    workers = [start_worker(database, lease="2s", concurrency=10) for _ in range(2)]
     strike = (
         f"select {stroke}(pid) from pg_stat_activity where datname = current_database() "
         "and application_name like 'rota %'"
@@ -142,7 +144,7 @@ def test_a_server_that_crashes_and_stays_away_under_load_costs_no_job(
 ) -> None:
     connection = connect()
     put_many(connection, "quick", 10_000)
-    worker = start_worker(own_server.url(), lease="2s", slots=10)
+    worker = start_worker(own_server.url(), lease="2s", concurrency=10)
     eventually(lambda: over(connection) > 500)
     own_server.stop("immediate")
     time.sleep(2.5)

@@ -253,7 +253,7 @@ def test_what_a_handler_prints_and_logs_is_on_the_workers_stderr(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
-    worker = start_worker(database, module="tests.worker.heavy", slots=1)
+    worker = start_worker(database, module="tests.worker.heavy", concurrency=1)
     put(connection, "prints")
     eventually(lambda: over(connection) == 1)
     assert "a line printed by a handler" in worker.log
@@ -871,7 +871,7 @@ def test_a_worker_that_is_killed_takes_its_processes_and_what_they_started_along
     start_worker: StartWorker, database: str, connection: Connection, tmp_path: Path, job_type: str
 ) -> None:
     more = {"go": str(tmp_path / "go")} if job_type == "until" else {}
-    worker = start_worker(database, module="tests.worker.heavy", slots=1)
+    worker = start_worker(database, module="tests.worker.heavy", concurrency=1)
     put(connection, job_type, place=str(tmp_path / "pids"), **more)
     found = eventually(lambda: pids(tmp_path / "pids"))
 
@@ -883,7 +883,7 @@ def test_a_worker_that_is_killed_takes_its_processes_and_what_they_started_along
 def test_signals_to_the_whole_group_leave_it_to_the_worker_what_becomes_of_a_job(
     start_worker: StartWorker, database: str, connection: Connection, tmp_path: Path
 ) -> None:
-    worker = start_worker(database, module="tests.worker.heavy", slots=1)
+    worker = start_worker(database, module="tests.worker.heavy", concurrency=1)
     job = put(connection, "until", place=str(tmp_path / "pid"), go=str(tmp_path / "go"))
     [pid] = eventually(lambda: pids(tmp_path / "pid"), 30)
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -898,7 +898,7 @@ def test_signals_to_the_whole_group_leave_it_to_the_worker_what_becomes_of_a_job
 def test_a_worker_that_is_told_to_stop_ends_its_idle_processes(
     start_worker: StartWorker, database: str, connection: Connection
 ) -> None:
-    worker = start_worker(database, module="tests.worker.heavy", slots=1)
+    worker = start_worker(database, module="tests.worker.heavy", concurrency=1)
     job = put(connection, "recycled")
     eventually(lambda: over(connection) == 1)
     worker.signal(signal.SIGTERM)

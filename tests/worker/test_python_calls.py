@@ -73,7 +73,7 @@ def test_a_drain(app: rota.App, job_type: str, of_each: int, in_all: int) -> Non
     app.drain()  # the first one imports modules and reads files
     app.types[job_type].enqueue_many([{"n": n} for n in range(jobs)])
     drains: list[rota.records.Summary] = []
-    check(lambda: drains.append(app.drain(slots=100)), jobs, of_each=of_each, in_all=in_all)
+    check(lambda: drains.append(app.drain(concurrency=100)), jobs, of_each=of_each, in_all=in_all)
     assert drains[0].succeeded == jobs
 
 

@@ -110,7 +110,7 @@ def test_starts_never_exceed_limit_and_burst_when_one_worker_of_four_stands_stil
     database: str, connection: Connection, start_worker: StartWorker
 ) -> None:
     for _ in range(4):
-        start_worker(database, module="tests.worker.limit_app", slots=3)
+        start_worker(database, module="tests.worker.limit_app", concurrency=3)
     put_many(connection, "mail", 100)
     eventually(lambda: len(starts(connection)) > 20, what="some have started")
     put(connection, "stall", seconds=5)
@@ -336,10 +336,10 @@ def test_the_jobs_of_a_killed_worker_come_back_and_keep_to_the_limit(
 ) -> None:
     """Its slots are lost, its jobs are not, and none is charged."""
     put_many(connection, "mail", 60)
-    killed = start_worker(database, module="tests.worker.limit_app", slots=3)
+    killed = start_worker(database, module="tests.worker.limit_app", concurrency=3)
     eventually(lambda: len(starts(connection)) > 5, what="some have started")
     killed.kill()
-    start_worker(database, module="tests.worker.limit_app", slots=3)
+    start_worker(database, module="tests.worker.limit_app", concurrency=3)
     eventually(lambda: len(starts(connection)) == 60, 60, what="all have started")
     assert most_within(starts(connection), 2.0) <= 25
     assert rows(connection, "select distinct attempts from rota.job_history") == [(1,)]
@@ -351,7 +351,7 @@ def test_many_workers_put_jobs_back_at_most_twice_on_average(
 ) -> None:
     put_many(connection, "fast", 2_000)
     for _ in range(3):
-        start_worker(database, module="tests.worker.limit_app", slots=5)
+        start_worker(database, module="tests.worker.limit_app", concurrency=5)
     eventually(lambda: len(starts(connection, "fast")) == 2_000, 60, what="all have started")
     found = starts(connection, "fast")
     assert most_within(found, 1.0) <= 330

@@ -42,7 +42,7 @@ UNCHARGED = "select id, status, attempts from rota.job order by id"
 def test_each_process_is_a_worker_and_all_finish_what_runs_when_the_parent_stops(
     start_supervisor: StartSupervisor, database: str, connection: Connection, tmp_path: Path
 ) -> None:
-    supervisor = start_supervisor(database, 2, "--slots=1")
+    supervisor = start_supervisor(database, 2, "--concurrency=1")
     supervisor.until_working(2)
     jobs = [put(connection, job_type, until=str(tmp_path / "go")) for job_type in ("hold", "block")]
     pids = {supervisor.until_noted(f"start {job}") for job in jobs}
@@ -84,7 +84,7 @@ def test_a_process_that_ends_unasked_is_replaced_and_the_others_go_on(
     tmp_path: Path,
     how: int,
 ) -> None:
-    supervisor = start_supervisor(database, 2, "--slots=1")
+    supervisor = start_supervisor(database, 2, "--concurrency=1")
     supervisor.until_working(2)
     held = put(connection, "hold", until=str(tmp_path / "go"))
     holder = supervisor.until_noted(f"start {held}")
@@ -106,7 +106,7 @@ def test_a_process_that_ends_unasked_is_replaced_and_the_others_go_on(
 def test_five_ends_within_a_minute_end_the_parent_after_the_others_have_finished_what_runs(
     start_supervisor: StartSupervisor, database: str, connection: Connection, tmp_path: Path
 ) -> None:
-    supervisor = start_supervisor(database, 2, "--slots=1", times=SOON)
+    supervisor = start_supervisor(database, 2, "--concurrency=1", times=SOON)
     supervisor.until_working(2)
     held = put(connection, "hold", until=str(tmp_path / "go"))
     holder = supervisor.until_noted(f"start {held}")
@@ -158,7 +158,7 @@ def test_a_replacement_that_is_refused_its_login_does_not_end_the_others(
     role = f"{rows(connection, 'select current_database()')[0][0]}_away"
     connection.execute(f"create role {role} superuser login".encode())
     try:
-        supervisor = start_supervisor(make_conninfo(database, user=role), 2, "--slots=1")
+        supervisor = start_supervisor(make_conninfo(database, user=role), 2, "--concurrency=1")
         supervisor.until_working(2)
         held = put(connection, "hold", until=str(tmp_path / "go"))
         holder = supervisor.until_noted(f"start {held}")
@@ -366,7 +366,7 @@ def test_children_are_gone_within_a_second_of_their_parents_death_and_hand_back_
     assert STOP_NOW_S < ORPHAN_S < 1
     if handler != "wedge":  # what can be handed back is, however little time the machine has for it
         monkeypatch.setenv("WORKER_ORPHAN_S", "20")
-    supervisor = start_supervisor(database, 2, "--slots=1", "--grace=10m")
+    supervisor = start_supervisor(database, 2, "--concurrency=1", "--grace=10m")
     supervisor.until_working(2)
     jobs = [put(connection, handler, until=str(tmp_path / "never")) for _ in range(2)]
     for job in jobs:
@@ -483,7 +483,7 @@ def test_a_drain_in_several_processes_ends_when_all_have_and_reports_what_they_d
 ) -> None:
     put_many(connection, "quick", 500)
     supervisor = start_supervisor(
-        database, 3, "--drain", "--json", "--slots=2", "--log-level=warning"
+        database, 3, "--drain", "--json", "--concurrency=2", "--log-level=warning"
     )
     exit_status, out = supervisor.wait(60)
     assert exit_status == 0, supervisor.log

@@ -268,22 +268,22 @@ def test_slots_for_the_urgent_leave_one_for_others(
     app = rota.App(database)
     app.job("page")(lambda: None)
     with pytest.raises(UsageError, match="less than the slots, not 2 of 2"):
-        app.drain(slots=2, urgent_slots=2)
+        app.drain(concurrency=2, reserved=2)
     with pytest.raises(UsageError, match="less than the slots of queue 'b', not 3 of 2"):
-        app.drain(queues={"a": 5, "b": 2}, urgent_slots=3)
-    with pytest.raises(UsageError, match="urgent_slots must be a whole number"):
-        app.drain(urgent_slots=-1)
-    monkeypatch.setenv("ROTA_URGENT_SLOTS", "many")
-    with pytest.raises(ConfigurationError, match="ROTA_URGENT_SLOTS must be a whole number"):
+        app.drain(queues={"a": 5, "b": 2}, reserved=3)
+    with pytest.raises(UsageError, match="reserved must be a whole number"):
+        app.drain(reserved=-1)
+    monkeypatch.setenv("ROTA_RESERVED", "many")
+    with pytest.raises(ConfigurationError, match="ROTA_RESERVED must be a whole number"):
         app.drain()
-    monkeypatch.setenv("ROTA_URGENT_SLOTS", "10")
-    with pytest.raises(ConfigurationError, match="ROTA_URGENT_SLOTS must be less"):
+    monkeypatch.setenv("ROTA_RESERVED", "10")
+    with pytest.raises(ConfigurationError, match="ROTA_RESERVED must be less"):
         app.drain()
     said: list[WorkerStarted] = []
     app.on(WorkerStarted, said.append)
-    app.drain(slots=12)
-    app.drain(slots=12, urgent_slots=0)
-    monkeypatch.setenv("ROTA_URGENT_SLOTS", "")
-    app.drain(slots=12)
+    app.drain(concurrency=12)
+    app.drain(concurrency=12, reserved=0)
+    monkeypatch.setenv("ROTA_RESERVED", "")
+    app.drain(concurrency=12)
     assert [one.urgent_slots.split()[0] for one in said] == ["10", "none", "2"]
     app.close()

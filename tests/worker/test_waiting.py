@@ -28,11 +28,11 @@ def test_jobs_that_wait_go_on_once_although_workers_are_killed(
     parents = [put(connection, "gather", naps=NAPS) for _ in range(PARENTS)]
     for _ in range(5):
         before = over(connection)
-        first, second = (start_worker(database, slots=10, lease="1s") for _ in range(2))
+        first, second = (start_worker(database, concurrency=10, lease="1s") for _ in range(2))
         eventually(lambda: over(connection) > before, what="a job ends")  # noqa: B023
         first.kill()
         second.kill()
-    start_worker(database, slots=20, lease="1s")
+    start_worker(database, concurrency=20, lease="1s")
     left = "select count(*) from rota.job where status <> 'dead'"
     eventually(lambda: value(connection, left) == 0, 120, what="all has ended")
     results = rows(connection, "select id, result from rota.jobs where job_type = 'gather'")

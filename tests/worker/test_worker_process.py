@@ -44,10 +44,10 @@ NOT_UNCHARGED = (
 def test_a_job_of_a_worker_that_was_killed_is_recovered_within_its_lease_and_five_seconds(
     start_worker: StartWorker, database: str, connection: Connection, tmp_path: Path
 ) -> None:
-    killed = start_worker(database, slots=1)
+    killed = start_worker(database, concurrency=1)
     job = put(connection, "hold", until=str(tmp_path / "go"))
     killed.until_noted(f"start {job}")
-    other = start_worker(database, slots=1)
+    other = start_worker(database, concurrency=1)
 
     killed.kill()
     # A lease of one second, which a worker that the machine holds up for as long would not keep
@@ -89,11 +89,11 @@ def test_a_job_that_kills_its_worker_on_every_attempt_ends_dead(
     job = put(connection, "hold", until=str(tmp_path / "never"))
     connection.execute("update rota.job set max_attempts = 2 where id = %s", [job])
     for _ in range(3):
-        worker = start_worker(database, slots=1)
+        worker = start_worker(database, concurrency=1)
         worker.until_noted(f"start {job}")
         worker.kill()
         expire_leases(connection)
-    start_worker(database, slots=1)
+    start_worker(database, concurrency=1)
     eventually(lambda: status(connection, job) == "dead")
     assert rows(
         connection, "select attempt, outcome from rota.attempt where job = %s order by claim", job
@@ -113,7 +113,7 @@ def test_a_worker_told_to_stop_claims_nothing_more_and_finishes_what_runs(
     tmp_path: Path,
     number: signal.Signals,
 ) -> None:
-    worker = start_worker(database, slots=5)
+    worker = start_worker(database, concurrency=5)
     running = [
         put(connection, job_type, until=str(tmp_path / "go")) for job_type in ("hold", "block")
     ]
@@ -217,7 +217,7 @@ def test_a_worker_stopped_under_load_leaves_no_job_running_or_charged(
     for _ in range(3):
         put_many(connection, "quick", 7_000)
         before = over(connection)
-        worker = start_worker(database, slots=10)
+        worker = start_worker(database, concurrency=10)
         eventually(lambda before=before: over(connection) > before + 500, 30)  # type: ignore[misc]
         worker.signal(signal.SIGTERM)
         assert worker.wait() == 0, worker.log
@@ -234,7 +234,7 @@ def test_a_worker_stopped_under_load_leaves_no_job_running_or_charged(
 def test_an_import_of_50_000_jobs_that_commits_20_seconds_late_reaches_every_worker(
     start_worker: StartWorker, database: str, connection: Connection
 ) -> None:
-    workers = [start_worker(database, slots=10) for _ in range(2)]
+    workers = [start_worker(database, concurrency=10) for _ in range(2)]
     with psycopg.connect(database) as importing:
         put_many(importing, "quick", 50_000)
         for done in range(100, 2_100, 100):  # the workers are busy, and their frontiers move on
@@ -264,7 +264,7 @@ def test_an_import_of_50_000_jobs_that_commits_20_seconds_late_reaches_every_wor
 def test_a_handler_that_outlasts_the_grace_period_is_cancelled_and_its_job_handed_back_uncharged(
     start_worker: StartWorker, database: str, connection: Connection, tmp_path: Path
 ) -> None:
-    worker = start_worker(database, slots=5, grace="0.3s")
+    worker = start_worker(database, concurrency=5, grace="0.3s")
     cancelled, told = (
         put(connection, "hold", until=str(tmp_path / "go")),
         put(connection, "block", until=str(tmp_path / "go"), polite=True),
@@ -283,7 +283,7 @@ def test_a_handler_that_outlasts_the_grace_period_is_cancelled_and_its_job_hande
     ]
     assert value(connection, "select count(*) from rota.attempt") == 0
 
-    other = start_worker(database, slots=5)
+    other = start_worker(database, concurrency=5)
     (tmp_path / "go").touch()
     eventually(lambda: over(connection) == 2)
     assert rows(connection, "select distinct locked_by, attempts from rota.job_history") == [
@@ -300,7 +300,7 @@ def test_a_second_signal_ends_the_grace_period_at_once(
         put(connection, job_type, until=str(tmp_path / "never")) for job_type in ("hold", "block")
     ]
     worker = start_worker(
-        database, slots=5, grace="10m", **({"drain": True, "signals": True} if drain else {})
+        database, concurrency=5, grace="10m", **({"drain": True, "signals": True} if drain else {})
     )
     for job in jobs:
         worker.until_noted(f"start {job}")
@@ -324,7 +324,7 @@ def test_a_second_signal_ends_the_grace_period_at_once(
 def test_a_thread_that_does_not_stop_keeps_neither_the_process_nor_its_job(
     start_worker: StartWorker, database: str, connection: Connection, tmp_path: Path
 ) -> None:
-    worker = start_worker(database, slots=1, grace="0.3s")
+    worker = start_worker(database, concurrency=1, grace="0.3s")
     job = put(connection, "block", until=str(tmp_path / "go"))
     worker.until_noted(f"start {job}")
 
@@ -332,7 +332,7 @@ def test_a_thread_that_does_not_stop_keeps_neither_the_process_nor_its_job(
     assert worker.wait() == 0, worker.log
     assert rows(connection, "select status, attempts from rota.job") == [("queued", 0)]
 
-    other = start_worker(database, slots=1)
+    other = start_worker(database, concurrency=1)
     other.until_noted(f"start {job}")
     (tmp_path / "go").touch()
     eventually(lambda: status(connection, job) == "succeeded")

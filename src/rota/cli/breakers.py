@@ -83,7 +83,7 @@ BREAKERS = Listing(
 def trip(
     name: Name,
     key: Key = None,
-    for_: Annotated[
+    duration: Annotated[
         str | None,
         typer.Option(
             "--for", metavar="DURATION", help="How long, such as 10m. Default: until it is reset."
@@ -99,11 +99,11 @@ def trip(
     Running jobs continue.
     """
     with place.session() as opened:
-        opened.breakers.trip(name, key, for_=for_, why=actor.why, by=actor.by)
+        opened.breakers.trip(name, key, duration=duration, why=actor.why, by=actor.by)
     if as_json:
-        print_json({"name": name, "key": key, "for": for_})
+        print_json({"name": name, "key": key, "for": duration})
     else:
-        until = "until it is reset" if for_ is None else f"for {for_}"
+        until = "until it is reset" if duration is None else f"for {duration}"
         typer.echo(f"{_name(name, key)} is open {until}")
 
 

@@ -46,18 +46,18 @@ def work(
             "App's types, and the queue named default.",
         ),
     ] = None,
-    slots: Annotated[
+    concurrency: Annotated[
         int | None,
         typer.Option(
             help="Maximum number of concurrent jobs over all queues. Not with --queue. "
             f"Default: {SLOTS}."
         ),
     ] = None,
-    urgent_slots: Annotated[
+    reserved: Annotated[
         int | None,
         typer.Option(
             help="Slots that only jobs with a priority above 0 may take, of each queue with its "
-            "own slots or of the shared ones. 0: none. Default: ROTA_URGENT_SLOTS, then one in "
+            "own slots or of the shared ones. 0: none. Default: ROTA_RESERVED, then one in "
             "five, at least one of two.",
         ),
     ] = None,
@@ -65,7 +65,7 @@ def work(
         bool,
         typer.Option("--drain", help="Stop when no job is due, and print a summary. For cron."),
     ] = False,
-    for_: Annotated[
+    max_time: Annotated[
         str | None,
         typer.Option(
             "--for",
@@ -128,7 +128,7 @@ def work(
     """
     if channel is not None:
         supervised.join(channel)
-    _refuse_conflicts(queue, slots, for_, health_port, drain=drain)
+    _refuse_conflicts(queue, concurrency, max_time, health_port, drain=drain)
     queues = _queues(queue) if queue else None
     ping = _ping_url(ping) if channel is None else None  # with a parent, only the parent pings
     if processes is not None:
@@ -147,13 +147,13 @@ def work(
         chosen = need_app(app)  # the import may set up its own logging
         logs.setup(log_format, log_level)
     _refuse_unfit(chosen)
-    shared = SLOTS if slots is None else slots
+    shared = SLOTS if concurrency is None else concurrency
     if drain:
         report = chosen.drain(
             queues=queues,
-            slots=shared,
-            urgent_slots=urgent_slots,
-            for_=for_,
+            concurrency=shared,
+            reserved=reserved,
+            max_time=max_time,
             grace=grace,
             ping=ping,
             signals=True,
@@ -161,8 +161,8 @@ def work(
     else:
         report = chosen.run(
             queues=queues,
-            slots=shared,
-            urgent_slots=urgent_slots,
+            concurrency=shared,
+            reserved=reserved,
             grace=grace,
             health_port=health_port,
             ping=ping,
@@ -175,18 +175,19 @@ def work(
 
 def _refuse_conflicts(
     queue: list[str] | None,
-    slots: int | None,
-    for_: str | None,
+    concurrency: int | None,
+    max_time: str | None,
     health_port: int | None,
     *,
     drain: bool,
 ) -> None:
     """Raise UsageError for options that exclude or need each other."""
-    if queue and slots is not None:
+    if queue and concurrency is not None:
         raise UsageError(
-            "give --slots or --queue, not both: --queue NAME=SLOTS gives each queue its own slots"
+            "give --concurrency or --queue, not both: --queue NAME=SLOTS gives each queue its own "
+            "slots"
         )
-    if for_ is not None and not drain:
+    if max_time is not None and not drain:
         raise UsageError("--for needs --drain")
     if health_port is not None and drain:
         raise UsageError("give --health-port or --drain, not both: a drain has no health port")

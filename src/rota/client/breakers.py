@@ -52,21 +52,21 @@ class Breakers(Namespace):
         name: str,
         key: PlainKey | None = None,
         *,
-        for_: Duration | None = None,
+        duration: Duration | None = None,
         why: str | None = None,
         by: str | None = None,
     ) -> Operation[None]:
-        """Open a breaker: no job of it starts, until `for_` is over and one job has tried. Running
-        jobs continue.
+        """Open a breaker: no job of it starts, until `duration` is over and one job has tried.
+        Running jobs continue.
 
         Args:
             key: only of this key: a text, an integer or a UUID. Defaults to the whole breaker.
-            for_: how long. Defaults to until it is reset.
+            duration: how long. Defaults to until it is reset.
 
         Raises:
             UsageError: no declared job type has this breaker, or an argument cannot be stored.
         """
-        for_s = None if for_ is None else seconds(for_, name="for_", least=TRIP_S_MIN)
+        for_s = None if duration is None else seconds(duration, name="duration", least=TRIP_S_MIN)
         place = _check_name(name), _check_key(key)
         return ops.trip_breaker(*place, for_s, check_why(why), check_by(by))
 

@@ -63,14 +63,14 @@ class WorkerConfig:
         for queue, slots in (self.queues or {}).items():
             check_queue(queue, "a queue's name")
             check_integer(slots, f"the slots of queue {queue!r}", 1, SLOTS_MAX)
-        check_integer(self.slots, "slots", 1, SLOTS_MAX)
+        check_integer(self.slots, "concurrency", 1, SLOTS_MAX)
         if self.queues is not None and not self.queues:
             raise UsageError(
                 "queues is empty: name at least one queue, or omit it to serve all queues of the "
                 "App's types"
             )
         if self.urgent_slots is not None:
-            check_urgent_slots(self.urgent_slots, self.queues, self.slots, "urgent_slots")
+            check_urgent_slots(self.urgent_slots, self.queues, self.slots, "reserved")
         if self.grace_s < 0:
             raise UsageError(f"grace must not be negative: {self.grace_s:g} s")
 
@@ -89,12 +89,12 @@ def find_urgent_slots(
     Raises:
         ConfigurationError: those of the environment are no number, or leave no slot for others.
     """
-    text = os.environ.get("ROTA_URGENT_SLOTS") if given is None else None
+    text = os.environ.get("ROTA_RESERVED") if given is None else None
     if not text:
         return given
     try:
         found = int(text) if text.isdecimal() else text
-        check_urgent_slots(found, queues, slots, "ROTA_URGENT_SLOTS")
+        check_urgent_slots(found, queues, slots, "ROTA_RESERVED")
     except UsageError as error:
         raise ConfigurationError(str(error)) from None
     return int(found)

@@ -31,41 +31,41 @@ Send = Callable[[Message], Awaitable[None]]
 logger = logging.getLogger("rota")
 
 
-def tick(
+def drain_endpoint(
     app: App,
     *,
     secret: str,
-    seconds: float = 25,
+    max_time: Duration = "25s",
     grace: Duration = "5s",
     queues: Mapping[str, int] | None = None,
-    slots: int = SLOTS,
-    urgent_slots: int | None = None,
+    concurrency: int = SLOTS,
+    reserved: int | None = None,
 ) -> DrainEndpoint:
     """Return an ASGI application that drains `app` on a request: GET or POST with
     `Authorization: Bearer SECRET`.
 
     Args:
         secret: what the caller must send, at least 16 characters.
-        seconds: stop claiming after this time, 1 … 3,600. Keep the sum of this and `grace` below
+        max_time: stop claiming after this time, 1 s … 1 h. Keep the sum of this and `grace` below
             the longest request that the platform permits.
         grace: how long running handlers may then continue before their jobs are handed back.
         queues: slots by queue. Defaults to every queue of the App's types plus `default`, sharing
-            `slots`.
-        slots: most jobs at once over all queues; only without `queues`. Defaults to 10.
-        urgent_slots: how many of the slots only jobs with a priority above 0 may take; 0: none.
-            Defaults to ROTA_URGENT_SLOTS, otherwise to one in five, at least one of two.
+            `concurrency`.
+        concurrency: most jobs at once over all queues; only without `queues`. Defaults to 10.
+        reserved: how many of the slots only jobs with a priority above 0 may take; 0: none.
+            Defaults to ROTA_RESERVED, otherwise to one in five, at least one of two.
 
     Raises:
         ConfigurationError: the secret is too short, or has characters that a header cannot have.
         UsageError: a time, a queue or the number of slots is out of range.
     """
-    request = DrainRequest.check(secret, seconds, grace, queues, slots, urgent_slots)
+    request = DrainRequest.check(secret, max_time, grace, queues, concurrency, reserved)
     return DrainEndpoint(app, request)
 
 
 class DrainEndpoint:
-    """What `tick` returns. One drain at a time in this process; it continues to its end if the
-    caller disconnects."""
+    """What `drain_endpoint` returns. One drain at a time in this process; it continues to its end
+    if the caller disconnects."""
 
     def __init__(self, app: App, request: DrainRequest) -> None:
         self._app = app

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from rota.declare.config import WorkerConfig, find_urgent_slots
-from rota.errors import ConfigurationError, DatabaseUnavailable, RotaError, UsageError
+from rota.errors import ConfigurationError, DatabaseUnavailable, RotaError
 from rota.model.units import Duration
 from rota.model.units import seconds as in_seconds
 from rota.worker.summary import Summary
@@ -76,13 +76,13 @@ class DrainRequest:
     def check(
         cls,
         secret: str,
-        seconds: float,
+        max_time: Duration,
         grace: Duration,
         queues: Mapping[str, int] | None,
-        slots: int,
-        urgent_slots: int | None,
+        concurrency: int,
+        reserved: int | None,
     ) -> DrainRequest:
-        """Check the options of `tick`.
+        """Check the options of `drain_endpoint`.
 
         Raises:
             ConfigurationError: the secret is too short, or has characters that a header cannot
@@ -91,21 +91,18 @@ class DrainRequest:
         """
         if not _is_secret(secret):
             raise ConfigurationError(
-                f"tick(secret=…) must be at least {SECRET_LEAST} printable ASCII characters "
-                "without a space"
+                f"drain_endpoint(secret=…) must be at least {SECRET_LEAST} printable ASCII "
+                "characters without a space"
             )
-        if not _is_time(seconds):
-            raise UsageError(
-                f"tick(seconds=…) must be a number from 1 to {SECONDS_MOST:.0f}, not {seconds!r}"
-            )
+        within_s = in_seconds(max_time, name="max_time", least=1.0, most=SECONDS_MOST)
         config = WorkerConfig(
             queues=None if queues is None else dict(queues),
-            slots=slots,
-            urgent_slots=find_urgent_slots(urgent_slots, queues, slots),
+            slots=concurrency,
+            urgent_slots=find_urgent_slots(reserved, queues, concurrency),
             drain=True,
             grace_s=in_seconds(grace, name="grace", most=SECONDS_MOST),
         )
-        return cls(secret.encode(), float(seconds), config)
+        return cls(secret.encode(), within_s, config)
 
     def refuse(self, method: str, authorization: bytes | None) -> DrainAnswer | None:
         """Return the answer to a request that starts no drain; None: it may start one."""
@@ -143,12 +140,4 @@ def _is_secret(given: object) -> bool:
         and given.isascii()
         and given.isprintable()
         and " " not in given
-    )
-
-
-def _is_time(given: object) -> bool:
-    return (
-        isinstance(given, int | float)
-        and not isinstance(given, bool)
-        and 1 <= given <= SECONDS_MOST
     )

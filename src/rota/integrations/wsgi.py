@@ -24,42 +24,42 @@ from rota.model.units import Duration
 from rota.runtime.loop import is_in_loop, run_alone
 
 
-def tick(
+def drain_endpoint(
     app: App,
     *,
     secret: str,
-    seconds: float = 25,
+    max_time: Duration = "25s",
     grace: Duration = "5s",
     queues: Mapping[str, int] | None = None,
-    slots: int = SLOTS,
-    urgent_slots: int | None = None,
+    concurrency: int = SLOTS,
+    reserved: int | None = None,
 ) -> PlainDrainEndpoint:
     """Return a WSGI application that drains `app` on a request: GET or POST with
     `Authorization: Bearer SECRET`.
 
     Args:
         secret: what the caller must send, at least 16 characters.
-        seconds: stop claiming after this time, 1 … 3,600. Keep the sum of this and `grace` below
+        max_time: stop claiming after this time, 1 s … 1 h. Keep the sum of this and `grace` below
             the longest request that the platform and the server permit. Defaults to 25.
         grace: how long running handlers may then continue before their jobs are handed back.
             Defaults to 5 s.
         queues: slots by queue. Defaults to every queue of the App's types plus `default`, sharing
-            `slots`.
-        slots: most jobs at once over all queues; only without `queues`. Defaults to 10.
-        urgent_slots: how many of the slots only jobs with a priority above 0 may take; 0: none.
-            Defaults to ROTA_URGENT_SLOTS, otherwise to one in five, at least one of two.
+            `concurrency`.
+        concurrency: most jobs at once over all queues; only without `queues`. Defaults to 10.
+        reserved: how many of the slots only jobs with a priority above 0 may take; 0: none.
+            Defaults to ROTA_RESERVED, otherwise to one in five, at least one of two.
 
     Raises:
         ConfigurationError: the secret is too short, or has characters that a header cannot have.
         UsageError: a time, a queue or the number of slots is out of range.
     """
-    request = DrainRequest.check(secret, seconds, grace, queues, slots, urgent_slots)
+    request = DrainRequest.check(secret, max_time, grace, queues, concurrency, reserved)
     return PlainDrainEndpoint(app, request)
 
 
 class PlainDrainEndpoint:
-    """What `tick` returns. One drain at a time in this process, in the thread of its request, with
-    a loop of its own."""
+    """What `drain_endpoint` returns. One drain at a time in this process, in the thread of its
+    request, with a loop of its own."""
 
     def __init__(self, app: App, request: DrainRequest) -> None:
         self._app = app
@@ -90,8 +90,8 @@ class PlainDrainEndpoint:
         """
         if is_in_loop():
             raise UsageError(
-                "rota.wsgi.tick drains in its thread, and an event loop runs here: "
-                "use rota.asgi.tick, or call it in a thread"
+                "rota.wsgi.drain_endpoint drains in its thread, and an event loop runs here: "
+                "use rota.asgi.drain_endpoint, or call it in a thread"
             )
         given = None if authorization is None else authorization.encode("latin-1", "replace")
         refusal = self._request.refuse(method, given)

@@ -40,8 +40,8 @@ def urgent(facts: Facts, thresholds: Thresholds) -> Finding:
     name = quote(queues[0]["queue"] + "=2")
     return warn(
         f"urgent jobs (priority above 0) wait for the running one in these queues: {text}",
-        f"give a worker two slots or more (--slots 2, or --queue {name}): it keeps one in five, "
-        "at least one, for them",
+        f"give a worker two slots or more (--concurrency 2, or --queue {name}): it keeps one in "
+        "five, at least one, for them",
     )
 
 

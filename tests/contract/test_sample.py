@@ -30,7 +30,7 @@ with psycopg.connect(connection_url) as connection:
         assert jobs == (3,), "sign_up committed by itself"
     connection.commit()
     keyed = sample.send_welcome_email.using(
-        connection=connection, idempotency_key="welcome_email:user:7"
+        connection=connection, key="welcome_email:user:7"
     )
     again = keyed.enqueue(7)
 report = sample.app.drain()

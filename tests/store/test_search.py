@@ -132,9 +132,9 @@ def test_a_search_reads_the_days_it_is_about_and_of_what_is_frequent_only_a_page
         "select id, idempotency_key from rota.job_history where idempotency_key is not null order "
         "by id limit 1"
     )
-    search = Search(connection, limit=20, idempotency_key=key)
+    search = Search(connection, limit=20, key=key)
     assert search.blocks < two_days * 1.5 + PAGE_BLOCKS and not search.days(how="seq") & past
-    assert found(Hand(connection), idempotency_key=key) == [old]
+    assert found(Hand(connection), key=key) == [old]
     # The measure works: a rare type of the whole fortnight reads it all.
     assert Search(connection, job_type="rare", since=timedelta(days=20)).days() >= past - {
         min(past)
@@ -268,9 +268,9 @@ def test_who_has_a_key_is_found_at_any_time_and_under_any_type(connection: Conne
     )
     connection.execute("update rota.job_history set finished_at = finished_at - interval '9 days'")
     assert found(hand) == []
-    assert found(hand, idempotency_key="k") == [second, first]
-    assert found(hand, idempotency_key="k", job_type="u") == [second]
-    assert found(hand, idempotency_key="k", status="cancelled") == []
+    assert found(hand, key="k") == [second, first]
+    assert found(hand, key="k", job_type="u") == [second]
+    assert found(hand, key="k", status="cancelled") == []
 
 
 @pytest.mark.parametrize(

@@ -79,10 +79,10 @@ class App(Client):
             once, on its loop; the value is `ctx.state`. Defaults to none.
         alert_url: HTTP URL to which alerts are posted as JSON; see docs/alerts.md. Defaults to
             ROTA_ALERT_URL, otherwise to none: alerts are only logged.
-        around: a function, or a list of them, that gets the `Context` of each attempt and returns
-            a context manager: the handler runs within it. The first is the outermost. Defaults to
-            none.
-        around_enqueue: a function, or a list of them, that gets the jobs of each call that
+        middleware: a function, or a list of them, that gets the `Context` of each attempt and
+            returns a context manager: the handler runs within it. The first is the outermost.
+            Defaults to none.
+        enqueue_middleware: a function, or a list of them, that gets the jobs of each call that
             enqueues and returns a plain context manager. The mapping that it yields is added to
             their meta. Defaults to none.
         notify: whether to use LISTEN/NOTIFY, prepared statements and startup options. Use False
@@ -108,8 +108,8 @@ class App(Client):
         lease: Duration = "2m",
         release: str | None = None,
         lifespan: Callable[[], AbstractAsyncContextManager[Any]] | None = None,
-        around: Around | Iterable[Around] = (),
-        around_enqueue: EnqueueAround | Iterable[EnqueueAround] = (),
+        middleware: Around | Iterable[Around] = (),
+        enqueue_middleware: EnqueueAround | Iterable[EnqueueAround] = (),
         notify: bool = True,
         alert_url: str | None = None,
         require_connection: bool = False,
@@ -129,9 +129,9 @@ class App(Client):
         self._lifespan = lifespan
         self._arounds: list[Around] = []
         self._enqueue_arounds: list[EnqueueAround] = []
-        for one in list_arounds(around, "around"):
+        for one in list_arounds(middleware, "middleware"):
             self.middleware(one)
-        for one in list_arounds(around_enqueue, "around_enqueue"):
+        for one in list_arounds(enqueue_middleware, "enqueue_middleware"):
             self.enqueue_middleware(one)
         self._notify = notify
         self._alert_url = alert_url
@@ -211,7 +211,7 @@ class App(Client):
         Raises:
             DeclarationError: it is no function that can return a context manager.
         """
-        self._arounds.append(check_around(around, "around"))
+        self._arounds.append(check_around(around, "middleware"))
         return around
 
     def enqueue_middleware(self, around: B) -> B:
@@ -223,7 +223,7 @@ class App(Client):
         Raises:
             DeclarationError: it is no function that can return a plain context manager.
         """
-        self._enqueue_arounds.append(check_enqueue_around(around, "around_enqueue"))
+        self._enqueue_arounds.append(check_enqueue_around(around, "enqueue_middleware"))
         return around
 
     def _declare_limit(self, name: str) -> Operation[bool]:

@@ -92,7 +92,7 @@ def test_the_first_is_the_outermost_and_the_handler_sees_what_they_set(app: rota
 
 def test_a_list_of_sync_and_async_ones_goes_around_an_async_handler(database: str) -> None:
     said: Said = []
-    app = rota.App(database, around=[_saying(said, "plain"), _saying_async(said, "async")])
+    app = rota.App(database, middleware=[_saying(said, "plain"), _saying_async(said, "async")])
 
     @app.job("waits")
     async def waits() -> None:
@@ -131,7 +131,7 @@ class Both:
 
 def test_a_class_with_both_halves_goes_around_both_kinds_of_handlers(database: str) -> None:
     Both.said = []
-    app = rota.App(database, around=Both)
+    app = rota.App(database, middleware=Both)
 
     @app.job("plain")
     def plain() -> None: ...
@@ -279,7 +279,7 @@ async def test_a_handler_that_is_stopped_at_its_timeout_leaves_its_async_context
     database: str, connection: psycopg.Connection[TupleRow]
 ) -> None:
     said: Said = []
-    app = rota.App(database, around=[_saying(said, "plain"), _saying_async(said, "async")])
+    app = rota.App(database, middleware=[_saying(said, "plain"), _saying_async(said, "async")])
 
     @app.job("hangs", timeout="0.2s")
     async def hangs() -> None:
@@ -297,7 +297,7 @@ async def test_a_cancelled_job_leaves_its_contexts_even_while_one_is_entered(
 ) -> None:
     said: Said = []
     entered = asyncio.Event()
-    app = rota.App(database, lease="2s", around=_saying(said, "outer"))
+    app = rota.App(database, lease="2s", middleware=_saying(said, "outer"))
 
     @app.middleware
     @asynccontextmanager
@@ -367,9 +367,9 @@ async def _async_generator(ctx: Any) -> AsyncIterator[None]:
 )
 def test_what_cannot_go_around_is_refused_when_it_is_declared(around: Any, reason: str) -> None:
     with pytest.raises(rota.errors.DeclarationError, match=reason):
-        rota.App("postgresql:///x", around=around)
+        rota.App("postgresql:///x", middleware=around)
     with pytest.raises(rota.errors.DeclarationError, match=reason):
-        rota.App("postgresql:///x", around_enqueue=[around])
+        rota.App("postgresql:///x", enqueue_middleware=[around])
     app = rota.App("postgresql:///x")
     with pytest.raises(rota.errors.DeclarationError, match=reason):
         app.middleware(around)
@@ -426,7 +426,7 @@ def test_one_that_returns_something_else_fails_the_attempt(
 
 @pytest.mark.system
 def test_they_are_entered_in_the_process_of_the_handler(database: str, rows: Rows) -> None:
-    app = rota.App(database, jobs=[carried.jobs], around=[carried.outer, carried.inner])
+    app = rota.App(database, jobs=[carried.jobs], middleware=[carried.outer, carried.inner])
     try:
         fine = carried.plain.using(meta={"tenant": "acme"}).enqueue().id
         broken = carried.plain.using(meta={"tenant": "acme"}).enqueue(breaks=True).id
@@ -441,7 +441,7 @@ def test_they_are_entered_in_the_process_of_the_handler(database: str, rows: Row
 
 @pytest.mark.system
 def test_async_ones_are_entered_in_the_loop_of_a_process(database: str) -> None:
-    app = rota.App(database, jobs=[carried.waiting], around=[carried.outer, carried.awaited])
+    app = rota.App(database, jobs=[carried.waiting], middleware=[carried.outer, carried.awaited])
     try:
         job = carried.waits.using(meta={"tenant": "acme"}).enqueue().id
         app.drain()
@@ -454,10 +454,10 @@ def test_async_ones_are_entered_in_the_loop_of_a_process(database: str) -> None:
 def test_one_that_another_process_cannot_import_is_refused_before_a_job_is_claimed(
     database: str,
 ) -> None:
-    app = rota.App(database, jobs=[carried.jobs], around=_saying([], "local"))
+    app = rota.App(database, jobs=[carried.jobs], middleware=_saying([], "local"))
     try:
         with pytest.raises(
-            rota.errors.DeclarationError, match="around that another process can import"
+            rota.errors.DeclarationError, match="middleware that another process can import"
         ):
             app.drain()
     finally:
@@ -482,7 +482,7 @@ def _declare(app: rota.App) -> rota.JobType[[], [], None]:
 
 @rule("M10")
 async def test_meta_is_carried_from_the_caller_to_each_job(database: str) -> None:
-    app = rota.App(database, around_enqueue=_carry)
+    app = rota.App(database, enqueue_middleware=_carry)
     work = _declare(app)
     before = tenant.set("acme")
     try:
@@ -501,7 +501,7 @@ async def test_meta_is_carried_from_the_caller_to_each_job(database: str) -> Non
 def test_the_meta_of_a_job_counts_before_an_inner_ones_and_that_before_an_outer_ones(
     database: str,
 ) -> None:
-    app = rota.App(database, around_enqueue=[_carry])
+    app = rota.App(database, enqueue_middleware=[_carry])
 
     @app.enqueue_middleware
     @contextmanager
@@ -595,4 +595,4 @@ def test_one_that_fails_when_it_is_left_raises_and_what_was_inserted_stays(
 
 def test_an_async_one_around_enqueues_is_refused() -> None:
     with pytest.raises(rota.errors.DeclarationError, match="is async, and plain code enqueues too"):
-        rota.App("postgresql:///x", around_enqueue=_session)  # type: ignore[arg-type]
+        rota.App("postgresql:///x", enqueue_middleware=_session)  # type: ignore[arg-type]

@@ -30,7 +30,7 @@ ARGUMENTS: dict[str, dict[str, dict[str, Any]]] = {
 ELSEWHERE = {
     "docs/batches.md": "its handlers write to lists; test_batches.py runs them",
     "docs/chunks.md": "its handlers have a service; test_chunks.py runs them",
-    "docs/around.md": "its handlers need what is around them; test_around.py runs them",
+    "docs/middleware.md": "its handlers need what is around them; test_around.py runs them",
     "docs/once.md": "test_once.py has a provider for it",
     "docs/breakers.md": "test_breakers.py has an endpoint for it",
     "docs/arguments.md": "its handlers do nothing; test_arguments.py runs them",

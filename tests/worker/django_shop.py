@@ -16,7 +16,7 @@ from psycopg.conninfo import conninfo_to_dict
 import rota
 from rota.integrations.django import check_connections
 
-app = rota.App(around=[check_connections] if "CHECK_CONNECTIONS" in os.environ else [])
+app = rota.App(middleware=[check_connections] if "CHECK_CONNECTIONS" in os.environ else [])
 
 
 @app.job("read", retry=rota.Fixed("1s", jitter=0))

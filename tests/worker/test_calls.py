@@ -574,7 +574,7 @@ def test_what_belongs_to_one_job_is_refused_of_the_whole_call(
         around.append((ctx.job.id, len(ctx.items)))
         yield
 
-    with closing(rota.App(database, jobs=[jobs], around=[count])) as app:
+    with closing(rota.App(database, jobs=[jobs], middleware=[count])) as app:
         made = app.enqueue_many([index.new(Doc(at)) for at in range(3)])
         assert app.drain().succeeded == 3
     assert len(said) == 5

@@ -64,7 +64,7 @@ def gather_meta(
 def _check_given(around: EnqueueAround, given: object) -> Mapping[str, Any]:
     if given is not None and not isinstance(given, Mapping):
         raise UsageError(
-            f"around_enqueue {name_of(around)}: it must yield a mapping, which is added "
+            f"enqueue_middleware {name_of(around)}: it must yield a mapping, which is added "
             f"to the meta of the jobs, or nothing, not {given!r}"
         )
     return given or {}

@@ -32,7 +32,7 @@ Exit = Callable[["type[BaseException] | None", "BaseException | None", "Tracebac
 
 
 def list_arounds(given: Any, option: str) -> list[Any]:
-    """Return what `App(around=…)` was given, one function or several, as a list.
+    """Return what `App(middleware=…)` was given, one function or several, as a list.
 
     Raises:
         DeclarationError: one of them is no function that can return a context manager.

@@ -13,7 +13,7 @@ from rota.declare.context import Context
 @contextmanager
 def check_connections(context: Context) -> Iterator[None]:
     """Close Django's connections of this thread that are broken or too old: before the handler, and
-    after it. Use it as `App(around=check_connections)`.
+    after it. Use it as `App(middleware=check_connections)`.
 
     Django keeps a connection for each thread, and checks it around each request. Without this a
     connection that broke stays in its thread, and every later job of that thread fails. For async

@@ -132,7 +132,7 @@ def _check_arounds(job_type: JobType[..., ..., Any], arounds: Iterable[Around]) 
             is_found = False
         if not is_found:
             raise DeclarationError(
-                f"job type {job_type.name!r}: process=True needs an around that another "
+                f"job type {job_type.name!r}: process=True needs middleware that another "
                 f"process can import, and {name_of(around)} is none: define it with `def` at the "
                 "top level of a module"
             )

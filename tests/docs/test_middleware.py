@@ -1,4 +1,4 @@
-"""Every block of docs/around.md does what the page says."""
+"""Every block of docs/middleware.md does what the page says."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from psycopg.rows import TupleRow
 
 from tests.support.rules import rule
 
-PAGE = (Path(__file__).parents[2] / "docs/around.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/middleware.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 

@@ -121,22 +121,59 @@ def test_a_version_needs_a_function_for_each_older_one(upgrade: dict[int, Any]) 
         rota.Jobs().job("send_mail", version=3, upgrade=upgrade)
 
 
-@pytest.mark.parametrize("name", ["", "a" * 201, "two\nlines", None, 5])
+@pytest.mark.parametrize("name", ["", "a" * 201, "two\nlines", 5])
 def test_a_name_that_cannot_be_stored_is_refused(name: Any) -> None:
     with pytest.raises(rota.errors.DeclarationError, match="name"):
         rota.Jobs().job(name)
 
 
-def test_the_name_is_required() -> None:
-    jobs: Any = rota.Jobs()
+def test_a_job_type_without_a_name_is_called_like_its_function() -> None:
+    jobs = rota.Jobs()
 
-    with pytest.raises(TypeError, match="name"):
-        jobs.job()
+    @jobs.job
+    def send_mail(user: int) -> None: ...
 
-    with pytest.raises(
-        rota.errors.DeclarationError, match=r'needs a name: @jobs.job\("send_welcome_email"\)'
-    ):
-        jobs.job(lambda: None)  # as @jobs.job without the call does
+    @jobs.job(queue="slow", takes_context=True)
+    async def build_report(ctx: rota.Context) -> None: ...
+
+    assert list(jobs.types) == ["send_mail", "build_report"]
+    assert jobs.types["build_report"].options.queue == "slow"
+    with pytest.raises(rota.errors.DeclarationError, match="this handler needs a name"):
+        jobs.job(lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("delay", "in Rota: .enqueue(…)"),
+        ("apply_async", 'in Rota: .using(delay="1m", priority=5).enqueue(…)'),
+        ("defer", "in Rota: .enqueue(…)"),
+        ("send", "in Rota: .enqueue(…)"),
+        ("s", "in Rota: .new(…)"),
+        ("unheard_of", "has no attribute 'unheard_of'"),
+    ],
+)
+def test_what_other_libraries_call_it_is_answered_with_what_it_is_called_here(
+    name: str, hint: str
+) -> None:
+    send_mail: Any = rota.Jobs().job("send_mail")(lambda user: None)
+    with pytest.raises(AttributeError, match=re.escape(hint)):
+        getattr(send_mail, name)
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("retries", "max_attempts"), ("concurrency", "max_running"), ("prio", "priority")],
+)
+def test_an_option_of_another_name_is_answered_with_the_one_that_is_meant(
+    given: str, meant: str
+) -> None:
+    job: Any = rota.Jobs().job
+    with pytest.raises(rota.errors.DeclarationError, match=rf"did you mean {meant}\?"):
+        job("send_mail", **{given: 3})
+    send_mail: Any = job("send_mail")(lambda user: None)
+    with pytest.raises(rota.UsageError, match=r"did you mean delay\?"):
+        send_mail.using(countdown=3)
 
 
 def star_args(*args: int) -> None: ...

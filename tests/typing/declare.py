@@ -52,8 +52,11 @@ jobs.schedule("nightly", "0 2 * * *", clean_up.new(30), overlap="sometimes")  # 
 jobs.schedule("nightly", "0 2 * * *", clean_up.new(30), zone="UTC")  # E: call-overload | reportCallIssue
 
 
-@jobs.job  # E: call-overload | reportArgumentType
-def nameless() -> None: ...
+@jobs.job
+def nameless(day: date) -> None: ...
+
+
+nameless.enqueue(30)  # E: arg-type | reportArgumentType
 
 
 # The decorated name runs the function, and keeps its type: that of a coroutine when it is async.

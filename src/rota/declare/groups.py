@@ -134,16 +134,6 @@ class Process:
         return _check_memory(self.max_memory, "max_memory")
 
 
-def read_unique(value: Any) -> Unique:
-    """Return what `unique=` says; None: keys have the usual rules. Raises UsageError."""
-    return _read(value, Unique, "unique")
-
-
-def read_ordered(value: Any) -> Ordered:
-    """Return what `ordered=` says; None: groups have the usual rules. Raises UsageError."""
-    return _read(value, Ordered, "ordered")
-
-
 def read_process(value: Any) -> Process | None:
     """Return what `process=` says. Raises UsageError."""
     if isinstance(value, Process):
@@ -153,7 +143,9 @@ def read_process(value: Any) -> Process | None:
     return Process() if value else None
 
 
-def _read(value: Any, kind: Callable[..., Group], name: str) -> Group:
+def read_group(value: Any, kind: Callable[..., Group], name: str) -> Group:
+    """Return what `unique=` or `ordered=` says; None: keys, or groups, have the usual rules. Raises
+    UsageError."""
     if isinstance(value, kind):  # type: ignore[arg-type]
         return value  # type: ignore[no-any-return]
     if value is not None and not callable(value):

@@ -11,7 +11,17 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 import msgspec
 
@@ -106,6 +116,17 @@ class SenderOfJobs(Protocol):
 
     @property
     def sender(self) -> Sender: ...
+
+
+_CALLED_HERE = {
+    **dict.fromkeys(("delay", "defer", "send"), ".enqueue(…)"),
+    **dict.fromkeys(
+        ("apply_async", "send_with_options", "configure", "options"),
+        '.using(delay="1m", priority=5).enqueue(…)',
+    ),
+    **dict.fromkeys(("s", "si", "message"), ".new(…), a job for app.enqueue_many and app.batch"),
+}
+"""What Celery, Procrastinate and Dramatiq call what a job type does."""
 
 
 class JobType(Generic[P, Q, R]):
@@ -214,6 +235,14 @@ class JobType(Generic[P, Q, R]):
 
     def __repr__(self) -> str:
         return f"<job type {self.name!r}>"
+
+    if not TYPE_CHECKING:  # a checker shall find what is misspelt
+
+        def __getattr__(self, name: str) -> Any:
+            """Say what other libraries' names for a method are called here."""
+            hint = _CALLED_HERE.get(name)
+            meant = f"; in Rota: {hint}" if hint else ""
+            raise AttributeError(f"a job type has no attribute {name!r}{meant}", name=name)
 
     def __reduce__(self) -> Any:
         """Pickle by name, as a function: another process imports the module that declares it."""

@@ -77,9 +77,12 @@ class Jobs:
             )
 
     @overload
+    def job(self, name: Callable[P, R], /) -> JobType[P, P, R]: ...
+
+    @overload
     def job(
         self,
-        name: str,
+        name: str | None = ...,
         *,
         takes_context: Literal[True],
         chunk: int | Chunk,
@@ -89,7 +92,7 @@ class Jobs:
     @overload
     def job(
         self,
-        name: str,
+        name: str | None = ...,
         *,
         takes_context: Literal[False] = ...,
         chunk: int | Chunk,
@@ -98,26 +101,35 @@ class Jobs:
 
     @overload
     def job(
-        self, name: str, *, takes_context: Literal[True], **options: Unpack[JobOptions]
+        self,
+        name: str | None = ...,
+        *,
+        takes_context: Literal[True],
+        **options: Unpack[JobOptions],
     ) -> _WithContext: ...
 
     @overload
     def job(
-        self, name: str, *, takes_context: Literal[False] = ..., **options: Unpack[JobOptions]
+        self,
+        name: str | None = ...,
+        *,
+        takes_context: Literal[False] = ...,
+        **options: Unpack[JobOptions],
     ) -> _Plain: ...
 
     def job(
         self,
-        name: str,
+        name: Any = None,
         *,
         takes_context: bool = False,
-        chunk: int | Chunk | None = None,
+        chunk: Any = None,
         **options: Unpack[JobOptions],
     ) -> Any:
         """Declare a function as the handler of a job type.
 
         Args:
             name: the routing string that is stored in every job, 1 … 200 printable characters.
+                Defaults to the function's name; `@jobs.job` alone will do.
             takes_context: whether the handler's first parameter is its `Context`, which is no
                 argument of the job. Defaults to False.
             chunk: most jobs that one call of the handler takes, 1 … 10,000, or a `rota.Chunk(…)`,
@@ -130,8 +142,17 @@ class Jobs:
             DeclarationError: an option is unknown or out of range, the name is taken, or the
                 handler cannot be called with a stored payload.
         """
-        if not isinstance(name, str):
-            raise DeclarationError('a job type needs a name: @jobs.job("send_welcome_email")')
+        if name is None or callable(name):
+
+            def declare_by_its_name(func: Callable[..., Any]) -> JobType[..., ..., Any]:
+                called = getattr(func, "__name__", "")
+                if not called.isidentifier():  # a lambda, say
+                    raise DeclarationError('this handler needs a name: @jobs.job("send_mail")')
+                given: Any = {"takes_context": takes_context, "chunk": chunk, **options}
+                made: JobType[..., ..., Any] = self.job(called, **given)(func)
+                return made
+
+            return declare_by_its_name if name is None else declare_by_its_name(name)
         try:
             check_text(name, "the name", NAME_MAX)
             check_bool(takes_context, "takes_context")

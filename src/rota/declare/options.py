@@ -7,9 +7,10 @@ function `declare` of SQL and the reference know of the option.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from functools import partial
 from typing import Any, Literal, TypedDict, get_args
 
@@ -31,9 +32,8 @@ from rota.declare.groups import (
     Ordered,
     Process,
     Unique,
-    read_ordered,
+    read_group,
     read_process,
-    read_unique,
 )
 from rota.declare.option import (
     Option,
@@ -248,10 +248,12 @@ class JobTypeOptions:
         range."""
         if unknown := sorted(options.keys() - JOB_DEFAULTS.keys()):
             raise UsageError(
-                f"there is no option {unknown[0]!r}; there are {', '.join(JOB_DEFAULTS)}"
+                f"there is no option {unknown[0]!r}{_mean(unknown[0], JOB_DEFAULTS)}; there are "
+                f"{', '.join(JOB_DEFAULTS)}"
             )
         given: dict[str, Any] = {**JOB_DEFAULTS, **options}
-        unique, ordered = read_unique(given["unique"]), read_ordered(given["ordered"])
+        unique = read_group(given["unique"], Unique, "unique")
+        ordered = read_group(given["ordered"], Ordered, "ordered")
         flat = {
             "key": unique.key,
             "key_scope": unique.scope,
@@ -294,6 +296,23 @@ JOB_DEFAULTS = {name: _DEFAULTS[name] for name in JobOptions.__annotations__}
 
 def _check_all(options: Mapping[str, Option], given: Mapping[str, Any]) -> dict[str, Any]:
     return {field: one.kind.check(given[one.name], one.name) for field, one in options.items()}
+
+
+_CALLED_HERE = {
+    "countdown": "delay", "eta": "run_at", "schedule_at": "run_at", "retries": "max_attempts",
+    "max_retries": "max_attempts", "retry_backoff": "retry", "autoretry_for": "retry_on",
+    "time_limit": "timeout", "ttl": "expires", "idempotency_key": "key", "queueing_lock": "key",
+    "concurrency": "max_running", "lock": "ordered", "executor": "process",
+}  # fmt: skip
+"""What other libraries call what an option says."""
+
+
+def _mean(name: str, options: Iterable[str]) -> str:
+    """Return what an option is called here that has another name, or a similar one."""
+    known = list(options)
+    found = [_CALLED_HERE.get(name), *get_close_matches(name, known, 1)]
+    meant = next((one for one in found if one in known), None)
+    return "" if meant is None else f" (did you mean {meant}?)"
 
 
 def _check_versions(version: int | None, upgrade: Mapping[int, Upgrade]) -> None:
@@ -379,7 +398,10 @@ class EnqueueOptions(msgspec.Struct, frozen=True):
             changes["connection"] = connection
         for name, value in options.items():
             if name not in _USING:
-                raise UsageError(f"using() takes no option {name!r}; it takes {', '.join(_USING)}")
+                raise UsageError(
+                    f"using() takes no option {name!r}{_mean(name, _USING)}; it takes "
+                    f"{', '.join(_USING)}"
+                )
             if value is not None:
                 column, check = _USING[name]
                 changes[column] = check(value, name)

@@ -200,7 +200,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"meta": {"user": User()}}, "meta: a User cannot be stored"),
     ({"meta": {"at": [math.nan]}}, "meta.at[0]: nan cannot be stored"),
     ({"meta": {"at": "a\0b"}}, "meta: text with a NUL character cannot be stored"),
-    ({"runat": NOW}, "takes no option 'runat'; it takes run_at, delay, priority"),
+    ({"runat": NOW}, "takes no option 'runat' (did you mean run_at?); it takes run_at, delay"),
 ]
 
 

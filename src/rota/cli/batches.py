@@ -10,7 +10,7 @@ import typer
 from rota.cli.bundle import spread
 from rota.cli.listing import Field, Listing, Screen, number
 from rota.cli.output import Times, print_facts, print_json
-from rota.cli.target import Actor, JsonOption, Place, UtcOption
+from rota.cli.target import Actor, JsonOption, Place
 from rota.client.base import LIST_MAX
 from rota.model.batch import Batch
 from rota.model.units import plural
@@ -44,14 +44,13 @@ def batch(
     id: Id,
     *,
     place: Place,
-    utc: UtcOption = False,
-    as_json: JsonOption = False,
+    screen: Screen,
 ) -> None:
     """Show how far a batch is, and what follows it."""
     with place.session() as opened:
         found = opened.batches.get(id)
-        times = Times(opened.read_clock(), utc)
-    if as_json:
+        times = Times(opened.read_clock(), screen.utc)
+    if screen.as_json:
         print_json(found)
         return
     print_facts(_facts(found, times), times)

@@ -6,10 +6,10 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from rota.cli.listing import Field, Listing, label, number
+from rota.cli.listing import Field, Listing, Screen, label, number
 from rota.cli.output import Times, name_seconds, print_json
 from rota.cli.table import Kind
-from rota.cli.target import JsonOption, Place, UtcOption
+from rota.cli.target import JsonOption, Place
 from rota.client.session import Session
 from rota.errors import DatabaseUnavailable, RotaError, UsageError
 from rota.model.alert import AlertMatch
@@ -78,15 +78,14 @@ def check(
 
 def alerts(
     place: Place,
-    utc: UtcOption = False,
-    as_json: JsonOption = False,
+    screen: Screen,
 ) -> None:
     """List the alert rules, and the alerts that are active or ended in the last 24 h."""
     with place.session() as opened:
         rules = opened.read_table("alert_rules", columns=_RULES)
         found = opened.alerts.list()
-        times = Times(opened.read_clock(), utc)
-    if as_json:
+        times = Times(opened.read_clock(), screen.utc)
+    if screen.as_json:
         print_json({"rules": [name_seconds(rule, _DURATIONS) for rule in rules], "alerts": found})
         return
     RULES.print(rules, times)

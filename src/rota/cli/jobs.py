@@ -18,7 +18,7 @@ from rota.cli.output import (
     print_table,
 )
 from rota.cli.table import Column, Kind
-from rota.cli.target import JsonOption, Place, UtcOption
+from rota.cli.target import Place
 from rota.client.base import ID_MAX, LIST_MAX, parse_moment
 from rota.client.find import Search, check_search
 from rota.client.timeline import describe_resolution
@@ -146,8 +146,7 @@ def job(
     id: Annotated[int, typer.Argument(metavar="ID", help="Job id.", min=1, max=ID_MAX)],
     *,
     place: Place,
-    utc: UtcOption = False,
-    as_json: JsonOption = False,
+    screen: Screen,
 ) -> None:
     """Show a job, its payload and its timeline.
 
@@ -155,8 +154,8 @@ def job(
     """
     with place.session() as opened:
         timeline = opened.timeline(id)
-        times = Times(opened.read_clock(), utc)
-    if as_json:
+        times = Times(opened.read_clock(), screen.utc)
+    if screen.as_json:
         print_json(timeline)
         return
     print_facts(_facts(timeline.job, times), times)

@@ -12,7 +12,7 @@ from rota.cli.frame import name_state
 from rota.cli.listing import Field, Listing, Screen, label, number
 from rota.cli.output import Times, name_seconds, print_json, print_table, print_text, show_utc
 from rota.cli.table import Column, Kind
-from rota.cli.target import JsonOption, Place, UtcOption
+from rota.cli.target import JsonOption, Place
 from rota.client.find import HOURS_MAX
 from rota.client.session import Session
 from rota.declare.options import JOB_OPTIONS
@@ -54,8 +54,7 @@ def stats(
     ] = None,
     *,
     place: Place,
-    utc: UtcOption = False,
-    as_json: JsonOption = False,
+    screen: Screen,
 ) -> None:
     """Count unfinished jobs by status, and show statistics of recent hours.
 
@@ -64,8 +63,8 @@ def stats(
     """
     with place.session() as opened:
         found = opened.stats(hours=hours, job_type=job_type, queue=queue)
-        times = Times(opened.read_clock(), utc)
-    if as_json:
+        times = Times(opened.read_clock(), screen.utc)
+    if screen.as_json:
         print_json(found)
         return
     print_table(
@@ -76,7 +75,7 @@ def stats(
     if found.oldest_due_at is None or found.oldest_due_s is None:
         typer.echo("oldest due: none")
     else:
-        since = f", since {show_utc(found.oldest_due_at)}" if utc else ""
+        since = f", since {show_utc(found.oldest_due_at)}" if screen.utc else ""
         typer.echo(f"oldest due: waiting for {words(found.oldest_due_s)}{since}")
     if found.too_long:
         typer.echo("\nRunning too long")

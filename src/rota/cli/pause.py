@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from rota.cli.listing import Screen
 from rota.cli.output import Times, cell, print_json, print_text
-from rota.cli.target import Actor, JsonOption, Place, UtcOption
+from rota.cli.target import Actor, Place
 from rota.client.queues import parse_until
 from rota.errors import UsageError
 from rota.model.bounds import check_queue
@@ -33,8 +34,7 @@ def pause(
     *,
     actor: Actor,
     place: Place,
-    utc: UtcOption = False,
-    as_json: JsonOption = False,
+    screen: Screen,
 ) -> None:
     """Pause a queue, or everything: no further jobs start.
 
@@ -48,8 +48,8 @@ def pause(
         said: Any = {"until": until, "why": actor.why, "by": actor.by}
         queues = opened.queues
         paused = queues.pause_all(**said) if queue is None else queues.pause(queue, **said)
-        times = Times(opened.read_clock(), utc)
-    if as_json:
+        times = Times(opened.read_clock(), screen.utc)
+    if screen.as_json:
         print_json({"paused": paused})
     else:
         print_text(f"{what(paused)}: {in_words(paused, times)}")
@@ -73,8 +73,7 @@ def resume(
     *,
     actor: Actor,
     place: Place,
-    utc: UtcOption = False,
-    as_json: JsonOption = False,
+    screen: Screen,
 ) -> None:
     """End a pause. Does nothing, and says so, if nothing was paused."""
     _refuse_unclear(queue=queue is not None, all=everything, copy=copy)
@@ -91,9 +90,9 @@ def resume(
             name = f"queue {cell(queue).plain}"
             resumed = opened.queues.resume(queue, **said)
         left = opened.queues.pauses()
-        times = Times(opened.read_clock(), utc)
+        times = Times(opened.read_clock(), screen.utc)
     moved = [{"sequence": one.sequence, "last_id": one.highest_id} for one in behind]
-    if as_json:
+    if screen.as_json:
         print_json({"resumed": resumed, "still_paused": left} | ({"moved": moved} if copy else {}))
         return
     unchanged = "this is not a restored copy" if copy else f"{name} was not paused"

@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from rota.cli.bundle import spread
-from rota.cli.listing import Field, Listing, count, label, number
+from rota.cli.listing import Field, Listing, Screen, count, label, number
 from rota.cli.output import Times, cell, print_json, print_text
 from rota.cli.pause import in_words, what
-from rota.cli.target import Actor, JsonOption, Place, UtcOption
+from rota.cli.target import Actor, JsonOption, Place
 from rota.errors import UsageError
 from rota.model.bounds import COUNT_MAX
 from rota.model.units import plural, show_count
@@ -22,8 +22,7 @@ app = typer.Typer(help="List queues, with caps and pauses; set: cap a queue.")
 def queues(
     context: typer.Context,
     place: Place,
-    utc: UtcOption = False,
-    as_json: JsonOption = False,
+    screen: Screen,
 ) -> None:
     """List queues and priorities with due and future jobs, all caps and all pauses.
 
@@ -36,8 +35,8 @@ def queues(
         found = opened.queues.list()
         caps = opened.queues.caps()
         pauses = {pause.queue: pause for pause in opened.queues.pauses()}
-        times = Times(opened.read_clock(), utc)
-    if as_json:
+        times = Times(opened.read_clock(), screen.utc)
+    if screen.as_json:
         print_json(
             {
                 "queues": found,

@@ -20,7 +20,7 @@ from rota.cli.enqueue import arguments as read_arguments
 from rota.cli.listing import Field, Listing, Screen, label, number
 from rota.cli.output import Times, print_facts, print_json
 from rota.cli.table import Kind
-from rota.cli.target import Actor, JsonOption, Place, UtcOption, find_app
+from rota.cli.target import Actor, JsonOption, Place, find_app
 from rota.client.base import ID_MAX, LIST_MAX
 from rota.client.schedules import put_schedule
 from rota.declare.options import EnqueueOptions
@@ -82,8 +82,7 @@ def show(
     ] = None,
     *,
     place: Place,
-    utc: UtcOption = False,
-    as_json: JsonOption = False,
+    screen: Screen,
 ) -> None:
     """Show a schedule, its next times in its own time zone, and its last runs.
 
@@ -94,9 +93,9 @@ def show(
         found = None
         with suppress(ScheduleNotFound):  # it was deleted, and its runs are kept
             found = opened.schedules.get(name)
-        ages = Times(opened.read_clock(), utc)
+        ages = Times(opened.read_clock(), screen.utc)
     coming, problem = ([], None) if found is None else _coming(found, times)
-    if as_json:
+    if screen.as_json:
         print_json({"schedule": found, "next": coming, "problem": problem, "runs": runs})
         return
     facts = [("schedule", name), ("state", "deleted")] if found is None else _facts(found)

@@ -8,22 +8,24 @@ import inspect
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import msgspec
 
+from rota.declare.option import duration, whole
 from rota.declare.parameter import from_json
 from rota.declare.payload import Arguments, Codec
 from rota.declare.storable import is_pydantic
 from rota.errors import DeclarationError, PayloadError, UsageError
-from rota.model.bounds import check_integer
-from rota.model.units import Duration, seconds
+from rota.model.units import Duration
 
 CHUNK_MAX = 10_000
 """A call's jobs are claimed, held and finished one by one: more would lie in one worker's memory
 while others are idle."""
 WAIT_S_MAX = 10.0
 """Jobs that wait for others have a lease that is not renewed."""
+_JOBS, _WAIT = whole(1, CHUNK_MAX, "jobs"), duration(0.0, WAIT_S_MAX)
 
 _ITEM = "item"
 _BEFORE, _AFTER = f'{{"{_ITEM}":', "}"
@@ -44,13 +46,13 @@ class Chunk:
 
     def __post_init__(self) -> None:
         """Check it. Raises UsageError."""
-        check_integer(self.jobs_max, "chunk", 1, CHUNK_MAX)
-        self.wait_s  # noqa: B018 - reading it checks it
+        _JOBS.check(self.jobs_max, "chunk")
+        _WAIT.check(self.wait, "wait")
 
-    @property
+    @cached_property
     def wait_s(self) -> float:
         """The wait in seconds."""
-        return seconds(self.wait, name="wait", most=WAIT_S_MAX)
+        return _WAIT.check(self.wait, "wait")  # type: ignore[no-any-return]
 
 
 def read_chunk(value: Any, *, in_process: bool) -> Chunk | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, TypeVar, get_args
 
 from rota.declare.option import OptionKind, choice, duration, whole
@@ -128,7 +129,7 @@ class Process:
         MEMORY.check(self.max_memory, "max_memory")
         RECYCLE_AFTER.check(self.recycle_after, "recycle_after")
 
-    @property
+    @cached_property
     def memory_bytes_max(self) -> int | None:
         """Most bytes of resident memory; None: no limit."""
         return _check_memory(self.max_memory, "max_memory")

@@ -36,8 +36,8 @@ class Sweep:
 
 
 def _fold_batches(_: Position) -> Operation[tuple[bool, Position]]:
-    """Count what ended, as workers do for the jobs that they finish themselves. Left to it is what
-    others end: members that a person cancels, that expire, or whose worker died."""
+    """Count what ended, as workers do for the jobs that they finish themselves: what a person
+    cancels, what expires, what a dead worker held. Then look for members that were deleted."""
     is_left = yield from ops.fold_batches()
     return is_left or (yield from ops.mend_batches(MENDED_MAX)) > 0, None
 

@@ -1,4 +1,5 @@
--- Returns the dead jobs that have halted their lanes since before p_before, the most urgent first.
+-- Of the p_limit most urgent dead jobs that halt their lanes, returns those that have done so since
+-- before p_before.
 -- Locks: none; index job_waits.
 create or replace function {schema}.lanes_halted(p_before timestamptz, p_limit int)
 returns table (group_key text, job bigint, since timestamptz, error_type text)

@@ -1,7 +1,8 @@
 """Every exception that Rota raises.
 
 Each class says whose fault it is, what the state is now, and what to do. The facts are fields as
-well as text. Every exception can be pickled.
+well as text. Every exception can be pickled. Where Python has a base for an error of that kind, it
+is one too: `except TimeoutError`, and `retry_on` and `fatal_on`, which go by class, see it.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def _suggest(nearest: str | None) -> str:
 # Your code
 
 
-class UsageError(RotaError):
+class UsageError(RotaError, ValueError):
     """Your code calls Rota with invalid arguments. Nothing was written."""
 
     exit_code = 2
@@ -78,7 +79,7 @@ class PayloadError(UsageError):
         )
 
 
-class UnknownJobType(UsageError):
+class UnknownJobType(UsageError, LookupError):
     """The App declares no job type with this name. Nothing was inserted."""
 
     job_type: str
@@ -93,7 +94,7 @@ class UnknownJobType(UsageError):
         )
 
 
-class JobNotFound(UsageError):
+class JobNotFound(UsageError, LookupError):
     """No job has this id: it never existed, or retention has deleted its history."""
 
     job: int
@@ -102,7 +103,7 @@ class JobNotFound(UsageError):
         super().__init__(f"no job {job}: it never existed, or retention has deleted it", job=job)
 
 
-class BatchNotFound(UsageError):
+class BatchNotFound(UsageError, LookupError):
     """No batch has this id: it never existed, or retention has deleted it."""
 
     batch: int
@@ -113,7 +114,7 @@ class BatchNotFound(UsageError):
         )
 
 
-class EffectNotFound(UsageError):
+class EffectNotFound(UsageError, LookupError):
     """No effect has this key, or no step of that job this name: it never began, its error proved
     that it did not happen, or retention has deleted it."""
 
@@ -139,7 +140,7 @@ class EffectHeld(RotaError):
         )
 
 
-class KeyNotFound(UsageError):
+class KeyNotFound(UsageError, LookupError):
     """No job holds this idempotency key: none ever did, it was cancelled, or its time is over."""
 
     key: str
@@ -151,7 +152,7 @@ class KeyNotFound(UsageError):
         super().__init__(f"{of} holds the idempotency key {key!r}", key=key, job_type=job_type)
 
 
-class ScheduleNotFound(UsageError):
+class ScheduleNotFound(UsageError, LookupError):
     """No schedule has this name: it never existed, or was deleted."""
 
     schedule: str
@@ -164,7 +165,7 @@ class ScheduleNotFound(UsageError):
         )
 
 
-class LimitNotFound(UsageError):
+class LimitNotFound(UsageError, LookupError):
     """The database knows no rate limit of this name: no worker and no `rota sync` has declared
     it."""
 
@@ -232,7 +233,7 @@ class KeyTaken(RotaError):
         )
 
 
-class JoinTimeout(RotaError):
+class JoinTimeout(RotaError, TimeoutError):
     """The job did not finish within the timeout of `join`. The job itself continues."""
 
     job: int
@@ -356,7 +357,7 @@ class AttemptCancelled(RotaError):
         super().__init__(f"the attempt must stop: {reason}", reason=reason)
 
 
-class AttemptTimeout(RotaError):
+class AttemptTimeout(RotaError, TimeoutError):
     """The attempt ran longer than its job type's timeout. It counts as a transient failure."""
 
     timeout_s: float

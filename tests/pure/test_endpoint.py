@@ -41,7 +41,8 @@ JOBS: list[BaseException] = [
     ValueError(), KeyError(), rota.PayloadError("t", None, "no"), answer(400), answer(404),
     answer(408), answer(422), smtplib.SMTPResponseException(550, b""),
     smtplib.SMTPResponseException(450, b""), OSError(errno.ENOSPC, ""),
-    rota.DatabaseUnavailable("away"), ExceptionGroup("both", [ValueError(), KeyError()]),
+    rota.DatabaseUnavailable("away"), rota.JoinTimeout(7, "running", 2.0),
+    ExceptionGroup("both", [ValueError(), KeyError()]),
 ]  # fmt: skip
 
 

@@ -244,10 +244,10 @@ class Codec:
     def _text(self, given: dict[str, Any], index: int | None) -> str:
         try:
             text = _encode(given).decode()
-            if not PLAIN.issuperset(map(type, given.values())):
-                self._refuse_unstorable(given, index)
         except _UNENCODABLE as error:
             self._refuse_unencodable(error, given, index)
+        if not PLAIN.issuperset(map(type, given.values())):
+            self._refuse_unstorable(given, index)
         if "\\u0000" in text:
             self._refuse_nul(given, index)
         return text

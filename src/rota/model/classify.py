@@ -63,8 +63,8 @@ def is_endpoint_failure(error: BaseException) -> bool:
     if isinstance(error, BaseExceptionGroup):
         return any(map(is_endpoint_failure, _members(error)))
     names = {kind.__name__ for kind in type(error).__mro__}
-    if "DatabaseUnavailable" in names:
-        return False  # that is Rota's own database, which no job of this type is sent to
+    if names & {"DatabaseUnavailable", "JoinTimeout"}:
+        return False  # of Rota's own database or of another job: no endpoint of this job type
     code = response_code(error)
     if code is not None and code >= 400:
         if _smtp_code(error) is not None:

@@ -58,7 +58,7 @@ def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
         for name, wanted in {**SEARCHES, "a key of long ago": {"key": key}}.items():
             search = partial(app.find, limit=20, **wanted)
             yield _time(name, search, scale, at_most=1_000)
-        yield from _roll_up(server, connection, app.database, scale)
+        yield from _roll_up(server, connection, app._database, scale)
         yield _time("stats of a day", app.stats, scale, at_most=100)
         old = one(
             connection, "select id from rota.job_history where attempts > 1 order by id limit 1"

@@ -13,19 +13,19 @@ import pytest
 
 if TYPE_CHECKING:
     from rota import App
-    from rota.testing import Bench
+    from rota.testing import Harness
     from rota.testing.databases import TestDatabases
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the options of pytest's configuration."""
-    parser.addini("rota_app", "the rota.App of the fixture `rota`: module:attribute", default="")
+    parser.addini("rota_app", "the App of the fixture `rota_test`: module:attribute", default="")
 
 
 @pytest.fixture(scope="session")
 def rota_app(pytestconfig: pytest.Config) -> App:
-    """The App of the fixture `rota`. Override it in conftest.py, or name the App: `rota_app` in
-    pytest's configuration, ROTA_APP, or `app` under [tool.rota] in pyproject.toml."""
+    """The App of the fixture `rota_test`. Override it in conftest.py, or name the App: `rota_app`
+    in pytest's configuration, ROTA_APP, or `app` under [tool.rota] in pyproject.toml."""
     from rota.testing.databases import find_tested_app  # noqa: PLC0415 - see the head
 
     return find_tested_app(pytestconfig.getini("rota_app"))
@@ -53,9 +53,9 @@ def rota_databases(
 
 
 @pytest.fixture
-def rota(rota_app: App, rota_databases: TestDatabases) -> Iterator[Bench]:
-    """A `rota.testing.Bench`: the App on a database of this test alone."""
-    from rota.testing.bench import Bench  # noqa: PLC0415 - see the head
+def rota_test(rota_app: App, rota_databases: TestDatabases) -> Iterator[Harness]:
+    """A `rota.testing.Harness`: the App on a database of this test alone."""
+    from rota.testing.harness import Harness  # noqa: PLC0415 - see the head
 
-    with rota_databases.make_one() as url, Bench(rota_app, url) as bench:
-        yield bench
+    with rota_databases.make_one() as url, Harness(rota_app, url) as harness:
+        yield harness

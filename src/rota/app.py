@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -97,7 +96,7 @@ class App(Client):
             set, or the URL or the schema is invalid.
     """
 
-    _database: Database | None = None
+    _opened: Database | None = None
 
     def __init__(
         self,
@@ -148,42 +147,42 @@ class App(Client):
 
     @property
     def types(self) -> dict[str, JobType[..., ..., Any]]:
-        """The job types of this App, by name.
+        """The job types of this App and of its `jobs`, by name.
 
-        Raises DeclarationError if two share a name: a Jobs can still grow after it is in the App.
+        Raises:
+            DeclarationError: two share a name. A Jobs can still grow after it is in the App.
         """
-        return self._declarations.types
+        return self._declarations.job_types
 
     def _type_of(self, name: str) -> JobType[..., ..., Any] | None:
-        return self._declarations.types_by_any_name.get(name)
+        return self._declarations.find_job_type(name)
 
     @property
-    def url(self) -> str | None:
-        """The URL of the database that the App is connected to, in a test the test's; before it has
-        connected the one from code or the environment. None: the private PostgreSQL, not connected.
+    def url(self) -> str:
+        """The URL of the database, in a test the test's. If neither code nor the environment names
+        one, the private PostgreSQL is started and migrated.
 
-        Raises ConfigurationError.
+        Raises:
+            ConfigurationError: the URL is invalid, or the private PostgreSQL cannot be started.
         """
-        connected = None if self._database is None else self._database.url
-        return connected or find_url(self._url)
+        return self._database.url
+
+    def _find_url(self) -> str | None:
+        """Return the URL; None: that of the private PostgreSQL, which is not asked to start."""
+        return self._opened.url if self._opened is not None else find_url(self._url)
 
     @property
-    def notify(self) -> bool:
-        """Whether the App uses LISTEN/NOTIFY and session settings."""
-        return self._notify
-
-    @property
-    def database(self) -> Database:
+    def _database(self) -> Database:
         """The database. Without a URL, starts the private PostgreSQL and migrates it."""
-        if self._database is not None:
-            return self._database
-        url = self.url
+        if self._opened is not None:
+            return self._opened
+        url = self._find_url()
         if url is None:
             url = embedded.start()
             migrate.migrate(url, self.schema)
         made = Database(url, self.schema, notify=self._notify)
         # Atomic: concurrent first callers must share one Database, which holds the pools.
-        kept: Database = vars(self).setdefault("_database", made)
+        kept: Database = vars(self).setdefault("_opened", made)
         return kept
 
     @property
@@ -249,11 +248,7 @@ class App(Client):
             DatabaseUnavailable: the database does not answer.
         """
         self._warn_in_loop()
-        return migrate.migrate(self.url or embedded.start(), self.schema)
-
-    async def amigrate(self) -> Migrated:
-        """Create or update Rota's schema, as `migrate`, in a thread."""
-        return await asyncio.to_thread(self.migrate)
+        return migrate.migrate(self._find_url() or embedded.start(), self.schema)
 
     def sync(self) -> Synced:
         """Declare the job types and schedules of this App in the database. Returns their names.
@@ -265,13 +260,13 @@ class App(Client):
                 a breaker or a rate limit; nothing was declared.
             SchemaMissing: the schema is missing, or older than this release needs.
         """
-        self.database.run(migrate.check(self.schema))
+        self._database.run(migrate.check(self.schema))
         declared = self._declarations
         types, schedules = declared.encode_types(self._lease_s), declared.encode_schedules()
-        self.database.run(ops.declare(types, self.release))
+        self._database.run(ops.declare(types, self.release))
         limits = declared.encode_limits()
-        self.database.run(ops.declare_limits(limits, self.release, is_deploy=True))
-        self.database.run(declare_and_plan(schedules, self.release))
+        self._database.run(ops.declare_limits(limits, self.release, is_deploy=True))
+        self._database.run(declare_and_plan(schedules, self.release))
         return Synced(sorted(declared.types), sorted(declared.schedules))
 
     def run(
@@ -429,12 +424,12 @@ class App(Client):
     async def _work(
         self, config: WorkerConfig, *, health_port: int | None = None, signals: bool
     ) -> Summary:
-        worker = Worker(self.database, self._make_spec(config), self._bus)
+        worker = Worker(self._database, self._make_spec(config), self._bus)
         with (
             serve_health(health_port, worker.health.liveness, worker.health.readiness),
             handle_signals(worker, signals=signals),
         ):
-            await self.database.arun(migrate.check(self.schema))
+            await self._database.arun(migrate.check(self.schema))
             if supervised.current is not None:
                 supervised.current.confirm_fit()
             with stop_after(worker, config.stop_after_s):
@@ -468,13 +463,13 @@ class App(Client):
 
     def close(self) -> None:
         """Close the connections that calls of this App opened. The App stays usable."""
-        if self._database is not None:
-            self._database.close()
+        if self._opened is not None:
+            self._opened.close()
 
     async def aclose(self) -> None:
         """Close the connections, also those of the running event loop. The App stays usable."""
-        if self._database is not None:
-            await self._database.aclose()
+        if self._opened is not None:
+            await self._opened.aclose()
 
 
 def _refuse_no_lifespan(given: object) -> None:

@@ -432,7 +432,7 @@ def test_they_are_entered_in_the_process_of_the_handler(database: str, rows: Row
         broken = carried.plain.using(meta={"tenant": "acme"}).enqueue(breaks=True).id
         app.drain()
     finally:
-        carried.jobs._sender = None
+        carried.jobs._owner = None
     assert app.get(fine).result == ["outer for acme", "inner"]
     assert app.get(broken).status is rota.Status.DEAD
     assert app.get(broken).last_error == "the inner one cannot be left"
@@ -446,7 +446,7 @@ def test_async_ones_are_entered_in_the_loop_of_a_process(database: str) -> None:
         job = carried.waits.using(meta={"tenant": "acme"}).enqueue().id
         app.drain()
     finally:
-        carried.waiting._sender = None
+        carried.waiting._owner = None
     assert app.get(job).result == ["outer for acme", "awaited"]
     app.close()
 
@@ -461,7 +461,7 @@ def test_one_that_another_process_cannot_import_is_refused_before_a_job_is_claim
         ):
             app.drain()
     finally:
-        carried.jobs._sender = None
+        carried.jobs._owner = None
         app.close()
 
 

@@ -15,11 +15,11 @@ import rota
 from rota import App
 from rota.errors import WrongStatus
 from rota.records import Actions, Batches, Breakers, Effects, Lanes, Limits, Queues, Schedules
-from rota.testing.bench import Bench
+from rota.testing.harness import Harness
 from tests.support.rules import rule
 from tests.worker.table import Connection, put
 
-KINDS = (App, Actions, Batches, Breakers, Effects, Lanes, Limits, Queues, Schedules, Bench)
+KINDS = (App, Actions, Batches, Breakers, Effects, Lanes, Limits, Queues, Schedules, Harness)
 
 
 def pairs() -> Iterator[tuple[Any, Any]]:
@@ -106,5 +106,5 @@ def test_an_argument_may_be_called_as_a_methods_own() -> None:
     def greet(self: int, connection: int) -> None: ...
 
     nowhere = App("postgresql://127.0.0.1:1/none", jobs=[jobs])
-    with Bench(nowhere) as bench, pytest.raises(rota.DatabaseUnavailable):  # and no TypeError
+    with Harness(nowhere) as bench, pytest.raises(rota.DatabaseUnavailable):  # and no TypeError
         bench.enqueued(greet, self=1, connection=2)

@@ -137,7 +137,7 @@ def test_a_job_type_without_a_name_is_called_like_its_function() -> None:
     async def build_report(ctx: rota.Context) -> None: ...
 
     assert list(jobs.types) == ["send_mail", "build_report"]
-    assert jobs.types["build_report"].options.queue == "slow"
+    assert jobs.types["build_report"]._declaration.options.queue == "slow"
     with pytest.raises(rota.errors.DeclarationError, match="this handler needs a name"):
         jobs.job(lambda: None)
 
@@ -249,6 +249,36 @@ def test_a_duplicate_name_is_refused_and_both_places_named() -> None:
         int(line) for line in re.findall(r"test_declare\.py:(\d+)", str(refused.value))
     } == lines
     assert jobs.types["send_mail"] is first
+
+
+CELL = """
+@app.job
+def greet(name: str) -> str:
+    return {said!r} + name
+
+app.schedule("greeting", "0 8 * * *", greet.new({said!r}))
+"""
+
+
+@rule("M12")
+def test_a_notebooks_cell_that_runs_again_declares_its_job_type_and_schedule_again() -> None:
+    app = rota.App("postgresql://localhost:1/nowhere")
+    notebook: dict[str, Any] = {"__name__": "__main__", "app": app}
+    for number, said in enumerate(("Hello ", "Good day ", "Good day ")):
+        exec(compile(CELL.format(said=said), f"<cell {number}>", "exec"), notebook)
+
+    assert app.types["greet"]("Ann") == "Good day Ann"
+    assert app.types["greet"] is notebook["greet"]
+    assert list(app._declarations.types) == ["greet"]
+    assert "Good day " in app._declarations.encode_schedules()
+
+    other = {"__name__": "other", "app": app}
+    with pytest.raises(rota.errors.DeclarationError, match=r"'greet' is declared twice: at <cell"):
+        exec(compile(CELL.format(said="Hey "), "<other>", "exec"), other)
+    schedule = "app.schedule('greeting', '0 9 * * *', app.types['greet'].new('Hey '))"
+    with pytest.raises(rota.errors.DeclarationError, match=r"'greeting' is declared twice"):
+        exec(compile(schedule, "<other>", "exec"), other)
+    assert app.types["greet"] is notebook["greet"]
 
 
 @rule("M12")

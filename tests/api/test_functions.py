@@ -70,7 +70,7 @@ def test_attributes_of_its_function_hide_none_of_its_own() -> None:
     assert vars(marked)["team"] == "payments"
     assert marked.new(number=1).payload_json == '{"number":1}'
     assert inspect.ismethod(marked.enqueue)
-    assert inspect.ismethod(marked.arguments)
+    assert inspect.ismethod(marked._declaration.arguments)
     assert inspect.unwrap(marked).__closure__ is None
 
 

@@ -43,7 +43,7 @@ CALLS: dict[str, Callable[[rota.App, Mail, Any], Any]] = {
     "enqueue_many": lambda app, mail, given: mail.using(given).enqueue_many([{"user_id": 1}]),
     "app.enqueue": lambda app, mail, given: app.enqueue(mail.new(1).using(given)),
     "app.enqueue_many": lambda app, mail, given: app.enqueue_many([mail.new(1)], connection=given),
-    "by name": lambda app, mail, given: app.enqueue_by_name("mail", {"user_id": 1}, given),
+    "by name": lambda app, mail, given: app.enqueue("mail", {"user_id": 1}, given),
 }
 ACALLS: dict[str, Callable[[rota.App, Mail, Any], Any]] = {
     "aenqueue": lambda app, mail, given: mail.using(given).aenqueue(1),
@@ -52,7 +52,7 @@ ACALLS: dict[str, Callable[[rota.App, Mail, Any], Any]] = {
     "app.aenqueue_many": lambda app, mail, given: app.aenqueue_many(
         [mail.new(1)], connection=given
     ),
-    "by name": lambda app, mail, given: app.aenqueue_by_name("mail", {"user_id": 1}, given),
+    "by name": lambda app, mail, given: app.aenqueue("mail", {"user_id": 1}, given),
 }
 
 
@@ -111,7 +111,7 @@ def test_an_app_that_requires_a_connection_refuses_each_enqueue_without_one(
     with pytest.raises(rota.UsageError, match="this App has require_connection=True"):
         call(app, mail, None)
     with pytest.raises(rota.UsageError, match="this App has require_connection=True"):
-        app.enqueue_by_name("unknown")
+        app.enqueue("unknown")
     assert count(connection) == 0
     with psycopg.connect(database) as own:
         call(app, mail, own)
@@ -245,14 +245,14 @@ def test_a_job_is_enqueued_by_name_without_its_handler_as_the_database_declares_
     declare(app, queue="email", priority=4, unique=rota.Unique(on_duplicate="replace"))
     app.sync()
     front = rota.App(database)
-    first = front.enqueue_by_name("mail", {"user_id": 1, "at": AT}, key="k")
+    first = front.enqueue("mail", {"user_id": 1, "at": AT}, key="k")
     found = front.get(first.id)
     assert (found.queue, found.priority) == ("email", 4)
     assert found.payload == {"user_id": 1, "at": "2999-01-02T03:04:05Z"}
-    again = front.enqueue_by_name("mail", {"user_id": 2}, key="k")
+    again = front.enqueue("mail", {"user_id": 2}, key="k")
     assert (again.id, again.change) == (first.id, "replaced")
     with psycopg.connect(database) as own:
-        front.enqueue_by_name("unknown", None, own, delay="1h")
+        front.enqueue("unknown", None, own, delay="1h")
         own.rollback()
     assert count(connection) == 1
     front.close()
@@ -263,19 +263,19 @@ def test_a_job_is_enqueued_by_name_without_its_handler_as_the_database_declares_
 def test_by_name_the_type_s_checks_apply_if_the_app_has_it(app: rota.App) -> None:
     declare(app, unique=lambda user_id: f"user:{user_id}", aliases=("letter",))
     with pytest.raises(rota.PayloadError, match="user_id"):
-        app.enqueue_by_name("mail", {"user_id": "one"})
-    done = app.enqueue_by_name("letter", {"user_id": 1})
+        app.enqueue("mail", {"user_id": "one"})
+    done = app.enqueue("letter", {"user_id": 1})
     assert app.get(done.id).idempotency_key == "user:1"
     assert app.get(done.id).job_type == "mail"
     wrong: Any = [1]
     with pytest.raises(rota.UsageError, match="the arguments must be a mapping, not"):
-        app.enqueue_by_name("mail", wrong)
+        app.enqueue("mail", wrong)
     with pytest.raises(rota.PayloadError, match="a object cannot be stored"):
-        app.enqueue_by_name("unknown", {"a": object()})
+        app.enqueue("unknown", {"a": object()})
     with pytest.raises(rota.UsageError, match="using"):
-        app.enqueue_by_name("unknown", {}, prio=1)  # type: ignore[call-arg]
+        app.enqueue("unknown", {}, prio=1)  # type: ignore[call-overload]
     with pytest.raises(rota.PayloadError, match="over the limit"):
-        app.enqueue_by_name("unknown", {"a": "x" * 70_000})
+        app.enqueue("unknown", {"a": "x" * 70_000})
     app.close()
 
 
@@ -287,10 +287,10 @@ def test_by_name_a_job_without_the_key_that_its_type_declares_is_refused(
     app.sync()
     front = rota.App(database)
     with pytest.raises(rota.UsageError, match="key"):
-        front.enqueue_by_name("mail", {"user_id": 1})
-    first = front.enqueue_by_name("mail", {"user_id": 1}, key="user:1")
+        front.enqueue("mail", {"user_id": 1})
+    first = front.enqueue("mail", {"user_id": 1}, key="user:1")
     with pytest.raises(rota.KeyTaken) as taken:
-        front.enqueue_by_name("mail", {"user_id": 1}, key="user:1")
+        front.enqueue("mail", {"user_id": 1}, key="user:1")
     assert taken.value.job == first.id and count(connection) == 1
     front.close()
     app.close()
@@ -310,5 +310,5 @@ def test_an_app_migrates_its_database_and_schema_once(empty_database: str) -> No
 
 async def test_apps_that_migrate_at_once_apply_each_migration_once(empty_database: str) -> None:
     app = rota.App(empty_database)
-    did = await asyncio.gather(*(app.amigrate() for _ in range(3)))
+    did = await asyncio.gather(*(asyncio.to_thread(app.migrate) for _ in range(3)))
     assert sorted(bool(one.applied) for one in did) == [False, False, True]

@@ -348,7 +348,7 @@ async def test_a_worker_holds_the_connections_that_the_page_names_with_their_tim
 
 
 def test_rotas_own_connections_have_the_timeouts_that_the_page_names(app: rota.App) -> None:
-    with app.database.open_connection("test") as own:
+    with app._database.open_connection("test") as own:
         settings = [
             own.execute(f"show {name}").fetchone() for name in ("statement_timeout", "lock_timeout")
         ]

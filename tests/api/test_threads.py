@@ -128,7 +128,7 @@ def test_a_caller_without_a_connection_gets_the_possible_reason(
             connection.execute("lock table rota.job")
             calls = [threads.submit(charge.enqueue) for _ in range(POOL_MAX)]
             eventually(lambda: _waiting(database) == POOL_MAX, what="all connections are in use")
-            app.database._pools._wait_s = 0.1  # the others have theirs
+            app._database._pools._wait_s = 0.1  # the others have theirs
             with pytest.raises(DatabaseUnavailable, match="all 4 that the App may have are in use"):
                 charge.enqueue()
         for call in calls:
@@ -198,7 +198,7 @@ def test_a_fork_does_not_wait_for_what_a_thread_of_its_parent_was_doing(
         if child == 0:
             status = 1
             try:
-                app.database._pools._conninfo = lambda: database
+                app._database._pools._conninfo = lambda: database
                 charge.enqueue()
                 status = 0
             finally:
@@ -232,7 +232,7 @@ def test_threads_that_make_the_first_use_at_once_share_one_pool(
 
     def use() -> Database:
         try:
-            return app.database
+            return app._database
         finally:
             is_first_back.set()
 

@@ -64,11 +64,11 @@ def test_the_key_of_the_page_is_made_of_the_arguments(database: str) -> None:
 def test_the_index_job_of_the_page_has_a_key_until_it_starts() -> None:
     app = rota.Jobs()
     exec(PENDING_KEY, {"app": app, "rota": rota})  # the page is ours
-    assert app.types["index"].options.key_scope == "pending"
+    assert app.types["index"]._declaration.options.key_scope == "pending"
 
 
 def test_the_handler_of_the_page_is_declared_as_it_says() -> None:
     jobs = rota.Jobs()
     exec(IN_A_PROCESS, {"jobs": jobs, "rota": rota})  # the page is ours
     [(name, declared)] = jobs.types.items()
-    assert (name, declared.options.process is not None) == ("render_report", True)
+    assert (name, declared._declaration.options.process is not None) == ("render_report", True)

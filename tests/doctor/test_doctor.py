@@ -717,7 +717,7 @@ def test_a_tick_that_a_user_s_trigger_refuses_is_reported_with_its_reason(
     assert '"mine"' in capsys.readouterr().out
     connection.execute("update rota.alert_rule set period = '1 minute'")
     set_clock(connection, "2031-05-10 12:05:00")  # no worker has just started
-    [found] = app.database.run(ops.find_alert_matches("schedule overdue"))
+    [found] = app._database.run(ops.find_alert_matches("schedule overdue"))
     assert found.message.startswith(
         "schedule s was due at 2031-05-10 12:00:00+00:00: its job cannot"
     )
@@ -741,7 +741,7 @@ def test_a_cron_expression_that_a_drain_could_not_read_is_reported_by_doctor_and
         )
         app.drain()
         assert "paused by Rota: broken (" in is_red(
-            examine(app.database, only=["schedules"])["schedules"]
+            examine(app._database, only=["schedules"])["schedules"]
         )
         connection.execute(
             (
@@ -752,7 +752,7 @@ def test_a_cron_expression_that_a_drain_could_not_read_is_reported_by_doctor_and
         connection.execute(
             f"update {schema}.schedule set paused_at = now() - interval '2 seconds'".encode()
         )
-        [found] = app.database.run(ops.find_alert_matches("schedule overdue"))
+        [found] = app._database.run(ops.find_alert_matches("schedule overdue"))
     assert found.subject == "broken" and found.message.startswith(
         "schedule broken is paused by Rota: "
     )

@@ -59,7 +59,7 @@ def declare(kind: Any, **options: Any) -> Any:
 @rule("M12")
 def test_an_item_is_the_payload_of_one_job(item: Any, text: str) -> None:
     kind = Row if isinstance(item, dict) else type(item)
-    codec = declare(kind).codec
+    codec = declare(kind)._declaration.codec
     assert codec.encode((item,), {}) == text
     assert codec.read_item(text) == (item, frozenset())
     # A model may take what cannot be stored: each is looked at by itself.
@@ -71,8 +71,11 @@ def test_an_item_is_the_payload_of_one_job(item: Any, text: str) -> None:
 def test_the_fields_of_an_item_may_be_given_by_name() -> None:
     index = declare(Doc)
     assert index.new(id=1).payload_json == '{"id":1}'
-    assert index.codec.read_item('{"id":1}')[0] == Doc(1)
-    assert index.codec.decode('{"id":1}') == ({"id": 1, "text": "", "tags": []}, frozenset())
+    assert index._declaration.codec.read_item('{"id":1}')[0] == Doc(1)
+    assert index._declaration.codec.decode('{"id":1}') == (
+        {"id": 1, "text": "", "tags": []},
+        frozenset(),
+    )
 
 
 @pytest.mark.parametrize(
@@ -99,7 +102,7 @@ def test_an_item_that_does_not_fit_is_refused(
 
 @rule("M12")
 def test_a_stored_payload_that_does_not_fit_says_where_and_unknown_fields_are_named() -> None:
-    codec = declare(Doc).codec
+    codec = declare(Doc)._declaration.codec
     with pytest.raises(PayloadError) as refused:
         codec.read_item('{"id":1,"tags":[2]}')
     assert refused.value.argument == "tags[0]"
@@ -115,7 +118,7 @@ def test_what_cannot_be_stored_in_an_item_is_refused() -> None:
     class Event:
         at: datetime
 
-    codec = declare(Event).codec
+    codec = declare(Event)._declaration.codec
     with pytest.raises(PayloadError) as refused:
         codec.encode((Event(datetime(2026, 1, 14)),), {})  # noqa: DTZ001
     assert (refused.value.argument, refused.value.reason[:31]) == (
@@ -141,10 +144,10 @@ def test_keys_and_groups_are_made_of_the_attributes_of_an_item() -> None:
 def test_an_old_payload_is_upgraded_before_it_becomes_an_item() -> None:
     index = declare(Doc, version=2, upgrade={1: lambda old: {"id": old["number"]}})
     job = msgspec.convert({**JOB, "payload_json": '{"number":3}', "payload_version": 1}, Job)
-    assert index.read_items([job]) is None
-    assert index.read_item(job)[0] == Doc(3)
-    assert index.call_arguments(job)[0] == {"items": [Doc(3)]}
-    assert index.arguments(job)[0]["id"] == 3
+    assert index._declaration.read_items([job]) is None
+    assert index._declaration.read_item(job)[0] == Doc(3)
+    assert index._declaration.call_arguments(job)[0] == {"items": [Doc(3)]}
+    assert index._declaration.arguments(job)[0]["id"] == 3
 
 
 JOB = {

@@ -159,7 +159,7 @@ def test_a_schedule_is_declared_with_its_job_and_the_job_s_options(jobs: rota.Jo
         overlap="allow",
         jitter="5m",
     )
-    row = jobs.schedules["weekly"].make_row()
+    row = jobs._schedules["weekly"].make_row()
     assert {name: value for name, value in row.items() if name not in ("payload", "meta")} == {
         "name": "weekly", "job_type": "report", "payload_version": None, "queue": "q",
         "priority": 3, "max_attempts": 2, "expires": "3600.000000 seconds", "group_key": "g",
@@ -182,7 +182,7 @@ def test_the_decorator_stands_above_the_job_and_leaves_the_job_type_as_it_is() -
     assert clean() == "cleaned"
     assert [
         (one.name, one.cron, one.timezone, one.catch_up, one.overlap)
-        for one in jobs.schedules.values()
+        for one in jobs._schedules.values()
     ] == [
         ("by hand", None, "UTC", "latest", "skip"),
         ("nightly", "0 2 * * *", "UTC", "latest", "skip"),
@@ -218,7 +218,7 @@ def test_what_cannot_be_is_refused_where_it_is_written(
         jobs.schedule("s", cron, jobs.types["clean"].new(), **options)
     with pytest.raises(rota.errors.DeclarationError, match=says):
         jobs.schedule("s", cron, **options)
-    assert jobs.schedules == {}
+    assert jobs._schedules == {}
 
 
 @pytest.mark.parametrize(

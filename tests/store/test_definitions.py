@@ -96,7 +96,7 @@ def test_a_release_whose_functions_are_missing_is_refused(
     _record(connection, "time_bucket", "0.0.9")
     app = rota.App(empty_database)
     with pytest.raises(SchemaMissing, match="lacks this release's time_bucket: run `rota migrate`"):
-        app.database.run(schema.check("rota"))
+        app._database.run(schema.check("rota"))
     app.close()
 
 
@@ -122,25 +122,25 @@ def test_the_check_sees_what_was_changed_by_hand(
     connection: Connection, empty_database: str
 ) -> None:
     app = rota.App(empty_database)
-    app.database.run(schema.check("rota", server_text=True))
+    app._database.run(schema.check("rota", server_text=True))
     connection.execute("alter function rota.time_bucket(interval) volatile")
     connection.execute("drop trigger job_insert_run on rota.job")
     with pytest.raises(
         SchemaError,
         match=r"changed since `rota migrate`: job_insert_run \(trigger\), time_bucket\.",
     ):
-        app.database.run(schema.check("rota", server_text=True))
+        app._database.run(schema.check("rota", server_text=True))
     connection.execute(
         "delete from rota.definition where name in ('time_bucket', 'job_insert_run (trigger)')"
     )
     assert migrate(empty_database).replaced == ["time_bucket", "job_insert_run (trigger)"]
-    app.database.run(schema.check("rota", server_text=True))
+    app._database.run(schema.check("rota", server_text=True))
     connection.execute(
         "alter function rota.time_bucket(interval) volatile; update rota.definition set "
         "server_major = 13"
     )
     # Another PostgreSQL's text cannot be compared.
-    app.database.run(schema.check("rota", server_text=True))
+    app._database.run(schema.check("rota", server_text=True))
     app.close()
 
 
@@ -188,7 +188,7 @@ def test_a_restored_dump_is_as_migrate_made_it(
         capture_output=True,
     )
     app = rota.App(database)
-    app.database.run(schema.check("rota", server_text=True))
+    app._database.run(schema.check("rota", server_text=True))
     app.close()
 
 

@@ -116,9 +116,10 @@ def test_a_bad_argument_is_named_with_its_reason(
     reason: str,
 ) -> None:
     job_type = _types(app)[name].using(connection=callers)
+    [argument] = job_type._declaration.codec.names
     enqueues: list[tuple[Callable[[], Any], int | None]] = [
         (lambda: job_type.enqueue(value()), None),
-        (lambda: job_type.enqueue_many([{next(iter(job_type.codec.names)): value()}]), 0),
+        (lambda: job_type.enqueue_many([{argument: value()}]), 0),
     ]
     for enqueue, index in enqueues:
         with pytest.raises(rota.PayloadError) as refused:

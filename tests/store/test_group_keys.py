@@ -54,7 +54,7 @@ def test_every_way_to_enqueue_makes_the_group_key_that_the_type_declares(
     asyncio.run(_aenqueue(app, invoice, 2))
     invoice.enqueue_many([{"invoice": 3}, {"invoice": 4, "day": date(2026, 11, 23)}])
     app.enqueue_many([invoice.new(5), invoice.using(priority=1).new(6).using(delay="1h")])
-    app.enqueue_by_name("bill", {"invoice": 7})
+    app.enqueue("bill", {"invoice": 7})
     text, params = invoice.new(8).statement("pyformat")
     connection.execute(text.encode(), params)
     assert _lanes(connection) == [(f"invoice:{n}", 2) for n in range(1, 9)]
@@ -261,7 +261,7 @@ def test_a_client_of_an_older_release_is_refused_in_the_same_words(
         with pytest.raises(rota.UsageError, match=LACKS_GROUP):
             older.enqueue_many([handler.using(group_key="k").new(1), handler.new(2)])
         with pytest.raises(rota.UsageError, match=LACKS_GROUP):
-            older.enqueue_by_name("invoice", {"invoice": 1})
+            older.enqueue("invoice", {"invoice": 1})
     assert _lanes(connection) == []
 
 
@@ -391,7 +391,7 @@ def test_a_replaced_payload_moves_the_job_to_the_lane_of_the_new_arguments(
     assert _lanes(connection) == [("g:3", 2)]
     app.enqueue_many([index.using(group_key="x", lane_capacity=4).new(4)])
     assert _lanes(connection) == [("x", 4)]
-    app.enqueue_by_name("t", {"n": 5})
+    app.enqueue("t", {"n": 5})
     assert _lanes(connection) == [("g:5", 2)]
     text, params = index.new(6).statement("pyformat")
     assert connection.execute(text.encode(), params).fetchall() == [

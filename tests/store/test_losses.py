@@ -10,7 +10,7 @@ import pytest
 from psycopg.rows import TupleRow
 
 import rota
-from rota.declare.job_type import make_row
+from rota.declare.declaration import make_row
 from rota.model.job import Job
 from rota.model.settle import RetryRules
 from rota.store import ops
@@ -30,7 +30,9 @@ def declare(connection: Connection, **options: object) -> None:
     jobs = rota.Jobs()
     jobs.job("t", **options)(_nothing)  # type: ignore[call-overload]
     Hand(connection).run(
-        ops.declare(msgspec.json.encode([make_row(jobs.types["t"], 60.0)]).decode(), "1")
+        ops.declare(
+            msgspec.json.encode([make_row(jobs.types["t"]._declaration, 60.0)]).decode(), "1"
+        )
     )
 
 

@@ -51,7 +51,7 @@ def in_bulk(app: rota.App, mail: Mail, connection: Connection, options: Any) -> 
 
 
 def by_name(app: rota.App, mail: Mail, connection: Connection, options: Any) -> int:
-    return app.enqueue_by_name("mail", {"user": 1}, **options).id
+    return app.enqueue("mail", {"user": 1}, **options).id
 
 
 def by_statement(app: rota.App, mail: Mail, connection: Connection, options: Any) -> int:

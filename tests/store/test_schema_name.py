@@ -72,7 +72,7 @@ def test_the_whole_way_of_a_job_from_insert_to_history_works_in_it(
     }  # fmt: skip
     assert cancels.using(key="c").enqueue().created
     dead = app.find(status="dead")[0]
-    assert [attempt.error_type for attempt in app.database.run(ops.attempts(dead.id))] == [
+    assert [attempt.error_type for attempt in app._database.run(ops.attempts(dead.id))] == [
         "LookupError"
     ]
     app.close()

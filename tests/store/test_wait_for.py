@@ -13,7 +13,7 @@ import rota
 from rota.model.retry import DEFAULT_RETRY
 from rota.model.settle import RetryRules, Transition, settle
 from rota.store import ops
-from rota.testing import Bench
+from rota.testing import Harness
 from tests.store.work import SUCCEED, Hand, insert, waits
 from tests.support.rules import rule
 from tests.support.wait import eventually
@@ -228,7 +228,7 @@ def test_a_waiting_job_can_be_cancelled_and_buried_at_once_and_is_not_retried(
     assert (look(shop, second).status, look(shop, second).waits_for) == ("dead", None)
     with pytest.raises(rota.WrongStatus):
         shop.retry_now(third)
-    with Bench(shop) as bench, pytest.raises(rota.UsageError, match=f"waits for job {ids[0]} to"):
+    with Harness(shop) as bench, pytest.raises(rota.UsageError, match=f"waits for job {ids[0]} to"):
         bench.perform(third)
 
 
@@ -428,7 +428,7 @@ def test_a_job_that_is_given_the_meta_of_another_is_not_told_of_that_ones_jobs(
 @rule("M11", "M50")
 def test_a_drain_of_a_bench_goes_on_with_jobs_that_wait(shop: rota.App) -> None:
     waiter = report(shop, pages(shop, 1, 2))
-    with Bench(shop) as bench:
+    with Harness(shop) as bench:
         drained = bench.drain()
     assert len(drained.performed) == 4
     assert look(shop, waiter).result == [["succeeded", 10, None], ["succeeded", 20, None]]
@@ -438,7 +438,7 @@ def test_a_drain_of_a_bench_goes_on_with_jobs_that_wait(shop: rota.App) -> None:
 def test_a_drain_in_the_transaction_of_a_test_goes_on_with_them_too(
     shop: rota.App, connection: Connection
 ) -> None:
-    with connection.transaction(force_rollback=True), Bench(shop, connection=connection) as bench:
+    with connection.transaction(force_rollback=True), Harness(shop, connection=connection) as bench:
         waiter = report(shop, pages(shop, 1, -2), on_failure="continue")
         bench.drain()
         assert look(shop, waiter).result == [["succeeded", 10, None], ["dead", None, "page -2"]]

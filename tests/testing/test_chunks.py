@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 import rota
-from rota.testing import Bench, run_twice
+from rota.testing import Harness, run_twice
 from tests.support.cli import CommandLine
 from tests.support.rules import rule
 
@@ -38,35 +38,35 @@ def declare(app: rota.App) -> None:
 
 
 @pytest.fixture(params=["connection", "database"])
-def bench(request: pytest.FixtureRequest, database: str) -> Iterator[Bench]:
+def harness(request: pytest.FixtureRequest, database: str) -> Iterator[Harness]:
     if request.param == "database":
         app = rota.App(database)
         declare(app)
-        with Bench(app) as bench:
-            yield bench
+        with Harness(app) as harness:
+            yield harness
         return
     app = rota.App("postgresql://nobody@127.0.0.1:1/none", release="1")
     declare(app)
     with (
         psycopg.connect(database) as connection,
         connection.transaction(force_rollback=True),
-        Bench(app, connection=connection) as bench,
+        Harness(app, connection=connection) as harness,
     ):
-        yield bench
+        yield harness
 
 
 @rule("M50")
-def test_a_bench_runs_one_job_or_all(bench: Bench) -> None:
-    index = bench.app.types["index"]
-    performed = bench.perform(index.new(Doc(7)))
+def test_a_harness_runs_one_job_or_all(harness: Harness) -> None:
+    index = harness.app.types["index"]
+    performed = harness.perform(index.new(Doc(7)))
     assert (performed.job.status, performed.job.result) == ("succeeded", {"id": 7})
-    performed = bench.perform(index.new(Doc(-1)))
+    performed = harness.perform(index.new(Doc(-1)))
     assert isinstance(performed.error, ValueError)
     for at in range(3):
         index.enqueue(Doc(at))
-    bench.drain()
+    harness.drain()
     assert sorted(at for ids in calls for at in ids) == [-1, 0, 1, 2, 7]
-    assert bench.enqueued("index", id=-1).status == "failed"
+    assert harness.enqueued("index", id=-1).status == "failed"
 
 
 @rule("M50")

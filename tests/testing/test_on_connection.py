@@ -1,4 +1,4 @@
-"""A bench on the test's own connection: the whole attempt is in its transaction."""
+"""A harness on the test's own connection: the whole attempt is in its transaction."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from psycopg.rows import TupleRow
 
 import rota
-from rota.testing import Bench
+from rota.testing import Harness
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
@@ -37,9 +37,9 @@ def plain(database: str) -> Iterator[Connection]:
 
 
 @pytest.fixture
-def bench(app: rota.App, plain: Connection) -> Iterator[Bench]:
-    with Bench(app, connection=plain) as bench:
-        yield bench
+def harness(app: rota.App, plain: Connection) -> Iterator[Harness]:
+    with Harness(app, connection=plain) as harness:
+        yield harness
 
 
 @pytest.fixture
@@ -51,9 +51,9 @@ async def async_connection(database: str) -> AsyncIterator[AsyncConnection]:
 
 
 @pytest.fixture
-async def abench(app: rota.App, async_connection: AsyncConnection) -> AsyncIterator[Bench]:
-    with Bench(app, connection=async_connection) as bench:
-        yield bench
+async def awaited(app: rota.App, async_connection: AsyncConnection) -> AsyncIterator[Harness]:
+    with Harness(app, connection=async_connection) as harness:
+        yield harness
 
 
 def count(connection: Connection, table: str) -> int:
@@ -81,9 +81,9 @@ def test_a_whole_attempt_is_gone_when_the_test_rolls_back(
         @app.job("write_more")
         def write_more() -> None: ...
 
-        with Bench(app, connection=own) as bench:
-            bench.freeze()
-            done = bench.perform(write.new("a"))
+        with Harness(app, connection=own) as harness:
+            harness.freeze()
+            done = harness.perform(write.new("a"))
             assert (done.status, done.result) == ("succeeded", "a")
             assert done.job.progress is not None
             assert done.job.progress.done == 1
@@ -91,8 +91,8 @@ def test_a_whole_attempt_is_gone_when_the_test_rolls_back(
                 ("double", "done"),
                 ("mail:a", "done"),
             ]
-            bench.enqueued(write_more)
-            assert bench.drain().succeeded == 1
+            harness.enqueued(write_more)
+            assert harness.drain().succeeded == 1
             tables = ("rota.job_history", "rota.effect", "public.line")
             assert [count(own, table) for table in tables] == [2, 2, 1]
         own.rollback()
@@ -104,7 +104,7 @@ def test_a_whole_attempt_is_gone_when_the_test_rolls_back(
 
 @rule("M72", "M50")
 def test_batches_and_what_follows_are_gone_when_the_test_rolls_back(
-    app: rota.App, bench: Bench, plain: Connection, connection: Connection
+    app: rota.App, harness: Harness, plain: Connection, connection: Connection
 ) -> None:
     bound = []
 
@@ -123,17 +123,17 @@ def test_batches_and_what_follows_are_gone_when_the_test_rolls_back(
     outer = make(1, -2)
     inner = make(3, parent=outer.id)
     make()
-    bench.perform(inner.jobs[0].id)
-    assert bench.enqueued(bind).meta == {
+    harness.perform(inner.jobs[0].id)
+    assert harness.enqueued(bind).meta == {
         "rota.batch": {"id": inner.id, "total": 1, "succeeded": 1, "dead": 0, "cancelled": 0}
     }
-    drained = bench.drain()
+    drained = harness.drain()
     assert (drained.succeeded, drained.dead) == (4, 1)
     assert sorted((one.total, one.failed) for one in bound if one) == [(0, 0), (1, 0), (3, 1)]
     assert (count(plain, "rota.batch"), count(connection, "rota.batch")) == (3, 0)
 
 
-async def test_an_async_test_runs_a_batch_and_what_follows(app: rota.App, abench: Bench) -> None:
+async def test_an_async_test_runs_a_batch_and_what_follows(app: rota.App, awaited: Harness) -> None:
     bound = []
 
     @app.job("page")
@@ -144,23 +144,23 @@ async def test_an_async_test_runs_a_batch_and_what_follows(app: rota.App, abench
         bound.append(ctx.ended_batch)
 
     await app.abatch([page.new(1), page.new(2)], then=bind.new())
-    assert (await abench.adrain()).succeeded == 3
+    assert (await awaited.adrain()).succeeded == 3
     assert [one.total for one in bound if one] == [2]
 
 
-def test_a_plain_handler_runs_in_the_thread_of_the_test(app: rota.App, bench: Bench) -> None:
+def test_a_plain_handler_runs_in_the_thread_of_the_test(app: rota.App, harness: Harness) -> None:
     threads = []
 
     @app.job("look")
     def look() -> None:
         threads.append(threading.current_thread())
 
-    assert bench.perform(look.new()).status == "succeeded"
+    assert harness.perform(look.new()).status == "succeeded"
     assert threads == [threading.current_thread()]
 
 
 def test_a_handler_whose_sql_failed_leaves_a_failed_job_and_a_sound_transaction(
-    app: rota.App, bench: Bench, plain: Connection
+    app: rota.App, harness: Harness, plain: Connection
 ) -> None:
     plain.execute("insert into public.line values ('a')")
 
@@ -169,7 +169,7 @@ def test_a_handler_whose_sql_failed_leaves_a_failed_job_and_a_sound_transaction(
         plain.execute("insert into public.line values ('of the handler')")
         plain.execute("insert into public.line values (%s)", [text])
 
-    done = bench.perform(write.new("a"))
+    done = harness.perform(write.new("a"))
     assert (done.status, done.attempt) == ("failed", 1)
     assert isinstance(done.error, psycopg.errors.UniqueViolation)
     assert done.job.error_type is not None
@@ -178,21 +178,21 @@ def test_a_handler_whose_sql_failed_leaves_a_failed_job_and_a_sound_transaction(
 
 
 def test_what_a_handler_wrote_before_another_error_stays(
-    app: rota.App, bench: Bench, plain: Connection
+    app: rota.App, harness: Harness, plain: Connection
 ) -> None:
     @app.job("write", max_attempts=1)
     def write() -> None:
         plain.execute("insert into public.line values ('a')")
         raise ValueError("no")
 
-    done = bench.perform(write.new())
+    done = harness.perform(write.new())
     assert (done.status, repr(done.error)) == ("dead", "ValueError('no')")
     assert count(plain, "public.line") == 1
 
 
 @pytest.mark.parametrize("is_async", [True, False])
 def test_a_job_that_its_handler_finished_in_a_transaction_has_succeeded(
-    app: rota.App, bench: Bench, plain: Connection, is_async: bool
+    app: rota.App, harness: Harness, plain: Connection, is_async: bool
 ) -> None:
     @app.job("finish", takes_context=True)
     def finish(context: rota.Context) -> None:
@@ -204,23 +204,23 @@ def test_a_job_that_its_handler_finished_in_a_transaction_has_succeeded(
         plain.execute("insert into public.line values ('a')")
         context.complete(plain, result=7)
 
-    done = bench.perform(complete.new() if is_async else finish.new())
+    done = harness.perform(complete.new() if is_async else finish.new())
     assert (done.status, done.error) == ("succeeded", None)
     assert count(plain, "public.line") == 1
 
 
-def test_a_completion_that_was_rolled_back_is_no_success(app: rota.App, bench: Bench) -> None:
+def test_a_completion_that_was_rolled_back_is_no_success(app: rota.App, harness: Harness) -> None:
     @app.job("finish", takes_context=True)
     def finish(context: rota.Context) -> None:
         with context.transaction():
             raise ValueError("not today")
 
-    assert repr(bench.perform(finish.new()).error) == "ValueError('not today')"
+    assert repr(harness.perform(finish.new()).error) == "ValueError('not today')"
 
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_what_is_around_attempts_is_around_one_on_the_connection(
-    app: rota.App, bench: Bench, is_async: bool
+    app: rota.App, harness: Harness, is_async: bool
 ) -> None:
     seen: list[str] = []
 
@@ -239,11 +239,11 @@ def test_what_is_around_attempts_is_around_one_on_the_connection(
     async def wait() -> None:
         seen.append("in")
 
-    bench.perform(wait.new() if is_async else plain.new())
+    harness.perform(wait.new() if is_async else plain.new())
     assert seen == [f"before {'async' if is_async else 'plain'}", "in", "after"]
 
 
-def test_an_async_handler_runs_in_a_loop_of_its_own(app: rota.App, bench: Bench) -> None:
+def test_an_async_handler_runs_in_a_loop_of_its_own(app: rota.App, harness: Harness) -> None:
     async def upper(text: str) -> str:
         return text.upper()
 
@@ -254,11 +254,11 @@ def test_an_async_handler_runs_in_a_loop_of_its_own(app: rota.App, bench: Bench)
             effect.result = "m"
         return await context.step("upper", upper, "a")
 
-    assert bench.perform(wait.new()).result == "A"
+    assert harness.perform(wait.new()).result == "A"
 
 
 async def test_an_async_handler_runs_on_the_loop_of_an_async_test(
-    app: rota.App, abench: Bench, async_connection: AsyncConnection
+    app: rota.App, awaited: Harness, async_connection: AsyncConnection
 ) -> None:
     loops = []
 
@@ -270,22 +270,22 @@ async def test_an_async_handler_runs_on_the_loop_of_an_async_test(
             assert connection is async_connection
 
     await write.aenqueue()
-    await abench.aenqueued(write)
-    assert (await abench.adrain()).succeeded == 1
-    await abench.arefute_enqueued(write)
+    await awaited.aenqueued(write)
+    assert (await awaited.adrain()).succeeded == 1
+    await awaited.arefute_enqueued(write)
     assert loops == [asyncio.get_running_loop()]
 
 
-async def test_a_bench_is_an_async_context_manager_too(
+async def test_a_harness_is_an_async_context_manager_too(
     app: rota.App, async_connection: AsyncConnection
 ) -> None:
-    async with Bench(app, connection=async_connection):
-        assert app._database is not None
-    assert app._database is None
+    async with Harness(app, connection=async_connection):
+        assert app._opened is not None
+    assert app._opened is None
 
 
 async def test_a_plain_handler_of_an_async_test_runs_in_a_thread(
-    app: rota.App, abench: Bench
+    app: rota.App, awaited: Harness
 ) -> None:
     seen: list[Any] = []
 
@@ -299,10 +299,10 @@ async def test_a_plain_handler_of_an_async_test_runs_in_a_thread(
     @app.job("write_more")
     def write_more() -> None: ...
 
-    done = await abench.aperform(write.new())
+    done = await awaited.aperform(write.new())
     assert (done.status, done.error) == ("succeeded", None)
     assert seen != [threading.main_thread()]
-    await abench.aenqueued(write_more)
+    await awaited.aenqueued(write_more)
 
 
 async def test_a_plain_handler_on_a_plain_connection_needs_plain_code(
@@ -313,17 +313,17 @@ async def test_a_plain_handler_on_a_plain_connection_needs_plain_code(
 
     with (
         psycopg.connect(database) as connection,
-        Bench(app, connection=connection) as bench,
+        Harness(app, connection=connection) as harness,
         pytest.raises(rota.UsageError, match="call perform or drain from plain code"),
     ):
-        await bench.aperform(write.new())
+        await harness.aperform(write.new())
 
 
 def test_a_connection_without_a_transaction_is_refused(
     app: rota.App, connection: Connection
 ) -> None:
     with pytest.raises(rota.UsageError, match="what a job writes would stay"):
-        Bench(app, connection=connection)
+        Harness(app, connection=connection)
 
 
 def test_an_async_connection_needs_a_loop(app: rota.App, database: str) -> None:
@@ -333,13 +333,13 @@ def test_an_async_connection_needs_a_loop(app: rota.App, database: str) -> None:
     with asyncio.Runner() as runner:
         connection = runner.run(connect())
         with pytest.raises(rota.UsageError, match="no loop runs here"):
-            Bench(app, connection=connection)
+            Harness(app, connection=connection)
         runner.run(connection.close())
 
 
-def test_no_worker_can_start_beside_the_connection(app: rota.App, bench: Bench) -> None:
+def test_no_worker_can_start_beside_the_connection(app: rota.App, harness: Harness) -> None:
     @app.job("write")
     def write() -> None: ...
 
-    with pytest.raises(rota.UsageError, match="call drain or perform of the Bench"):
+    with pytest.raises(rota.UsageError, match="call drain or perform of the Harness"):
         app.drain()

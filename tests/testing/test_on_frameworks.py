@@ -1,4 +1,4 @@
-"""A bench on the connections of Django and SQLAlchemy, as their own test cases make them."""
+"""A harness on the connections of Django and SQLAlchemy, as their own test cases make them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 import rota
-from rota.testing import Bench
+from rota.testing import Harness
 from tests.support.django_site import django_database
 from tests.support.rules import rule
 
@@ -109,12 +109,12 @@ def test_an_error_of_a_model_of_django_s_is_a_failed_attempt_and_the_test_goes_o
             run(alias, LINE)
             run(alias, LINE)
 
-    with Bench(app, connection=alias) as bench:
-        done = bench.perform(write.new())
+    with Harness(app, connection=alias) as harness:
+        done = harness.perform(write.new())
         assert done.status == "failed"
         assert isinstance(done.error, DjangoIntegrityError)
         run(alias, LINE)
-        assert bench.perform(done.id).attempt == 2
+        assert harness.perform(done.id).attempt == 2
 
 
 @pytest.mark.parametrize("is_alias", [True, False])
@@ -127,8 +127,8 @@ def test_the_transaction_of_a_context_is_psycopg_s_beneath_django(
             connection.execute("insert into public.line values (%s)", ["a"])
 
     target: Any = alias if is_alias else connections[alias]
-    with Bench(app, connection=target) as bench:
-        assert bench.perform(write.new()).error is None
+    with Harness(app, connection=target) as harness:
+        assert harness.perform(write.new()).error is None
     with connections[alias].cursor() as cursor:
         cursor.execute("select text from public.line")
         assert cursor.fetchall() == [("a",)]
@@ -144,8 +144,8 @@ def test_the_transaction_of_a_context_is_psycopg_s_beneath_sqlalchemy(
             connection.execute("insert into public.line values (%s)", ["a"])
 
     session = Session(nested, join_transaction_mode="create_savepoint")
-    with session, Bench(app, connection=session if is_session else nested) as bench:
-        assert bench.perform(write.new()).error is None
+    with session, Harness(app, connection=session if is_session else nested) as harness:
+        assert harness.perform(write.new()).error is None
         assert session.scalars(text("select text from public.line")).all() == ["a"]
 
 
@@ -157,8 +157,8 @@ async def test_the_transaction_of_an_async_context_is_psycopg_s_or_refused(
         async with context.transaction() as connection:
             await connection.execute("insert into public.line values (%s)", ["a"])
 
-    with Bench(app, connection=anested) as bench:
-        done = await bench.aperform(write.new())
+    with Harness(app, connection=anested) as harness:
+        done = await harness.aperform(write.new())
     if anested.dialect.driver == "asyncpg":
         assert isinstance(done.error, rota.UsageError)
         assert "gives a connection of psycopg's, and the test's is one of asyncpg's" in str(
@@ -186,12 +186,12 @@ def test_a_session_in_savepoints_commits_and_rolls_back_within_the_attempt(
             session.add(Line(text="kept"))
             session.commit()
 
-    with Bench(app, connection=nested) as bench:
-        assert bench.perform(write.new(False)).status == "succeeded"
+    with Harness(app, connection=nested) as harness:
+        assert harness.perform(write.new(False)).status == "succeeded"
         session.execute(text("delete from public.line"))
         session.commit()
         session.expunge_all()
-        done = bench.perform(write.new(True))
+        done = harness.perform(write.new(True))
         assert isinstance(done.error, IntegrityError)
         assert done.status == "failed"
     session.close()
@@ -216,10 +216,10 @@ def test_a_handler_that_ends_the_transaction_of_the_test_has_not_succeeded(
             session.flush()
 
     with (
-        Bench(app, connection=nested) as bench,
+        Harness(app, connection=nested) as harness,
         pytest.raises(rota.UsageError, match="has ended the test's transaction") as refused,
     ):
-        bench.perform(write.new())
+        harness.perform(write.new())
     assert isinstance(refused.value.__cause__, IntegrityError if way == "flush" else type(None))
     session.close()
 
@@ -238,10 +238,10 @@ def test_a_handler_that_rolls_back_a_session_that_is_the_test_s_has_not_succeede
             session.flush()  # it rolls back all of the session, also the job
         session.rollback()
 
-    with Bench(app, connection=session) as bench:
+    with Harness(app, connection=session) as harness:
         for fails in (False, True):
             with pytest.raises(rota.UsageError, match="has ended the test's transaction"):
-                bench.perform(write.new(fails))
+                harness.perform(write.new(fails))
             session.rollback()
     session.close()
 
@@ -257,10 +257,10 @@ def test_a_handler_that_commits_the_test_s_own_connection_is_told(
             getattr(own, way)()
 
         with (
-            Bench(app, connection=own) as bench,
+            Harness(app, connection=own) as harness,
             pytest.raises(rota.UsageError, match="has ended the test's transaction"),
         ):
-            bench.perform(write.new())
+            harness.perform(write.new())
         own.rollback()
     connection.execute("delete from rota.job")
 
@@ -279,10 +279,10 @@ async def test_a_handler_that_cancels_itself_has_failed_and_a_cancelled_test_is_
         began.set()
         await asyncio.Event().wait()
 
-    with Bench(app, connection=anested) as bench:
-        done = await bench.aperform(cancel.new())
+    with Harness(app, connection=anested) as harness:
+        done = await harness.aperform(cancel.new())
         assert (done.status, repr(done.error)) == ("failed", "CancelledError()")
-        task = asyncio.create_task(bench.aperform(wait.new()))
+        task = asyncio.create_task(harness.aperform(wait.new()))
         await asyncio.wait_for(began.wait(), 60)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

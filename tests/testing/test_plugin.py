@@ -21,18 +21,18 @@ import rota as package
 from shop import app, welcome
 
 
-def test_first(rota):
+def test_first(rota_test):
     welcome.enqueue(1)
-    assert rota.enqueued(welcome, user_id=1).id == 1
-    assert rota.drain().succeeded == 1
+    assert rota_test.enqueued(welcome, user_id=1).id == 1
+    assert rota_test.drain().succeeded == 1
 
 
-def test_second(rota):
-    rota.refute_enqueued(welcome)
+def test_second(rota_test):
+    rota_test.refute_enqueued(welcome)
     with open("name.txt", "w") as file:
-        file.write(rota.url.rpartition("/")[2])
+        file.write(rota_test.url.rpartition("/")[2])
     assert welcome.enqueue(2).id == 1, "the database of the other test"
-    assert package.Status.QUEUED == rota.enqueued(welcome).status
+    assert package.Status.QUEUED == rota_test.enqueued(welcome).status
 """
 
 
@@ -100,8 +100,8 @@ def test_the_tables_and_the_app_of_the_project_are_used(project: PytestProject) 
     )
     project.write(
         "test_shop.py",
-        "import psycopg\n\n\ndef test_a_table(rota):\n"
-        "    with psycopg.connect(rota.url) as connection:\n"
+        "import psycopg\n\n\ndef test_a_table(rota_test):\n"
+        "    with psycopg.connect(rota_test.url) as connection:\n"
         "        connection.execute(\"insert into app_user values ('ada')\")\n"
         "        found = connection.execute('select name from rota.job_type').fetchall()\n"
         "    assert found == [('welcome',)], 'the types are declared'\n",
@@ -128,11 +128,11 @@ def test_an_async_function_makes_tables_and_each_url_is_one_of_the_test(
     project.write(
         "test_shop.py",
         "import asyncpg\nimport pytest\nfrom shop import app\n\n\n@pytest.mark.asyncio\n"
-        "async def test_a_table(rota):\n"
+        "async def test_a_table(rota_test):\n"
         "    connection = await asyncpg.connect(app.url)\n"
         "    assert await connection.fetch('select name from app_user') == []\n"
         "    await connection.close()\n"
-        "    assert app.url == rota.url\n\n\n"
+        "    assert app.url == rota_test.url\n\n\n"
         "def test_after_it():\n"
         "    assert app.url.endswith('/none')\n",
     )
@@ -156,7 +156,7 @@ def test_a_connection_that_the_template_keeps_is_an_error_in_words(
 
 def test_no_app_is_an_error_in_words(project: PytestProject) -> None:
     project.configure("")
-    project.write("test_shop.py", "def test_one(rota): ...\n")
+    project.write("test_shop.py", "def test_one(rota_test): ...\n")
     ran = project.test()
     assert "no App to test: override the fixture rota_app in conftest.py" in ran.out, ran.out
 
@@ -170,7 +170,7 @@ def test_a_role_that_may_not_create_databases_is_told_so(
         project.environment["ROTA_TEST_DATABASE_URL"] = (
             f"postgresql://rota_no_createdb:secret@{info.host}:{info.port}/postgres"
         )
-        project.write("test_shop.py", "def test_one(rota): ...\n")
+        project.write("test_shop.py", "def test_one(rota_test): ...\n")
         ran = project.test()
         assert "must be able to create databases: ALTER ROLE … CREATEDB" in ran.out, ran.out
     finally:
@@ -182,8 +182,8 @@ def test_what_a_killed_run_left_is_dropped_by_the_next(
 ) -> None:
     project.write(
         "test_shop.py",
-        "import threading\n\n\ndef test_for_ever(rota):\n"
-        "    with open('url.txt', 'w') as file:\n        file.write(rota.url)\n"
+        "import threading\n\n\ndef test_for_ever(rota_test):\n"
+        "    with open('url.txt', 'w') as file:\n        file.write(rota_test.url)\n"
         "    threading.Event().wait()\n",
     )
     place = project.directory / "url.txt"
@@ -205,26 +205,26 @@ def test_it_works_under(project: PytestProject, runner: str) -> None:
     marks = {"asyncio": "asyncio", "anyio": "anyio", "unittest": ""}
     if runner == "unittest":
         text = (
-            "import unittest\n\nimport psycopg\nimport pytest\n\nfrom rota.testing import Bench\n"
+            "import unittest\n\nimport psycopg\nimport pytest\n\nfrom rota.testing import Harness\n"
             "from shop import app, welcome\n\n\n"
             "class TestShop(unittest.TestCase):\n"
-            "    @pytest.fixture(autouse=True)\n    def database(self, rota):\n"
-            "        self.url = rota.url\n\n"
+            "    @pytest.fixture(autouse=True)\n    def database(self, rota_test):\n"
+            "        self.url = rota_test.url\n\n"
             "    def test_welcome(self):\n"
             "        with psycopg.connect(self.url) as connection:\n"
-            "            with Bench(app, connection=connection) as bench:\n"
+            "            with Harness(app, connection=connection) as harness:\n"
             "                welcome.enqueue(1)\n"
-            "                assert bench.drain().succeeded == 1\n"
+            "                assert harness.drain().succeeded == 1\n"
             "            connection.rollback()\n"
         )
     else:
         text = (
             "import pytest\n\nfrom shop import welcome\n\n"
             "@pytest.fixture\ndef anyio_backend():\n    return 'asyncio'\n\n\n"
-            f"@pytest.mark.{marks[runner]}\nasync def test_welcome(rota):\n"
+            f"@pytest.mark.{marks[runner]}\nasync def test_welcome(rota_test):\n"
             "    await welcome.aenqueue(1)\n"
-            "    await rota.aenqueued(welcome)\n"
-            "    assert (await rota.adrain()).succeeded == 1\n"
+            "    await rota_test.aenqueued(welcome)\n"
+            "    assert (await rota_test.adrain()).succeeded == 1\n"
         )
     project.write("test_shop.py", text)
     ran = project.test()

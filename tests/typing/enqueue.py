@@ -61,7 +61,7 @@ send_mail.enqueue_many([{"user_id": 1}, {"user_id": 2}])
 send_mail.enqueue_many([1, 2])  # E: list-item | reportArgumentType
 assert_type(app.enqueue_many([send_mail.new(1), rebuild_report.new(date(2026, 1, 14))]), list[rota.Enqueued])
 app.enqueue_many([send_mail])  # E: list-item | reportArgumentType
-app.enqueue(send_mail)  # E: arg-type | reportArgumentType
+app.enqueue(send_mail)  # E: call-overload | reportArgumentType,reportCallIssue
 assert_type(app.enqueue(send_mail.new(1)), rota.Enqueued)
 
 

@@ -16,7 +16,7 @@ def plain(own: psycopg.Connection) -> rota.Enqueued:
     mail.using(connection=own).enqueue(1)
     mail.using(own, priority=5).new(1)
     app.cancel(1, connection=own)
-    app.enqueue_by_name("x", {"a": 1}, own)
+    app.enqueue("x", {"a": 1}, own)
     sql, params = mail.new(1).statement("format")
     print(sql, params)
     return mail.using(own).enqueue(1)

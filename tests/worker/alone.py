@@ -68,7 +68,7 @@ def make_spec(jobs: rota.Jobs | None = None, **config: Any) -> WorkerSpec:
         jobs = rota.Jobs()
         jobs.job("t")(_nothing)
     return WorkerSpec(
-        types=jobs.types,
+        types={one.name: one._declaration for one in jobs.types.values()},
         release="1",
         lease_s=120.0,
         declaration="[]",

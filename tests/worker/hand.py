@@ -11,7 +11,7 @@ import msgspec
 
 import rota
 from rota.declare.config import WorkerConfig
-from rota.declare.job_type import make_row
+from rota.declare.declaration import make_row
 from rota.declare.shared import encode_limits
 from rota.observe.events import Bus, DatabaseLost, Event, WorkerStarted
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
@@ -52,16 +52,16 @@ class Hand:
         bus = Bus()
         bus.on(Event, self._hear)
         declaration = msgspec.json.encode(
-            [make_row(job_type, lease_s) for job_type in jobs.types.values()]
+            [make_row(job_type._declaration, lease_s) for job_type in jobs.types.values()]
         ).decode()
         spec = WorkerSpec(
-            types=jobs.types,
+            types={one.name: one._declaration for one in jobs.types.values()},
             release="hand-1",
             lease_s=lease_s,
             declaration=declaration,
             config=WorkerConfig(**{"grace_s": 5.0, **config}),
             lifespan=lifespan,
-            limits=encode_limits(jobs.types.values()),
+            limits=encode_limits(one._declaration for one in jobs.types.values()),
         )
         self.worker = Worker(Database(url, notify=notify), spec, bus, clock)
         self.name = self.worker.name

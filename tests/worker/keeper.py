@@ -51,7 +51,9 @@ class KeptByHand:
     def hold(self) -> Context:
         """The answer of the claim has come, and the job runs."""
         now = self.clock.monotonic()
-        attempt = self.attempts[self.job.id] = Attempt(self.job, self.job_type, now, 120.0)
+        attempt = self.attempts[self.job.id] = Attempt(
+            self.job, self.job_type._declaration, now, 120.0
+        )
         Attempt.admit([attempt])
         context = Context(self.job, "hand", None, self.keeper.note_progress)
         Attempt.begin([attempt], None, lambda _: context)

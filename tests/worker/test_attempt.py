@@ -42,7 +42,7 @@ def make_attempt(*done: str) -> Attempt:
         attempts=1, max_attempts=None, claims=1, idempotency_key=None, meta_json=None,
         created_at=at, started_at=at,
     )  # fmt: skip
-    attempt = Attempt(job, t, NOW, 60.0)
+    attempt = Attempt(job, t._declaration, NOW, 60.0)
     for verb in done:
         VERBS[verb](attempt)
     return attempt

@@ -967,7 +967,7 @@ def test_a_call_that_is_over_before_it_was_made_goes_on_with_its_halves() -> Non
                 attempts=1, max_attempts=5, claims=1, idempotency_key=None, meta_json=None,
                 created_at=AT, started_at=AT,
             ),
-            made.types["many"],
+            made.types["many"]._declaration,
             0.0,
             60.0,
         )

@@ -171,7 +171,7 @@ def test_a_full_pool_is_said_to_be_full(database: str, connection: Connection) -
     request = Request(is_async=False, is_bulk=False)
     with ExitStack() as borrowed:
         for _ in range(POOL_MAX):
-            borrowed.enter_context(app.database._pools.connection())
+            borrowed.enter_context(app._database._pools.connection())
         assert request(app) < CONNECT_S + 1
     assert f"all {POOL_MAX} that the App may have are in use" in str(request.error)
     assert not request.error.in_doubt

@@ -85,7 +85,7 @@ class Work:
         self.first, self.second = (
             Attempt(
                 job,
-                handler,
+                handler._declaration,
                 self.clock.now,
                 LEASE_S,
                 job.id in claimed.suspects,
@@ -192,10 +192,10 @@ async def test_an_attempt_past_its_timeout_is_charged_also_by_a_worker_that_goes
             with suppress(asyncio.CancelledError):
                 await work.go.wait()
 
-    attempt = Attempt(work.first.job, goes_on, work.clock.now, LEASE_S)
+    attempt = Attempt(work.first.job, goes_on._declaration, work.clock.now, LEASE_S)
     give(work.executor, attempt)
     await begun.wait()
-    work.clock.advance(goes_on.options.timeout_s + 0.01)
+    work.clock.advance(goes_on._declaration.options.timeout_s + 0.01)
     await work.executor.tick()
     stop_now = asyncio.Event()
     stop_now.set()

@@ -144,12 +144,12 @@ async def test_a_job_whose_turn_comes_too_late_never_starts_and_says_why(
         max_attempts=None, claims=1, idempotency_key=None,
         meta_json=None, created_at=claimed, locked_by="w", started_at=claimed,
     )  # fmt: skip
-    attempt = Attempt(job, jobs.types["quick"], clock.now - held_s, 60.0)
+    attempt = Attempt(job, jobs.types["quick"]._declaration, clock.now - held_s, 60.0)
     give(executor, attempt)
     assert await asyncio.wait_for(others.ended.get(), 30) is attempt
     await executor.close()
     assert attempt.outcome is not None
-    transition = settle(job, attempt.outcome, jobs.types["quick"].rules)
+    transition = settle(job, attempt.outcome, jobs.types["quick"]._declaration.rules)
     if said is None:
         assert (transition.verb, transition.failure) == ("succeed", None)
         return
@@ -157,7 +157,7 @@ async def test_a_job_whose_turn_comes_too_late_never_starts_and_says_why(
     assert (attempt.began_at, transition.verb, transition.charged) == (None, "give_up", False)
     text = f"not started before expires_at ({expires_at}): {said}"
     assert transition.failure.message == text
-    rules = replace(jobs.types["quick"].rules, drop_if_expired=True)
+    rules = replace(jobs.types["quick"]._declaration.rules, drop_if_expired=True)
     dropped = settle(job, attempt.outcome, rules)
     assert (dropped.verb, dropped.status, dropped.charged) == ("drop", Status.CANCELLED, False)
     assert (dropped.reason, dropped.failure) == (f"expired: {text}", None)

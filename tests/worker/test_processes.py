@@ -539,7 +539,7 @@ def held_job(job_type: str, **arguments: str) -> tuple[Attempt, Context]:
         meta_json=None,
         created_at=now,
     )
-    held = Attempt(job, heavy.jobs.types[job_type], time.monotonic(), 60.0)
+    held = Attempt(job, heavy.jobs.types[job_type]._declaration, time.monotonic(), 60.0)
     held.context = Context(job, "worker")
     return held, held.context
 
@@ -846,7 +846,7 @@ def test_a_process_whose_worker_is_gone_ends_also_where_the_kernel_does_not_see_
 ) -> None:
     monkeypatch.setattr("rota.runtime.child_process._kill_at_hang_up", lambda *_: None)
     process = HandlerChild(
-        describe_handler(heavy.jobs.types["until"], "worker", None, Database(""), "r")
+        describe_handler(heavy.jobs.types["until"]._declaration, "worker", None, Database(""), "r")
     )
     assert isinstance(process.receive(30), Ready)
     process.channel.close()
@@ -995,7 +995,7 @@ def test_the_time_that_importing_a_handler_takes_is_not_the_attempts(
 
 def make_spec(jobs: rota.Jobs) -> WorkerSpec:
     return WorkerSpec(
-        types=jobs.types,
+        types={one.name: one._declaration for one in jobs.types.values()},
         release="hand-1",
         lease_s=120.0,
         declaration="[]",

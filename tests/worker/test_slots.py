@@ -36,7 +36,7 @@ def claimed_job(id_: int, priority: int = 0, claimed_at: float = 0.0) -> Attempt
         expires_at=None, attempts=1, max_attempts=None, claims=1, idempotency_key=None,
         meta_json=None, created_at=LONG_AGO,
     )  # fmt: skip
-    return Attempt(job, nothing, claimed_at, 120.0)
+    return Attempt(job, nothing._declaration, claimed_at, 120.0)
 
 
 def popped(group: SlotGroup) -> list[int]:

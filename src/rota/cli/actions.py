@@ -27,7 +27,6 @@ from rota.client.requests import (
 )
 from rota.client.selection import MANY, MANY_MAX, ActionFilters, find_jobs, select_jobs
 from rota.client.session import Session
-from rota.declare.jobs import index_by_name
 from rota.errors import PayloadError, UsageError
 from rota.model.job import Action
 from rota.model.states import takes
@@ -322,8 +321,8 @@ def _correct_payload(
     opened: Session, request: ActionRequest, id: int, payload: str, app: str | None
 ) -> ActionRequest:
     owner = find_app(app)
-    types = index_by_name(owner.types.values()) if owner is not None else {}
-    return opened.run(correct_payload(request, id, _payload(id, payload), types.get))
+    type_of = (lambda _: None) if owner is None else owner._type_of
+    return opened.run(correct_payload(request, id, _payload(id, payload), type_of))
 
 
 def _payload(id: int, text: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from rich.text import Text
 from rota.cli.output import COLUMNS_MIN, cell, columns_wide, print_json, print_lines
 from rota.cli.table import wrap
 from rota.cli.target import JsonOption, Place, find_app
-from rota.declare.job_type import JobType
+from rota.declare.declaration import Declaration
 from rota.model.units import plural
 from rota.observe import doctor as doctors
 from rota.observe.doctor import Examination, Finding, Level
@@ -37,8 +37,10 @@ def doctor(
     database = place.find_database()
     found = doctors.examine(
         database,
-        notify=None if owner is None else owner.notify,
-        types=None if owner is None else [_declare(one) for one in owner.types.values()],
+        notify=None if owner is None else owner._notify,
+        types=None
+        if owner is None
+        else [_declare(one) for one in owner._declarations.types.values()],
     )
     counts = {level.value: len(found.at(level)) for level in (*_ORDER, Level.FOLLOWS)}
     if as_json:
@@ -58,7 +60,7 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _declare(job_type: JobType[..., ..., Any]) -> dict[str, Any]:
+def _declare(job_type: Declaration) -> dict[str, Any]:
     """Return what doctor compares with the database."""
     options = job_type.options
     return {

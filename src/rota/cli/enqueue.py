@@ -15,7 +15,6 @@ from rota.cli.output import print_json
 from rota.cli.target import JsonOption, Place, find_app
 from rota.client.enqueue import UntypedJob
 from rota.declare.job_type import JobType
-from rota.declare.jobs import index_by_name
 from rota.declare.options import EnqueueOptions, UsingOptions
 from rota.declare.payload import encode_untyped
 from rota.errors import ConfigurationError, PayloadError, UnknownJobType, UsageError
@@ -159,7 +158,7 @@ def enqueue(
     given = arguments(job_type, payload)
     declared = find_type(find_app(place.app), job_type, force=force)
     if declared is not None:
-        new = declared.make((), given, checked)
+        new = declared._make((), given, checked)
         with place.session() as opened:
             enqueued = opened.enqueue(new.using(connection=opened.connection))
     else:
@@ -220,11 +219,11 @@ def find_type(app: App | None, name: str, *, force: bool) -> JobType[..., ..., A
             f"no App to check job type {name!r} against: give --app module:attribute, "
             f"set ROTA_APP or [tool.rota] in pyproject.toml{FORCE}"
         )
-    known = index_by_name(app.types.values())
-    if name not in known and not force:
-        nearest = difflib.get_close_matches(name, known, n=1)
+    found = app._type_of(name)
+    if found is None and not force:
+        nearest = difflib.get_close_matches(name, app._declarations.types_by_any_name, n=1)
         raise UnknownJobType(name, nearest[0] if nearest else None, FORCE)
-    return known.get(name)
+    return found
 
 
 def _say(enqueued: Enqueued, *, as_json: bool) -> None:

@@ -61,7 +61,7 @@ def run(
     if job_type is None:
         raise UnknownJobType(job.job_type, advice="; this App cannot run the job")
     here = MainThread()
-    ended = _run_worker(found, id, here, records=record, is_async=job_type.is_async)
+    ended = _run_worker(found, id, here, records=record, is_async=job_type._declaration.is_async)
     after = found.get(id)
     found.close()
     if not ended:
@@ -89,11 +89,11 @@ def _run_worker(
 
     async def work() -> None:
         spec = app._make_spec(WorkerConfig(slots=1, grace_s=GRACE_S, asks_gates=False))
-        worker = Worker(app.database, spec, app._bus, hand=hand)
+        worker = Worker(app._database, spec, app._bus, hand=hand)
         running.append((asyncio.get_running_loop(), worker))
         try:
             with handle_signals(worker, signals=True):
-                await app.database.arun(migrate.check(app.schema))
+                await app._database.arun(migrate.check(app.schema))
                 await worker.run()
         finally:
             here.close()

@@ -168,7 +168,7 @@ def put(
         "jitter": jitter,
     }
     if declared is not None:
-        new = declared.make((), arguments, options)
+        new = declared._make((), arguments, options)
         schedule = check_schedule(name, cron, new, timing)
     else:
         schedule = _check_undeclared(name, cron, job_type, arguments, options, timing)

@@ -127,8 +127,8 @@ def migrate(
         print_json({"schema": name, "sql": text}) if as_json else typer.echo(text)
     elif check:
         with place.session() as opened:
-            opened.run(migrations.check(opened.database.schema, server_text=True))
-            _say(opened.database.schema, migrations.Migrated([], [], {}), as_json=as_json)
+            opened.run(migrations.check(opened._database.schema, server_text=True))
+            _say(opened._database.schema, migrations.Migrated([], [], {}), as_json=as_json)
     else:
         url, name = place.find_target()
         did = migrations.migrate(
@@ -186,7 +186,7 @@ def sync(app: AppOption = None, as_json: JsonOption = False) -> None:
     database is the App's.
     """
     chosen = need_app(app)
-    with connect(chosen.database) as opened:
+    with connect(chosen._database) as opened:
         opened.run(migrations.check(chosen.schema))
     with translate_refusals():
         synced = chosen.sync()

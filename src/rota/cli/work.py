@@ -267,7 +267,7 @@ def _queues(given: list[str]) -> dict[str, int]:
 
 def _refuse_unfit(app: App) -> None:
     """Raise at once if the database or its schema would keep the worker from working."""
-    with connect(app.database) as opened:
+    with connect(app._database) as opened:
         opened.run(migrate.check(app.schema))
 
 

@@ -90,13 +90,13 @@ class DirectClient(Client):
     _enforces_transactional = False
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        self._its = database
         self.schema = database.schema
 
     @property
-    def database(self) -> Database:
+    def _database(self) -> Database:
         """The database that the calls run on."""
-        return self._database
+        return self._its
 
     def _type_of(self, name: str) -> None:
         return None

@@ -47,7 +47,7 @@ class Caller(ABC):
 
     @property
     @abstractmethod
-    def database(self) -> Database:
+    def _database(self) -> Database:
         """The database that the operations run on."""
 
     def _run(
@@ -58,7 +58,7 @@ class Caller(ABC):
     ) -> T:
         """Run an operation and wait for it. Warn once if that blocks a running event loop."""
         self._warn_in_loop(connection)
-        return self.database.run(operation, connection, **options)
+        return self._database.run(operation, connection, **options)
 
     async def _arun(
         self,
@@ -67,7 +67,7 @@ class Caller(ABC):
         **options: Unpack[RunOptions],
     ) -> T:
         """Run an operation on the running event loop."""
-        return await self.database.arun(operation, connection, **options)
+        return await self._database.arun(operation, connection, **options)
 
     def _warn_in_loop(self, connection: Any = None) -> None:
         if self._warned:

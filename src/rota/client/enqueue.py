@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from msgspec.structs import astuple
 
@@ -57,14 +57,58 @@ class EnqueueCalls(Caller):
     _enqueue_arounds: Sequence[EnqueueAround] = ()
     """What is around each call that enqueues, the outermost first."""
 
-    def enqueue(self, job: NewJob, /, *, then: Then | None = None) -> Enqueued:
-        """Insert a job made with `job_type.new(…)`. Raises as `JobType.enqueue`.
+    @overload
+    def enqueue(self, job: NewJob, /, *, then: Then | None = None) -> Enqueued: ...
+
+    @overload
+    def enqueue(
+        self,
+        job: str,
+        arguments: Mapping[str, Any] | None = None,
+        connection: Connection | None = None,
+        /,
+        **options: Unpack[UsingOptions],
+    ) -> Enqueued: ...
+
+    def enqueue(
+        self,
+        job: NewJob | str,
+        arguments: Any = None,
+        connection: Any = None,
+        /,
+        *,
+        then: Then | None = None,
+        **options: Any,
+    ) -> Enqueued:
+        """Insert a job made with `job_type.new(…)`, or one of a type whose handler this program may
+        not have, by the type's name: `app.enqueue("send_mail", {"user_id": 42}, priority=5)`.
+
+        By name: if the App has the type, the arguments are checked as by its `enqueue`. Otherwise
+        they are stored unchecked, and the options are those that the type has in the database. A
+        name that the database does not know is no error, because a producer may be deployed before
+        its worker: an alert and `rota doctor` report jobs that no worker knows.
 
         Args:
+            job: the job, or the name of its type.
+            arguments: those of the handler by name, JSON; only with a name. Defaults to none.
+            connection: the option of this name, by position; only with a name.
             then: the job that is enqueued when this one has ended, however; or a mapping with one
                 for each outcome: `succeeded`, and `failed` (dead or cancelled). A job whose key was
-                taken has no `then` of its own. Defaults to none.
+                taken has no `then` of its own. Only with a job. Defaults to none.
+            options: those of `UsingOptions`, each documented there; only with a name.
+
+        Raises:
+            PayloadError: the arguments have no JSON form, do not fit, or are too large.
+            UsageError, KeyTaken, DatabaseUnavailable: as `JobType.enqueue`.
         """
+        if isinstance(job, str):
+            found = self._prepare_by_name(job, arguments, connection, then, options)
+            if isinstance(found, UntypedJob):
+                with gather_meta(self._enqueue_arounds, []) as meta:
+                    return self._run(found.insert(meta), found.connection, patience=ONE)
+            job = found
+        elif options or arguments is not None or connection is not None:
+            raise _refuse_options(job)
         check_job(job)
         if then is not None:
             return self._enqueue_then(job, then)
@@ -75,8 +119,38 @@ class EnqueueCalls(Caller):
                 return self._run(self._enqueue(jobs[0]), given, joins=joins, patience=ONE)
         return self._run(self._enqueue(job), given, joins=joins, patience=ONE)
 
-    async def aenqueue(self, job: NewJob, /, *, then: Then | None = None) -> Enqueued:
-        """Insert a job made with `job_type.new(…)`. Arguments and errors are those of `enqueue`."""
+    @overload
+    async def aenqueue(self, job: NewJob, /, *, then: Then | None = None) -> Enqueued: ...
+
+    @overload
+    async def aenqueue(
+        self,
+        job: str,
+        arguments: Mapping[str, Any] | None = None,
+        connection: AsyncConnection | None = None,
+        /,
+        **options: Unpack[UsingOptions],
+    ) -> Enqueued: ...
+
+    async def aenqueue(
+        self,
+        job: NewJob | str,
+        arguments: Any = None,
+        connection: Any = None,
+        /,
+        *,
+        then: Then | None = None,
+        **options: Any,
+    ) -> Enqueued:
+        """Insert a job. Arguments and errors are those of `enqueue`."""
+        if isinstance(job, str):
+            found = self._prepare_by_name(job, arguments, connection, then, options)
+            if isinstance(found, UntypedJob):
+                with gather_meta(self._enqueue_arounds, []) as meta:
+                    return await self._arun(found.insert(meta), found.connection, patience=ONE)
+            job = found
+        elif options or arguments is not None or connection is not None:
+            raise _refuse_options(job)
         check_job(job)
         if then is not None:
             return await self._aenqueue_then(job, then)
@@ -86,52 +160,6 @@ class EnqueueCalls(Caller):
             with carry_meta(self._enqueue_arounds, [job]) as jobs:
                 return await self._arun(self._enqueue(jobs[0]), given, joins=joins, patience=ONE)
         return await self._arun(self._enqueue(job), given, joins=joins, patience=ONE)
-
-    def enqueue_by_name(
-        self,
-        job_type: str,
-        arguments: Mapping[str, Any] | None = None,
-        connection: Connection | None = None,
-        /,
-        **options: Unpack[UsingOptions],
-    ) -> Enqueued:
-        """Insert a job of a type whose handler this program may not have, by the type's name.
-
-        If the App has the type, this is its `enqueue`. Otherwise the arguments are stored
-        unchecked, and the options are those that the type has in the database. A name that the
-        database does not know is no error, because a producer may be deployed before its worker:
-        an alert and `rota doctor` report jobs that no worker knows.
-
-        Args:
-            job_type: the name of the type.
-            arguments: what `enqueue` takes, by name; JSON. Defaults to none.
-            connection: the option of this name, by position.
-            options: those of `UsingOptions`, each documented there.
-
-        Raises:
-            PayloadError: the arguments have no JSON form, do not fit, or are too large.
-            UsageError, KeyTaken, DatabaseUnavailable: as `JobType.enqueue`.
-        """
-        found = self._prepare_by_name(job_type, arguments, connection, options)
-        if isinstance(found, NewJob):
-            return self.enqueue(found)
-        with gather_meta(self._enqueue_arounds, []) as meta:
-            return self._run(found.insert(meta), found.connection, patience=ONE)
-
-    async def aenqueue_by_name(
-        self,
-        job_type: str,
-        arguments: Mapping[str, Any] | None = None,
-        connection: AsyncConnection | None = None,
-        /,
-        **options: Unpack[UsingOptions],
-    ) -> Enqueued:
-        """Insert a job of a type whose handler this program may not have, as `enqueue_by_name`."""
-        found = self._prepare_by_name(job_type, arguments, connection, options)
-        if isinstance(found, NewJob):
-            return await self.aenqueue(found)
-        with gather_meta(self._enqueue_arounds, []) as meta:
-            return await self._arun(found.insert(meta), found.connection, patience=ONE)
 
     def enqueue_many(
         self, jobs: Iterable[NewJob], /, *, connection: Connection | None = None
@@ -170,8 +198,7 @@ class EnqueueCalls(Caller):
             inserting = self._enqueue_many(carried)
             return await self._arun(inserting, given, atomic=True, joins=joins, patience=MANY)
 
-    def make_statement(self, job: NewJob, paramstyle: str) -> tuple[str, Any]:
-        """Return the SQL that inserts a job and its parameters, as `NewJob.statement`."""
+    def _make_statement(self, job: NewJob, paramstyle: str) -> tuple[str, Any]:
         return make_statement(make_rows([job])[0], self.schema, paramstyle)
 
     @abstractmethod
@@ -191,7 +218,8 @@ class EnqueueCalls(Caller):
         name: str,
         arguments: Mapping[str, Any] | None,
         connection: AnyConnection | None,
-        options: UsingOptions,
+        then: Then | None,
+        options: Any,
     ) -> NewJob | UntypedJob:
         checked = EnqueueOptions().update(options, connection)
         check_text(name, "the job type's name", NAME_MAX)
@@ -199,17 +227,19 @@ class EnqueueCalls(Caller):
             raise UsageError(
                 f"job type {name!r}: the arguments must be a mapping, not {arguments!r}"
             )
+        if then is not None:
+            raise UsageError(f"job type {name!r}: then goes with a job made with job_type.new(…)")
         given = dict(arguments or {})
         declared = self._type_of(name)
         if declared is not None:
-            return declared.make((), given, checked)
+            return declared._make((), given, checked)
         self._check_joins([], checked.connection)
         return UntypedJob(name, encode_untyped(name, given), checked)
 
     def _check_joins(self, jobs: Sequence[NewJob], connection: object) -> str | None:
         """Refuse jobs that need a transaction of the caller's and have no connection; return what
         they would be too early without one, None if they need none."""
-        needing = [job for job in jobs if job.job_type.options.transactional]
+        needing = [job for job in jobs if job.job_type._declaration.options.transactional]
         if connection is None and self._require_connection:
             raise UsageError(
                 "this App has require_connection=True, so that each job commits with your "
@@ -292,6 +322,14 @@ def check_job(job: object, what: str = "the job") -> None:
         raise UsageError(f"{what} is {job!r}; make it with job_type.new(…)")
 
 
+def _refuse_options(job: object) -> UsageError:
+    check_job(job)
+    return UsageError(
+        "app.enqueue takes arguments and options with a job type's name only; a job has its own: "
+        "job_type.using(priority=5).new(…)"
+    )
+
+
 def find_connection(jobs: Sequence[NewJob], given: Any) -> Any:
     """Return the connection of an `enqueue_many`: the argument, or that of its jobs."""
     named = [given, *[job.options.connection for job in jobs]]
@@ -317,15 +355,16 @@ def make_rows(jobs: Sequence[NewJob]) -> list[NewRow]:
         same = (job_type, id(options), key is None, group_key is None)
         if same != before:
             before = same
-            # `using` makes options, or a copy of the type with its codec, that may say the same.
-            alike = (job_type.codec, key is None, group_key is None, *astuple(options)[:-OWN])
+            # `using` makes options, or a copy of the type, that may say the same.
+            declared = job_type._declaration
+            alike = (declared, key is None, group_key is None, *astuple(options)[:-OWN])
             common = known.get(alike) or known.setdefault(alike, _make_common(job, key))
         rows.append(NewRow(common, job.payload_json, key, group_key))
     return rows
 
 
 def _make_common(job: NewJob, key: str | None) -> CommonColumns:
-    options, defaults = job.options, job.job_type.options
+    options, defaults = job.options, job.job_type._declaration.options
     on_duplicate = options.on_duplicate or defaults.on_duplicate
     check_duplicates(job.job_type.name, key, options, on_duplicate)
     return CommonColumns(

@@ -172,10 +172,10 @@ def correct_payload(
     text = (
         encode_untyped(name, dict(payload))
         if job_type is None
-        else job_type.codec.encode((), dict(payload))
+        else job_type._declaration.codec.encode((), dict(payload))
     )
     yield from refuse_too_large(name, text, None)
-    version = None if job_type is None else job_type.options.version
+    version = None if job_type is None else job_type._declaration.options.version
     return replace(request, payload=text, payload_version=version)
 
 

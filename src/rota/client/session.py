@@ -31,7 +31,7 @@ class Session(DirectClient):
     ) -> T:
         """Run an operation on the connection; with `atomic` in one transaction."""
         own = self.connection if connection is None else connection
-        return self.database.run(operation, own, **options)
+        return self._database.run(operation, own, **options)
 
     _run = run  # no loop runs here
 

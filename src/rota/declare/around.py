@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from rota.declare.context import Context
-    from rota.declare.job_type import JobType, NewJob
+    from rota.declare.declaration import Declaration
+    from rota.declare.job_type import NewJob
 
 Manager = AbstractContextManager[Any] | AbstractAsyncContextManager[Any]
 Around = Callable[["Context"], Manager]
@@ -74,7 +75,7 @@ def check_enqueue_around(around: Any, option: str) -> Any:
     return around
 
 
-def refuse_unfit(arounds: Iterable[Around], types: Iterable[JobType[..., ..., Any]]) -> None:
+def refuse_unfit(arounds: Iterable[Around], types: Iterable[Declaration]) -> None:
     """Raise DeclarationError for an async context manager around a plain handler: nothing can be
     awaited in its thread."""
     plain = next((job_type.name for job_type in types if not job_type.is_async), None)

@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from rota.declare.job_type import JobType, Sender, make_row
+from rota.declare.declaration import Declaration, make_row
+from rota.declare.job_type import JobType, Sender
 from rota.declare.jobs import (
     Jobs,
     index_by_name,
@@ -19,8 +20,6 @@ from rota.declare.rate_limit import RateLimit
 from rota.declare.schedule import ScheduleOptions
 from rota.declare.shared import encode_limits, index_limits, refuse_other_figures
 from rota.errors import DeclarationError
-
-AnyType = JobType[..., ..., Any]
 
 
 class Declarations:
@@ -47,17 +46,17 @@ class Declarations:
                 raise DeclarationError(
                     f"App(jobs=…) takes rota.Jobs or 'module:attribute' strings, not {registry!r}"
                 )
-            registry.refuse_other(self._sender)
+            registry._refuse_other(self._sender)
         refuse_duplicates(_list_types(registries))
         refuse_other_figures(_list_types([*self._registries, *registries]))
         index_limits(_list_types([*self._registries, *registries]))
         refuse_duplicate_schedules(_list_schedules(registries))
         for registry in registries:
-            registry.bind(self._sender)
+            registry._owner = self._sender
         self._registries += registries
 
     @property
-    def types(self) -> dict[str, AnyType]:
+    def types(self) -> dict[str, Declaration]:
         """The job types, by name. Raises DeclarationError if two share one, or disagree on a
         breaker or a rate limit."""
         types = _list_types(self._registries)
@@ -67,9 +66,21 @@ class Declarations:
         return {job_type.name: job_type for job_type in types}
 
     @property
-    def types_by_any_name(self) -> dict[str, AnyType]:
+    def job_types(self) -> dict[str, JobType[..., ..., Any]]:
+        """The job types as they were declared, by name. Raises as `types`."""
+        names = self.types
+        job_types = [one for registry in self._registries for one in registry._types.values()]
+        return dict(zip(names, job_types, strict=True))
+
+    @property
+    def types_by_any_name(self) -> dict[str, Declaration]:
         """The job types, by name and by former names. Raises as `types`."""
         return index_by_name(self.types.values())
+
+    def find_job_type(self, name: str) -> JobType[..., ..., Any] | None:
+        """Return the job type with this name or former name; None: there is none."""
+        found = self.types_by_any_name.get(name)
+        return None if found is None else self.job_types[found.name]
 
     @property
     def schedules(self) -> dict[str, ScheduleOptions]:
@@ -99,9 +110,9 @@ class Declarations:
         return msgspec.json.encode(rows).decode()
 
 
-def _list_types(registries: Iterable[Jobs]) -> list[AnyType]:
-    return [job_type for registry in registries for job_type in registry.types.values()]
+def _list_types(registries: Iterable[Jobs]) -> list[Declaration]:
+    return [one._declaration for registry in registries for one in registry._types.values()]
 
 
 def _list_schedules(registries: Iterable[Jobs]) -> list[ScheduleOptions]:
-    return [schedule for registry in registries for schedule in registry.schedules.values()]
+    return [schedule for registry in registries for schedule in registry._schedules.values()]

@@ -1,4 +1,4 @@
-"""A declared job type: a named handler with its policy and payload codec.
+"""A declared job type as applications see it: its function, and how its jobs are enqueued.
 
 Nothing here knows the App or the database: enqueueing goes through the `Sender` that the App gives
 its `Jobs`.
@@ -25,22 +25,16 @@ from typing import (
 
 import msgspec
 
-from rota.declare.chunk import Chunk, ItemCodec
+from rota.declare.chunk import Chunk
 from rota.declare.connection import AnyConnection, AsyncConnection, Connection
-from rota.declare.key import KeyMaker
+from rota.declare.declaration import Declaration
 from rota.declare.options import EnqueueOptions, JobTypeOptions, UsingOptions
-from rota.declare.payload import Codec
-from rota.declare.rate_limit import LimitReader
-from rota.errors import DeclarationError, PayloadError, UsageError
-from rota.model.job import Enqueued, Job
-from rota.model.retry import PLAN_MAX
-from rota.model.settle import RetryRules
-from rota.model.units import format_interval
+from rota.errors import UsageError
+from rota.model.job import Enqueued
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
-T = TypeVar("T")
 ByName = Literal["named", "pyformat"]
 ByPlace = Literal["format", "qmark", "numeric", "numeric_dollar"]
 
@@ -66,7 +60,7 @@ class NewJob(msgspec.Struct, frozen=True):
         """How many jobs of its lane may run at once when it begins; None: it has no lane."""
         if self.group_key is None:
             return None
-        return self.options.lane_capacity or self.job_type.options.lane_capacity
+        return self.options.lane_capacity or self.job_type._declaration.options.lane_capacity
 
     def using(
         self, connection: AnyConnection | None = None, /, **options: Unpack[UsingOptions]
@@ -94,7 +88,7 @@ class NewJob(msgspec.Struct, frozen=True):
         Raises:
             UsageError: there is no such style, or the job type belongs to no App yet.
         """
-        return self.job_type.registry.sender.make_statement(self, paramstyle)
+        return self.job_type._jobs._sender._make_statement(self, paramstyle)
 
 
 class Sender(Protocol):
@@ -108,14 +102,14 @@ class Sender(Protocol):
     async def aenqueue_many(
         self, jobs: Iterable[NewJob], /, *, connection: AsyncConnection | None = None
     ) -> list[Enqueued]: ...
-    def make_statement(self, job: NewJob, paramstyle: str) -> tuple[str, Any]: ...
+    def _make_statement(self, job: NewJob, paramstyle: str) -> tuple[str, Any]: ...
 
 
 class SenderOfJobs(Protocol):
     """Knows the Sender: the `Jobs` in which a type was declared."""
 
     @property
-    def sender(self) -> Sender: ...
+    def _sender(self) -> Sender: ...
 
 
 _CALLED_HERE = {
@@ -144,7 +138,7 @@ class JobType(Generic[P, Q, R]):
 
     def __init__(
         self,
-        registry: SenderOfJobs,
+        jobs: SenderOfJobs,
         name: str,
         func: Callable[Q, R],
         takes_context: bool,
@@ -152,73 +146,15 @@ class JobType(Generic[P, Q, R]):
         chunk: Chunk | None = None,
     ) -> None:
         self._wrap(func)  # first: what follows counts
-        self.registry = registry
+        self._jobs = jobs
         self.name = name
         self.func = func
-        self.takes_context = takes_context
-        self.options = options
-        self.chunk = chunk
-        """How many jobs one call takes; None: one, whose arguments are the call's."""
-        # Also under a plain decorator: what that returns is awaited.
-        self.is_async = inspect.iscoroutinefunction(inspect.unwrap(func))
-        if (
-            inspect.isgeneratorfunction(func)
-            or inspect.isasyncgenfunction(func)
-            or not inspect.isroutine(func)
-        ):
-            raise DeclarationError(
-                f"job type {name!r}: the handler must be a plain or an async function, not {func!r}"
-            )
-        if self.is_async:
+        self._declaration = Declaration(name, func, takes_context, options, chunk)
+        if self._declaration.is_async:
             _mark_async(self)
-        self.item_codec: ItemCodec | None = None
-        """The codec of a type that takes many jobs in one call; None: of any other."""
-        if chunk is not None:
-            self.item_codec = ItemCodec.of(func, job_type=name, takes_context=takes_context)
-        self.codec = self.item_codec or Codec.of(func, job_type=name, takes_context=takes_context)
-        self._key_maker = self._make_maker("key", options.key)
-        self._group_maker = self._make_maker("group_key", options.group_key)
-        breaker = options.breaker
-        self.breaker = None if breaker is None else breaker.make_rules(name)
-        """When its breaker opens; None: it has none."""
-        self.breaker_key = self._make_maker("breaker key", None if breaker is None else breaker.key)
-        """What makes the key of its breaker; None: it has no keys."""
-        self.rules = RetryRules(
-            options.max_attempts,
-            options.retry,
-            options.retry_on,
-            options.fatal_on,
-            options.on_lost == "dead",
-            options.on_expired == "drop",
-        )
-        limit = options.rate_limit
-        self.limit = (
-            None
-            if limit is None
-            else LimitReader(
-                limit,
-                job_type=name,
-                names=self.codec.parameters,
-                defaults=self.codec.defaults,
-            )
-        )
-        """What reads the key and the cost of a job from its arguments; None: it has no limit."""
-        self.has_gates = breaker is not None or limit is not None
-        """Whether its jobs pass gates that ask the database before they begin."""
-        self.enqueue_options = EnqueueOptions()
+        self._options = EnqueueOptions()
         self._declared = self
         """The one that was declared; another one if `using` made this."""
-
-    def _make_maker(self, option: str, func: Callable[..., Any] | None) -> KeyMaker | None:
-        if func is None:
-            return None
-        return KeyMaker(
-            func,
-            option=option,
-            job_type=self.name,
-            names=self.codec.parameters,
-            defaults=self.codec.defaults,
-        )
 
     def _wrap(self, func: Callable[Q, R]) -> None:
         """Take the names, the docstring and the attributes of a function, as `functools.wraps`
@@ -248,13 +184,7 @@ class JobType(Generic[P, Q, R]):
         """Pickle by name, as a function: another process imports the module that declares it."""
         if self is self._declared:
             return self.__qualname__
-        return _copy, (self._declared, self.enqueue_options)
-
-    @property
-    def place(self) -> str:
-        """Where the handler is written, as file:line."""
-        code = getattr(inspect.unwrap(self.func), "__code__", None)
-        return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(self.func)
+        return _copy, (self._declared, self._options)
 
     def using(
         self, connection: AnyConnection | None = None, /, **options: Unpack[UsingOptions]
@@ -268,7 +198,7 @@ class JobType(Generic[P, Q, R]):
         Raises:
             UsageError: an option is unknown or out of range.
         """
-        updated = self._update_options(self.enqueue_options, options, connection)
+        updated = self._update_options(self._options, options, connection)
         return _copy(self, updated)
 
     def _update_options(
@@ -276,23 +206,15 @@ class JobType(Generic[P, Q, R]):
     ) -> EnqueueOptions:
         """Return the options of a job of this type, with others on top. Raises UsageError."""
         updated = before.update(options, connection)
-        if self.chunk is not None:
-            self._check_timeout(updated)
+        self._declaration.check_timeout(updated)
         return updated
-
-    def _check_timeout(self, options: EnqueueOptions) -> None:
-        if options.timeout is not None:
-            raise UsageError(
-                f"job type {self.name!r}: a job has no timeout of its own, because one call takes "
-                "many; give timeout to the job type"
-            )
 
     def new(self, /, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """Return a job with these arguments, for `enqueue_many`. Raises PayloadError if they do not
         fit."""
-        return self.make(args, kwargs, self.enqueue_options)
+        return self._make(args, kwargs, self._options)
 
-    def make(
+    def _make(
         self,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
@@ -306,28 +228,18 @@ class JobType(Generic[P, Q, R]):
             UsageError: the key or the group_key function failed; a job of a type that takes many in
                 one call has a timeout of its own.
         """
-        if self.chunk is not None:
-            self._check_timeout(options)
-        payload = self.codec.encode(args, kwargs, index)
-        key_maker = self._key_maker if options.idempotency_key is None else None
-        group_maker = self._group_maker if options.group_key is None else None
+        declaration = self._declaration
+        declaration.check_timeout(options)
+        payload = declaration.codec.encode(args, kwargs, index)
+        key_maker = declaration.key_maker if options.idempotency_key is None else None
+        group_maker = declaration.group_maker if options.group_key is None else None
         if key_maker is None and group_maker is None:
             return NewJob(self, payload, options)
         # From the payload, so that the functions get what the handler will get.
-        arguments, _ = self.codec.decode(payload)
+        arguments, _ = declaration.codec.decode(payload)
         key = None if key_maker is None else key_maker.make(arguments, index)
         group = None if group_maker is None else group_maker.make(arguments, index)
         return NewJob(self, payload, options, key, group)
-
-    @property
-    def key_arguments(self) -> tuple[str, ...] | None:
-        """The arguments of which the key is made; None: the type declares no key."""
-        return None if self._key_maker is None else self._key_maker.arguments
-
-    @property
-    def group_arguments(self) -> tuple[str, ...] | None:
-        """The arguments of which the group key is made; None: the type declares no function."""
-        return None if self._group_maker is None else self._group_maker.arguments
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """Insert a job with these arguments.
@@ -339,25 +251,25 @@ class JobType(Generic[P, Q, R]):
             KeyTaken: another job has the key, and `on_duplicate` is "raise". Likewise.
             DatabaseUnavailable: the database does not answer.
         """
-        return self.registry.sender.enqueue(self.new(*args, **kwargs))
+        return self._jobs._sender.enqueue(self.new(*args, **kwargs))
 
     def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Enqueued]:
         """Insert a job with these arguments; `await` it. The arguments are checked at the call."""
         return self._name_coroutine(
-            "aenqueue", self.registry.sender.aenqueue(self.new(*args, **kwargs))
+            "aenqueue", self._jobs._sender.aenqueue(self.new(*args, **kwargs))
         )
 
     def enqueue_many(self, arguments: Iterable[Mapping[str, Any]]) -> list[Enqueued]:
         """Insert a job for each mapping of arguments, all or none. Results are in the order of the
         input."""
-        return self.registry.sender.enqueue_many(self._make_many(arguments))
+        return self._jobs._sender.enqueue_many(self._make_many(arguments))
 
     def aenqueue_many(
         self, arguments: Iterable[Mapping[str, Any]]
     ) -> Coroutine[Any, Any, list[Enqueued]]:
         """Insert a job for each mapping of arguments, all or none; `await` it."""
         return self._name_coroutine(
-            "aenqueue_many", self.registry.sender.aenqueue_many(self._make_many(arguments))
+            "aenqueue_many", self._jobs._sender.aenqueue_many(self._make_many(arguments))
         )
 
     def _make_many(self, arguments: Iterable[Mapping[str, Any]]) -> list[NewJob]:
@@ -366,7 +278,7 @@ class JobType(Generic[P, Q, R]):
                 f"job type {self.name!r}: enqueue_many takes a list of mappings, not one mapping"
             )
         return [
-            self.make((), self._check_mapping(given, index), self.enqueue_options, index)
+            self._make((), self._check_mapping(given, index), self._options, index)
             for index, given in enumerate(arguments)
         ]
 
@@ -385,66 +297,10 @@ class JobType(Generic[P, Q, R]):
         coroutine.__qualname__ = f"{verb} of job type {self.name!r}"  # type: ignore[attr-defined]
         return coroutine
 
-    def arguments(self, job: Job) -> tuple[dict[str, Any], frozenset[str]]:
-        """Decode a stored payload; return the arguments and the names of ignored unknown fields.
-        Raises PayloadError if it does not fit."""
-        return self._read(job, self.codec.decode)
 
-    def call_arguments(self, job: Job) -> tuple[dict[str, Any], frozenset[str]]:
-        """Return the arguments of a call of the handler with this job alone, and the names of
-        ignored unknown fields. Raises as `arguments`."""
-        if self.item_codec is None:
-            return self.arguments(job)
-        item, unknown = self.read_item(job)
-        return {self.item_codec.parameter: [item]}, unknown
-
-    def read_many(self, jobs: list[Job]) -> list[dict[str, Any]] | None:
-        """Do what `call_arguments` does for many jobs, at once. None: one of them needs a look of
-        its own."""
-        current = self.options.version
-        if self.item_codec is not None or [1 for job in jobs if job.payload_version != current]:
-            return None
-        return self.codec.decode_many([job.payload_json for job in jobs])
-
-    def read_item(self, job: Job) -> tuple[Any, frozenset[str]]:
-        """Of a type that takes many jobs in one call: decode a stored payload; return the item of
-        the handler's list, and the names of ignored unknown fields. Raises as `arguments`."""
-        assert self.item_codec is not None
-        return self._read(job, self.item_codec.read_item)
-
-    def read_items(self, jobs: list[Job]) -> tuple[list[Any], frozenset[str]] | None:
-        """Do what `read_item` does for many jobs, at once. None: one of them needs a look of its
-        own."""
-        assert self.item_codec is not None
-        current = self.options.version
-        if [1 for job in jobs if job.payload_version != current]:
-            return None
-        return self.item_codec.read_items([job.payload_json for job in jobs])
-
-    def _read(self, job: Job, decode: Callable[[str], T]) -> T:
-        """Decode a stored payload, of whatever version."""
-        stored, current = job.payload_version, self.options.version or 1
-        if stored == current:
-            return decode(job.payload_json)
-        if stored is None:
-            if not self.options.upgrade:
-                return decode(job.payload_json)
-            try:
-                return decode(job.payload_json)
-            except PayloadError:
-                stored = 1
-        if stored > current:
-            why = f"stored as version {stored}, this release knows up to version {current}"
-            raise PayloadError(self.name, None, why)
-        payload = job.payload
-        for version in range(stored, current):
-            payload = self.options.upgrade[version](payload)
-        return decode(self.codec.write(payload))
-
-
-def _copy(declared: JobType[P, Q, R], enqueue_options: EnqueueOptions) -> JobType[P, Q, R]:
+def _copy(declared: JobType[P, Q, R], options: EnqueueOptions) -> JobType[P, Q, R]:
     other = object.__new__(type(declared))
-    other.__dict__.update(declared.__dict__, enqueue_options=enqueue_options)
+    other.__dict__.update(declared.__dict__, _options=options)
     return other
 
 
@@ -455,19 +311,3 @@ def _mark_async(job_type: JobType[..., ..., Any]) -> None:
         inspect.markcoroutinefunction(job_type)
     else:  # only asyncio's looks for a mark
         job_type._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]
-
-
-def make_row(job_type: JobType[..., ..., Any], lease_s: float) -> dict[str, Any]:
-    """Return the columns of the row of a job type."""
-    options = job_type.options
-    return {
-        **options.columns(),
-        "name": job_type.name,
-        "aliases": options.aliases,
-        "lease": format_interval(options.lease_s or lease_s),
-        "key_arguments": job_type.key_arguments,
-        "group_arguments": job_type.group_arguments,
-        "breaker": None if job_type.breaker is None else job_type.breaker.name,
-        "breaker_has_keys": None if job_type.breaker is None else job_type.breaker_key is not None,
-        "retry_after": [format_interval(wait_s) for wait_s in options.retry.plan_s(PLAN_MAX)],
-    }

@@ -9,9 +9,11 @@ from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, Unpa
 
 from rota.declare.chunk import Chunk, read_chunk
 from rota.declare.context import Context
+from rota.declare.declaration import Declaration
 from rota.declare.job_type import JobType, NewJob, Sender
 from rota.declare.options import JobOptions, JobTypeOptions
 from rota.declare.schedule import (
+    CodePlace,
     ScheduleOptions,
     Timing,
     check_schedule,
@@ -51,27 +53,25 @@ class Jobs:
     `App(jobs=[jobs])`."""
 
     def __init__(self) -> None:
-        self.types: dict[str, JobType[..., ..., Any]] = {}
-        self.schedules: dict[str, ScheduleOptions] = {}
-        self._sender: Sender | None = None
+        self._types: dict[str, JobType[..., ..., Any]] = {}
+        self._schedules: dict[str, ScheduleOptions] = {}
+        self._owner: Sender | None = None
 
     @property
-    def sender(self) -> Sender:
-        """The client of the App that has these jobs. Raises UsageError if no App has them yet."""
-        if self._sender is None:
+    def types(self) -> dict[str, JobType[..., ..., Any]]:
+        """The job types that are declared here, by name."""
+        return dict(self._types)
+
+    @property
+    def _sender(self) -> Sender:
+        if self._owner is None:
             raise UsageError(
                 "these jobs belong to no App yet: create rota.App(jobs=[jobs]) before enqueueing"
             )
-        return self._sender
+        return self._owner
 
-    def bind(self, sender: Sender) -> None:
-        """Give these jobs to one App. Raises DeclarationError if another App has them."""
-        self.refuse_other(sender)
-        self._sender = sender
-
-    def refuse_other(self, sender: Sender) -> None:
-        """Raise DeclarationError if another App has these jobs."""
-        if self._sender is not None and self._sender is not sender:
+    def _refuse_other(self, owner: Sender) -> None:
+        if self._owner is not None and self._owner is not owner:
             raise DeclarationError(
                 "this Jobs belongs to another App already; a Jobs belongs to one App"
             )
@@ -211,25 +211,29 @@ class Jobs:
         return decorate
 
     def _add_schedule(self, schedule: ScheduleOptions) -> None:
-        refuse_duplicate_schedules([*self.schedules.values(), schedule])
-        self.schedules[schedule.name] = schedule
+        others = [one for one in self._schedules.values() if not schedule.is_again(one)]
+        refuse_duplicate_schedules([*others, schedule])
+        self._schedules[schedule.name] = schedule
 
     def _add(self, job_type: JobType[..., ..., Any]) -> JobType[..., ..., Any]:
-        refuse_duplicates([*self.types.values(), job_type])
-        self.types[job_type.name] = job_type
+        declared = job_type._declaration
+        known = [one._declaration for one in self._types.values()]
+        others = [one for one in known if one.name != declared.name or not declared.is_again(one)]
+        refuse_duplicates([*others, declared])
+        self._types[job_type.name] = job_type
         return job_type
 
 
-def index_by_name(types: Iterable[JobType[..., ..., Any]]) -> dict[str, JobType[..., ..., Any]]:
+def index_by_name(types: Iterable[Declaration]) -> dict[str, Declaration]:
     """Return job types by all of their names, aliases included."""
     return {
         name: job_type for job_type in types for name in (job_type.name, *job_type.options.aliases)
     }
 
 
-def refuse_duplicates(types: Iterable[JobType[..., ..., Any]]) -> None:
+def refuse_duplicates(types: Iterable[Declaration]) -> None:
     """Raise DeclarationError if two types share a name or an alias, naming both places."""
-    seen: dict[str, JobType[..., ..., Any]] = {}
+    seen: dict[str, Declaration] = {}
     for job_type in types:
         for name in (job_type.name, *job_type.options.aliases):
             if name in seen:
@@ -253,7 +257,7 @@ def refuse_duplicate_schedules(schedules: Iterable[ScheduleOptions]) -> None:
 
 
 @contextmanager
-def _locate_errors(name: Any, place: str) -> Iterator[None]:
+def _locate_errors(name: Any, place: CodePlace) -> Iterator[None]:
     try:
         yield
     except DeclarationError:
@@ -262,7 +266,8 @@ def _locate_errors(name: Any, place: str) -> Iterator[None]:
         raise DeclarationError(f"schedule {name!r} at {place}: {error}") from None
 
 
-def _find_caller() -> str:
-    """Return where the caller of a method of `Jobs` is written, as file:line."""
+def _find_caller() -> CodePlace:
+    """Return where the caller of a method of `Jobs` is written."""
     frame = sys._getframe(2)
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    module = str(frame.f_globals.get("__name__"))
+    return CodePlace(frame.f_code.co_filename, frame.f_lineno, module)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypedDict, get_args
+from typing import Any, NamedTuple, TypedDict, get_args
 
 import msgspec
 
@@ -40,6 +40,17 @@ TIMING_DEFAULTS: Timing = {
 }
 
 
+class CodePlace(NamedTuple):
+    """Where a declaration is written."""
+
+    file: str
+    line: int
+    module: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
 @dataclass(frozen=True, slots=True)
 class ScheduleOptions:
     """A schedule that is declared or put, checked."""
@@ -57,8 +68,16 @@ class ScheduleOptions:
     catch_up: str
     overlap: str
     jitter_s: float | None
-    place: str = ""
-    """The place of its declaration, as file:line."""
+    place: CodePlace | None = None
+    """The place of its declaration; None: it was put."""
+
+    def is_again(self, before: ScheduleOptions) -> bool:
+        """Whether this is the declaration `before`, run once more: by a notebook's cell, or in a
+        module that is reloaded. Two lines of one file are two declarations."""
+        here, there = self.place, before.place
+        if self.name != before.name or here is None or there is None:
+            return False
+        return here.module == there.module and (here.file != there.file or here == there)
 
     def make_row(self) -> dict[str, Any]:
         """Return the columns of its row."""
@@ -83,7 +102,7 @@ class ScheduleOptions:
 
 
 def check_schedule(
-    name: Any, cron: Any, job: Any, timing: Timing, place: str = ""
+    name: Any, cron: Any, job: Any, timing: Timing, place: CodePlace | None = None
 ) -> ScheduleOptions:
     """Check a schedule with its job. Raises UsageError."""
     timezone, catch_up, overlap, jitter_s = check_timing(name, cron, timing)
@@ -93,7 +112,7 @@ def check_schedule(
         cron,
         job.job_type.name,
         job.payload_json,
-        job.job_type.options.version,
+        job.job_type._declaration.options.version,
         job.options,
         job.group_key,
         timezone,

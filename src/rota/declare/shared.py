@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from rota.errors import DeclarationError
 
 if TYPE_CHECKING:
-    from rota.declare.job_type import JobType
+    from rota.declare.declaration import Declaration
     from rota.declare.rate_limit import RateLimit
     from rota.model.breaker import BreakerRules
 
 
-def index_limits(types: Iterable[JobType[..., ..., Any]]) -> dict[str, RateLimit]:
+def index_limits(types: Iterable[Declaration]) -> dict[str, RateLimit]:
     """Return the limits of job types by name.
 
     Raises:
@@ -36,12 +36,12 @@ def index_limits(types: Iterable[JobType[..., ..., Any]]) -> dict[str, RateLimit
     return {name: limit for name, (limit, _) in seen.items()}
 
 
-def encode_limits(types: Iterable[JobType[..., ..., Any]]) -> str:
+def encode_limits(types: Iterable[Declaration]) -> str:
     """Return the limits of job types as `limits_declare` takes them, in JSON."""
     return msgspec.json.encode([one.figures for one in index_limits(types).values()]).decode()
 
 
-def refuse_other_figures(types: Iterable[JobType[..., ..., Any]]) -> None:
+def refuse_other_figures(types: Iterable[Declaration]) -> None:
     """Raise DeclarationError if two types declare one breaker with different figures."""
     seen: dict[str, tuple[BreakerRules, bool, str]] = {}
     for job_type in types:

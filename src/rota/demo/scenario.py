@@ -96,7 +96,7 @@ def _introduce(scene: Scene) -> None:
         f"the default is {DEFAULT_RETRY.in_words(DEFAULT_MAX_ATTEMPTS)}; here"
     )
     for name in ("tell_partner", "import_contacts", "build_report"):
-        settings = jobs.jobs.types[name].options
+        settings = jobs.jobs.types[name]._declaration.options
         lease = (
             "" if settings.lease_s is None else f"; its lease is {settings.lease_s:g} s, not 2 min"
         )

@@ -1,22 +1,22 @@
 """For your tests: run jobs, look at what is enqueued, move the clock, run a handler twice.
 
-With pytest the fixture `rota` is a `Bench` on a database of its own; elsewhere make one:
-`Bench(app, connection=connection)`.
+With pytest the fixture `rota_test` is a `Harness` on a database of its own; elsewhere make one:
+`Harness(app, connection=connection)`.
 """
 
 from __future__ import annotations
 
-from rota.testing.bench import Bench
 from rota.testing.drained import Drained
 from rota.testing.expected import ExpectedJob
+from rota.testing.harness import Harness
 from rota.testing.recording import RecordingContext, make_context
 from rota.testing.twice import arun_twice, run_twice
 from rota.worker.summary import Performed
 
 __all__ = [
-    "Bench",
     "Drained",
     "ExpectedJob",
+    "Harness",
     "Performed",
     "RecordingContext",
     "arun_twice",

@@ -69,7 +69,7 @@ class BoundDatabase(Database):
             self.loop = asyncio.get_running_loop()
         except RuntimeError:
             raise UsageError(
-                "the test's connection is an async one, and no loop runs here: make the Bench in "
+                "the test's connection is an async one, and no loop runs here: make the Harness in "
                 "an async fixture or an async test"
             ) from None
         return joins
@@ -83,7 +83,7 @@ class BoundDatabase(Database):
         """Refuse: there is no second connection."""
         raise UsageError(
             "in this test the App has one connection, the test's own, so no worker can start and "
-            "nothing else can connect: call drain or perform of the Bench"
+            "nothing else can connect: call drain or perform of the Harness"
         )
 
     def run(
@@ -123,7 +123,7 @@ class BoundDatabase(Database):
         if self.is_async:
             raise UsageError(
                 "ctx.transaction(): the test's connection is an async one, which a plain handler "
-                "cannot use; give the Bench a plain connection"
+                "cannot use; give the Harness a plain connection"
             )
         driver = find_driver(self.connection)
         with driver.transaction():
@@ -135,7 +135,7 @@ class BoundDatabase(Database):
         if not self.is_async:
             raise UsageError(
                 "ctx.transaction(): the test's connection is a plain one, which an async handler "
-                "cannot use; give the Bench an async connection"
+                "cannot use; give the Harness an async connection"
             )
         driver = find_async_driver(self.connection)
         async with driver.transaction():
@@ -143,8 +143,8 @@ class BoundDatabase(Database):
             if lent is None:
                 raise UsageError(
                     "ctx.transaction(): it gives a connection of psycopg's, and the test's is one "
-                    "of asyncpg's; give the Bench one on psycopg, or let the handler pass its own "
-                    "to ctx.complete(…)"
+                    "of asyncpg's; give the Harness one on psycopg, or let the handler pass its "
+                    "own to ctx.complete(…)"
                 )
             yield lent
 

@@ -30,7 +30,7 @@ from rota.errors import ConfigurationError
 from rota.store import migrate
 from rota.store.drivers import own
 from rota.store.drivers.psycopg3 import ERRORS, translate
-from rota.testing.bench import Bench
+from rota.testing.harness import Harness
 
 PREFIX = "rota_test_"
 DIRECTORY = ".rota-test"
@@ -154,7 +154,7 @@ class TestDatabases:
             made = self._make_tables(url)
             if inspect.iscoroutine(made):
                 asyncio.run(made)
-        with Bench(self._app, url):
+        with Harness(self._app, url):
             self._app.sync()
         self._wait_until_unused(unfinished)
         self._execute(f"alter database {unfinished} rename to {self._template}")

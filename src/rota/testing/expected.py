@@ -11,15 +11,15 @@ from rota.store.driver import Operation
 from rota.store.ops import Filter
 
 if TYPE_CHECKING:
-    from rota.testing.bench import Bench
+    from rota.testing.harness import Harness
     from rota.testing.matching import Wanted
 
 
 class ExpectedJob:
-    """What a block is to enqueue; see `Bench.expect_enqueued`."""
+    """What a block is to enqueue; see `Harness.expect_enqueued`."""
 
-    def __init__(self, bench: Bench, wanted: Wanted) -> None:
-        self._bench = bench
+    def __init__(self, harness: Harness, wanted: Wanted) -> None:
+        self._harness = harness
         self._wanted = wanted
         self._last = 0
         self._job: Job | None = None
@@ -31,20 +31,20 @@ class ExpectedJob:
         return self._job
 
     def __enter__(self) -> Self:
-        self._last = self._bench._run(_find_last())
+        self._last = self._harness._run(_find_last())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *raised: object) -> None:
         if kind is None:
-            self._job = self._bench._run(self._check())
+            self._job = self._harness._run(self._check())
 
     async def __aenter__(self) -> Self:
-        self._last = await self._bench._arun(_find_last())
+        self._last = await self._harness._arun(_find_last())
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *raised: object) -> None:
         if kind is None:
-            self._job = await self._bench._arun(self._check())
+            self._job = await self._harness._arun(self._check())
 
     def _check(self) -> Operation[Job]:
         wanted = self._wanted
@@ -53,7 +53,7 @@ class ExpectedJob:
                 return job
         raise AssertionError(
             f"the block enqueued no job of type {wanted.describe()}; of those that it enqueued "
-            f"{(yield from self._bench._explain(wanted, after=self._last))}"
+            f"{(yield from self._harness._explain(wanted, after=self._last))}"
         )
 
 

@@ -9,14 +9,13 @@ from typing import Any
 
 import msgspec
 
+from rota.declare.declaration import Declaration
 from rota.declare.job_type import JobType
 from rota.declare.options import EnqueueOptions
 from rota.errors import PayloadError, UsageError
 from rota.model.failure import list_names, one_line
 from rota.model.job import Job, Status
 from rota.model.units import plural, words
-
-AnyType = JobType[..., ..., Any]
 
 PENDING = (Status.QUEUED, Status.WAITING, Status.FAILED)
 """The statuses of a job that is enqueued: it will run, for the first time or again."""
@@ -39,14 +38,19 @@ class Wanted:
     """The jobs that a test means: of a type, with some of its arguments and options."""
 
     name: str
-    job_type: AnyType | None
+    job_type: Declaration | None
     """None: the App does not declare it."""
     arguments: Mapping[str, Any]
     """As the handler gets them."""
+    options: EnqueueOptions
+    """Those of `job_type.using(…)`."""
 
     @classmethod
     def of(
-        cls, job_type: AnyType | str, types: Mapping[str, AnyType], arguments: Mapping[str, Any]
+        cls,
+        job_type: JobType[..., ..., Any] | str,
+        types: Mapping[str, Declaration],
+        arguments: Mapping[str, Any],
     ) -> Wanted:
         """Check what a test asks for.
 
@@ -59,14 +63,14 @@ class Wanted:
         given: object = job_type
         if not isinstance(given, JobType | str):
             raise UsageError(f"name a job type, as welcome or 'welcome', not {given!r}")
-        if isinstance(given, JobType):
-            known = types.get(given.name)
-            if known is None or known.func is not given.func:
-                raise UsageError(f"job type {given.name!r} is not one of the App that is tested")
-        found = types.get(given) if isinstance(given, str) else given
+        name = given if isinstance(given, str) else given.name
+        found = types.get(name)
+        if isinstance(given, JobType) and found is not given._declaration:
+            raise UsageError(f"job type {name!r} is not one of the App that is tested")
         if found is None:
-            return cls(str(given), None, arguments)
-        return cls(found.name, found, _read_wanted(found, arguments))
+            return cls(name, None, arguments, EnqueueOptions())
+        options = given._options if isinstance(given, JobType) else EnqueueOptions()
+        return cls(found.name, found, _read_wanted(found, arguments), options)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -77,13 +81,8 @@ class Wanted:
     def describe(self) -> str:
         """Return what is wanted, in words."""
         wanted = [f"{name}={value!r}" for name, value in self.arguments.items()]
-        wanted += [f"{name} {shown}" for name, shown in _list_options(self._options)]
+        wanted += [f"{name} {shown}" for name, shown in _list_options(self.options)]
         return f"{self.name!r}" + (f" with {', '.join(wanted)}" if wanted else "")
-
-    @property
-    def _options(self) -> EnqueueOptions:
-        """Those of `job_type.using(…)`."""
-        return EnqueueOptions() if self.job_type is None else self.job_type.enqueue_options
 
     def find_differences(self, job: Job) -> list[str]:
         """Say in what a job of this type differs from what is wanted; nothing: it is the one."""
@@ -95,10 +94,10 @@ class Wanted:
                 differences.append(f"it has no {name}")
             elif has != value:
                 differences.append(f"{name} is {has!r}, not {value!r}")
-        return differences + _compare_options(self._options, job)
+        return differences + _compare_options(self.options, job)
 
 
-def _read_wanted(job_type: AnyType, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _read_wanted(job_type: Declaration, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments as the handler would get them.
 
     What has no JSON form, such as `unittest.mock.ANY`, is compared as it is. Raises UsageError.
@@ -114,7 +113,7 @@ def _read_wanted(job_type: AnyType, arguments: Mapping[str, Any]) -> dict[str, A
         raise UsageError(f"no job can have this argument: {error}") from None
 
 
-def read_arguments(job_type: AnyType | None, job: Job) -> dict[str, Any]:
+def read_arguments(job_type: Declaration | None, job: Job) -> dict[str, Any]:
     """Return the arguments that the handler would get, with its defaults and in its order; what is
     stored if they cannot be read."""
     if job_type is None:
@@ -174,7 +173,7 @@ def _show(value: Any) -> str:
     return words(value.total_seconds()) if isinstance(value, timedelta) else repr(value)
 
 
-def explain_jobs(wanted: Wanted, types: Mapping[str, AnyType], jobs: Sequence[Job]) -> str:
+def explain_jobs(wanted: Wanted, types: Mapping[str, Declaration], jobs: Sequence[Job]) -> str:
     """List jobs for a message, those that are nearest to what is wanted first."""
     if not jobs:
         return "there is no job at all"
@@ -191,7 +190,7 @@ def explain_jobs(wanted: Wanted, types: Mapping[str, AnyType], jobs: Sequence[Jo
     return f"there {are} {plural(len(jobs), 'job')}, nearest first:{shown}{more}"
 
 
-def _explain(wanted: Wanted, types: Mapping[str, AnyType], job: Job) -> str:
+def _explain(wanted: Wanted, types: Mapping[str, Declaration], job: Job) -> str:
     arguments = read_arguments(types.get(job.job_type), job)
     shown = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
     line = f"job {job.id} {job.job_type}({shown}) is {job.status}"

@@ -99,21 +99,22 @@ def make_context(
             f"context takes a job type or a job such as welcome.new(42), not {given!r}"
         )
     job_type = job.job_type if isinstance(job, NewJob) else job
+    declared = None if job_type is None else job_type._declaration
     if ended_batch is not None:
         meta = {**(meta or {}), META_KEY: msgspec.to_builtins(ended_batch)}
     now = datetime.now(UTC)
     made = Job(
         id=id,
         origin_id=id,
-        queue="default" if job_type is None else job_type.options.queue,
-        job_type="test" if job_type is None else job_type.name,
+        queue="default" if declared is None else declared.options.queue,
+        job_type="test" if declared is None else declared.name,
         payload_json=job.payload_json if isinstance(job, NewJob) else "{}",
-        payload_version=None if job_type is None else job_type.options.version,
-        priority=0 if job_type is None else job_type.options.priority,
+        payload_version=None if declared is None else declared.options.version,
+        priority=0 if declared is None else declared.options.priority,
         run_at=now,
         expires_at=None,
         attempts=attempt,
-        max_attempts=None if job_type is None else job_type.options.max_attempts,
+        max_attempts=None if declared is None else declared.options.max_attempts,
         claims=attempt,
         idempotency_key=job.key if isinstance(job, NewJob) else None,
         group_key=job.group_key if isinstance(job, NewJob) else None,

@@ -87,14 +87,14 @@ async def arun_twice(new_job: NewJob, *, tables: Iterable[str] = ()) -> None:
         if attempt.context is not None:
             unasked.extend(attempt.context._unasked_effects)
 
-    first = Worker(app.database, app._make_spec(config), Bus(), on_end=lose)
+    first = Worker(app._database, app._make_spec(config), Bus(), on_end=lose)
     if (await first.run()).succeeded == 1:
         return  # it finished its job itself: its writes and its success are one
     if not lost:
         raise AssertionError(f"the first run did not succeed: {await _explain(app, job)}")
     before = await _look(app, job, names)
     await app.aretry_now(job, why="rota.testing.run_twice", by="rota.testing")
-    second = Worker(app.database, app._make_spec(config), Bus(), on_end=see)
+    second = Worker(app._database, app._make_spec(config), Bus(), on_end=see)
     if (await second.run()).succeeded != 1:
         raise AssertionError(f"the second run did not succeed: {await _explain(app, job)}")
     differences = [f"effect {key!r}: its block did not ask effect.done" for key in unasked]
@@ -107,7 +107,7 @@ async def arun_twice(new_job: NewJob, *, tables: Iterable[str] = ()) -> None:
 def _find_app(new_job: NewJob) -> App:
     if not isinstance(new_job, NewJob):
         raise UsageError(f"run_twice takes a job such as welcome.new(42), not {new_job!r}")
-    app = new_job.job_type.registry.sender
+    app = new_job.job_type._jobs._sender
     assert isinstance(app, App)
     return app
 
@@ -157,7 +157,7 @@ async def _look(app: App, job: int, tables: Sequence[str]) -> _Seen:
     effects = await app.effects.afind(job=job, limit=LIST_MAX)
     return _Seen(
         {("step" if one.step_of else "effect", one.key): one for one in effects},
-        *(await asyncio.to_thread(_read, app.database, job, tables)),
+        *(await asyncio.to_thread(_read, app._database, job, tables)),
     )
 
 

@@ -26,7 +26,7 @@ from rota.model.outcome import (
 
 if TYPE_CHECKING:
     from rota.declare.context import Context
-    from rota.declare.job_type import JobType
+    from rota.declare.declaration import Declaration
     from rota.model.awaited import Results
     from rota.model.job import Job
     from rota.store.ops import Claimed
@@ -163,7 +163,7 @@ class Attempt(msgspec.Struct, eq=False):
 
     # Facts of the claim: nothing writes them again.
     job: Job
-    job_type: JobType[..., ..., Any]
+    job_type: Declaration
     claimed_at: float
     lease_s: float
     is_suspect: bool = False
@@ -496,7 +496,7 @@ class Attempt(msgspec.Struct, eq=False):
 
 def make_attempts(
     claimed: Claimed,
-    types: Mapping[str, JobType[..., ..., Any]],
+    types: Mapping[str, Declaration],
     leases_s: Mapping[str, float],
     claimed_at: float,
 ) -> list[Attempt]:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from rota.declare.context import Context
-    from rota.declare.job_type import JobType
+    from rota.declare.declaration import Declaration
     from rota.model.outcome import End
     from rota.worker.attempt import Attempt
 
@@ -208,11 +208,11 @@ class CallsOnce(Protocol):
     def begin(self, attempts: Sequence[Attempt]) -> None: ...
     def call(
         self,
-        job_type: JobType[..., ..., Any],
+        job_type: Declaration,
         runs: Iterable[tuple[Call, dict[str, Any]]],
         tell: Callable[[Call, End], None],
     ) -> None: ...
-    def tell_unknown(self, job_type: JobType[..., ..., Any], fields: frozenset[str]) -> None: ...
+    def tell_unknown(self, job_type: Declaration, fields: frozenset[str]) -> None: ...
     def stop(self, run: Any) -> None: ...
 
 

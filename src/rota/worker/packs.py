@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
 
-    from rota.declare.job_type import JobType
+    from rota.declare.declaration import Declaration
     from rota.worker.attempt import Attempt, Calls
     from rota.worker.slots import Unit
 
@@ -222,7 +222,7 @@ def count_slots(attempts: Sequence[Attempt]) -> float:
     )
 
 
-def _count_places(job_type: JobType[..., ..., Any], *, has_lane: bool) -> int:
+def _count_places(job_type: Declaration, *, has_lane: bool) -> int:
     """Return how many jobs of a type one slot can run at once."""
     if job_type.chunk is None:
         return 1

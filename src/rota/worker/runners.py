@@ -23,7 +23,7 @@ from rota.worker.invoke import HandlerRun, ainvoke, invoke
 
 if TYPE_CHECKING:
     from rota.declare.around import Around
-    from rota.declare.job_type import JobType
+    from rota.declare.declaration import Declaration
     from rota.model.outcome import End
     from rota.runtime.clock import Clock
 
@@ -89,7 +89,7 @@ class RunsInProcess(Protocol):
         """Kill every process."""
 
 
-class Runners(dict["JobType[..., ..., Any]", Runner]):
+class Runners(dict["Declaration", Runner]):
     """The runners of one worker, by job type. Made on its loop."""
 
     def __init__(
@@ -110,7 +110,7 @@ class Runners(dict["JobType[..., ..., Any]", Runner]):
         self._thread = ThreadRunner(reader, arounds, clock, threads or Threads("rota-handler"))
         self._process = None if processes is None else ProcessRunner(reader, processes)
 
-    def __missing__(self, job_type: JobType[..., ..., Any]) -> Runner:
+    def __missing__(self, job_type: Declaration) -> Runner:
         one = self._loop if job_type.is_async else self._thread
         runner: Runner = one
         if job_type.options.process is not None and self._process is not None:
@@ -132,7 +132,7 @@ class Reader:
 
     def __init__(self, executor: HearsEnds) -> None:
         self.tell = executor.handle_end
-        self._warned: set[JobType[..., ..., Any]] = set()
+        self._warned: set[Declaration] = set()
 
     def read(self, attempts: Sequence[Attempt]) -> Iterable[tuple[Attempt, dict[str, Any]]]:
         """Return attempts of one type with the arguments of their handlers."""
@@ -153,7 +153,7 @@ class Reader:
                 self.tell(attempt, read)
         return able
 
-    def tell_unknown(self, job_type: JobType[..., ..., Any], fields: frozenset[str]) -> None:
+    def tell_unknown(self, job_type: Declaration, fields: frozenset[str]) -> None:
         """Log once that fields of a type's payloads are ignored, if any are."""
         if fields and job_type not in self._warned:
             self._warned.add(job_type)
@@ -189,7 +189,7 @@ class LoopRunner:
 
     def call(
         self,
-        job_type: JobType[..., ..., Any],
+        job_type: Declaration,
         runs: Iterable[tuple[R, dict[str, Any]]],
         tell: Callable[[R, End], None],
     ) -> None:
@@ -208,7 +208,7 @@ class LoopRunner:
         if run.task is not None and run.began_at is not None:
             run.task.cancel()
 
-    def tell_unknown(self, job_type: JobType[..., ..., Any], fields: frozenset[str]) -> None:
+    def tell_unknown(self, job_type: Declaration, fields: frozenset[str]) -> None:
         self._reader.tell_unknown(job_type, fields)
 
     def close(self) -> None: ...
@@ -235,7 +235,7 @@ class ThreadRunner:
 
     def call(
         self,
-        job_type: JobType[..., ..., Any],
+        job_type: Declaration,
         runs: Iterable[tuple[R, dict[str, Any]]],
         tell: Callable[[R, End], None],
     ) -> None:
@@ -260,7 +260,7 @@ class ThreadRunner:
 
     def stop(self, run: Runnable) -> None: ...
 
-    def tell_unknown(self, job_type: JobType[..., ..., Any], fields: frozenset[str]) -> None:
+    def tell_unknown(self, job_type: Declaration, fields: frozenset[str]) -> None:
         self._reader.tell_unknown(job_type, fields)
 
     def close(self) -> None:

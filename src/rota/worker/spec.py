@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from rota.declare.around import Around
     from rota.declare.config import WorkerConfig
-    from rota.declare.job_type import JobType
+    from rota.declare.declaration import Declaration
 
 
 def _make_name() -> str:
@@ -34,7 +34,7 @@ def _make_name() -> str:
 class WorkerSpec:
     """The types, queues and settings of a worker, and its name."""
 
-    types: Mapping[str, JobType[..., ..., Any]]
+    types: Mapping[str, Declaration]
     """The job types by name, former names included."""
     release: str
     lease_s: float

@@ -27,7 +27,7 @@ from rota.model.failure import error_type, message, stack
 from rota.model.outcome import Failed, Failure, HandedBack
 
 if TYPE_CHECKING:
-    from rota.declare.job_type import JobType
+    from rota.declare.declaration import Declaration
     from rota.errors import DatabaseUnavailable, UsageError
     from rota.model.outcome import End
     from rota.runtime.throttle import Throttle
@@ -63,7 +63,7 @@ class Gate(Protocol):
 
     is_first: bool = False
     """Whether it is asked before an attempt has a slot; it may be asked in it as well."""
-    types: frozenset[JobType[..., ..., Any]] = frozenset()
+    types: frozenset[Declaration] = frozenset()
     """The types of which all jobs pass it."""
     reads_arguments: bool = False
     """Whether it reads the arguments of a job."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from typing import Any
 
-    from rota.declare.job_type import JobType
+    from rota.declare.declaration import Declaration
     from rota.model.breaker import BreakerRules
     from rota.model.outcome import End
     from rota.observe.events import Bus
@@ -103,7 +103,7 @@ class BreakerGate(Gate):
         bus: Bus,
         clock: Clock,
         link: StoreLink,
-        types: Collection[JobType[..., ..., Any]],
+        types: Collection[Declaration],
         finisher: WritesEnded,
     ) -> None:
         self.again = set()

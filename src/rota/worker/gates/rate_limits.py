@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from typing import Any
 
-    from rota.declare.job_type import JobType
+    from rota.declare.declaration import Declaration
     from rota.model.outcome import End
     from rota.runtime.clock import Clock
     from rota.store.link import StoreLink
@@ -73,9 +73,7 @@ class RateLimitGate(Gate):
 
     is_first = reads_arguments = keeps = True
 
-    def __init__(
-        self, clock: Clock, link: StoreLink, types: Collection[JobType[..., ..., Any]]
-    ) -> None:
+    def __init__(self, clock: Clock, link: StoreLink, types: Collection[Declaration]) -> None:
         self.again = set()
         self._clock = clock
         self._link = link

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rota.declare.around import name_of
+from rota.declare.declaration import Declaration
 from rota.declare.job_type import JobType
 from rota.errors import ConfigurationError, DeclarationError, UsageError
 from rota.runtime import logs
@@ -28,9 +29,7 @@ _is_importing = False
 """Whether this process is one of `process=True` that imports its handler."""
 
 
-def check_importable(
-    types: Iterable[JobType[..., ..., Any]], arounds: Iterable[Around] = ()
-) -> None:
+def check_importable(types: Iterable[Declaration], arounds: Iterable[Around] = ()) -> None:
     """Refuse to start a worker when a handler is to run in a process and cannot.
 
     Raises:
@@ -55,7 +54,7 @@ def check_importable(
 
 
 def describe_handler(
-    job_type: JobType[..., ..., Any],
+    job_type: Declaration,
     worker: str,
     module: str | None,
     database: Database,
@@ -105,7 +104,7 @@ def import_arounds(setup: Setup) -> list[Any]:
     return [_find(module, qualname) for module, qualname in setup.arounds]
 
 
-def _check(job_type: JobType[..., ..., Any]) -> None:
+def _check(job_type: Declaration) -> None:
     func, needs = job_type.func, f"job type {job_type.name!r}: process=True needs"
     try:
         is_found = _find(func.__module__, func.__qualname__) is func
@@ -124,7 +123,7 @@ def _check(job_type: JobType[..., ..., Any]) -> None:
         ) from None
 
 
-def _check_arounds(job_type: JobType[..., ..., Any], arounds: Iterable[Around]) -> None:
+def _check_arounds(job_type: Declaration, arounds: Iterable[Around]) -> None:
     for around in arounds:
         try:
             is_found = _find(around.__module__, around.__qualname__) is around
@@ -138,7 +137,7 @@ def _check_arounds(job_type: JobType[..., ..., Any], arounds: Iterable[Around]) 
             )
 
 
-def _pickle_errors(job_type: JobType[..., ..., Any]) -> bytes:
+def _pickle_errors(job_type: Declaration) -> bytes:
     return pickle.dumps((job_type.options.retry_on, job_type.options.fatal_on))
 
 

@@ -1,4 +1,4 @@
-"""`rota.testing.Bench`: what a test asks of the queue."""
+"""`rota.testing.Harness`: what a test asks of the queue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from psycopg.rows import TupleRow
 
 import rota
-from rota.testing import Bench
+from rota.testing import Harness
 from tests.support.databases import Databases
 from tests.support.rules import rule
 
@@ -27,12 +27,12 @@ def app(database: str) -> rota.App:
 
 
 @pytest.fixture
-def bench(app: rota.App) -> Iterator[Bench]:
-    with Bench(app) as bench:
-        yield bench
+def harness(app: rota.App) -> Iterator[Harness]:
+    with Harness(app) as harness:
+        yield harness
 
 
-def test_a_performed_job_has_its_result_and_is_recorded(app: rota.App, bench: Bench) -> None:
+def test_a_performed_job_has_its_result_and_is_recorded(app: rota.App, harness: Harness) -> None:
     threads = []
 
     @app.job("add")
@@ -40,23 +40,23 @@ def test_a_performed_job_has_its_result_and_is_recorded(app: rota.App, bench: Be
         threads.append(threading.current_thread())
         return a + b
 
-    done = bench.perform(add.new(2))
+    done = harness.perform(add.new(2))
     assert (done.status, done.result, done.attempt, done.error) == ("succeeded", 3, 1, None)
     assert threads != [threading.main_thread()], "the real executor runs it"
     assert app.get(done.id).release == "1"
 
 
 def test_a_failed_attempt_gives_the_exception_and_when_it_runs_again(
-    app: rota.App, bench: Bench
+    app: rota.App, harness: Harness
 ) -> None:
     @app.job("fail", retry=rota.Fixed("1h"))
     def fail() -> None:
         raise ValueError("no")
 
-    done = bench.perform(fail.new())
+    done = harness.perform(fail.new())
     assert (done.status, repr(done.error), done.attempt) == ("failed", "ValueError('no')", 1)
-    assert (done.job.run_at - bench.freeze()).total_seconds() == pytest.approx(3600, abs=1000)
-    assert bench.perform(done.id).attempt == 2, "whatever its run_at"
+    assert (done.job.run_at - harness.freeze()).total_seconds() == pytest.approx(3600, abs=1000)
+    assert harness.perform(done.id).attempt == 2, "whatever its run_at"
 
 
 @pytest.fixture
@@ -91,29 +91,29 @@ class Report:
 
 @rule("M72", "M50")
 def test_a_drain_runs_the_members_of_batches_and_then_what_follows(
-    report: Report, bench: Bench
+    report: Report, harness: Harness
 ) -> None:
     outer = report.make(1, -2, 3)
     report.make(4, 5, parent=outer.id)
     report.make()
-    drained = bench.drain()
+    drained = harness.drain()
     assert (drained.succeeded, drained.dead) == (7, 1)
     assert sorted(report.bound) == [(0, 0), (2, 0), (4, 1)]
 
 
 @rule("M72", "M50")
 def test_what_follows_is_enqueued_when_the_last_member_is_performed_or_cancelled(
-    report: Report, bench: Bench
+    report: Report, harness: Harness
 ) -> None:
     first, second = report.make(1, 2).jobs
-    bench.perform(first.id)
-    bench.refute_enqueued(report.bind)
-    bench.perform(second.id)
-    bench.enqueued(report.bind)
-    assert bench.drain().succeeded == 1
+    harness.perform(first.id)
+    harness.refute_enqueued(report.bind)
+    harness.perform(second.id)
+    harness.enqueued(report.bind)
+    assert harness.drain().succeeded == 1
     [only] = report.make(3).jobs
     report.app.cancel(only.id)
-    assert bench.drain().succeeded == 1
+    assert harness.drain().succeeded == 1
     assert report.bound == [(2, 0), (1, 1)]
 
 
@@ -128,27 +128,27 @@ def test_what_follows_is_enqueued_when_the_last_member_is_performed_or_cancelled
     ids=["snooze", "dead", "cancel", "retry"],
 )
 def test_an_outcome_is_the_error_of_the_attempt(
-    app: rota.App, bench: Bench, outcome: Exception, status: str
+    app: rota.App, harness: Harness, outcome: Exception, status: str
 ) -> None:
     @app.job("end")
     def end() -> None:
         raise outcome
 
-    done = bench.perform(end.new())
+    done = harness.perform(end.new())
     assert (done.status, done.error) == (status, outcome)
 
 
-def test_a_success_of_which_nothing_is_kept_has_its_result(app: rota.App, bench: Bench) -> None:
+def test_a_success_of_which_nothing_is_kept_has_its_result(app: rota.App, harness: Harness) -> None:
     @app.job("light", history="failures")
     def light() -> int:
         return 7
 
-    done = bench.perform(light.new())
+    done = harness.perform(light.new())
     assert (done.status, done.result) == ("succeeded", 7)
 
 
 @rule("M50")
-def test_a_performed_job_has_the_meta_that_enqueues_carry(app: rota.App, bench: Bench) -> None:
+def test_a_performed_job_has_the_meta_that_enqueues_carry(app: rota.App, harness: Harness) -> None:
     @app.enqueue_middleware
     @contextmanager
     def carry(_: object) -> Iterator[dict[str, str]]:
@@ -160,44 +160,44 @@ def test_a_performed_job_has_the_meta_that_enqueues_carry(app: rota.App, bench: 
     def look(context: rota.Context) -> None:
         seen.append(context.job.meta)
 
-    bench.perform(look.new().using(meta={"request": "mine"}))
-    bench.run_twice(look.new())
-    asyncio.run(bench.aperform(look.new()))
+    harness.perform(look.new().using(meta={"request": "mine"}))
+    harness.run_twice(look.new())
+    asyncio.run(harness.aperform(look.new()))
     plain = {"tenant": "acme", "request": "r-1"}
     assert seen == [plain | {"request": "mine"}, plain, plain, plain]
 
 
-def test_a_job_is_found_by_its_lane(app: rota.App, bench: Bench) -> None:
+def test_a_job_is_found_by_its_lane(app: rota.App, harness: Harness) -> None:
     @app.job("book", ordered=rota.Ordered(lambda n: f"invoice:{n}", capacity=2))
     def book(n: int) -> None: ...
 
     first = book.enqueue(7)
-    assert bench.enqueued(book.using(group_key="invoice:7", lane_capacity=2), n=7).id == first.id
+    assert harness.enqueued(book.using(group_key="invoice:7", lane_capacity=2), n=7).id == first.id
     with pytest.raises(AssertionError, match="group_key is 'invoice:7', not 'invoice:8'"):
-        bench.enqueued(book.using(group_key="invoice:8"), n=7)
-    bench.refute_enqueued(book.using(lane_capacity=3))
-    assert bench.context(book.new(7)).job.group_key == "invoice:7"
+        harness.enqueued(book.using(group_key="invoice:8"), n=7)
+    harness.refute_enqueued(book.using(lane_capacity=3))
+    assert harness.context(book.new(7)).job.group_key == "invoice:7"
 
 
-def test_a_job_that_cannot_be_claimed_is_refused_in_words(app: rota.App, bench: Bench) -> None:
+def test_a_job_that_cannot_be_claimed_is_refused_in_words(app: rota.App, harness: Harness) -> None:
     @app.job("once", unique=lambda: "k")
     def once() -> None: ...
 
-    done = bench.perform(once.new())
+    done = harness.perform(once.new())
     with pytest.raises(rota.WrongStatus, match="is succeeded, not queued or failed"):
-        bench.perform(done.id)
+        harness.perform(done.id)
     with pytest.raises(rota.UsageError, match=f"job {done.id} .* has the idempotency key"):
-        bench.perform(once.new())
+        harness.perform(once.new())
     with pytest.raises(rota.JobNotFound):
-        bench.perform(99)
+        harness.perform(99)
     app.queues.pause("slow")
     job = once.using(queue="slow", key="other").enqueue()
     with pytest.raises(rota.UsageError, match="is in queue 'slow', which is paused"):
-        bench.perform(job.id)
+        harness.perform(job.id)
 
 
 def test_a_job_that_another_transaction_has_locked_is_not_claimed(
-    app: rota.App, bench: Bench, database: str
+    app: rota.App, harness: Harness, database: str
 ) -> None:
     @app.job("once")
     def once() -> None: ...
@@ -206,32 +206,32 @@ def test_a_job_that_another_transaction_has_locked_is_not_claimed(
     with psycopg.connect(database) as other:
         other.execute("select from rota.job where id = %s for update", [job.id])
         with pytest.raises(rota.UsageError, match="is locked by another transaction"):
-            bench.perform(job.id)
-    assert bench.perform(job.id).status == "succeeded"
+            harness.perform(job.id)
+    assert harness.perform(job.id).status == "succeeded"
 
 
-def test_an_enqueued_job_is_found_by_some_of_its_arguments(app: rota.App, bench: Bench) -> None:
+def test_an_enqueued_job_is_found_by_some_of_its_arguments(app: rota.App, harness: Harness) -> None:
     @app.job("mail", queue="mail")
     def mail(user_id: int, day: date, template: str = "welcome") -> None: ...
 
     made = mail.using(priority=5, delay="1h").enqueue(42, date(2026, 1, 14))
     for found in (
-        bench.enqueued(mail),
-        bench.enqueued("mail", user_id=42),
-        bench.enqueued(mail, day=date(2026, 1, 14), template="welcome"),
-        bench.enqueued("mail", day="2026-01-14"),
-        bench.enqueued(mail.using(priority=5, queue="mail", delay="1h")),
+        harness.enqueued(mail),
+        harness.enqueued("mail", user_id=42),
+        harness.enqueued(mail, day=date(2026, 1, 14), template="welcome"),
+        harness.enqueued("mail", day="2026-01-14"),
+        harness.enqueued(mail.using(priority=5, queue="mail", delay="1h")),
     ):
         assert found.id == made.id
-    bench.refute_enqueued(mail, user_id=43)
-    bench.refute_enqueued(mail.using(delay="2h"))
-    assert [job.id for job in bench.all_enqueued(mail)] == [made.id]
+    harness.refute_enqueued(mail, user_id=43)
+    harness.refute_enqueued(mail.using(delay="2h"))
+    assert [job.id for job in harness.all_enqueued(mail)] == [made.id]
     with pytest.raises(rota.UsageError, match="takes day, template, user_id, not user"):
-        bench.enqueued(mail, user=42)
+        harness.enqueued(mail, user=42)
 
 
 def test_a_job_is_found_and_refuted_under_each_name_of_its_type(
-    app: rota.App, bench: Bench, database: str
+    app: rota.App, harness: Harness, database: str
 ) -> None:
     @app.job("mail", aliases=("letter",))
     def mail(user_id: int) -> None: ...
@@ -239,15 +239,15 @@ def test_a_job_is_found_and_refuted_under_each_name_of_its_type(
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("""select rota.enqueue('letter', '{"user_id": 1}')""")
     mail.enqueue(2)
-    assert [bench.enqueued(one, user_id=1).job_type for one in (mail, "letter")] == ["letter"] * 2
-    assert bench.enqueued("letter", user_id=2).job_type == "mail"
+    assert [harness.enqueued(one, user_id=1).job_type for one in (mail, "letter")] == ["letter"] * 2
+    assert harness.enqueued("letter", user_id=2).job_type == "mail"
     for name in (mail, "letter"):
         for user_id in (1, 2):
             with pytest.raises(AssertionError, match="a job of type 'mail' with user_id="):
-                bench.refute_enqueued(name, user_id=user_id)
+                harness.refute_enqueued(name, user_id=user_id)
 
 
-def test_a_refutation_that_would_always_hold_is_refused(app: rota.App, bench: Bench) -> None:
+def test_a_refutation_that_would_always_hold_is_refused(app: rota.App, harness: Harness) -> None:
     @app.job("mail")
     def mail(user_id: int, tags: tuple[str, ...] = (), note: object = None) -> None: ...
 
@@ -257,31 +257,31 @@ def test_a_refutation_that_would_always_hold_is_refused(app: rota.App, bench: Be
     def foreign() -> None: ...
 
     mail.enqueue(1, ("a", "b"), note=("x", "y"))
-    with pytest.raises(rota.UsageError, match=r"no job type 'mial'.*not rota\.all_enqueued"):
-        bench.refute_enqueued("mial")
+    with pytest.raises(rota.UsageError, match=r"no job type 'mial'.*not rota_test\.all_enqueued"):
+        harness.refute_enqueued("mial")
     with pytest.raises(rota.UsageError, match="'foreign' is not one of the App that is tested"):
-        bench.refute_enqueued(foreign)
+        harness.refute_enqueued(foreign)
     with pytest.raises(rota.UsageError, match="'user_id': expected int, got str"):
-        bench.refute_enqueued(mail, user_id="1")
+        harness.refute_enqueued(mail, user_id="1")
     with pytest.raises(AssertionError, match="is enqueued"):
-        bench.refute_enqueued(mail, tags=["a", "b"])
+        harness.refute_enqueued(mail, tags=["a", "b"])
     with pytest.raises(AssertionError, match="is enqueued"):
-        bench.refute_enqueued(mail, note=("x", "y"))
-    bench.enqueued(mail, user_id=ANY)
-    assert bench.all_enqueued("of_another_service") == []
+        harness.refute_enqueued(mail, note=("x", "y"))
+    harness.enqueued(mail, user_id=ANY)
+    assert harness.all_enqueued("of_another_service") == []
 
 
-def test_an_argument_with_a_keyword_for_a_name_is_compared(app: rota.App, bench: Bench) -> None:
+def test_an_argument_with_a_keyword_for_a_name_is_compared(app: rota.App, harness: Harness) -> None:
     @app.job("copy")
     def copy(from_: int) -> None: ...
 
     copy.enqueue(1)
-    bench.enqueued(copy, from_=1)
+    harness.enqueued(copy, from_=1)
     with pytest.raises(rota.UsageError, match="takes from_, not source"):
-        bench.enqueued(copy, source=1)
+        harness.enqueued(copy, source=1)
 
 
-def test_a_message_shows_what_is_there_nearest_first(app: rota.App, bench: Bench) -> None:
+def test_a_message_shows_what_is_there_nearest_first(app: rota.App, harness: Harness) -> None:
     @app.job("mail")
     def mail(user_id: int, template: str = "welcome") -> None: ...
 
@@ -292,7 +292,7 @@ def test_a_message_shows_what_is_there_nearest_first(app: rota.App, bench: Bench
     mail.enqueue(1, template="bye")
     mail.using(queue="slow").enqueue(2)
     with pytest.raises(AssertionError) as told:
-        bench.enqueued(mail.using(queue="default"), user_id=2)
+        harness.enqueued(mail.using(queue="default"), user_id=2)
     assert str(told.value) == (
         "no job of type 'mail' with user_id=2, queue default is enqueued; "
         "there are 3 jobs, nearest first:\n"
@@ -301,28 +301,28 @@ def test_a_message_shows_what_is_there_nearest_first(app: rota.App, bench: Bench
         "  job 1 report() is queued"
     )
     with pytest.raises(AssertionError, match="a job of type 'report' is enqueued; there are 3"):
-        bench.refute_enqueued(report)
+        harness.refute_enqueued(report)
 
 
-def test_a_block_is_asked_for_what_it_enqueues_itself(app: rota.App, bench: Bench) -> None:
+def test_a_block_is_asked_for_what_it_enqueues_itself(app: rota.App, harness: Harness) -> None:
     @app.job("mail")
     def mail(user_id: int) -> None: ...
 
     mail.enqueue(1)
-    with bench.expect_enqueued(mail, user_id=2) as expected:
+    with harness.expect_enqueued(mail, user_id=2) as expected:
         mail.enqueue(2)
-        bench.drain()
+        harness.drain()
     assert expected.job.payload == {"user_id": 2}
     with (
         pytest.raises(AssertionError, match="enqueued no job of type 'mail' with user_id=1"),
-        bench.expect_enqueued(mail, user_id=1),
+        harness.expect_enqueued(mail, user_id=1),
     ):
         mail.enqueue(3)
-    with pytest.raises(ZeroDivisionError), bench.expect_enqueued(mail):
+    with pytest.raises(ZeroDivisionError), harness.expect_enqueued(mail):
         _ = 1 / 0
 
 
-def test_a_drain_runs_what_its_jobs_enqueue_in_order(app: rota.App, bench: Bench) -> None:
+def test_a_drain_runs_what_its_jobs_enqueue_in_order(app: rota.App, harness: Harness) -> None:
     ran: list[str] = []
 
     @app.job("first", queue="any")
@@ -340,24 +340,24 @@ def test_a_drain_runs_what_its_jobs_enqueue_in_order(app: rota.App, bench: Bench
 
     first.using(queue="undeclared").enqueue()
     third.enqueue()
-    assert bench.drain().succeeded == 3
+    assert harness.drain().succeeded == 3
     assert ran == ["first", "second", "third"]
-    assert bench.drain().performed == []
+    assert harness.drain().performed == []
 
 
-def test_a_drain_ends_a_chain_without_an_end(app: rota.App, bench: Bench) -> None:
+def test_a_drain_ends_a_chain_without_an_end(app: rota.App, harness: Harness) -> None:
     @app.job("again")
     def again() -> None:
         again.enqueue()
 
     again.enqueue()
     with pytest.raises(AssertionError) as told:
-        bench.drain(limit=3)
+        harness.drain(limit=3)
     assert str(told.value) == "work is left after 3 attempts (limit=3):\n  job 4 again"
 
 
 def test_a_drain_shows_the_errors_of_dead_and_failed_jobs(
-    app: rota.App, bench: Bench, caplog: pytest.LogCaptureFixture
+    app: rota.App, harness: Harness, caplog: pytest.LogCaptureFixture
 ) -> None:
     @app.job("die", max_attempts=1)
     def die() -> None:
@@ -369,7 +369,7 @@ def test_a_drain_shows_the_errors_of_dead_and_failed_jobs(
 
     die.enqueue()
     fail.enqueue()
-    drained = bench.drain()
+    drained = harness.drain()
     assert (drained.dead, drained.failed, drained.succeeded) == (1, 1, 0)
     shown = repr(drained)
     assert shown.startswith("<drained 2 attempts: succeeded 0, failed 1, dead 1>")
@@ -380,52 +380,59 @@ def test_a_drain_shows_the_errors_of_dead_and_failed_jobs(
 
 
 def test_a_due_job_of_no_known_type_fails_the_drain(
-    app: rota.App, bench: Bench, connection: Connection
+    app: rota.App, harness: Harness, connection: Connection
 ) -> None:
     @app.job("known")
     def known() -> None: ...
 
     connection.execute("insert into rota.job (job_type) values ('nobody')")
     with pytest.raises(AssertionError, match="job 1 nobody: no such type here"):
-        bench.drain()
+        harness.drain()
 
 
-async def test_everything_has_an_async_twin(app: rota.App, bench: Bench) -> None:
+async def test_everything_has_an_async_twin(app: rota.App, harness: Harness) -> None:
     @app.job("mail")
     async def mail(user_id: int) -> int:
         return user_id
 
     await mail.aenqueue(1)
-    assert (await bench.aenqueued(mail)).id == 1
-    assert len(await bench.aall_enqueued(mail)) == 1
-    async with bench.expect_enqueued(mail, user_id=2):
+    assert (await harness.aenqueued(mail)).id == 1
+    assert len(await harness.aall_enqueued(mail)) == 1
+    async with harness.expect_enqueued(mail, user_id=2):
         await mail.aenqueue(2)
-    assert (await bench.aperform(mail.new(3))).result == 3
-    assert (await bench.adrain()).succeeded == 2
-    await bench.arefute_enqueued(mail)
-    at = await bench.afreeze()
-    assert await bench.aadvance("1h") == at + timedelta(hours=1)
-    await bench.arun_twice(mail.new(4))
+    assert (await harness.aperform(mail.new(3))).result == 3
+    assert (await harness.adrain()).succeeded == 2
+    await harness.arefute_enqueued(mail)
+    at = await harness.afreeze()
+    assert await harness.aadvance("1h") == at + timedelta(hours=1)
+    await harness.arun_twice(mail.new(4))
     with pytest.raises(rota.UsageError, match="await aperform"):
-        bench.perform(mail.new(5))
+        harness.perform(mail.new(5))
 
 
-def test_a_bench_gives_the_app_its_database_back(app: rota.App, databases: Databases) -> None:
-    before = app.database
+def test_a_harness_gives_the_app_its_database_back(app: rota.App, databases: Databases) -> None:
+    before = app._database
     with databases.one() as name:
         url = before.url.rpartition("/")[0] + f"/{name}"
-        with Bench(app, url) as bench:
-            bench.freeze(datetime(2026, 1, 14, tzinfo=UTC))
-            assert app.database.url == url
+        with Harness(app, url) as harness:
+            harness.freeze(datetime(2026, 1, 14, tzinfo=UTC))
+            assert app._database.url == url
         with psycopg.connect(url) as connection:
             [(drift,)] = connection.execute(
                 "select rota.clock() - statement_timestamp()"
             ).fetchall()
     assert drift == timedelta()
-    assert app.database is before
+    assert app._database is before
     assert datetime.now(UTC).year > 2025
     with pytest.raises(rota.UsageError, match="not both"):
-        Bench(app, "postgresql:///x", connection=object())
+        Harness(app, "postgresql:///x", connection=object())
+
+
+def test_an_app_that_first_connects_in_a_harness_connects_again_after_it(database: str) -> None:
+    app = rota.App(database)
+    with Harness(app, database):
+        assert app.url == database
+    assert app.url == database
 
 
 def test_run_twice_needs_a_database(app: rota.App, database: str) -> None:
@@ -434,17 +441,17 @@ def test_run_twice_needs_a_database(app: rota.App, database: str) -> None:
 
     with (
         psycopg.connect(database) as connection,
-        Bench(app, connection=connection) as bench,
+        Harness(app, connection=connection) as harness,
         pytest.raises(rota.UsageError, match="connections of its own"),
     ):
-        bench.run_twice(mail.new())
+        harness.run_twice(mail.new())
 
 
-def test_a_test_does_not_wait_for_rate_limits(app: rota.App, bench: Bench) -> None:
+def test_a_test_does_not_wait_for_rate_limits(app: rota.App, harness: Harness) -> None:
     @app.job("mail", rate_limit=rota.RateLimit("smtp", 1, per="1h"))
     def mail(number: int) -> None: ...
 
-    bench.run_twice(mail.new(0))
+    harness.run_twice(mail.new(0))
     for number in range(3):
         mail.enqueue(number)
-    assert [one.status for one in bench.drain().performed] == ["succeeded"] * 3
+    assert [one.status for one in harness.drain().performed] == ["succeeded"] * 3

@@ -1,4 +1,4 @@
-"""The bench: an App on a database, or on a connection, of a test, and what the test asks of it."""
+"""The harness: an App on the database or the connection of a test, and what the test asks of it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ LEFT_SHOWN_MAX = 10
 """Most jobs that a message lists of those that are left."""
 
 
-class Bench:
+class Harness:
     """An App in a test. Each call has an async twin, whose name begins with `a`.
 
     While it is open, the App uses the test's database, or the test's connection: then everything
@@ -74,18 +74,18 @@ class Bench:
         self, app: App, url: str | None = None, *, connection: Any = None, state: Any = None
     ) -> None:
         if url is not None and connection is not None:
-            raise UsageError("give a Bench a url or a connection, not both")
+            raise UsageError("give a Harness a url or a connection, not both")
         self.app = app
         self.state = state
         self._database: Database
         if connection is not None:
             self._database = BoundDatabase(app.schema, connection)
         else:
-            found = make_plain(url) if url else app.database.url
-            self._database = LoopFreeDatabase(found, app.schema, notify=app.notify)
+            found = make_plain(url) if url else app._database.url
+            self._database = LoopFreeDatabase(found, app.schema, notify=app._notify)
         self._clock = MovingClock(app.schema)
-        self._kept = app._database
-        app._database = self._database
+        self._kept = app._opened
+        app._opened = self._database
 
     @property
     def url(self) -> str | None:
@@ -96,8 +96,10 @@ class Bench:
         """Give the App back its database, and restore the clocks. On a connection the database's
         clock comes back with the test's rollback."""
         self._clock.restore_python()
-        if self.app._database is self._database:
-            self.app._database = self._kept
+        if self.app._opened is self._database:
+            del self.app._opened  # the App opens its own when it needs it again
+            if self._kept is not None:
+                self.app._opened = self._kept
         if not isinstance(self._database, BoundDatabase):
             try:
                 if self._clock.is_moved:
@@ -186,7 +188,7 @@ class Bench:
             raise UsageError(
                 f"refute_enqueued: the App has no job type {wanted.name!r}, so this would hold "
                 f"whatever is enqueued; if it is another service's, write "
-                f"`assert not rota.all_enqueued({wanted.name!r})`"
+                f"`assert not rota_test.all_enqueued({wanted.name!r})`"
             )
         if (yield from self._find_all(wanted)):
             raise AssertionError(
@@ -196,7 +198,9 @@ class Bench:
 
     def _explain(self, wanted: Wanted, after: int = 0) -> Operation[str]:
         jobs = yield from ops.find(Filter(limit=LIST_MAX))
-        return explain_jobs(wanted, self.app.types, [job for job in jobs if job.id > after])
+        return explain_jobs(
+            wanted, self.app._declarations.types, [job for job in jobs if job.id > after]
+        )
 
     # Running jobs
 
@@ -378,8 +382,8 @@ class Bench:
     def _refuse_bound(self) -> None:
         if isinstance(self._database, BoundDatabase):
             raise UsageError(
-                "run_twice: a worker that is lost needs connections of its own; use a Bench on a "
-                "database, such as the fixture `rota`"
+                "run_twice: a worker that is lost needs connections of its own; use a Harness on a "
+                "database, such as the fixture `rota_test`"
             )
 
     def context(self, job: AnyType | NewJob | None = None, /, **facts: Any) -> RecordingContext:

@@ -1,0 +1,204 @@
+"""A declared job type as the package itself sees it: a handler with its policy and payload codec.
+
+Nothing here knows the App or the database.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rota.declare.chunk import Chunk, ItemCodec
+from rota.declare.key import KeyMaker
+from rota.declare.options import EnqueueOptions, JobTypeOptions
+from rota.declare.payload import Codec
+from rota.declare.rate_limit import LimitReader
+from rota.errors import DeclarationError, PayloadError, UsageError
+from rota.model.retry import PLAN_MAX
+from rota.model.settle import RetryRules
+from rota.model.units import format_interval
+
+if TYPE_CHECKING:
+    from rota.model.job import Job
+
+T = TypeVar("T")
+
+
+class Declaration:
+    """What a job type declares: its function with its options, its rules and its codec."""
+
+    def __init__(
+        self,
+        name: str,
+        func: Callable[..., Any],
+        takes_context: bool,
+        options: JobTypeOptions,
+        chunk: Chunk | None = None,
+    ) -> None:
+        self.name = name
+        self.func = func
+        self.takes_context = takes_context
+        self.options = options
+        self.chunk = chunk
+        """How many jobs one call takes; None: one, whose arguments are the call's."""
+        # Also under a plain decorator: what that returns is awaited.
+        self.is_async = inspect.iscoroutinefunction(inspect.unwrap(func))
+        if (
+            inspect.isgeneratorfunction(func)
+            or inspect.isasyncgenfunction(func)
+            or not inspect.isroutine(func)
+        ):
+            raise DeclarationError(
+                f"job type {name!r}: the handler must be a plain or an async function, not {func!r}"
+            )
+        self.item_codec: ItemCodec | None = None
+        """The codec of a type that takes many jobs in one call; None: of any other."""
+        if chunk is not None:
+            self.item_codec = ItemCodec.of(func, job_type=name, takes_context=takes_context)
+        self.codec = self.item_codec or Codec.of(func, job_type=name, takes_context=takes_context)
+        self.key_maker = self._make_maker("key", options.key)
+        self.group_maker = self._make_maker("group_key", options.group_key)
+        breaker = options.breaker
+        self.breaker = None if breaker is None else breaker.make_rules(name)
+        """When its breaker opens; None: it has none."""
+        self.breaker_key = self._make_maker("breaker key", None if breaker is None else breaker.key)
+        """What makes the key of its breaker; None: it has no keys."""
+        self.rules = RetryRules(
+            options.max_attempts,
+            options.retry,
+            options.retry_on,
+            options.fatal_on,
+            options.on_lost == "dead",
+            options.on_expired == "drop",
+        )
+        limit = options.rate_limit
+        self.limit = (
+            None
+            if limit is None
+            else LimitReader(
+                limit,
+                job_type=name,
+                names=self.codec.parameters,
+                defaults=self.codec.defaults,
+            )
+        )
+        """What reads the key and the cost of a job from its arguments; None: it has no limit."""
+        self.has_gates = breaker is not None or limit is not None
+        """Whether its jobs pass gates that ask the database before they begin."""
+
+    def __repr__(self) -> str:
+        return f"<job type {self.name!r}>"
+
+    def _make_maker(self, option: str, func: Callable[..., Any] | None) -> KeyMaker | None:
+        if func is None:
+            return None
+        return KeyMaker(
+            func,
+            option=option,
+            job_type=self.name,
+            names=self.codec.parameters,
+            defaults=self.codec.defaults,
+        )
+
+    @property
+    def place(self) -> str:
+        """Where the handler is written, as file:line."""
+        code = getattr(inspect.unwrap(self.func), "__code__", None)
+        return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(self.func)
+
+    def is_again(self, before: Declaration) -> bool:
+        """Whether this is the same function of the same module, run once more: a notebook's cell,
+        or a module that is reloaded."""
+        ours, theirs = self.func, before.func
+        return (ours.__module__, ours.__qualname__) == (theirs.__module__, theirs.__qualname__)
+
+    def check_timeout(self, options: EnqueueOptions) -> None:
+        """Raise UsageError if a job has a timeout of its own, and one call takes many."""
+        if self.chunk is not None and options.timeout is not None:
+            raise UsageError(
+                f"job type {self.name!r}: a job has no timeout of its own, because one call takes "
+                "many; give timeout to the job type"
+            )
+
+    @property
+    def key_arguments(self) -> tuple[str, ...] | None:
+        """The arguments of which the key is made; None: the type declares no key."""
+        return None if self.key_maker is None else self.key_maker.arguments
+
+    @property
+    def group_arguments(self) -> tuple[str, ...] | None:
+        """The arguments of which the group key is made; None: the type declares no function."""
+        return None if self.group_maker is None else self.group_maker.arguments
+
+    def arguments(self, job: Job) -> tuple[dict[str, Any], frozenset[str]]:
+        """Decode a stored payload; return the arguments and the names of ignored unknown fields.
+        Raises PayloadError if it does not fit."""
+        return self._read(job, self.codec.decode)
+
+    def call_arguments(self, job: Job) -> tuple[dict[str, Any], frozenset[str]]:
+        """Return the arguments of a call of the handler with this job alone, and the names of
+        ignored unknown fields. Raises as `arguments`."""
+        if self.item_codec is None:
+            return self.arguments(job)
+        item, unknown = self.read_item(job)
+        return {self.item_codec.parameter: [item]}, unknown
+
+    def read_many(self, jobs: list[Job]) -> list[dict[str, Any]] | None:
+        """Do what `call_arguments` does for many jobs, at once. None: one of them needs a look of
+        its own."""
+        current = self.options.version
+        if self.item_codec is not None or [1 for job in jobs if job.payload_version != current]:
+            return None
+        return self.codec.decode_many([job.payload_json for job in jobs])
+
+    def read_item(self, job: Job) -> tuple[Any, frozenset[str]]:
+        """Of a type that takes many jobs in one call: decode a stored payload; return the item of
+        the handler's list, and the names of ignored unknown fields. Raises as `arguments`."""
+        assert self.item_codec is not None
+        return self._read(job, self.item_codec.read_item)
+
+    def read_items(self, jobs: list[Job]) -> tuple[list[Any], frozenset[str]] | None:
+        """Do what `read_item` does for many jobs, at once. None: one of them needs a look of its
+        own."""
+        assert self.item_codec is not None
+        current = self.options.version
+        if [1 for job in jobs if job.payload_version != current]:
+            return None
+        return self.item_codec.read_items([job.payload_json for job in jobs])
+
+    def _read(self, job: Job, decode: Callable[[str], T]) -> T:
+        """Decode a stored payload, of whatever version."""
+        stored, current = job.payload_version, self.options.version or 1
+        if stored == current:
+            return decode(job.payload_json)
+        if stored is None:
+            if not self.options.upgrade:
+                return decode(job.payload_json)
+            try:
+                return decode(job.payload_json)
+            except PayloadError:
+                stored = 1
+        if stored > current:
+            why = f"stored as version {stored}, this release knows up to version {current}"
+            raise PayloadError(self.name, None, why)
+        payload = job.payload
+        for version in range(stored, current):
+            payload = self.options.upgrade[version](payload)
+        return decode(self.codec.write(payload))
+
+
+def make_row(job_type: Declaration, lease_s: float) -> dict[str, Any]:
+    """Return the columns of the row of a job type."""
+    options = job_type.options
+    return {
+        **options.columns(),
+        "name": job_type.name,
+        "aliases": options.aliases,
+        "lease": format_interval(options.lease_s or lease_s),
+        "key_arguments": job_type.key_arguments,
+        "group_arguments": job_type.group_arguments,
+        "breaker": None if job_type.breaker is None else job_type.breaker.name,
+        "breaker_has_keys": None if job_type.breaker is None else job_type.breaker_key is not None,
+        "retry_after": [format_interval(wait_s) for wait_s in options.retry.plan_s(PLAN_MAX)],
+    }

@@ -19,6 +19,7 @@ begin
       'check (finished_at >= %L and finished_at < %L))',
     v_name, p_table, v_from, v_to
   );
+  execute format('alter table {schema}.%I replica identity full', v_name);
   execute format(
     'alter table {schema}.%I attach partition {schema}.%I for values from (%L) to (%L)',
     p_table, v_name, v_from, v_to

@@ -129,6 +129,11 @@ create table job_history (
 
 create index job_history_id on job_history (id);
 
+-- A publication FOR ALL TABLES refuses UPDATE and DELETE where a table has no replica identity. A
+-- key would cost each finish; FULL costs nothing until then, and then logs the old row. A partition
+-- does not inherit it: partition_ensure.
+alter table job_history replica identity full;
+
 -- An attempt that did not succeed.
 create table attempt (
   job bigint not null,
@@ -151,6 +156,8 @@ create table attempt (
 ) partition by range (finished_at);
 
 create index attempt_job on attempt (job);
+
+alter table attempt replica identity full;       -- as job_history
 
 -- A declared job type: the defaults of a producer that leaves columns out, and the rules of the
 -- reaper.
@@ -399,6 +406,9 @@ create table batch_delta (
 );
 
 create index batch_delta_batch on batch_delta (batch);
+
+-- As job_history: a key would cost each finish a number and a check.
+alter table batch_delta replica identity full;
 
 -- Where the ids of its members lie: so an index on `job`, which each plain job would pay, is not
 -- needed.

@@ -31,7 +31,7 @@ def test_check_says_in_one_line_what_is_wrong_and_exits_as_plugins_do(
 ) -> None:
     well = rota("check")
     assert (well.status, well.err) == (0, "")
-    assert well.out.startswith("OK - 10 rules, nothing found | 'breaker open'=0 'dead jobs'=0 ")
+    assert well.out.startswith("OK - 13 rules, nothing found | 'breaker open'=0 'dead jobs'=0 ")
 
     connection.execute(ATTEMPTS)
     warning = rota("check")
@@ -48,6 +48,18 @@ def test_check_says_in_one_line_what_is_wrong_and_exits_as_plugins_do(
     )
     assert "'dead jobs'=10 'failure rate'=0" in critical.out
     assert re.fullmatch(r"[^|\n]+\| ('[^'=|]+'=[0-9.e+]+ ?)+\n", critical.out)
+
+
+@rule("M86", "M87")
+def test_check_is_critical_in_a_restored_copy_where_nothing_runs(
+    rota: CommandLine, connection: Connection
+) -> None:
+    connection.execute(
+        "update rota.installation set database_name = 'shop', worked_at = rota.clock()"
+    )
+    said = rota("check")
+    assert said.status == 2
+    assert "nothing runs until `rota resume --copy`: recorded as database shop" in said.out
 
 
 @rule("M86")

@@ -515,6 +515,18 @@ def test_an_outcome_that_came_too_late_is_reported_with_its_worker(
     assert "hand: 2" in is_red(look(database, "fences"), Level.WARN)
 
 
+@rule("M86")
+def test_what_the_database_refuses_a_live_worker_is_bad(
+    database: str, connection: Connection, healthy: Hand
+) -> None:
+    healthy.send_heartbeat(refused="batch folder: the database refuses: no key")
+    assert look(database, "refusals").level is Level.OK, "it may be a lock"
+    connection.execute("update rota.worker set refused_since = refused_since - interval '2 min'")
+    assert "hand, for 2 min: batch folder: the database refuses: no key" in is_red(
+        look(database, "refusals")
+    )
+
+
 @rule("M33", "M35")
 def test_jobs_that_do_not_end_are_reported(
     database: str, connection: Connection, healthy: Hand
@@ -761,21 +773,26 @@ def test_a_cron_expression_that_a_drain_could_not_read_is_reported_by_doctor_and
 
 @rule("M87")
 def test_what_is_paused_is_reported(database: str, connection: Connection) -> None:
-    connection.execute("insert into rota.queue (name, paused_at) values ('email', now())")
+    connection.execute(
+        "insert into rota.queue (name, paused_at, paused_by, paused_why) "
+        "values ('email', now() - interval '3 h', 'eva', 'moves')"
+    )
+    insert(connection, queue="email")
     connection.execute(
         "insert into rota.queue (name, paused_at, paused_until) values ('over', now(), now() - "
         "interval '1 s')"
     )
     said = is_red(look(database, "paused"), Level.WARN)
-    assert "'email'" in said and "'over'" not in said
+    assert "paused: 'email' for 3 h, by eva: moves (1 job is due) →" in said
 
     connection.execute(
         "select rota.pause_all(now() + interval '1 hour', 'the mail server moves', 'eva')"
     )
     said = is_red(look(database, "paused"), Level.WARN)
     assert (
-        "everything is paused until 20" in said
-        and "by eva: the mail server moves" in said
+        "everything is paused for" in said
+        and ", until 20" in said
+        and "by eva: the mail server moves (1 job is due)" in said
         and "resume --all" in said
     )
     connection.execute("update rota.installation set paused_until = now()")

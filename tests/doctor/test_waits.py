@@ -11,6 +11,7 @@ from psycopg.rows import TupleRow
 
 from rota.observe.doctor import Finding, Level, examine
 from rota.store.db import Database
+from tests.store.work import PAYLOAD_MISMATCH, Hand, insert
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
@@ -31,6 +32,30 @@ def hold(connection: Connection, waits_for: str, *, since: str, count: int = 1) 
         " from generate_series(1, %s)",
         [waits_for, since, count],
     )
+
+
+@rule("M3", "M12")
+@pytest.mark.parametrize(("ago", "level"), [("0 s", Level.WARN), ("11 minutes", Level.BAD)])
+def test_payloads_that_no_release_at_work_reads_are_reported_with_argument_and_deadline(
+    database: str, connection: Connection, ago: str, level: Level
+) -> None:
+    insert(connection)
+    hand = Hand(connection, release="2")
+    Hand(connection, "old", release="1").send_heartbeat()
+    [job] = hand.claim().jobs
+    hand.settle((job, PAYLOAD_MISMATCH), ran_s=None)
+    connection.execute(
+        "update rota.job set waits_since = waits_since - %s::interval, "
+        "run_at = run_at - %s::interval",
+        [ago, ago],
+    )
+    found = look(database, "payloads")
+    assert found.level is level
+    [(until,)] = connection.execute(
+        "select rota.utc_text(run_at + interval '1 hour') from rota.job"
+    ).fetchall()
+    assert "1 job of type t" in found.what and f"dead from {until} on" in found.what
+    assert "release 2 does not read them (does not fit)" in found.what
 
 
 @rule("M3", "M60")

@@ -9,7 +9,7 @@ import pytest
 
 import rota
 from rota.model.units import local_time
-from rota.model.wait import Awaited, Holder, WaitFacts, explain_wait
+from rota.model.wait import UNREAD, Awaited, Holder, WaitFacts, explain_wait
 from tests.support.rules import rule
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
@@ -67,6 +67,12 @@ def _facts(**given: Any) -> WaitFacts:
             _job("waiting", group_key="g"),
             _facts(next=20),
             "for its lane g, which is free: it is next",
+        ),
+        (
+            _job("queued", waits_for="payload t", waits_since=BEFORE),
+            _facts(mismatched=("1.0", "1.1")),
+            "for a release that can read its payload: 1.0, 1.1 cannot; at "
+            f"{local_time(BEFORE + UNREAD)} they try again, and it is dead if no other is alive",
         ),
         (
             _job("waiting", waits_for="type report", waits_since=BEFORE),

@@ -12,7 +12,7 @@ from rota.model.alert import AlertMatch, AlertStep, Decision, decide
 from rota.store import ops
 from rota.store.errors import RowLocked
 from tests.store.planned import set_clock
-from tests.store.work import HAND_BACK, Hand, insert
+from tests.store.work import HAND_BACK, PAYLOAD_MISMATCH, Hand, insert
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
@@ -24,6 +24,9 @@ KINDS = [
     "lane_halted",
     "limit_backlog",
     "no_worker",
+    "paused",
+    "payload_unread",
+    "refused",
     "same_error",
     "schedule_overdue",
     "unclaimed",
@@ -109,6 +112,9 @@ def test_there_is_a_rule_of_each_kind_and_no_other_kind(connection: Connection) 
         ("kind, at_least", "'schedule_overdue', 2", "alert_rule_at_least_counts"),
         ("kind, job_type", "'limit_backlog', 't'", "alert_rule_type_counts"),
         ("kind, at_least", "'lane_halted', 2", "alert_rule_at_least_counts"),
+        ("kind, at_least", "'refused', 2", "alert_rule_at_least_counts"),
+        ("kind, job_type", "'paused', 't'", "alert_rule_type_counts"),
+        ("kind, queue", "'payload_unread', 'email'", "alert_rule_queue_counts"),
         # Python has no such time: it would keep every rule from being evaluated.
         ("kind, repeat_after", "'dead', '178000000 years'", "alert_rule_repeat_after_check"),
         (
@@ -415,6 +421,70 @@ def test_a_paused_queue_raises_no_alert(connection: Connection) -> None:
     assert list(found(connection, "no worker")) == ["default"]
     connection.execute("select rota.pause_all()")
     assert found(connection, "no worker") == {}
+
+
+@rule("M86", "M87")
+def test_a_pause_that_holds_due_jobs_for_four_hours_is_found_with_who_and_why(
+    connection: Connection,
+) -> None:
+    due(connection)
+    connection.execute("select rota.queue_pause('default', null, 'the provider moves', 'eva')")
+    connection.execute("select rota.queue_pause('idle', null, null, 'eva')")
+    connection.execute("update rota.queue set paused_at = rota.clock() - interval '3 h 59 min'")
+    assert found(connection, "paused jobs") == {}
+    connection.execute("update rota.queue set paused_at = rota.clock() - interval '5 h'")
+    [one] = Hand(connection).run(ops.find_alert_matches("paused jobs"))
+    assert (one.subject, int(one.value), one.severity) == ("default", 5 * 3600, "warning")
+    assert " by eva: the provider moves, and jobs are due: 1" in one.message
+    connection.execute("update rota.queue set paused_at = null")
+    connection.execute("select rota.pause_all(null, null, 'eva')")
+    connection.execute("update rota.installation set paused_at = rota.clock() - interval '5 h'")
+    assert list(found(connection, "paused jobs")) == [""]
+
+
+@rule("M86", "M12")
+def test_jobs_whose_payload_no_release_at_work_reads_are_found_with_their_deadline(
+    connection: Connection,
+) -> None:
+    for _ in range(3):
+        insert(connection)
+    hand = Hand(connection, release="2")
+    hand.send_heartbeat()
+    Hand(connection, "old", release="1").send_heartbeat()
+    jobs = hand.claim(3).jobs
+    hand.settle(*[(job, PAYLOAD_MISMATCH) for job in jobs], ran_s=None)
+    assert found(connection, "unread payloads") == {}
+    connection.execute(
+        "update rota.job set run_at = rota.clock() - interval '30 min', "
+        "waits_since = rota.clock() - interval '30 min'"
+    )
+    connection.execute("update rota.job set updated_at = run_at")
+    connection.execute("update rota.worker set started_at = rota.clock() - interval '1 hour'")
+    [one] = Hand(connection).run(ops.find_alert_matches("unread payloads"))
+    assert (one.subject, one.value, one.severity) == ("t", 3, "critical")
+    assert "release 2 cannot read the payload (does not fit)" in one.message
+    assert found(connection, "unclaimed jobs") == {}, "workers are not the cause"
+    assert len(Hand(connection, "old", release="1").claim(1).jobs) == 1
+    assert found(connection, "unread payloads") == {"t": 2}
+
+
+@rule("M86")
+def test_what_the_database_refuses_a_live_worker_for_minutes_is_found(
+    connection: Connection,
+) -> None:
+    hand = Hand(connection)
+    hand.send_heartbeat(refused="batch folder: the database refuses: no key")
+    assert found(connection, "refused maintenance") == {}
+    connection.execute(
+        "update rota.worker set refused_since = rota.clock() - interval '6 min', "
+        "heartbeat_at = rota.clock() - interval '2 min'"
+    )
+    assert found(connection, "refused maintenance") == {}, "it is gone"
+    hand.send_heartbeat(refused="batch folder: the database refuses: no key")
+    [one] = hand.run(ops.find_alert_matches("refused maintenance"))
+    assert one.message.endswith("worker hand must do: batch folder: the database refuses: no key")
+    hand.send_heartbeat()
+    assert found(connection, "refused maintenance") == {}
 
 
 SCHEDULE = """

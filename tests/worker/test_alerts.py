@@ -86,6 +86,16 @@ async def test_a_firing_is_an_error_in_the_log_and_its_end_an_info(
 
 
 @rule("M86", "M84")
+async def test_an_alert_of_severity_warning_is_a_warning_in_the_log(
+    database: str, connection: Connection
+) -> None:
+    connection.execute(DEAD.replace("10)", "1)"))
+    [fired] = await Upkeep(database).passes()
+    assert isinstance(fired, AlertFired)
+    assert (fired.severity, fired.level_now) == ("warning", logging.WARNING)
+
+
+@rule("M86", "M84")
 async def test_the_name_of_a_queue_does_not_make_a_second_line(
     database: str, connection: Connection
 ) -> None:

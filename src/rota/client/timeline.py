@@ -198,7 +198,9 @@ def _describe_attempt(attempt: AttemptRecord) -> str:
     text = f"attempt {attempt.attempt} {came}: {attempt.error_type}: {attempt.message}"
     if attempt.verdict is not None:
         text += f"; {attempt.verdict} ({attempt.verdict_rule})"
-    if attempt.next_run_at is not None:
+    if attempt.verdict_rule == "payload mismatch" and attempt.next_run_at is not None:
+        text += f"; for another release from {local_time(attempt.next_run_at)} on"
+    elif attempt.next_run_at is not None:
         text += f"; again at {local_time(attempt.next_run_at)}"
     return one_line(text)
 

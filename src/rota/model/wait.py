@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -13,6 +13,11 @@ from rota.model.units import local_time
 _WAITING = (Status.QUEUED, Status.FAILED, Status.WAITING)
 _CAPS = ("type", "queue")
 _GATES = {"limit": "rate limit", "breaker": "breaker"}
+
+
+UNREAD = timedelta(hours=1)
+"""How long after its run_at a payload waits for another release: as in the SQL function
+`job_claim`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,8 @@ class WaitFacts:
     """What is paused: everything, or its queue."""
     paused_at: datetime | None
     paused_by: str | None
+    mismatched: tuple[str, ...]
+    """Releases that could not read its payload."""
     awaited: Awaited | None
     """None: it waits for no jobs."""
 
@@ -92,6 +99,11 @@ def explain_wait(job: Job, facts: WaitFacts) -> WaitReason | None:
         return WaitReason(since, "waits", _explain_awaited(facts.awaited))
     if kind in _CAPS and job.status is Status.WAITING:
         return WaitReason(since, "waits", f"for a free slot of {kind} {name}{_count(facts)}")
+    if kind == "payload":
+        until = local_time(job.run_at + UNREAD)
+        releases = ", ".join(facts.mismatched)
+        text = f"for a release that can read its payload: {releases} cannot; at {until} they try "
+        return WaitReason(since, "waits", f"{text}again, and it is dead if no other is alive")
     if job.run_at > facts.now:
         if kind in _GATES:
             text = f"handed back by {_GATES[kind]} {name} until {local_time(job.run_at)}"

@@ -43,7 +43,8 @@ class PauseGate:
 class Service(ABC):
     """A long-lived loop. `tick` does one turn and says how long to pause; `wake` ends the pause.
 
-    All methods are called on the loop that `run` runs on. Other threads may read `away_since`.
+    All methods are called on the loop that `run` runs on. Other threads may read `away_since` and
+    `refusal`.
     """
 
     name: str
@@ -57,6 +58,8 @@ class Service(ABC):
         """The pauses while the database is away."""
         self.away_since: float | None = None
         """Since when, in monotonic seconds, the database has not answered this loop."""
+        self.refusal: str | None = None
+        """Why the database refused its last turn; None: it did not."""
         self._awake = asyncio.Event()
         self._awake_now = asyncio.Event()
         self._turn_at = inf
@@ -110,6 +113,7 @@ class Service(ABC):
 
     def note_answer(self) -> None:
         """Note that the database answers. Called after every turn; a long turn calls it itself."""
+        self.refusal = None
         if self.away_since is not None:
             self.back_off.tries = 0
             self.away_since = None
@@ -117,13 +121,18 @@ class Service(ABC):
     def handle_outage(self, error: DatabaseUnavailable, back_off_s: float) -> float | None:
         """Report that the database did not answer; return the seconds until the next turn."""
         pause_s = back_off_s * random.uniform(0.75, 1.25)
-        self.report_lost(str(error), pause_s)
+        self.refusal = str(error) if error.refused else None
+        self.report_lost(str(error), pause_s, refused=error.refused)
         return pause_s
 
-    def report_lost(self, reason: str, retry_in_s: float) -> None:
-        """Report that the database was lost; the same reason at most every LOG_S."""
+    def report_lost(self, reason: str, retry_in_s: float, *, refused: bool = False) -> None:
+        """Report that the database was lost or refused; the same reason at most every LOG_S."""
         if self._throttle.allows(reason):
-            self.bus.emit(DatabaseLost(service=self.name, reason=reason, retry_in_s=retry_in_s))
+            self.bus.emit(
+                DatabaseLost(
+                    service=self.name, reason=reason, retry_in_s=retry_in_s, refused=refused
+                )
+            )
 
     async def _turn(self) -> tuple[float | None, asyncio.Event]:
         """Turn once; return the pause, and what ends it early."""

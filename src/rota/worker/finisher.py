@@ -36,6 +36,7 @@ from rota.observe.events import (
     JobWaiting,
     LeaseLost,
     OutcomeRefused,
+    PayloadUnread,
 )
 from rota.runtime.service import Service
 from rota.store import ops
@@ -134,6 +135,8 @@ class Finisher(Service):
         self.counts: Counter[str] = Counter()
         """Outcomes of this worker's jobs, by status; and `rejected`, those that came too late to be
         written. The lease keeper's thread reads it."""
+        self._unread: set[str] = set()
+        """Types of which a payload did not fit this release."""
         self._link = link
         self._wait_sweeper = wait_sweeper
         self._on_end = on_end
@@ -381,6 +384,15 @@ class Finisher(Service):
                 self._wait_sweeper.note_wait()
             if not (quiet and outcome.status == Status.SUCCEEDED):
                 self.bus.emit(self._make_event(attempt, ending.transition, outcome))
+            if ending.transition.payload_mismatch and outcome.status == Status.QUEUED:
+                self._warn_of_type(attempt, ending.transition)
+
+    def _warn_of_type(self, attempt: Attempt, transition: Transition) -> None:
+        """Warn once that this release cannot read the payloads of a type."""
+        if attempt.job.job_type not in self._unread and transition.failure is not None:
+            self._unread.add(attempt.job.job_type)
+            reason = transition.failure.message
+            self.bus.emit(PayloadUnread.of(attempt.job, self._worker, reason=reason))
 
     def _put_off(self, attempt: Attempt, refused: Refused) -> None:
         attempt.put_off()

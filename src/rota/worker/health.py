@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rota.model.failure import one_line
 from rota.worker.lease_keeper import HEARTBEAT_S
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class Health:
         self._answered_at = clock.monotonic()
         self._watch: LoopWatch | None = None
         self._asking: tuple[Service, ...] = ()
+        self.services: tuple[Service, ...] = ()
+        """All of the worker's loop."""
 
     def begin(self, watch: LoopWatch, *asking: Service) -> None:
         """Take the parts of a worker that begins; `asking` are those whose statements the worker
@@ -51,6 +54,15 @@ class Health:
     def note_pass(self) -> None:
         """Note another good pass of upkeep."""
         self.passes += 1
+
+    def find_refusals(self) -> str | None:
+        """Return which parts the database refuses now, and why; None: no part. From any thread."""
+        refused = [
+            f"{one.name}: {refusal}"
+            for one in self.services
+            if (refusal := one.refusal) is not None
+        ]
+        return one_line("; ".join(refused), 1_000) if refused else None
 
     def liveness(self) -> str | None:
         """Return why the worker should be killed and replaced."""

@@ -39,9 +39,10 @@ thousand wake-ups."""
 
 
 class HearsAnswers(Protocol):
-    """Hears that the database answers: the worker's health."""
+    """Hears that the database answers, and knows what it refuses: the worker's health."""
 
     def note_answer(self) -> None: ...
+    def find_refusals(self) -> str | None: ...
 
 
 class SharesWork(Protocol):
@@ -146,7 +147,8 @@ class LeaseKeeper(Service):
         counts = self._finisher.counts
         counted = {name: counts[name] for name in ops.COUNTS}
         running = sum(1 for attempt in self._copy() if attempt.began_at is not None)
-        heartbeat = ops.write_heartbeat({**self._description, **counted, "running": running})
+        now = {"running": running, "refused": self._health.find_refusals()}
+        heartbeat = ops.write_heartbeat({**self._description, **counted, **now})
         self._sharing.workers = await self._link.run(heartbeat)
         self._health.note_answer()
 
@@ -168,7 +170,7 @@ class LeaseKeeper(Service):
             raise
         for job, why in renewed.refused.items():
             reason = f"the lease of job {job} cannot be renewed: {why}"
-            self.report_lost(reason, self._find_pause_s())
+            self.report_lost(reason, self._find_pause_s(), refused=True)
         for attempt in due:
             job = attempt.job.id
             if job not in renewed.held:

@@ -266,6 +266,7 @@ class Worker:
             self.services.append(
                 Listener(bus, clock, listen, spec.peer, spec.list_queues(), claimer, lease_keeper)
             )
+        self.health.services = tuple(self.services)
         return Parts(finisher, executor, gatekeeper, claimer, lease_keeper)
 
     def _make_contexts(self) -> Callable[[Attempt], Context]:

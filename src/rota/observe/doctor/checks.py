@@ -169,7 +169,7 @@ def _join(*asks: Ask) -> Ask:
 
 _due = _ask("doctor_due", heads=HEADS, limit=LISTED)
 _jobs = _ask("doctor_jobs", limit=COUNT_MAX, late=LATE)
-_queues = _join(_due, _ask("doctor_queues", limit=LISTED))
+_queues = _join(_due, _ask("doctor_queues", limit=LISTED, counted=COUNT_MAX))
 _types = _join(_due, _ask("doctor_types"), lambda source: {"app": source.types})
 _waits = _ask("doctor_waits", names=WAITED_FOR, limit=COUNT_MAX)
 _workers = _ask("doctor_workers", limit=LISTED)
@@ -243,6 +243,8 @@ CHECKS = (
     Check("limits", "Do jobs wait long for a rate limit?", _waits, waits.rate_limits),
     Check("breakers", "Is a breaker open for long?", _waits, waits.breakers),
     Check("awaited", "Does a job wait for others for ever?", _waits, waits.wait_for_jobs),
+    Check("payloads", "Can a worker read each payload?", _waits, waits.payloads),
+    Check("refusals", "Does the database refuse what workers do?", _workers, work.refusals),
     Check("fences", "Do workers finish jobs that they have lost?", _workers, work.fences),
     Check("dead", "Are there dead jobs?", _jobs, work.dead),
     Check("contention", "Outgrown: do workers block each other?", _growth, growth.contention),

@@ -42,6 +42,8 @@ class Cause(Enum):
     """The database does not have the App's declarations."""
     TYPE = auto()
     """No worker knows the type."""
+    PAYLOAD = auto()
+    """No release at work can read the payloads."""
     PAUSE = auto()
     """A person paused a queue, or everything."""
 
@@ -142,6 +144,10 @@ class Thresholds:
     """How long the next job of a full cap may wait."""
     backlog_s: float = 3600.0
     """How far ahead the last job that waits for a rate limit may be due."""
+    unread_s: float = 600.0
+    """How long jobs may wait for a release that can read their payloads: a deploy is that quick."""
+    refused_s: float = 60.0
+    """How long the database may refuse what a worker does: a lock is held that long."""
     open_s: float = 900.0
     """How long a breaker may stay open."""
     waiting_share: float = 0.2

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from rota.model.failure import list_names, one_line
 from rota.model.units import plural, words
 from rota.model.wait import STUCK
-from rota.observe.doctor.finding import Finding, Thresholds, bad, ok, warn
+from rota.observe.doctor.finding import Cause, Finding, Thresholds, bad, ok, warn
 
 Facts = dict[str, Any]
 NAMES = 3
@@ -62,6 +63,28 @@ def rate_limits(facts: Facts, thresholds: Thresholds) -> Finding:
         )
     keys = plural(len(facts["limits"]), "key of a rate limit", "keys of rate limits")
     return ok(f"jobs wait for {keys}")
+
+
+def payloads(facts: Facts, thresholds: Thresholds) -> Finding:
+    """Judge whether jobs wait for a release that can read their payloads."""
+    unread = facts["unread"]
+    if not unread:
+        return ok("no job waits for a release that can read its payload")
+    text = _list(
+        [
+            f"{_count(one)} of type {one['job_type']}, for {words(one['since_s'])}: release "
+            f"{list_names(one['releases'])} does not read them ({one_line(one['error'] or '')}); "
+            f"they are dead from {one['until']} on, if no other release takes them"
+            for one in unread
+        ]
+    )
+    return (bad if any(one["since_s"] >= thresholds.unread_s for one in unread) else warn)(
+        f"jobs wait for a release that can read their payloads: {text}",
+        "start workers of a release that reads them, or deploy one that does: a default for a new "
+        "argument, or version= and upgrade= (docs/operating.md)",
+        cause=Cause.PAYLOAD,
+        because=(Cause.COPY,),
+    )
 
 
 def breakers(facts: Facts, thresholds: Thresholds) -> Finding:

@@ -131,6 +131,21 @@ def workers(facts: Facts, thresholds: Thresholds) -> Finding:
     return ok(f"{some}, {facts['stopped']:,} stopped within the hour")
 
 
+def refusals(facts: Facts, thresholds: Thresholds) -> Finding:
+    """Judge whether the database refuses what live workers must do: claims, or maintenance."""
+    long = [one for one in facts["refused"] if one["refused_s"] >= thresholds.refused_s]
+    if not long:
+        return ok("the database refuses nothing that a live worker does")
+    text = "; ".join(
+        f"{one['name']}, for {words(one['refused_s'])}: {one['refused']}" for one in long
+    )
+    return bad(
+        f"the database refuses what workers must do: {text}",
+        "fix what it names: a trigger, a publication, a right or a lock; the workers try again",
+        because=(Cause.SCHEMA, Cause.READ_ONLY, Cause.ROLE),
+    )
+
+
 def fences(facts: Facts, thresholds: Thresholds) -> Finding:
     """Judge whether workers finish jobs that they have lost."""
     late = facts["rejected"]
@@ -184,7 +199,7 @@ def oldest(facts: Facts, thresholds: Thresholds) -> Finding:
         waiting_s = claimable_s
         text = f"the oldest due job that a worker could run has been waiting for {words(waiting_s)}"
     else:
-        because += (Cause.QUEUE, Cause.TYPE, Cause.PAUSE)
+        because += (Cause.QUEUE, Cause.TYPE, Cause.PAUSE, Cause.PAYLOAD)
     return (bad if waiting_s >= thresholds.due_s[1] else warn)(
         text,
         "the workers are busy: add slots or workers, or find what makes their jobs slow",
@@ -202,26 +217,29 @@ def pauses(facts: Facts, thresholds: Thresholds) -> Finding:
             cause=Cause.COPY,
         )
     if everything:
-        why = f": {everything['paused_why']}" if everything["paused_why"] else ""
+        [pause] = [one for one in facts["paused"] if one["queue"] is None] or [None]
         return warn(
-            "everything is paused"
-            + (f" until {everything['paused_until']}" if everything["paused_until"] else "")
-            + f" by {everything['paused_by']}{why}",
+            f"everything is paused{_describe_pause(pause)}",
             "`rota resume --all`, once the reason for the pause is gone",
             cause=Cause.PAUSE,
         )
     if not facts["paused"]:
         return ok("no queue is paused")
-    text = ", ".join(
-        repr(one["queue"]) + (f" until {one['until']}" if one["until"] else "")
-        for one in facts["paused"]
-    )
+    text = "; ".join(f"{one['queue']!r}{_describe_pause(one)}" for one in facts["paused"])
     return warn(
         f"paused: {text}",
         f"`rota resume {quote(facts['paused'][0]['queue'])}`, once the reason for the pause is "
         "gone",
         cause=Cause.PAUSE,
     )
+
+
+def _describe_pause(pause: Facts) -> str:
+    until = f", until {pause['until']}" if pause["until"] else ""
+    why = f": {one_line(pause['why'])}" if pause["why"] else ""
+    due = plural(pause["due"], "job is due", "jobs are due")
+    at_least = "≥ " if pause["due"] >= COUNT_MAX else ""
+    return f" for {words(pause['since_s'])}{until}, by {pause['by']}{why} ({at_least}{due})"
 
 
 def schedules(facts: Facts, thresholds: Thresholds) -> Finding:

@@ -20,6 +20,7 @@ from rota.observe.events.job import (
     JobWaiting,
     LeaseLost,
     OutcomeRefused,
+    PayloadUnread,
 )
 from rota.observe.events.schedule import (
     RunEnqueued,
@@ -73,6 +74,7 @@ __all__ = [
     "PartitionArchived",
     "PartitionDropped",
     "PartitionKept",
+    "PayloadUnread",
     "RunEnqueued",
     "RunSkipped",
     "ScheduleDisabled",

@@ -30,6 +30,10 @@ class AlertFired(Event):
     since: datetime
     repeated: bool
 
+    @property
+    def level_now(self) -> int:
+        return logging.WARNING if self.severity == "warning" else self.level
+
     def describe(self) -> str:
         since = f" (since {self.since.isoformat(timespec='seconds')})" if self.repeated else ""
         return f"alert {self.rule!r}: {self.message}{since}"

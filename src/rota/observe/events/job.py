@@ -137,6 +137,21 @@ class JobHandedBack(JobEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PayloadUnread(JobEvent):
+    """This release cannot read the payloads of a type: such jobs wait for another release.
+
+    Emitted at the first of them, once for each process and type.
+    """
+
+    level = logging.WARNING
+    line = (
+        "its payload does not fit this release; such jobs of its type wait for another release, "
+        "and are dead if none has read them within about an hour: {reason}"
+    )
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobReaped(JobEvent):
     """Another worker's lease expired; its attempt counts as lost. `worker` is the one that lost
     it."""

@@ -51,13 +51,20 @@ class LoopBlocked(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseLost(Event):
-    """A part of the worker could not reach the database and tries again."""
+    """A part of the worker could not reach the database and tries again.
+
+    `refused`: the database answered, and refused what this part wants to do.
+    """
 
     level = logging.WARNING
-    line = "{service}: database unavailable, next try in {retry_in_s:.1f} s: {reason}"
     service: str
     reason: str
     retry_in_s: float
+    refused: bool = False
+
+    def describe(self) -> str:
+        what = "failed" if self.refused else "database unavailable"
+        return f"{self.service}: {what}, next try in {self.retry_in_s:.1f} s: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

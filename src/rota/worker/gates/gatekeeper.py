@@ -158,7 +158,7 @@ class Gatekeeper(Service):
         except DatabaseUnavailable as error:
             if not error.refused:
                 raise
-            self.report_lost(str(error), KEEP_AGAIN_S)
+            self.report_lost(str(error), KEEP_AGAIN_S, refused=True)
             return KEEP_AGAIN_S  # others are asked for meanwhile
 
     async def close(self) -> None:

@@ -78,8 +78,9 @@ begin
       status = case when j.status = 'waiting' then 'queued' else j.status end,
       -- A job that has not run yet lets the others of its lane pass.
       in_lane = case when j.status = 'failed' or v_run_at <= {schema}.clock() then j.in_lane end,
-      waits_for = null,
-      waits_since = null,
+      -- No other release has read its payload because of this.
+      waits_for = case when j.waits_for like 'payload %' then j.waits_for end,
+      waits_since = case when j.waits_for like 'payload %' then j.waits_since end,
       updated_at = {schema}.clock()
     from old o
     where j.id = o.id

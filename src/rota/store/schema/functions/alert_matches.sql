@@ -27,6 +27,8 @@ begin
     case
       when v_rule.kind in ('dead', 'same_error') and m.value >= v_rule.critical_from
         then 'critical'
+      when v_rule.kind = 'paused' and {schema}.installation_paused() ->> 'copied' is not null
+        then 'critical'
       else v_rule.severity
     end
   from (
@@ -42,10 +44,12 @@ begin
     union all
     select o.* from {schema}.alert_overdue(v_rule) o where v_rule.kind = 'schedule_overdue'
     union all
-    select b.* from {schema}.alert_breakers(v_rule) b where v_rule.kind = 'breaker_open'
-    union all
     select h.* from {schema}.alert_lanes(v_rule) h where v_rule.kind = 'lane_halted'
     union all
     select l.* from {schema}.alert_limits(v_rule) l where v_rule.kind = 'limit_backlog'
+    union all
+    select b.*
+    from {schema}.alert_held(v_rule) b
+    where v_rule.kind in ('breaker_open', 'payload_unread', 'paused', 'refused')
   ) m;
 end $$;

@@ -1,6 +1,6 @@
 -- Returns what is due before p_before, by queue and type: of the first p_heads jobs of each queue
 -- and priority; of one queue, and of paused ones if p_paused. Doctor and the alert rules judge by
--- it.
+-- it. Jobs that wait for a release which can read their payloads are left out: payloads_unread.
 --   paused: the queue is. declared: the type is, under this name or another.
 --   known: a worker that was seen within p_seen knows the type.
 --   served: such a worker serves the queue. could: such a worker does both.
@@ -76,6 +76,7 @@ as $$
       p_heads, p_before,
       array(select q.queue from queues q where p_paused or not q.paused)
     ) h
+    where not h.unread
     group by h.queue, h.job_type
   )
   select

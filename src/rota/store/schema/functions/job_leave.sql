@@ -10,7 +10,8 @@
 --   attempt_only      the error is kept there, and not on the job
 --   payload_mismatch  this release's code cannot read the payload: the job is kept for another
 --                     release that knows the type and was alive within the last hour, and is due in
---                     30 s, doubling to 10 min; without such a release it is dead
+--                     30 s, doubling to 10 min; it waits for 'payload TYPE'. Without such a
+--                     release it is dead
 --   waits_for         what the job waits for, as in the table; it waits since the first time that
 --                     it was handed back for the same, a job that counts in a cap since it waited
 --                     for anything. Without it, the job waits for nothing
@@ -76,7 +77,11 @@ begin
         i.error_type, i.message, i.verdict, i.verdict_rule, i.response_code, i.stack,
         i.error_type is not null and i.attempt_only is not true as job_failed,
         i.payload_mismatch is true as payload_mismatch,
-        i.waits_for, i.awaits,
+        case
+          when i.payload_mismatch then 'payload ' || m.job_type
+          else i.waits_for
+        end as waits_for,
+        i.awaits,
         {schema}.clock() - i.ran_s * interval '1 second' as started_at,
         case
           when i.payload_mismatch is not true then i.status
@@ -95,7 +100,10 @@ begin
         d.*,
         case
           when d.in_lane
-            then {schema}.lane_keeps(d.job_type, d.status, d.delay_s, d.waits_for)
+            then {schema}.lane_keeps(
+              d.job_type, d.status, d.delay_s,
+              case when not d.payload_mismatch then d.waits_for end
+            )
         end as keeps_lane
       from decided d
     ),

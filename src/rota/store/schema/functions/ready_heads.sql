@@ -1,5 +1,6 @@
 -- Returns the first p_limit waiting jobs of each queue and priority, in the order in which they are
--- claimed: due jobs, then jobs to come, as far as they are due before p_before.
+-- claimed: due jobs, then jobs to come, as far as they are due before p_before. unread: the job
+-- waits for a release that can read its payload.
 create or replace function {schema}.ready_heads(
   p_limit int,
   p_before timestamptz default 'infinity'::timestamptz,
@@ -10,16 +11,19 @@ returns table (
   priority smallint,
   job_type text,
   run_at timestamptz,
-  updated_at timestamptz
+  updated_at timestamptz,
+  unread boolean
 )
 language sql stable
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
 set search_path = pg_catalog, pg_temp
 as $$
-  select r.queue, r.priority, head.job_type, head.run_at, head.updated_at
+  select
+    r.queue, r.priority, head.job_type, head.run_at, head.updated_at,
+    head.waits_for is not null and head.waits_for like 'payload %'
   from {schema}.ready_queues() r(queue, priority)
   cross join lateral (
-    select b.job_type, b.run_at, b.updated_at
+    select b.job_type, b.run_at, b.updated_at, b.waits_for
     from {schema}.job b
     where b.queue = r.queue
       and b.priority = r.priority

@@ -40,8 +40,9 @@ create table job (
   -- does not.
   capped boolean,
   -- Why it was handed back after a claim, or waits outside of the ready ones: 'type NAME',
-  -- 'queue NAME', 'limit NAME …' or 'breaker NAME …'; 'job ID': it waits for that one to end, and
-  -- then maybe for others; 'person': it is dead and halts its lane. Since when.
+  -- 'queue NAME', 'limit NAME …' or 'breaker NAME …'; 'payload TYPE': it waits for a release whose
+  -- code can read it; 'job ID': it waits for that one to end, and then maybe for others; 'person':
+  -- it is dead and halts its lane. Since when.
   waits_for text collate "C",
   waits_since timestamptz,
   batch bigint,                                  -- the batch of which it is a member; NULL: none
@@ -470,7 +471,11 @@ create table worker (
   succeeded bigint not null default 0,           -- attempts that it ended as such
   failed bigint not null default 0,
   dead bigint not null default 0,
-  rejected bigint not null default 0             -- results of jobs that it had lost
+  rejected bigint not null default 0,            -- results of jobs that it had lost
+  -- Parts of it, maintenance above all, whose statements the database refuses, each with the
+  -- reason, as of the last heartbeat; NULL: none. Since when.
+  refused text,
+  refused_since timestamptz
 );
 
 -- How long finished things are kept; without a row, for ever. `rota migrate --keep-history 30d` or
@@ -661,6 +666,11 @@ insert into stat_rollup (complete_to) values (date_trunc('hour', clock(), 'UTC')
 --                     knows its type
 --   no_worker         a job has been due for longer than period, and no worker seen within period
 --                     serves its queue
+--   payload_unread    at_least jobs of a type have waited for longer than period for a release that
+--                     can read their payloads
+--   paused            a queue, or everything, has been paused for longer than period, and at_least
+--                     jobs of it are due; or this is a restored copy, which runs nothing
+--   refused           for longer than period the database has refused what a live worker must do
 --   schedule_overdue  a schedule's next run is more than period late
 --   breaker_open      a breaker has not been closed for longer than period
 --   lane_halted       a dead job has halted its lane for longer than period
@@ -671,14 +681,15 @@ create table alert_rule (
   kind text not null constraint alert_rule_kind check (kind in (
     'dead', 'same_error', 'failure_rate',
     'unclaimed', 'unknown_type', 'no_worker',
+    'payload_unread', 'paused', 'refused',
     'schedule_overdue', 'breaker_open', 'lane_halted', 'limit_backlog'
   )),
   at_least int not null default 1 check (at_least between 1 and 10000),
   factor float8 check (factor > 1 and factor <= 1000000),
   period interval not null check (period between interval '1 second' and interval '7 days'),
-  -- Only of this queue; for unclaimed, unknown_type and no_worker.
+  -- Only of this queue; for unclaimed, unknown_type, no_worker and paused.
   queue text check (length(queue) between 1 and 100),
-  -- Only of this type; for the kinds down to no_worker.
+  -- Only of this type; for the kinds down to payload_unread.
   job_type text check (length(job_type) between 1 and 200),
   severity text not null default 'critical' check (severity in ('warning', 'critical')),
   -- From so many jobs on the alert is critical; for dead and same_error.
@@ -707,15 +718,17 @@ create table alert_rule (
   ),
   constraint alert_rule_queue_counts check (
     queue is null
-    or kind in ('unclaimed', 'unknown_type', 'no_worker')
+    or kind in ('unclaimed', 'unknown_type', 'no_worker', 'paused')
   ),
   constraint alert_rule_type_counts check (
     job_type is null
-    or kind not in ('schedule_overdue', 'breaker_open', 'lane_halted', 'limit_backlog')
+    or kind not in (
+      'paused', 'refused', 'schedule_overdue', 'breaker_open', 'lane_halted', 'limit_backlog'
+    )
   ),
   constraint alert_rule_at_least_counts check (
     at_least = 1
-    or kind not in ('schedule_overdue', 'breaker_open', 'lane_halted')
+    or kind not in ('refused', 'schedule_overdue', 'breaker_open', 'lane_halted')
   )
 );
 
@@ -726,6 +739,9 @@ insert into alert_rule (name, kind, at_least, factor, period, severity, critical
   ('unclaimed jobs', 'unclaimed', 1, null, '10 minutes', 'critical', null),
   ('unknown type', 'unknown_type', 1, null, '10 minutes', 'critical', null),
   ('no worker', 'no_worker', 1, null, '10 minutes', 'critical', null),
+  ('unread payloads', 'payload_unread', 1, null, '10 minutes', 'critical', null),
+  ('paused jobs', 'paused', 1, null, '4 hours', 'warning', null),
+  ('refused maintenance', 'refused', 1, null, '5 minutes', 'critical', null),
   ('schedule overdue', 'schedule_overdue', 1, null, '10 minutes', 'critical', null),
   ('breaker open', 'breaker_open', 1, null, '15 minutes', 'warning', null),
   ('lane halted', 'lane_halted', 1, null, '1 minute', 'critical', null),

@@ -1,6 +1,7 @@
 -- Find queues that are paused.
--- Parameters: limit int
--- Rows: facts text (JSON: paused: queue, until; installation: paused_at, paused_until, paused_by,
+-- Parameters: limit int; counted int (most due jobs to count of each pause)
+-- Rows: facts text (JSON: paused: queue [NULL: everything], by, why, since_s, until, due;
+--   installation: paused_at, paused_until, paused_by,
 --   paused_why and copied of what keeps everything from being claimed, or NULL)
 -- Locks: none.
 -- Keeps: M85.
@@ -8,10 +9,12 @@ select json_build_object(
   'paused', (
     select coalesce(json_agg(p), '[]')
     from (
-      select q.name as queue, q.paused_until as until
-      from :schema.queue q
-      where :schema.is_in_force(q.paused_at, q.paused_until)
-      order by q.name
+      select
+        q.queue, q.by, q.why, q.due,
+        :schema.utc_text(q.until) as until,
+        extract(epoch from :schema.clock() - q.since)::float8 as since_s
+      from :schema.pauses_with_due('infinity'::timestamptz, :counted::int) q
+      order by q.queue nulls first
       limit :limit::int
     ) p
   ),

@@ -2,7 +2,8 @@
 -- too late to be written.
 -- Parameters: limit int
 -- Rows: facts text (JSON: alive [silent ones too], stopped, gone: name, silent_s; rejected: name,
---   rejected; waiting_s of the oldest due job or NULL)
+--   rejected; refused of live ones: name, refused, refused_s; waiting_s of the oldest due job or
+--   NULL)
 -- Locks: none; index job_ready.
 -- Keeps: M86, a person can see that no worker is alive; M32.
 with recent as materialized (
@@ -34,6 +35,20 @@ select json_build_object(
       order by r.rejected desc
       limit :limit::int
     ) r
+  ),
+  'refused', (
+    select coalesce(json_agg(f), '[]')
+    from (
+      select
+        r.name,
+        r.refused,
+        extract(epoch from :schema.clock() - r.refused_since)::float8 as refused_s
+      from recent r
+      where r.refused is not null
+        and r.state in ('alive', 'silent')
+      order by r.refused_since
+      limit :limit::int
+    ) f
   ),
   'waiting_s', extract(epoch from :schema.clock() - :schema.oldest_due())::float8
 )::text as facts

@@ -4,7 +4,8 @@
 --   lane that others hold); holders text (JSON of the first: id, status, since); next int8 (the
 --   first job of its lane that waits for a place); most int4; running int4 (of the cap that it
 --   waits for); paused text (everything, or its queue); paused_at timestamptz; paused_by text;
---   awaited text (JSON: as wait_facts). None: there is no such live job.
+--   mismatched text[] (releases that could not read its payload); awaited text (JSON: as
+--   wait_facts). None: there is no such live job.
 -- Locks: none; indexes job_pkey, job_lane and job_waits.
 -- Keeps: M60, what a job waits for is visible.
 select
@@ -27,6 +28,7 @@ select
   pause.paused,
   pause.paused_at,
   pause.paused_by,
+  coalesce(j.mismatched_releases, '{}') as mismatched,
   :schema.wait_facts(j.id)::text as awaited
 from :schema.job j
 cross join lateral (

@@ -2,19 +2,21 @@
 -- that share a queue with it.
 -- Parameters: name text; host text; pid int; version text; release text; job_types text[];
 --   queues text (JSON: slots by queue); slots int (in all); running int; succeeded int8;
---   failed int8; dead int8; rejected int8 (results that came too late to be written)
+--   failed int8; dead int8; rejected int8 (results that came too late to be written);
+--   refused text (parts of it that the database refuses, and why)
 -- Rows: workers int8
 -- Locks: the worker's row.
 -- Keeps: M13, which worker and release ran a job; it is known which releases could read a payload.
 insert into :schema.worker as w (
   name, host, pid, version, release,
   job_types, queues, slots,
-  running, succeeded, failed, dead, rejected
+  running, succeeded, failed, dead, rejected, refused
 )
 values (
   :name::text, :host::text, :pid::int, :version::text, :release::text,
   :job_types::text[], :queues::text::jsonb, :slots::int,
-  :running::int, :succeeded::int8, :failed::int8, :dead::int8, :rejected::int8
+  :running::int, :succeeded::int8, :failed::int8, :dead::int8, :rejected::int8,
+  :refused::text
 )
 on conflict (name) do update
 set
@@ -23,7 +25,11 @@ set
   succeeded = excluded.succeeded,
   failed = excluded.failed,
   dead = excluded.dead,
-  rejected = excluded.rejected
+  rejected = excluded.rejected,
+  refused = excluded.refused,
+  refused_since = case
+    when excluded.refused is not null then coalesce(w.refused_since, :schema.clock())
+  end
 returning (
   select count(*)
   from :schema.worker a

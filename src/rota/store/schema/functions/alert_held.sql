@@ -1,0 +1,76 @@
+-- Returns what has held jobs back for longer than the period of a rule (for alert_matches):
+-- breakers that are not closed; types whose payloads no release reads; a queue, or everything, that
+-- is paused while jobs are due; the worker to which the database has refused something for the
+-- longest time.
+--
+-- In a restored copy nothing runs: a rule of pauses says so. Workers evaluate no rules there, so
+-- only `rota check` does.
+create or replace function {schema}.alert_held(p_rule {schema}.alert_rule)
+returns table (subject text, value float8, message text)
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select h.*
+  from (select {schema}.clock() - p_rule.period as at) before
+  cross join lateral (
+    select
+      concat_ws(' ', b.name, nullif(b.key, '')),
+      extract(epoch from {schema}.clock() - b.opened_at)::float8,
+      format(
+        'breaker %s has been open since %s%s',
+        concat_ws(' ', b.name, nullif(b.key, '')), {schema}.utc_text(b.opened_at), ': ' || b.reason
+      )
+    from {schema}.breakers_open(before.at, 100) b
+    where p_rule.kind = 'breaker_open'
+    union all
+    select
+      u.job_type,
+      u.jobs::float8,
+      format(
+        'jobs of type %s wait for another release and are dead from %s on: %s; release %s cannot '
+          'read the payload (%s)',
+        u.job_type, {schema}.utc_text(u.until), u.jobs, array_to_string(u.releases, ', '), u.error
+      )
+    from {schema}.payloads_unread(before.at, 100, 10000) u
+    where p_rule.kind = 'payload_unread'
+      and u.jobs >= p_rule.at_least
+      and (p_rule.job_type is null or u.job_type = p_rule.job_type)
+    union all
+    select
+      coalesce(p.queue, ''),
+      extract(epoch from {schema}.clock() - p.since)::float8,
+      format(
+        '%s has been paused since %s by %s%s, and jobs are due: %s',
+        coalesce('queue ' || p.queue, 'everything'),
+        {schema}.utc_text(p.since), p.by, ': ' || p.why, p.due
+      )
+    from {schema}.pauses_with_due(before.at, 10000) p
+    where p_rule.kind = 'paused'
+      and p.due >= p_rule.at_least
+      and (p_rule.queue is null or p.queue is null or p.queue = p_rule.queue)
+    union all
+    select '', 1, format('nothing runs until `rota resume --copy`: %s', i.facts ->> 'copied')
+    from {schema}.installation_paused() i(facts)
+    where p_rule.kind = 'paused'
+      and i.facts ->> 'copied' is not null
+    union all
+    (
+      select
+        '',
+        extract(epoch from {schema}.clock() - w.refused_since)::float8,
+        format(
+          'since %s the database refuses what worker %s must do: %s',
+          {schema}.utc_text(w.refused_since), w.name, w.refused
+        )
+      from {schema}.worker w
+      where p_rule.kind = 'refused'
+        and w.refused is not null
+        and w.refused_since < before.at
+        and {schema}.is_alive(w.heartbeat_at, w.stopped_at)
+      order by w.refused_since
+      limit 1
+    )
+  ) h(subject, value, message)
+  order by 2 desc
+  limit 100
+$$;

@@ -1,0 +1,40 @@
+-- Returns the types with jobs that wait for a release which can read their payloads, and have
+-- waited since before p_before; the first p_limit by name. How many jobs, counted up to p_counted;
+-- since when the next of them waits, and until when a release that has tried leaves it to others
+-- (job_claim); which releases have, and what they say. Doctor and the alert rules judge by it.
+-- Locks: none; index job_waits.
+-- Keeps: M86, what is held back is seen; M12.
+create or replace function {schema}.payloads_unread(
+  p_before timestamptz,
+  p_limit int,
+  p_counted int
+)
+returns table (
+  job_type text,
+  jobs int,
+  since timestamptz,
+  until timestamptz,
+  releases text[],
+  error text
+)
+language sql stable
+set enable_seqscan = off set enable_bitmapscan = off set search_path = pg_catalog, pg_temp
+as $$
+  select
+    substr(w.waits_for, length('payload ') + 1),
+    w.jobs,
+    w.next_since,
+    next.run_at + interval '1 hour',
+    next.mismatched_releases,
+    next.last_error
+  from {schema}.waits('payload'::text, p_limit, p_counted) w
+  cross join lateral (
+    select j.run_at, j.mismatched_releases, j.last_error
+    from {schema}.job j
+    where j.waits_for = w.waits_for
+      and j.status <> 'running'
+    order by j.priority desc, j.run_at, j.id
+    limit 1
+  ) next
+  where w.next_since < p_before
+$$;

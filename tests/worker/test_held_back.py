@@ -1,0 +1,72 @@
+"""A worker says what holds work back: what the database refuses, and payloads that it cannot
+read."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+import rota
+from rota.observe.events import DatabaseLost, JobHandedBack, JobSucceeded, PayloadUnread
+from rota.worker import lease_keeper
+from tests.support.rules import rule
+from tests.support.wait import eventually
+from tests.worker.hand import Hand
+from tests.worker.table import Connection, put_many, value
+
+REFUSE = """
+create function refuse() returns trigger language plpgsql as $$
+  begin raise 'no replica identity' using errcode = '55000'; end $$;
+create trigger refuse before delete on rota.batch_delta for each row execute function refuse();
+insert into rota.batch_delta (batch, total) values (1, 1);
+"""
+REFUSED = "select refused from rota.worker"
+
+
+@rule("M84", "M86")
+async def test_maintenance_that_the_database_refuses_is_named_in_the_log_and_with_the_heartbeat(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease_keeper, "HEARTBEAT_S", 0.1)
+    connection.execute(REFUSE)
+    jobs = rota.Jobs()
+    jobs.job("mail")(lambda: None)
+    async with Hand(database, jobs) as hand:
+        lost = await hand.lost("batch folder")
+        assert lost.refused and "batch folder: failed, next try in" in lost.text()
+        assert lost.text().endswith("the database refuses: no replica identity")
+        assert "database unavailable" not in lost.text()
+        said = "batch folder: the database refuses: no replica identity"
+        await asyncio.to_thread(eventually, lambda: value(connection, REFUSED) == said)
+        connection.execute("drop trigger refuse on rota.batch_delta")
+        await asyncio.to_thread(eventually, lambda: value(connection, REFUSED) is None)
+    assert all(one.refused for one in hand.events if isinstance(one, DatabaseLost))
+
+
+@rule("M12", "M84")
+async def test_payloads_that_this_release_cannot_read_are_one_warning_for_each_type(
+    database: str, connection: Connection
+) -> None:
+    jobs = rota.Jobs()
+
+    @jobs.job("mail")
+    async def mail(to: str) -> None: ...
+
+    connection.execute(
+        "insert into rota.worker (name, host, pid, version, release, job_types, queues) "
+        "values ('old', 'h', 1, '0', 'old', '{mail}', '{}')"
+    )
+    put_many(connection, "mail", 3)
+    async with Hand(database, jobs) as hand:
+        await hand.heard(JobHandedBack, 3)
+        warned = await hand.heard(PayloadUnread)
+        assert warned.level_now == logging.WARNING and "to" in warned.reason
+        connection.execute("insert into rota.job (job_type, payload) values ('mail', '{\"to\":1}')")
+        connection.execute(
+            "insert into rota.job (job_type, payload) values ('mail', '{\"to\":\"a\"}')"
+        )
+        await hand.heard(JobSucceeded)
+        await hand.heard(JobHandedBack, 4)
+    assert len([one for one in hand.events if isinstance(one, PayloadUnread)]) == 1

@@ -46,6 +46,7 @@ def here(
 def test_a_schedule_is_put_shown_paused_resumed_triggered_and_deleted(
     here: Rota, connection: Connection
 ) -> None:
+    assert here("sync")[0] == 0
     status, out, _ = here(
         "schedule", "put", "mail", "send_mail", "--payload", '{"user_id": 1}',
         "--cron", "0 8 * * 1", "--timezone", "Asia/Kolkata",

@@ -31,7 +31,7 @@ from rota.observe.events import JobSucceeded, LeaseLost
 from rota.store import ops, probe
 from rota.store.db import Database
 from rota.store.migrate import migrate
-from tests.store.planned import set_clock
+from tests.store.planned import put, set_clock
 from tests.store.work import SUCCEED, Hand, insert
 from tests.support.pooler import Pooler, program
 from tests.support.rules import rule
@@ -631,6 +631,7 @@ def test_a_schedule_that_does_not_fire_or_that_rota_paused_is_reported(
 
     with database.open_connection("cli") as connection:
         set_clock(connection, NOON, schema)
+        connection.execute(f"insert into {schema}.job_type (name) values ('t')".encode())
         connection.execute(
             f"insert into {schema}.schedule (name, job_type, cron, next_run_at, paused_at, "
             "paused_by, paused_why, disabled_at, refused) values"
@@ -657,6 +658,33 @@ def test_a_schedule_that_does_not_fire_or_that_rota_paused_is_reported(
         assert "stopped" not in is_red(schedules())
         connection.execute(f"select {schema}.pause_all()".encode())
         assert schedules().level == Level.OK  # nothing may run, which another check reports
+
+
+@rule("M82")
+def test_a_schedule_that_fires_and_achieves_nothing_is_bad_and_called_failing(
+    database: str, connection: Connection, healthy: Hand
+) -> None:
+    for name, job_type in (("dying", "t"), ("strange", "unheard_of")):
+        put(connection, name, job_type=job_type)
+    dead = "status, failed_at) select 't', 'dead', rota.clock() from generate_series(1, 3)"
+
+    def run(columns: str) -> None:
+        connection.execute(
+            "with run as (insert into rota.job (job_type, " + columns + " returning id) "
+            "insert into rota.schedule_run (schedule, job) select 'dying', id from run"
+        )
+
+    run(dead.replace("3)", "2)"))
+    said = is_red(look(database, "schedules"))
+    assert "failing: strange (its type 'unheard_of' is not declared) →" in said
+    run(dead.replace("3)", "1)"))
+    run("run_at) values ('t', rota.clock())")
+    said = is_red(look(database, "schedules"))
+    assert "failing: dying (its last 3 runs died), strange (its type" in said
+    states = {one.name: one.last_error for one in healthy.run(ops.schedules())}
+    assert states["dying"] == "its last 3 runs died"
+    connection.execute("delete from rota.job where status = 'queued'")  # it succeeded
+    assert "dying" not in is_red(look(database, "schedules"))
 
 
 @rule("M51")

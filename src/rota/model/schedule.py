@@ -175,7 +175,8 @@ class Schedule(Record, frozen=True, kw_only=True):
     last_run_at: datetime | None
     last_job: int | None
     last_error: str | None
-    """Why the database did not take the job of the tick that is due; None: it did."""
+    """Why the database did not take the job of the tick that is due, or why the runs do nothing:
+    their type is not declared, or the last three died. None: none of this."""
     release: str | None
     created_at: datetime
     updated_at: datetime

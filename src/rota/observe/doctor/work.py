@@ -255,12 +255,14 @@ def schedules(facts: Facts, thresholds: Thresholds) -> Finding:
         for one in facts["overdue"]
         if one["stopped_why"] is not None
     ]
-    if not late and not stopped:
-        return ok("no schedule is late")
+    failing = [f"{one['name']} ({one['why']})" for one in facts["failing"]]
+    if not late and not stopped and not failing:
+        return ok("no schedule is late, and none fails")
     count = facts["overdue_count"]
     text = [f"{count:,} schedules do not fire, such as these"] * (count > len(facts["overdue"]))
     text += [f"late: {', '.join(late)}"] * bool(late)
     text += [f"paused by Rota: {', '.join(stopped)}"] * bool(stopped)
+    text += [f"failing: {', '.join(failing)}"] * bool(failing)
     do = [
         "fix the cause in brackets; without one start a worker, or let cron run "
         "`rota work --drain` each minute: either fires schedules"
@@ -268,7 +270,11 @@ def schedules(facts: Facts, thresholds: Thresholds) -> Finding:
     do += [
         "fix the stated cause: then they continue, at the latest after `rota schedule resume NAME`"
     ] * bool(stopped)
-    is_own = stopped or any(one["last_error"] for one in facts["overdue"])
+    do += [
+        "deploy the type that the schedule names, or find out why its runs died: "
+        "`rota schedule NAME`"
+    ] * bool(failing)
+    is_own = stopped or failing or any(one["last_error"] for one in facts["overdue"])
     because = () if is_own else (Cause.COPY, Cause.NO_WORKER)
     return bad("; ".join(text), "; ".join(do), because=because)
 

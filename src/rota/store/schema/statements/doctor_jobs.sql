@@ -4,7 +4,8 @@
 -- Rows: facts text (JSON: waiting_s [NULL: nothing is due], dead, dead_s of the oldest; overdue:
 --   of five schedules, the latest of those without and of those with a reason, name, late_s,
 --   stopped_why [NULL: it has not stopped by itself],
---   last_error [NULL: none]; overdue_count: of all)
+--   last_error [NULL: none]; overdue_count: of all; failing: of five active schedules whose runs do
+--   nothing, name and why)
 -- Locks: none; indexes job_ready and job_dead.
 -- Keeps: M85; M44; M82.
 select json_build_object(
@@ -32,6 +33,21 @@ select json_build_object(
         o.since, o.name
       limit 5
     ) s
+  ),
+  'failing', (
+    select coalesce(json_agg(json_build_object('name', f.name, 'why', f.why)), '[]')
+    from (
+      select s.name, t.why
+      from :schema.schedule s
+      cross join lateral :schema.schedule_trouble(s) t(why)
+      where t.why is not null
+        and s.cron is not null
+        and s.paused_at is null
+        and s.disabled_at is null
+        and not :schema.is_paused()
+      order by s.name
+      limit 5
+    ) f
   ),
   'overdue_count', (select count(*) from :schema.schedules_overdue(:late::interval, null::int))
 )::text as facts

@@ -4,9 +4,10 @@
 --   max_attempts int4; expires_s float8; meta_json text; group_key text; cron text; timezone text;
 --   catch_up text; overlap text; jitter_s float8; paused_at timestamptz; paused_by text;
 --   paused_why text; disabled_at timestamptz; next_run_at timestamptz; since timestamptz;
---   last_run_at timestamptz; last_job int8; last_error text; release text;
+--   last_run_at timestamptz; last_job int8; last_error text (or why its runs do nothing);
+--   release text;
 --   created_at timestamptz; updated_at timestamptz; now timestamptz
--- Locks: none; index schedule_pkey.
+-- Locks: none; indexes schedule_pkey, schedule_run_pkey and job_pkey.
 -- Keeps: M10, a schedule is a row that holds everything about it.
 select
   s.name,
@@ -32,7 +33,7 @@ select
   s.since,
   s.last_run_at,
   s.last_job,
-  s.last_error,
+  coalesce(s.last_error, :schema.schedule_trouble(s)) as last_error,
   s.release,
   s.created_at,
   s.updated_at,

@@ -1,0 +1,38 @@
+-- Returns why the runs of a schedule do nothing; NULL: they do, or none has ended. Nobody has declared
+-- its type; or its last three runs that have ended are dead, and wait for a person. Of the last ten
+-- runs those that go on are left out.
+-- Locks: none; indexes schedule_run_pkey and job_pkey, ten entries of each.
+-- Keeps: M82, a schedule that fires and achieves nothing is seen.
+create or replace function {schema}.schedule_trouble(p_schedule {schema}.schedule)
+returns text
+language sql stable
+set enable_seqscan = off set enable_bitmapscan = off set search_path = pg_catalog, pg_temp
+as $$
+  select case
+    when not exists (
+      select from {schema}.job_type t
+      where t.name = p_schedule.job_type
+        or p_schedule.job_type = any (t.aliases)
+    )
+      then format('its type %L is not declared', p_schedule.job_type)
+    when (
+      select count(*) = 3 and bool_and(ended.is_dead)
+      from (
+        select j.id is not null as is_dead
+        from (
+          select r.job
+          from {schema}.schedule_run r
+          where r.schedule = p_schedule.name
+          order by r.job desc
+          limit 10
+        ) run
+        left join {schema}.job j on j.id = run.job
+        where j.id is null
+          or j.status = 'dead'
+        order by run.job desc
+        limit 3
+      ) ended
+    )
+      then 'its last 3 runs died'
+  end
+$$;

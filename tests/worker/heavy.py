@@ -90,6 +90,17 @@ def reports_progress(ctx: rota.Context, go: str) -> None:
         time.sleep(0.01)
 
 
+@jobs.job("reports its end", process=True, takes_context=True)
+def reports_its_end(ctx: rota.Context, go: str) -> None:
+    """Say how far it is, wait for a file, and end with the last report."""
+    ctx.progress(7, 10)
+    while not Path(go).exists():
+        time.sleep(0.01)
+    ctx.progress(9, 10)
+    time.sleep(0.05)  # the other thread sends that
+    ctx.progress(10, 10)
+
+
 _spoke: list[rota.Context] = []
 
 

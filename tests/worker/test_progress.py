@@ -19,7 +19,7 @@ from tests.support.wait import eventually
 from tests.worker import heavy
 from tests.worker.hand import Hand
 from tests.worker.keeper import KeptByHand
-from tests.worker.table import Connection, put, rows, value
+from tests.worker.table import Connection, put, put_many, rows, value
 
 pytestmark = pytest.mark.waits
 
@@ -183,6 +183,59 @@ async def test_a_worker_that_lost_the_job_hears_of_it_when_it_writes_and_writes_
         await asyncio.to_thread(eventually, lambda: told, what="its thread has been told")
     assert told == ["its lease was lost"]
     assert rows(connection, "select id, status, progress from rota.jobs") == [(job, "failed", None)]
+
+
+@rule("M72")
+@pytest.mark.parametrize("how", ["async", "plain", "fails", "completes", "process"])
+async def test_the_last_report_is_written_with_the_outcome(
+    database: str, connection: Connection, how: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(lease_keeper, "PROGRESS_S", 3600.0)  # the first report only
+    jobs = rota.Jobs()
+    go = tmp_path / "go"
+
+    async def aend(ctx: rota.Context, go: str) -> None:
+        await asyncio.to_thread(end, ctx, go)
+
+    def end(ctx: rota.Context, go: str) -> None:
+        ctx.progress(7, 10)
+        eventually(lambda: Path(go).exists())
+        ctx.progress(10, 10)
+        if how == "fails":
+            raise ValueError
+        if how == "completes":
+            with ctx.transaction():
+                pass
+
+    jobs.job(how, takes_context=True)(aend if how == "async" else end)
+    async with Hand(database, heavy.jobs if how == "process" else jobs) as hand:
+        put(connection, "reports its end" if how == "process" else how, go=str(go))
+        await asyncio.to_thread(
+            eventually,
+            lambda: value(connection, SEEN) == {"done": 7, "total": 10, "note": None},
+            60,
+        )
+        go.touch()
+        await hand.heard(JobFailed if how == "fails" else JobSucceeded)
+    assert value(connection, SEEN) == {"done": 10, "total": 10, "note": None}
+
+
+@rule("M72")
+async def test_a_report_that_the_database_refuses_keeps_no_outcome_from_being_written(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection.execute("alter table rota.job add check ((progress ->> 'done')::numeric <> 13)")
+    monkeypatch.setattr(lease_keeper.LeaseKeeper, "note_progress", lambda *_: None)
+    jobs = rota.Jobs()
+
+    @jobs.job("steps", takes_context=True)
+    def steps(ctx: rota.Context) -> None:
+        ctx.progress(12 + ctx.job.id % 2)
+
+    put_many(connection, "steps", 2)
+    await Hand(database, jobs, drain=True).run()
+    told = rows(connection, "select status, (progress ->> 'done')::int from rota.jobs order by 2")
+    assert told == [("succeeded", 12), ("succeeded", None)]
 
 
 @rule("M32")

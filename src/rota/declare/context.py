@@ -69,6 +69,7 @@ class Context:
         "_on_progress",
         "_progress",
         "_stopped",
+        "_stored",
         "job",
         "results",
         "state",
@@ -96,6 +97,8 @@ class Context:
         before its first wait is over."""
         self._stopped: str | None = None
         self._progress: tuple[float, float | None, str | None] | None = None
+        self._stored: tuple[float, float | None, str | None] | None = None
+        """The last report that the database has."""
         self._on_progress = on_progress
         self._completer = completer
         self._effects = effects
@@ -133,11 +136,10 @@ class Context:
             raise AttemptCancelled(self._stopped)
 
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
-        """Report progress. From any thread, as often as you like: while the handler runs, the
-        worker stores the latest report about once a second.
+        """Report progress. From any thread, as often as you like: the worker stores the latest
+        report about once a second, and the last one when the handler ends.
 
-        A report from the last second before the handler ends may never be stored. A stored report
-        stays with the job until the next one, also into the next attempt.
+        A stored report stays with the job until the next one, also into the next attempt.
 
         Args:
             done: how much is done, 0 … 2**53.
@@ -290,6 +292,11 @@ class Context:
         """Continue after another call of the handler in the same attempt. Called by the worker."""
         if earlier._journal is not None:
             self._find_journal().continue_after(earlier._journal)
+
+    @property
+    def _has_news(self) -> bool:
+        """Whether the latest progress report is not stored yet."""
+        return self._progress is not self._stored
 
     def encode_progress(self) -> str:
         """Return the latest progress report in JSON. Called by the worker after a report, from any

@@ -41,7 +41,8 @@ class Completer:
     def complete(self, context: Context, connection: Any, result_json: str | None) -> Any:
         """Finish the job on this connection; on an async one the answer must be awaited."""
         ran_s = self._note(context)
-        operation = ops.complete(context.job, ran_s, result_json, self._release)
+        progress_json = context.encode_progress() if context._has_news else None
+        operation = ops.complete(context.job, ran_s, result_json, self._release, progress_json)
         if is_async(connection):
             return self._acomplete(operation, connection)
         _refuse_if_not(self._database.run(operation, connection, joins=_FINISHED))

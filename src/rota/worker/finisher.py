@@ -253,6 +253,7 @@ class Finisher(Service):
     async def _write(self, batch: list[Attempt]) -> None:
         if [1 for attempt in batch if attempt.job.batch is not None]:
             self._fold_tries = FOLD_TRIES
+        await self._write_last_progress(batch)
         batch, careful = await self._write_plain(batch)
         over: Part = []
         others: Part = []
@@ -275,6 +276,20 @@ class Finisher(Service):
                     written |= await self._find_settled(missing)
                 await self._free_places(part, written)
                 self._take_in(part, written)
+
+    async def _write_last_progress(self, batch: list[Attempt]) -> None:
+        """Write the reports of progress that the lease keeper has not written yet."""
+        news = [
+            (attempt, context)
+            for attempt in batch
+            if (context := attempt.context) is not None and context._has_news
+        ]
+        if news:
+            told = [context._progress for _, context in news]
+            reports = [(one.job.id, one.job.claims, its.encode_progress()) for one, its in news]
+            await self._link.run(ops.progress(reports))
+            for (_, context), report in zip(news, told, strict=True):
+                context._stored = report
 
     async def _write_plain(self, batch: list[Attempt]) -> tuple[list[Attempt], bool]:
         """Write the plain successes, without an object for each. Return the others, and whether the

@@ -195,6 +195,7 @@ class LeaseKeeper(Service):
         ]
         if not current:
             return
+        told = [context._progress for _, context in current]
         progress = [
             (one.job.id, one.job.claims, context.encode_progress()) for one, context in current
         ]
@@ -203,10 +204,12 @@ class LeaseKeeper(Service):
         except DatabaseUnavailable:
             self._reported.update(reported)
             raise
-        for attempt, context in current:
+        for (attempt, context), report in zip(current, told, strict=True):
             if attempt.job.id not in written:
                 self._lose(attempt)
-            elif not written[attempt.job.id]:
+            elif written[attempt.job.id]:
+                context._stored = report
+            else:
                 self._reported.add(context)
 
     def _lose(self, attempt: Attempt) -> None:

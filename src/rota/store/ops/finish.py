@@ -15,7 +15,7 @@ from rota.store.driver import Operation, Query, format_numbers, format_params
 from rota.store.errors import PartitionMissing, RowLocked, RowRefused, Unstorable
 from rota.store.isolate import Split, isolate
 from rota.store.ops.claim import ID, Branches, Claimant, Claimed, read_taken
-from rota.store.ops.lease import Refused
+from rota.store.ops.lease import Refused, progress
 from rota.store.ops.partitions import retry_with_partitions
 
 
@@ -115,10 +115,18 @@ def finish_and_pass(
 Completion = Operation[bool]
 
 
-def complete(job: Job, ran_s: float | None, result_json: str | None, release: str) -> Completion:
+def complete(
+    job: Job,
+    ran_s: float | None,
+    result_json: str | None,
+    release: str,
+    progress_json: str | None = None,
+) -> Completion:
     """Move a job to history as a success, in the transaction of the caller's connection; return
     whether its claim held it."""
     yield Query("today_ensure")
+    if progress_json is not None:
+        yield from progress([(job.id, job.claims, progress_json)])
     transition = Transition("succeed", Status.SUCCEEDED, result_json=result_json)
     return bool((yield from _finish(release, [Ending(job, transition, ran_s)], True)))
 

@@ -84,8 +84,14 @@ def progress(reports: Sequence[tuple[int, int, str]]) -> Operation[dict[int, boo
     """Write the progress of (id, claims), in JSON; return the ids still held, and whether each was
     written.
 
-    It does not wait for a locked row.
+    It does not wait for a locked row. A report that the database refuses counts as written, and
+    does not stop the others.
     """
-    ids, claims, texts = ([one[at] for one in reports] for at in range(3))
-    rows = yield Query("job_progress", {"ids": ids, "claims": claims, "progress": texts})
-    return dict(rows)
+
+    def write(some: Sequence[tuple[int, int, str]]) -> Operation[list[Row]]:
+        ids, claims, texts = ([one[at] for one in some] for at in range(3))
+        return (yield Query("job_progress", {"ids": ids, "claims": claims, "progress": texts}))
+
+    isolated = yield from isolate(reports, write)
+    written: dict[int, bool] = dict(row for some in isolated.answers for row in some)
+    return written | {one[0]: True for one, _ in isolated.refused}

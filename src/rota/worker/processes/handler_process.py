@@ -185,6 +185,8 @@ class HandlerProcess:
         while True:
             run, context = self._runs.get()
             end = contextvars.copy_context().run(self._attempt, run, context)
+            if context._has_news:
+                self._tell_progress(context)
             self._channel.send(
                 messages.Ended(run.job.id, run.job.claims, self._simplify(end, context))
             )
@@ -227,11 +229,13 @@ class HandlerProcess:
                 self._has_progress.clear()
                 context = self._progressed
                 assert context is not None
-                job = context.job
-                self._channel.send(
-                    messages.Progressed(job.id, job.claims, context.encode_progress())
-                )
+                self._tell_progress(context)
                 sleep(PROGRESS_S)
+
+    def _tell_progress(self, context: Context) -> None:
+        told, job = context._progress, context.job
+        self._channel.send(messages.Progressed(job.id, job.claims, context.encode_progress()))
+        context._stored = told
 
     # Running
 

@@ -16,7 +16,9 @@ from tests.support.rules import rule
 from tests.support.web import serving
 
 PAGE = (Path(__file__).parents[2] / "docs/once.md").read_text(encoding="utf-8")
-EFFECT, STEPS, FILE, IN_A_TRANSACTION, TWICE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+EFFECT, BLOCK, STEPS, FILE, IN_A_TRANSACTION, TWICE = re.findall(
+    r"```python\n(.*?)```", PAGE, re.DOTALL
+)
 
 
 def declare(app: rota.App, block: str, **names: Any) -> dict[str, Any]:
@@ -90,8 +92,10 @@ def test_a_second_run_of_each_handler_of_the_page_is_harmless(
     app = rota.App(database)
     with serving() as provider:
         provider.headers["Message-ID"] = "m-7"
-        run_twice(declare(app, EFFECT, PROVIDER=provider.url)["welcome"].new(42))
-        assert len(provider.asked) == 1
+        names = declare(app, EFFECT, PROVIDER=provider.url)
+        run_twice(names["welcome"].new(42))
+        run_twice(declare(app, BLOCK, send_welcome=names["send_welcome"])["goodbye"].new(42))
+        assert len(provider.asked) == 2
     run_twice(declare(app, STEPS)["checkout"].new(7))
     run_twice(declare(app, FILE, FOLDER=tmp_path)["sales_report"].new("2026-01-14"))
     run_twice(declare(app, IN_A_TRANSACTION)["bill"].new(812), tables=["invoice"])

@@ -29,6 +29,19 @@ async def awaited() -> None:
     await app.acancel("1")  # E: arg-type | reportArgumentType
 
 
+async def effects(ctx: rota.Context) -> None:
+    def send(user: int, *, subject: str = "") -> str:
+        return subject * user
+
+    async def asend(user: int) -> bytes:
+        return bytes(user)
+
+    assert_type(ctx.effect("mail:7").call(send, 7, subject="hello"), str)
+    assert_type(await ctx.effect("mail:7").call(asend, 7), bytes)
+    ctx.effect("mail:7").call(asend, 7)  # E: unused-coroutine | reportUnusedCoroutine
+    ctx.effect("mail:7").call(send, "7")  # E: call-overload | reportArgumentType, reportCallIssue
+
+
 def either(plain: psycopg.Connection, own: psycopg.AsyncConnection) -> None:
     app.cancel(1, connection=plain)
     app.cancel(1, connection=3)  # E: arg-type | reportArgumentType

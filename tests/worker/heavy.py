@@ -280,9 +280,7 @@ def _prepare(notes: str) -> int:
 def guarded(ctx: rota.Context, notes: str) -> int:
     """Die within an effect, fail after it, then succeed."""
     size = ctx.step("prepare", _prepare, notes)
-    with ctx.effect("mail", if_uncertain="repeat") as effect:
-        if not effect.done:
-            effect.result = _send(ctx, notes)
+    ctx.effect("mail", if_uncertain="repeat").call(_send, ctx, notes)
     if ctx.job.attempts == 2:
         raise ValueError("later")
     return size

@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,95 @@ async def test_a_later_attempt_finds_what_an_effect_kept(
     await work(database, connection, asends if is_async else sends)
     assert found == [("mail:7", False, False, None), ("mail:7", True, False, {"id": "m-1"})]
     assert seen(connection) == [("mail:7", "done", {"id": "m-1"}, 0)]
+
+
+@dataclass
+class Receipt:
+    """What a provider says."""
+
+    number: int
+    parts: tuple[str, ...]
+
+
+@rule("M52")
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_an_effect_that_is_called_is_done_once_and_returns_the_same_each_time(
+    database: str, connection: Connection, is_async: bool
+) -> None:
+    sent: list[int] = []
+    got: list[Any] = []
+
+    def send(number: int, *, parts: tuple[str, ...]) -> Receipt:
+        sent.append(number)
+        return Receipt(number, parts)
+
+    async def asend(number: int, *, parts: tuple[str, ...]) -> Receipt:
+        return send(number, parts=parts)
+
+    async def asends(ctx: Context) -> None:
+        got.append(await ctx.effect("mail:7").call(asend, 7, parts=("a", "b")))
+        if ctx.job.attempts == 1:
+            raise ValueError("later")
+
+    def sends(ctx: Context) -> None:
+        got.append(ctx.effect("mail:7").call(send, 7, parts=("a", "b")))
+        if ctx.job.attempts == 1:
+            raise ValueError("later")
+
+    put(connection, "sends")
+    await work(database, connection, asends if is_async else sends)
+    assert (sent, got) == ([7], [Receipt(7, ("a", "b"))] * 2)
+    assert seen(connection) == [("mail:7", "done", {"number": 7, "parts": ["a", "b"]}, 0)]
+
+
+@rule("M52")
+async def test_an_effect_whose_result_does_not_fit_is_done_all_the_same(
+    database: str, connection: Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent: list[int] = []
+    got: list[Any] = []
+
+    def send() -> Any:
+        sent.append(1)
+        return object()
+
+    def promise() -> int:
+        sent.append(2)
+        return "no number"  # type: ignore[return-value]
+
+    def sends(ctx: Context) -> None:
+        got.append([ctx.effect("a").call(send), ctx.effect("b").call(promise)])
+        if ctx.job.attempts == 1:
+            raise ValueError("later")
+
+    put(connection, "sends")
+    await work(database, connection, sends)
+    assert (sent, got) == ([1, 2], [[None, "no number"]] * 2)
+    assert seen(connection) == [("a", "done", None, 0), ("b", "done", "no number", 0)]
+    assert "the result of effect 'a' of job 1 is not kept" in caplog.text
+
+
+@rule("M52")
+@pytest.mark.parametrize("policy", ["dead", "skip", "repeat"])
+async def test_an_effect_that_is_called_is_uncertain_by_its_policy(
+    database: str, connection: Connection, policy: Policy
+) -> None:
+    sent: list[int] = []
+    got: list[Any] = []
+
+    def send() -> int:
+        sent.append(len(sent))
+        if sent == [0]:
+            raise ConnectionResetError
+        return 7
+
+    def sends(ctx: Context) -> None:
+        got.append(ctx.effect("mail:7", if_uncertain=policy).call(send))
+
+    put(connection, "sends")
+    await work(database, connection, sends)
+    wanted: dict[Policy, Any] = {"dead": (1, []), "skip": (1, [None]), "repeat": (2, [7])}
+    assert (len(sent), got) == wanted[policy]
 
 
 OUTCOMES: dict[Policy, tuple[int, str, str]] = {
@@ -663,14 +753,23 @@ async def test_an_async_function_is_refused_as_a_step_of_a_plain_handler(
     async def charge() -> None:
         raise AssertionError("nobody awaits it")
 
-    def sends(ctx: Context) -> Any:
-        return ctx.step("charge", charge)
+    def pick(send: Callable[[], Any]) -> Any:
+        return send()
 
-    put(connection, "sends")
+    def sends(ctx: Context, what: str) -> Any:
+        if what == "step":
+            return ctx.step("charge", charge)
+        return ctx.effect("charge").call(charge if what == "effect" else partial(pick, charge))
+
+    for what in ("step", "effect", "by another"):
+        put(connection, "sends", what=what)
     await work(database, connection, sends, max_attempts=1)
-    assert seen(connection) == []
-    told = str(value(connection, "select last_error from rota.job"))
-    assert "step 'charge': an async function needs an async handler" in told
+    assert [status for _, status, *_ in seen(connection) if status != "not done"] == []
+    told = rows(connection, "select last_error from rota.job order by id")
+    assert told == [
+        (f"{what} 'charge': an async function needs an async handler, which awaits the call",)
+        for what in ("step", "effect", "effect")
+    ]
 
 
 @rule("M52")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 import msgspec
 
-from rota.declare.effect import EffectBlock, Journal, StepBlock, run_step
+from rota.declare.effect import EffectBlock, Journal, StepBlock, run_call
 from rota.declare.result import encode_result
 from rota.errors import AttemptCancelled, UsageError
 from rota.model.awaited import NO_RESULTS
@@ -203,13 +203,16 @@ class Context:
     def effect(
         self, key: str, *, if_uncertain: IfUncertain = "dead", safe: Errors = ()
     ) -> EffectBlock:
-        """Guard something that must not be repeated blindly, such as a mail or a charge: `with
-        ctx.effect("welcome_email:user:42") as effect:`, or `async with`.
+        """Guard something that must not be repeated blindly, such as a mail or a charge:
+        `ctx.effect("welcome_email:user:42").call(send, 42)`, which an async handler awaits. It
+        calls the function, or returns what it returned when the effect was done.
 
-        Before the block the intent is committed, after it what came of it. The block always runs,
-        and asks `effect.done` whether to do it. If the block ends without a result, whatever the
-        reason, it may have happened: unless the error proves that it did not (the server refused
-        the connection or the request; `effect.not_done(…)`; one of `safe`).
+        Before the call the intent is committed, after it what came of it. If the call ends without
+        a result, whatever the reason, it may have happened: unless the error proves that it did not
+        (the server refused the connection or the request; `effect.not_done(…)`; one of `safe`).
+
+        Where one function is too little, write a block: `with ctx.effect(key) as effect:`, or
+        `async with`. It always runs, and must ask `effect.done` whether to do it.
 
         Args:
             key: names the effect among all jobs, by the business event; 1 to 255 characters.
@@ -274,7 +277,7 @@ class Context:
                 may have happened, and a person must decide.
             Snooze, AttemptCancelled: as `effect`.
         """
-        return run_step(StepBlock(self._find_journal(), name, if_uncertain, fn), fn, args, kwargs)
+        return run_call(StepBlock(self._find_journal(), name, if_uncertain, fn), fn, args, kwargs)
 
     @property
     def _unasked_effects(self) -> list[str]:

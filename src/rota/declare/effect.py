@@ -1,4 +1,4 @@
-"""Effects and steps, as a handler uses them: `with ctx.effect(…)` and `ctx.step(…)`."""
+"""Effects and steps, as a handler uses them: `ctx.effect(…)` and `ctx.step(…)`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import itertools
 import logging
 import threading
 import typing
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from shlex import quote
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
 
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from rota.model.retry import Errors
 
 logger = logging.getLogger("rota")
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 CANCELLED_S = 0.4
 """How long an async handler that is cancelled may still wait for a write about an effect. Twice
@@ -94,7 +97,7 @@ class Effect:
 
 
 class EffectBlock:
-    """The block of an effect; see `Context.effect`. Each is entered once."""
+    """An effect that is to be done; see `Context.effect`. Each is called or entered once."""
 
     def __init__(
         self,
@@ -118,6 +121,54 @@ class EffectBlock:
         self.effect = Effect(key)
         self._is_intended = False
         """Whether the block is to do it: a handler may write `effect.done`."""
+        self._type: Any = Any
+        """Of what `call` returns."""
+        self._kept: str | None = None
+        """The result that is kept, in JSON."""
+
+    @overload
+    def call(
+        self, fn: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, T]: ...
+
+    @overload
+    def call(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
+
+    def call(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a function unless the effect is done, and keep what it returns. In an async handler,
+        await it.
+
+        Args:
+            fn: a function; in an async handler also an async one. A plain one blocks the loop.
+
+        Returns:
+            What `fn` returned, now or then, after a way through JSON: in its annotated type, if it
+            fits. None if nothing is kept: what it returned has no JSON form or is over 64 KiB, you
+            settled the effect without a result, or `if_uncertain` is "skip" and it is uncertain.
+
+        Raises:
+            UsageError, Dead, Snooze, AttemptCancelled: as `Context.effect`.
+        """
+        self._type = _find_return_type(fn)
+        return run_call(self, fn, args, kwargs)
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"effect {self.effect.key!r}"
+
+    @property
+    def value(self) -> Any:
+        """What `call` returns."""
+        if self._kept is None:
+            return None
+        try:
+            return self._decode(self._kept)
+        except ValueError:
+            return msgspec.json.decode(self._kept)
+
+    def _decode(self, encoded: str) -> Any:
+        return msgspec.json.decode(encoded, type=self._type, dec_hook=from_json)
 
     def __enter__(self) -> Effect:
         if _is_on_loop():
@@ -177,6 +228,7 @@ class EffectBlock:
         self._is_intended = answer.state == "begun"
         effect.done = not self._is_intended
         effect.uncertain = answer.state == "skip" or (answer.earlier > 0 and not effect.done)
+        self._kept = answer.result_json
         if answer.result_json is not None:
             effect.result = msgspec.json.decode(answer.result_json)
         return effect
@@ -205,6 +257,7 @@ class EffectBlock:
         if problem is not None:
             what = "the result of effect %r of job %d is not kept: %s"
             logger.warning(what, self.effect.key, self._journal.job, problem)
+        self._kept = encoded
         return encoded
 
     def _make_end(self, verb: Any, result_json: str | None = None) -> EffectCall:
@@ -240,14 +293,16 @@ class StepBlock(EffectBlock):
     ) -> None:
         super().__init__(journal, name, if_uncertain, (), journal.next_place(name))
         self._type = _find_return_type(fn)
-        self.value: Any = None
-        """What the step returned, now or in an earlier attempt."""
+
+    @property
+    def name(self) -> str:
+        return f"step {self.effect.key!r}"
 
     def _begin(self, answer: EffectAnswer) -> Effect:
         effect = super()._begin(answer)
         if answer.result_json is not None:
             try:
-                self.value = self._decode(answer.result_json)
+                self._decode(answer.result_json)
             except ValueError as error:
                 raise Dead(
                     f"what is kept of step {self.effect.key!r} is not what its function says that "
@@ -260,13 +315,11 @@ class StepBlock(EffectBlock):
         if encoded is None:
             raise self._refuse(problem)
         try:
-            self.value = self._decode(encoded)
+            self._decode(encoded)
         except ValueError as error:
             raise self._refuse(f"its function does not return what it says: {error}") from None
+        self._kept = encoded
         return encoded
-
-    def _decode(self, encoded: str) -> Any:
-        return msgspec.json.decode(encoded, type=self._type, dec_hook=from_json)
 
     def _refuse(self, problem: object) -> Dead:
         name, job = self.effect.key, self._journal.job
@@ -385,10 +438,10 @@ def _forget(task: asyncio.Future[EffectAnswer]) -> None:
         task.exception()
 
 
-def run_step(block: StepBlock, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Run a step unless it is done; return what it returned. On a running loop, await the
-    answer."""
-    run = _run_step_async if _is_on_loop() else _run_step_plain
+def run_call(block: EffectBlock, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Call the function of an effect or a step unless it is done; return what it returned. On a
+    running loop, await the answer."""
+    run = _run_async if _is_on_loop() else _run_plain
     return run(block, fn, args, kwargs)
 
 
@@ -400,19 +453,21 @@ def _is_on_loop() -> bool:
     return True
 
 
-def _run_step_plain(block: StepBlock, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+def _run_plain(block: EffectBlock, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    why = f"{block.name}: an async function needs an async handler, which awaits the call"
     if inspect.iscoroutinefunction(fn):
-        raise UsageError(
-            f"step {block.effect.key!r}: an async function needs an async handler, which awaits "
-            "the step"
-        )
+        raise UsageError(why)
     with block as effect:
         if not effect.done:
-            effect.result = fn(*args, **kwargs)
+            value = fn(*args, **kwargs)
+            if inspect.iscoroutine(value):
+                value.close()
+                raise effect.not_done(UsageError(why))
+            effect.result = value
     return block.value
 
 
-async def _run_step_async(block: StepBlock, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+async def _run_async(block: EffectBlock, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     async with block as effect:
         if not effect.done:
             value = fn(*args, **kwargs)

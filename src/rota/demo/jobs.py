@@ -125,10 +125,9 @@ class PartnerError(Exception):
 def tell_partner(ctx: Context, url: str, user_id: int) -> dict[str, int]:
     """POST a new user to the partner's server, once. The status code decides whether a retry
     helps; the partner knows the key, so what is uncertain is sent again."""
-    with ctx.effect(f"tell_partner:user:{user_id}", if_uncertain="repeat") as effect:
-        if not effect.done:
-            effect.result = _post(url, user_id, effect.key)
-        return {"status_code": effect.result}
+    key = f"tell_partner:user:{user_id}"
+    status = ctx.effect(key, if_uncertain="repeat").call(_post, url, user_id, key)
+    return {"status_code": status}
 
 
 def _post(url: str, user_id: int, key: str) -> int:

@@ -195,9 +195,10 @@ def test_a_job_that_its_handler_finished_in_a_transaction_has_succeeded(
     app: rota.App, harness: Harness, plain: Connection, is_async: bool
 ) -> None:
     @app.job("finish", takes_context=True)
-    def finish(context: rota.Context) -> None:
+    def finish(context: rota.Context) -> int:
         with context.transaction() as connection:
             connection.execute("insert into public.line values ('a')")
+            return 7
 
     @app.job("complete", takes_context=True)
     async def complete(context: rota.Context) -> None:
@@ -205,7 +206,7 @@ def test_a_job_that_its_handler_finished_in_a_transaction_has_succeeded(
         context.complete(plain, result=7)
 
     done = harness.perform(complete.new() if is_async else finish.new())
-    assert (done.status, done.error) == ("succeeded", None)
+    assert (done.status, done.error, done.result) == ("succeeded", None, 7)
     assert count(plain, "public.line") == 1
 
 

@@ -81,24 +81,28 @@ def ends(hand: Hand) -> list[type]:
 async def test_a_handlers_writes_and_its_success_are_committed_together(
     database: str, connection: Connection, how: str, history: Any
 ) -> None:
-    async def bills(context: Context) -> None:
+    async def bills(context: Context) -> dict[str, int]:
         async with context.transaction() as given:
             await awrite(given, context)
             assert written(connection) == [("running", 0)]
+        return {"sum": 12}
 
-    def bills_plainly(context: Context) -> None:
+    def bills_plainly(context: Context) -> dict[str, int]:
         with context.transaction() as given:
             write(given, context)
+            return {"sum": 12}
 
-    async def bills_itself(context: Context) -> None:
+    async def bills_itself(context: Context) -> dict[str, int]:
         async with await psycopg.AsyncConnection.connect(database) as own:
             await awrite(own, context)
             await context.complete(own, {"sum": 12})
+        return {"late": 0}
 
-    def bills_itself_plainly(context: Context) -> None:
+    def bills_itself_plainly(context: Context) -> dict[str, int]:
         with psycopg.connect(database, autocommit=True) as own, own.transaction():
             write(own, context)
             context.complete(own, {"sum": 12})
+        return {"late": 0}
 
     put(connection, "bills")
     handler = {
@@ -116,7 +120,7 @@ async def test_a_handlers_writes_and_its_success_are_committed_together(
     [(result, began)] = rows(
         connection, "select result, started_at between created_at and finished_at from rota.jobs"
     )
-    assert (result, began) == ({"sum": 12} if how.startswith("own") else None, True)
+    assert (result, began) == ({"sum": 12}, True)
 
 
 @rule("M54", "M52")
@@ -173,6 +177,23 @@ async def test_an_error_before_the_commit_is_an_ordinary_failure(
     hand = await drained(database, bills if is_async else bills_plainly)
     assert (ends(hand), written(connection)) == ([JobFailed], [("failed", 0)])
     assert value(connection, "select last_error from rota.job") == "no such customer"
+
+
+@rule("M13", "M54")
+async def test_a_late_result_that_cannot_be_stored_changes_nothing_and_is_logged(
+    database: str, connection: Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    connection.execute("alter table rota.job_history add check (result <> '7')")
+
+    async def bills(context: Context) -> int:
+        async with context.transaction() as given:
+            await awrite(given, context)
+        return 6 + context.job.id % 2
+
+    put_many(connection, "bills", 2)
+    await drained(database, bills)
+    assert {value for (value,) in rows(connection, "select result from rota.jobs")} == {6, None}
+    assert "its result is not kept" in caplog.text
 
 
 @rule("M54")

@@ -181,7 +181,8 @@ class Context:
         Args:
             connection: one that `using(connection=…)` takes, to the database of the job, in a
                 transaction. Its role needs the rights of a worker.
-            result: the job's result, in place of what the handler returns.
+            result: the job's result, in place of what the handler returns; that is stored after the
+                commit, and lost if the process dies before.
 
         Raises:
             UsageError: no transaction is open; an effect or a step is; the result has no JSON form

@@ -28,7 +28,7 @@ from rota.store.ops import Filter
 from rota.worker.attempt import Attempt
 from rota.worker.completion import Completer, NotCommitted
 from rota.worker.effects import EffectKeeper
-from rota.worker.finisher import make_ending
+from rota.worker.finisher import find_late_result, make_ending
 from rota.worker.invoke import ainvoke, invoke
 from rota.worker.summary import Performed, find_error
 
@@ -135,6 +135,9 @@ def _attempt(database: BoundDatabase, spec: WorkerSpec, state: Any, id_: int) ->
         yield ops.progress([(job.id, job.claims, attempt.context.encode_progress())])
     ending = make_ending(attempt, time.monotonic())
     written: ops.Written | None = yield ops.settle_one(ending, spec.release)
+    late = find_late_result(attempt)
+    if written is None and late is not None:
+        yield ops.keep_results([(job.id, job.claims, late)])
     if job.batch is not None:
         yield ops.fold_all_batches()
     found: list[Job] = yield ops.find(Filter(ids=[job.id]))

@@ -45,7 +45,7 @@ from rota.worker.attempt import State
 from rota.worker.completion import NotCommitted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from rota.observe.events import Bus
     from rota.runtime.clock import Clock
@@ -273,7 +273,9 @@ class Finisher(Service):
                 written = await self._link.run(write(endings, self._release, careful=careful))
                 if len(written) < len(part):
                     missing = [one for one in part if one[0].job.id not in written]
-                    written |= await self._find_settled(missing)
+                    settled = await self._find_settled(missing)
+                    await self._keep_results(missing, settled)
+                    written |= settled
                 await self._free_places(part, written)
                 self._take_in(part, written)
 
@@ -355,10 +357,21 @@ class Finisher(Service):
             self._look_for_next(left)
         return finished
 
-    async def _find_settled(self, missing: Iterable[tuple[Attempt, Ending]]) -> dict[int, Written]:
+    async def _find_settled(self, missing: Part) -> dict[int, Written]:
         """Return what an earlier flush, whose answer was lost, had committed."""
         unsure = [ending for attempt, ending in missing if attempt.write_unconfirmed]
         return await self._link.run(ops.find_settled(unsure, self._worker)) if unsure else {}
+
+    async def _keep_results(self, missing: Part, settled: Mapping[int, Written]) -> None:
+        """Write what handlers returned after the commits that had finished their jobs."""
+        results = [
+            (attempt.job.id, attempt.job.claims, result_json)
+            for attempt, _ in missing
+            if attempt.job.id in settled and (result_json := find_late_result(attempt)) is not None
+        ]
+        refused = await self._link.run(ops.keep_results(results)) if results else {}
+        for job, why in refused.items():
+            logger.warning("job %s: its result is not kept: %s", job, why)
 
     async def _free_places(self, part: Part, written: Mapping[int, Written | Refused]) -> None:
         """Look for jobs that may run now because these have left their lanes and caps."""
@@ -488,6 +501,12 @@ def make_ending(attempt: Attempt, now: float) -> Ending:
     # Until now, not until the handler ended: the database subtracts it from its own now.
     ran_s = None if began_at is None else now - began_at
     return ops.Ending(attempt.job, transition, ran_s, attempt.completes, attempt.frees_place)
+
+
+def find_late_result(attempt: Attempt) -> str | None:
+    """Return what a handler returned that may have finished its job itself before."""
+    end = attempt.outcome
+    return end.result_json if attempt.completes and isinstance(end, Succeeded) else None
 
 
 def _tell_late_failure(attempt: Attempt, transition: Transition, outcome: Written) -> None:

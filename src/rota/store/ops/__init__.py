@@ -98,6 +98,7 @@ from rota.store.ops.finish import (
     finish,
     finish_and_pass,
     finish_plain,
+    keep_results,
     leave,
     settle_one,
 )
@@ -300,6 +301,7 @@ __all__ = [
     "insert",
     "insert_batch",
     "insert_many",
+    "keep_results",
     "leave",
     "list_breakers",
     "list_limits",

@@ -131,6 +131,18 @@ def complete(
     return bool((yield from _finish(release, [Ending(job, transition, ran_s)], True)))
 
 
+def keep_results(results: Sequence[tuple[int, int, str]]) -> Operation[dict[int, str]]:
+    """Write the results, in JSON, of (id, claims) that transactions of their handlers have
+    finished; return the database's error for each that it refuses."""
+
+    def write(some: Sequence[tuple[int, int, str]]) -> Operation[None]:
+        ids, claims, texts = ([one[at] for one in some] for at in range(3))
+        yield Query("results_keep", {"ids": ids, "claims": claims, "results": texts})
+
+    isolated = yield from isolate(results, write)
+    return {id_: why for (id_, _, _), why in isolated.refused}
+
+
 def settle_one(ending: Ending, release: str) -> Operation[Written | None]:
     """Write how one claim ended, in the transaction of the caller's connection; None: it was not
     held.

@@ -95,12 +95,17 @@ class UnknownJobType(UsageError, LookupError):
 
 
 class JobNotFound(UsageError, LookupError):
-    """No job has this id: it never existed, or retention has deleted its history."""
+    """No job has this id: it never existed, retention has deleted its history, or its transaction
+    has not committed yet."""
 
     job: int
 
     def __init__(self, job: int) -> None:
-        super().__init__(f"no job {job}: it never existed, or retention has deleted it", job=job)
+        super().__init__(
+            f"no job {job}: it never existed, retention has deleted it, "
+            "or its transaction has not committed yet",
+            job=job,
+        )
 
 
 class BatchNotFound(UsageError, LookupError):

@@ -10,9 +10,11 @@ from typing import Any
 import asyncpg
 import psycopg
 import pytest
-from django.db import connections
+from django.db import connections, transaction
 from psycopg.rows import TupleRow, dict_row
 from sqlalchemy import create_engine, make_url, text
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
 
 import rota
 from tests.support.django_site import django_database
@@ -312,3 +314,50 @@ async def test_apps_that_migrate_at_once_apply_each_migration_once(empty_databas
     app = rota.App(empty_database)
     did = await asyncio.gather(*(asyncio.to_thread(app.migrate) for _ in range(3)))
     assert sorted(bool(one.applied) for one in did) == [False, False, True]
+
+
+# Reads
+
+
+@rule("M20")
+def test_a_transaction_reads_the_job_that_it_enqueued(app: rota.App, database: str) -> None:
+    mail = declare(app)
+    engine = create_engine(make_url(database).set(drivername="postgresql+psycopg"))
+    with (
+        psycopg.connect(database) as own,
+        Session(engine) as session,
+        django_database(database) as alias,
+        transaction.atomic(alias),
+    ):
+        for given in (own, session, alias):
+            id_ = mail.using(given, meta={"by": "me"}).enqueue(1).id
+            [job] = app.find(job_type="mail", connection=given)
+            assert job == app.get(id_, connection=given)
+            assert (job.id, job.payload, job.meta) == (id_, {"user_id": 1}, {"by": "me"})
+            assert app.timeline(id_, connection=given).entries[0].what == "enqueued"
+            with pytest.raises(rota.JobNotFound, match="its transaction has not committed yet"):
+                app.get(id_)
+        transaction.set_rollback(True, alias)
+    connections[alias].close()
+    engine.dispose()
+
+
+@rule("M20")
+async def test_an_async_transaction_reads_the_job_that_it_enqueued(
+    app: rota.App, database: str
+) -> None:
+    mail = declare(app)
+    engine = create_async_engine(make_url(database).set(drivername="postgresql+asyncpg"))
+    own = await asyncpg.connect(database)
+    async with own.transaction(), AsyncSession(engine) as session:
+        for given in (own, session):
+            id_ = (await mail.using(given).aenqueue(1)).id
+            [job] = await app.afind(job_type="mail", connection=given)
+            assert job == await app.aget(id_, connection=given)
+            timeline = await app.atimeline(id_, connection=given)
+            assert timeline.job == job and timeline.entries[0].what == "enqueued"
+            with pytest.raises(rota.JobNotFound):
+                await app.aget(id_)
+    await own.close()
+    await engine.dispose()
+    await app.aclose()

@@ -413,7 +413,8 @@ def test_cancel_prints_the_answer_for_each_job_and_exits_1_when_one_is_refused(
     assert rota("cancel", "3").error == (1, dead)
     assert rota("cancel", "4711").error == (
         2,
-        "no job 4711: it never existed, or retention has deleted it",
+        "no job 4711: it never existed, retention has deleted it, "
+        "or its transaction has not committed yet",
     )
     mixed = rota("cancel", "3", "5", "--json")
     assert (mixed.status, [one["answer"] for one in mixed.json["jobs"]]) == (

@@ -45,7 +45,8 @@ def test_a_job_shows_its_whole_timeline(rota: CommandLine) -> None:
     )
     assert rota("job", "12345").error == (
         2,
-        "no job 12345: it never existed, or retention has deleted it",
+        "no job 12345: it never existed, retention has deleted it, "
+        "or its transaction has not committed yet",
     )
 
 

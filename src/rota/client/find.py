@@ -18,6 +18,7 @@ from rota.client.base import (
 )
 from rota.client.both import awaitable, both
 from rota.client.timeline import Timeline, read_timeline
+from rota.declare.connection import AnyConnection
 from rota.errors import JobNotFound, JoinTimeout, UsageError
 from rota.model.bounds import check_integer
 from rota.model.job import Job, Status
@@ -71,17 +72,27 @@ class FindCalls(Caller):
     """The calls of an App that read jobs."""
 
     @both
-    def get(self, id: int) -> Operation[Job]:
-        """Return a job, unfinished or finished. Raises JobNotFound."""
+    def get(self, id: int, *, connection: AnyConnection | None = None) -> Operation[Job]:
+        """Return a job, unfinished or finished.
+
+        Args:
+            connection: yours: sees what its transaction has enqueued. Defaults to one of the App's.
+
+        Raises:
+            JobNotFound: there is no such job.
+        """
         return _get(id)
 
     aget = awaitable(get)
 
     @both
-    def find(self, **filters: Unpack[Search]) -> Operation[list[Job]]:
+    def find(
+        self, *, connection: AnyConnection | None = None, **filters: Unpack[Search]
+    ) -> Operation[list[Job]]:
         """Find unfinished and finished jobs, the newest first.
 
         Args:
+            connection: as for `get`.
             filters: those of `Search`, each documented there.
 
         Raises:
@@ -92,9 +103,9 @@ class FindCalls(Caller):
     afind = awaitable(find)
 
     @both
-    def timeline(self, id: int) -> Operation[Timeline]:
+    def timeline(self, id: int, *, connection: AnyConnection | None = None) -> Operation[Timeline]:
         """Return what happened to a job, and to the jobs that it was requeued from and as, in
-        order. Raises JobNotFound."""
+        order. Arguments and errors are those of `get`."""
         return read_timeline(check_id(id))
 
     atimeline = awaitable(timeline)

@@ -9,6 +9,7 @@ import gc
 import inspect
 import re
 import threading
+from typing import Any
 
 import pytest
 
@@ -54,6 +55,27 @@ def test_jobs_are_found_by_each_filter_live_and_over(app: rota.App, mixed: dict[
     assert ids(key="a") == [mixed["succeeded"]]
     assert ids(error_type="ValueError") == [mixed["dead"]]
     assert ids(job_type="nothing of that name") == []
+    assert ids(payload={"user_id": 1}) == [mixed["succeeded"]]
+    assert ids(payload={"user_id": "1"}) == ids(payload={"user_id": 1}, meta={"by": "you"}) == []
+    assert ids(meta={"by": "me"}) == [mixed["succeeded"]]
+
+
+@rule("M85", "M87")
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ({}, r"payload must be a mapping with names, .* not {}"),
+        ("user_id", "payload must be a mapping"),
+        ({"day": object()}, "payload: a object cannot be stored"),
+        ({"text": "\0"}, "payload: text with a NUL character cannot be stored"),
+    ],
+)
+def test_a_part_of_a_payload_that_every_job_or_none_contains_is_refused(
+    app: rota.App, part: Any, said: str
+) -> None:
+    for call in (app.find, app.actions.cancel_many):
+        with pytest.raises(rota.UsageError, match=said):
+            call(payload=part)
 
 
 @pytest.mark.parametrize("limit", [0, 10_001, "5", None])

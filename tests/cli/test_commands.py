@@ -495,12 +495,12 @@ def test_an_action_by_a_filter_says_how_many_and_asks_without_yes(
             2,
             f"--status must be one of queued, running, failed, not {wrong!r}",
         )
-    mismatch = rota("requeue", "4", "--payload", '{"dya": 1}').error
+    mismatch = rota("requeue", "4", "--new-payload", '{"dya": 1}').error
     assert (
         mismatch[0] == 2
         and "the handler takes no such argument; did you mean 'day'?" in mismatch[1]
     )
-    rota.ok("requeue", "4", "--payload", '{"day": "2026-01-14"}')
+    rota.ok("requeue", "4", "--new-payload", '{"day": "2026-01-14"}')
     assert rows(connection, "select payload, origin_id from rota.job where id = 26") == [
         ({"day": "2026-01-14"}, 4)
     ]
@@ -527,9 +527,9 @@ def test_an_action_by_a_filter_says_how_many_and_asks_without_yes(
         .startswith("--since must be a time such as 2026-01-14T09:30 or an age")
     )
     assert (
-        rota("requeue", "3", "--payload", "[]")
+        rota("requeue", "3", "--new-payload", "[]")
         .error[1]
-        .startswith("--payload for job 3: must be a JSON object")
+        .startswith("--new-payload for job 3: must be a JSON object")
     )
     assert "archived" in rota.ok("job", "3").out
 
@@ -649,6 +649,36 @@ def test_a_job_is_moved_and_cancelled_by_its_key(rota: CommandLine, connection: 
     assert rota("cancel", "--key", "user:1", "--type", "a").error == (
         2, "no job of type 'a' holds the idempotency key 'user:1'"
     )  # fmt: skip
-    for wrong in (("2",), ("--queue", "default")):
-        status, error = rota("cancel", "--key", "user:1", *wrong).error
-        assert (status, error[:22]) == (2, "--key is for one job: ")
+    assert rota("cancel", "--key", "user:1", "2").error == (2, "give ids or a filter, not both")
+    beside = rota("cancel", "--key", "user:1", "--queue", "default")
+    assert "cancel with a filter asks for confirmation" in beside.error[1]
+
+
+@rule("M85", "M87")
+def test_jobs_are_listed_and_acted_on_by_a_part_of_payload_or_meta(
+    rota: CommandLine, connection: Connection
+) -> None:
+    connection.execute(
+        "insert into rota.job (job_type, payload, meta) values "
+        """('t', '{"user_id": 42, "to": {"name": "a=b", "id": 7}}', '{"tenant": "acme"}'), """
+        """('t', '{"user_id": "42"}', '{"tenant": "acme"}'), ('t', '{"user_id": 43}', null)"""
+    )
+
+    def listed(*filters: str) -> list[int]:
+        return [job["id"] for job in rota.ok("jobs", *filters, "--json").json["jobs"]]
+
+    assert listed("--payload", "user_id=42") == [1]
+    assert listed("--payload", 'user_id="42"') == [2]
+    assert listed("--payload", 'to={"name": "a=b"}', "--payload", "user_id=42") == [1]
+    assert listed("--meta", "tenant=acme") == [2, 1]
+    assert listed("--meta", "tenant=acme", "--payload", "user_id=43") == []
+    for wrong in (["user_id"], ["user_id=1", "--payload", "user_id=2"]):
+        status, error = rota("cancel", "--yes", "--payload", *wrong).error
+        assert (status, error[:48]) == (2, "--payload must be NAME=VALUE, each name once, no")
+    rota.ok("bury", "--payload", "user_id=43", "--yes")
+    rota.ok("requeue", "--payload", "user_id=43", "--yes")
+    rota.ok("cancel", "--meta", "tenant=acme", "--payload", "user_id=42", "--yes")
+    assert rows(connection, "select id, status from rota.job order by id") == [
+        (2, "queued"),
+        (4, "queued"),
+    ]

@@ -46,8 +46,8 @@ SEND = ["enqueue", "send_mail", "--payload", '{"user_id": 1}']
         (["ignore", "1", *URL], "--why"),
         (
             ["cancel", *URL],
-            "give ids, or at least one of --status, --type, --queue, --error-type, --release and "
-            "--since",
+            "give ids, or at least one of --status, --type, --queue, --key, --group-key, "
+            "--payload, --meta, --error-type, --release and --since",
         ),
         (["run-again", "--status", "succeeded", "--why", "w", *URL], "give --since to select"),
         (["cancel", "--status", "dead", *URL], "--status must be one of queued, waiting,"),

@@ -31,8 +31,8 @@ def test_the_page_works_as_it_stands(
 
     connection.execute("select setval('rota.job_id_seq', 4711)")
     connection.execute(
-        "insert into rota.job (id, job_type, queue, priority, idempotency_key) "
-        "values (4711, 'send_mail', 'default', 0, 'order-4711')"
+        "insert into rota.job (id, job_type, queue, priority, idempotency_key, meta) "
+        """values (4711, 'send_mail', 'default', 0, 'order-4711', '{"tenant": "acme"}')"""
     )
     app.drain()
     line = CommandLine(tmp_path, ROTA_DATABASE_URL=database)
@@ -46,7 +46,7 @@ def test_the_page_works_as_it_stands(
             exec(block, {"app": app})  # the page is ours
         else:
             connection.execute(block.encode())
-    assert len(BLOCKS) == 8 and len(said) == 9
+    assert len(BLOCKS) == 9 and len(said) == 10
     of = dict(said)
     assert (
         "4711" in of["rota jobs --type send_mail --status dead"]

@@ -680,6 +680,37 @@ async def test_filters_mean_the_unresolved_by_type_error_release_and_time(
     assert (await app.actions.aretry_now_many(queue="default")).done == []
 
 
+@rule("M44", "M87")
+def test_filters_mean_a_key_a_lane_and_a_part_of_payload_or_meta_in_every_status(
+    app: rota.App, connection: Connection
+) -> None:
+    parts = {
+        "idempotency_key": "k",
+        "group_key": "g",
+        "payload": '{"user_id": 42, "day": "2026-01-14"}',
+        "meta": '{"tenant": "acme"}',
+    }
+    for status in (Status.QUEUED, Status.DEAD, Status.SUCCEEDED):
+        for column, value in parts.items():
+            job = stand(connection, status)
+            table = "rota.job_history" if status.is_over else "rota.job"
+            connection.execute(
+                f"update {table} set {column} = %s where id = %s".encode(), [value, job]
+            )
+            wanted: Any = {
+                "idempotency_key": {"key": "k"},
+                "group_key": {"group_key": "g"},
+                "payload": {"payload": {"user_id": 42}},
+                "meta": {"meta": {"tenant": "acme"}},
+            }[column]
+            stand(connection, status)
+            if status.is_over:
+                wanted |= {"since": "1h"}
+            action = Action.CANCEL if status is Status.QUEUED else Action.RUN_AGAIN
+            many = getattr(app.actions, f"{action.value}_many")
+            assert many(status=status, **wanted).done == [job], (status, column)
+
+
 @pytest.mark.parametrize(
     ("verb", "filters", "said"),
     [

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -12,7 +14,7 @@ from psycopg.rows import TupleRow
 
 import rota
 from rota.store import ops
-from rota.store.ops import Filter
+from rota.store.ops import Filter, Which
 from tests.store.work import CANCEL, FAIL, GIVE_UP, SUCCEED, Hand, insert
 from tests.support.history import DAYS, fill
 from tests.support.rules import rule
@@ -149,6 +151,35 @@ def test_no_index_of_history_is_needed_for_it(connection: Connection) -> None:
     assert [text.partition(" ON ")[2] for (text,) in indexes] == [
         "ONLY rota.job_history USING btree (id)"
     ]
+
+
+@rule("M85")
+def test_the_index_of_the_page_serves_searches_and_actions_by_payload(
+    connection: Connection,
+) -> None:
+    connection.execute(
+        "insert into rota.job (job_type, payload) "
+        "select 't', jsonb_build_object('user_id', n) from generate_series(1, 20000) n"
+    )
+    page = (Path(__file__).parents[2] / "docs/figures.md").read_text(encoding="utf-8")
+    [index] = re.findall(r"^CREATE INDEX CONCURRENTLY .*;$", page, re.MULTILINE)
+    connection.execute(index.encode())
+    connection.execute("analyze rota.job")
+    hand = Hand(connection)
+
+    def scans() -> int:
+        row = connection.execute(
+            "select coalesce(pg_stat_get_xact_numscans('rota.job_payload'::regclass), 0)"
+        ).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    part = '{"user_id": 7}'
+    with connection.transaction():
+        assert found(hand, payload=part, status="queued") == [7]
+        assert scans() == 1
+        assert hand.run(ops.choose(Which(statuses=["queued"], payload=part))) == [7]
+        assert scans() == 2
 
 
 @rule("M85")

@@ -289,7 +289,7 @@ BY_ID = (
     ["pause", "q"],
 )
 READING_TOO = (
-    ["resume", "q"], ["requeue", "4", "--payload", "{}"], ["cancel", "--type", "t", "--yes"],
+    ["resume", "q"], ["requeue", "4", "--new-payload", "{}"], ["cancel", "--type", "t", "--yes"],
     ["schedule", "pause", "s"],
     ["schedule", "resume", "s"],
 )  # fmt: skip

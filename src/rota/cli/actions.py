@@ -12,7 +12,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from rota.cli.enqueue import arguments, instant
-from rota.cli.jobs import TIME, read_moment
+from rota.cli.jobs import PART, PART_HELP, TIME, read_moment, read_part
 from rota.cli.output import print_json, print_table
 from rota.cli.target import Actor, JsonOption, Place, find_app
 from rota.client.base import ID_MAX
@@ -104,9 +104,20 @@ KeyOption = Annotated[
     str | None,
     typer.Option(
         metavar="KEY",
-        help="The job that holds this idempotency key, instead of an id. With --type if jobs of "
-        "several types hold it.",
+        help="Filter: jobs with this key. cancel and reschedule take it, and --type if jobs of "
+        "several types hold it, for the job that holds it, without a question.",
     ),
+]
+GroupKeyOption = Annotated[
+    str | None, typer.Option(metavar="KEY", help="Filter: jobs of the lane with this group key.")
+]
+PayloadOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar=PART, help=f"Filter: jobs with this argument. {PART_HELP}"),
+]
+MetaOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar=PART, help="Filter: jobs with this in their meta, as --payload."),
 ]
 YesOption = Annotated[
     bool, typer.Option("--yes", help="With a filter: do not ask for confirmation.")
@@ -119,6 +130,10 @@ class Filters:
 
     job_type: TypeOption = None
     queue: QueueOption = None
+    key: KeyOption = None
+    group_key: GroupKeyOption = None
+    payload: PayloadOption = None
+    meta: MetaOption = None
     error_type: ErrorOption = None
     release: ReleaseOption = None
     since: SinceOption = None
@@ -135,7 +150,7 @@ class Given:
     yes: bool
     as_json: bool
     key: str | None = None
-    """The idempotency key of a single job; then the only filter is its type."""
+    """The key of the single job that holds it; then the only other filter is its type."""
 
     @classmethod
     def make(
@@ -143,15 +158,19 @@ class Given:
         ids: list[int] | None,
         filters: Filters,
         status: str | None,
-        key: str | None = None,
         *,
         as_json: bool,
+        by_key: bool = False,
     ) -> Given:
-        """Return what is given, without the filters that are not. Raises UsageError for two of ids,
-        a key and filters."""
+        """Return what is given, without the filters that are not. `by_key`: a key alone, or with
+        its type, names the job that holds it. Raises UsageError for ids and filters."""
         selecting: dict[str, Any] = {
             "job_type": filters.job_type,
             "queue": filters.queue,
+            "key": filters.key,
+            "group_key": filters.group_key,
+            "payload": read_part(filters.payload, "--payload"),
+            "meta": read_part(filters.meta, "--meta"),
             "error_type": filters.error_type,
             "release": filters.release,
             "since": read_moment(filters.since, "--since"),
@@ -161,8 +180,7 @@ class Given:
         named = {name: value for name, value in selecting.items() if value is not None}
         if ids and named:
             raise UsageError("give ids or a filter, not both")
-        if key is not None and (ids or named.keys() - {"job_type"}):
-            raise UsageError("--key is for one job: with it, give no ids and no filter but --type")
+        key = filters.key if by_key and not named.keys() - {"key", "job_type"} else None
         return cls(ids or [], named, filters.yes, as_json, key)
 
 
@@ -199,7 +217,6 @@ def _status_option(action: Action) -> object:
 
 def cancel(
     ids: Ids = None,
-    key: KeyOption = None,
     *,
     status: Annotated[
         str | None,
@@ -218,13 +235,12 @@ def cancel(
     A job that is not running ends at once; a running job is stopped by its worker. Dead and
     finished jobs are refused.
     """
-    given = Given.make(ids, filters, status, key, as_json=as_json)
+    given = Given.make(ids, filters, status, as_json=as_json, by_key=True)
     _do(make_request(Action.CANCEL, actor.by, actor.why), given, place)
 
 
 def reschedule(
     ids: Ids = None,
-    key: KeyOption = None,
     run_at: Annotated[
         str | None,
         typer.Option(
@@ -262,13 +278,13 @@ def reschedule(
     """
     names = "--run-at, --delay, --priority and --to-queue"
     moved = check_moved(instant(run_at), delay, priority, to_queue, names=names)
-    given = Given.make(ids, filters, status, key, as_json=as_json)
+    given = Given.make(ids, filters, status, as_json=as_json, by_key=True)
     _do(make_request(Action.RESCHEDULE, actor.by, actor.why, moved), given, place)
 
 
 def requeue(
     ids: Ids = None,
-    payload: Annotated[
+    new_payload: Annotated[
         str | None,
         typer.Option(
             metavar="JSON", help="Corrected arguments as a JSON object; only with a single id."
@@ -289,10 +305,10 @@ def requeue(
     archived.
     """
     given = Given.make(ids, filters, None, as_json=as_json)
-    if payload is not None and len(given.ids) != 1:
-        raise UsageError("--payload needs exactly one job id")
+    if new_payload is not None and len(given.ids) != 1:
+        raise UsageError("--new-payload needs exactly one job id")
     request = replace(make_request(Action.REQUEUE, actor.by, actor.why), fresh=fresh)
-    _do(request, given, place, payload)
+    _do(request, given, place, new_payload)
 
 
 def _do(request: ActionRequest, given: Given, place: Place, payload: str | None = None) -> None:
@@ -329,7 +345,7 @@ def _payload(id: int, text: str) -> dict[str, Any]:
     try:
         return arguments("", text)
     except PayloadError as error:
-        raise UsageError(f"--payload for job {id}: {error.reason}") from None
+        raise UsageError(f"--new-payload for job {id}: {error.reason}") from None
 
 
 def _confirm(opened: Session, request: ActionRequest, given: Given) -> list[int]:

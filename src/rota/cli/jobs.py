@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from rota.cli.listing import Field, Listing, Screen, label
@@ -27,6 +28,8 @@ from rota.model.job import Job, Progress, Status
 from rota.model.units import words
 
 TIME = "TIME is a local time (2026-01-14T09:30) or an age (2h)"
+PART = "NAME=VALUE"
+PART_HELP = "VALUE is JSON, otherwise a text. Repeatable; all must match."
 
 
 def jobs(
@@ -46,6 +49,14 @@ def jobs(
     ] = None,
     group_key: Annotated[
         str | None, typer.Option(metavar="KEY", help="Only jobs of the lane with this group key.")
+    ] = None,
+    payload: Annotated[
+        list[str] | None,
+        typer.Option(metavar=PART, help=f"Only jobs with this argument. {PART_HELP}"),
+    ] = None,
+    meta: Annotated[
+        list[str] | None,
+        typer.Option(metavar=PART, help="Only jobs with this in their meta, as --payload."),
     ] = None,
     batch: Annotated[
         int | None,
@@ -101,6 +112,8 @@ def jobs(
         "queue": queue,
         "key": key,
         "group_key": group_key,
+        "payload": read_part(payload, "--payload"),
+        "meta": read_part(meta, "--meta"),
         "batch": batch,
         "error_type": error_type,
         "error": error,
@@ -140,6 +153,23 @@ def read_moment(text: str | None, name: str) -> datetime | timedelta | None:
         raise UsageError(
             f"{name} must be a time such as 2026-01-14T09:30 or an age such as 2h, not {text!r}"
         ) from None
+
+
+def read_part(given: list[str] | None, name: str) -> dict[str, Any] | None:
+    """Read what a payload or a meta must contain: NAME=VALUE, each value JSON or else a text.
+
+    Raises UsageError.
+    """
+    part: dict[str, Any] = {}
+    for one in given or ():
+        key, sign, value = one.partition("=")
+        if not sign or key in part:
+            raise UsageError(f"{name} must be {PART}, each name once, not {one!r}")
+        try:
+            part[key] = msgspec.json.decode(value)
+        except (msgspec.DecodeError, UnicodeEncodeError):
+            part[key] = value
+    return part or None
 
 
 def job(

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from rota.errors import UsageError
+from rota.declare.payload import encode_untyped
+from rota.errors import PayloadError, UsageError
 from rota.model.bounds import KEY_MAX, NAME_MAX, QUEUE_MAX, WHY_MAX, check_integer, check_text
 from rota.model.failure import one_line
 from rota.model.units import seconds
@@ -130,6 +131,21 @@ def check_texts(**filters: object) -> None:
     for name, value in filters.items():
         if value is not None:
             check_text(value, name, TEXTS_MAX[name])
+
+
+def encode_part(value: object, name: str) -> str | None:
+    """Return what a payload or a meta must contain, as JSON; None for no filter. Raises UsageError,
+    also if it is empty: every job contains that."""
+    if value is None:
+        return None
+    if not isinstance(value, Mapping) or not value:
+        raise UsageError(
+            f"{name} must be a mapping with names, as in {{'user_id': 42}}, not {value!r}"
+        )
+    try:
+        return encode_untyped(name, dict(value))
+    except PayloadError as error:
+        raise UsageError(f"{name}: {error.reason}") from None
 
 
 def check_id(value: object) -> int:

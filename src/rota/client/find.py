@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -13,6 +14,7 @@ from rota.client.base import (
     Caller,
     check_id,
     check_texts,
+    encode_part,
     parse_moment,
     refuse_unknown,
 )
@@ -49,6 +51,10 @@ class Search(TypedDict, total=False):
     """Jobs with this key. The job that holds it now is found at any age."""
     group_key: str | None
     """Jobs of this lane."""
+    payload: Mapping[str, Any] | None
+    """Jobs whose payload contains this: `{"user_id": 42}`."""
+    meta: Mapping[str, Any] | None
+    """Jobs whose meta contains this."""
     batch: int | None
     """Members of this batch, of any age."""
     error_type: str | None
@@ -174,6 +180,9 @@ def check_search(search: Search) -> Filter:
     for name in ("since", "until"):
         if name in filters:
             filters[name] = parse_moment(filters[name], name)
+    for name in ("payload", "meta"):
+        if name in filters:
+            filters[name] = encode_part(filters[name], name)
     wanted = Filter(**filters)
     check_integer(wanted.limit, "limit", 1, LIST_MAX)
     if wanted.before is not None:

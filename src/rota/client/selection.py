@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from rota.client.base import check_id, check_texts, parse_moment, refuse_unknown
+from rota.client.base import check_id, check_texts, encode_part, parse_moment, refuse_unknown
 from rota.errors import UsageError
 from rota.model.bounds import check_integer
 from rota.model.job import Action, Status
@@ -47,6 +47,14 @@ class ActionFilters(TypedDict, total=False):
     """Jobs of this type, by its stored name."""
     queue: str | None
     """Jobs in this queue."""
+    key: str | None
+    """Jobs with this key."""
+    group_key: str | None
+    """Jobs of this lane."""
+    payload: Mapping[str, Any] | None
+    """Jobs whose payload contains this: `{"user_id": 42}`."""
+    meta: Mapping[str, Any] | None
+    """Jobs whose meta contains this."""
     error_type: str | None
     """Jobs whose last error has this class, by its stored name."""
     release: str | None
@@ -80,6 +88,10 @@ def select_jobs(
     status: str | None = None,
     job_type: str | None = None,
     queue: str | None = None,
+    key: str | None = None,
+    group_key: str | None = None,
+    payload: Mapping[str, Any] | None = None,
+    meta: Mapping[str, Any] | None = None,
     error_type: str | None = None,
     release: str | None = None,
     since: datetime | Duration | None = None,
@@ -91,13 +103,22 @@ def select_jobs(
         UsageError: a filter is out of range, none is given, or the action is impossible for jobs
             with that status.
     """
-    filters = (status, job_type, queue, error_type, release, since)
+    texts = {
+        "job_type": job_type,
+        "queue": queue,
+        "key": key,
+        "group_key": group_key,
+        "error_type": error_type,
+        "release": release,
+    }
+    parts = {name: encode_part(one, name) for name, one in (("payload", payload), ("meta", meta))}
+    filters = (status, *texts.values(), *parts.values(), since)
     if filters.count(None) == len(filters):
         raise UsageError(
             f"{action.value}: give ids, or at least one of "
-            "status, job_type, queue, error_type, release and since"
+            "status, job_type, queue, key, group_key, payload, meta, error_type, release and since"
         )
-    check_texts(job_type=job_type, queue=queue, error_type=error_type, release=release)
+    check_texts(**texts)
     check_integer(limit, "limit", 1, MANY_MAX)
     statuses = _select_statuses(action, status)
     if since is None and any(one.is_over for one in statuses):
@@ -106,10 +127,8 @@ def select_jobs(
         )
     return Which(
         statuses=[one.value for one in statuses],
-        job_type=job_type,
-        queue=queue,
-        error_type=error_type,
-        release=release,
+        **texts,
+        **parts,
         since=parse_moment(since, "since"),
         limit=limit,
     )

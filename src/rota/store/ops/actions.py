@@ -136,6 +136,12 @@ class Which:
     statuses: list[str]
     job_type: str | None = None
     queue: str | None = None
+    key: str | None = None
+    group_key: str | None = None
+    payload: str | None = None
+    """JSON that the payload contains."""
+    meta: str | None = None
+    """JSON that the meta contains."""
     error_type: str | None = None
     release: str | None = None
     since: datetime | timedelta | None = None

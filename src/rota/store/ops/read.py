@@ -23,6 +23,10 @@ class Filter:
     queue: str | None = None
     key: str | None = None
     group_key: str | None = None
+    payload: str | None = None
+    """JSON that the payload contains."""
+    meta: str | None = None
+    """JSON that the meta contains."""
     batch: int | None = None
     error_type: str | None = None
     error: str | None = None

@@ -1,7 +1,8 @@
 -- Find the live jobs that a person wants to act on. Every filter but the statuses is optional
 -- (NULL).
--- Parameters: statuses text[]; job_type text; queue text; error_type text; release text (of the
---   last attempt); since timestamptz (when it failed, else when it was made); since_ago interval
+-- Parameters: statuses text[]; job_type text; queue text; key text; group_key text; payload
+--   text; meta text (JSON that they contain); error_type text; release text (of the last
+--   attempt); since timestamptz (when it failed, else when it was made); since_ago interval
 --   (instead of since); limit int
 -- Rows: id int8. In ascending order.
 -- Locks: none; reads the live jobs once, in the order of job_pkey.
@@ -13,6 +14,10 @@ where j.status = any (:statuses::text[])
     >= coalesce(:since::timestamptz, :schema.clock() - :since_ago::interval, '-infinity')
   and (:job_type::text is null or j.job_type = :job_type::text)
   and (:queue::text is null or j.queue = :queue::text)
+  and (:key::text is null or j.idempotency_key = :key::text)
+  and (:group_key::text is null or j.group_key = :group_key::text)
+  and (:payload::text is null or j.payload @> :payload::text::jsonb)
+  and (:meta::text is null or j.meta @> :meta::text::jsonb)
   and (:error_type::text is null or j.error_type = :error_type::text)
   and (
     :release::text is null

@@ -1,7 +1,8 @@
 -- Find the finished jobs that a person wants to run again. Every filter but the statuses and the
 -- time is optional (NULL).
--- Parameters: statuses text[]; job_type text; queue text; error_type text; release text (that ended
---   it); since timestamptz (when it ended); since_ago interval (instead of since); limit int
+-- Parameters: statuses text[]; job_type text; queue text; key text; group_key text; payload text;
+--   meta text (JSON that they contain); error_type text; release text (that ended it);
+--   since timestamptz (when it ended); since_ago interval (instead of since); limit int
 -- Rows: id int8. In ascending order.
 -- Locks: none; reads the history of the days since then.
 -- Keeps: M87.
@@ -11,6 +12,10 @@ where h.status = any (:statuses::text[])
   and h.finished_at >= coalesce(:since::timestamptz, :schema.clock() - :since_ago::interval)
   and (:job_type::text is null or h.job_type = :job_type::text)
   and (:queue::text is null or h.queue = :queue::text)
+  and (:key::text is null or h.idempotency_key = :key::text)
+  and (:group_key::text is null or h.group_key = :group_key::text)
+  and (:payload::text is null or h.payload @> :payload::text::jsonb)
+  and (:meta::text is null or h.meta @> :meta::text::jsonb)
   and (:error_type::text is null or h.error_type = :error_type::text)
   and (:release::text is null or h.release = :release::text)
 order by h.id

@@ -1,9 +1,9 @@
 -- Finds jobs, newest (by id) first. A NULL filter matches any job. A finished job is found by when
 -- it ended: since p_since, which defaults to a day before p_until. A dead job is found by when it
--- died, if p_since or p_until is given. A job that has not ended belongs to now. p_error_type and
--- p_error (a part of its text, case-insensitive) match an attempt that failed in that time, or the
--- last error of a job that has not ended. A search by key or by p_ids ignores time, and one by
--- p_batch goes back to when the batch was made.
+-- died, if p_since or p_until is given. A job that has not ended belongs to now. p_payload and
+-- p_meta match what contains them. p_error_type and p_error (a part of its text, case-insensitive)
+-- match an attempt that failed in that time, or the last error of a job that has not ended. A search
+-- by key or by p_ids ignores time, and one by p_batch goes back to when the batch was made.
 -- The query is built from the filters that are given, so that each search gets its own plan: it
 -- leaves out days that do not count, and the planner knows the values.
 create or replace function {schema}.jobs_find(
@@ -19,7 +19,9 @@ create or replace function {schema}.jobs_find(
   p_since timestamptz,
   p_until timestamptz,
   p_before bigint,
-  p_limit int
+  p_limit int,
+  p_payload jsonb,
+  p_meta jsonb
 )
 returns setof {schema}.jobs
 language plpgsql stable
@@ -48,6 +50,8 @@ declare
     case when p_key is not null then ' and v.idempotency_key = $5' end,
     case when p_group_key is not null then ' and v.group_key = $12' end,
     case when p_batch is not null then ' and v.batch = $13' end,
+    case when p_payload is not null then ' and v.payload @> $14' end,
+    case when p_meta is not null then ' and v.meta @> $15' end,
     case when p_before is not null then ' and v.id < $10' end
   );
   v_last text := ' order by v.id desc limit $11)';
@@ -117,5 +121,5 @@ begin
   using
     p_ids, p_status, p_job_type, p_queue, p_key,
     p_error_type, v_like, v_since, p_until, p_before, p_limit,
-    p_group_key, p_batch;
+    p_group_key, p_batch, p_payload, p_meta;
 end $$;

@@ -302,7 +302,7 @@ class CopiedDatabase(RotaError):
     """The database is a restored copy, or was renamed, or its server was replaced.
 
     A drain claimed nothing and changed no job. To let this copy run its jobs, run
-    `rota resume --copy`.
+    `rota queues resume --copy`.
     """
 
     exit_code = 6
@@ -311,7 +311,7 @@ class CopiedDatabase(RotaError):
     def __init__(self, reason: str) -> None:
         super().__init__(
             f"this database is a restored copy ({reason}): nothing was claimed; "
-            "run `rota resume --copy` to let it run its jobs",
+            "run `rota queues resume --copy` to let it run its jobs",
             reason=reason,
         )
 

@@ -150,7 +150,7 @@ def test_where_nothing_may_run_the_answer_says_so(
     assert (copy.status, copy.json["error"]["type"]) == (
         500,
         "CopiedDatabase",
-    ) and "rota resume --copy" in copy.text
+    ) and "rota queues resume --copy" in copy.text
     assert statuses(connection) == ["queued"]
 
 

@@ -68,7 +68,7 @@ def test_it_has_the_names_and_the_values_of_the_command_line(
     ]
     assert asked("job", str(shop.dead)) == app.timeline(shop.dead).to_dict()
     assert (
-        asked("schedule", "show", "nightly")["schedule"] == app.schedules.get("nightly").to_dict()
+        asked("schedules", "show", "nightly")["schedule"] == app.schedules.get("nightly").to_dict()
     )
     assert asked("queues")["queues"] == [one.to_dict() for one in app.queues.list()]
     shown, told = asked("stats"), app.stats().to_dict()

@@ -39,10 +39,10 @@ def test_batches_are_listed_and_one_is_shown(rota: CommandLine) -> None:
     assert [one["id"] for one in rota.ok("batches", "--before", "2", "--json").json["batches"]] == [
         1
     ]
-    assert "2 of 4 have ended" in rota.ok("batch", "2").out
-    assert "failed" in rota.ok("batch", "1").out
-    assert rota.ok("batch", "2", "--json").json["cancelled"] == 1
-    assert "no batch 7" in rota("batch", "7").err
+    assert "2 of 4 have ended" in rota.ok("batches", "show", "2").out
+    assert "failed" in rota.ok("batches", "show", "1").out
+    assert rota.ok("batches", "show", "2", "--json").json["cancelled"] == 1
+    assert "no batch 7" in rota("batches", "show", "7").err
     assert "batch" in rota.ok("job", "1").out
     members = rota.ok("jobs", "--batch", "2", "--json").json["jobs"]
     assert [one["id"] for one in members] == [2, 1]
@@ -54,6 +54,6 @@ def test_batches_are_listed_and_one_is_shown(rota: CommandLine) -> None:
 def test_a_batch_is_cancelled(rota: CommandLine, connection: Connection) -> None:
     said = rota.ok("batches", "cancel", "2", "--why", "not needed").out
     assert said == "cancelled, or asked to stop: 2 jobs\n"
-    assert rota.ok("batch", "2", "--json").json["cancelled"] == 3
+    assert rota.ok("batches", "show", "2", "--json").json["cancelled"] == 3
     whys = connection.execute("select distinct why from rota.action").fetchall()
     assert whys == [("not needed",)]

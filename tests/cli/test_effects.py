@@ -1,4 +1,4 @@
-"""`rota effects`, `rota settle` and what else the commands show of effects and steps."""
+"""`rota effects`, `rota effects resolve` and what else the commands show of effects and steps."""
 
 from __future__ import annotations
 
@@ -48,10 +48,19 @@ def test_a_person_finds_an_uncertain_effect_and_settles_it(rota: CommandLine) ->
     assert line.split()[:3] == ["mail:5", "uncertain", "1"]
     assert "1 effect may or may not have happened" in rota("doctor").out
 
-    done = ("settle", "mail:5", "--done", "--result", '"m-7"', "--why", "it is in the log")
+    done = (
+        "effects",
+        "resolve",
+        "mail:5",
+        "--done",
+        "--result",
+        '"m-7"',
+        "--why",
+        "it is in the log",
+    )
     assert rota.ok(*done, "--by", "ann").out == "mail:5: done\n"
     assert rota.ok("effects").out == "no effects found\n"
-    [settled] = rota.ok("effects", "mail:5", "--json").json["effects"]
+    [settled] = rota.ok("effects", "--key", "mail:5", "--json").json["effects"]
     assert (settled["status"], settled["result"]) == ("done", "m-7")
     shown = rota.ok("job", "1").out
     assert 'mail:5: done, "m-7"' in shown
@@ -72,12 +81,15 @@ def test_effects_are_listed_by_job_and_name_and_a_step_settled_by_its_job(
 
     assert listed("--job", "1") == [("reserve", "done"), ("mail:5", "uncertain")]
     assert listed("--job", "1", "--limit", "1") == [("mail:5", "uncertain")]
-    assert listed("reserve") == listed("--status", "done") == [("reserve", "done")]
+    assert listed("--key", "reserve") == listed("--status", "done") == [("reserve", "done")]
     assert listed("--status", "intended") == []
-    settled = rota.ok("settle", "mail:5", "--not-done", "--json").json
+    settled = rota.ok("effects", "resolve", "mail:5", "--not-done", "--json").json
     assert settled == {"key": "mail:5", "job": None, "done": False}
-    assert rota.ok("settle", "reserve", "--job", "1", "--not-done").out == "reserve: not done\n"
-    assert listed("reserve") == []
+    assert (
+        rota.ok("effects", "resolve", "reserve", "--job", "1", "--not-done").out
+        == "reserve: not done\n"
+    )
+    assert listed("--key", "reserve") == []
 
 
 @rule("M52")
@@ -92,14 +104,20 @@ def test_a_requeue_from_the_first_step_says_so_and_keeps_the_effects(rota: Comma
 
 def test_what_cannot_be_is_said_in_words(rota: CommandLine) -> None:
     for arguments, said in (
-        (("settle", "mail:5"), "say --done or --not-done"),
-        (("settle", "mail:6", "--done"), "no effect 'mail:6'; `rota effects` lists"),
-        (("settle", "pack", "--job", "1", "--done"), "no step 'pack' of job 1; `rota effects`"),
-        (("settle", "mail:5", "--not-done", "--result", "1"), "a result is for an effect that"),
-        (("settle", "mail:5", "--done", "--result", "{"), "--result is not JSON: "),
-        (("settle", "", "--done"), "key must"),
+        (("effects", "resolve", "mail:5"), "say --done or --not-done"),
+        (("effects", "resolve", "mail:6", "--done"), "no effect 'mail:6'; `rota effects` lists"),
+        (
+            ("effects", "resolve", "pack", "--job", "1", "--done"),
+            "no step 'pack' of job 1; `rota effects`",
+        ),
+        (
+            ("effects", "resolve", "mail:5", "--not-done", "--result", "1"),
+            "a result is for an effect that",
+        ),
+        (("effects", "resolve", "mail:5", "--done", "--result", "{"), "--result is not JSON: "),
+        (("effects", "resolve", "", "--done"), "key must"),
         (("effects", "--status", "lost"), "--status must be one of intended, done, uncertain"),
-        (("effects", "k" * 256), "key must"),
+        (("effects", "--key", "k" * 256), "--key must"),
     ):
         status, sentence = rota(*arguments).error
         assert (status, sentence[: len(said)]) == (2, said), arguments
@@ -113,7 +131,7 @@ def test_an_effect_that_a_running_job_is_at_is_not_settled(rota: CommandLine) ->
             "select id, claims from rota.claim('default', '{t}', 'shell', 1)"
         ).fetchall()
         connection.execute("select rota.effect_begin(%s, %s, 'mail:9')", [job, claims])
-    ended, sentence = rota("settle", "mail:9", "--not-done").error
+    ended, sentence = rota("effects", "resolve", "mail:9", "--not-done").error
     assert (ended, sentence) == (
         1,
         "a running job is at effect 'mail:9': nothing was changed; wait for it, or cancel it",

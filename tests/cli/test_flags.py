@@ -12,7 +12,7 @@ from tests.support.project import enter
 from tests.support.rules import rule
 
 URL = ["--url", "postgresql://postgres@127.0.0.1:1/x", "--schema", "rota"]
-PUT = ["schedule", "put", "s", "send_mail", "--payload", '{"user_id": 1}']
+PUT = ["schedules", "put", "s", "send_mail", "--payload", '{"user_id": 1}']
 SEND = ["enqueue", "send_mail", "--payload", '{"user_id": 1}']
 
 
@@ -37,9 +37,14 @@ SEND = ["enqueue", "send_mail", "--payload", '{"user_id": 1}']
         (["migrate", "--keep-effects", "1s"], "--keep-effects must be at least 1 d"),
         (["jobs", "--error-type", "", *URL], "--error-type must be"),
         (["jobs", "--since", "-2h", *URL], "--since must"),
-        (["pause", "email", "--until", "soon", *URL], "--until must be"),
-        (["resume", "", *URL], "a queue's name must be"),
-        (["pause", "", *URL], "a queue's name must be"),
+        (["queues", "pause", "email", "--until", "soon", *URL], "--until must be a time such as"),
+        (["queues", "pause", "email", "--for", "soon", *URL], "--for must be"),
+        (
+            ["breakers", "trip", "b", "--for", "1h", "--until", "2031-01-01T08:00", *URL],
+            "give --for or --until, not both",
+        ),
+        (["queues", "resume", "", *URL], "a queue's name must be"),
+        (["queues", "pause", "", *URL], "a queue's name must be"),
         (["work", "--grace", "soon"], "--grace must be"),
         (["work", "--drain", "--for", "soon"], "--for must be"),
         (["breakers", "trip", "b", "--for", "10"], "--for must be"),

@@ -1,36 +1,56 @@
-"""`rota --help` shows every command in its group."""
+"""`rota --help` shows every command in its group, and an unknown word is answered."""
 
 from __future__ import annotations
 
 import re
 
 import pytest
+import typer
 
 from rota.cli import cli, run
+from rota.cli.grammar import PAGE
 from tests.support.rules import rule
 
 
 @rule("M3")
 def test_every_command_stands_in_a_group_and_the_page_fits_a_narrow_screen(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
     assert run(["--help"]) == 0
     page = capsys.readouterr().out
     assert max(map(len, page.splitlines())) <= 80
-    titles = re.findall(r"^╭─ (.+?) ─+╮$", page, re.MULTILINE)
-    assert titles == [
-        "Options",
-        "Set up",
-        "Run",
-        "Look",
-        "Act on jobs",
-        "Schedules and pauses",
-        "Find problems",
-    ]
-    shown = re.findall(r"^│ ([a-z][a-z-]*) ", page, re.MULTILINE)
-    commands = [one.name for one in cli.registered_commands]
-    commands += [one.name for one in cli.registered_groups]
-    assert sorted(shown) == sorted(map(str, commands))
+    assert [line for line in page.splitlines() if line in PAGE] == list(PAGE)
+    rows = re.findall(r"^  (\S.*?)  +(\S.*)$", page, re.MULTILINE)
+    assert len(rows) <= 23
+    commands = typer.main.get_command(cli).commands  # type: ignore[attr-defined]
+    assert sorted(name for names, _ in rows for name in names.split(", ")) == sorted(commands)
+    for names, text in rows:
+        verbs = getattr(commands[names.split(", ")[0]], "commands", {})
+        assert not verbs or text.endswith(", ".join(verbs)), names
     assert run([]) == 2
     assert capsys.readouterr().out == page
+
+
+@rule("M3")
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        (["pause", "email"], "did you mean `rota queues pause` or `rota schedules pause`?"),
+        (["settle", "mail:5", "--done"], "did you mean `rota effects resolve`?"),
+        (["lanes"], "did you mean `rota groups`?"),
+        (["jbos"], "did you mean `rota jobs`?"),
+        (["queues", "list"], "did you mean `rota queues`?"),
+        (["schedules", "nightly"], "did you mean `rota schedules show nightly`?"),
+        (["breakers", "trap", "smtp"], "did you mean `rota breakers trip`?"),
+        (["limits", "smtp"], "; see rota limits --help"),
+        (
+            ["queues", "--url", "postgresql://staging", "pause", "email"],
+            "--url goes after the verb: rota queues pause … --url",
+        ),
+    ],
+)
+def test_an_unknown_word_or_a_misplaced_option_is_answered_with_what_may_be_meant(
+    arguments: list[str], answer: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == 2
+    assert capsys.readouterr().err.rstrip("\n").endswith(answer)

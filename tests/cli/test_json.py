@@ -37,18 +37,19 @@ READING = (
     ["alerts"],
     ["check"],
     ["effects"],
-    ["lanes"],
+    ["groups"],
     ["limits"],
     ["batches"],
+    ["breakers"],
 )
 """What a program may ask of an empty database too."""
 ABOUT = (
     ["job", "3"],
-    ["batch", "1"],
+    ["batches", "show", "1"],
     ["batches", "cancel", "1"],
-    ["schedule", "show", "daily"],
+    ["schedules", "show", "daily"],
     [
-        "schedule",
+        "schedules",
         "put",
         "weekly",
         "send_mail",
@@ -59,10 +60,10 @@ ABOUT = (
         "--timezone",
         "Asia/Kolkata",
     ],
-    ["schedule", "pause", "weekly"],
-    ["schedule", "resume", "weekly"],
-    ["schedule", "trigger", "weekly"],
-    ["schedule", "delete", "weekly"],
+    ["schedules", "pause", "weekly"],
+    ["schedules", "resume", "weekly"],
+    ["schedules", "trigger", "weekly"],
+    ["schedules", "delete", "weekly"],
     ["enqueue", "send_mail", "--payload", '{"user_id": 1}', "--delay", "1h"],
     ["retry", "2"],
     ["reschedule", "2", "--priority", "1"],
@@ -71,12 +72,11 @@ ABOUT = (
     ["requeue", "3"],
     ["ignore", "4", "--why", "solved"],
     ["run-again", "1"],
-    ["settle", "mail:1", "--not-done"],
-    ["pause", "email", "--until", "1h"],
-    ["resume", "email"],
+    ["effects", "resolve", "mail:1", "--not-done"],
+    ["queues", "pause", "email", "--for", "1h"],
+    ["queues", "resume", "email"],
     ["queues", "set", "email", "--max-running", "2"],
     ["breakers", "trip", "smtp", "--for", "1h"],
-    ["breakers", "list"],
     ["breakers", "reset", "smtp"],
     ["limits", "set", "smtp", "50"],
     ["work", "--drain"],
@@ -179,7 +179,7 @@ def test_every_command_writes_instants_durations_and_absent_values_in_the_same_w
     )
     answers = {" ".join(arguments[:2]): check_answer(arguments) for arguments in ABOUT}
 
-    assert "now" not in answers["schedule show"]["schedule"]
+    assert "now" not in answers["schedules show"]["schedule"]
     assert answers["work --drain"].keys() == {
         "claimed",
         "succeeded",
@@ -217,7 +217,7 @@ def test_nothing_that_acts_on_a_terminal_is_printed_as_it_is(
         assert out.removesuffix("\n").isprintable(), arguments
         if arguments[0] in ("jobs", "job"):
             assert NASTY in list(texts(json.loads(out)))
-    run(["schedule", "show", NASTY, "--json"])
+    run(["schedules", "show", NASTY, "--json"])
     assert capsys.readouterr().err.removesuffix("\n").isprintable()
     escaped = r"\u007f\u0085\u009b31m\u061c\u200e\u2028\u2029\u202e\u2066\ufeff\udb40\udc41👩\u200d"
     assert json_line(NASTY) == f'"é 🎉 {escaped}"'

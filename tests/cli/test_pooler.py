@@ -39,10 +39,11 @@ COMMANDS = (
     ["requeue", *MAIL], ["retry", *MAIL], ["bury", *MAIL], ["ignore", *MAIL, "--why", "x"],
     ["run-again", *MAIL, "--status", "dead"],
     ["cancel", *MAIL],
-    ["schedules"], ["schedule", "put", "nightly", "send_mail", "--payload", '{"user": 1}'],
-    ["schedule", "trigger", "nightly"],
-    ["schedule", "delete", "nightly"],
-    ["pause", "--all"], ["resume", "--all"], ["stats"], ["queues"], ["workers"], ["types"],
+    ["schedules"], ["schedules", "put", "nightly", "send_mail", "--payload", '{"user": 1}'],
+    ["schedules", "trigger", "nightly"],
+    ["schedules", "delete", "nightly"],
+    ["queues", "pause", "--all"], ["queues", "resume", "--all"],
+    ["stats"], ["queues"], ["workers"], ["types"],
     ["alerts"], ["check"], ["top", "--once"],
     ["top", "--json"],
 )  # fmt: skip
@@ -78,6 +79,6 @@ def test_a_command_without_an_app_finds_out_that_it_stands_before_a_pooler(
     pooled: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["check", "--url", pooled]) == 0
-    assert run(["pause", "email", "--url", pooled]) == 0
+    assert run(["queues", "pause", "email", "--url", pooled]) == 0
     assert run(["stats", "--url", pooled]) == 0
     assert "pooler" not in capsys.readouterr().err

@@ -180,7 +180,7 @@ def test_what_cannot_be_claimed_is_refused(rota: CommandLine, connection: Connec
     unknown = insert(connection, "nobody")
     assert "unknown job type 'nobody'" in rota("run", str(unknown)).err
     paused = insert(connection, "add", '{"a": 1}')
-    rota.ok("pause", "sums")
+    rota.ok("queues", "pause", "sums")
     connection.execute("update rota.job set queue = 'sums' where id = %s", [paused])
     assert "is in queue 'sums', which is paused" in rota("run", str(paused)).err
 

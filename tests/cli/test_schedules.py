@@ -48,7 +48,7 @@ def test_a_schedule_is_put_shown_paused_resumed_triggered_and_deleted(
 ) -> None:
     assert here("sync")[0] == 0
     status, out, _ = here(
-        "schedule", "put", "mail", "send_mail", "--payload", '{"user_id": 1}',
+        "schedules", "put", "mail", "send_mail", "--payload", '{"user_id": 1}',
         "--cron", "0 8 * * 1", "--timezone", "Asia/Kolkata",
         "--jitter", "5m", "--priority", "2", "--max-attempts", "4", "--expires", "2h",
         "--meta", '{"team": "sales"}', "--by", "ann", "--why", "sales",
@@ -64,35 +64,37 @@ def test_a_schedule_is_put_shown_paused_resumed_triggered_and_deleted(
     assert connection.execute("select verb, schedule, by, why from rota.action").fetchall() == [
         ("put", "mail", "ann", "sales")
     ]
-    assert "paused" in here("schedule", "pause", "mail", "--why", "broken", "--by", "bob")[1]
+    assert "paused" in here("schedules", "pause", "mail", "--why", "broken", "--by", "bob")[1]
     assert "paused" in here("schedules")[1]
-    assert "active" in here("schedule", "resume", "mail")[1]
-    assert here("schedule", "trigger", "mail")[1] == "job 1 queued\n"
-    status, out, _ = here("schedule", "mail")
+    assert "active" in here("schedules", "resume", "mail")[1]
+    assert here("schedules", "trigger", "mail")[1] == "job 1 queued\n"
+    status, out, _ = here("schedules", "show", "mail")
     assert status == 0
     assert out.count("08:00 +0530") == 10 and out.count("Mon ") == 10
     assert "triggered" in out and "queued" in out
-    shown: dict[str, Any] = json.loads(here("schedule", "mail", "--next", "2", "--json")[1])
+    shown: dict[str, Any] = json.loads(
+        here("schedules", "show", "mail", "--next", "2", "--json")[1]
+    )
     assert shown["schedule"]["payload"] == {"user_id": 1, "template": "welcome"} or shown[
         "schedule"
     ]["payload"] == {"user_id": 1}
     assert (shown["schedule"]["expires_s"], shown["schedule"]["meta"]) == (7200, {"team": "sales"})
     assert len(shown["next"]) == 2 and shown["runs"][0]["job"] == 1
-    assert here("schedule", "delete", "mail")[0] == 0
+    assert here("schedules", "delete", "mail")[0] == 0
     assert here("schedules")[1] == "no schedules\n"
-    status, out, _ = here("schedule", "mail")
+    status, out, _ = here("schedules", "show", "mail")
     assert status == 0 and "deleted" in out and "triggered" in out, "its runs stay"
-    kept = json.loads(here("schedule", "mail", "--json")[1])
+    kept = json.loads(here("schedules", "show", "mail", "--json")[1])
     assert (kept["schedule"], kept["next"], kept["runs"][0]["job"]) == (None, [], 1)
     for verb in ("show", "pause", "resume", "trigger", "delete"):
-        assert here("schedule", verb, "mial")[::2] == (2, "rota: no schedule 'mial'\n")
+        assert here("schedules", verb, "mial")[::2] == (2, "rota: no schedule 'mial'\n")
 
 
 @rule("M10", "M21")
 def test_what_can_be_said_of_a_job_in_python_can_be_said_on_the_command_line() -> None:
     commands = typer.main.get_command(cli).commands  # type: ignore[attr-defined]
     of_enqueue = {str(option.name) for option in commands["enqueue"].params}
-    of_put = {str(option.name) for option in commands["schedule"].commands["put"].params}
+    of_put = {str(option.name) for option in commands["schedules"].commands["put"].params}
     of_job = UsingOptions.__annotations__.keys() - {"connection"}
 
     assert of_enqueue >= of_job
@@ -138,7 +140,7 @@ def test_what_can_be_said_of_a_job_in_python_can_be_said_on_the_command_line() -
 def test_what_cannot_be_put_is_said_and_nothing_is(
     here: Rota, connection: Connection, arguments: tuple[str, ...], says: str
 ) -> None:
-    status, out, error = here("schedule", "put", *arguments)
+    status, out, error = here("schedules", "put", *arguments)
     assert (status, out) == (2, "") and says in error
     assert connection.execute("select from rota.schedule").fetchall() == []
 
@@ -147,7 +149,7 @@ def test_a_type_that_the_app_does_not_have_is_put_with_force(
     here: Rota, connection: Connection
 ) -> None:
     assert (
-        here("schedule", "put", "x", "of_another_language", "--payload", '{"a": 1}', "--force")[0]
+        here("schedules", "put", "x", "of_another_language", "--payload", '{"a": 1}', "--force")[0]
         == 0
     )
     stored = "select job_type, payload, origin, cron from rota.schedule"
@@ -166,13 +168,13 @@ def test_a_name_from_sql_cannot_move_the_cursor_and_a_bad_row_can_be_shown_and_d
     assert "\x1b" not in listed and len(listed.splitlines()) == 2
     evil = "evil\x1b[2J\nlooks-like t"
     for verb in ("show", "pause", "resume", "delete"):
-        status, said, _ = here("schedule", verb, evil)
+        status, said, _ = here("schedules", verb, evil)
         assert status == 0 and "\x1b" not in said, verb
-    assert here("schedule", "show", evil)[0] == 2
+    assert here("schedules", "show", evil)[0] == 2
     connection.execute(
         "insert into rota.schedule (name, job_type, cron) values ('bad', 't', 'often')"
     )
-    assert "is no cron expression" in here("schedule", "bad")[1]
+    assert "is no cron expression" in here("schedules", "show", "bad")[1]
 
 
 @rule("M15", "M84")
@@ -192,10 +194,10 @@ def test_texts_that_a_producer_made_long_are_refused_or_cut(
         " values ('s', 't', jsonb_build_object('a', %s::text), jsonb_build_object('b', %s::text))",
         ["word " * 10_000, "word " * 1_000_000],
     )
-    status, said, _ = here("schedule", "s")
+    status, said, _ = here("schedules", "show", "s")
     assert status == 0 and len(said) < 300_000 and "4,934,473 more characters" in said
     assert said.count("word") == 10_000 + 13_106
-    assert len(here("schedule", "s", "--json")[1]) > 5_000_000
+    assert len(here("schedules", "show", "s", "--json")[1]) > 5_000_000
 
 
 @rule("M15")

@@ -29,7 +29,7 @@ COMMANDS = {
     "workers": ["workers"],
     "types": ["types"],
     "schedules": ["schedules"],
-    "schedule": ["schedule", "show", "nightly", "--next", "3"],
+    "schedule": ["schedules", "show", "nightly", "--next", "3"],
     "alerts": ["alerts"],
     "effects": ["effects"],
     "top": ["top", "--once"],

@@ -47,7 +47,7 @@ def test_every_shell_line_of_the_page_works(database: str, tmp_path: Path) -> No
     assert "0 of 100 have ended" in shown
     assert found == "no jobs found\n"
     assert cancelled == "cancelled, or asked to stop: 100 jobs\n"
-    assert command.ok("batch", "1", "--json").json["total"] == 100
+    assert command.ok("batches", "show", "1", "--json").json["total"] == 100
 
 
 def _enqueue(database: str) -> None:

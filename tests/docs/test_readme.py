@@ -81,7 +81,7 @@ def test_the_crontab_line_of_the_readme_does_what_its_schedules_have_enqueued(
     shop = Shop(place, empty_database)
     shop.type("rota migrate")
     shop.type("rota sync --app shop:app")
-    shop.type("rota schedule trigger daily-report")
+    shop.type("rota schedules trigger daily-report")
     [drain] = crontab_commands(place)
     shop.type(drain)
 

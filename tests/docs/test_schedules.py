@@ -64,8 +64,8 @@ def test_every_block_of_the_page_works_in_its_order(
     assert left == ["cleanup", "nightly-mail", "report-eu", "sweep"]
     assert "weekly-digest" in said["rota schedules"]
     assert (
-        "Mon " in said["rota schedule weekly-digest"]
-        and "08:00 +0" in said["rota schedule weekly-digest"]
+        "Mon " in said["rota schedules show weekly-digest"]
+        and "08:00 +0" in said["rota schedules show weekly-digest"]
     )
     verbs = connection.execute(
         "select verb from rota.action where schedule = 'weekly-digest' order by id"

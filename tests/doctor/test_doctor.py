@@ -596,7 +596,7 @@ def test_effects_that_wait_for_a_person_are_reported(
     said = is_red(look(database, "effects"), Level.WARN)
     assert said.startswith(
         "4 effects may or may not have happened, 2 of them waiting for a person: the oldest is "
-        '"it\'s" of job 7, for 3 d → look at the other side, then `rota settle'
+        '"it\'s" of job 7, for 3 d → look at the other side, then `rota effects resolve'
     )
     assert "--job" not in said
     connection.execute("update rota.effect set origin_id = 5, place = 1 where key = 'it''s'")
@@ -615,7 +615,7 @@ def test_an_effect_that_waits_for_a_person_is_seen_behind_many_that_wait_for_nob
     _intend(connection, "dead", "m" * 255, days=1)
     said = is_red(look(database, "effects"), Level.WARN)
     assert said.startswith("≥ 2 effects may or may not have happened, 1 of them waiting")
-    assert f"`rota settle {'m' * 255} --done`" in said
+    assert f"`rota effects resolve {'m' * 255} --done`" in said
 
 
 @rule("M82")
@@ -753,7 +753,7 @@ def test_a_tick_that_a_user_s_trigger_refuses_is_reported_with_its_reason(
     assert '"mine"' in is_red(look(database, "schedules"))
     run(["schedules", "--url", database, "--schema", "rota"])
     assert " failing " in capsys.readouterr().out
-    run(["schedule", "s", "--url", database, "--schema", "rota"])
+    run(["schedules", "show", "s", "--url", database, "--schema", "rota"])
     assert '"mine"' in capsys.readouterr().out
     connection.execute("update rota.alert_rule set period = '1 minute'")
     set_clock(connection, "2031-05-10 12:05:00")  # no worker has just started

@@ -339,11 +339,11 @@ def test_what_may_have_happened_ends_the_job_with_what_to_do() -> None:
     obstacle = find_obstacle(asked(place=2), EffectAnswer("uncertain", holder=3, age_s=120.0))
     assert isinstance(obstacle, rota.Dead)
     assert str(obstacle) == (
-        "step 'mail:1' may have happened 2 min ago, in job 3: look there, then `rota settle mail:1 "
-        "--job 7 --done` or `--not-done`, then requeue"
+        "step 'mail:1' may have happened 2 min ago, in job 3: look there, then `rota effects "
+        "resolve mail:1 --job 7 --done` or `--not-done`, then retry"
     )
     obstacle = find_obstacle(asked(key="it's 1"), EffectAnswer("uncertain", holder=3))
-    assert """`rota settle 'it'"'"'s 1' --done` or""" in str(obstacle)
+    assert """`rota effects resolve 'it'"'"'s 1' --done` or""" in str(obstacle)
 
 
 @rule("M52")

@@ -125,14 +125,14 @@ def test_a_copy_without_its_sequences_can_be_paused_and_its_repair_says_what_it_
     app.queues.pause("mail")
     app.queues.resume("mail")
     restart(connection)
-    assert run(["pause", "mail", "--url", database, "--schema", "rota"]) == 0
+    assert run(["queues", "pause", "mail", "--url", database, "--schema", "rota"]) == 0
     assert connection.execute("select array_agg(id order by id) from rota.action").fetchone() == (
         [1, 2, 3],
     )
     assert insert(connection) == [ids[-1] + 1]
     restart(connection)
     capsys.readouterr()
-    arguments = ["resume", "--copy", "--url", database, "--schema", "rota"]
+    arguments = ["queues", "resume", "--copy", "--url", database, "--schema", "rota"]
     assert run(arguments) == 0
     said = capsys.readouterr().out.splitlines()
     assert said[:3] == [
@@ -212,7 +212,7 @@ def test_doctor_names_a_sequence_that_is_behind_also_for_a_reader(
     restart(connection)
     level, said = look()
     assert level == Level.BAD
-    assert "rota.job_id_seq is at 0, and an id is 3" in said and "rota resume --copy" in said
+    assert "rota.job_id_seq is at 0, and an id is 3" in said and "rota queues resume --copy" in said
     with pytest.raises(psycopg.errors.UniqueViolation):
         insert(connection)
     connection.execute(said[said.index("SELECT") :].encode())

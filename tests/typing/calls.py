@@ -18,7 +18,7 @@ app.cancel("1")  # E: arg-type | reportArgumentType
 app.cancel(1, reason="late")  # E: call-arg | reportCallIssue
 app.actions.ignore(1)  # E: call-arg | reportCallIssue
 app.actions.cancel_many(kue="mail")  # E: call-arg | reportCallIssue
-app.queues.pause("mail", until=None, why="a deploy", by="anna")
+app.queues.pause("mail", duration=None, why="a deploy", by="anna")
 
 
 async def awaited() -> None:

@@ -60,10 +60,10 @@ def test_a_drain_exits_with_6_claims_nothing_and_changes_no_job(
     assert (ran.status, ran.out) == (6, "")
     assert (
         f"this is database {name_of(restored)} of server" in ran.err
-        and "rota resume --copy" in ran.err.splitlines()[-1]
+        and "rota queues resume --copy" in ran.err.splitlines()[-1]
     )
     assert all_jobs(restored) == before
-    assert command.ok("resume", "--copy", "--why", "staging").out == "this copy resumed\n"
+    assert command.ok("queues", "resume", "--copy", "--why", "staging").out == "this copy resumed\n"
     assert command.ok("work", "--drain").out.startswith("claimed ")
     assert all_jobs(restored) != before
 
@@ -84,7 +84,10 @@ def test_a_worker_stays_up_says_why_and_works_within_seconds_of_the_word(
                 return error.code, error.read().decode()
 
     eventually(lambda: "ERROR this is a restored copy" in worker.log, what="the error is logged")
-    assert ready() == (503, "the database is a restored copy: it waits for `rota resume --copy`\n")
+    assert ready() == (
+        503,
+        "the database is a restored copy: it waits for `rota queues resume --copy`\n",
+    )
     assert all_jobs(restored) == before
     app = rota.App(restored)
     assert app.queues.resume_copy()

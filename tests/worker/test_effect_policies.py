@@ -341,7 +341,7 @@ async def test_a_caught_error_leaves_the_effect_uncertain_within_the_same_attemp
     assert (status, attempts, error) == ("dead", 1, "Dead")
     told = str(value(connection, "select last_error from rota.job"))
     assert told.startswith("effect 'mail:7' may have happened")
-    assert "rota settle" in told
+    assert "rota effects resolve" in told
 
 
 @rule("M52")
@@ -720,7 +720,7 @@ async def test_a_step_whose_result_cannot_be_kept_ends_the_job_with_the_reason(
     assert ends(connection) == [("dead", 1, "Dead")]
     last_error = str(value(connection, "select last_error from rota.job"))
     assert told in last_error
-    assert "`rota settle makes --job 1 --done --result …`" in last_error
+    assert "`rota effects resolve makes --job 1 --done --result …`" in last_error
 
 
 @rule("M44")

@@ -134,26 +134,28 @@ def test_upkeep_goes_on_while_everything_is_paused(database: str, connection: Co
 def test_the_command_line_pauses_shows_and_resumes(tmp_path: Path, database: str) -> None:
     (tmp_path / "shop.py").write_text(SHOP)
     command = CommandLine(tmp_path, ROTA_DATABASE_URL=database, ROTA_APP="shop:app")
-    said = command.ok("pause", "email", "--until", "2h", "--why", "mending", "--by", "anna").out
+    said = command.ok(
+        "queues", "pause", "email", "--for", "2h", "--why", "mending", "--by", "anna"
+    ).out
     told = r"^queue email: paused .+ by anna, ends in .+: mending$"
     assert re.fullmatch(told, said.strip())
     assert re.search(told, command.ok("queues").out, re.MULTILINE)
-    everything = command.ok("pause", "--all", "--json").json["paused"]
+    everything = command.ok("queues", "pause", "--all", "--json").json["paused"]
     assert everything["queue"] is None
     listed = command.ok("queues", "--json").json
     assert ([pause["queue"] for pause in listed["paused"]], listed["paused_all"]) == (
         ["email"],
         everything,
     )
-    resumed = command.ok("resume", "--all").out.splitlines()
+    resumed = command.ok("queues", "resume", "--all").out.splitlines()
     assert resumed[0] == "everything resumed" and resumed[1].startswith(
         "still paused: queue email: "
     )
-    assert command.ok("resume", "email").out == "queue email resumed\n"
-    assert command.ok("resume", "email").out == "queue email was not paused\n"
-    assert command.ok("resume", "--copy").out == "this is not a restored copy\n"
-    assert command("pause").error == (2, "give exactly one of: a queue, --all")
-    assert command("resume", "x", "--all").error == (
+    assert command.ok("queues", "resume", "email").out == "queue email resumed\n"
+    assert command.ok("queues", "resume", "email").out == "queue email was not paused\n"
+    assert command.ok("queues", "resume", "--copy").out == "this is not a restored copy\n"
+    assert command("queues", "pause").error == (2, "give exactly one of: a queue, --all")
+    assert command("queues", "resume", "x", "--all").error == (
         2,
         "give exactly one of: a queue, --all, --copy",
     )

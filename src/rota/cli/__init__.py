@@ -10,7 +10,6 @@ processes gave up, 5 database unavailable, 6 drain refused in a restored copy.
 
 from __future__ import annotations
 
-import inspect
 import logging
 import sys
 from collections.abc import Callable, Sequence
@@ -31,11 +30,10 @@ from rota.cli import (
     doctor,
     effects,
     enqueue,
+    groups,
     jobs,
-    lanes,
     limits,
     overview,
-    pause,
     queues,
     run_job,
     schedules,
@@ -44,7 +42,8 @@ from rota.cli import (
     work,
 )
 from rota.cli.bundle import spread
-from rota.cli.output import join_lines, json_line
+from rota.cli.grammar import Root, read_help
+from rota.cli.output import json_line
 from rota.cli.process import leave, prepare
 from rota.declare.release import VERSION
 from rota.errors import ConfigurationError, RotaError
@@ -54,68 +53,50 @@ from rota.runtime import logs
 
 logger = logging.getLogger("rota")
 cli = typer.Typer(
+    cls=Root,
     help="Run background and scheduled jobs from PostgreSQL.",
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-_GROUPS: dict[str, tuple[tuple[str, Callable[..., Any]], ...]] = {
-    "Set up": (
-        ("migrate", schema.migrate),
-        ("sync", schema.sync),
-        ("crontab", crontab.crontab),
-        ("demo", demo.demo),
-    ),
-    "Run": (
-        ("enqueue", enqueue.enqueue),
-        ("work", work.work),
-        ("run", run_job.run),
-    ),
-    "Look": (
-        ("top", top.top),
-        ("stats", overview.stats),
-        ("workers", overview.workers),
-        ("types", overview.types),
-        ("jobs", jobs.jobs),
-        ("job", jobs.job),
-        ("batch", batches.batch),
-        ("lanes", lanes.lanes),
-        ("effects", effects.effects),
-    ),
-    "Act on jobs": (
-        ("cancel", actions.cancel),
-        ("reschedule", actions.reschedule),
-        ("retry", actions.command(Action.RETRY_NOW)),
-        ("bury", actions.command(Action.BURY)),
-        ("requeue", actions.requeue),
-        ("ignore", actions.command(Action.IGNORE)),
-        ("run-again", actions.command(Action.RUN_AGAIN)),
-        ("settle", effects.settle),
-    ),
-    "Schedules and pauses": (
-        ("schedules", schedules.schedules),
-        ("pause", pause.pause),
-        ("resume", pause.resume),
-    ),
-    "Find problems": (
-        ("doctor", doctor.doctor),
-        ("alerts", check.alerts),
-        ("check", check.check),
-    ),
+_VERBS: dict[str, Callable[..., Any]] = {
+    "migrate": schema.migrate,
+    "sync": schema.sync,
+    "crontab": crontab.crontab,
+    "demo": demo.demo,
+    "work": work.work,
+    "enqueue": enqueue.enqueue,
+    "run": run_job.run,
+    "jobs": jobs.jobs,
+    "job": jobs.job,
+    "top": top.top,
+    "stats": overview.stats,
+    "doctor": doctor.doctor,
+    "check": check.check,
+    "retry": actions.command(Action.RETRY_NOW),
+    "cancel": actions.cancel,
+    "reschedule": actions.reschedule,
+    "bury": actions.command(Action.BURY),
+    "requeue": actions.requeue,
+    "ignore": actions.command(Action.IGNORE),
+    "run-again": actions.command(Action.RUN_AGAIN),
+    "groups": groups.groups,
+    "alerts": check.alerts,
+    "workers": overview.workers,
+    "types": overview.types,
 }
-"""The commands as `rota --help` shows them: groups and commands in the order of use."""
-for _title, _commands in _GROUPS.items():
-    for _name, _callback in _commands:
-        cli.command(_name, rich_help_panel=_title)(_callback)
-cli.add_typer(schedules.app, name="schedule", rich_help_panel="Schedules and pauses")
-cli.add_typer(queues.app, name="queues", rich_help_panel="Look")
-cli.add_typer(batches.app, name="batches", rich_help_panel="Look")
-cli.add_typer(limits.app, name="limits", rich_help_panel="Look")
-cli.add_typer(breakers.app, name="breakers", rich_help_panel="Look")
-cli.add_typer(db.app, name="db", rich_help_panel="Set up")
-for _group in (cli, schedules.app, queues.app, batches.app, limits.app, breakers.app, db.app):
-    for _command in _group.registered_commands:
-        _command.help = join_lines(inspect.getdoc(_command.callback) or "")
-        _command.callback = _command.callback and spread(_command.callback)
+_NOUNS: dict[str, typer.Typer] = {
+    "queues": queues.app,
+    "schedules": schedules.app,
+    "batches": batches.app,
+    "effects": effects.app,
+    "limits": limits.app,
+    "breakers": breakers.app,
+    "db": db.app,
+}
+for _name, _callback in _VERBS.items():
+    cli.command(_name, help=read_help(_callback))(spread(_callback))
+for _name, _app in _NOUNS.items():
+    cli.add_typer(_app, name=_name)
 
 # What typer raises for a wrong command line. It has no public name: older releases of typer take it
 # from click, newer ones define it themselves.

@@ -1,4 +1,4 @@
-"""`rota batches` lists batches, `rota batch` shows one; `rota batches cancel` cancels one."""
+"""`rota batches` lists batches; `rota batches show` and `cancel` take one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rota.cli.bundle import spread
+from rota.cli.grammar import make_noun
 from rota.cli.listing import Field, Listing, Screen, number
 from rota.cli.output import Times, print_facts, print_json
 from rota.cli.target import Actor, JsonOption, Place
@@ -18,11 +18,7 @@ from rota.model.units import plural
 Id = Annotated[int, typer.Argument(metavar="ID", help="Id of the batch.", min=1)]
 
 
-app = typer.Typer(help="List batches and how far they are; cancel: cancel one.")
-
-
 def batches(
-    context: typer.Context,
     limit: Annotated[int, typer.Option(min=1, max=LIST_MAX, help="Maximum number.")] = 100,
     before: Annotated[
         int | None,
@@ -32,15 +28,13 @@ def batches(
     place: Place,
     screen: Screen,
 ) -> None:
-    """List batches, the newest first. `rota batches cancel` cancels one."""
-    if context.invoked_subcommand is not None:
-        return
+    """List batches and how far they are, the newest first."""
     BATCHES.show(
         place, screen, lambda opened: opened.batches.list(before=before, limit=limit), limit=limit
     )
 
 
-def batch(
+def show(
     id: Id,
     *,
     place: Place,
@@ -92,10 +86,8 @@ BATCHES = Listing(
     empty="no batches",
     page=("--before", "id"),
 )
-app.callback(invoke_without_command=True)(spread(batches))
 
 
-@app.command()
 def cancel(
     id: Id,
     *,
@@ -110,3 +102,6 @@ def cancel(
         print_json(result)
         return
     typer.echo(f"cancelled, or asked to stop: {plural(len(result.done), 'job')}")
+
+
+app = make_noun(batches, show=show, cancel=cancel)

@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
+from rota.cli.grammar import make_noun
 from rota.cli.listing import Field, Listing, Screen, label
 from rota.cli.output import Times, cell, print_json
+from rota.cli.pause import Lasting
 from rota.cli.table import Kind
 from rota.cli.target import Actor, JsonOption, Place
 from rota.client.base import LIST_MAX
 from rota.model.bounds import COUNT_MAX
 from rota.model.units import plural, show_count
 from rota.records import BreakerRecord
-
-
-class _ListByDefault(TyperGroup):
-    """`rota breakers` is `rota breakers list`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if not args or (args[0].startswith("-") and "--help" not in args):
-            args = ["list", *args]
-        return super().parse_args(ctx, args)
-
-
-app = typer.Typer(
-    cls=_ListByDefault,
-    help="List circuit breakers, and what waits for them; trip: open one; reset: close one.",
-)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the breaker.")]
 Key = Annotated[
@@ -38,7 +24,6 @@ Key = Annotated[
 ]
 
 
-@app.command("list")
 def breakers(
     limit: Annotated[int, typer.Option(min=1, max=LIST_MAX, help="Maximum number.")] = 1_000,
     *,
@@ -79,35 +64,31 @@ BREAKERS = Listing(
 )
 
 
-@app.command()
 def trip(
     name: Name,
     key: Key = None,
-    duration: Annotated[
-        str | None,
-        typer.Option(
-            "--for", metavar="DURATION", help="How long, such as 10m. Default: until it is reset."
-        ),
-    ] = None,
     *,
+    lasting: Lasting,
     actor: Actor,
     place: Place,
     as_json: JsonOption = False,
 ) -> None:
-    """Open a breaker: its jobs do not start, until the time is over and one job has tried.
+    """Open a breaker: its jobs do not start, until its time is over and one job has tried.
 
     Running jobs continue.
     """
+    lasts = lasting.read()
     with place.session() as opened:
-        opened.breakers.trip(name, key, duration=duration, why=actor.why, by=actor.by)
+        opened.breakers.trip(name, key, **lasts, why=actor.why, by=actor.by)
     if as_json:
-        print_json({"name": name, "key": key, "for": duration})
+        print_json({"name": name, "key": key, "for": lasting.duration, "until": lasts["until"]})
     else:
-        until = "until it is reset" if duration is None else f"for {duration}"
-        typer.echo(f"{_name(name, key)} is open {until}")
+        until = f"until {lasting.until}" if lasting.until else "until it is reset"
+        typer.echo(
+            f"{_name(name, key)} is open {f'for {lasting.duration}' if lasting.duration else until}"
+        )
 
 
-@app.command()
 def reset(
     name: Name,
     key: Key = None,
@@ -133,3 +114,6 @@ def reset(
 
 def _name(name: str, key: str | None) -> str:
     return f"breaker {cell(name).plain}" + ("" if key is None else f" {cell(key).plain}")
+
+
+app = make_noun(breakers, trip=trip, reset=reset)

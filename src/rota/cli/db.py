@@ -10,10 +10,12 @@ from typing import Annotated
 import typer
 
 from rota import embedded
+from rota.cli.grammar import Noun
 from rota.cli.output import print_json
 from rota.embedded.server import postgres_binaries
 
 app = typer.Typer(
+    cls=Noun,
     help="Manage the private PostgreSQL that Rota starts if no database is configured.",
     no_args_is_help=True,
 )

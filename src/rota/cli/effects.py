@@ -1,5 +1,5 @@
-"""`rota effects` lists what handlers guard with `ctx.effect` and `ctx.step`; `rota settle` says
-whether one has happened."""
+"""`rota effects` lists what handlers guard with `ctx.effect` and `ctx.step`; `rota effects
+resolve` says whether one has happened."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from rota.cli.grammar import make_noun
 from rota.cli.listing import Field, Listing, Screen, label
 from rota.cli.output import Times, print_json
 from rota.cli.table import Kind
@@ -21,7 +22,7 @@ from rota.records import Effect
 def effects(
     key: Annotated[
         str | None,
-        typer.Argument(metavar="KEY", help="Only the effect with this key, or steps of this name."),
+        typer.Option(metavar="KEY", help="Only the effect with this key, or steps of this name."),
     ] = None,
     job: Annotated[
         int | None,
@@ -38,9 +39,9 @@ def effects(
     place: Place,
     screen: Screen,
 ) -> None:
-    """List effects and steps: without KEY and --job, those that are not done.
+    """List effects and steps: without --key and --job, those that are not done.
 
-    An uncertain one may have happened: look at the other side, then use `rota settle`.
+    An uncertain one may have happened: ask the provider, then use `rota effects resolve`.
     """
     wanted: Any = {"job": job, "status": status, "limit": limit}
     EFFECTS.show(place, screen, lambda opened: opened.effects.find(key, **wanted))
@@ -66,7 +67,7 @@ EFFECTS = Listing(
 )
 
 
-def settle(
+def resolve(
     key: Annotated[
         str, typer.Argument(metavar="KEY", help="The effect's key; with --job, a step's name.")
     ],
@@ -90,9 +91,9 @@ def settle(
     place: Place,
     as_json: JsonOption = False,
 ) -> None:
-    """Say whether an uncertain effect has happened, after a look at the other side.
+    """Say whether an uncertain effect has happened, after you have asked the provider.
 
-    A dead job is not requeued by that: use `rota requeue`.
+    This does not run a dead job again: use `rota retry`.
     """
     if done is None:
         raise UsageError("say --done or --not-done")
@@ -111,3 +112,6 @@ def _decode(result: str | None) -> Any:
         return None if result is None else msgspec.json.decode(result)
     except msgspec.DecodeError as error:
         raise UsageError(f"--result is not JSON: {error}") from None
+
+
+app = make_noun(effects, resolve=resolve)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rota.cli.bundle import spread
+from rota.cli.grammar import make_noun
 from rota.cli.listing import Field, Listing, Screen, count, label, number
 from rota.cli.output import cell, print_json, print_text
 from rota.cli.table import Kind
@@ -14,20 +14,12 @@ from rota.cli.target import Actor, JsonOption, Place
 from rota.model.bounds import COUNT_MAX
 from rota.model.units import words
 
-app = typer.Typer(help="List rate limits, with what waits for them; set: change one.")
-
 
 def limits(
-    context: typer.Context,
     place: Place,
     screen: Screen,
 ) -> None:
-    """List rate limits: their figures, who changed them, and the jobs that were handed back.
-
-    `rota limits set` changes one.
-    """
-    if context.invoked_subcommand is not None:
-        return
+    """List rate limits: their figures, who changed them, and the jobs that were handed back."""
     LIMITS.show(place, screen, lambda opened: opened.limits.list(), counted_to=COUNT_MAX)
 
 
@@ -52,7 +44,6 @@ LIMITS = Listing(
 )
 
 
-@app.command("set")
 def set_(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the limit.")],
     limit: Annotated[
@@ -87,4 +78,4 @@ def set_(
     )
 
 
-app.callback(invoke_without_command=True)(spread(limits))
+app = make_noun(limits, set_=set_)

@@ -1,7 +1,9 @@
-"""`rota pause` and `rota resume`: one queue, everything, or a restored copy."""
+"""`rota queues pause` and `resume`: one queue, everything, or a restored copy."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
@@ -9,10 +11,39 @@ import typer
 from rota.cli.listing import Screen
 from rota.cli.output import Times, cell, print_json, print_text
 from rota.cli.target import Actor, Place
-from rota.client.queues import parse_until
+from rota.client.queues import check_lasting
 from rota.errors import UsageError
 from rota.model.bounds import check_queue
 from rota.records import Pause
+
+
+@dataclass(frozen=True, slots=True)
+class Lasting:
+    """How long something lasts: the options of the commands that begin it."""
+
+    duration: Annotated[
+        str | None,
+        typer.Option("--for", metavar="DURATION", help="How long: 2h. Default: no end."),
+    ] = None
+    until: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="When it ends: a local time (2026-01-14T18:00), or one with UTC offset.",
+        ),
+    ] = None
+
+    def read(self) -> dict[str, Any]:
+        """Return them as the client takes them. Raises UsageError."""
+        try:
+            at = None if self.until is None else datetime.fromisoformat(self.until).astimezone()
+        except (ValueError, OverflowError):
+            raise UsageError(
+                f"--until must be a time such as 2026-01-14T18:00, not {self.until!r}; "
+                "--for takes a duration such as 2h"
+            ) from None
+        check_lasting(self.duration, at)  # before it connects
+        return {"duration": self.duration, "until": at}
 
 
 def pause(
@@ -23,15 +54,8 @@ def pause(
     everything: Annotated[
         bool, typer.Option("--all", help="Pause everything: all queues and all schedules.")
     ] = False,
-    until: Annotated[
-        str | None,
-        typer.Option(
-            metavar="WHEN",
-            help="When the pause ends by itself: a duration (2h) or a time with UTC offset "
-            "(2026-11-21T18:00+01:00). Default: never.",
-        ),
-    ] = None,
     *,
+    lasting: Lasting,
     actor: Actor,
     place: Place,
     screen: Screen,
@@ -41,11 +65,11 @@ def pause(
     Running jobs continue, and new jobs can be enqueued.
     """
     _refuse_unclear(queue=queue is not None, all=everything)
-    parse_until(until)
+    lasts = lasting.read()
     if queue is not None:
         check_queue(queue, "a queue's name")  # before it connects
     with place.session() as opened:
-        said: Any = {"until": until, "why": actor.why, "by": actor.by}
+        said: Any = {**lasts, "why": actor.why, "by": actor.by}
         queues = opened.queues
         paused = queues.pause_all(**said) if queue is None else queues.pause(queue, **said)
         times = Times(opened.read_clock(), screen.utc)

@@ -6,21 +6,18 @@ from typing import Annotated
 
 import typer
 
-from rota.cli.bundle import spread
+from rota.cli.grammar import make_noun
 from rota.cli.listing import Field, Listing, Screen, count, label, number
 from rota.cli.output import Times, cell, print_json, print_text
-from rota.cli.pause import in_words, what
+from rota.cli.pause import in_words, pause, resume, what
 from rota.cli.target import Actor, JsonOption, Place
 from rota.errors import UsageError
 from rota.model.bounds import COUNT_MAX
 from rota.model.units import plural, show_count
 from rota.records import Cap
 
-app = typer.Typer(help="List queues, with caps and pauses; set: cap a queue.")
-
 
 def queues(
-    context: typer.Context,
     place: Place,
     screen: Screen,
 ) -> None:
@@ -29,12 +26,10 @@ def queues(
     A cap is the most jobs of a queue, or of a job type, that run at once over all workers; `rota
     queues set` changes that of a queue.
     """
-    if context.invoked_subcommand is not None:
-        return
     with place.session() as opened:
         found = opened.queues.list()
         caps = opened.queues.caps()
-        pauses = {pause.queue: pause for pause in opened.queues.pauses()}
+        pauses = {one.queue: one for one in opened.queues.pauses()}
         times = Times(opened.read_clock(), screen.utc)
     if screen.as_json:
         print_json(
@@ -50,8 +45,8 @@ def queues(
     QUEUES.print(found, times)
     for cap in caps:
         print_text(_describe(cap, times))
-    for pause in pauses.values():
-        print_text(f"{what(pause)}: {in_words(pause, times)}")
+    for one in pauses.values():
+        print_text(f"{what(one)}: {in_words(one, times)}")
 
 
 def _describe(cap: Cap, times: Times) -> str:
@@ -62,7 +57,6 @@ def _describe(cap: Cap, times: Times) -> str:
     return f"{cap.kind} {cell(cap.name).plain}: {cap.running:,} of at most {cap.most:,} run{parked}"
 
 
-@app.command("set")
 def set_(
     name: Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")],
     max_running: Annotated[
@@ -109,4 +103,4 @@ QUEUES = Listing(
     ),
     empty="no jobs due, now or later",
 )
-app.callback(invoke_without_command=True)(spread(queues))
+app = make_noun(queues, set_=set_, pause=pause, resume=resume)

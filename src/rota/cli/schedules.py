@@ -1,4 +1,4 @@
-"""`rota schedules` lists schedules; `rota schedule …` shows and changes one."""
+"""`rota schedules` lists schedules; with a verb it shows or changes one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from rota.cli.enqueue import (
     ForceOption,
@@ -17,6 +16,7 @@ from rota.cli.enqueue import (
     find_type,
 )
 from rota.cli.enqueue import arguments as read_arguments
+from rota.cli.grammar import make_noun
 from rota.cli.listing import Field, Listing, Screen, label, number
 from rota.cli.output import Times, print_facts, print_json
 from rota.cli.table import Kind
@@ -35,22 +35,6 @@ NEXT_MAX = 10
 RUNS = 10
 
 
-class _ShowByName(TyperGroup):
-    """`rota schedule NAME` is `rota schedule show NAME`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and not args[0].startswith("-") and args[0] not in self.commands:
-            args = ["show", *args]
-        return super().parse_args(ctx, args)
-
-
-app = typer.Typer(
-    cls=_ShowByName,
-    help="One schedule: show it (also `rota schedule NAME`); put: create or change it; pause, "
-    "resume, trigger or delete it.",
-    no_args_is_help=True,
-)
-
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schedule.")]
 
 
@@ -62,7 +46,6 @@ def schedules(
     SCHEDULES.show(place, screen, lambda opened: opened.schedules.list())
 
 
-@app.command()
 def show(
     name: Name,
     times: Annotated[
@@ -110,7 +93,6 @@ def show(
         _RUNS.print(runs, ages)
 
 
-@app.command()
 def put(
     name: Name,
     job_type: Annotated[str, typer.Argument(metavar="TYPE", help="Job type.")],
@@ -196,7 +178,6 @@ def _check_undeclared(
     )
 
 
-@app.command()
 def pause(
     name: Name,
     *,
@@ -212,7 +193,6 @@ def pause(
         _say(opened.schedules.pause(name, by=actor.by, why=actor.why), as_json=as_json)
 
 
-@app.command()
 def resume(
     name: Name,
     *,
@@ -225,7 +205,6 @@ def resume(
         _say(opened.schedules.resume(name, by=actor.by, why=actor.why), as_json=as_json)
 
 
-@app.command()
 def trigger(
     name: Name,
     *,
@@ -242,7 +221,6 @@ def trigger(
         typer.echo(f"job {job} queued")
 
 
-@app.command()
 def delete(
     name: Name,
     *,
@@ -352,4 +330,15 @@ _RUNS = Listing(
         Field("error", _error, Kind.ERROR),
     ),
     empty="none",
+)
+
+
+app = make_noun(
+    schedules,
+    show=show,
+    put=put,
+    pause=pause,
+    resume=resume,
+    trigger=trigger,
+    delete=delete,
 )

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import builtins
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from rota.client.base import LIST_MAX, Namespace, check_by, check_why
 from rota.client.both import awaitable, both
+from rota.client.queues import check_lasting
 from rota.declare.key import PlainKey, check_plain_key
 from rota.model.bounds import NAME_MAX, check_integer, check_text
-from rota.model.units import Duration, seconds
+from rota.model.units import Duration
 from rota.store import ops
 from rota.store.ops import BreakerRecord
 
 if TYPE_CHECKING:
     from rota.store.driver import Operation
-
-TRIP_S_MIN = 0.001
 
 
 class Breakers(Namespace):
@@ -53,22 +53,24 @@ class Breakers(Namespace):
         key: PlainKey | None = None,
         *,
         duration: Duration | None = None,
+        until: datetime | None = None,
         why: str | None = None,
         by: str | None = None,
     ) -> Operation[None]:
-        """Open a breaker: no job of it starts, until `duration` is over and one job has tried.
+        """Open a breaker: no job of it starts, until its time is over and one job has tried.
         Running jobs continue.
 
         Args:
             key: only of this key: a text, an integer or a UUID. Defaults to the whole breaker.
             duration: how long. Defaults to until it is reset.
+            until: when that time ends: an aware datetime. Not together with `duration`.
 
         Raises:
             UsageError: no declared job type has this breaker, or an argument cannot be stored.
         """
-        for_s = None if duration is None else seconds(duration, name="duration", least=TRIP_S_MIN)
+        lasts = check_lasting(duration, until)
         place = _check_name(name), _check_key(key)
-        return ops.trip_breaker(*place, for_s, check_why(why), check_by(by))
+        return ops.trip_breaker(*place, lasts, check_why(why), check_by(by))
 
     atrip = awaitable(trip)
 

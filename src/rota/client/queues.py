@@ -18,7 +18,7 @@ from rota.store.ops import Cap, Pause, QueueDepth, Until
 if TYPE_CHECKING:
     from rota.store.driver import Operation
 
-PAUSE_S_MIN = 0.001
+LASTS_S_MIN = 0.001
 
 
 class Queues(Namespace):
@@ -76,27 +76,29 @@ class Queues(Namespace):
         self,
         name: str,
         *,
-        until: Duration | datetime | None = None,
+        duration: Duration | None = None,
+        until: datetime | None = None,
         why: str | None = None,
         by: str | None = None,
     ) -> Operation[Pause]:
         """Pause a queue: no claim that begins after this call returns takes a job from it.
 
         Running jobs continue, and enqueueing continues. Retries wait until the pause ends. The
-        queue may be one that never had a job. If it is paused already, the new `until`, `why` and
-        `by` apply.
+        queue may be one that never had a job. If it is paused already, the new end, `why` and `by`
+        apply.
 
         Args:
-            until: when the pause ends by itself: a duration from now, by the database's clock, or
-                an aware instant. Defaults to never.
+            duration: how long the pause lasts, by the database's clock. Defaults to no end.
+            until: when it ends: an aware datetime. Not together with `duration`.
             why: recorded with the queue and with the action.
             by: the person or program that acts.
 
         Raises:
-            UsageError: the name, `why` or `by` cannot be stored, or `until` has passed.
+            UsageError: the name, `why` or `by` cannot be stored, `until` has passed, or both it and
+                `duration` are given.
         """
         queue = check_queue(name, "a queue's name")
-        return ops.pause_queue(queue, parse_until(until), check_why(why), check_by(by))
+        return ops.pause_queue(queue, check_lasting(duration, until), check_why(why), check_by(by))
 
     apause = awaitable(pause)
 
@@ -118,13 +120,14 @@ class Queues(Namespace):
     def pause_all(
         self,
         *,
-        until: Duration | datetime | None = None,
+        duration: Duration | None = None,
+        until: datetime | None = None,
         why: str | None = None,
         by: str | None = None,
     ) -> Operation[Pause]:
         """Pause everything: no claim that begins after this call returns takes a job, and no
         schedule fires. Arguments and errors are those of `pause`."""
-        return ops.pause_all(parse_until(until), check_why(why), check_by(by))
+        return ops.pause_all(check_lasting(duration, until), check_why(why), check_by(by))
 
     apause_all = awaitable(pause_all)
 
@@ -162,28 +165,19 @@ def _check_max_running(value: int) -> None:
         raise UsageError(f"{error}; to run none, pause the queue") from None
 
 
-def parse_until(value: object) -> Until:
-    """Return when a pause ends, given a duration, an aware instant, the text of either, or None for
-    never. Raises UsageError."""
-    if value is None:
+def check_lasting(duration: Duration | None, until: datetime | None) -> Until:
+    """Return when something ends that lasts so long, or until then; neither is never.
+
+    Raises UsageError.
+    """
+    if duration is not None and until is not None:
+        raise UsageError("give duration or until, not both")
+    if duration is not None:
+        return Until(for_s=seconds(duration, name="duration", least=LASTS_S_MIN))
+    if until is None:
         return Until()
-    if isinstance(value, str) and (instant := _parse_instant(value)) is not None:
-        value = instant
-    if isinstance(value, datetime):
-        return Until(at=check_aware(value, "until"))
-    # `seconds` raises UsageError for a value that is no duration.
-    for_s = seconds(value, name="until", least=PAUSE_S_MIN)  # type: ignore[arg-type]
-    return Until(for_s=for_s)
-
-
-def _parse_instant(text: str) -> datetime | None:
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    if found.utcoffset() is None:
+    if not isinstance(until, datetime):
         raise UsageError(
-            f"until {text!r} names no time zone: "
-            'write it as in "2026-11-21T18:00+01:00", or a duration such as "2h"'
+            f'until must be an aware datetime, not {until!r}; duration takes one such as "2h"'
         )
-    return found
+    return Until(at=check_aware(until, "until"))

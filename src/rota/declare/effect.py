@@ -325,8 +325,8 @@ class StepBlock(EffectBlock):
         name, job = self.effect.key, self._journal.job
         return Dead(
             f"the result of step {name!r} cannot be kept: {problem}. The step has run: before you "
-            f"requeue, `rota settle {quote(name)} --job {job} --done --result …`, or it may run "
-            "again"
+            f"retry, `rota effects resolve {quote(name)} --job {job} --done --result …`, or it may "
+            "run again"
         )
 
 

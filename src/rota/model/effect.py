@@ -68,8 +68,8 @@ def find_obstacle(call: EffectCall, answer: EffectAnswer) -> Outcome | AttemptCa
             of = f" --job {call.job}" if call.place is not None else ""
             return Dead(
                 f"{what} may have happened {words(answer.age_s)} ago, in job {answer.holder}: look "
-                f"there, then `rota settle {quote(call.key)}{of} --done` or `--not-done`, then "
-                "requeue"
+                f"there, then `rota effects resolve {quote(call.key)}{of} --done` or `--not-done`, "
+                "then retry"
             )
         case "moved":
             now = f"{what} is called as number {call.place}"

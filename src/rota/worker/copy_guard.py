@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 CHECK_S = 60.0
 """Seconds between checks while the worker works: the database may be renamed meanwhile."""
 PAUSED_CHECK_S = 2.0
-"""Seconds between checks while it is paused: it continues soon after `rota resume --copy`."""
+"""Seconds between checks while it is paused: how soon it notices `rota queues resume --copy`."""
 LOG_S = 60.0
 """Seconds between two log lines while it is paused."""
 

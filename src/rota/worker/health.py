@@ -84,7 +84,7 @@ class Health:
         if away_s is not None:
             return f"the database has not answered for {away_s:.0f} s"
         if self._pause_gate.closed is not None:
-            return "the database is a restored copy: it waits for `rota resume --copy`"
+            return "the database is a restored copy: it waits for `rota queues resume --copy`"
         return self.liveness()
 
     def _find_away_s(self) -> float | None:

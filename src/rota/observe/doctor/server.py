@@ -288,7 +288,7 @@ def ids(facts: Facts, thresholds: Thresholds) -> Finding:
     )
     return bad(
         f"{behind}: new jobs get the ids of old ones, or are refused",
-        "run `rota resume --copy`, or as the owner: SELECT * FROM rota.ids_ensure()",
+        "run `rota queues resume --copy`, or as the owner: SELECT * FROM rota.ids_ensure()",
         because=(Cause.COPY,),
     )
 

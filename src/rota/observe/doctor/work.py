@@ -213,14 +213,14 @@ def pauses(facts: Facts, thresholds: Thresholds) -> Finding:
     if everything and everything["copied"]:
         return bad(
             f"this is a copy of another database: its workers start paused: {everything['copied']}",
-            "`rota resume --copy`, if its jobs may run here too",
+            "`rota queues resume --copy`, if its jobs may run here too",
             cause=Cause.COPY,
         )
     if everything:
         [pause] = [one for one in facts["paused"] if one["queue"] is None] or [None]
         return warn(
             f"everything is paused{_describe_pause(pause)}",
-            "`rota resume --all`, once the reason for the pause is gone",
+            "`rota queues resume --all`, once the reason for the pause is gone",
             cause=Cause.PAUSE,
         )
     if not facts["paused"]:
@@ -228,8 +228,8 @@ def pauses(facts: Facts, thresholds: Thresholds) -> Finding:
     text = "; ".join(f"{one['queue']!r}{_describe_pause(one)}" for one in facts["paused"])
     return warn(
         f"paused: {text}",
-        f"`rota resume {quote(facts['paused'][0]['queue'])}`, once the reason for the pause is "
-        "gone",
+        f"`rota queues resume {quote(facts['paused'][0]['queue'])}`, once the reason for the pause "
+        "is gone",
         cause=Cause.PAUSE,
     )
 
@@ -268,11 +268,11 @@ def schedules(facts: Facts, thresholds: Thresholds) -> Finding:
         "`rota work --drain` each minute: either fires schedules"
     ] * bool(late)
     do += [
-        "fix the stated cause: then they continue, at the latest after `rota schedule resume NAME`"
+        "fix the stated cause: then they continue, at the latest after `rota schedules resume NAME`"
     ] * bool(stopped)
     do += [
         "deploy the type that the schedule names, or find out why its runs died: "
-        "`rota schedule NAME`"
+        "`rota schedules show NAME`"
     ] * bool(failing)
     is_own = stopped or failing or any(one["last_error"] for one in facts["overdue"])
     because = () if is_own else (Cause.COPY, Cause.NO_WORKER)
@@ -322,8 +322,9 @@ def effects(facts: Facts, thresholds: Thresholds) -> Finding:
     return warn(
         f"{at_least}{some} may or may not have happened, {facts['waiting']:,} of them waiting for "
         f"a person: the oldest is {key!r} of job {oldest['job']}, for {words(oldest['age_s'])}",
-        f"look at the other side, then `rota settle {quote(key)}{of} --done` or `--not-done`, and "
-        f"`rota requeue` the dead job; `rota effects --status uncertain` lists them",
+        f"look at the other side, then `rota effects resolve {quote(key)}{of} --done` or "
+        f"`--not-done`, and `rota retry` the dead job; `rota effects --status uncertain` lists "
+        "them",
     )
 
 

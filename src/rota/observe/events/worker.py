@@ -76,5 +76,5 @@ class DatabaseCopied(Event):
     """
 
     level = logging.ERROR
-    line = "this is a restored copy ({reason}): no claims and no upkeep until `rota resume --copy`"
+    line = "this is a restored copy ({reason}): nothing runs until `rota queues resume --copy`"
     reason: str

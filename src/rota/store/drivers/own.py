@@ -27,7 +27,7 @@ CANCEL_S = 2.0
 """Longest time to send a cancel to a server that did not answer in time; at most a quarter of the
 limit."""
 
-RESTORED = "; after a restore without sequences run `rota resume --copy`"
+RESTORED = "; after a restore without sequences run `rota queues resume --copy`"
 
 
 def parse_url(url: str) -> dict[str, Any]:

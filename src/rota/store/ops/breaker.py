@@ -13,6 +13,7 @@ from rota.model.breaker import BreakerRules, Endpoint
 from rota.model.record import Record
 from rota.store.driver import Operation, Query
 from rota.store.errors import INVALID_PARAMETER, Unstorable
+from rota.store.ops.pause import Until
 
 BreakerPlace = tuple[str, str]
 """The name and the key of a breaker; a breaker without keys has the key ''."""
@@ -133,11 +134,13 @@ def list_breakers(name: str | None, limit: int) -> Operation[list[BreakerRecord]
 
 
 def trip_breaker(
-    name: str, key: str | None, for_s: float | None, why: str | None, by: str
+    name: str, key: str | None, until: Until, why: str | None, by: str
 ) -> Operation[None]:
     """Open a breaker by hand. Raises UsageError if no job type declares it."""
-    params = {"name": name, "key": key, "for_s": for_s, "why": why, "by": by}
-    yield from _change("breaker_trip_for", params)
+    lasts = {"until": until.at, "for_s": until.for_s}
+    yield from _change(
+        "breaker_trip_for", {"name": name, "key": key, **lasts, "why": why, "by": by}
+    )
 
 
 def reset_breaker(name: str, key: str | None, why: str | None, by: str) -> Operation[int]:

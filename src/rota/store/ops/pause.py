@@ -26,7 +26,7 @@ class Pause(Record, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Until:
-    """When a pause ends by itself: at an instant, after some seconds of the database's clock, or
+    """When something ends by itself: at an instant, after some seconds of the database's clock, or
     never."""
 
     at: datetime | None = None

@@ -49,7 +49,7 @@ as $$
       and p.due >= p_rule.at_least
       and (p_rule.queue is null or p.queue is null or p.queue = p_rule.queue)
     union all
-    select '', 1, format('nothing runs until `rota resume --copy`: %s', i.facts ->> 'copied')
+    select '', 1, format('nothing runs until `rota queues resume --copy`: %s', i.facts ->> 'copied')
     from {schema}.installation_paused() i(facts)
     where p_rule.kind = 'paused'
       and i.facts ->> 'copied' is not null

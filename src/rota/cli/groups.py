@@ -1,4 +1,4 @@
-"""`rota lanes` lists lanes: what holds them, and what waits in them."""
+"""`rota groups` lists ordered groups: what holds them, and what waits in them."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from rota.records import Lane
 HOLDERS_SHOWN = 3
 
 
-def lanes(
+def groups(
     group_key: Annotated[
         str | None,
-        typer.Argument(metavar="KEY", help="Only the lane with this group key."),
+        typer.Option("--key", metavar="KEY", help="Only the group with this key."),
     ] = None,
     halted: Annotated[
-        bool, typer.Option("--halted", help="Only lanes that a dead job halts.")
+        bool, typer.Option("--halted", help="Only groups that a dead job halts.")
     ] = False,
-    limit: Annotated[int, typer.Option(min=1, max=LIST_MAX, help="Maximum number of lanes.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, max=LIST_MAX, help="Maximum number.")] = 100,
     after: Annotated[
         str | None,
-        typer.Option(metavar="KEY", help="Only lanes after this group key: for the next page."),
+        typer.Option(metavar="KEY", help="Only groups after this key: for the next page."),
     ] = None,
     *,
     place: Place,
     screen: Screen,
 ) -> None:
-    """List lanes with jobs that hold a place or wait for one, by group key."""
-    LANES.show(
+    """List ordered groups with jobs that hold a place or wait for one, by key."""
+    GROUPS.show(
         place,
         screen,
         lambda opened: opened.lanes.list(group_key, halted=halted, after=after, limit=limit),
@@ -47,9 +47,9 @@ def lanes(
 
 def _say_none(group_key: str | None, halted: bool) -> str:
     if group_key is None:
-        return "no halted lanes" if halted else LANES.empty
-    lane = f"lane {cell(group_key).plain}"
-    return f"{lane} is not halted" if halted else f"no job holds or waits for a place in {lane}"
+        return "no halted groups" if halted else GROUPS.empty
+    group = f"group {cell(group_key).plain}"
+    return f"{group} is not halted" if halted else f"no job holds or waits for a place in {group}"
 
 
 def _list_holders(lane: Lane, times: Times) -> str:
@@ -63,16 +63,16 @@ def _list_holders(lane: Lane, times: Times) -> str:
     return ", ".join(listed + more)
 
 
-LANES = Listing(
-    "lanes",
+GROUPS = Listing(
+    "groups",
     (
-        label("lane", "group_key"),
+        label("group", "group_key"),
         number("at once", "capacity"),
         count("held"),
         count("waiting"),
         "oldest due",
         Field("held by", _list_holders, Kind.TEXT),
     ),
-    empty="no lanes in which jobs run or wait",
+    empty="no ordered groups in which jobs run or wait",
     page=("--after", "group_key"),
 )

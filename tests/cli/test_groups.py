@@ -1,4 +1,4 @@
-"""Lanes and caps on the command line."""
+"""Ordered groups and concurrency limits on the command line."""
 
 from __future__ import annotations
 
@@ -28,34 +28,34 @@ def held(connection: Connection) -> Connection:
 
 @rule("M60")
 @pytest.mark.usefixtures("held")
-def test_lanes_are_listed_with_what_holds_them(rota: CommandLine, connection: Connection) -> None:
-    found = rota.ok("lanes", "--json").json
-    assert [lane["group_key"] for lane in found["lanes"]] == ["invoice:1", "user:2"]
-    first = found["lanes"][0]
+def test_groups_are_listed_with_what_holds_them(rota: CommandLine, connection: Connection) -> None:
+    found = rota.ok("groups", "--json").json
+    assert [group["group_key"] for group in found["groups"]] == ["invoice:1", "user:2"]
+    first = found["groups"][0]
     assert (first["held"], first["waiting"], first["holders"][0]["id"]) == (1, 2, 1)
-    shown = rota.ok("lanes").out
+    shown = rota.ok("groups").out
     assert "invoice:1" in shown
     assert "job 1 running since" in shown
     assert shown.count("job 4") == 1 and "halted by job 4 dead since" in shown
-    [halted] = rota.ok("lanes", "--halted", "--json").json["lanes"]
+    [halted] = rota.ok("groups", "--halted", "--json").json["groups"]
     assert (halted["group_key"], halted["halted_by"]) == ("user:2", 4)
     for arguments, said in (
-        (("other",), "no job holds or waits for a place in lane other"),
-        (("invoice:1", "--halted"), "lane invoice:1 is not halted"),
+        (("--key", "other"), "no job holds or waits for a place in group other"),
+        (("--key", "invoice:1", "--halted"), "group invoice:1 is not halted"),
     ):
-        assert rota.ok("lanes", *arguments).out.strip() == said
+        assert rota.ok("groups", *arguments).out.strip() == said
     connection.execute("delete from rota.job where status = 'dead'")
-    assert rota.ok("lanes", "--halted").out.strip() == "no halted lanes"
+    assert rota.ok("groups", "--halted").out.strip() == "no halted groups"
     connection.execute("delete from rota.job")
-    assert rota.ok("lanes").out.strip() == "no lanes in which jobs run or wait"
+    assert rota.ok("groups").out.strip() == "no ordered groups in which jobs run or wait"
 
 
 @rule("M60")
 @pytest.mark.usefixtures("held")
-def test_lanes_are_listed_in_pages(rota: CommandLine) -> None:
-    page = rota.ok("lanes", "--limit", "1")
+def test_groups_are_listed_in_pages(rota: CommandLine) -> None:
+    page = rota.ok("groups", "--limit", "1")
     assert page.err.strip() == "next page: --after 'invoice:1'"
-    assert "user:2" in rota.ok("lanes", "--after", "invoice:1").out
+    assert "user:2" in rota.ok("groups", "--after", "invoice:1").out
 
 
 @rule("M11", "M60")
@@ -114,12 +114,12 @@ def test_a_job_is_enqueued_in_a_lane(rota: CommandLine, connection: Connection) 
     payload = ("--payload", '{"user_id": 1}')
     rota.ok("enqueue", "send_mail", *payload, "--group-key", "user:1", "--lane-capacity", "2")
     rota.ok("enqueue", "other", "--force", "--group-key", "user:2")
-    rota.ok("schedule", "put", "s", "send_mail", *payload, "--group-key", "user:3")
-    rota.ok("schedule", "trigger", "s")
+    rota.ok("schedules", "put", "s", "send_mail", *payload, "--group-key", "user:3")
+    rota.ok("schedules", "trigger", "s")
     assert connection.execute(
         "select group_key, lane_capacity from rota.job order by id"
     ).fetchall() == [("user:1", 2), ("user:2", None), ("user:3", None)]
-    assert "user:3" in rota.ok("schedule", "s").out
+    assert "user:3" in rota.ok("schedules", "show", "s").out
 
 
 @rule("M60", "M81")
@@ -127,10 +127,10 @@ def test_a_schedule_of_a_type_with_a_group_key_must_name_one(
     rota: CommandLine, connection: Connection
 ) -> None:
     connection.execute("select rota.declare('other', group_arguments => '{n}')")
-    refused = rota("schedule", "put", "s", "other", "--force")
+    refused = rota("schedules", "put", "s", "other", "--force")
     assert refused.error == (
         2,
         "--group-key is missing: job type 'other' declares one, made of n; give the schedule one, "
         "which its jobs have; nothing was changed",
     )
-    rota.ok("schedule", "put", "s", "other", "--force", "--group-key", "g")
+    rota.ok("schedules", "put", "s", "other", "--force", "--group-key", "g")

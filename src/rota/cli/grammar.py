@@ -1,0 +1,146 @@
+"""The grammar of the command line: `rota queues` lists, `rota queues pause email` acts.
+
+Daily verbs stand at the top: `rota work`. An unknown word is answered with what may be meant.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from inspect import Parameter
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from rota.cli.bundle import spread
+from rota.cli.flags import find_flags
+from rota.cli.output import join_lines
+from rota.errors import UsageError
+
+PAGE: Mapping[str, Mapping[str, str]] = {
+    "Set up": {
+        "migrate, sync": "Create or update the tables; declare types and schedules",
+        "crontab": "Print a crontab: jobs without a permanent worker",
+        "demo": "See it work: real jobs, a killed worker, each promise",
+    },
+    "Run": {
+        "work": "Run jobs until stopped; with --drain until none is due",
+        "enqueue": "Enqueue a job",
+        "run": "Run one job here and now, to debug it",
+    },
+    "Look": {
+        "jobs, job": "List jobs; show one with its timeline",
+        "top, stats": "Watch queues, jobs and workers; recent statistics",
+        "doctor": "What is wrong, and what to do",
+        "alerts, check": "Alerts and their rules; the rules now, for a monitor",
+    },
+    "Act on jobs": {
+        "retry, requeue": "Run failed or running jobs now; dead ones as new jobs",
+        "run-again": "Run finished jobs again",
+        "cancel, reschedule": "Cancel jobs; move them to another time or queue",
+        "bury, ignore": "Make jobs dead; archive dead jobs",
+    },
+    "Nouns: alone they list, with a verb they act (rota queues pause email)": {
+        "queues": "Due jobs, limits and pauses: set, pause, resume",
+        "schedules": "Schedules: show, put, pause, resume, trigger, delete",
+        "batches": "Batches: show, cancel",
+        "groups": "Ordered groups: what holds each, and what waits",
+        "effects": "Effects and steps: resolve",
+        "limits": "Rate limits: set",
+        "breakers": "Circuit breakers: trip, reset",
+        "workers, types": "Workers; job types",
+        "db": "The private PostgreSQL: url, psql, stop, reset",
+    },
+}
+"""What `rota --help` shows: groups of lines, each of one command or of two that belong together."""
+
+_MEANT: Mapping[str, tuple[str, ...]] = {
+    "batch": ("batches show",),
+    "bury": ("discard",),
+    "delete": ("cancel", "discard", "schedules delete"),
+    "ignore": ("archive",),
+    "kill": ("cancel", "retry"),
+    "lanes": ("groups",),
+    "list": ("jobs",),
+    "requeue": ("retry",),
+    "rerun": ("retry", "retry --again"),
+    "run-again": ("retry --again",),
+    "schedule": ("schedules",),
+    "settle": ("effects resolve",),
+    "status": ("stats", "top"),
+}
+"""What is meant by words of other systems, and of Rota before its first release."""
+
+
+class Root(TyperGroup):
+    """`rota`: its page, and the answer to an unknown word."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the page, in plain text that fits 80 columns."""
+        typer.echo(f"Usage: rota COMMAND [OPTIONS]\n\n{self.help}")
+        for title, lines in PAGE.items():
+            typer.echo(f"\n{title}")
+            for names, text in lines.items():
+                typer.echo(f"  {names:<18}  {text}")
+        typer.echo("\nrota COMMAND --help shows the options of one; rota --version the version.")
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command. Raises UsageError for an unknown one."""
+        word = args[0]
+        if word not in self.commands:
+            nouns = {name: getattr(one, "commands", {}) for name, one in self.commands.items()}
+            meant = [f"{noun} {word}" for noun, verbs in nouns.items() if word in verbs]
+            _refuse(word, _MEANT.get(word) or meant or get_close_matches(word, nouns), "rota")
+        return super().resolve_command(ctx, args)
+
+
+class Noun(TyperGroup):
+    """`rota queues`: the answer to an unknown verb."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the verb. Raises UsageError for an unknown one."""
+        word = args[0]
+        if word not in self.commands:
+            verbs = get_close_matches(word, self.commands) or ["show"] * ("show" in self.commands)
+            also = [f"{self.name} {verb}{f' {word}' * (verb == 'show')}" for verb in verbs]
+            _refuse(word, also if word != "list" else [self.name or ""], ctx.command_path)
+        return super().resolve_command(ctx, args)
+
+
+def _refuse(word: str, meant: Iterable[str], path: str) -> None:
+    hint = " or ".join(f"`rota {one}`" for one in meant)
+    more = f": did you mean {hint}?" if hint else f"; see {path} --help"
+    raise UsageError(f"there is no command {word!r}{more}")
+
+
+def make_noun(listing: Callable[..., None], **verbs: Callable[..., None]) -> typer.Typer:
+    """Make the commands of a noun: alone it lists, with a verb it calls that."""
+    app = typer.Typer(cls=Noun)
+    run = spread(listing)
+    options = list(inspect.signature(run).parameters.values())
+    flags = find_flags(options)
+
+    def call(context: typer.Context, **given: Any) -> None:
+        if context.invoked_subcommand is None:
+            run(**given)
+            return
+        for name, flag in flags.items():
+            source = context.get_parameter_source(name)
+            if source is not None and source.name == "COMMANDLINE":
+                verb = f"{context.command_path} {context.invoked_subcommand}"
+                raise UsageError(f"{flag} goes after the verb: {verb} … {flag}")
+
+    first = Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    call.__signature__ = inspect.Signature([first, *options])  # type: ignore[attr-defined]
+    call.__annotations__ = {one.name: one.annotation for one in (first, *options)}
+    app.callback(invoke_without_command=True, help=read_help(listing))(call)
+    for verb, command in verbs.items():
+        app.command(verb.rstrip("_"), help=read_help(command))(spread(command))
+    return app
+
+
+def read_help(command: Callable[..., None]) -> str:
+    """Return a command's docstring as its help."""
+    return join_lines(inspect.getdoc(command) or "")

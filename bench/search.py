@@ -59,12 +59,15 @@ def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
             search = partial(app.find, limit=20, **wanted)
             yield _time(name, search, scale, at_most=1_000)
         yield from _roll_up(server, connection, app._database, scale)
-        yield _time("stats of a day", app.stats, scale, at_most=100)
+        yield _time("stats of a day", app.queues.stats, scale, at_most=100)
         old = one(
             connection, "select id from rota.job_history where attempts > 1 order by id limit 1"
         )
         yield _time(
-            "the timeline of a job of long ago", lambda: app.timeline(old), scale, at_most=1_000
+            "the timeline of a job of long ago",
+            lambda: app.jobs.timeline(old),
+            scale,
+            at_most=1_000,
         )
 
 

@@ -162,7 +162,7 @@ def states_page() -> str:
         ),
         "",
         "A running job with a cancel request becomes `cancelled` when its attempt ends without",
-        "success, or by `retry_now`. `requeue` and `ignore` archive the dead job: it moves to",
+        "success, or by `retry`. `requeue` and `archive` archive the dead job: it moves to",
         "history, still `dead`, and can only be run again. `requeue` and `run_again` make a new",
         "job, `queued`. `reschedule` moves a job to another time, priority or queue.",
         "",

@@ -78,7 +78,7 @@ try:
             "select new_id from rota.job_run_again(array[%s::bigint])", [job]
         ).fetchone()
         [anew] = connection.execute(
-            "select r.new_id from rota.job_bury(array[%s::bigint]) b, "
+            "select r.new_id from rota.job_discard(array[%s::bigint]) b, "
             "rota.job_requeue(array[b.id]) r",
             [again],
         ).fetchone()

@@ -187,7 +187,7 @@ class LimitNotFound(UsageError, LookupError):
 class WrongStatus(RotaError):
     """The job's status does not allow this action. Nothing was changed.
 
-    For example, a finished job cannot be cancelled, and only a dead job can be requeued.
+    For example, a finished job cannot be cancelled, and only a dead job can be archived.
     """
 
     job: int

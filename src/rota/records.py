@@ -4,7 +4,7 @@ App."""
 from __future__ import annotations
 
 from rota.app import Synced
-from rota.client.actions import Actions
+from rota.client.actions import JobActions
 from rota.client.alerts import Alerts
 from rota.client.batches import Batches, NewBatch
 from rota.client.breakers import Breakers
@@ -45,11 +45,11 @@ from rota.store.ops import (
 from rota.worker.summary import Summary
 
 __all__ = [
-    "ActionRecord", "ActionResult", "Actions", "AlertRecord", "Alerts", "AnyConnection",
+    "ActionRecord", "ActionResult", "AlertRecord", "Alerts", "AnyConnection",
     "AsyncConnection", "AttemptRecord", "Batch", "BatchEnd", "Batches", "BreakerRecord",
     "Breakers", "Cap", "Connection", "Effect", "EffectBlock", "EffectRecord", "Effects",
-    "Entry", "Figures", "IfUncertain", "JobResult", "JobTransaction", "Lane", "LaneHolder",
-    "Lanes", "Limit", "LimitRecord", "Limits", "Migrated", "NewBatch", "NewJob", "Overrun",
-    "Pause", "Progress", "QueueDepth", "Queues", "RetryPolicy", "Run", "Schedule", "Schedules",
-    "Stats", "Summary", "Synced", "Timeline",
+    "Entry", "Figures", "IfUncertain", "JobActions", "JobResult", "JobTransaction", "Lane",
+    "LaneHolder", "Lanes", "Limit", "LimitRecord", "Limits", "Migrated", "NewBatch", "NewJob",
+    "Overrun", "Pause", "Progress", "QueueDepth", "Queues", "RetryPolicy", "Run", "Schedule",
+    "Schedules", "Stats", "Summary", "Synced", "Timeline",
 ]  # fmt: skip

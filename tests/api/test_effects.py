@@ -108,8 +108,7 @@ def test_a_settled_effect_is_sent_or_not_once_its_job_is_requeued(shop: Shop) ->
     shop.app.effects.settle("mail:1", done=True, result="m-x", why="it is in the log", by="ann")
     shop.app.effects.settle("mail:2", done=False)
     again = [
-        shop.app.requeue(job, payload={"number": number}).id
-        for number, job in ((1, gone), (2, lost))
+        shop.app.retry(job, payload={"number": number}).id for number, job in ((1, gone), (2, lost))
     ]
     assert shop.app.drain().succeeded == 2
     assert [one.result for job in again for one in shop.app.effects.find(job=job)[2:]] == [
@@ -204,18 +203,18 @@ def test_the_timeline_shows_effects_steps_and_who_settled_them(
 ) -> None:
     rows = Rows(connection)
     [first] = shop.place(1, fails=True)
-    entries = shop.app.timeline(first).entries
+    entries = shop.app.jobs.timeline(first).entries
     texts = {entry.what: entry.text for entry in entries}
     assert texts["effect"] == "mail:1: uncertain, it may have happened; if_uncertain='dead'"
     assert [entry.text for entry in entries if entry.what == "step"] == [
         'reserve: done, "place 1"', "pack: done"
     ]  # fmt: skip
     shop.app.effects.settle("mail:1", done=False, why="not in the log", by="ann")
-    again = shop.app.requeue(first, fresh=True, by="ann").id
+    again = shop.app.retry(first, fresh=True, by="ann").id
     rows.make_all_due()
     connection.execute("update rota.job set payload = '{\"number\": 1}'")
     shop.app.drain()
-    told = [(one.job, one.what, one.text) for one in shop.app.timeline(again).entries]
+    told = [(one.job, one.what, one.text) for one in shop.app.jobs.timeline(again).entries]
     assert told[2:4] == [
         (first, "settle", "mail:1 as not done by ann: not in the log"),
         (first, "requeue", f"by ann, requeued as job {again}, from the first step"),
@@ -239,12 +238,12 @@ def test_a_requeue_from_the_first_step_runs_all_of_them_again(app: rota.App) -> 
 
     first = order.enqueue().id
     app.drain()
-    second = app.requeue(first).id
+    second = app.retry(first).id
     app.drain()
     assert ran == ["reserve", "pack"]
-    third = app.requeue(second, fresh=True).id
+    third = app.retry(second, fresh=True).id
     app.drain()
     assert ran == ["reserve", "pack"] * 2
-    assert app.actions.requeue_many(ids=[third], fresh=True).done == [third]
+    assert app.jobs.retry_many(ids=[third], fresh=True).done == [third]
     app.drain()
     assert ran == ["reserve", "pack"] * 3

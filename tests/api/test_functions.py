@@ -238,7 +238,7 @@ def test_what_an_app_a_job_and_a_context_give_can_be_imported_for_an_annotation(
             todo += _returns(kind)
     assert (
         rota.records.Progress in asked
-        and rota.records.Actions in asked
+        and rota.records.JobActions in asked
         and rota.records.AttemptRecord in asked
     )
     assert {one.__qualname__ for one in asked - public} == set()

@@ -129,8 +129,8 @@ def test_a_schedule_and_a_requeue_need_no_transaction(
     app.schedule("nightly", None, fails.new(1))
     app.sync()
     triggered = app.schedules.trigger("nightly")
-    app.actions.bury(triggered, why="for the test")
-    assert app.requeue(triggered).created
+    app.jobs.discard(triggered, why="for the test")
+    assert app.retry(triggered).created
     app.close()
 
 
@@ -334,7 +334,7 @@ def test_a_transaction_reads_the_job_that_it_enqueued(app: rota.App, database: s
             [job] = app.find(job_type="mail", connection=given)
             assert job == app.get(id_, connection=given)
             assert (job.id, job.payload, job.meta) == (id_, {"user_id": 1}, {"by": "me"})
-            assert app.timeline(id_, connection=given).entries[0].what == "enqueued"
+            assert app.jobs.timeline(id_, connection=given).entries[0].what == "enqueued"
             with pytest.raises(rota.JobNotFound, match="its transaction has not committed yet"):
                 app.get(id_)
         transaction.set_rollback(True, alias)
@@ -354,7 +354,7 @@ async def test_an_async_transaction_reads_the_job_that_it_enqueued(
             id_ = (await mail.using(given).aenqueue(1)).id
             [job] = await app.afind(job_type="mail", connection=given)
             assert job == await app.aget(id_, connection=given)
-            timeline = await app.atimeline(id_, connection=given)
+            timeline = await app.jobs.atimeline(id_, connection=given)
             assert timeline.job == job and timeline.entries[0].what == "enqueued"
             with pytest.raises(rota.JobNotFound):
                 await app.aget(id_)

@@ -73,7 +73,7 @@ def test_jobs_are_found_by_each_filter_live_and_over(app: rota.App, mixed: dict[
 def test_a_part_of_a_payload_that_every_job_or_none_contains_is_refused(
     app: rota.App, part: Any, said: str
 ) -> None:
-    for call in (app.find, app.actions.cancel_many):
+    for call in (app.find, app.jobs.cancel_many):
         with pytest.raises(rota.UsageError, match=said):
             call(payload=part)
 

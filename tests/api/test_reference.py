@@ -24,7 +24,7 @@ from psycopg.rows import TupleRow
 import rota
 from rota import errors, events
 from rota.cli import cli
-from rota.client.actions import Actions
+from rota.client.actions import JobActions
 from rota.client.find import Search
 from rota.client.lanes import Lanes
 from rota.client.queues import Queues
@@ -110,19 +110,21 @@ def parameters(function: Callable[..., Any]) -> dict[str, Any]:
         ("`app.run(...)` and `await app.arun(...)`", rota.App.arun),
         ("`app.drain(...)` and `await app.adrain(...)`", rota.App.drain),
         ("`app.drain(...)` and `await app.adrain(...)`", rota.App.adrain),
-        ("`app.stats(...)` and `await app.astats(...)`", rota.App.stats),
-        ("`app.stats(...)` and `await app.astats(...)`", rota.App.astats),
+        ("`app.queues.stats(...)` and `await app.queues.astats(...)`", Queues.stats),
+        ("`app.queues.stats(...)` and `await app.queues.astats(...)`", Queues.astats),
         ("`app.join(...)` and `await app.ajoin(...)`", rota.App.join),
         ("`app.join(...)` and `await app.ajoin(...)`", rota.App.ajoin),
         ("`app.cancel(...)` and `await app.acancel(...)`", rota.App.cancel),
         ("`app.cancel(...)` and `await app.acancel(...)`", rota.App.acancel),
-        ("`app.retry_now(...)` and other actions on one job", rota.App.retry_now),
-        ("`app.retry_now(...)` and other actions on one job", Actions.abury),
-        ("`app.retry_now(...)` and other actions on one job", Actions.run_again),
-        ("`app.reschedule(...)` and `await app.areschedule(...)`", rota.App.reschedule),
-        ("`app.reschedule(...)` and `await app.areschedule(...)`", rota.App.areschedule),
-        ("`app.requeue(...)` and `await app.arequeue(...)`", rota.App.requeue),
-        ("`app.requeue(...)` and `await app.arequeue(...)`", rota.App.arequeue),
+        ("`app.jobs.discard(...)` and other actions on one job", JobActions.adiscard),
+        ("`app.jobs.discard(...)` and other actions on one job", JobActions.discard),
+        ("`app.jobs.reschedule(...)` and `await app.jobs.areschedule(...)`", JobActions.reschedule),
+        (
+            "`app.jobs.reschedule(...)` and `await app.jobs.areschedule(...)`",
+            JobActions.areschedule,
+        ),
+        ("`app.retry(...)` and `await app.aretry(...)`", rota.App.retry),
+        ("`app.retry(...)` and `await app.aretry(...)`", rota.App.aretry),
         ("`app.queues.pause(...)` and `await app.queues.apause(...)`", Queues.pause),
         ("`app.queues.pause(...)` and `await app.queues.apause(...)`", Queues.apause),
         (

@@ -17,7 +17,7 @@ Connection = psycopg.Connection[TupleRow]
 
 
 def read_entries(app: rota.App, id: int) -> list[tuple[int, str]]:
-    return [(entry.job, entry.what) for entry in app.timeline(id).entries]
+    return [(entry.job, entry.what) for entry in app.jobs.timeline(id).entries]
 
 
 def act(
@@ -69,7 +69,7 @@ def test_the_timeline_lists_each_attempt_who_acted_and_what_it_was_requeued_as(
     act(connection, "requeue", first, detail=f'{{"requeued_as": {again}}}')
     app.drain()
 
-    timeline = app.timeline(again)
+    timeline = app.jobs.timeline(again)
     assert (
         [job.id for job in timeline.chain] == [first, again]
         and timeline.job.id == again
@@ -90,7 +90,7 @@ def test_the_timeline_lists_each_attempt_who_acted_and_what_it_was_requeued_as(
         (again, "succeeded"),
     ]
     texts = {(entry.job, entry.what): entry.text for entry in timeline.entries}
-    worker = app.timeline(first).attempts[0].worker
+    worker = app.jobs.timeline(first).attempts[0].worker
     assert texts[first, "enqueued"] == "send in queue mail, priority 0; with key k"
     assert texts[again, "enqueued"] == f"send in queue mail, priority 0; as job {first} again"
     failed = texts[first, "failed"]
@@ -127,7 +127,7 @@ def test_the_timeline_names_the_schedule_the_reason_of_a_cancel_and_who_archived
         [tick],
     ).fetchall()
     app.cancel(off, why="not this week")
-    entries = app.timeline(off).entries
+    entries = app.jobs.timeline(off).entries
     assert (entries[0].what, entries[-1].what) == ("enqueued", "cancelled")
     assert entries[0].text == (
         "t in queue q, priority 0; by schedule nightly "
@@ -140,7 +140,7 @@ def test_the_timeline_names_the_schedule_the_reason_of_a_cancel_and_who_archived
         "= now(), attempts = 1 where id = %s",
         [running],
     )
-    assert [entry.text for entry in app.timeline(running).entries] == [
+    assert [entry.text for entry in app.jobs.timeline(running).entries] == [
         "t in queue q, priority 0; by schedule nightly, triggered",
         "attempt 1 by w, since then",
     ]
@@ -150,7 +150,7 @@ def test_the_timeline_names_the_schedule_the_reason_of_a_cancel_and_who_archived
         [running],
     )
     connection.execute("select rota.dead_archive(10)")
-    assert app.timeline(running).entries[-1].text == "archived by retention: dead for 90 days"
+    assert app.jobs.timeline(running).entries[-1].text == "archived by retention: dead for 90 days"
 
 
 @rule("M85", "M87")
@@ -162,7 +162,7 @@ def test_the_release_of_a_restored_copy_is_shown_as_that_and_not_as_a_resume_of_
     ).fetchall()
     connection.execute("select rota.pause_all(p_by => 'ann')")
     act(connection, "resume", detail='{"copy": "recorded as database production"}')
-    assert [entry.text for entry in app.timeline(job).entries if entry.action is not None] == [
+    assert [entry.text for entry in app.jobs.timeline(job).entries if entry.action is not None] == [
         "everything by ann",
         "a restored copy by grace@office: as agreed",
     ]
@@ -193,7 +193,7 @@ def test_a_job_shows_what_people_did_to_the_limit_or_breaker_it_waits_for_and_to
     app.breakers.trip("call", by="ann")
 
     def read(job: int) -> list[str]:
-        return [one.text for one in app.timeline(job).entries if one.action is not None]
+        return [one.text for one in app.jobs.timeline(job).entries if one.action is not None]
 
     changed = ["limit smtp to 60 in 1 min, 10 at once, by ann: a warning"]
     assert (read(smtp), read(anna), read(other)) == (changed, changed, [])
@@ -213,7 +213,7 @@ def test_the_timeline_of_an_expired_job_lays_no_attempt_at_the_door_of_the_worke
         "insert into rota.job (job_type, expires_at) values ('offer', now()) returning id"
     ).fetchall()
     app.drain()
-    timeline = app.timeline(job)
+    timeline = app.jobs.timeline(job)
     assert (timeline.job.attempts, [entry.what for entry in timeline.entries]) == (
         0,
         ["enqueued", "dead"],
@@ -237,7 +237,7 @@ def test_the_timeline_of_a_dropped_job_ends_with_what_held_it_up(
         "insert into rota.job (job_type, expires_at) values ('refresh', now()) returning id"
     ).fetchall()
     assert app.drain().dead == 0
-    timeline = app.timeline(job)
+    timeline = app.jobs.timeline(job)
     assert [entry.what for entry in timeline.entries] == ["enqueued", "cancelled"]
     assert timeline.entries[-1].text.startswith("cancelled: expired: not started before expires_at")
 
@@ -255,52 +255,58 @@ def test_each_action_on_a_job_is_shown_once_in_order_and_in_all_the_jobs_it_lead
 
     first = send.using(key="k").enqueue("2026-1-14").id
     app.drain()
-    app.retry_now(first, why="it is back", by="ann")
+    app.retry(first, why="it is back", by="ann")
     app.drain()
-    fixed = app.requeue(first, payload={"day": "2026-01-14"}, why="a typo", by="ann").id
+    fixed = app.retry(first, payload={"day": "2026-01-14"}, why="a typo", by="ann").id
     app.drain()
-    third = app.requeue(fixed, by="bob").id
+    third = app.retry(fixed, by="bob").id
     app.drain()
-    copy = app.actions.run_again(third, why="once more", by="carl").id
+    copy = app.retry(third, why="once more", by="carl", again=True).id
     app.drain()
     chain = [
-        (first, "enqueued"), (first, "failed"), (first, "retry_now"), (first, "dead"),
+        (first, "enqueued"), (first, "failed"), (first, "retry"), (first, "dead"),
         (first, "requeue"), (fixed, "enqueued"), (fixed, "dead"),
         (fixed, "requeue"), (third, "enqueued"), (third, "succeeded"), (third, "run_again"),
     ]  # fmt: skip
     assert read_entries(app, first) == read_entries(app, fixed) == read_entries(app, third) == chain
-    texts = {(entry.job, entry.what): entry.text for entry in app.timeline(first).entries}
+    texts = {(entry.job, entry.what): entry.text for entry in app.jobs.timeline(first).entries}
     assert texts[first, "requeue"] == f"by ann, fixed as job {fixed}: a typo"
     assert texts[fixed, "requeue"] == f"by bob, requeued as job {third}"
     assert texts[third, "run_again"] == f"by carl, as job {copy}: once more"
     assert read_entries(app, copy) == [(copy, "run_again"), (copy, "enqueued"), (copy, "succeeded")]
-    assert app.timeline(copy).entries[0].text == f"of job {third} by carl: once more"
+    assert app.jobs.timeline(copy).entries[0].text == f"of job {third} by carl: once more"
 
     later = send.enqueue("x").id
-    app.reschedule(later, delay="1h", queue="slow", why="she asked for it", by="ann")
-    app.reschedule(later, queue="slow", by="ann")
-    [_, moved, again] = app.timeline(later).entries
+    app.jobs.reschedule(later, delay="1h", queue="slow", why="she asked for it", by="ann")
+    app.jobs.reschedule(later, queue="slow", by="ann")
+    [_, moved, again] = app.jobs.timeline(later).entries
     assert re.fullmatch(
         r"run_at [-0-9]+ [0-9:]+\+\S+ → [-0-9]+ [0-9:]+\+\S+, queue default → slow, by ann: she .*",
         moved.text,
     )
     assert again.text == "nothing changed, by ann"
-    buried, off = send.enqueue("x").id, send.enqueue("x").id
-    app.actions.bury(buried, why="not today", by="ann")
-    app.actions.ignore(buried, why="by hand", by="ann")
+    discarded, off = send.enqueue("x").id, send.enqueue("x").id
+    app.jobs.discard(discarded, why="not today", by="ann")
+    app.jobs.archive(discarded, why="by hand", by="ann")
     app.cancel(off, why="withdrawn", by="ann")
-    assert read_entries(app, buried) == [(buried, "enqueued"), (buried, "bury"), (buried, "ignore")]
+    assert read_entries(app, discarded) == [
+        (discarded, "enqueued"),
+        (discarded, "discard"),
+        (discarded, "archive"),
+    ]
     assert read_entries(app, off) == [(off, "enqueued"), (off, "cancel"), (off, "cancelled")]
     connection.execute("delete from rota.action")  # they are kept for 90 days
-    assert app.timeline(buried).entries[-1].text == "archived by ann: by hand"
-    assert app.timeline(first).entries[3].text == f"archived by ann, fixed as job {fixed}: a typo"
+    assert app.jobs.timeline(discarded).entries[-1].text == "archived by ann: by hand"
+    assert (
+        app.jobs.timeline(first).entries[3].text == f"archived by ann, fixed as job {fixed}: a typo"
+    )
 
 
 def test_there_is_no_timeline_of_a_job_that_is_not_there(app: rota.App) -> None:
     with pytest.raises(rota.JobNotFound):
-        app.timeline(12345)
+        app.jobs.timeline(12345)
     with pytest.raises(rota.UsageError):
-        app.timeline("5")  # type: ignore[arg-type]
+        app.jobs.timeline("5")  # type: ignore[arg-type]
 
 
 @rule("M85", "M80")
@@ -321,11 +327,11 @@ async def test_a_drain_adds_to_the_figures_and_python_reads_them_sync_and_async(
     rows.make_all_due()
     await app.adrain()
     assert (await app.aget(id_)).status == "succeeded"
-    now = await app.astats()
+    now = await app.queues.astats()
     rows.move_clock(2)
     await app.adrain()
 
-    stats = await app.astats(hours=4)  # one more, because an hour may have begun meanwhile
+    stats = await app.queues.astats(hours=4)  # one more, because an hour may have begun meanwhile
     [send_stats] = stats.types
     assert now.types == stats.types  # a reader adds what no roll-up has counted yet
     assert (
@@ -339,8 +345,8 @@ async def test_a_drain_adds_to_the_figures_and_python_reads_them_sync_and_async(
         stats.jobs == {"queued": 0, "waiting": 0, "running": 0, "failed": 0, "dead": 0}
         and stats.oldest_due_at is None
     )
-    assert (await app.atimeline(id_)).entries[-1].what == "succeeded"
-    assert (await app.astats(queue="other")).types == []
+    assert (await app.jobs.atimeline(id_)).entries[-1].what == "succeeded"
+    assert (await app.queues.astats(queue="other")).types == []
     await app.aclose()
 
 
@@ -352,4 +358,4 @@ def test_figures_of_what_cannot_be_are_refused(
     app: rota.App, wanted: dict[str, object], message: str
 ) -> None:
     with pytest.raises(rota.UsageError, match=message):
-        app.stats(**wanted)  # type: ignore[arg-type]
+        app.queues.stats(**wanted)  # type: ignore[arg-type]

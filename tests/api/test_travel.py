@@ -66,12 +66,12 @@ def test_it_has_the_names_and_the_values_of_the_command_line(
     assert asked("jobs", "--since", "1h")["jobs"] == [
         app.get(one).to_dict() for one in (shop.dead, shop.done)
     ]
-    assert asked("job", str(shop.dead)) == app.timeline(shop.dead).to_dict()
+    assert asked("job", str(shop.dead)) == app.jobs.timeline(shop.dead).to_dict()
     assert (
         asked("schedules", "show", "nightly")["schedule"] == app.schedules.get("nightly").to_dict()
     )
     assert asked("queues")["queues"] == [one.to_dict() for one in app.queues.list()]
-    shown, told = asked("stats"), app.stats().to_dict()
+    shown, told = asked("stats"), app.queues.stats().to_dict()
     assert shown.keys() == told.keys() and shown["jobs"] == told["jobs"]
     assert shown["types"] == told["types"]
 
@@ -81,12 +81,12 @@ READ: list[Callable[[Shop], Any]] = [
     lambda shop: shop.app.get(shop.dead),
     lambda shop: shop.app.get(shop.dead).progress,
     lambda shop: shop.app.types["report"].enqueue(pages=1),
-    lambda shop: shop.app.timeline(shop.dead),
-    lambda shop: shop.app.timeline(shop.dead).attempts[0],
-    lambda shop: shop.app.stats(),
+    lambda shop: shop.app.jobs.timeline(shop.dead),
+    lambda shop: shop.app.jobs.timeline(shop.dead).attempts[0],
+    lambda shop: shop.app.queues.stats(),
     lambda shop: shop.app.schedules.get("nightly"),
     lambda shop: shop.app.drain(),
-    lambda shop: shop.app.requeue(shop.dead),
+    lambda shop: shop.app.retry(shop.dead),
     lambda shop: shop.app.queues.pause("default"),
 ]
 

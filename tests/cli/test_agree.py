@@ -30,7 +30,7 @@ def test_after_sixty_jobs_every_figure_has_them_without_any_upkeep(
     hand.settle(*zip(jobs[:60], outcomes, strict=True))
 
     app = App(url=database)
-    ours = app.stats()
+    ours = app.queues.stats()
     app.close()
     theirs = rota.ok("stats", "--json").json
     assert ours.jobs == theirs["jobs"]

@@ -407,8 +407,8 @@ def test_cancel_prints_the_answer_for_each_job_and_exits_1_when_one_is_refused(
         ["4", "cancelled", "cancelled"],
     ]
     dead = (
-        "job 3 is dead, not queued, waiting, running or failed; nothing was changed; requeue "
-        "or ignore a dead job instead"
+        "job 3 is dead, not queued, waiting, running or failed; nothing was changed; retry "
+        "or archive a dead job instead"
     )
     assert rota("cancel", "3").error == (1, dead)
     assert rota("cancel", "4711").error == (
@@ -434,11 +434,11 @@ def test_an_action_by_a_filter_says_how_many_and_asks_without_yes(
         "select 'report', '{}', 'dead', now(), 'E' from generate_series(1, 22)"
     )
     connection.execute(died.encode())
-    status, said = rota("requeue", "--type", "report").error
+    status, said = rota("retry", "--type", "report").error
     assert status == 2 and "stdin is not a terminal: add --yes" in said
     assert rows(connection, "select count(*) from rota.action") == [(0,)]
     few = rota.ok(
-        "requeue",
+        "retry",
         "--error-type",
         "E",
         "--limit",
@@ -450,7 +450,7 @@ def test_an_action_by_a_filter_says_how_many_and_asks_without_yes(
         "ann",
         "--json",
     )
-    assert "2 jobs to be requeued (limited by --limit; there may be more)" in few.err
+    assert "2 jobs to be retried (limited by --limit; there may be more)" in few.err
     assert few.json == {
         "jobs": [
             {"id": id_, "answer": "done", "status": "dead", "new_id": id_ + 22} for id_ in (1, 2)
@@ -462,18 +462,18 @@ def test_an_action_by_a_filter_says_how_many_and_asks_without_yes(
     )
     assert (
         rota.ok(
-            "requeue", "--error-type", "E", "--since", "1h", "--limit", "1", "--yes", "--json"
+            "retry", "--error-type", "E", "--since", "1h", "--limit", "1", "--yes", "--json"
         ).json["jobs"][0]["id"]
         == 3
     )
     assert rota.ok(
-        "requeue", "--error-type", "E", "--since", "2037-01-14 09:00", "--yes", "--json"
+        "retry", "--error-type", "E", "--since", "2037-01-14 09:00", "--yes", "--json"
     ).json == {"jobs": []}
     moved = ("--to-queue", "night", "--delay", "1h", "--priority", "-5")
     assert rota("reschedule", "5", "--to-queue", "night").error == (
         1,
         "job 5 is dead, not queued, waiting or failed; nothing was changed; "
-        "requeue or ignore a dead job instead",
+        "retry or archive a dead job instead",
     )
     why = ("--why", "not by day", "--by", "ann")
     assert "done" in rota.ok("reschedule", "23", "24", *moved, *why).out
@@ -488,46 +488,46 @@ def test_an_action_by_a_filter_says_how_many_and_asks_without_yes(
     assert rota("reschedule", "23").error == (
         2, "reschedule: give at least one of --run-at, --delay, --priority and --to-queue",
     )  # fmt: skip
-    nothing = rota.ok("retry", "--type", "report", "--yes")
+    nothing = rota.ok("retry", "--type", "report", "--status", "failed", "--yes")
     assert (nothing.out, nothing.err) == ("no jobs found\n", "0 jobs to be retried\n")
     for wrong in ("succeeded", "lost"):  # one that the action refuses, and one that is none
         assert rota("retry", "--status", wrong, "--yes").error == (
             2,
-            f"--status must be one of queued, running, failed, not {wrong!r}",
+            f"--status must be one of queued, running, failed, dead, not {wrong!r}",
         )
-    mismatch = rota("requeue", "4", "--new-payload", '{"dya": 1}').error
+    mismatch = rota("retry", "4", "--new-payload", '{"dya": 1}').error
     assert (
         mismatch[0] == 2
         and "the handler takes no such argument; did you mean 'day'?" in mismatch[1]
     )
-    rota.ok("requeue", "4", "--new-payload", '{"day": "2026-01-14"}')
+    rota.ok("retry", "4", "--new-payload", '{"day": "2026-01-14"}')
     assert rows(connection, "select payload, origin_id from rota.job where id = 26") == [
         ({"day": "2026-01-14"}, 4)
     ]
-    assert rota("ignore", "--type", "report", "--yes").error == (
+    assert rota("archive", "--type", "report", "--yes").error == (
         2,
-        "--why is required: it records why these jobs are ignored",
+        "--why is required: it records why these jobs are archived",
     )
     many = rota.ok(
-        "ignore", "--type", "report", "--since", "2026-01-01T00:00:00Z", "--yes", "--why", "x"
+        "archive", "--type", "report", "--since", "2026-01-01T00:00:00Z", "--yes", "--why", "x"
     )
-    assert many.err == "18 jobs to be ignored\n"
-    again = rota("requeue", "3", "4", "--json")
+    assert many.err == "18 jobs to be archived\n"
+    again = rota("retry", "3", "4", "--json")
     assert again.status == 1 and "already archived" in again.err
     assert [(one["id"], one["answer"]) for one in again.json["jobs"]] == [
         (3, "refused"),
         (4, "refused"),
     ]
-    table = rota("requeue", "3", "99999")
+    table = rota("retry", "3", "99999")
     assert table.status == 1 and "refused" in table.out and "not found" in table.out
-    assert rota("requeue", "3").out == ""
+    assert rota("retry", "3").out == ""
     assert (
-        rota("requeue", "--type", "report", "--since", "yesterday")
+        rota("retry", "--type", "report", "--since", "yesterday")
         .error[1]
         .startswith("--since must be a time such as 2026-01-14T09:30 or an age")
     )
     assert (
-        rota("requeue", "3", "--new-payload", "[]")
+        rota("retry", "3", "--new-payload", "[]")
         .error[1]
         .startswith("--new-payload for job 3: must be a JSON object")
     )
@@ -548,7 +548,7 @@ def test_what_the_database_refuses_is_listed_beside_what_was_done(
         "create trigger refuse before delete on rota.job for each row when (old.id > 1) "
         "execute function refuse()"
     )
-    said = rota("ignore", "1", "2", "3", "--why", "x", "--json")
+    said = rota("archive", "1", "2", "3", "--why", "x", "--json")
     assert (
         said.status == 1 and "job 2: the database refuses: RaiseException: not this one" in said.err
     )
@@ -558,7 +558,7 @@ def test_what_the_database_refuses_is_listed_beside_what_was_done(
         (3, "database refuses"),
     ]
     assert [
-        line.split()[:2] for line in rota("ignore", "2", "3", "--why", "x").out.splitlines()[1:]
+        line.split()[:2] for line in rota("archive", "2", "3", "--why", "x").out.splitlines()[1:]
     ] == [
         ["2", "database"],
         ["3", "database"],

@@ -66,7 +66,7 @@ def test_a_person_finds_an_uncertain_effect_and_settles_it(rota: CommandLine) ->
     assert 'mail:5: done, "m-7"' in shown
     assert 'reserve: done, "place 5"' in shown
     assert "mail:5 as done by ann: it is in the log" in shown
-    rota.ok("requeue", "1")
+    rota.ok("retry", "1")
     rota.ok("work", "--drain")
     assert rota.ok("job", "2", "--json").json["job"]["status"] == "succeeded"
 
@@ -95,8 +95,8 @@ def test_effects_are_listed_by_job_and_name_and_a_step_settled_by_its_job(
 @rule("M52")
 def test_a_requeue_from_the_first_step_says_so_and_keeps_the_effects(rota: CommandLine) -> None:
     told = "their finished steps are forgotten: they start over"
-    assert told not in rota.ok("requeue", "--type", "nobody", "--fresh", "--yes").out
-    assert told in rota.ok("requeue", "1", "--fresh").out
+    assert told not in rota.ok("retry", "--type", "nobody", "--fresh", "--yes").out
+    assert told in rota.ok("retry", "1", "--fresh").out
     kept = rota.ok("effects", "--job", "2", "--json").json["effects"]
     assert [(one["key"], one["status"]) for one in kept] == [("mail:5", "uncertain")]
     assert ", from the first step" in rota.ok("job", "2").out

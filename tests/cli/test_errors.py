@@ -161,7 +161,7 @@ create trigger no_type before insert or update on rota.job_type
     [
         ("enqueue", "send_mail", "--payload", '{"user_id": 1}'),
         ("enqueue", "other", "--force"),
-        ("cancel", "1"), ("bury", "1"), ("requeue", "2"), ("ignore", "2", "--why", "x"),
+        ("cancel", "1"), ("discard", "1"), ("retry", "2"), ("archive", "2", "--why", "x"),
         ("queues", "pause", "mail"), ("queues", "resume", "mail"), ("queues", "pause", "--all"),
         ("schedules", "put", "new", "send_mail", "--payload", '{"user_id": 1}'),
         ("schedules", "pause", "s"), ("schedules", "trigger", "s"), ("schedules", "delete", "s"),

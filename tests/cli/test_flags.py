@@ -48,16 +48,19 @@ SEND = ["enqueue", "send_mail", "--payload", '{"user_id": 1}']
         (["work", "--grace", "soon"], "--grace must be"),
         (["work", "--drain", "--for", "soon"], "--for must be"),
         (["breakers", "trip", "b", "--for", "10"], "--for must be"),
-        (["ignore", "1", *URL], "--why"),
+        (["archive", "1", *URL], "--why"),
         (
             ["cancel", *URL],
             "give ids, or at least one of --status, --type, --queue, --key, --group-key, "
             "--payload, --meta, --error-type, --release and --since",
         ),
-        (["run-again", "--status", "succeeded", "--why", "w", *URL], "give --since to select"),
+        (
+            ["retry", "--again", "--status", "succeeded", "--why", "w", *URL],
+            "give --since to select",
+        ),
         (["cancel", "--status", "dead", *URL], "--status must be one of queued, waiting,"),
-        (["retry", "--status", "dead", *URL], "--status must be one of queued, running, failed"),
-        (["run-again", "--queue", "q", "--why", "w", *URL], "give --status, one of dead,"),
+        (["retry", "--status", "waiting", *URL], "--status must be one of queued, running, failed"),
+        (["retry", "--again", "--queue", "q", "--why", "w", *URL], "give --status, one of dead,"),
     ],
 )
 def test_an_error_names_the_flag(

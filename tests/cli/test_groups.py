@@ -67,7 +67,7 @@ def test_a_job_shows_its_lane_and_what_it_waits_for(rota: CommandLine) -> None:
     assert {
         job["id"] for job in rota.ok("jobs", "--group-key", "invoice:1", "--json").json["jobs"]
     } == {1, 2, 3}
-    assert "its lane user:2 until a person requeues or ignores it" in rota.ok("job", "4").out
+    assert "its lane user:2 until you retry or archive it" in rota.ok("job", "4").out
 
 
 @rule("M60", "M87")

@@ -44,7 +44,7 @@ def test_each_sql_statement_answers_for_each_job(connection: Connection, dead: N
         ["done"],
         ["done"],
         ["done"],
-        ["refused"],
+        ["done"],
         ["done"],
         ["done"],
         ["not found"],
@@ -89,12 +89,12 @@ def test_each_python_line_works(
     app = rota.App(database)
     exec(compile(block("python"), "docs/actions.md", "exec"), {"app": app})
     app.close()
-    assert capsys.readouterr().out.startswith("3 requeued {2: ")
+    assert capsys.readouterr().out.startswith("3 retried {2: ")
     verbs = connection.execute("select verb, count(*) from rota.action group by verb").fetchall()
     assert dict(verbs) == {
         "requeue": 4,
-        "bury": 1,
-        "ignore": 1,
+        "discard": 1,
+        "archive": 1,
         "cancel": 3,
         "run_again": 1,
         "reschedule": 1,
@@ -115,6 +115,12 @@ def test_each_command_line_works(
     for line in block("sh").splitlines():
         assert run(shlex.split(line)[1:]) == 0, (line, capsys.readouterr())
     said = capsys.readouterr()
-    assert "1 job to be requeued" in said.err and "1 job to be cancelled" in said.err
+    assert "1 job to be retried" in said.err and "1 job to be cancelled" in said.err
     verbs = connection.execute("select verb, job from rota.action order by id").fetchall()
-    assert verbs[:5] == [("requeue", 1), ("requeue", 2), ("ignore", 3), ("requeue", 4), ("bury", 5)]
+    assert verbs[:5] == [
+        ("requeue", 1),
+        ("requeue", 2),
+        ("archive", 3),
+        ("requeue", 4),
+        ("discard", 5),
+    ]

@@ -75,9 +75,9 @@ def test_a_halted_lane_is_seen_and_goes_on_as_the_page_says(database: str, tmp_p
         book.enqueue(n)
     app.drain()
     assert steps == [1]
-    # `requeue 1` and `ignore 1` are two ways: the second needs another dead job.
-    looks, requeues, ignores = HALTED.splitlines()
-    seen, _ = _type(f"{looks}\n{requeues}", tmp_path, database)
+    # `retry 1` and `archive 1` are two ways: the second needs another dead job.
+    looks, retries, archives = HALTED.splitlines()
+    seen, _ = _type(f"{looks}\n{retries}", tmp_path, database)
     assert "invoice:7" in seen
     assert "halted by job 1" in seen
     app.drain()
@@ -86,7 +86,7 @@ def test_a_halted_lane_is_seen_and_goes_on_as_the_page_says(database: str, tmp_p
     again = book.enqueue(1)
     book.enqueue(2)
     app.drain()
-    _type(ignores.replace("ignore 1", f"ignore {again.id}"), tmp_path, database)
+    _type(archives.replace("archive 1", f"archive {again.id}"), tmp_path, database)
     app.drain()
     assert steps == [1, 2]
     app.close()

@@ -71,7 +71,7 @@ def test_a_halted_lane_is_bad_and_says_which_job_a_person_must_resolve(
     found = look(database, "lanes")
     assert found.level is Level.BAD
     assert found.what == f"1 lane is halted by a dead job: 'invoice:42' by job {job}, for 5 min"
-    assert f"rota requeue {job}" in found.what_to_do
+    assert f"rota retry {job}" in found.what_to_do
 
 
 @rule("M3", "M61")
@@ -150,7 +150,7 @@ def test_a_breaker_that_is_open_for_long_is_reported(
 @pytest.mark.parametrize(
     ("why", "says"),
     [
-        ("dead", "job 2 for job 1, which is dead: requeue or ignore it"),
+        ("dead", "job 2 for job 1, which is dead: retry or archive it"),
         ("circle", "job 1 for job 2, which waits for it in turn: cancel one of them"),
         ("lane", "job 2 for job 1, which stands behind it in its lane: cancel one of them"),
         (None, "1 job waits for other jobs to end"),

@@ -89,7 +89,7 @@ def result(id_: int, outcome: Any) -> rota.records.JobResult:
         ([5], "continue", [result(5, "dead")], False),
         ([5, 6], "continue", [result(5, "succeeded")], True),
         ([5], "wait", [result(5, "dead")], True),
-        ([5], "wait", [result(5, "ignored")], False),
+        ([5], "wait", [result(5, "archived")], False),
         ([5, 6], "wait", [result(5, "dead"), result(6, "gone")], True),
         ([9], "continue", [], False),
     ],

@@ -56,7 +56,7 @@ def _facts(**given: Any) -> WaitFacts:
         (
             _job("waiting", group_key="g"),
             _facts(held=1, holders=(DIED,)),
-            "for its lane g, which job 16 halts: requeue or ignore that dead job",
+            "for its lane g, which job 16 halts: retry or archive that dead job",
         ),
         (
             _job("waiting", group_key="g", lane_capacity=2),
@@ -107,7 +107,7 @@ def _facts(**given: Any) -> WaitFacts:
         (
             _job("waiting", waits_for="job 5", waits_since=BEFORE, group_key="g"),
             _facts(awaited=Awaited(6, "dead", 9, 2, "dead"), holds=True),
-            "for job 6, which is dead: requeue or ignore it; 2 of 9 have not ended",
+            "for job 6, which is dead: retry or archive it; 2 of 9 have not ended",
         ),
         (
             _job("waiting", waits_for="job 5", waits_since=BEFORE),
@@ -134,7 +134,7 @@ def test_a_dead_job_says_that_it_halts_its_lane() -> None:
     wait = explain_wait(_job("dead", group_key="g", failed_at=NOW), _facts(holds=True))
     assert wait is not None
     assert (wait.what, wait.since) == ("halts", NOW)
-    assert wait.text == "its lane g until a person requeues or ignores it"
+    assert wait.text == "its lane g until you retry or archive it"
 
 
 @rule("M60")

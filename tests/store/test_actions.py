@@ -16,7 +16,7 @@ import pytest
 from psycopg.rows import TupleRow
 
 import rota
-from rota.model.job import Action, Status
+from rota.model.job import Action, Enqueued, Status
 from rota.model.states import TRANSITIONS, action_table, takes
 from rota.store import ops
 from rota.store.statements import Statements
@@ -89,10 +89,16 @@ def dead(connection: Connection, **columns: Any) -> int:
 def test_what_an_action_makes_of_a_job_is_what_the_table_says(
     app: rota.App, connection: Connection, action: Action
 ) -> None:
-    name = action.value
-    doing: Callable[..., Any] = getattr(app if hasattr(app, name) else app.actions, name)
-    if action is Action.RESCHEDULE:
-        doing = partial(doing, priority=0)
+    calls: dict[Action, Callable[..., Any]] = {
+        Action.RETRY: app.retry,
+        Action.RESCHEDULE: partial(app.jobs.reschedule, priority=0),
+        Action.CANCEL: app.cancel,
+        Action.DISCARD: app.jobs.discard,
+        Action.REQUEUE: partial(app.retry, fresh=True),
+        Action.ARCHIVE: app.jobs.archive,
+        Action.RUN_AGAIN: partial(app.retry, again=True),
+    }
+    doing = calls[action]
     for status in Status:
         job = stand(connection, status)
         before = one(connection, f"{ROW}{job}")[0]
@@ -111,15 +117,16 @@ def test_what_an_action_makes_of_a_job_is_what_the_table_says(
             assert one(connection, f"select count(*) from rota.action where job = {job}") == (0,)
             continue
         asked = (status, action) == (Status.RUNNING, Action.CANCEL)
+        requeued = status is Status.DEAD and action in (Action.RETRY, Action.REQUEUE)
         doing(job, why="because")
         after = one(connection, f"{ROW}{job}")[0]
         assert after["status"] == (status if asked else becomes)
         assert (after["finished_at"] is not None) == (
-            (becomes.is_over and not asked) or action in (Action.REQUEUE, Action.IGNORE)
+            (becomes.is_over and not asked) or requeued or action is Action.ARCHIVE
         )
         assert connection.execute(
             "select verb, why from rota.action where job = %s", [job]
-        ).fetchall() == [(action.value, "because")]
+        ).fetchall() == [("requeue" if requeued else action.value, "because")]
         if action is Action.RUN_AGAIN:
             assert after == before
         connection.execute("delete from rota.job")
@@ -137,12 +144,12 @@ def test_the_table_names_every_pair_and_its_verbs_are_those_of_the_transitions()
 @rule("M87")
 def test_each_action_records_who_and_why(app: rota.App, connection: Connection) -> None:
     first, second, third = insert(connection, 3)
-    app.actions.bury(
+    app.jobs.discard(
         first, by="ann\n \x1b[31m on call", why="no such\x00 customer, password=hunter2"
     )
-    app.actions.bury(second)
+    app.jobs.discard(second)
     connection.execute(
-        "select rota.job_bury(array[%s::bigint], E'by\\u202e hand\\nor so, password=hunter2')",
+        "select rota.job_discard(array[%s::bigint], E'by\\u202e hand\\nor so, password=hunter2')",
         [third],
     )
     said = connection.execute(
@@ -151,17 +158,17 @@ def test_each_action_records_who_and_why(app: rota.App, connection: Connection) 
     assert said[0] == (
         "ann [31m on call",
         "no such customer, password=***",
-        "bury",
+        "discard",
         {"was": "queued"},
     )
     assert said[1][0].count("@") == 1 and said[1][1] is None
-    log = app.actions.log(limit=2)
+    log = app.jobs.log(limit=2)
     assert [(one.job, one.verb, one.by) for one in log] == [
-        (third, "bury", connection.info.user),
-        (second, "bury", said[1][0]),
+        (third, "discard", connection.info.user),
+        (second, "discard", said[1][0]),
     ]
-    assert app.actions.log(since=log[0].at + timedelta(seconds=1)) == []
-    assert [one.detail for one in app.actions.log(since="1h")] == [{"was": "queued"}] * 3
+    assert app.jobs.log(since=log[0].at + timedelta(seconds=1)) == []
+    assert [one.detail for one in app.jobs.log(since="1h")] == [{"was": "queued"}] * 3
     assert said[2][:2] == (connection.info.user, "by hand or so, password=***")
     assert [
         verb
@@ -169,12 +176,12 @@ def test_each_action_records_who_and_why(app: rota.App, connection: Connection) 
             "select verb from rota.action where job = any (%s) order by id", [[first, third]]
         )
     ] == [
-        "bury",
-        "bury",
+        "discard",
+        "discard",
     ]
     for wrong in ({"by": 7}, {"why": b"x"}):
         with pytest.raises(rota.UsageError):
-            app.actions.bury(first, **wrong)
+            app.jobs.discard(first, **wrong)
 
 
 # Retry now
@@ -188,7 +195,7 @@ def test_a_job_that_would_wait_is_due_now_and_one_that_is_due_keeps_its_place(
     [due] = insert(connection)
     connection.execute("update rota.job set mismatched_releases = '{1}'")
     before = one(connection, f"select run_at from rota.job where id = {due}")
-    assert done(connection, Action.RETRY_NOW, later, due) == [("done", "queued")] * 2
+    assert done(connection, Action.RETRY, later, due) == [("done", "queued")] * 2
     assert one(connection, f"select run_at from rota.job where id = {due}") == before
     assert [job.id for job in Hand(connection).claim().jobs] == [due, later]
 
@@ -216,7 +223,7 @@ def test_a_running_job_is_taken_from_its_worker_and_charged_as_a_lost_one(
     late, hand = Hand(connection, "late"), Hand(connection)
     [lost] = late.claim().jobs
     connection.execute("update rota.job set start_recorded = %s", [recorded])
-    assert done(connection, Action.RETRY_NOW, lost.id, why="hangs") == [("done", "queued")]
+    assert done(connection, Action.RETRY, lost.id, why="hangs") == [("done", "queued")]
     assert late.renew(lost) == set()
     for late_end in (SUCCEED, FAIL, GIVE_UP, CANCEL):
         assert late.settle((lost, late_end)) == {}
@@ -230,7 +237,7 @@ def test_a_running_job_is_taken_from_its_worker_and_charged_as_a_lost_one(
         "from rota.attempt"
     )) == (
         "late", 1, "queued", "LeaseTaken",
-        f"taken from its worker to be retried by tester: hangs{said}", "retry_now", True,
+        f"taken from its worker to be retried by tester: hangs{said}", "retry", True,
     )  # fmt: skip
     claimed = hand.claim()
     [again] = claimed.jobs
@@ -246,13 +253,13 @@ def test_a_running_job_with_a_request_to_cancel_is_cancelled_not_retried(
     insert(connection, idempotency_key="k")
     [job] = Hand(connection).claim().jobs
     assert done(connection, Action.CANCEL, job.id, why="not wanted") == [("requested", "running")]
-    assert done(connection, Action.RETRY_NOW, job.id) == [("cancelled", "cancelled")]
+    assert done(connection, Action.RETRY, job.id) == [("cancelled", "cancelled")]
     assert one(connection, "select outcome, next_run_at from rota.attempt") == ("cancelled", None)
     assert one(connection, "select count(*) from rota.idempotency") == (0,)
 
 
 @rule("M81", "M87")
-@pytest.mark.parametrize("action", [Action.RETRY_NOW, Action.BURY])
+@pytest.mark.parametrize("action", [Action.RETRY, Action.DISCARD])
 def test_the_worker_that_loses_its_job_and_a_waiting_one_are_notified(
     connection: Connection, second: Connection, action: Action
 ) -> None:
@@ -266,10 +273,10 @@ def test_the_worker_that_loses_its_job_and_a_waiting_one_are_notified(
     done(connection, action, job.id)
     heard = [
         (found.channel, found.payload)
-        for found in second.notifies(timeout=30, stop_after=2 if action is Action.RETRY_NOW else 1)
+        for found in second.notifies(timeout=30, stop_after=2 if action is Action.RETRY else 1)
     ]
     told = [(channel_of("waits"), "default"), (channel_of("hand"), "")]
-    assert set(heard) == set(told[action is Action.BURY :])
+    assert set(heard) == set(told[action is Action.DISCARD :])
 
 
 # Bury
@@ -277,7 +284,7 @@ def test_the_worker_that_loses_its_job_and_a_waiting_one_are_notified(
 
 @rule("M43", "M44", "M87")
 @pytest.mark.parametrize("status", [Status.QUEUED, Status.WAITING, Status.FAILED, Status.RUNNING])
-def test_a_buried_job_is_dead_says_why_and_keeps_its_key(
+def test_a_discarded_job_is_dead_says_why_and_keeps_its_key(
     connection: Connection, status: Status
 ) -> None:
     job = stand(connection, status)
@@ -285,25 +292,26 @@ def test_a_buried_job_is_dead_says_why_and_keeps_its_key(
     connection.execute(
         "insert into rota.idempotency (job_type, key, job) values ('t', 'k', %s)", [job]
     )
-    assert done(connection, Action.BURY, job, why="the partner is gone") == [("done", "dead")]
+    assert done(connection, Action.DISCARD, job, why="the partner is gone") == [("done", "dead")]
     assert one(connection,
         "select status, last_error, error_type, verdict, verdict_rule, failed_at is not null, "
         "locked_by from rota.jobs") == (
-        "dead", "buried by tester: the partner is gone", "Buried", "fatal", "bury", True, None,
+        "dead", "discarded by tester: the partner is gone", "Discarded", "fatal", "discard", True,
+        None,
     )  # fmt: skip
     assert insert(connection, idempotency_key="k") == []
-    buried = connection.execute(
-        "select outcome from rota.attempt where error_type = 'Buried'"
+    discarded = connection.execute(
+        "select outcome from rota.attempt where error_type = 'Discarded'"
     ).fetchall()
-    assert buried == ([("dead",)] if status is Status.RUNNING else [])
+    assert discarded == ([("dead",)] if status is Status.RUNNING else [])
 
 
 @rule("M32", "M87")
-def test_the_worker_of_a_buried_job_writes_nothing(connection: Connection) -> None:
+def test_the_worker_of_a_discarded_job_writes_nothing(connection: Connection) -> None:
     insert(connection)
     hand = Hand(connection)
     [job] = hand.claim().jobs
-    done(connection, Action.BURY, job.id)
+    done(connection, Action.DISCARD, job.id)
     assert (
         hand.renew(job) == set()
         and hand.settle((job, SUCCEED)) == {}
@@ -419,10 +427,48 @@ def test_the_second_of_two_requeues_learns_the_job_that_the_first_made(
             f"job {new}"
         ),
     ):
-        app.requeue(job)
+        app.retry(job)
     with pytest.raises(rota.WrongStatus, match="already archived"):
-        app.actions.ignore(job, why="late")
+        app.jobs.archive(job, why="late")
     assert app.find(status="dead") == []
+
+
+@rule("M44", "M87")
+def test_a_retry_decides_on_the_status_that_it_has_locked(
+    database: str, connection: Connection, second: Connection
+) -> None:
+    insert(connection, 2)
+    dying, succeeding = Hand(connection).claim().jobs
+    with psycopg.connect(database) as worker:
+        Hand(worker).settle((dying, GIVE_UP), (succeeding, SUCCEED))
+        requeued, refused = after_it_waited(
+            connection,
+            second,
+            lambda: Hand(second).run(act(Action.RETRY, dying.id, succeeding.id)),
+            worker.commit,
+        )
+    assert (requeued.answer, requeued.status) == ("done", "dead")
+    assert refused == ops.Answer(succeeding.id, "refused", "succeeded", None)
+    assert one(connection, "select id, status from rota.job") == (requeued.new_id, "queued")
+
+
+@rule("M44", "M87")
+def test_retries_of_many_do_what_fits_each_job(app: rota.App, connection: Connection) -> None:
+    died, (failed, succeeded, running) = dead(connection), insert(connection, 3)
+    hand = Hand(connection)
+    jobs = {job.id: job for job in hand.claim().jobs}
+    hand.settle((jobs[failed], FAIL), (jobs[succeeded], SUCCEED))
+    found = app.jobs.retry_many(job_type="t", why="fixed")
+    assert (found.done, list(found.new_ids)) == ([died, failed], [died])
+    assert app.get(running).status == "running", "only with status='running'"
+    assert app.jobs.retry_many(status="running").done == [running]
+    refused = app.jobs.retry_many(ids=[succeeded]).refused[succeeded]
+    assert refused.endswith("for a new run of it: --again, in Python again=True")
+    assert app.retry(succeeded, again=True).created
+    with pytest.raises(rota.WrongStatus, match="a new payload and a fresh start are for dead jobs"):
+        app.retry(failed, fresh=True)
+    with pytest.raises(rota.UsageError, match="give again, or payload and fresh"):
+        app.retry(succeeded, again=True, payload={})
 
 
 @rule("M12", "M44", "M51")
@@ -436,8 +482,8 @@ def test_a_key_under_a_former_name_moves_along_and_is_freed(connection: Connecti
             connection, f"select job, expires_at from rota.idempotency where key = '{key}'"
         ) == (new, None)
         assert insert(connection, job_type="new", idempotency_key=key) == []
-        done(connection, Action.BURY, new)
-        done(connection, Action.IGNORE, new)
+        done(connection, Action.DISCARD, new)
+        done(connection, Action.ARCHIVE, new)
     assert one(connection, "select count(*) from rota.idempotency") == (0,)
 
 
@@ -461,11 +507,11 @@ def test_a_fix_is_checked_against_the_type_and_both_payloads_are_kept(
     job = dead(connection, payload='{"dy": 1}', payload_version=1)
     for wrong in ({"dy": 2}, {"day": "x"}, {}):
         with pytest.raises(rota.PayloadError):
-            app.requeue(job, payload=wrong)
+            app.retry(job, payload=wrong)
     with pytest.raises(rota.UsageError):
-        app.requeue(job, payload=[1])  # type: ignore[arg-type]
+        app.retry(job, payload=[1])  # type: ignore[arg-type]
     assert one(connection, "select count(*) from rota.action") == (0,)
-    new = app.requeue(job, payload={"day": 2}, why="a typo").id
+    new = app.retry(job, payload={"day": 2}, why="a typo").id
     assert (
         app.get(job).payload,
         app.get(job).resolution["as"],
@@ -479,8 +525,8 @@ def test_a_fix_is_checked_against_the_type_and_both_payloads_are_kept(
     unknown = dead(connection, job_type="foreign", payload='{"a": 1}', payload_version=4)
     connection.execute("insert into rota.job_type (name, version) values ('foreign', 7)")
     with pytest.raises(rota.PayloadError, match="over the limit of 65,536"):
-        app.requeue(unknown, payload={"a": "x" * 70_000})
-    fixed = app.requeue(unknown, payload={"b": [1.5, None]}).id
+        app.retry(unknown, payload={"a": "x" * 70_000})
+    fixed = app.retry(unknown, payload={"b": [1.5, None]}).id
     assert (app.get(fixed).payload, app.get(fixed).payload_version) == ({"b": [1.5, None]}, 7)
     for payload in (
         "'[1]'",
@@ -507,21 +553,21 @@ def test_an_ignored_job_leaves_a_reason_and_frees_its_key(
     job = dead(connection, idempotency_key="k")
     for why in ("", " \n", None):
         with pytest.raises(rota.UsageError, match="why is required"):
-            app.actions.ignore(job, why=why)  # type: ignore[arg-type]
+            app.jobs.archive(job, why=why)  # type: ignore[arg-type]
         with pytest.raises(psycopg.errors.InvalidParameterValue, match="say why"):
-            connection.execute("select rota.job_ignore(array[%s::bigint], %s)", [job, why])
-    app.actions.ignore(job, why="the customer is gone", by="ann")
+            connection.execute("select rota.job_archive(array[%s::bigint], %s)", [job, why])
+    app.jobs.archive(job, why="the customer is gone", by="ann")
     found = app.get(job)
     assert (found.status, found.finished_at is not None, found.resolution) == (
         "dead", True, {"by": "ann", "at": found.resolution["at"], "why": "the customer is gone",
-            "as": "ignored"},
+            "as": "archived"},
     )  # fmt: skip
     assert app.find(status="dead") == []
     assert insert(connection, idempotency_key="k") != []
 
 
 @rule("M44", "M51")
-@pytest.mark.parametrize(("action", "inserted"), [(Action.IGNORE, 1), (Action.REQUEUE, 0)])
+@pytest.mark.parametrize(("action", "inserted"), [(Action.ARCHIVE, 1), (Action.REQUEUE, 0)])
 def test_an_enqueue_of_the_key_meanwhile_waits_and_then_gets_it_or_is_refused(
     database: str, connection: Connection, second: Connection, action: Action, inserted: int
 ) -> None:
@@ -550,7 +596,7 @@ def test_a_job_run_again_is_a_run_of_its_own(
         "schedule = 's',"
         f" scheduled_for = '2026-01-01', timeout = '90 s', progress = '{PROGRESS}'".encode()
     )
-    new = app.actions.run_again(job, why="the file was lost")
+    new = app.retry(job, why="the file was lost", again=True)
     assert (new.created, new.status) == (True, "queued")
     found, first = app.get(new.id), app.get(job)
     assert (found.origin_id, found.idempotency_key, found.attempts, found.progress_json) == (
@@ -566,7 +612,7 @@ def test_a_job_run_again_is_a_run_of_its_own(
         first.scheduled_for,
     )
     assert found.timeout_s == first.timeout_s == 90
-    assert app.actions.run_again(job).id > new.id
+    assert app.retry(job, again=True).id > new.id
     assert one(
         connection, f"select detail from rota.action where job = {job} order by id limit 1"
     ) == ({"run_again_as": new.id},)
@@ -586,7 +632,7 @@ def test_many_are_done_in_batches_and_a_row_that_the_database_refuses_keeps_no_o
         "create trigger refuse before delete on rota.job for each row "
         f"when (old.id = {ids[1_700]}) execute function refuse()".encode()
     )
-    done = app.actions.requeue_many(error_type="OSError", by="ann")
+    done = app.jobs.retry_many(error_type="OSError", by="ann")
     assert done.done == [id_ for id_ in ids if id_ != ids[1_700]]
     assert sorted(done.new_ids) == done.done and len(set(done.new_ids.values())) == 2_499
     assert list(done.refused) == [ids[1_700]] and "not this one" in done.refused[ids[1_700]]
@@ -598,7 +644,7 @@ def test_many_are_done_in_batches_and_a_row_that_the_database_refuses_keeps_no_o
         2_499,
         1,
     )
-    again = app.actions.requeue_many(ids=ids[:2])
+    again = app.jobs.retry_many(ids=ids[:2])
     assert (
         again.done == []
         and f"it was requeued as job {done.new_ids[ids[0]]}" in again.refused[ids[0]]
@@ -617,7 +663,7 @@ def test_a_role_without_the_right_gets_one_error_and_not_one_for_each_job(
         assert [job.id for job in reader.find()] == ids[::-1]
         for which in ({"status": "dead"}, {"ids": ids}):
             with pytest.raises(rota.errors.SchemaError, match="lacks a privilege"):
-                reader.actions.requeue_many(**which)
+                reader.jobs.retry_many(**which)
         reader.close()
     finally:
         connection.execute(f"drop role {role}".encode())
@@ -630,7 +676,7 @@ def test_what_a_run_of_a_schedule_is_requeued_or_run_again_as_is_a_run_of_that_t
     tick = datetime(2026, 1, 14, 2, tzinfo=UTC)
     job = dead(connection, schedule="nightly", scheduled_for=tick)
     died_at = app.get(job).failed_at
-    new, copy = app.requeue(job).id, app.actions.run_again(job).id
+    new, copy = app.retry(job).id, app.retry(job, again=True).id
     assert [(app.get(one).schedule, app.get(one).scheduled_for) for one in (job, new, copy)] == [
         ("nightly", tick)
     ] * 3
@@ -663,21 +709,21 @@ async def test_filters_mean_the_unresolved_by_type_error_release_and_time(
         "update rota.attempt set finished_at = rota.clock() where job = %s", [jobs[0].id]
     )
     ago = (await app.aget(jobs[1].id)).created_at - timedelta(hours=1)
-    assert (await app.actions.aignore_many(why="x", job_type="t", release="2")).done == [jobs[1].id]
-    assert (await app.actions.aignore_many(why="x", since="2h")).done == [other.id]
-    assert (await app.actions.aignore_many(why="x", error_type="LookupError")).done == []
+    assert (await app.jobs.aarchive_many(why="x", job_type="t", release="2")).done == [jobs[1].id]
+    assert (await app.jobs.aarchive_many(why="x", since="2h")).done == [other.id]
+    assert (await app.jobs.aarchive_many(why="x", error_type="LookupError")).done == []
+    assert (await app.jobs.acancel_many(job_type="t", since=timedelta(hours=1), limit=1)).done == [
+        jobs[2].id
+    ]
+    assert (await app.jobs.adiscard_many(status="running", job_type="t")).done == [jobs[3].id]
+    assert (await app.jobs.aretry_many(status="dead", limit=1)).done == [jobs[0].id]
     assert (
-        await app.actions.acancel_many(job_type="t", since=timedelta(hours=1), limit=1)
-    ).done == [jobs[2].id]
-    assert (await app.actions.abury_many(status="running", job_type="t")).done == [jobs[3].id]
-    assert (await app.actions.arequeue_many(status="dead", limit=1)).done == [jobs[0].id]
-    assert (
-        await app.actions.arun_again_many(status="cancelled", since=ago, release="2")
+        await app.jobs.aretry_many(again=True, status="cancelled", since=ago, release="2")
     ).done == []
     assert (
-        await app.actions.arun_again_many(status="cancelled", since=timedelta(hours=1))
+        await app.jobs.aretry_many(again=True, status="cancelled", since=timedelta(hours=1))
     ).done == [jobs[2].id]
-    assert (await app.actions.aretry_now_many(queue="default")).done == []
+    assert (await app.jobs.aretry_many(queue="default")).done == [jobs[3].id]
 
 
 @rule("M44", "M87")
@@ -706,51 +752,56 @@ def test_filters_mean_a_key_a_lane_and_a_part_of_payload_or_meta_in_every_status
             stand(connection, status)
             if status.is_over:
                 wanted |= {"since": "1h"}
-            action = Action.CANCEL if status is Status.QUEUED else Action.RUN_AGAIN
-            many = getattr(app.actions, f"{action.value}_many")
+            many = app.jobs.cancel_many
+            if status is not Status.QUEUED:
+                many, wanted = app.jobs.retry_many, {"again": True, **wanted}
             assert many(status=status, **wanted).done == [job], (status, column)
 
 
 @pytest.mark.parametrize(
     ("verb", "filters", "said"),
     [
-        ("requeue_many", {}, "give ids, or at least one"),
-        ("requeue_many", {"limit": 5}, "give ids, or at least one"),
-        ("requeue_many", {"ids": [1], "job_type": "t"}, "not both"),
-        ("requeue_many", {"ids": 1}, "ids must be the ids of jobs, as in"),
-        ("requeue_many", {"kind": "t"}, "no filter 'kind'"),
-        ("requeue_many", {"status": "queued"}, "status must be one of dead, not 'queued'"),
-        ("run_again_many", {"job_type": "t"}, "give a status"),
-        ("run_again_many", {"status": "succeeded"}, "give since"),
+        ("retry_many", {}, "give ids, or at least one"),
+        ("retry_many", {"limit": 5}, "give ids, or at least one"),
+        ("retry_many", {"ids": [1], "job_type": "t"}, "not both"),
+        ("retry_many", {"ids": 1}, "ids must be the ids of jobs, as in"),
+        ("retry_many", {"kind": "t"}, "no filter 'kind'"),
+        (
+            "retry_many",
+            {"fresh": True, "status": "queued"},
+            "status must be one of dead, not 'queued'",
+        ),
+        ("retry_many", {"again": True, "job_type": "t"}, "give a status"),
+        ("retry_many", {"again": True, "status": "succeeded"}, "give since"),
         ("cancel_many", {"job_type": "t", "limit": 0}, "limit"),
         ("cancel_many", {"since": "yesterday"}, "since"),
         ("cancel_many", {"since": datetime.fromisoformat("2026-01-14")}, "must have a time zone"),
         ("cancel_many", {"since": 5}, "since must be an aware datetime, or how long ago"),
         ("cancel_many", {"status": Status.DEAD}, "not 'dead'"),
-        ("bury_many", {"ids": ["1"]}, "id"),
+        ("discard_many", {"ids": ["1"]}, "id"),
     ],
 )
 def test_a_filter_that_cannot_be_meant_is_refused(
     app: rota.App, verb: str, filters: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(rota.UsageError, match=said):
-        getattr(app.actions, verb)(**filters)
+        getattr(app.jobs, verb)(**filters)
 
 
 @rule("M87")
 async def test_every_action_can_be_awaited(app: rota.App, connection: Connection) -> None:
     first, second = insert(connection, 2)
-    assert await app.aretry_now(first) is Status.QUEUED
-    assert await app.areschedule(first, priority=1) is Status.QUEUED
-    assert await app.actions.abury(first) is Status.DEAD
-    new = await app.arequeue(first, payload={"a": 1})
+    assert await app.aretry(first) == Enqueued(first, False, "queued")
+    assert await app.jobs.areschedule(first, priority=1) is Status.QUEUED
+    assert await app.jobs.adiscard(first) is Status.DEAD
+    new = await app.aretry(first, payload={"a": 1})
     assert await app.acancel(new.id) is Status.CANCELLED
-    assert (await app.actions.arun_again(new.id)).status == "queued"
-    await app.actions.abury(second)
-    await app.actions.aignore(second, why="x")
-    assert (await app.actions.acancel_many(ids=[first, new.id])).refused.keys() == {first, new.id}
-    assert (await app.aget(second)).resolution["as"] == "ignored"
-    assert (await app.actions.alog(limit=1))[0].verb == "ignore"
+    assert (await app.aretry(new.id, again=True)).status == "queued"
+    await app.jobs.adiscard(second)
+    await app.jobs.aarchive(second, why="x")
+    assert (await app.jobs.acancel_many(ids=[first, new.id])).refused.keys() == {first, new.id}
+    assert (await app.aget(second)).resolution["as"] == "archived"
+    assert (await app.jobs.alog(limit=1))[0].verb == "archive"
 
 
 # Races
@@ -769,18 +820,18 @@ def test_an_action_in_a_transaction_that_is_rolled_back_never_was(
     )
     before = one(connection, tables)
     with psycopg.connect(database) as own:
-        app.requeue(job, connection=own)
-        app.retry_now(running, connection=own)
-        app.actions.bury(queued, connection=own)
+        app.retry(job, connection=own)
+        app.retry(running, connection=own)
+        app.jobs.discard(queued, connection=own)
         with pytest.raises(rota.WrongStatus):
-            app.actions.ignore(job, why="x", connection=own)
+            app.jobs.archive(job, why="x", connection=own)
         assert one(own, "select count(*) from rota.action") == (3,)
         own.rollback()
     assert one(connection, tables) == before
 
 
 @rule("M32", "M87")
-@pytest.mark.parametrize("action", [Action.RETRY_NOW, Action.BURY])
+@pytest.mark.parametrize("action", [Action.RETRY, Action.DISCARD])
 def test_of_an_action_and_the_end_of_an_attempt_one_wins(
     database: str, connection: Connection, second: Connection, action: Action
 ) -> None:
@@ -808,7 +859,7 @@ def test_the_reaper_and_a_person_take_a_job_once(database: str, connection: Conn
     [job] = Hand(connection).claim().jobs
     expire(connection)
     with psycopg.connect(database) as person:
-        done(person, Action.RETRY_NOW, job.id)
+        done(person, Action.RETRY, job.id)
         assert Hand(connection).reap() == []
     assert Hand(connection).reap() == []
     assert one(connection, "select claims, losses from rota.job") == (2, 1)

@@ -87,7 +87,7 @@ def test_skip_holds_what_follows_until_requeued_members_have_succeeded(shop: rot
     shop.drain()
     read = shop.batches.get(made.id)
     assert (read.outcome, read.then_job, read.dead) == ("failed", None, 1)
-    shop.requeue(made.jobs[1].id, payload={"n": 2})
+    shop.retry(made.jobs[1].id, payload={"n": 2})
     assert (shop.batches.get(made.id).outcome, shop.batches.get(made.id).live) == (None, 1)
     shop.drain()
     assert shop.batches.get(made.id).outcome == "succeeded"
@@ -98,7 +98,7 @@ def test_skip_holds_what_follows_until_requeued_members_have_succeeded(shop: rot
 def test_run_enqueues_it_at_the_first_completion_and_never_again(shop: rota.App) -> None:
     made = shop.batch([page(shop, n) for n in (1, -1)], then=report(shop))
     shop.drain()
-    shop.requeue(made.jobs[1].id, payload={"n": 2})
+    shop.retry(made.jobs[1].id, payload={"n": 2})
     shop.drain()
     assert shop.batches.get(made.id).outcome == "succeeded"
     assert reports(shop) == [{"of": 2, "failed": 1}]
@@ -109,7 +109,7 @@ def test_a_dead_member_that_a_person_ignores_is_counted_once(shop: rota.App) -> 
     jobs = [page(shop, -1), page(shop, 1), page(shop, 2).using(delay="1h")]
     made = shop.batch(jobs, then=report(shop))
     shop.drain()
-    shop.actions.ignore(made.jobs[0].id, why="not needed")
+    shop.jobs.archive(made.jobs[0].id, why="not needed")
     shop.drain()
     read = shop.batches.get(made.id)
     assert (read.succeeded, read.dead, read.cancelled, read.live) == (1, 1, 0, 1)
@@ -117,9 +117,9 @@ def test_a_dead_member_that_a_person_ignores_is_counted_once(shop: rota.App) -> 
 
 
 @rule("M72")
-def test_a_buried_member_has_ended(shop: rota.App) -> None:
+def test_a_discarded_member_has_ended(shop: rota.App) -> None:
     made = shop.batch([page(shop, 1).using(delay="1h")], then=report(shop))
-    shop.actions.bury(made.jobs[0].id)
+    shop.jobs.discard(made.jobs[0].id)
     shop.drain()
     assert shop.batches.get(made.id).dead == 1
     assert reports(shop) == [{"of": 1, "failed": 1}]
@@ -133,7 +133,7 @@ def test_one_job_follows_by_outcome(shop: rota.App, n: int, follows: str) -> Non
     shop.drain()
     job = shop.batches.get(made.id).then_job
     assert job is not None
-    [found] = [shop.timeline(job).job]
+    [found] = [shop.jobs.timeline(job).job]
     assert (found.job_type, found.status) == (follows, "succeeded")
 
 
@@ -153,7 +153,7 @@ def test_a_batch_waits_for_the_batches_in_it(shop: rota.App) -> None:
     shop.drain()
     read = shop.batches.get(outer.id)
     assert (read.succeeded, read.dead, read.then_job) == (1, 1, None)
-    shop.requeue(inner.jobs[0].id, payload={"n": 2})
+    shop.retry(inner.jobs[0].id, payload={"n": 2})
     assert shop.drain().succeeded == 2
     assert shop.batches.get(outer.id).outcome == "succeeded"
     assert len(reports(shop)) == 1
@@ -177,7 +177,7 @@ def test_the_whole_is_cancelled_with_the_batches_in_it(
     assert not result.refused
     assert shop.batches.get(outer.id).cancelled == 2499
     assert shop.batches.get(inner.id).cancelled == 1
-    [kept] = [shop.timeline(other.id).job]
+    [kept] = [shop.jobs.timeline(other.id).job]
     assert kept.status == "queued"
     with pytest.raises(rota.errors.BatchNotFound, match="no batch 99"):
         shop.batches.cancel(99)
@@ -193,7 +193,7 @@ def test_members_are_found_whatever_became_of_them_and_when(
     over, dead, cancelled = (one.id for one in first.jobs)
     shop.cancel(cancelled)
     shop.drain()
-    requeued = shop.requeue(dead).id
+    requeued = shop.retry(dead).id
     # As if it were made by a transaction that others enqueued beside.
     connection.execute("update rota.batch_part set last_id = 100 where batch = %s", [second.id])
     connection.execute(

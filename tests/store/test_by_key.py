@@ -33,11 +33,11 @@ async def test_the_job_that_holds_a_key_is_moved_and_cancelled_by_it_and_no_othe
     mine = (await follow_up.using(key="user:1", run_at=LATER).aenqueue(1)).id
     other = (await follow_up.using(key="user:2", run_at=LATER).aenqueue(2)).id
     sooner = LATER - timedelta(days=1)
-    assert await app.areschedule(key="user:1", job_type=follow_up, run_at=sooner, by="ann")
+    assert await app.jobs.areschedule(key="user:1", job_type=follow_up, run_at=sooner, by="ann")
     assert (await app.aget(mine)).run_at == sooner
     assert await app.acancel(key="user:1", why="she acted first", by="ann") is Status.CANCELLED
     assert (await app.aget(mine)).cancel_reason == "she acted first"
-    assert [entry.verb for entry in await app.actions.alog()] == ["cancel", "reschedule"]
+    assert [entry.verb for entry in await app.jobs.alog()] == ["cancel", "reschedule"]
     assert ((await app.aget(other)).status, (await app.aget(other)).run_at) == ("queued", LATER)
     again = await follow_up.using(key="user:1").aenqueue(1)
     assert again.created, "a cancel frees the key"
@@ -50,7 +50,7 @@ def test_a_former_name_of_the_type_names_the_same_job_and_a_key_taken_under_it_c
     insert(connection, job_type="old", idempotency_key="k")
     connection.execute("insert into rota.job_type (name, aliases) values ('new', '{old,older}')")
     for name in ("new", "old", "older", None):
-        assert app.reschedule(key="k", job_type=name, priority=1) is Status.QUEUED
+        assert app.jobs.reschedule(key="k", job_type=name, priority=1) is Status.QUEUED
     assert app.cancel(key="k", job_type="older") is Status.CANCELLED
 
 
@@ -92,7 +92,7 @@ def test_a_key_that_no_job_holds_is_said_in_words(app: rota.App, connection: Con
         app.cancel(key="x")
     assert (any_type.value.key, any_type.value.job_type) == ("x", None)
     with pytest.raises(rota.errors.KeyNotFound, match="no job of type 'u' holds the") as of_type:
-        app.reschedule(key="k", job_type="u", priority=1)
+        app.jobs.reschedule(key="k", job_type="u", priority=1)
     copy = pickle.loads(pickle.dumps(of_type.value))
     assert (copy.key, copy.job_type, str(copy)) == ("k", "u", str(of_type.value))
     for call in ("key_cancel('k', 'u')", "key_reschedule('k', 'u', p_priority => 1)"):
@@ -106,7 +106,7 @@ def test_a_holder_that_is_dead_or_has_succeeded_is_refused_with_its_status(
     app: rota.App, connection: Connection, kept: bool
 ) -> None:
     job = dead(connection, idempotency_key="k")
-    with pytest.raises(rota.WrongStatus, match="; requeue or ignore a dead job instead") as refused:
+    with pytest.raises(rota.WrongStatus, match="; retry or archive a dead job instead") as refused:
         app.cancel(key="k")
     assert (refused.value.job, refused.value.status) == (job, "dead")
     if not kept:
@@ -115,7 +115,7 @@ def test_a_holder_that_is_dead_or_has_succeeded_is_refused_with_its_status(
     hand = Hand(connection)
     hand.settle(*((claimed, SUCCEED) for claimed in hand.claim().jobs))
     with pytest.raises(rota.WrongStatus) as refused:
-        app.reschedule(key="k", job_type="t", delay="1h")
+        app.jobs.reschedule(key="k", job_type="t", delay="1h")
     assert (refused.value.job, refused.value.status) == (new, "succeeded")
 
 
@@ -126,7 +126,7 @@ def test_a_running_holder_is_asked_to_stop_and_not_moved(
     insert(connection, idempotency_key="k")
     Hand(connection).claim()
     with pytest.raises(rota.WrongStatus, match="is running, not queued, waiting or failed"):
-        app.reschedule(key="k", delay="1h")
+        app.jobs.reschedule(key="k", delay="1h")
     assert app.cancel(key="k", why="stop") is Status.RUNNING
     assert one(connection, "select cancel_reason from rota.job") == ("stop",)
 
@@ -177,7 +177,7 @@ def test_a_job_is_named_by_an_id_or_by_a_key(app: rota.App, connection: Connecti
     with pytest.raises(rota.UsageError, match="cancel: give the id of a job, or a key"):
         app.cancel()
     with pytest.raises(rota.UsageError, match="reschedule: give the id of a job, or a key"):
-        app.reschedule(1, key="k", priority=1)
+        app.jobs.reschedule(1, key="k", priority=1)
     with pytest.raises(rota.UsageError, match="job_type goes with a key, not with an id"):
         app.cancel(1, job_type="t")
     with pytest.raises(rota.UsageError, match="key must be 1 to 255 printable characters"):

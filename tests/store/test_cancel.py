@@ -582,7 +582,7 @@ def test_an_app_calls_jobs_off_and_says_where_they_stand(
 @rule("M44", "M87")
 def test_a_dead_job_is_refused_with_what_to_do(app: rota.App, connection: Connection) -> None:
     [job] = insert(connection, status="dead")
-    with pytest.raises(rota.WrongStatus, match=r"is dead.*requeue or ignore"):
+    with pytest.raises(rota.WrongStatus, match=r"is dead.*retry or archive"):
         app.cancel(job)
 
 

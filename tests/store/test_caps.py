@@ -173,7 +173,7 @@ def test_a_job_taken_from_its_worker_returns_its_slot_by_the_sweep(connection: C
     first, second = insert(connection, 2)
     hand = Hand(connection)
     assert claim_ids(hand) == [first]
-    hand.run(act(Action.BURY, first))
+    hand.run(act(Action.DISCARD, first))
     assert hand.run(ops.sweep_caps()).released == 1
     assert claim_ids(hand) == [second]
 

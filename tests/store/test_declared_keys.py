@@ -210,12 +210,12 @@ def test_runs_of_schedules_and_jobs_run_again_need_no_key(
     app.sync()
     run = app.schedules.trigger("weekly")
     dead = welcome.enqueue(2)
-    app.actions.bury(dead.id)
-    again = app.actions.run_again(dead.id)
-    app.actions.ignore(dead.id, why="done")
+    app.jobs.discard(dead.id)
+    again = app.retry(dead.id, again=True)
+    app.jobs.archive(dead.id, why="done")
     other = welcome.enqueue(3)
-    app.actions.bury(other.id)
-    requeued = app.requeue(other.id)
+    app.jobs.discard(other.id)
+    requeued = app.retry(other.id)
     assert dict(connection.execute("select id, idempotency_key from rota.job").fetchall()) == {
         run: None,
         again.id: None,

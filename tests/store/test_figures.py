@@ -238,7 +238,7 @@ def test_failures_are_counted_with_the_queue_of_their_job(connection: Connection
     hand.settle((jobs[again], FAIL), (jobs[dead], GIVE_UP), (jobs[gone], FAIL), (jobs[over], FAIL))
     connection.execute("delete from rota.job where id = %s", [gone])
     connection.execute("update rota.job set cancel_requested_at = now() where id = %s", [over])
-    connection.execute("select rota.job_archive(array[%s::int8], 'cancelled')", [over])
+    connection.execute("select rota.job_to_history(array[%s::int8], 'cancelled')", [over])
     roll_up(hand, datetime.now(UTC) + timedelta(minutes=5))
     rows = connection.execute(
         "select queue, sum(retried), sum(dead), sum(cancelled) from rota.stat_hour group by 1 "

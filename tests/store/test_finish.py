@@ -157,7 +157,7 @@ def _settles(transition: Transition) -> Callable[[rota.App, Connection, Job], ob
         ),
         (
             ASKED | {"status": "dead", "locked_by": "host:1"},
-            lambda app, _, job: app.actions.ignore(job.id, why="seen"),
+            lambda app, _, job: app.jobs.archive(job.id, why="seen"),
             "dead",
             set(),
         ),

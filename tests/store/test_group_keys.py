@@ -341,11 +341,11 @@ def test_a_job_that_runs_again_is_of_the_same_lane(
     app: rota.App, connection: Connection, invoice: Invoice
 ) -> None:
     dead = invoice.using(group_key="mine", lane_capacity=5).enqueue(1)
-    app.actions.bury(dead.id)
-    again = app.actions.run_again(dead.id)
+    app.jobs.discard(dead.id)
+    again = app.retry(dead.id, again=True)
     assert _lane_of(connection, again.id) == ("mine", 5)
-    app.actions.ignore(dead.id, why="done")
-    assert _lane_of(connection, app.actions.run_again(dead.id).id) == ("mine", 5)
+    app.jobs.archive(dead.id, why="done")
+    assert _lane_of(connection, app.retry(dead.id, again=True).id) == ("mine", 5)
     assert app.get(dead.id).group_key == "mine"
 
 
@@ -356,9 +356,9 @@ def test_a_job_older_than_its_types_group_key_can_still_run_again(
     connection.execute("insert into rota.job (job_type) values ('t')")
     [(dead,)] = connection.execute("select id from rota.job").fetchall()
     connection.execute("select rota.declare('t', group_arguments => '{n}')")
-    app.actions.bury(dead)
-    assert _lane_of(connection, app.actions.run_again(dead).id) == (None, None)
-    assert _lane_of(connection, app.requeue(dead).id) == (None, None)
+    app.jobs.discard(dead)
+    assert _lane_of(connection, app.retry(dead, again=True).id) == (None, None)
+    assert _lane_of(connection, app.retry(dead).id) == (None, None)
 
 
 # On a key that is taken

@@ -186,8 +186,8 @@ def test_an_overload_that_was_planted_is_called_by_none_of_our_functions(
     hand = Hand(connection)
     connection.execute("insert into rota.job_type (name) values ('t')")
     connection.execute(_OVERLOADS)
-    with pytest.raises(psycopg.errors.RaiseException, match="hijacked by job_archive"):
-        connection.execute("select rota.job_archive('{1}', 'cancelled')")
+    with pytest.raises(psycopg.errors.RaiseException, match="hijacked by job_to_history"):
+        connection.execute("select rota.job_to_history('{1}', 'cancelled')")
 
     cancelled, *dead = insert(connection, 5)
     hand.settle(*((job, FAIL) for job in hand.claim().jobs if job.id == cancelled))
@@ -196,14 +196,14 @@ def test_an_overload_that_was_planted_is_called_by_none_of_our_functions(
         "locked_until = null where id = any (%s)",
         [dead],
     )
-    requeued, retried, buried, ignored = dead
+    requeued, retried, discarded, ignored = dead
     for action, id_ in (
         (Action.CANCEL, cancelled),
         (Action.REQUEUE, requeued),
-        (Action.RETRY_NOW, retried),
-        (Action.BURY, retried),
+        (Action.RETRY, retried),
+        (Action.DISCARD, retried),
         (Action.RUN_AGAIN, cancelled),
-        (Action.IGNORE, ignored),
+        (Action.ARCHIVE, ignored),
     ):
         assert hand.run(act(action, id_, why="so")), action
     hand.run(ops.pause_queue("default", ops.Until(), "so", "eva"))
@@ -222,7 +222,7 @@ def test_an_overload_that_was_planted_is_called_by_none_of_our_functions(
     expire(connection)
     assert hand.reap()
     connection.execute("select rota.partitions_ensure(9::int)")
-    connection.execute("select rota.dead_archive(9::int, %s::bigint[])", [[buried]])
+    connection.execute("select rota.dead_archive(9::int, %s::bigint[])", [[discarded]])
 
 
 def _is_refused_and_named(database: str, connection: Connection, *names: str) -> str:

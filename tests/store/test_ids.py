@@ -44,11 +44,11 @@ def test_resume_copy_moves_the_sequences_above_every_id_that_was_given(
     hand = Hand(connection)
     jobs = hand.claim().jobs
     hand.settle((jobs[4], SUCCEED), (jobs[3], GIVE_UP))
-    app.actions.bury(ids[0], why="no", by="ann")
+    app.jobs.discard(ids[0], why="no", by="ann")
     restart(connection)
     assert app.queues.resume_copy() is False  # it is no copy, and needs its sequences all the same
     assert insert(connection) == [ids[4] + 1]
-    app.actions.ignore(ids[0], why="no", by="ann")
+    app.jobs.archive(ids[0], why="no", by="ann")
     assert connection.execute("select array_agg(id order by id) from rota.action").fetchone() == (
         [1, 2],
     )

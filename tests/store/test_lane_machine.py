@@ -163,11 +163,11 @@ class Lane(RuleBasedStateMachine):
             self._promote()
 
     @rule(id_=jobs)
-    def retry_now(self, id_: int) -> None:
+    def retry(self, id_: int) -> None:
         """A person lets a job that backs off run now."""
         one = self.live.get(id_)
         if one is not None and one.running is None and not one.is_due:
-            self._act(Action.RETRY_NOW, id_)
+            self._act(Action.RETRY, id_)
             one.is_due = True
 
     @rule(id_=jobs)

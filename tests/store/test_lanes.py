@@ -285,7 +285,7 @@ def test_a_halted_lane_goes_on_when_the_dead_job_is_ignored(connection: Connecti
     hand = Hand(connection)
     [job] = hand.claim().jobs
     end(hand, job, GIVE_UP)
-    hand.run(act(Action.IGNORE, job.id, why="of no use"))
+    hand.run(act(Action.ARCHIVE, job.id, why="of no use"))
     assert sweep(hand) == 1
     assert claim_ids(hand) == [second]
 
@@ -394,13 +394,13 @@ def test_a_parked_job_can_be_moved_to_another_time(connection: Connection) -> No
 
 
 @rule("M60", "M87")
-def test_retry_now_keeps_the_place_and_bury_frees_it(connection: Connection) -> None:
+def test_retry_keeps_the_place_and_discard_frees_it(connection: Connection) -> None:
     first, second = insert(connection, 2, group_key="g")
     hand = Hand(connection)
     claim_ids(hand)
-    hand.run(act(Action.RETRY_NOW, first))
+    hand.run(act(Action.RETRY, first))
     assert claim_ids(hand) == [first]
-    hand.run(act(Action.BURY, first))
+    hand.run(act(Action.DISCARD, first))
     sweep(hand)
     assert claim_ids(hand) == [second]
 

@@ -158,7 +158,7 @@ def test_a_queue_is_capped_and_the_audit_log_says_by_whom_and_why(app: rota.App)
     assert app.queues.set_max_running("email", 5, by="ann") == 20
     assert asyncio.run(_uncap(app)) == 5
     assert app.queues.caps() == []
-    assert [(one.verb, one.queue, one.by, one.why, one.detail) for one in app.actions.log()] == [
+    assert [(one.verb, one.queue, one.by, one.why, one.detail) for one in app.jobs.log()] == [
         ("set_max_running", "email", "bob", None, {"from": 5, "to": None}),
         ("set_max_running", "email", "ann", None, {"from": 20, "to": 5}),
         ("set_max_running", "email", "ann", "their limit", {"from": None, "to": 20}),
@@ -288,20 +288,20 @@ def test_the_timeline_of_a_job_says_what_it_waits_for(
     halts = insert("h", "dead", in_lane=True, failed_at="2026-02-01Z", waits_for="person")
 
     def last(job: int) -> tuple[str, str]:
-        entry = app.timeline(job).entries[-1]
+        entry = app.jobs.timeline(job).entries[-1]
         return entry.what, entry.text
 
-    [wait] = [one for one in app.timeline(laned).entries if one.what == "waits"]
+    [wait] = [one for one in app.jobs.timeline(laned).entries if one.what == "waits"]
     assert wait.text.startswith(f"for its lane g: job {runs} (running since 2026-01-01")
     assert wait.text.endswith(" is before it")
     assert wait.at == app.get(laned).run_at
-    waits = [one for one in app.timeline(capped).entries if one.what == "waits"]
+    waits = [one for one in app.jobs.timeline(capped).entries if one.what == "waits"]
     assert [one.text for one in waits] == ["for a free slot of queue default (2 of 2 run)"]
     assert waits[0].at.year == 2026
-    [waits_] = [one for one in app.timeline(hand_back).entries if one.what == "waits"]
+    [waits_] = [one for one in app.jobs.timeline(hand_back).entries if one.what == "waits"]
     assert waits_.text.startswith("handed back by rate limit smtp until 2100-01-01")
-    assert [one.what for one in app.timeline(plain).entries] == ["enqueued"]
-    assert "halts" in [one.what for one in app.timeline(halts).entries]
+    assert [one.what for one in app.jobs.timeline(plain).entries] == ["enqueued"]
+    assert "halts" in [one.what for one in app.jobs.timeline(halts).entries]
     app.queues.pause("default", by="ann")
     assert last(plain) == ("waits", "it is due, but its queue default is paused by ann")
     app.queues.pause_all(by="bob")

@@ -63,16 +63,16 @@ def by_statement(app: rota.App, mail: Mail, connection: Connection, options: Any
 
 def requeued(app: rota.App, mail: Mail, connection: Connection, options: Any) -> int:
     id_ = singly(app, mail, connection, options)
-    app.actions.bury(id_)
-    return app.requeue(id_).id
+    app.jobs.discard(id_)
+    return app.retry(id_).id
 
 
 def requeued_with_another_payload(
     app: rota.App, mail: Mail, connection: Connection, options: Any
 ) -> int:
     id_ = singly(app, mail, connection, options)
-    app.actions.bury(id_)
-    return app.requeue(id_, payload={"user": 2}).id
+    app.jobs.discard(id_)
+    return app.retry(id_, payload={"user": 2}).id
 
 
 def in_place_of_another(app: rota.App, mail: Mail, connection: Connection, options: Any) -> int:

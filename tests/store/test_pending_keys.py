@@ -119,10 +119,10 @@ def test_a_type_that_gets_this_scope_frees_the_keys_of_jobs_that_have_begun(
         handed_back = before.enqueue(2)
         hand = Hand(connection)
         hand.settle((hand.claim().jobs[0], HAND_BACK))
-        app.reschedule(handed_back.id, delay="1h")
+        app.jobs.reschedule(handed_back.id, delay="1h")
         before.enqueue(3)
         hand.claim()
-        app.actions.bury(before.enqueue(4).id)
+        app.jobs.discard(before.enqueue(4).id)
         waiting = before.enqueue(5)
     with closing(rota.App(database, release="2")) as app:
         after = declare(app, "pending")
@@ -202,9 +202,9 @@ def test_no_action_takes_the_key_again(app: rota.App, connection: Connection, in
     expire(connection)
     hand.reap()
     second = index.enqueue(2)
-    app.retry_now(first.id)
-    app.actions.bury(first.id)
-    requeued = app.requeue(first.id)
+    app.retry(first.id)
+    app.jobs.discard(first.id)
+    requeued = app.retry(first.id)
     assert app.get(requeued.id).idempotency_key is None
     assert _held(connection) == [second.id]
 
@@ -213,8 +213,8 @@ def test_no_action_takes_the_key_again(app: rota.App, connection: Connection, in
 def test_a_job_that_dies_before_its_start_holds_no_key(
     app: rota.App, connection: Connection, index: Index
 ) -> None:
-    buried = index.enqueue(1)
-    app.actions.bury(buried.id)
+    discarded = index.enqueue(1)
+    app.jobs.discard(discarded.id)
     assert _held(connection) == []
     late = index.using(expires="1ms").enqueue(2)
     kept = index.using(key="other", delay="1h").enqueue(3)
@@ -349,9 +349,9 @@ def test_two_joiners_that_then_reschedule_do_not_deadlock(
         for own in (one, other):
             assert not _enqueue(index, own, "keep")
         one.execute("set lock_timeout = '5s'")
-        app.reschedule(first.id, delay="1h", connection=one)  # it need not wait for the other
+        app.jobs.reschedule(first.id, delay="1h", connection=one)  # it need not wait for the other
         with ThreadPoolExecutor(1) as pool:
-            second = pool.submit(app.reschedule, first.id, delay="2h", connection=other)
+            second = pool.submit(app.jobs.reschedule, first.id, delay="2h", connection=other)
             eventually(waits(connection, other))
             one.commit()
             assert second.result(30) == "queued"

@@ -44,6 +44,6 @@ def test_a_batch_ends_and_is_told_under_a_publication_of_all_tables(
     batch = app.batch([page.new(n) for n in range(3)], then=report.new()).id
     assert (app.drain().succeeded, app.batches.get(batch).outcome) == (3, "failed")
     [dead] = app.find(status="dead")
-    app.requeue(dead.id)
+    app.retry(dead.id)
     connection.execute("delete from rota.job_history")
     connection.execute("update rota.attempt set message = null")

@@ -48,7 +48,7 @@ def test_a_job_moves_and_the_log_has_both_places_and_nothing_else_changes(
     _set_clock(connection, NOON)
     [job] = insert(connection, run_at=NOON + HOUR, idempotency_key="k")
     before = _row(connection, job)
-    said = app.reschedule(
+    said = app.jobs.reschedule(
         job, run_at=NOON + 3 * HOUR, priority=7, queue="slow", why="she answered", by="ann"
     )
     assert said is Status.QUEUED
@@ -57,7 +57,7 @@ def test_a_job_moves_and_the_log_has_both_places_and_nothing_else_changes(
     assert changed <= {"run_at", "priority", "queue", "updated_at"}
     found = app.get(job)
     assert (found.run_at, found.priority, found.queue) == (NOON + 3 * HOUR, 7, "slow")
-    [entry] = app.actions.log()
+    [entry] = app.jobs.log()
     assert (entry.verb, entry.job, entry.by, entry.why) == (
         "reschedule",
         job,
@@ -87,7 +87,7 @@ def test_a_time_in_the_past_means_now_by_the_database_s_clock_and_none_leaves_it
 ) -> None:
     _set_clock(connection, NOON)
     [job] = insert(connection, run_at=NOON + HOUR)
-    app.reschedule(job, **moved)
+    app.jobs.reschedule(job, **moved)
     assert app.get(job).run_at == due
 
 
@@ -99,7 +99,7 @@ def test_a_due_job_goes_to_the_end_of_its_line_where_workers_look(
     _set_clock(connection, NOON - HOUR)
     [job] = insert(connection)
     _set_clock(connection, NOON)
-    app.reschedule(job, **moved)
+    app.jobs.reschedule(job, **moved)
     found = app.get(job)
     assert found.run_at == NOON
     hand = Hand(connection, queues=["default", "other"], priorities=[0, 5])
@@ -114,10 +114,10 @@ def test_workers_are_woken_for_jobs_that_are_due_now_in_the_queue_to_which_they_
     Hand(connection).run(ops.request_notify("kind waits", ["default", "other"], 60.0))
     later, due = insert(connection, 2, run_at=NOON + 900_000 * HOUR)
     second.execute(f'listen "{Statements("rota").worker_channel("waits")}"'.encode())
-    app.reschedule(later, delay="1h")
-    app.reschedule(due, delay="0s", queue="other")
-    app.reschedule(later, queue="other")
-    app.reschedule(later, delay="0s")
+    app.jobs.reschedule(later, delay="1h")
+    app.jobs.reschedule(due, delay="0s", queue="other")
+    app.jobs.reschedule(later, queue="other")
+    app.jobs.reschedule(later, delay="0s")
     heard = [found.payload for found in second.notifies(timeout=30, stop_after=2)]
     assert heard == ["other", "other"]
 
@@ -137,9 +137,9 @@ def test_with_the_time_moves_the_expiry_so_that_the_job_has_as_long_to_start(
         _set_clock(connection, NOON + HOUR)
         hand = Hand(connection)
         hand.settle(*((claimed, FAIL) for claimed in hand.claim().jobs))
-    assert app.reschedule(job, priority=3) is (Status.FAILED if attempted else Status.QUEUED)
+    assert app.jobs.reschedule(job, priority=3) is (Status.FAILED if attempted else Status.QUEUED)
     assert app.get(job).expires_at == NOON + 3 * HOUR, "only with the time"
-    app.reschedule(job, run_at=NOON + 4 * HOUR)
+    app.jobs.reschedule(job, run_at=NOON + 4 * HOUR)
     found = app.get(job)
     assert (found.run_at, found.expires_at) == (NOON + 4 * HOUR, expires_at)
     assert _detail(connection)["to"] == {
@@ -181,14 +181,14 @@ async def test_many_move_by_a_filter_and_those_that_run_are_refused(
     running, *waiting = insert(connection, 3)
     Hand(connection).claim(1)
     insert(connection, job_type="u")
-    done = await app.actions.areschedule_many(
+    done = await app.jobs.areschedule_many(
         job_type="t", queue="default", to_queue="night", delay="1h", why="too much by day", by="ann"
     )
     assert (done.done, done.refused) == (waiting, {})
     assert connection.execute("select distinct queue from rota.job order by 1").fetchall() == [
         ("default",), ("night",),
     ]  # fmt: skip
-    refused = (await app.actions.areschedule_many(ids=[running], priority=1)).refused
+    refused = (await app.jobs.areschedule_many(ids=[running], priority=1)).refused
     assert (
         list(refused) == [running] and "running, not queued, waiting or failed" in refused[running]
     )
@@ -200,11 +200,11 @@ async def test_a_reschedule_joins_the_transaction_of_its_connection(
 ) -> None:
     [job] = insert(connection, run_at=NOON + 900_000 * HOUR)
     async with await psycopg.AsyncConnection.connect(database) as own:
-        await app.areschedule(job, delay="0s", connection=own)
+        await app.jobs.areschedule(job, delay="0s", connection=own)
         await own.rollback()
     assert (await app.aget(job)).run_at == NOON + 900_000 * HOUR
     async with await psycopg.AsyncConnection.connect(database) as kept:
-        await app.areschedule(job, run_at=NOON + 800_000 * HOUR, connection=kept)
+        await app.jobs.areschedule(job, run_at=NOON + 800_000 * HOUR, connection=kept)
     assert (await app.aget(job)).run_at == NOON + 800_000 * HOUR
 
 
@@ -227,7 +227,7 @@ def test_a_move_that_cannot_be_meant_is_refused(
     [job] = insert(connection)
     before = _row(connection, job)
     with pytest.raises(rota.UsageError, match=said):
-        app.reschedule(job, **moved)
+        app.jobs.reschedule(job, **moved)
     assert _row(connection, job) == before
 
 

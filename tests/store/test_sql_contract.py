@@ -158,7 +158,7 @@ def test_every_block_of_the_page_works_with_the_documented_grants_alone(
         "select resolution ->> 'as' from rota.job_history where status = 'dead' order by id"
     ).fetchall() == [
         ("fixed",),
-        ("ignored",),
+        ("archived",),
     ]
 
 
@@ -192,9 +192,9 @@ def test_the_python_client_enqueues_with_the_grants_of_a_producer(
 
 
 READING = (
-    ["jobs"], ["jobs", "--error", "x"], ["job", "1"], ["schedules"], ["schedule", "show", "s"],
+    ["jobs"], ["jobs", "--error", "x"], ["job", "1"], ["schedules"], ["schedules", "show", "s"],
     ["stats"], ["queues"], ["workers"], ["types"],
-    ["jobs", "--batch", "1"], ["batches"], ["batch", "1"],
+    ["jobs", "--batch", "1"], ["batches"], ["batches", "show", "1"],
     ["alerts"], ["check"], ["effects"], ["breakers"], ["top", "--once"], ["migrate", "--check"],
 )  # fmt: skip
 
@@ -226,8 +226,12 @@ def test_a_reader_can_do_all_that_only_reads(
     assert [check["name"] for check in looked["checks"] if check["level"] == "skipped"] == ["app"]
 
     reader = rota.App(url)
-    assert [reader.get(1).id, reader.join(2).id, reader.timeline(1).job.id] == [1, 2, 1]
-    assert (len(reader.find()), len(reader.find(error="x")), reader.stats().jobs["queued"]) == (
+    assert [reader.get(1).id, reader.join(2).id, reader.jobs.timeline(1).job.id] == [1, 2, 1]
+    assert (
+        len(reader.find()),
+        len(reader.find(error="x")),
+        reader.queues.stats().jobs["queued"],
+    ) == (
         2,
         0,
         1,
@@ -282,16 +286,17 @@ def test_the_python_client_cancels_with_the_grants_of_an_operator(
 BY_ID = (
     ["retry", "1"],
     ["cancel", "1"],
-    ["bury", "2"],
-    ["requeue", "2"],
-    ["ignore", "3", "--why", "x"],
-    ["run-again", "2"],
-    ["pause", "q"],
+    ["discard", "2"],
+    ["retry", "2"],
+    ["archive", "3", "--why", "x"],
+    ["retry", "--again", "2"],
+    ["queues", "pause", "q"],
 )
 READING_TOO = (
-    ["resume", "q"], ["requeue", "4", "--new-payload", "{}"], ["cancel", "--type", "t", "--yes"],
-    ["schedule", "pause", "s"],
-    ["schedule", "resume", "s"],
+    ["queues", "resume", "q"],
+    ["retry", "4", "--new-payload", "{}"], ["cancel", "--type", "t", "--yes"],
+    ["schedules", "pause", "s"],
+    ["schedules", "resume", "s"],
 )  # fmt: skip
 
 
@@ -373,20 +378,20 @@ def test_an_operator_that_may_not_read_acts_by_ids_and_one_that_may_does_everyth
             "my_sql_worker",
             "select rota.job_finish('{1}', '{0}', null, null, null, null, null, '1')",
         ),
-        ("my_producer", "select rota.job_retry_now('{1}')"),
+        ("my_producer", "select rota.job_retry('{1}')"),
         ("my_producer", "select rota.job_reschedule('{1}', p_priority => 1)"),
         ("my_producer", "select rota.key_cancel('k')"),
         ("my_producer", "select rota.key_reschedule('k', p_priority => 1)"),
         ("my_operator", "select rota.key_act('cancel', 'k', '', '', '', null, null, null, null)"),
-        ("my_producer", "select rota.job_bury('{1}')"),
+        ("my_producer", "select rota.job_discard('{1}')"),
         ("my_producer", "select rota.job_requeue('{1}')"),
-        ("my_producer", "select rota.job_ignore('{1}', 'x')"),
+        ("my_producer", "select rota.job_archive('{1}', 'x')"),
         ("my_producer", "select rota.job_run_again('{1}')"),
-        ("my_operator", "select rota.job_take_over('bury', '{1}', null, null)"),
+        ("my_operator", "select rota.job_take_over('discard', '{1}', null, null)"),
         ("my_operator", "select rota.dead_resolve('{1}', '{}', null, null)"),
-        ("my_producer", "select rota.job_archive('{1}', 'cancelled')"),
+        ("my_producer", "select rota.job_to_history('{1}', 'cancelled')"),
         ("my_reader", "select rota.job_cancel('{1}')"),
-        ("my_operator", "select rota.job_archive('{1}', 'cancelled')"),
+        ("my_operator", "select rota.job_to_history('{1}', 'cancelled')"),
         ("my_operator", "select * from rota.job"),
         ("my_operator", "delete from rota.job"),
         ("my_reader", "insert into rota.job (job_type) values ('t')"),

@@ -67,10 +67,10 @@ def test_a_job_waits_for_others_uncharged_and_goes_on_with_their_results(shop: r
     job = look(shop, waiter)
     assert (job.status, job.attempts, job.waits_for) == ("waiting", 0, f"job {waiter - 1}")
     assert job.locked_by is None
-    shop.retry_now(waiter - 1)
+    shop.retry(waiter - 1)
     shop.drain()
     assert look(shop, waiter).waits_for == f"job {waiter - 2}"
-    shop.retry_now(waiter - 2)
+    shop.retry(waiter - 2)
     shop.drain()
     job = look(shop, waiter)
     assert (job.status, job.attempts) == ("succeeded", 1)
@@ -121,12 +121,12 @@ def test_a_type_that_keeps_failures_only_is_gone_after_a_success(shop: rota.App)
 def test_a_job_that_was_requeued_is_waited_for_as_the_new_one(shop: rota.App) -> None:
     [page] = pages(shop, -1)
     shop.drain()
-    again = shop.requeue(page, payload={"n": 4}).id
-    shop.reschedule(again, delay="1h")
+    again = shop.retry(page, payload={"n": 4}).id
+    shop.jobs.reschedule(again, delay="1h")
     waiter = report(shop, [page])
     shop.drain()
     assert look(shop, waiter).waits_for == f"job {again}"
-    shop.retry_now(again)
+    shop.retry(again)
     shop.drain()
     assert look(shop, waiter).result == [["succeeded", 40, None]]
 
@@ -138,7 +138,7 @@ def test_a_job_may_wait_until_dead_ones_are_requeued(shop: rota.App) -> None:
     shop.drain()
     shop.drain()
     assert (look(shop, waiter).status, look(shop, waiter).waits_for) == ("waiting", f"job {page}")
-    shop.requeue(page, payload={"n": 3})
+    shop.retry(page, payload={"n": 3})
     shop.drain()
     assert look(shop, waiter).result == [["succeeded", 30, None], ["succeeded", 20, None]]
 
@@ -148,9 +148,9 @@ def test_a_job_that_waits_for_a_dead_one_goes_on_when_a_person_ignores_that(shop
     [page] = pages(shop, -1)
     waiter = report(shop, [page], on_failure="wait")
     shop.drain()
-    shop.actions.ignore(page, why="not needed")
+    shop.jobs.archive(page, why="not needed")
     shop.drain()
-    assert look(shop, waiter).result == [["ignored", None, "page -1"]]
+    assert look(shop, waiter).result == [["archived", None, "page -1"]]
 
 
 @rule("M11")
@@ -158,11 +158,11 @@ def test_a_job_that_runs_too_early_is_told_nothing_and_waits_again(shop: rota.Ap
     first, second = pages(shop, 1), pages(shop, 2, delay="1h")
     waiter = report(shop, [*first, *second])
     shop.drain()
-    shop.reschedule(waiter, delay="0s")
+    shop.jobs.reschedule(waiter, delay="0s")
     shop.drain()
     assert NOTES == [(1, []), (1, [])]
     assert look(shop, waiter).status == "waiting"
-    shop.retry_now(second[0])
+    shop.retry(second[0])
     shop.drain()
     assert look(shop, waiter).status == "succeeded"
 
@@ -216,7 +216,7 @@ def test_a_wait_that_could_never_end_is_a_fatal_error_of_the_handler(
 
 
 @rule("M11")
-def test_a_waiting_job_can_be_cancelled_and_buried_at_once_and_is_not_retried(
+def test_a_waiting_job_can_be_cancelled_and_discarded_at_once_and_is_not_retried(
     shop: rota.App,
 ) -> None:
     ids = pages(shop, 1, delay="1h")
@@ -224,10 +224,10 @@ def test_a_waiting_job_can_be_cancelled_and_buried_at_once_and_is_not_retried(
     shop.drain()
     shop.cancel(first)
     assert look(shop, first).status == "cancelled"
-    shop.actions.bury(second)
+    shop.jobs.discard(second)
     assert (look(shop, second).status, look(shop, second).waits_for) == ("dead", None)
     with pytest.raises(rota.WrongStatus):
-        shop.retry_now(third)
+        shop.retry(third)
     with Harness(shop) as bench, pytest.raises(rota.UsageError, match=f"waits for job {ids[0]} to"):
         bench.perform(third)
 
@@ -261,13 +261,13 @@ def test_a_requeued_job_keeps_what_it_was_told_and_one_that_is_run_again_does_no
 
     id_ = shop.enqueue(once.new()).id
     shop.drain()
-    shop.requeue(id_)
+    shop.retry(id_)
     shop.drain()
     told, NOTES[:] = NOTES[:], []
     assert told == [[], [page], [page]]
-    shop.actions.run_again(id_)
+    shop.retry(id_, again=True)
     shop.drain()
-    shop.requeue(shop.find(status="dead")[0].id, fresh=True)
+    shop.retry(shop.find(status="dead")[0].id, fresh=True)
     shop.drain()
     told = NOTES[:]
     assert told == [[], [page], [], [page]]
@@ -510,7 +510,7 @@ def test_jobs_that_fill_a_lane_and_wait_for_jobs_behind_them_are_named(
     assert stuck(connection) == [(id_, "lane") for id_ in waiters]
     shop.cancel(behind[0])
     for page in behind[1:]:
-        shop.retry_now(page)
+        shop.retry(page)
     shop.drain()
     assert {look(shop, id_).status for id_ in waiters} == {"succeeded"}
 

@@ -13,11 +13,11 @@ app = rota.App(lambda: "postgresql://h/d")
 assert_type(app.cancel(1), rota.Status)
 assert_type(app.cancel(key="invoice:1", job_type="invoice"), rota.Status)
 assert_type(app.queues.list(), list[rota.records.QueueDepth])
-assert_type(app.actions.cancel_many(queue="mail"), rota.records.ActionResult)
+assert_type(app.jobs.cancel_many(queue="mail"), rota.records.ActionResult)
 app.cancel("1")  # E: arg-type | reportArgumentType
 app.cancel(1, reason="late")  # E: call-arg | reportCallIssue
-app.actions.ignore(1)  # E: call-arg | reportCallIssue
-app.actions.cancel_many(kue="mail")  # E: call-arg | reportCallIssue
+app.jobs.archive(1)  # E: call-arg | reportCallIssue
+app.jobs.cancel_many(kue="mail")  # E: call-arg | reportCallIssue
 app.queues.pause("mail", duration=None, why="a deploy", by="anna")
 
 

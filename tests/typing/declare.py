@@ -93,15 +93,15 @@ assert_type(app.find(status="dead"), list[rota.Job])
 app.find(state="dead")  # E: call-arg | reportCallIssue
 
 # What is rarer stands in namespaces.
-assert_type(app.actions.bury_many(job_type="t"), rota.records.ActionResult)
-assert_type(app.actions.log(since="2h"), list[rota.records.ActionRecord])
+assert_type(app.jobs.discard_many(job_type="t"), rota.records.ActionResult)
+assert_type(app.jobs.log(since="2h"), list[rota.records.ActionRecord])
 assert_type(app.schedules.list(), list[rota.records.Schedule])
 assert_type(app.schedules.put("nightly", None, clean_up.new(30), catch_up="all"), rota.records.Schedule)
 app.schedules.put("nightly", None, clean_up.new(30), overlap="sometimes")  # E: arg-type | reportArgumentType
 assert_type(app.queues.list(), list[rota.records.QueueDepth])
 assert_type(app.queues.pauses(), list[rota.records.Pause])
 assert_type(app.alerts.list(), list[rota.records.AlertRecord])
-assert_type(app.timeline(1).attempts, list[rota.records.AttemptRecord])
+assert_type(app.jobs.timeline(1).attempts, list[rota.records.AttemptRecord])
 
 
 # With `chunk` a handler takes a list, and a job is one item of it.

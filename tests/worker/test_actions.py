@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import rota
-from rota.model.job import Status
+from rota.model.job import Enqueued, Status
 from rota.observe.events import JobSucceeded, LeaseLost, WorkerStarted
 from tests.support.rules import rule
 from tests.support.wait import eventually
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.waits
 
 
 @rule("M32", "M81", "M87")
-@pytest.mark.parametrize("action", ["retry_now", "bury"])
+@pytest.mark.parametrize("action", ["retry", "discard"])
 async def test_a_worker_learns_that_its_job_was_taken_and_the_next_attempt_begins_after_that(
     database: str, connection: Connection, action: str
 ) -> None:
@@ -37,26 +37,23 @@ async def test_a_worker_learns_that_its_job_was_taken_and_the_next_attempt_begin
         job = put(connection, "again")
         await handlers.until_started()
         await until_the_keeper_rests(connection)
-        stands = await (
-            app.aretry_now(job, why="hangs")
-            if action == "retry_now"
-            else app.actions.abury(job, why="hangs")
-        )
+        doing: Any = app.aretry if action == "retry" else app.jobs.adiscard
+        stands = await doing(job, why="hangs")
         await hand.heard(LeaseLost)  # the next renewal is 20 minutes away
-        if action == "retry_now":
+        if action == "retry":
             await hand.heard(JobSucceeded)
     await app.aclose()
     assert len(handlers.reasons) == 1
-    if action == "bury":
+    if action == "discard":
         assert (stands, ran) == (Status.DEAD, [1])
         assert rows(connection, "select status, claims from rota.jobs") == [("dead", 2)]
     else:
-        assert (stands, ran) == (Status.QUEUED, [1, 3])
+        assert (stands, ran) == (Enqueued(job, False, "queued"), [1, 3])
         assert rows(connection, "select status, attempts, claims from rota.jobs") == [
             ("succeeded", 1, 3)
         ]
     assert rows(connection, "select error_type, outcome from rota.attempt") == [
-        ("LeaseTaken", "queued") if action == "retry_now" else ("Buried", "dead")
+        ("LeaseTaken", "queued") if action == "retry" else ("Discarded", "dead")
     ]
 
 
@@ -86,7 +83,7 @@ async def test_a_job_that_is_moved_to_now_or_to_another_queue_starts_at_once(
         moves: list[tuple[int, Any]] = [(later, {"delay": "0s"}), (elsewhere, {"queue": "served"})]
         for job, moved in moves:
             await asyncio.to_thread(eventually, lambda: _waits(connection))
-            await app.areschedule(job, **moved, why="now")
+            await app.jobs.areschedule(job, **moved, why="now")
             await hand.heard(JobSucceeded, job=job)  # the next poll is an hour away
     await app.aclose()
 

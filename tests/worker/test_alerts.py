@@ -303,7 +303,7 @@ async def test_jobs_that_die_in_drains_raise_one_alert_and_end_it_once_when_arch
         assert await drain(1) == []
         assert await drain() == ["ERROR alert 'dead jobs'", "fires 1"]
         app = rota.App(database)
-        assert len((await app.actions.aignore_many(job_type="dies", why="seen")).done) == 10
+        assert len((await app.jobs.aarchive_many(job_type="dies", why="seen")).done) == 10
         await app.aclose()
         assert await drain() == []
         assert await drain() == ["INFO alert 'dead jobs' is over", "over 2"]

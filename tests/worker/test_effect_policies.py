@@ -446,7 +446,7 @@ async def test_a_claim_that_is_lost_neither_begins_nor_finishes_an_effect(
     reached: list[str] = []
 
     def lose() -> None:
-        connection.execute("select rota.job_retry_now(array(select id from rota.job))")
+        connection.execute("select rota.job_retry(array(select id from rota.job))")
 
     def sends(ctx: Context) -> None:
         if ctx.job.claims > 2:
@@ -612,14 +612,16 @@ async def test_a_requeued_job_goes_on_and_one_with_fresh_starts_over(
     job = put(connection, "sends")
     await work(database, connection, sends)
     app = rota.App(database)
-    again = await app.arequeue(job)
+    again = await app.aretry(job)
     await work(database, connection, sends)
     assert ran == ["one", f"two of {job}"]
-    fresh = await app.arequeue(again.id, fresh=True, why="the warehouse burnt down")
+    fresh = await app.aretry(again.id, fresh=True, why="the warehouse burnt down")
     await work(database, connection, sends)
     assert ran == ["one", f"two of {job}", "one", f"two of {fresh.id}"]
     [entry] = [
-        entry for entry in (await app.atimeline(job)).entries if "from the first step" in entry.text
+        entry
+        for entry in (await app.jobs.atimeline(job)).entries
+        if "from the first step" in entry.text
     ]
     assert entry.what == "requeue"
     await app.aclose()

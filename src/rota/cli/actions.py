@@ -1,11 +1,10 @@
-"""`rota retry`, `reschedule`, `bury`, `cancel`, `requeue`, `ignore` and `run-again`, by ids or by a
-filter."""
+"""`rota retry`, `cancel`, `reschedule`, `discard` and `archive`, by ids or by a filter."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Annotated, Any, cast
 
@@ -23,6 +22,7 @@ from rota.client.requests import (
     check_moved,
     correct_payload,
     make_request,
+    make_retry,
     sort_errors,
 )
 from rota.client.selection import MANY, MANY_MAX, ActionFilters, find_jobs, select_jobs
@@ -34,33 +34,26 @@ from rota.model.units import plural
 
 SHOWN_MAX = 20
 """Beyond this many rows only counts are printed: more do not fit on a screen."""
+_MAKES = (Action.RETRY, Action.REQUEUE, Action.RUN_AGAIN)
+"""What a retry is: actions that may make new jobs."""
 _PAST = {
-    Action.RETRY_NOW: "retried",
+    Action.RETRY: "retried",
     Action.RESCHEDULE: "rescheduled",
     Action.CANCEL: "cancelled",
-    Action.BURY: "buried",
-    Action.REQUEUE: "requeued",
-    Action.IGNORE: "ignored",
+    Action.DISCARD: "discarded",
+    Action.REQUEUE: "retried",
+    Action.ARCHIVE: "archived",
     Action.RUN_AGAIN: "run again",
 }
 _HELP = {
-    Action.RETRY_NOW: """Make jobs due now.
+    Action.DISCARD: """Make unfinished jobs dead: they are not tried again, and keep their keys.
 
-    A running job loses its claim; its worker stops the handler. A filter selects failed jobs,
-    unless --status is given.
-    """,
-    Action.BURY: """Mark jobs as dead: they are not tried again.
-
-    A running job loses its claim; its worker stops the handler. A filter selects queued, waiting
+    A running job loses its lease; its worker stops the handler. A filter selects queued, waiting
     and failed jobs, unless --status is given.
     """,
-    Action.IGNORE: """Archive dead jobs with a reason (--why).
+    Action.ARCHIVE: """Archive dead jobs without another attempt, with a reason (--why).
 
-    Their idempotency keys become free.
-    """,
-    Action.RUN_AGAIN: """Run finished or dead jobs again, as new jobs.
-
-    The new jobs have no idempotency keys. A filter needs --status, and for finished jobs --since.
+    Their idempotency keys are released.
     """,
 }
 
@@ -215,6 +208,50 @@ def _status_option(action: Action) -> object:
     ]
 
 
+def retry(
+    ids: Ids = None,
+    new_payload: Annotated[
+        str | None,
+        typer.Option(
+            metavar="JSON", help="Of a dead job: corrected arguments as a JSON object; with one id."
+        ),
+    ] = None,
+    fresh: Annotated[
+        bool,
+        typer.Option("--fresh", help="Of dead jobs: forget the finished steps, and start over."),
+    ] = False,
+    again: Annotated[
+        bool,
+        typer.Option("--again", help="Run finished jobs once more, as new jobs without keys."),
+    ] = False,
+    *,
+    status: Annotated[
+        str | None,
+        typer.Option(
+            metavar="STATUS",
+            help=f"Filter: jobs with this status: {', '.join(takes(Action.RETRY))}; with --again "
+            f"{', '.join(takes(Action.RUN_AGAIN))}. Default: failed and dead.",
+        ),
+    ] = None,
+    filters: Filters,
+    actor: Actor,
+    place: Place,
+    as_json: JsonOption = False,
+) -> None:
+    """Run jobs now, each as fits its status.
+
+    A failed job, or one that waits for its time, is due now. A running job loses its lease; its
+    worker stops the handler. A dead job runs again as a new job, which takes over its key and its
+    finished steps; the dead one is archived.
+    """
+    given = Given.make(ids, filters, status, as_json=as_json)
+    if new_payload is not None and len(given.ids) != 1:
+        raise UsageError("--new-payload needs exactly one job id")
+    corrected = new_payload is not None
+    request = make_retry(actor.by, actor.why, again=again, fresh=fresh, corrected=corrected)
+    _do(request, given, place, new_payload)
+
+
 def cancel(
     ids: Ids = None,
     *,
@@ -282,35 +319,6 @@ def reschedule(
     _do(make_request(Action.RESCHEDULE, actor.by, actor.why, moved), given, place)
 
 
-def requeue(
-    ids: Ids = None,
-    new_payload: Annotated[
-        str | None,
-        typer.Option(
-            metavar="JSON", help="Corrected arguments as a JSON object; only with a single id."
-        ),
-    ] = None,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Forget the steps that were finished, and start over.")
-    ] = False,
-    *,
-    filters: Filters,
-    actor: Actor,
-    place: Place,
-    as_json: JsonOption = False,
-) -> None:
-    """Run dead jobs again, as new jobs.
-
-    The new jobs take over the idempotency keys, and the steps that were finished. The dead jobs are
-    archived.
-    """
-    given = Given.make(ids, filters, None, as_json=as_json)
-    if new_payload is not None and len(given.ids) != 1:
-        raise UsageError("--new-payload needs exactly one job id")
-    request = replace(make_request(Action.REQUEUE, actor.by, actor.why), fresh=fresh)
-    _do(request, given, place, new_payload)
-
-
 def _do(request: ActionRequest, given: Given, place: Place, payload: str | None = None) -> None:
     if given.key is not None:
         with place.session() as opened:
@@ -318,12 +326,12 @@ def _do(request: ActionRequest, given: Given, place: Place, payload: str | None 
             answer = opened.run(acting)
         _say(request, [answer], {}, given)
         return
+    command = "retry" if request.action in _MAKES else request.action.value
     if not given.ids:
         select_jobs(request.action, **given.filters)  # refuses what selects none
     if not (given.ids or given.yes or sys.stdin.isatty()):
         raise UsageError(
-            f"{request.action.value} with a filter asks for confirmation, "
-            "but stdin is not a terminal: add --yes"
+            f"{command} with a filter asks for confirmation, but stdin is not a terminal: add --yes"
         )
     with place.session() as opened:
         if payload is not None:
@@ -368,7 +376,7 @@ def _say(
     action = request.action
     errors = sort_errors(action, answers, refusals)
     done = len(answers) + len(refusals) - len(errors)
-    makes = action in (Action.REQUEUE, Action.RUN_AGAIN)
+    makes = action in _MAKES
     facts = [_facts(answer, makes) for answer in answers] + [
         {"id": job, "answer": "database refuses", "status": None} for job in refusals
     ]

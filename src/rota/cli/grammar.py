@@ -37,10 +37,9 @@ PAGE: Mapping[str, Mapping[str, str]] = {
         "alerts, check": "Alerts and their rules; the rules now, for a monitor",
     },
     "Act on jobs": {
-        "retry, requeue": "Run failed or running jobs now; dead ones as new jobs",
-        "run-again": "Run finished jobs again",
+        "retry": "Run jobs now: failed, running or dead; --again: finished",
         "cancel, reschedule": "Cancel jobs; move them to another time or queue",
-        "bury, ignore": "Make jobs dead; archive dead jobs",
+        "discard, archive": "Make jobs dead; archive dead jobs",
     },
     "Nouns: alone they list, with a verb they act (rota queues pause email)": {
         "queues": "Due jobs, limits and pauses: set, pause, resume",

@@ -180,10 +180,10 @@ def job(
 ) -> None:
     """Show a job, its payload and its timeline.
 
-    The timeline includes the jobs that it was requeued from and requeued as.
+    The timeline includes the jobs as which it was retried, and that it is a retry of.
     """
     with place.session() as opened:
-        timeline = opened.timeline(id)
+        timeline = opened.jobs.timeline(id)
         times = Times(opened.read_clock(), screen.utc)
     if screen.as_json:
         print_json(timeline)

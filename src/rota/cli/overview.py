@@ -13,7 +13,7 @@ from rota.cli.listing import Field, Listing, Screen, label, number
 from rota.cli.output import Times, name_seconds, print_json, print_table, print_text, show_utc
 from rota.cli.table import Column, Kind
 from rota.cli.target import JsonOption, Place
-from rota.client.find import HOURS_MAX
+from rota.client.queues import HOURS_MAX
 from rota.client.session import Session
 from rota.declare.options import JOB_OPTIONS
 from rota.model.bounds import COUNT_MAX
@@ -62,7 +62,7 @@ def stats(
     --type per hour.
     """
     with place.session() as opened:
-        found = opened.stats(hours=hours, job_type=job_type, queue=queue)
+        found = opened.queues.stats(hours=hours, job_type=job_type, queue=queue)
         times = Times(opened.read_clock(), screen.utc)
     if screen.as_json:
         print_json(found)

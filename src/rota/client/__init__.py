@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
-from rota.client.actions import ActionCalls, Actions
+from rota.client.actions import ActionCalls, JobActions
 from rota.client.alerts import Alerts
 from rota.client.batches import BatchCalls, Batches
 from rota.client.breakers import Breakers
@@ -25,9 +25,9 @@ class Client(BatchCalls, FindCalls, ActionCalls):
     """All calls: the frequent ones as methods, the others in namespaces. An App is a Client."""
 
     @cached_property
-    def actions(self) -> Actions:
-        """Bury, ignore or run again one job; act on many; read the action log."""
-        return Actions(self)
+    def jobs(self) -> JobActions:
+        """Read a timeline; reschedule, discard or archive a job; act on many; read the log."""
+        return JobActions(self)
 
     @cached_property
     def schedules(self) -> Schedules:
@@ -36,7 +36,7 @@ class Client(BatchCalls, FindCalls, ActionCalls):
 
     @cached_property
     def queues(self) -> Queues:
-        """Read queues; cap, pause and resume one queue; pause and resume everything."""
+        """Read and count queues; cap, pause and resume one queue; pause and resume everything."""
         return Queues(self)
 
     @cached_property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -11,6 +10,7 @@ from rota.client.base import LIST_MAX, Caller, Namespace, check_id, parse_moment
 from rota.client.both import awaitable, both
 from rota.client.requests import (
     OF_MANY,
+    ActionRequest,
     ActionResult,
     AnyType,
     act_anew,
@@ -20,8 +20,10 @@ from rota.client.requests import (
     check_moved,
     correct_payload,
     make_request,
+    make_retry,
 )
 from rota.client.selection import ActionFilters
+from rota.client.timeline import Timeline, read_timeline
 from rota.declare.connection import AnyConnection
 from rota.declare.job_type import JobType
 from rota.model.bounds import check_integer
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class ActionCalls(Caller):
-    """The frequent actions of an App on one job: cancel, retry now, reschedule, requeue.
+    """The frequent actions of an App on one job: cancel and retry.
 
     Each takes a reason, `why` (one line of at most 500 characters), and the person or program that
     acts, `by` (at most 200 characters; defaults to `user@host` of this process). The action joins
@@ -76,27 +78,73 @@ class ActionCalls(Caller):
     acancel = awaitable(cancel)
 
     @both
-    def retry_now(
+    def retry(
         self,
         id: int,
         *,
+        payload: Mapping[str, Any] | None = None,
+        fresh: bool = False,
+        again: bool = False,
         why: str | None = None,
         by: str | None = None,
         connection: AnyConnection | None = None,
-    ) -> Operation[Status]:
-        """Make a queued, failed or running job due now; return its new status.
+    ) -> Operation[Enqueued]:
+        """Run a job now, as fits its status; return the job that runs: the same one, or a new one.
 
-        That is `queued`, or `cancelled` for a running job with a cancel request. A running job
-        loses its lease: its worker can write nothing more of it, and asks its handler to stop. The
-        handler may continue until it notices.
+        A queued or failed job is due now. A running job loses its lease: its worker can write
+        nothing more of it, and asks its handler to stop; the handler may continue until it notices.
+        If it had a cancel request, it is `cancelled`. A dead job runs again as a new job, which has
+        the same origin and takes over the idempotency key. Its attempts and its expiry count from
+        zero. The dead job is archived, with a resolution that says who retried it, when, why and
+        as which job.
+
+        Args:
+            payload: for a dead job: corrected arguments of the handler by name, checked against the
+                type if this App declares it. The dead job keeps its own. Defaults to the dead
+                job's.
+            fresh: for a dead job: forget the steps that its handler finished, and start over.
+            again: for a finished job: run its content once more, as a new job with an origin of
+                its own and without an idempotency key. The old job stays as it is, also a dead one.
 
         Raises:
-            WrongStatus: the job is waiting for another job, dead or finished.
+            PayloadError: the payload does not fit the type, or cannot be stored. Nothing changed.
+            UsageError: `again` is given with `payload` or `fresh`.
+            WrongStatus: the job is waiting for another job, finished (give `again`), archived, or
+                of a status that the arguments do not fit.
             JobNotFound: there is no such job.
         """
-        return act_once(Action.RETRY_NOW, id, by, why)
+        request = make_retry(by, why, again=again, fresh=fresh, corrected=payload is not None)
+        return self._retry(request, check_id(id), payload)
 
-    aretry_now = awaitable(retry_now)
+    aretry = awaitable(retry)
+
+    def _retry(
+        self, request: ActionRequest, id: int, payload: Mapping[str, Any] | None
+    ) -> Operation[Enqueued]:
+        if payload is not None:
+            request = yield from correct_payload(request, id, payload, self._type_of)
+        return (yield from act_anew(request, id))
+
+    def _type_of(self, name: str) -> JobType[..., ..., Any] | None:
+        """Return the declared type with that name or alias; None if this client knows none."""
+        return None
+
+
+class JobActions(Namespace):
+    """`app.jobs`: the timeline of a job, the rare actions on one, all actions on many, and the
+    action log.
+
+    `why`, `by` and `connection` are those of `app.cancel`. Each `…_many` call acts in batches of
+    1,000 in the order of the ids, each batch in its own transaction.
+    """
+
+    @both
+    def timeline(self, id: int, *, connection: AnyConnection | None = None) -> Operation[Timeline]:
+        """Return what happened to a job, and to the jobs as which it was retried, in order.
+        Arguments and errors are those of `app.get`."""
+        return read_timeline(check_id(id))
+
+    atimeline = awaitable(timeline)
 
     @both
     def reschedule(
@@ -120,8 +168,8 @@ class ActionCalls(Caller):
         the end of its line.
 
         Args:
-            key: as for `cancel`.
-            job_type: as for `cancel`.
+            key: as for `app.cancel`.
+            job_type: as for `app.cancel`.
             run_at: the earliest time to run: an aware datetime; one in the past means now.
             delay: the same as a duration from now. Not together with `run_at`.
             priority: −100 … 100.
@@ -141,64 +189,7 @@ class ActionCalls(Caller):
     areschedule = awaitable(reschedule)
 
     @both
-    def requeue(
-        self,
-        id: int,
-        *,
-        payload: Mapping[str, Any] | None = None,
-        fresh: bool = False,
-        why: str | None = None,
-        by: str | None = None,
-        connection: AnyConnection | None = None,
-    ) -> Operation[Enqueued]:
-        """Run a dead job again, as a new job; return the new job.
-
-        The new job has the same origin and takes over the idempotency key. Its attempts and its
-        expiry count from zero. The dead job is archived, with a resolution that says who requeued
-        it, when, why and as which job.
-
-        Args:
-            payload: corrected arguments of the handler by name, checked against the type if this
-                App declares it. The dead job keeps its own. Defaults to the dead job's.
-            fresh: forget the steps that its handler finished, and start over.
-
-        Raises:
-            PayloadError: the payload does not fit the type, or cannot be stored. Nothing changed.
-            WrongStatus: the job is not dead, or is already archived.
-            JobNotFound: there is no such job.
-        """
-        return self._requeue(id, payload, fresh, by, why)
-
-    arequeue = awaitable(requeue)
-
-    def _requeue(
-        self,
-        id: int,
-        payload: Mapping[str, Any] | None,
-        fresh: bool,
-        by: str | None,
-        why: str | None,
-    ) -> Operation[Enqueued]:
-        request = replace(make_request(Action.REQUEUE, by, why), fresh=fresh)
-        check_id(id)
-        if payload is not None:
-            request = yield from correct_payload(request, id, payload, self._type_of)
-        return (yield from act_anew(request, id))
-
-    def _type_of(self, name: str) -> JobType[..., ..., Any] | None:
-        """Return the declared type with that name or alias; None if this client knows none."""
-        return None
-
-
-class Actions(Namespace):
-    """`app.actions`: the rare actions on one job, all actions on many, and the action log.
-
-    `why`, `by` and `connection` are those of `app.cancel`. Each `…_many` call acts in batches of
-    1,000 in the order of the ids, each batch in its own transaction.
-    """
-
-    @both
-    def bury(
+    def discard(
         self,
         id: int,
         *,
@@ -214,12 +205,12 @@ class Actions(Namespace):
             WrongStatus: the job is dead or finished.
             JobNotFound: there is no such job.
         """
-        return act_once(Action.BURY, id, by, why)
+        return act_once(Action.DISCARD, id, by, why)
 
-    abury = awaitable(bury)
+    adiscard = awaitable(discard)
 
     @both
-    def ignore(
+    def archive(
         self, id: int, *, why: str, by: str | None = None, connection: AnyConnection | None = None
     ) -> Operation[None]:
         """Archive a dead job without another attempt. Its idempotency key becomes free.
@@ -229,31 +220,9 @@ class Actions(Namespace):
             WrongStatus: the job is not dead, or is already archived.
             JobNotFound: there is no such job.
         """
-        yield from act_once(Action.IGNORE, id, by, why)
+        yield from act_once(Action.ARCHIVE, id, by, why)
 
-    aignore = awaitable(ignore)
-
-    @both
-    def run_again(
-        self,
-        id: int,
-        *,
-        why: str | None = None,
-        by: str | None = None,
-        connection: AnyConnection | None = None,
-    ) -> Operation[Enqueued]:
-        """Run a finished or dead job again, as a new job with the same content; return the new job.
-
-        The new job has its own origin, so that every step is done again, and no idempotency key.
-        The old job stays as it is.
-
-        Raises:
-            WrongStatus: the job is neither finished nor dead.
-            JobNotFound: there is no such job.
-        """
-        return (yield from act_anew(make_request(Action.RUN_AGAIN, by, why), id))
-
-    arun_again = awaitable(run_again)
+    aarchive = awaitable(archive)
 
     @both
     def log(
@@ -291,14 +260,22 @@ class Actions(Namespace):
     acancel_many = awaitable(cancel_many)
 
     @both
-    def retry_now_many(
-        self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
+    def retry_many(
+        self,
+        *,
+        fresh: bool = False,
+        again: bool = False,
+        why: str | None = None,
+        by: str | None = None,
+        **filters: Unpack[ActionFilters],
     ) -> Operation[ActionResult]:
-        """Make jobs due now; without `status` failed ones. With `status="running"` jobs lose their
-        leases. Filters and errors are those of `cancel_many`."""
-        return act_on_many(make_request(Action.RETRY_NOW, by, why), filters)
+        """Retry jobs as `app.retry`, each as fits its status; without `status` failed and dead
+        ones, with `fresh` dead ones. Running jobs only with `status="running"`. With `again`,
+        `status` is required, for finished jobs also `since`. Other filters and errors are those of
+        `cancel_many`."""
+        return act_on_many(make_retry(by, why, again=again, fresh=fresh), filters)
 
-    aretry_now_many = awaitable(retry_now_many)
+    aretry_many = awaitable(retry_many)
 
     @both
     def reschedule_many(
@@ -312,7 +289,7 @@ class Actions(Namespace):
         by: str | None = None,
         **filters: Unpack[ActionFilters],
     ) -> Operation[ActionResult]:
-        """Move jobs to another time, priority or queue, as `app.reschedule`; without `status`
+        """Move jobs to another time, priority or queue, as `reschedule`; without `status`
         queued and failed ones. `to_queue` is the new queue: `queue` is a filter. Filters and errors
         are those of `cancel_many`."""
         moved = check_moved(run_at, delay, priority, to_queue, names=OF_MANY)
@@ -321,47 +298,21 @@ class Actions(Namespace):
     areschedule_many = awaitable(reschedule_many)
 
     @both
-    def bury_many(
+    def discard_many(
         self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> Operation[ActionResult]:
         """Make jobs dead; without `status` queued, waiting and failed ones. Filters and errors are
         those of `cancel_many`."""
-        return act_on_many(make_request(Action.BURY, by, why), filters)
+        return act_on_many(make_request(Action.DISCARD, by, why), filters)
 
-    abury_many = awaitable(bury_many)
-
-    @both
-    def requeue_many(
-        self,
-        *,
-        fresh: bool = False,
-        why: str | None = None,
-        by: str | None = None,
-        **filters: Unpack[ActionFilters],
-    ) -> Operation[ActionResult]:
-        """Requeue dead jobs; with `fresh` they forget the steps that were finished. Filters and
-        errors are those of `cancel_many`."""
-        request = replace(make_request(Action.REQUEUE, by, why), fresh=fresh)
-        return act_on_many(request, filters)
-
-    arequeue_many = awaitable(requeue_many)
+    adiscard_many = awaitable(discard_many)
 
     @both
-    def ignore_many(
+    def archive_many(
         self, *, why: str, by: str | None = None, **filters: Unpack[ActionFilters]
     ) -> Operation[ActionResult]:
         """Archive dead jobs without another attempt. Filters and errors are those of
         `cancel_many`."""
-        return act_on_many(make_request(Action.IGNORE, by, why), filters)
+        return act_on_many(make_request(Action.ARCHIVE, by, why), filters)
 
-    aignore_many = awaitable(ignore_many)
-
-    @both
-    def run_again_many(
-        self, *, why: str | None = None, by: str | None = None, **filters: Unpack[ActionFilters]
-    ) -> Operation[ActionResult]:
-        """Run finished or dead jobs again, as new jobs. `status` is required, for finished jobs
-        also `since`. Other filters and errors are those of `cancel_many`."""
-        return act_on_many(make_request(Action.RUN_AGAIN, by, why), filters)
-
-    arun_again_many = awaitable(run_again_many)
+    aarchive_many = awaitable(archive_many)

@@ -1,4 +1,4 @@
-"""Calls that read jobs: find them, get one, wait for one, and count them."""
+"""Calls that read jobs: find them, get one, and wait for one."""
 
 from __future__ import annotations
 
@@ -19,20 +19,17 @@ from rota.client.base import (
     refuse_unknown,
 )
 from rota.client.both import awaitable, both
-from rota.client.timeline import Timeline, read_timeline
 from rota.declare.connection import AnyConnection
 from rota.errors import JobNotFound, JoinTimeout, UsageError
 from rota.model.bounds import check_integer
 from rota.model.job import Job, Status
 from rota.model.units import Duration, seconds
 from rota.store import ops
-from rota.store.ops import Filter, Stats
+from rota.store.ops import Filter
 
 if TYPE_CHECKING:
     from rota.store.driver import Operation
 
-HOURS_MAX = 24 * 31
-"""Most hours of statistics in one answer."""
 JOIN_POLL_S = (0.02, 0.5)
 """The first and the longest pause between two looks of a `join`. The end of a job sends no
 notification: every job would pay for the few that are joined."""
@@ -108,35 +105,6 @@ class FindCalls(Caller):
 
     afind = awaitable(find)
 
-    @both
-    def timeline(self, id: int, *, connection: AnyConnection | None = None) -> Operation[Timeline]:
-        """Return what happened to a job, and to the jobs that it was requeued from and as, in
-        order. Arguments and errors are those of `get`."""
-        return read_timeline(check_id(id))
-
-    atimeline = awaitable(timeline)
-
-    @both
-    def stats(
-        self, *, hours: int = 24, job_type: str | None = None, queue: str | None = None
-    ) -> Operation[Stats]:
-        """Return the current number of jobs by status, and statistics of the last hours.
-
-        It reads no history, and counts up to 10,000 jobs of each status.
-
-        Args:
-            hours: hours of statistics, 1 … 744, including the current one. Defaults to 24.
-            job_type: statistics of this type only. The counts by status and the oldest due job
-                are always those of all jobs. Defaults to all types.
-            queue: statistics of this queue only, in the same way. Defaults to all queues.
-
-        Raises:
-            UsageError: an argument is out of range.
-        """
-        return ops.stats(*_check_stats(hours, job_type, queue))
-
-    astats = awaitable(stats)
-
     def join(self, id: int, *, timeout: Duration | None = None) -> Job:
         """Wait until a job is finished or dead, and return it.
 
@@ -200,14 +168,6 @@ def check_search(search: Search) -> Filter:
     if wanted.status is not None and wanted.status not in list(Status):
         raise UsageError(f"status must be one of {', '.join(Status)}, not {wanted.status!r}")
     return wanted
-
-
-def _check_stats(
-    hours: int, job_type: str | None, queue: str | None
-) -> tuple[int, str | None, str | None]:
-    check_integer(hours, "hours", 1, HOURS_MAX)
-    check_texts(job_type=job_type, queue=queue)
-    return hours, job_type, queue
 
 
 def _refuse_overdue(job: Job, started: float, timeout_s: float | None) -> None:

@@ -1,4 +1,4 @@
-"""Calls on queues: read and cap them; pause and resume one or everything."""
+"""Calls on queues: read, count and cap them; pause and resume one or everything."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import builtins
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from rota.client.base import Namespace, check_by, check_why
+from rota.client.base import Namespace, check_by, check_texts, check_why
 from rota.client.both import awaitable, both, both_atomic
 from rota.declare.options import MAX_RUNNING_MAX
 from rota.errors import UsageError
 from rota.model.bounds import check_aware, check_integer, check_queue
 from rota.model.units import Duration, seconds
 from rota.store import ops
-from rota.store.ops import Cap, Pause, QueueDepth, Until
+from rota.store.ops import Cap, Pause, QueueDepth, Stats, Until
 
 if TYPE_CHECKING:
     from rota.store.driver import Operation
 
 LASTS_S_MIN = 0.001
+HOURS_MAX = 24 * 31
+"""Most hours of statistics in one answer."""
 
 
 class Queues(Namespace):
@@ -34,6 +36,29 @@ class Queues(Namespace):
         return ops.read_queues()
 
     alist = awaitable(list)
+
+    @both
+    def stats(
+        self, *, hours: int = 24, job_type: str | None = None, queue: str | None = None
+    ) -> Operation[Stats]:
+        """Return the current number of jobs by status, and statistics of the last hours.
+
+        It reads no history, and counts up to 10,000 jobs of each status.
+
+        Args:
+            hours: hours of statistics, 1 … 744, including the current one. Defaults to 24.
+            job_type: statistics of this type only. The counts by status and the oldest due job
+                are always those of all jobs. Defaults to all types.
+            queue: statistics of this queue only, in the same way. Defaults to all queues.
+
+        Raises:
+            UsageError: an argument is out of range.
+        """
+        check_integer(hours, "hours", 1, HOURS_MAX)
+        check_texts(job_type=job_type, queue=queue)
+        return ops.stats(hours, job_type, queue)
+
+    astats = awaitable(stats)
 
     @both
     def caps(self) -> Operation[builtins.list[Cap]]:

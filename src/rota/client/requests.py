@@ -63,8 +63,8 @@ def make_request(
 ) -> ActionRequest:
     """Return the request of an action. Raises UsageError, which calls the reason `name_of_why`."""
     reason = check_why(why)
-    if action is Action.IGNORE and reason is None:
-        raise UsageError(f"{name_of_why} is required: it records why these jobs are ignored")
+    if action is Action.ARCHIVE and reason is None:
+        raise UsageError(f"{name_of_why} is required: it records why these jobs are archived")
     return ActionRequest(action, check_by(by), reason, moved=moved)
 
 
@@ -139,10 +139,22 @@ def act_on_key(
     return answer
 
 
+def make_retry(
+    by: object, why: object, *, again: bool, fresh: bool, corrected: bool = False
+) -> ActionRequest:
+    """Return the request of a retry. Its exact forms, with which only some jobs can be retried, are
+    actions of their own. Raises UsageError."""
+    if again and (fresh or corrected):
+        raise UsageError("give again, or payload and fresh: a new run is fresh")
+    exact = Action.REQUEUE if fresh or corrected else Action.RETRY
+    return replace(make_request(Action.RUN_AGAIN if again else exact, by, why), fresh=fresh)
+
+
 def act_anew(request: ActionRequest, id: int) -> Operation[Enqueued]:
-    """Do an action that makes a new job of this one; return the new one."""
+    """Retry a job; return the job that runs now: this one, or a new one."""
     answer = yield from _act_on_one(request, id)
-    assert answer.new_id is not None
+    if answer.new_id is None:
+        return Enqueued(id, False, answer.status or Status.QUEUED.value)
     return Enqueued(answer.new_id, True, Status.QUEUED.value)
 
 
@@ -205,12 +217,12 @@ def explain_refusal(action: Action, answer: Answer) -> RotaError | None:
 def _advise(action: Action, answer: Answer) -> str:
     if answer.new_id is not None:
         return f"; it was requeued as job {answer.new_id}"
-    if answer.status == Status.DEAD and action in (
-        Action.CANCEL,
-        Action.RETRY_NOW,
-        Action.RESCHEDULE,
-    ):
-        return "; requeue or ignore a dead job instead"
+    if answer.status == Status.DEAD and action in (Action.CANCEL, Action.RESCHEDULE):
+        return "; retry or archive a dead job instead"
+    if action is Action.RETRY and Status(answer.status or Status.DEAD).is_over:
+        return "; for a new run of it: --again, in Python again=True"
+    if action is Action.REQUEUE and answer.status != Status.DEAD:
+        return "; a new payload and a fresh start are for dead jobs"
     return ""
 
 

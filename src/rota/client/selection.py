@@ -25,11 +25,11 @@ MANY = 100_000
 
 STATUSES_BY_DEFAULT: Mapping[Action, Sequence[Status]] = {
     Action.CANCEL: takes(Action.CANCEL),
-    Action.RETRY_NOW: (Status.FAILED,),
+    Action.RETRY: (Status.FAILED, Status.DEAD),
     Action.RESCHEDULE: takes(Action.RESCHEDULE),
-    Action.BURY: (Status.QUEUED, Status.WAITING, Status.FAILED),
+    Action.DISCARD: (Status.QUEUED, Status.WAITING, Status.FAILED),
     Action.REQUEUE: (Status.DEAD,),
-    Action.IGNORE: (Status.DEAD,),
+    Action.ARCHIVE: (Status.DEAD,),
     Action.RUN_AGAIN: (),
 }
 """The statuses of a filter that names none. No action takes a lease away, or repeats a success,

@@ -127,9 +127,9 @@ def collect_entries(
 
 
 _RANK = {
-    Action.BURY: -2,
+    Action.DISCARD: -2,
     Status.DEAD: -1, Action.REQUEUE: -1, Action.RUN_AGAIN: -1,
-    Action.RETRY_NOW: 0, "enqueued": 0,
+    Action.RETRY: 0, "enqueued": 0,
     Status.SUCCEEDED: 2, Status.CANCELLED: 2,
     "waits": 3, "halts": 3,
 }  # fmt: skip
@@ -157,7 +157,7 @@ def _list_entries_of_job(
             "cancel",
             _append_reason("requested", job.cancel_reason),
         )
-    archiving = (Action.REQUEUE, Action.IGNORE)
+    archiving = (Action.REQUEUE, Action.ARCHIVE)
     if not any(action.job == job.id and action.verb in archiving for action in actions):
         yield from _list_end(job)
 

@@ -306,7 +306,7 @@ class StepBlock(EffectBlock):
             except ValueError as error:
                 raise Dead(
                     f"what is kept of step {self.effect.key!r} is not what its function says that "
-                    f"it returns: {error}; requeue with the release that began, or settle the step"
+                    f"it returns: {error}; retry with the release that began, or resolve the step"
                 ) from None
         return effect
 

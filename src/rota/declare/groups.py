@@ -100,7 +100,7 @@ class Ordered:
     order is strict; `release` lets later jobs of the group run meanwhile. Defaults to "hold"."""
     after_death: AfterDeath = "continue"
     """What a dead job does to its group: `continue` lets the next one run, `halt` keeps its place
-    until a person requeues or ignores it. Defaults to "continue"."""
+    until you retry or archive it. Defaults to "continue"."""
 
     def __post_init__(self) -> None:
         """Check it. Raises UsageError."""

@@ -21,7 +21,7 @@ META_KEY = "rota.waits"
 
 OnFailure = Literal["continue", "wait"]
 """What a dead job means for the one that waits for it: it has ended, or it is waited for until a
-person has requeued or ignored it."""
+person has retried or archived it."""
 
 
 class Awaits(msgspec.Struct, frozen=True):
@@ -72,8 +72,8 @@ class JobResult(Record, frozen=True):
     """The job as it was named."""
     job: int
     """The job that ended: another one, if a person requeued the first."""
-    outcome: Literal["succeeded", "dead", "ignored", "cancelled", "gone"]
-    """`ignored`: it was dead, and a person or retention has archived it. `gone`: nothing of it is
+    outcome: Literal["succeeded", "dead", "archived", "cancelled", "gone"]
+    """`archived`: it was dead, and a person or retention has archived it. `gone`: nothing of it is
     kept: its type keeps failures only, retention has deleted it, or it was never committed."""
     result_json: str | None = None
     error_type: str | None = None

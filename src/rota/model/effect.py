@@ -76,7 +76,7 @@ def find_obstacle(call: EffectCall, answer: EffectAnswer) -> Outcome | AttemptCa
             before = "it was at another place" if answer.expected is None else repr(answer.expected)
             return Dead(
                 f"the steps are in another order than in an earlier attempt: {now}, where it was "
-                f"{before}; requeue with the release that began, or with --fresh"
+                f"{before}; retry with the release that began, or with --fresh"
             )
     return None
 

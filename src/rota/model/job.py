@@ -38,14 +38,17 @@ OVER = frozenset({Status.SUCCEEDED, Status.CANCELLED})
 
 
 class Action(StrEnum):
-    """What people do to jobs: verbs of TRANSITIONS and of the table `action`."""
+    """What people do to jobs: verbs of TRANSITIONS and of the table `action`.
 
-    RETRY_NOW = "retry_now"
+    The retry of a dead job is logged as a `requeue`.
+    """
+
+    RETRY = "retry"
     RESCHEDULE = "reschedule"
     CANCEL = "cancel"
-    BURY = "bury"
+    DISCARD = "discard"
     REQUEUE = "requeue"
-    IGNORE = "ignore"
+    ARCHIVE = "archive"
     RUN_AGAIN = "run_again"
 
 

@@ -103,7 +103,7 @@ class WaitFor(Outcome):
         jobs: what `enqueue` returned, a Job or an id, or several of them. A job waits for at most
             1,000 in all.
         on_failure: "continue" goes on whatever came of them; "wait" waits while one of them is
-            dead, until a person has requeued or ignored it.
+            dead, until a person has retried or archived it.
 
     Raises:
         UsageError: jobs names none, too many, or what is no job.

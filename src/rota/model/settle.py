@@ -270,4 +270,4 @@ def _retry_or_give_up(
         )
     else:
         delay_s = rules.retry.delay_with_jitter_s(job.attempts, job.id, job.claims)
-    return Transition("retry", Status.FAILED, delay_s=delay_s, failure=failure)
+    return Transition("fail", Status.FAILED, delay_s=delay_s, failure=failure)

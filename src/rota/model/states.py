@@ -30,7 +30,7 @@ TRANSITIONS: Mapping[tuple[Status | None, str], Status] = {
     (Status.WAITING, "cancel"): Status.CANCELLED,
     (Status.FAILED, "cancel"): Status.CANCELLED,
     (Status.RUNNING, "succeed"): Status.SUCCEEDED,
-    (Status.RUNNING, "retry"): Status.FAILED,
+    (Status.RUNNING, "fail"): Status.FAILED,
     (Status.RUNNING, "give_up"): Status.DEAD,
     (Status.RUNNING, "cancel"): Status.CANCELLED,
     (Status.RUNNING, "snooze"): Status.QUEUED,
@@ -47,26 +47,28 @@ TRANSITIONS: Mapping[tuple[Status | None, str], Status] = {
     (Status.WAITING, "drop"): Status.CANCELLED,
     (Status.FAILED, "drop"): Status.CANCELLED,
     (Status.RUNNING, "drop"): Status.CANCELLED,
-    (Status.QUEUED, "retry_now"): Status.QUEUED,
-    (Status.FAILED, "retry_now"): Status.QUEUED,
-    (Status.RUNNING, "retry_now"): Status.QUEUED,
+    (Status.QUEUED, "retry"): Status.QUEUED,
+    (Status.FAILED, "retry"): Status.QUEUED,
+    (Status.RUNNING, "retry"): Status.QUEUED,
     (Status.QUEUED, "reschedule"): Status.QUEUED,
     (Status.FAILED, "reschedule"): Status.FAILED,
     (Status.WAITING, "reschedule"): Status.QUEUED,
-    (Status.QUEUED, "bury"): Status.DEAD,
-    (Status.WAITING, "bury"): Status.DEAD,
-    (Status.FAILED, "bury"): Status.DEAD,
-    (Status.RUNNING, "bury"): Status.DEAD,
+    (Status.QUEUED, "discard"): Status.DEAD,
+    (Status.WAITING, "discard"): Status.DEAD,
+    (Status.FAILED, "discard"): Status.DEAD,
+    (Status.RUNNING, "discard"): Status.DEAD,
+    (Status.DEAD, "retry"): Status.DEAD,
     (Status.DEAD, "requeue"): Status.DEAD,
-    (Status.DEAD, "ignore"): Status.DEAD,
+    (Status.DEAD, "archive"): Status.DEAD,
     (Status.DEAD, "run_again"): Status.DEAD,
     (Status.SUCCEEDED, "run_again"): Status.SUCCEEDED,
     (Status.CANCELLED, "run_again"): Status.CANCELLED,
 }
 """Every way a job can move. Tests compare the CHECKs of the tables and docs/states.md with it.
 
-`requeue`, `ignore` and `run_again` do not change the status: they archive the dead job or make a
-new job. Nor does `reschedule`, except that a waiting job joins the ready ones again.
+A `retry` of a dead job is a `requeue`. That, `archive` and `run_again` do not change the status:
+they archive the dead job or make a new job. Nor does `reschedule`, except that a waiting job joins
+the ready ones again.
 """
 
 
@@ -74,7 +76,7 @@ def action_table() -> dict[tuple[Status, Action], Status | None]:
     """Return the status of a job after each action in each status; None: the action is refused.
 
     A running job that is cancelled becomes `cancelled` when its attempt ends without success, or
-    at a `retry_now`. An archived dead job allows only `run_again`.
+    at a `retry`. An archived dead job allows only `run_again`.
     """
     return {
         (status, action): TRANSITIONS.get((status, action.value))

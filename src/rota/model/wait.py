@@ -43,7 +43,7 @@ class Awaited(msgspec.Struct, frozen=True):
 
 
 STUCK = {
-    "dead": "is dead: requeue or ignore it",
+    "dead": "is dead: retry or archive it",
     "circle": "waits for it in turn: cancel one of them",
     "lane": "stands behind it in its lane: cancel one of them",
 }
@@ -89,7 +89,7 @@ class WaitReason:
 def explain_wait(job: Job, facts: WaitFacts) -> WaitReason | None:
     """Say what holds a job back besides its `run_at`; None: nothing does, or it does not wait."""
     if job.status is Status.DEAD and facts.holds:
-        text = f"its lane {job.group_key} until a person requeues or ignores it"
+        text = f"its lane {job.group_key} until you retry or archive it"
         return WaitReason(job.failed_at or facts.now, "halts", text)
     if job.status not in _WAITING:
         return None
@@ -140,7 +140,7 @@ def _explain_lane(job: Job, facts: WaitFacts) -> WaitReason | None:
     halting = [one for one in facts.holders if one.status == Status.DEAD]
     if facts.held >= job.lane_capacity:
         if halting:
-            text = f"{lane}, which job {halting[0].id} halts: requeue or ignore that dead job"
+            text = f"{lane}, which job {halting[0].id} halts: retry or archive that dead job"
         else:
             listed = ", ".join(_describe(one) for one in facts.holders)
             more = ", …" if facts.held > len(facts.holders) else ""

@@ -93,7 +93,7 @@ async def arun_twice(new_job: NewJob, *, tables: Iterable[str] = ()) -> None:
     if not lost:
         raise AssertionError(f"the first run did not succeed: {await _explain(app, job)}")
     before = await _look(app, job, names)
-    await app.aretry_now(job, why="rota.testing.run_twice", by="rota.testing")
+    await app.aretry(job, why="rota.testing.run_twice", by="rota.testing")
     second = Worker(app._database, app._make_spec(config), Bus(), on_end=see)
     if (await second.run()).succeeded != 1:
         raise AssertionError(f"the second run did not succeed: {await _explain(app, job)}")

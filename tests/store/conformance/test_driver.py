@@ -236,7 +236,7 @@ def test_actions_are_done_around_a_job_that_is_refused(
     ids = [one.id for one in adapter.run(ops.insert_many([row() for _ in range(5)]))]
     refuse(connection, f"new.id = {ids[2]}", "exception 'not this one'")
     answers, refusals = adapter.run(
-        ops.act_on_many(ops.ActionRequest(Action.BURY, "tester", "why"), ids)
+        ops.act_on_many(ops.ActionRequest(Action.DISCARD, "tester", "why"), ids)
     )
     assert [answer.job for answer in answers] == [job for job in ids if job != ids[2]]
     assert list(refusals) == [ids[2]] and "not this one" in refusals[ids[2]]

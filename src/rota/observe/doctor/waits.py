@@ -28,7 +28,7 @@ def lanes(facts: Facts, thresholds: Thresholds) -> Finding:
     )
     return bad(
         f"{plural(len(halted), 'lane is halted', 'lanes are halted')} by a dead job: {text}",
-        f"find out why it died, then: rota requeue {halted[0]['job']}, or rota ignore",
+        f"find out why it died, then: `rota retry {halted[0]['job']}` or `rota archive`",
     )
 
 

@@ -336,5 +336,6 @@ def dead(facts: Facts, thresholds: Thresholds) -> Finding:
     at_least = "≥ " if count >= COUNT_MAX else ""
     return warn(
         f"{at_least}{plural(count, 'dead job')}, the oldest for {words(facts['dead_s'])}",
-        "list them with `rota jobs --status dead`, fix the cause, then requeue or ignore them",
+        "list them with `rota jobs --status dead`, fix the cause, then `rota retry` them, or "
+        "`rota archive`",
     )

@@ -40,7 +40,7 @@ class Lane(Record, frozen=True):
     oldest_due: datetime | None
     """The earliest `run_at` of those that are due; None: none is."""
     halted_by: int | None
-    """The dead job that halts the lane, until a person requeues or ignores it; None: none does."""
+    """The dead job that halts the lane, until you retry or archive it; None: none does."""
 
 
 class Cap(Record, frozen=True):

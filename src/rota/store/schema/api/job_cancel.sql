@@ -55,7 +55,7 @@ begin
     array_agg(distinct a.locked_by) filter (where a.locked_by is not null)
   into v_waiting, v_workers
   from asked a;
-  v_waiting := array(select {schema}.job_archive(v_waiting, 'cancelled'::text));
+  v_waiting := array(select {schema}.job_to_history(v_waiting, 'cancelled'::text));
   perform pg_notify({schema}.worker_channel(worker), '') from unnest(v_workers) worker;
   return query
   select

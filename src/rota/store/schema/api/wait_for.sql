@@ -1,5 +1,5 @@
 -- Lets a running job wait until other jobs have ended. The attempt does not count. on_failure
--- 'wait': while one of them is dead, it waits until a person has requeued or ignored that one. When
+-- 'wait': while one of them is dead, it waits until a person has retried or archived that one. When
 -- it is claimed again, `results` says what came of them. A worker in Python, or a drain, lets it go
 -- on.
 create or replace function {schema}.wait_for(

@@ -1,5 +1,5 @@
 -- Archives jobs that have been dead for as long as dead jobs are kept and that no person has
--- resolved. The resolution says so. Their keys are freed, as when a person ignores a job. A job
+-- resolved. The resolution says so. Their keys are freed, as when you archive a job. A job
 -- that halts its lane stays, because its lane would go on. Returns how many. p_only: only these
 -- jobs; NULL: all.
 -- Locks: the rows of the jobs, with SKIP LOCKED; index job_dead. Then the rows of their keys.
@@ -28,7 +28,7 @@ begin
   );
   return (
     select count(*)
-    from {schema}.job_archive(
+    from {schema}.job_to_history(
       v_old,
       'dead'::text,
       array_fill(

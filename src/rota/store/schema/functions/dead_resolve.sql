@@ -11,7 +11,7 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  perform {schema}.job_archive(
+  perform {schema}.job_to_history(
     p_ids,
     'dead'::text,
     array(
@@ -24,7 +24,7 @@ begin
   );
   insert into {schema}.action (verb, job, by, why, detail)
   select
-    case when a.detail ? 'requeued_as' then 'requeue' else 'ignore' end,
+    case when a.detail ? 'requeued_as' then 'requeue' else 'archive' end,
     a.id,
     p_by,
     p_why,

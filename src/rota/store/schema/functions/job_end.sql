@@ -1,4 +1,4 @@
--- Returns what came of a job: succeeded, cancelled, dead, or ignored, which is a dead one that a
+-- Returns what came of a job: succeeded, cancelled, dead, or archived, which is a dead one that a
 -- person or retention has archived; NULL: it has not ended; gone: there is no such row, because its
 -- type keeps failures only, or retention has deleted it. If a person requeued it, that is asked of
 -- the job as which it was requeued last; that is returned, too.
@@ -21,7 +21,7 @@ begin
     where j.id = job;
     exit when found;
     select
-      case when h.status = 'dead' then 'ignored' else h.status end,
+      case when h.status = 'dead' then 'archived' else h.status end,
       h.result, h.error_type, h.last_error,
       (h.resolution ->> 'requeued_as')::bigint
     into outcome, result, error_type, message, v_next

@@ -203,7 +203,7 @@ begin
     return next;
   end loop;
   if v_cancelled is not null then
-    perform {schema}.job_archive(v_cancelled, 'cancelled'::text);
+    perform {schema}.job_to_history(v_cancelled, 'cancelled'::text);
   end if;
   if v_dead is not null then
     perform {schema}.batches_count_dead(v_dead, 1);

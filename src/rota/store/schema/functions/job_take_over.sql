@@ -1,4 +1,4 @@
--- Moves jobs to where a person wants them: `queued` and due (retry now), or `dead` (bury). A
+-- Moves jobs to where a person wants them: `queued` and due (retry), or `dead` (discard). A
 -- running job loses its lease, and the loss is charged as the reaper would charge it. Its fence
 -- grows, so the job's worker, which is woken, can write nothing more for it. A running job with a
 -- request to cancel becomes cancelled, not queued.
@@ -17,10 +17,10 @@ as $$
 declare
   v_by text := coalesce({schema}.one_line(p_by, 200), session_user);
   v_why text := {schema}.one_line(p_why, 500);
-  v_buries boolean := p_verb = 'bury';
+  v_discards boolean := p_verb = 'discard';
   v_message text := format(
     '%s by %s%s',
-    case when v_buries then 'buried' else 'taken from its worker to be retried' end,
+    case when v_discards then 'discarded' else 'taken from its worker to be retried' end,
     v_by,
     ': ' || v_why
   );
@@ -29,7 +29,7 @@ declare
   v_held_by text[];
   v_losses jsonb;
   v_cancelled bigint[];
-  v_halts bigint[];                              -- buried jobs that halt their lanes
+  v_halts bigint[];                              -- discarded jobs that halt their lanes
 begin
   perform {schema}.today_ensure();
   -- By the primary key alone: with the status in the condition the planner may choose a partial
@@ -44,9 +44,9 @@ begin
       )
       || jsonb_build_object(
         'attempt_only', false,
-        'error_type', case when v_buries then 'Buried' else 'LeaseTaken' end,
-        'status', case when v_buries then 'dead' else 'queued' end,
-        'verdict', case when v_buries then 'fatal' else 'transient' end,
+        'error_type', case when v_discards then 'Discarded' else 'LeaseTaken' end,
+        'status', case when v_discards then 'dead' else 'queued' end,
+        'verdict', case when v_discards then 'fatal' else 'transient' end,
         'verdict_rule', p_verb,
         'delay_s', 0
       )
@@ -61,7 +61,7 @@ begin
     for update
   ) mine
   where mine.status in ('queued', 'failed', 'running')
-    or v_buries and mine.status = 'waiting';
+    or v_discards and mine.status = 'waiting';
   v_cancelled := array(
     select r.id
     from {schema}.job_leave(v_losses, null::text) r
@@ -71,35 +71,35 @@ begin
     select j.id
     from {schema}.job j
     where j.id = any (v_done)
-      and v_buries
+      and v_discards
       and j.in_lane
       and {schema}.lane_keeps(j.job_type, 'dead'::text, null::float8, null::text)
   );
   -- All ids: jobs that ran have left `running`, and jobs that were cancelled are gone.
   update {schema}.job j
   set
-    status = case when v_buries then 'dead' else 'queued' end,
+    status = case when v_discards then 'dead' else 'queued' end,
     -- A job that is due already keeps its place.
     run_at = case
-      when v_buries or j.run_at <= {schema}.clock() then j.run_at
+      when v_discards or j.run_at <= {schema}.clock() then j.run_at
       else {schema}.clock()
     end,
-    mismatched_releases = case when v_buries then j.mismatched_releases end,
-    last_error = case when v_buries then v_message else j.last_error end,
-    error_type = case when v_buries then 'Buried' else j.error_type end,
-    response_code = case when v_buries then null else j.response_code end,
-    verdict = case when v_buries then 'fatal' else j.verdict end,
-    verdict_rule = case when v_buries then p_verb else j.verdict_rule end,
-    failed_at = case when v_buries then {schema}.clock() else j.failed_at end,
+    mismatched_releases = case when v_discards then j.mismatched_releases end,
+    last_error = case when v_discards then v_message else j.last_error end,
+    error_type = case when v_discards then 'Discarded' else j.error_type end,
+    response_code = case when v_discards then null else j.response_code end,
+    verdict = case when v_discards then 'fatal' else j.verdict end,
+    verdict_rule = case when v_discards then p_verb else j.verdict_rule end,
+    failed_at = case when v_discards then {schema}.clock() else j.failed_at end,
     in_lane = case
-      when not v_buries or j.id = any (v_halts) then j.in_lane
+      when not v_discards or j.id = any (v_halts) then j.in_lane
       when j.group_key is not null then false
     end,
     waits_for = case when j.id = any (v_halts) then 'person' end,
     waits_since = case when j.id = any (v_halts) then {schema}.clock() end,
     updated_at = {schema}.clock()
   where j.id = any (v_done);
-  if v_buries then
+  if v_discards then
     perform {schema}.keys_give_up(v_done);
     -- Those that ran were counted when they left `running`.
     perform {schema}.batches_count_dead(
@@ -119,7 +119,7 @@ begin
   perform pg_notify({schema}.worker_channel(held.by_worker), '')
   from (select distinct unnest(v_held_by)) held(by_worker)
   where held.by_worker is not null;
-  if not v_buries then
+  if not v_discards then
     perform {schema}.wake_up(
       array(select j.queue from {schema}.job j where j.id = any (v_done)),
       cardinality(v_done)

@@ -23,8 +23,8 @@ as $$
     e.job,
     e.outcome,
     e.result::text,
-    case when e.outcome in ('dead', 'ignored') then e.error_type end,
-    case when e.outcome in ('dead', 'ignored', 'cancelled') then e.message end
+    case when e.outcome in ('dead', 'archived') then e.error_type end,
+    case when e.outcome in ('dead', 'archived', 'cancelled') then e.message end
   from {schema}.job w
   cross join lateral (
     select told.id, min(told.place) as place

@@ -1,7 +1,7 @@
 -- Moves jobs that no worker holds to history: cancelled ones, or dead ones with a resolution each
 -- (p_resolutions runs parallel to p_ids). The caller has locked their rows. The reason of a cancel
 -- is in the job's row. Returns the jobs that it moved.
-create or replace function {schema}.job_archive(
+create or replace function {schema}.job_to_history(
   p_ids bigint[],
   p_status text,
   p_resolutions jsonb[] default null

@@ -1,7 +1,7 @@
--- Buries jobs: they are dead, keep their keys, and wait for a person.
+-- Discards jobs: they are dead, keep their keys, and wait for a person.
 -- Locks: the rows of the jobs, in id order; index job_pkey.
 -- Keeps: M87; M32, a worker that loses the job to it writes nothing.
-create or replace function {schema}.job_bury(
+create or replace function {schema}.job_discard(
   p_ids bigint[],
   p_why text default null,
   p_by text default null
@@ -11,6 +11,6 @@ language sql security definer
 set search_path = pg_catalog, pg_temp
 as $$
   select *
-  from {schema}.job_take_over('bury'::text, p_ids, p_why, p_by)
+  from {schema}.job_take_over('discard'::text, p_ids, p_why, p_by)
 $$;
-revoke execute on function {schema}.job_bury(bigint[], text, text) from public;
+revoke execute on function {schema}.job_discard(bigint[], text, text) from public;

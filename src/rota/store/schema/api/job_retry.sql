@@ -1,0 +1,52 @@
+-- Retries jobs, each as fits its status, which is read under the lock of its row. One that waits
+-- for a later time or a retry is due now. So is a running one: its worker loses it. A dead one is
+-- requeued, as by job_requeue: new_id is the new job. A waiting or finished one is refused.
+--
+-- All functions for people: they are SECURITY DEFINER, so that a role that is granted one may act
+-- and needs no right on a table. No role is by default. p_ids has at most a thousand ids or so,
+-- because their rows stay locked until the transaction ends. p_why is one line of at most 500
+-- characters. p_by is one line of at most 200; it defaults to the role that logged in. Each
+-- function returns for every id the answer (done, refused, not found; of a cancel also requested)
+-- and the job's status now.
+-- Locks: the rows of the jobs, in id order; index job_pkey. Then the rows of the keys of those that
+--   had a request to cancel, and as job_requeue.
+-- Keeps: M87; M32, a worker that loses the job to it writes nothing.
+create or replace function {schema}.job_retry(
+  p_ids bigint[],
+  p_why text default null,
+  p_by text default null
+)
+returns table (id bigint, answer text, status text, new_id bigint)
+language plpgsql security definer
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set jit = off set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  v_live bigint[];
+begin
+  perform {schema}.today_ensure();
+  -- All of them, whatever their status: it decides below, and cannot change any more.
+  perform from {schema}.job j
+  where j.id = any (p_ids)
+  order by j.id
+  for update;
+  v_live := array(
+    select j.id
+    from {schema}.job j
+    where j.id = any (p_ids)
+      and j.status <> 'dead'
+  );
+  return query
+  select t.id, t.answer, t.status, null::bigint
+  from {schema}.job_take_over('retry'::text, v_live, p_why, p_by) t
+  union all
+  select r.id, r.answer, r.status, r.new_id
+  from {schema}.job_requeue(
+    array(select i.id from unnest(p_ids) i(id) where i.id <> all (v_live)),
+    p_why,
+    p_by
+  ) r
+  order by id;
+end $$;
+revoke execute on function {schema}.job_retry(bigint[], text, text) from public;

@@ -32,12 +32,14 @@ def test_the_doctor_names_what_is_wrong_first_and_what_to_do(
     assert ran.status == 1 and "\x1b" not in ran.out
     lines = ran.out.splitlines()
     levels = [line.split()[0] for line in lines[:-1] if not line.startswith(" ")]
-    assert levels == sorted(levels, key=["bad", "warn", "skipped", "ok"].index)
+    assert levels == sorted(levels, key=["bad", "warn", "skipped"].index)
+    *_, shown, last = rota("doctor", "--all").out.splitlines()
+    assert shown.startswith("ok ") and last.endswith(" checks ok")
     assert (
         "did you mean send_mail?" in ran.out
         and "→ start a worker for it: rota work --queue" in ran.out
     )
-    assert lines[-1].endswith(" ok")
+    assert lines[-1].endswith(" checks ok")
     said = rota("doctor", "--json")
     assert said.status == 1 and [check["name"] for check in said.json["checks"]] == [
         check.name for check in CHECKS

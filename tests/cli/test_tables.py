@@ -160,7 +160,7 @@ def test_a_worker_is_alive_silent_gone_or_stopped(
         assert "  silent for 40 s  " in found[WORKERS[1]]
         assert "  stopped 50 s ago  " in found["cron-1-aa"]
         assert "  gone for 3 min  " in found["lost-1-bb"]
-    run(["doctor"])
+    run(["doctor", "--all"])
     shown = " ".join(capsys.readouterr().out.split())
     assert "2 workers are alive; gone within the hour: lost-1-bb (silent for 3 min)" in shown
 

@@ -363,7 +363,7 @@ def test_the_doctor_prints_what_follows_under_its_cause(
     at = next(number for number, line in enumerate(lines) if line.split()[:2] == ["bad", "queues"])
     assert lines[at + 1].split()[:4] == ["oldest", "follows:", "the", "oldest"]
     assert lines[at + 2].split()[0] == "→"
-    assert ran.status == 1 and "1 follows" in lines[-1]
+    assert ran.status == 1
     checks = {one["name"]: one for one in rota("doctor", "--json").json["checks"]}
     assert (checks["oldest"]["level"], checks["oldest"]["follows_from"]) == ("follows", "queues")
     assert checks["queues"]["follows_from"] is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
@@ -27,6 +28,9 @@ def doctor(
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit 1 also if there are only warnings.")
     ] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also print the checks that are ok.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Find problems and say how to fix them. Changes nothing.
@@ -51,11 +55,8 @@ def doctor(
             }
         )
     else:
-        _print(found)
-        typer.echo(
-            f"{plural(len(found.findings), 'check')}: "
-            + ", ".join(f"{count} {level}" for level, count in counts.items() if count)
-        )
+        _print(found, _ORDER if everything else _ORDER[:-1])
+        typer.echo(f"{plural(counts['ok'], 'check')} ok")
     if counts["bad"] or (strict and counts["warn"]):
         raise typer.Exit(1)
 
@@ -86,9 +87,9 @@ def _facts(check: doctors.Check, finding: Finding) -> dict[str, str | None]:
     }
 
 
-def _print(found: Examination) -> None:
-    """Print the findings, the worst first, each with its advice and what follows from it."""
-    for level in _ORDER:
+def _print(found: Examination, levels: Iterable[Level]) -> None:
+    """Print the findings of these levels, each with its advice and what follows from it."""
+    for level in levels:
         for check, finding in found.at(level):
             print_lines(_lines(Text(f"{level.value:<8}", _STYLES[level]), check.name, finding.what))
             for other, following in found.list_followers(check.name):

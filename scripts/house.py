@@ -33,8 +33,8 @@ MOST = {
     # Of drivers, of calls that enqueue, and of what waits itself; it was 95, and 25 are wanted.
     "methods written twice, for plain code and to be awaited": 42,
     "SQL functions with one caller": 70,
-    "public names of App": 48,
-    "lines of src/rota, in hundreds": 577,
+    "public names of App": 40,
+    "lines of src/rota, in hundreds": 585,
     "files in the largest circle of imports, also for types": 3,
 }
 """The budgets."""

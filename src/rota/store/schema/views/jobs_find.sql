@@ -2,8 +2,8 @@
 -- it ended: since p_since, which defaults to a day before p_until. A dead job is found by when it
 -- died, if p_since or p_until is given. A job that has not ended belongs to now. p_payload and
 -- p_meta match what contains them. p_error_type and p_error (a part of its text, case-insensitive)
--- match an attempt that failed in that time, or the last error of a job that has not ended. A search
--- by key or by p_ids ignores time, and one by p_batch goes back to when the batch was made.
+-- match an attempt that failed in that time, or the last error of a job that has not ended. A
+-- search by key or by p_ids ignores time, and one by p_batch goes back to when the batch was made.
 -- The query is built from the filters that are given, so that each search gets its own plan: it
 -- leaves out days that do not count, and the planner knows the values.
 create or replace function {schema}.jobs_find(

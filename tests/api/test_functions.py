@@ -124,8 +124,8 @@ def test_it_is_pickled_and_copied_by_name_as_a_function_is() -> None:
     assert pickle.loads(pickle.dumps(double)) is double
     assert copy.copy(double) is double and copy.deepcopy(double) is double
     other = pickle.loads(pickle.dumps(double.using(priority=3)))
-    assert other.func is double.func and other.enqueue_options.priority == 3
-    assert double.enqueue_options.priority is None
+    assert other.func is double.func and other._options.priority == 3
+    assert double._options.priority is None
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         assert pool.submit(double, 4).result(60) == 8
 

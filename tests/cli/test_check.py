@@ -59,7 +59,7 @@ def test_check_is_critical_in_a_restored_copy_where_nothing_runs(
     )
     said = rota("check")
     assert said.status == 2
-    assert "nothing runs until `rota resume --copy`: recorded as database shop" in said.out
+    assert "nothing runs until `rota queues resume --copy`: recorded as database shop" in said.out
 
 
 @rule("M86")

@@ -675,8 +675,8 @@ def test_jobs_are_listed_and_acted_on_by_a_part_of_payload_or_meta(
     for wrong in (["user_id"], ["user_id=1", "--payload", "user_id=2"]):
         status, error = rota("cancel", "--yes", "--payload", *wrong).error
         assert (status, error[:48]) == (2, "--payload must be NAME=VALUE, each name once, no")
-    rota.ok("bury", "--payload", "user_id=43", "--yes")
-    rota.ok("requeue", "--payload", "user_id=43", "--yes")
+    rota.ok("discard", "--payload", "user_id=43", "--yes")
+    rota.ok("retry", "--payload", "user_id=43", "--yes")
     rota.ok("cancel", "--meta", "tenant=acme", "--payload", "user_id=42", "--yes")
     assert rows(connection, "select id, status from rota.job order by id") == [
         (2, "queued"),

@@ -186,7 +186,7 @@ def test_a_group_function_that_fails_inserts_nothing_and_the_error_says_where_it
 
 
 def _made(invoice: Any) -> list[Any]:
-    return [invoice.make((7,), {}, invoice.enqueue_options, 1)]
+    return [invoice._make((7,), {}, invoice._options, 1)]
 
 
 @rule("M60")

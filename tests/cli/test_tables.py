@@ -156,7 +156,7 @@ def test_a_worker_is_alive_silent_gone_or_stopped(
             for line in text.splitlines()
             if line.split() and line.split()[0] in {*WORKERS, "cron-1-aa", "lost-1-bb"}
         }
-        assert "  alive  " in found[WORKERS[0]]
+        assert "  seen 4 s ago  " in found[WORKERS[0]]
         assert "  silent for 40 s  " in found[WORKERS[1]]
         assert "  stopped 50 s ago  " in found["cron-1-aa"]
         assert "  gone for 3 min  " in found["lost-1-bb"]

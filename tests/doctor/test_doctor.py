@@ -675,10 +675,10 @@ def test_a_schedule_that_fires_and_achieves_nothing_is_bad_and_called_failing(
         )
 
     run(dead.replace("3)", "2)"))
+    run("run_at) values ('t', rota.clock())")
     said = is_red(look(database, "schedules"))
     assert "failing: strange (its type 'unheard_of' is not declared) →" in said
     run(dead.replace("3)", "1)"))
-    run("run_at) values ('t', rota.clock())")
     said = is_red(look(database, "schedules"))
     assert "failing: dying (its last 3 runs died), strange (its type" in said
     states = {one.name: one.last_error for one in healthy.run(ops.schedules())}

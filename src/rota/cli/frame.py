@@ -250,7 +250,8 @@ def _workers(facts: dict[str, Any]) -> _Section:
 
 
 def name_state(state: str, quiet_s: float) -> str:
-    """Say whether a worker is alive; if not, since when.
+    """Say whether a worker is alive, and when it was last seen: one that was killed counts as alive
+    until its heartbeat is late.
 
     Args:
         state: as of the SQL function `worker_state`.
@@ -261,6 +262,8 @@ def name_state(state: str, quiet_s: float) -> str:
             return f"{state} for {words(round(quiet_s))}"
         case "stopped":
             return f"stopped {age(quiet_s)}"
+        case "alive":
+            return f"seen {age(quiet_s)}"
     return state
 
 

@@ -1,6 +1,6 @@
 -- Returns why the runs of a schedule do nothing; NULL: they do, or none has ended. Nobody has
--- declared its type; or its last three runs that have ended are dead, and wait for a
--- person. Of the last ten runs those that go on are left out.
+-- declared its type; or its last three runs that have ended are dead, and wait for a person. Of the
+-- last ten runs those that go on are left out.
 -- Locks: none; indexes schedule_run_pkey and job_pkey, ten entries of each.
 -- Keeps: M82, a schedule that fires and achieves nothing is seen.
 create or replace function {schema}.schedule_trouble(p_schedule {schema}.schedule)

@@ -11,6 +11,7 @@ from psycopg.rows import TupleRow
 
 import rota
 from tests.api.rows import Rows
+from tests.store.work import PAYLOAD_MISMATCH, Hand, insert
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
@@ -300,6 +301,23 @@ def test_each_action_on_a_job_is_shown_once_in_order_and_in_all_the_jobs_it_lead
     assert (
         app.jobs.timeline(first).entries[3].text == f"archived by ann, fixed as job {fixed}: a typo"
     )
+
+
+@rule("M12", "M85")
+def test_a_job_that_waits_for_another_release_says_for_which_and_until_when(
+    app: rota.App, connection: Connection
+) -> None:
+    insert(connection)
+    Hand(connection, "old", release="1").send_heartbeat()
+    hand = Hand(connection, release="2")
+    [job] = hand.claim().jobs
+    hand.settle((job, PAYLOAD_MISMATCH), ran_s=None)
+    told, waits = app.timeline(job.id).entries[-2:]
+    assert (told.what, waits.what) == ("handed back", "waits")
+    assert "; for another release from " in told.text and "again at" not in told.text
+    assert waits.text.startswith("for a release that can read its payload: 2 cannot; at ")
+    connection.execute("update rota.job set run_at = rota.clock() - interval '1 min'")
+    assert app.timeline(job.id).entries[-1].what == "waits", "due, and no worker takes it"
 
 
 def test_there_is_no_timeline_of_a_job_that_is_not_there(app: rota.App) -> None:

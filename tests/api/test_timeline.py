@@ -312,12 +312,12 @@ def test_a_job_that_waits_for_another_release_says_for_which_and_until_when(
     hand = Hand(connection, release="2")
     [job] = hand.claim().jobs
     hand.settle((job, PAYLOAD_MISMATCH), ran_s=None)
-    told, waits = app.timeline(job.id).entries[-2:]
+    told, waits = app.jobs.timeline(job.id).entries[-2:]
     assert (told.what, waits.what) == ("handed back", "waits")
     assert "; for another release from " in told.text and "again at" not in told.text
     assert waits.text.startswith("for a release that can read its payload: 2 cannot; at ")
     connection.execute("update rota.job set run_at = rota.clock() - interval '1 min'")
-    assert app.timeline(job.id).entries[-1].what == "waits", "due, and no worker takes it"
+    assert app.jobs.timeline(job.id).entries[-1].what == "waits", "due, and no worker takes it"
 
 
 def test_there_is_no_timeline_of_a_job_that_is_not_there(app: rota.App) -> None:

@@ -14,7 +14,7 @@ from tests.support.cli import CommandLine
 from tests.support.rules import rule
 
 PAGE = (Path(__file__).parents[2] / "docs/batches.md").read_text()
-MANY, ONE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+MANY, RESULTS, ONE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 [SHELL] = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
 
 
@@ -30,6 +30,9 @@ def test_the_batch_of_the_page_binds_its_report_and_a_job_follows_another(
     app.drain()
     assert sorted(names["PAGES"]) == [(7, number) for number in range(100)]
     assert names["BOUND"] == [(7, 100, 0)]
+    exec(RESULTS, names)
+    app.drain()
+    assert [job.result for job in app.find(job_type="add-up")] == [0 + 1 + 4 + 9]
     exec(ONE, names)
     app.drain()
     assert names["PAGES"][-2:] == [(8, 1), (8, 2)]

@@ -415,3 +415,51 @@ def test_old_batches_are_forgotten_unless_a_person_may_requeue_a_member(
     assert [row[0] for row in rows] == [with_dead.id, live.id]
     with pytest.raises(rota.errors.BatchNotFound):
         shop.batches.get(over.id)
+
+
+@rule("M72")
+async def test_results_are_in_the_order_of_the_members_and_say_which_have_none(
+    shop: rota.App,
+) -> None:
+    jobs = [page(shop, n) for n in (0, -1, 2, -3, -4)]
+    jobs += [page(shop, n).using(delay="1h") for n in (5, 6)]
+    made = await shop.abatch(jobs)
+    [_, requeued, _, archived, _, cancelled, _] = [one.id for one in made.jobs]
+    await shop.acancel(cancelled, why="not needed")
+    await shop.adrain()
+    again = (await shop.aretry(requeued, payload={"n": 1})).id
+    await shop.jobs.aarchive(archived, why="not needed")
+    await shop.adrain()
+    await shop.aretry(made.jobs[0].id, again=True)
+    results = await shop.batches.aresults(made.id)
+    assert [one.id for one in results] == [one.id for one in made.jobs]
+    assert [(one.outcome, one.result) for one in results] == [
+        ("succeeded", 0),
+        ("succeeded", 1),
+        ("succeeded", 2),
+        ("archived", None),
+        ("dead", None),
+        ("cancelled", None),
+        (None, None),
+    ]
+    assert results[1].job == again
+    assert (results[4].error_type, results[4].error) == ("ValueError", "-4")
+    assert results[5].error == "not needed"
+    assert await shop.batches.aresults(made.id, limit=3) == results[:3]
+    assert await shop.batches.aresults(made.id, after=results[2].id, limit=3) == results[3:6]
+    await shop.aclose()
+
+
+@rule("M72")
+def test_results_are_of_one_batch_that_there_is(shop: rota.App, connection: Connection) -> None:
+    made, _ = shop.batch([page(shop, 1)]), shop.batch([page(shop, 2)])
+    # As if the ids of both had been reserved by turns.
+    connection.execute("update rota.batch_part set last_id = last_id + 2")
+    shop.enqueue(page(shop, 3))
+    shop.drain()
+    assert [one.result for one in shop.batches.results(made.id)] == [1]
+    with pytest.raises(rota.errors.BatchNotFound):
+        shop.batches.results(4711)
+    for wrong in ({"limit": 0}, {"limit": 10_001}, {"after": 0}):
+        with pytest.raises(rota.UsageError):
+            shop.batches.results(made.id, **wrong)

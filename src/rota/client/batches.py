@@ -24,6 +24,7 @@ from rota.client.requests import ActionResult, make_request, sort_answers
 from rota.declare.connection import AsyncConnection, Connection
 from rota.declare.job_type import NewJob
 from rota.errors import BatchNotFound, UsageError
+from rota.model.awaited import JobResult
 from rota.model.batch import Batch, Following
 from rota.model.bounds import check_integer
 from rota.model.job import Action, Enqueued
@@ -179,6 +180,31 @@ class Batches(Namespace):
         return ops.find_batches(None, before, limit)
 
     alist = awaitable(list)
+
+    @both
+    def results(
+        self, id: int, *, after: int | None = None, limit: int = 1_000
+    ) -> Operation[builtins.list[JobResult]]:
+        """Read what came of the jobs in a batch, in the order in which they were inserted.
+
+        The result of a job that a person requeued stands in the place of the first. Not in the list
+        are batches in this one, and jobs of which no row is kept (`history="failures"`).
+
+        Args:
+            after: only jobs with a higher id, for the next page: the last `id` of this one.
+            limit: maximum number of jobs, 1 … 10,000; each result has up to 64 KiB. Defaults to
+                1,000.
+
+        Raises:
+            BatchNotFound: there is no such batch.
+            UsageError: an argument cannot be one.
+        """
+        check_integer(limit, "limit", 1, LIST_MAX)
+        after = 0 if after is None else check_id(after)
+        yield from _read(id)
+        return (yield from ops.read_batch_results(id, after, limit))
+
+    aresults = awaitable(results)
 
     @both
     def cancel(

@@ -66,15 +66,16 @@ _meta = msgspec.json.Decoder(_Meta)
 
 
 class JobResult(Record, frozen=True):
-    """What came of a job that another one waited for."""
+    """What came of a job that another one waited for, or of a member of a batch."""
 
     id: int
-    """The job as it was named."""
+    """The job as it was named, or inserted."""
     job: int
     """The job that ended: another one, if a person requeued the first."""
-    outcome: Literal["succeeded", "dead", "archived", "cancelled", "gone"]
+    outcome: Literal["succeeded", "dead", "archived", "cancelled", "gone"] | None
     """`archived`: it was dead, and a person or retention has archived it. `gone`: nothing of it is
-    kept: its type keeps failures only, retention has deleted it, or it was never committed."""
+    kept: its type keeps failures only, retention has deleted it, or it was never committed. None:
+    it has not ended; so only in a batch."""
     result_json: str | None = None
     error_type: str | None = None
     error: str | None = None

@@ -81,6 +81,7 @@ from rota.store.ops.fan_out import (
     fold_batches,
     insert_batch,
     mend_batches,
+    read_batch_results,
 )
 from rota.store.ops.figures import (
     Figures,
@@ -319,6 +320,7 @@ __all__ = [
     "progress",
     "put_schedule",
     "read_alerts",
+    "read_batch_results",
     "read_caps",
     "read_clock",
     "read_on_duplicate",

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from rota.errors import UsageError
+from rota.model.awaited import JobResult
 from rota.model.batch import Batch
 from rota.model.job import Enqueued
 from rota.store.driver import Operation, Query, format_numbers
@@ -82,6 +83,13 @@ def find_members(batch: int, after: int, limit: int) -> Operation[list[int]]:
 def find_inner_batches(batch: int) -> Operation[list[int]]:
     """Return the ids of a batch and of all batches in it."""
     return [row[0] for row in (yield Query("batch_tree", {"batch": batch}))]
+
+
+def read_batch_results(batch: int, after: int, limit: int) -> Operation[list[JobResult]]:
+    """Read what came of members, in the order in which they were inserted, from behind the id
+    `after` on."""
+    rows = yield Query("batch_results", {"batch": batch, "after": after, "limit": limit})
+    return [JobResult(*row) for row in rows]
 
 
 def _encode_then(then: Mapping[str, NewRow]) -> str:

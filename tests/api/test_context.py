@@ -8,11 +8,13 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 import rota
+from rota.testing import make_context
 from tests.api.rows import Rows
 from tests.support.rules import rule
 from tests.support.wait import eventually
@@ -80,6 +82,43 @@ def test_a_blocking_handler_does_not_hold_up_the_loop(app: rota.App) -> None:
     app.drain()
 
     assert app.get(blocked).result is True
+
+
+@dataclass
+class Number:
+    """An item of a list."""
+
+    number: int
+
+
+def count() -> None: ...
+
+
+def test_a_context_knows_the_app_of_its_job(app: rota.App) -> None:
+    seen: list[rota.App] = []
+
+    @app.job("plain", takes_context=True)
+    def plain(ctx: rota.Context) -> None:
+        seen.append(ctx.app)
+
+    @app.job("async", takes_context=True)
+    async def on_a_loop(ctx: rota.Context) -> None:
+        seen.append(ctx.app)
+
+    @app.job("list", chunk=2, takes_context=True)
+    def many(ctx: rota.Context, numbers: list[Number]) -> None:
+        seen.extend([ctx.app, ctx.items[0].app])
+
+    plain.enqueue()
+    on_a_loop.enqueue()
+    many.enqueue(Number(1))
+    assert app.drain().succeeded == 3
+    assert seen == [app] * 4
+    assert make_context(plain).app is app
+    with pytest.raises(rota.UsageError, match="no App is known here"):
+        _ = make_context().app
+    with pytest.raises(rota.UsageError, match="belong to no App yet"):
+        _ = make_context(rota.Jobs().job("t")(count)).app
 
 
 @pytest.mark.parametrize("is_async", [True, False])

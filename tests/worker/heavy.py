@@ -65,7 +65,16 @@ def seen(ctx: rota.Context) -> dict[str, Any]:
         "state": ctx.state,
         "cancelled": ctx.cancelled,
         "attempts": ctx.job.attempts,
+        "app": ctx.app is app,
     }
+
+
+def undecorated(ctx: rota.Context) -> None:
+    """Look for its App."""
+    assert ctx.app is app
+
+
+jobs.job("undecorated", process=True, takes_context=True, max_attempts=1)(undecorated)
 
 
 @jobs.job("waits", process=True, takes_context=True)

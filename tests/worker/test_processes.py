@@ -142,7 +142,15 @@ async def test_the_context_is_there_but_for_the_state_that_only_the_worker_has(
         "state": None,
         "cancelled": None,
         "attempts": 1,
+        "app": True,
     }
+
+
+async def test_a_process_that_finds_no_app_says_so(database: str, connection: Connection) -> None:
+    put(connection, "undecorated")
+    await drained(database)
+    last_error = str(value(connection, "select last_error from rota.job"))
+    assert last_error == "ctx.app: no App is known here that has the job's type"
 
 
 @rule("M43")

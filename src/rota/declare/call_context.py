@@ -11,6 +11,7 @@ from rota.errors import UsageError
 
 if TYPE_CHECKING:
     from rota.declare.effect import Journal
+    from rota.declare.job_type import SenderOfJobs
     from rota.model.job import Job
 
 _making_items = threading.Lock()
@@ -26,9 +27,14 @@ class CallContext(Context):
     __slots__ = ("_items", "_make_items")
 
     def __init__(
-        self, job: Job, worker: str, state: Any, make_items: Callable[[], list[Context]]
+        self,
+        job: Job,
+        worker: str,
+        state: Any,
+        make_items: Callable[[], list[Context]],
+        registry: SenderOfJobs,
     ) -> None:
-        super().__init__(job, worker, state)
+        super().__init__(job, worker, state, registry=registry)
         self._make_items = make_items
         self._items: list[Context] | None = None
 

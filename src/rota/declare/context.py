@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from rota.declare.connection import AnyConnection
     from rota.declare.effect import KeepsEffects
+    from rota.declare.job_type import SenderOfJobs
     from rota.model.awaited import Results
     from rota.model.effect import IfUncertain
     from rota.model.job import Job
@@ -68,6 +69,7 @@ class Context:
         "_journal",
         "_on_progress",
         "_progress",
+        "_registry",
         "_stopped",
         "_stored",
         "job",
@@ -85,6 +87,7 @@ class Context:
         completer: Completes | None = None,
         effects: KeepsEffects | None = None,
         results: Results | None = None,
+        registry: SenderOfJobs | None = None,
     ) -> None:
         self.job = job
         """The job as claimed; `job.attempts` counts this attempt."""
@@ -103,6 +106,23 @@ class Context:
         self._completer = completer
         self._effects = effects
         self._journal: Journal | None = None
+        self._registry = registry
+
+    @property
+    def app(self) -> Any:
+        """The `rota.App` of the job: `ctx.app.enqueue_by_name(…)`, without an import of its module.
+        With `process=True` it is the one that the handler's process has imported: it has
+        connections of its own, and its lifespan is not entered.
+
+        A checker sees Any; `app: rota.App = ctx.app` says more. (A context is below the App.)
+
+        Raises:
+            UsageError: no App has the job type, or the handler's process does not find it: declare
+                the handler with a decorator.
+        """
+        if self._registry is None:
+            raise UsageError("ctx.app: no App is known here that has the job's type")
+        return self._registry.sender
 
     @property
     def items(self) -> Sequence[Context]:

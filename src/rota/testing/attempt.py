@@ -172,8 +172,9 @@ def _call_in_savepoint(
         return time.monotonic() - (attempt.began_at or time.monotonic())
 
     completer = Completer(database, spec.release, note)
+    keeper, registry = EffectKeeper(database), attempt.job_type.registry
     context = Context(
-        attempt.job, spec.name, state, None, completer, EffectKeeper(database), attempt.results
+        attempt.job, spec.name, state, None, completer, keeper, attempt.results, registry
     )
     Attempt.admit([attempt])
     Attempt.begin([attempt], None, lambda _: context)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import TracebackType
 
+    from rota.declare.job_type import SenderOfJobs
     from rota.model.awaited import Results
 
 
@@ -42,8 +43,15 @@ class RecordingContext(Context):
 
     __slots__ = ("_token", "done_effects", "reports")
 
-    def __init__(self, job: Job, state: Any = None, results: Results | None = None) -> None:
-        super().__init__(job, "test", state, _record_progress, None, _NewEffects(), results)
+    def __init__(
+        self,
+        job: Job,
+        state: Any = None,
+        results: Results | None = None,
+        registry: SenderOfJobs | None = None,
+    ) -> None:
+        keeper = _NewEffects()
+        super().__init__(job, "test", state, _record_progress, None, keeper, results, registry)
         self.reports: list[Report] = []
         """The progress reports, in order."""
         self.done_effects: list[str] = []
@@ -81,7 +89,8 @@ def make_context(
     """Make a context for a plain unit test: `resize(make_context(), photo=7)`.
 
     Args:
-        job: the type or the job that `ctx.job` is of. Defaults to a type named "test".
+        job: the type or the job that `ctx.job` is of; `ctx.app` is its App. Defaults to a type
+            named "test".
         state: what `ctx.state` is. Defaults to None.
         attempt: what `ctx.job.attempts` is. Defaults to 1.
         id: the id of the job. Defaults to 1.
@@ -124,7 +133,8 @@ def make_context(
         locked_by="test",
         started_at=now,
     )
-    return RecordingContext(made, state, {one.id: one for one in results})
+    registry = None if job_type is None else job_type.registry
+    return RecordingContext(made, state, {one.id: one for one in results}, registry)
 
 
 def _record_progress(context: Context) -> None:

@@ -51,6 +51,7 @@ from rota.worker.processes.importable import import_arounds, import_handler
 
 if TYPE_CHECKING:
     from rota.declare.around import Around
+    from rota.declare.job_type import SenderOfJobs
 
 PROGRESS_S = 0.25
 """The shortest time between two messages of progress; the worker writes it less often still."""
@@ -66,14 +67,14 @@ def main(descriptor: int) -> None:
     setup: messages.Setup = channel.receive()
     channel.send(messages.Importing())
     try:
-        handler = import_handler(setup)
+        handler, registry = import_handler(setup)
         arounds = import_arounds(setup)
         # After the import, which may set logging up itself.
         logs.setup(setup.log_format or logs.Form.PLAIN, None, root_level=setup.log_level)
     except BaseException as error:  # noqa: BLE001 - importing runs the application's code
         channel.send(messages.NotReady(_judge(error, RetryRules(1, DEFAULT_RETRY))))
         return
-    HandlerProcess(channel, setup, handler, arounds).serve()
+    HandlerProcess(channel, setup, handler, arounds, registry).serve()
 
 
 def _ignore(*_: object) -> None: ...
@@ -152,8 +153,10 @@ class HandlerProcess:
         setup: messages.Setup,
         handler: Callable[..., Any],
         arounds: Sequence[Around],
+        registry: SenderOfJobs | None,
     ) -> None:
         self._channel = channel
+        self._registry = registry
         self._setup = setup
         self._handler = handler
         self._arounds = arounds
@@ -205,6 +208,7 @@ class HandlerProcess:
                         self._completer,
                         self._effects,
                         {one.id: one for one in message.results},
+                        self._registry,
                     )
                     self._channel.send(messages.Begun())
                     self._runs.put((message, self._context))

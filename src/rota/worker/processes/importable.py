@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rota.declare.around import Around
+    from rota.declare.job_type import SenderOfJobs
     from rota.store.db import Database
 
 _is_importing = False
@@ -86,17 +87,18 @@ def describe_handler(
     )
 
 
-def import_handler(setup: Setup) -> Callable[..., Any]:
-    """Return the handler that is described, in the process that is to run it."""
+def import_handler(setup: Setup) -> tuple[Callable[..., Any], SenderOfJobs | None]:
+    """Return the handler that is described, in the process that is to run it, and where it was
+    declared; None: nothing of its name is a job type."""
     global _is_importing
     _is_importing = True
     sys.argv = setup.argv
     prepare(setup.main)
     if setup.app_module is not None:
         importlib.import_module(setup.app_module)
-    handler = _find(setup.module, setup.qualname)
+    found = _find_declared(setup.module, setup.qualname)
     _is_importing = False
-    return handler
+    return (found.func, found.registry) if isinstance(found, JobType) else (found, None)
 
 
 def import_arounds(setup: Setup) -> list[Any]:
@@ -144,10 +146,15 @@ def _pickle_errors(job_type: Declaration) -> bytes:
 def _find(module: str, qualname: str) -> Callable[..., Any]:
     """Import the function of that name, or that of the job type of that name. Raises ImportError
     or AttributeError when there is none."""
+    found = _find_declared(module, qualname)
+    return found.func if isinstance(found, JobType) else found
+
+
+def _find_declared(module: str, qualname: str) -> Any:
     found: Any = importlib.import_module(module)
     for part in qualname.split("."):
         found = getattr(found, part)
-    return found.func if isinstance(found, JobType) else found
+    return found
 
 
 def _describe_main() -> dict[str, str]:

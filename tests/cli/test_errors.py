@@ -74,13 +74,31 @@ def test_with_json_an_error_is_one_object_on_stderr(rota: CommandLine) -> None:
         ran = rota(*arguments, "--json")
         error = json.loads(ran.err)["error"]
         assert ran.out == "" and error["type"] == kind and error["message"]
-    (rota.directory / "broken.py").write_text("1 / 0\n")
-    ran = rota("sync", "--app", "broken:app", "--json")
-    assert (ran.status, json.loads(ran.err)) == (
-        1,
-        {"error": {"type": "ZeroDivisionError", "message": "division by zero"}},
-    )
-    assert "1 / 0" in rota("sync", "--app", "broken:app").err
+
+
+@rule("M3")
+def test_an_app_that_cannot_be_imported_shows_the_frames_of_its_own_code_and_the_cause(
+    shop: Path,
+) -> None:
+    (shop / "helper.py").write_text("def find(run_at):\n    return {}[run_at]\n")
+    (shop / "shop.py").write_text("import helper\n\nhelper.find(run_at='now')\n")
+    rota = CommandLine(shop)
+    for command in (("sync",), ("work", "--drain"), ("jobs",)):
+        ran = rota(*command)
+        first, *frames = ran.err.splitlines()
+        assert (ran.status, ran.out) == (3, ""), ran
+        assert first == "rota: 'shop:app' cannot be imported:"
+        assert [line.split(", in")[0] for line in frames if line.startswith("  File")] == [
+            f'  File "{shop / "shop.py"}", line 3', f'  File "{shop / "helper.py"}", line 2'
+        ]  # fmt: skip
+        assert frames[-1] == "KeyError: 'now'" and len(frames) <= 7
+        assert "return {}[run_at]" in ran.err, "the person's own words are no flags"
+    (shop / "shop.py").write_text("import rota\napp = rota.App(\n")
+    assert "SyntaxError: '(' was never closed" in rota("sync").err
+    (shop / "shop.py").write_text("import no_such_library\n")
+    found = json.loads(rota("sync", "--json").err)["error"]
+    assert found["type"] == "ConfigurationError"
+    assert found["message"].endswith("ModuleNotFoundError: No module named 'no_such_library'")
 
 
 def test_help_and_version_need_neither_an_app_nor_a_database(tmp_path: Path) -> None:

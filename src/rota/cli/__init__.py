@@ -123,7 +123,8 @@ def run(arguments: Sequence[str]) -> int:
             )
         status = _make_command()(list(arguments), prog_name="rota", standalone_mode=False)
     except RotaError as error:
-        return _fail(error, str(error), error.exit_code, as_json=as_json, logs_json=_logs_json(own))
+        said = "\n".join((str(error), *getattr(error, "__notes__", ())))
+        return _fail(error, said, error.exit_code, as_json=as_json, logs_json=_logs_json(own))
     except typer.Abort as error:
         return _fail(error, "aborted", 1, as_json=as_json)
     except _TyperError as error:
@@ -132,7 +133,7 @@ def run(arguments: Sequence[str]) -> int:
         if as_json:
             return _fail(error, str(error) or type(error).__name__, 1, as_json=True)
         if not _logs_json(own):
-            raise  # a bug in Rota or in the imported module: the traceback says where
+            raise  # a bug in Rota: the traceback says where
         logger.critical("%s", one_line(f"{type(error).__name__}: {error}"), exc_info=error)
         return 1
     return status if isinstance(status, int) else 0

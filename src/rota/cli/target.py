@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import tomllib
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from traceback import StackSummary, TracebackException
 from typing import Annotated
 
 import typer
@@ -18,10 +20,17 @@ from rota.app import App
 from rota.client.session import Session
 from rota.declare.load import load
 from rota.declare.url import find_url
-from rota.errors import ConfigurationError
+from rota.errors import ConfigurationError, RotaError
 from rota.store.db import Database
 from rota.store.drivers.own import translate_refusals
 from rota.store.errors import is_of_pooler
+
+_OUR_FRAMES = (
+    str(Path(embedded.__file__).parents[1]),
+    str(Path(importlib.__file__).parent),
+    "<frozen importlib",
+)
+"""How the files begin whose frames say nothing of an App that cannot be imported."""
 
 AppOption = Annotated[
     str | None,
@@ -155,7 +164,25 @@ def find_app(reference: str | None) -> App | None:
         return None
     places = [str(Path.cwd()), str(directory)]
     sys.path[:] = [*dict.fromkeys(places), *(place for place in sys.path if place not in places)]
-    return load(reference, App)
+    try:
+        return load(reference, App)
+    except RotaError:
+        raise
+    except Exception as error:
+        failed = ConfigurationError(f"{reference!r} cannot be imported:")
+        failed.add_note(_describe_failed_import(error))
+        raise failed from error
+
+
+def _describe_failed_import(error: Exception) -> str:
+    """Format an error with the frames of the user's code, and those of its causes."""
+    shown = TracebackException.from_exception(error)
+    one: TracebackException | None = shown
+    while one is not None:
+        own = [frame for frame in one.stack if not frame.filename.startswith(_OUR_FRAMES)]
+        one.stack = StackSummary.from_list(own)
+        one = one.__cause__ or one.__context__
+    return "".join(line for line in shown.format() if not line.startswith("Traceback ("))
 
 
 def need_reference(reference: str | None) -> tuple[Path, str]:

@@ -459,7 +459,7 @@ def test_a_job_that_a_trigger_inserts_during_a_bulk_takes_its_key(
           return null; end $$;
         create trigger also after insert on rota.job for each row
           when (new.job_type = 'send') execute function public.also()""")
-    send._jobs._sender.enqueue_many(send.using(key=key).new(1) for key in ("a", "b"))
+    send._sender.enqueue_many(send.using(key=key).new(1) for key in ("a", "b"))
     found = connection.execute("select job_type, key from rota.idempotency order by 1, 2")
     assert found.fetchall() == [("also", "a"), ("also", "b"), ("send", "a"), ("send", "b")]
 
@@ -506,13 +506,13 @@ def test_a_key_that_a_trigger_of_the_users_changes_is_taken_as_it_is_then(
         create trigger a_lowers before insert on rota.job for each row
           execute function public.lowers()""")
     keys = ["Abc", "aBc", "X", "x"]
-    done = send._jobs._sender.enqueue_many(send.using(key=key).new(1) for key in keys[::2])
+    done = send._sender.enqueue_many(send.using(key=key).new(1) for key in keys[::2])
     assert [one.created for one in done] == [True, True]
     found = connection.execute("select idempotency_key from rota.job order by 1").fetchall()
     assert found == [("abc",), ("x",)]
     assert connection.execute("select key from rota.idempotency order by 1").fetchall() == found
     with pytest.raises(rota.RotaError):
-        send._jobs._sender.enqueue_many(send.using(key=key).new(1) for key in keys)
+        send._sender.enqueue_many(send.using(key=key).new(1) for key in keys)
     assert connection.execute("select count(*) from rota.job").fetchone() == (2,)
 
 
@@ -526,7 +526,7 @@ def test_a_job_with_a_key_that_a_trigger_leaves_out_is_no_duplicate(
         create trigger a_leave_out before insert on rota.job for each row
           when (new.payload ->> 'user' = '13') execute function public.leave_out()""")
     with pytest.raises(rota.RotaError):
-        send._jobs._sender.enqueue_many(send.using(key=f"k{user}").new(user) for user in (12, 13))
+        send._sender.enqueue_many(send.using(key=f"k{user}").new(user) for user in (12, 13))
     assert connection.execute("select from rota.idempotency").fetchall() == []
 
 

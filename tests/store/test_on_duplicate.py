@@ -202,7 +202,7 @@ EITHER_WAY = pytest.mark.parametrize(
     "replace",
     [
         lambda index, own: index.using(connection=own).enqueue(2),
-        lambda index, own: index._jobs._sender.enqueue_many([index.new(2)], connection=own)[0],
+        lambda index, own: index._sender.enqueue_many([index.new(2)], connection=own)[0],
         _enqueue_in_sql,
     ],
     ids=["python", "bulk", "sql"],

@@ -242,7 +242,7 @@ def _enqueue(index: Index, own: Connection, way: Any) -> bool:
     how = "keep" if way == "bulk" else way
     using = index.using(connection=own, on_duplicate=cast(Any, how), delay="0s")
     if way == "bulk":
-        return index._jobs._sender.enqueue_many([using.new(2)])[0].created
+        return index._sender.enqueue_many([using.new(2)])[0].created
     return using.enqueue(2).created
 
 

@@ -110,7 +110,7 @@ class Context:
 
     @property
     def app(self) -> Any:
-        """The `rota.App` of the job: `ctx.app.enqueue_by_name(…)`, without an import of its module.
+        """The `rota.App` of the job: `ctx.app.enqueue("name", …)`, without an import of its module.
         With `process=True` it is the one that the handler's process has imported: it has
         connections of its own, and its lifespan is not entered.
 
@@ -122,7 +122,7 @@ class Context:
         """
         if self._registry is None:
             raise UsageError("ctx.app: no App is known here that has the job's type")
-        return self._registry.sender
+        return self._registry._sender
 
     @property
     def items(self) -> Sequence[Context]:

@@ -20,6 +20,7 @@ from rota.model.settle import RetryRules
 from rota.model.units import format_interval
 
 if TYPE_CHECKING:
+    from rota.declare.job_type import SenderOfJobs
     from rota.model.job import Job
 
 T = TypeVar("T")
@@ -30,12 +31,15 @@ class Declaration:
 
     def __init__(
         self,
+        jobs: SenderOfJobs,
         name: str,
         func: Callable[..., Any],
         takes_context: bool,
         options: JobTypeOptions,
         chunk: Chunk | None = None,
     ) -> None:
+        self.jobs = jobs
+        """Those among which it is declared."""
         self.name = name
         self.func = func
         self.takes_context = takes_context

@@ -88,7 +88,7 @@ class NewJob(msgspec.Struct, frozen=True):
         Raises:
             UsageError: there is no such style, or the job type belongs to no App yet.
         """
-        return self.job_type._jobs._sender._make_statement(self, paramstyle)
+        return self.job_type._sender._make_statement(self, paramstyle)
 
 
 class Sender(Protocol):
@@ -146,15 +146,18 @@ class JobType(Generic[P, Q, R]):
         chunk: Chunk | None = None,
     ) -> None:
         self._wrap(func)  # first: what follows counts
-        self._jobs = jobs
         self.name = name
         self.func = func
-        self._declaration = Declaration(name, func, takes_context, options, chunk)
+        self._declaration = Declaration(jobs, name, func, takes_context, options, chunk)
         if self._declaration.is_async:
             _mark_async(self)
         self._options = EnqueueOptions()
         self._declared = self
         """The one that was declared; another one if `using` made this."""
+
+    @property
+    def _sender(self) -> Sender:
+        return self._declaration.jobs._sender
 
     def _wrap(self, func: Callable[Q, R]) -> None:
         """Take the names, the docstring and the attributes of a function, as `functools.wraps`
@@ -251,25 +254,24 @@ class JobType(Generic[P, Q, R]):
             KeyTaken: another job has the key, and `on_duplicate` is "raise". Likewise.
             DatabaseUnavailable: the database does not answer.
         """
-        return self._jobs._sender.enqueue(self.new(*args, **kwargs))
+        return self._sender.enqueue(self.new(*args, **kwargs))
 
     def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Enqueued]:
         """Insert a job with these arguments; `await` it. The arguments are checked at the call."""
-        return self._name_coroutine(
-            "aenqueue", self._jobs._sender.aenqueue(self.new(*args, **kwargs))
-        )
+        return self._name_coroutine("aenqueue", self._sender.aenqueue(self.new(*args, **kwargs)))
 
     def enqueue_many(self, arguments: Iterable[Mapping[str, Any]]) -> list[Enqueued]:
         """Insert a job for each mapping of arguments, all or none. Results are in the order of the
         input."""
-        return self._jobs._sender.enqueue_many(self._make_many(arguments))
+        return self._sender.enqueue_many(self._make_many(arguments))
 
     def aenqueue_many(
         self, arguments: Iterable[Mapping[str, Any]]
     ) -> Coroutine[Any, Any, list[Enqueued]]:
         """Insert a job for each mapping of arguments, all or none; `await` it."""
         return self._name_coroutine(
-            "aenqueue_many", self._jobs._sender.aenqueue_many(self._make_many(arguments))
+            "aenqueue_many",
+            self._sender.aenqueue_many(self._make_many(arguments)),
         )
 
     def _make_many(self, arguments: Iterable[Mapping[str, Any]]) -> list[NewJob]:

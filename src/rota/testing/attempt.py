@@ -172,7 +172,7 @@ def _call_in_savepoint(
         return time.monotonic() - (attempt.began_at or time.monotonic())
 
     completer = Completer(database, spec.release, note)
-    keeper, registry = EffectKeeper(database), attempt.job_type.registry
+    keeper, registry = EffectKeeper(database), attempt.job_type.jobs
     context = Context(
         attempt.job, spec.name, state, None, completer, keeper, attempt.results, registry
     )

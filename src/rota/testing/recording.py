@@ -133,7 +133,7 @@ def make_context(
         locked_by="test",
         started_at=now,
     )
-    registry = None if job_type is None else job_type.registry
+    registry = None if job_type is None else job_type._declaration.jobs
     return RecordingContext(made, state, {one.id: one for one in results}, registry)
 
 

@@ -107,7 +107,7 @@ async def arun_twice(new_job: NewJob, *, tables: Iterable[str] = ()) -> None:
 def _find_app(new_job: NewJob) -> App:
     if not isinstance(new_job, NewJob):
         raise UsageError(f"run_twice takes a job such as welcome.new(42), not {new_job!r}")
-    app = new_job.job_type._jobs._sender
+    app = new_job.job_type._sender
     assert isinstance(app, App)
     return app
 

@@ -279,7 +279,7 @@ class Worker:
             note_progress = self._keeper.note_progress
             return Context(
                 attempt.job, spec.name, self._state, note_progress, completer, effects,
-                attempt.results, attempt.job_type.registry,
+                attempt.results, attempt.job_type.jobs,
             )  # fmt: skip
 
         return make

@@ -98,7 +98,7 @@ def import_handler(setup: Setup) -> tuple[Callable[..., Any], SenderOfJobs | Non
         importlib.import_module(setup.app_module)
     found = _find_declared(setup.module, setup.qualname)
     _is_importing = False
-    return (found.func, found.registry) if isinstance(found, JobType) else (found, None)
+    return (found.func, found._declaration.jobs) if isinstance(found, JobType) else (found, None)
 
 
 def import_arounds(setup: Setup) -> list[Any]:

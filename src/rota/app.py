@@ -54,7 +54,9 @@ class Synced(Record, frozen=True):
     """What `App.sync` declared, by name."""
 
     job_types: list[str]
+    """Names of the job types, sorted."""
     schedules: list[str]
+    """Names of the schedules, sorted."""
 
 
 class App(Client):

@@ -59,9 +59,11 @@ class PayloadError(UsageError):
     """
 
     job_type: str
+    """Name of the job type."""
     argument: str | None
     """Path of the wrong argument, as in `day` or `filter.from`; None: the payload as a whole."""
     reason: str
+    """What is wrong, in words."""
     index: int | None
     """Position in the list of jobs, from 0; None for a single job."""
 
@@ -83,6 +85,7 @@ class UnknownJobType(UsageError, LookupError):
     """The App declares no job type with this name. Nothing was inserted."""
 
     job_type: str
+    """The name that was asked for."""
     nearest: str | None
     """The most similar name that is declared, if any is similar."""
 
@@ -99,6 +102,7 @@ class JobNotFound(UsageError, LookupError):
     has not committed yet."""
 
     job: int
+    """The id that was asked for."""
 
     def __init__(self, job: int) -> None:
         super().__init__(
@@ -112,6 +116,7 @@ class BatchNotFound(UsageError, LookupError):
     """No batch has this id: it never existed, or retention has deleted it."""
 
     batch: int
+    """The id that was asked for."""
 
     def __init__(self, batch: int) -> None:
         super().__init__(
@@ -124,6 +129,7 @@ class EffectNotFound(UsageError, LookupError):
     that it did not happen, or retention has deleted it."""
 
     key: str
+    """Key of the effect that was asked for; of a step, its name."""
     job: int | None
     """Of a step: the job that was named."""
 
@@ -137,6 +143,7 @@ class EffectHeld(RotaError):
     it."""
 
     key: str
+    """Key of the effect; of a step, its name."""
 
     def __init__(self, key: str) -> None:
         super().__init__(
@@ -149,6 +156,7 @@ class KeyNotFound(UsageError, LookupError):
     """No job holds this idempotency key: none ever did, it was cancelled, or its time is over."""
 
     key: str
+    """The idempotency key that was asked for."""
     job_type: str | None
     """The type that was asked for; None: any."""
 
@@ -161,6 +169,7 @@ class ScheduleNotFound(UsageError, LookupError):
     """No schedule has this name: it never existed, or was deleted."""
 
     schedule: str
+    """The name that was asked for."""
     nearest: str | None
     """The most similar name of a schedule, if any is similar."""
 
@@ -175,6 +184,7 @@ class LimitNotFound(UsageError, LookupError):
     it."""
 
     limit: str
+    """The name that was asked for."""
 
     def __init__(self, limit: str) -> None:
         super().__init__(
@@ -191,6 +201,7 @@ class WrongStatus(RotaError):
     """
 
     job: int
+    """Id of the job that was to be changed."""
     wanted: tuple[str, ...]
     """The statuses that allow the action."""
     status: str
@@ -217,7 +228,9 @@ class KeyTaken(RotaError):
     job: int
     """The job that has the key."""
     job_type: str
+    """Name of the type of the job that was not inserted."""
     key: str
+    """The idempotency key of both jobs."""
     status: str
     """The status of the job that has the key."""
     index: int | None
@@ -242,7 +255,11 @@ class JoinTimeout(RotaError, TimeoutError):
     """The job did not finish within the timeout of `join`. The job itself continues."""
 
     job: int
+    """Id of the job that was waited for."""
     status: str
+    """Its status at the timeout, such as `queued`."""
+    timeout_s: float
+    """The timeout in seconds."""
 
     def __init__(self, job: int, status: str, timeout_s: float) -> None:
         super().__init__(
@@ -307,6 +324,7 @@ class CopiedDatabase(RotaError):
 
     exit_code = 6
     reason: str
+    """How the database differs from what it recorded of itself."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(
@@ -328,6 +346,7 @@ class WorkerExhausted(RotaError):
 
     exit_code = 4
     job_types: list[str]
+    """Names of the types of these handlers, one for each handler, sorted."""
 
     def __init__(self, job_types: list[str]) -> None:
         super().__init__(
@@ -357,6 +376,7 @@ class AttemptCancelled(RotaError):
     """
 
     reason: str
+    """Why it must stop, as in "it was cancelled: no reason given"."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"the attempt must stop: {reason}", reason=reason)
@@ -366,6 +386,7 @@ class AttemptTimeout(RotaError, TimeoutError):
     """The attempt ran longer than its job type's timeout. It counts as a transient failure."""
 
     timeout_s: float
+    """The timeout in seconds."""
 
     def __init__(self, timeout_s: float) -> None:
         super().__init__(
@@ -380,7 +401,9 @@ class MemoryExceeded(RotaError):
     """
 
     limit_bytes: int
+    """The type's `max_memory` in bytes."""
     used_bytes: int
+    """Resident memory of the process before it was killed, in bytes."""
 
     def __init__(self, limit_bytes: int, used_bytes: int) -> None:
         limit, used = f"{limit_bytes / 1024**2:.0f} MiB", f"{used_bytes / 1024**2:.0f} MiB"

@@ -189,7 +189,7 @@ async def test_a_job_whose_time_has_passed_is_dropped_if_its_type_says_so(
         assert gone.job == job and gone.reason is not None
         assert gone.reason.startswith("expired: not started before expires_at (")
         assert (gone.attempt, gone.claim) == (1, int(claims))
-        assert gone.describe() == f"cancelled: {gone.reason}"
+        assert gone.text().endswith(f": cancelled: {gone.reason}")
     assert not any(isinstance(event, JobDead) for event in hand.events)
     assert rows(
         connection,

@@ -245,7 +245,7 @@ async def test_a_worker_with_one_slot_says_that_urgent_jobs_wait_for_the_running
     async with Hand(database, site.jobs, slots=1) as hand:
         assert (
             started(hand)
-            .describe()
+            .text()
             .endswith(
                 "queues default sharing 1 slot; none for priority above 0: "
                 "with one slot, an urgent job waits for the running one"
@@ -254,7 +254,7 @@ async def test_a_worker_with_one_slot_says_that_urgent_jobs_wait_for_the_running
     async with Hand(database, site.jobs, queues={"mail": 1, "default": 10}) as hand:
         assert (
             started(hand)
-            .describe()
+            .text()
             .endswith(
                 "queues mail=1, default=10; default=2 for priority above 0: "
                 "with one slot, an urgent job of mail waits for the running one"

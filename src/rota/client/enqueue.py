@@ -49,6 +49,7 @@ class EnqueueCalls(Caller):
     """The calls of an App that enqueue jobs. They implement the `Sender` of job types."""
 
     schema: str
+    """Name of the schema that has Rota's tables."""
     _require_connection = False
     """Whether every enqueue needs a connection of the caller's."""
     _enforces_transactional = True

@@ -26,6 +26,7 @@ class Limit(Namespace):
     def __init__(self, caller: Caller, name: str, declare: Callable[[], Operation[bool]]) -> None:
         super().__init__(caller)
         self.name = check_limit_name(name)
+        """Name of the rate limit."""
         self._declare = declare
 
     @both

@@ -37,7 +37,9 @@ class Entry(Record, frozen=True):
     __json_names__: ClassVar[dict[str, str | None]] = {"attempt": None, "action": None}
 
     at: datetime
+    """When it happened, an aware datetime."""
     job: int
+    """Id of the job that it is about: one of the chain."""
     what: str
     """One word: enqueued, failed, dead, succeeded …, or the verb of an action."""
     text: str
@@ -55,11 +57,13 @@ class Timeline(Record, frozen=True):
     __json_names__: ClassVar[dict[str, str | None]] = {"entries": "timeline"}
 
     job: Job
+    """The job that was asked for."""
     chain: list[Job]
     """The job and those that it was requeued from and as, by id."""
     attempts: list[AttemptRecord]
     """The job's own attempts that did not succeed."""
     entries: list[Entry]
+    """What happened to the jobs of the chain, the earliest first."""
 
     def facts(self, read_json: ReadJson) -> dict[str, Any]:
         """Return its values by their names in JSON. Called by the command line."""

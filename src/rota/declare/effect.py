@@ -119,6 +119,7 @@ class EffectBlock:
             "intend", journal.job, journal.claims, journal.next_entry(), key, place, if_uncertain
         )
         self.effect = Effect(key)
+        """What entering the block returns."""
         self._is_intended = False
         """Whether the block is to do it: a handler may write `effect.done`."""
         self._type: Any = Any

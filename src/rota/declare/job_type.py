@@ -43,8 +43,11 @@ class NewJob(msgspec.Struct, frozen=True):
     """A job that is not enqueued yet: its arguments are checked and encoded."""
 
     job_type: JobType[..., ..., Any]
+    """The job type as it was declared."""
     payload_json: str
+    """The arguments of the handler, as JSON text."""
     options: EnqueueOptions = EnqueueOptions()
+    """The options of this enqueue; what they leave out is as the type says."""
     key: str | None = None
     """What the type's key function made of the arguments; a key of the options counts instead."""
     made_group: str | None = None
@@ -147,6 +150,7 @@ class JobType(Generic[P, Q, R]):
     ) -> None:
         self._wrap(func)  # first: what follows counts
         self.name = name
+        """Name of the job type, as it is stored."""
         self.func = func
         self._declaration = Declaration(jobs, name, func, takes_context, options, chunk)
         if self._declaration.is_async:

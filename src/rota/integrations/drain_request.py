@@ -30,9 +30,11 @@ class DrainAnswer:
     """An answer over HTTP."""
 
     status: int
+    """Status code of HTTP."""
     value: Any
     """The body, in JSON; None: no body."""
     more_headers: Mapping[str, str] = field(default_factory=dict)
+    """Headers that only this response has."""
 
     @property
     def body(self) -> bytes:

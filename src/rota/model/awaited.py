@@ -77,7 +77,9 @@ class JobResult(Record, frozen=True):
     kept: its type keeps failures only, retention has deleted it, or it was never committed. None:
     it has not ended; so only in a batch."""
     result_json: str | None = None
+    """What its handler returned, as JSON text; None: nothing, or it has not succeeded."""
     error_type: str | None = None
+    """Class name of the last error of a dead job, archived or not; None: none is kept."""
     error: str | None = None
     """The last error of a dead job, or why a job was cancelled; None: none is kept."""
 

@@ -27,10 +27,15 @@ class BatchEnd(msgspec.Struct, frozen=True):
     """What came of the members of a batch, as the job that follows it is told."""
 
     id: int
+    """Id of the batch."""
     total: int
+    """How many members it has."""
     succeeded: int
+    """How many of them succeeded."""
     dead: int
+    """How many of them are dead."""
     cancelled: int
+    """How many of them were cancelled."""
 
     @property
     def failed(self) -> int:
@@ -42,19 +47,24 @@ class Batch(Record, frozen=True):
     """A batch as it was when it was read: one row of the view `rota.batches`."""
 
     id: int
+    """Identifies the batch."""
     parent: int | None
     """The batch of which it is a member; None: of none."""
     total: int
     """How many members it has: jobs, and batches whose parent it is."""
     succeeded: int
+    """How many members have succeeded."""
     dead: int
     """How many members are dead: they expired, or their attempts failed. A requeue takes one out
     of this count."""
     cancelled: int
+    """How many members were cancelled."""
     on_failure: str
+    """What a member that did not succeed means for the job that follows: `continue` or `wait`."""
     outcome: str | None
     """`succeeded` or `failed` (some did not succeed); None: not all members have ended."""
     created_at: datetime
+    """When it was made, an aware datetime."""
     ended_at: datetime | None
     """When all members had ended for the first time."""
     then_at: datetime | None

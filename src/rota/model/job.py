@@ -57,8 +57,11 @@ class Enqueued(Record, frozen=True):
     are those of the first job."""
 
     id: int
+    """Id of the job that was inserted, or of the one that has the key."""
     created: bool
+    """Whether this call inserted the job."""
     status: str
+    """The status of that job, such as `queued`."""
     change: str | None = None
     """What was done to the first job, by `on_duplicate`: `replaced` or `postponed`; None: nothing,
     or this job was created."""
@@ -68,24 +71,40 @@ class Job(Record, frozen=True, gc=False):
     """A job as it was when it was read: one row of the view `rota.jobs`.
 
     Names are the column names; instants are aware datetimes. A claim makes a Job by position, of
-    its columns: the first fields, down to `started_at`, stand in their order.
+    its columns: the first fields, down to `started_at`, stand in their order. In a handler the
+    others have their defaults.
     """
 
     id: int
+    """Identifies the job, live and in history."""
     origin_id: int
+    """Id of the first job of the same work: its own, unless it is the requeue of a dead job."""
     queue: str
+    """Name of the queue in which it waits."""
     job_type: str
+    """Name of the type whose handler runs it."""
     payload_json: str
+    """The arguments of the handler, as JSON text."""
     payload_version: int | None
+    """Version of the payload; None: the producer gave none."""
     priority: int
+    """-100 … 100: within a queue, jobs with a higher priority start first."""
     run_at: datetime
+    """When it is or was due."""
     expires_at: datetime | None
+    """A job that has not started by then expires; None: it does not expire."""
     attempts: int
+    """How many attempts count, the running one included."""
     max_attempts: int | None
+    """With so many attempts that count, a failed job is dead; None: as many as the type says."""
     claims: int
+    """Grows with every claim and every way out of `running`: it tells one claim from another."""
     idempotency_key: str | None
+    """No other job of its type may have this key; None: it has none."""
     meta_json: str | None
+    """What the producer attached beside the arguments, as JSON text; None: nothing."""
     created_at: datetime
+    """When it was inserted."""
     schedule: str | None = None
     """The schedule of which it is a run; None: it is no run."""
     scheduled_for: datetime | None = None
@@ -99,17 +118,29 @@ class Job(Record, frozen=True, gc=False):
     batch: int | None = None
     """The id of the batch of which it is a member; None: of none."""
     locked_by: str | None = None
+    """Name of the worker that holds it or has finished it; None: no worker."""
     started_at: datetime | None = None
+    """When the last handler began; while it runs, when it was claimed; None: none began."""
     status: Status = Status.RUNNING
+    """Its status when it was read."""
     locked_until: datetime | None = None
+    """When its lease ends; None: no worker holds it."""
     cancel_requested_at: datetime | None = None
+    """When it was to be cancelled while it ran; None: it was not."""
     cancel_reason: str | None = None
+    """Why it was cancelled, or is to be; None: it is not, or no reason was given."""
     progress_json: str | None = None
+    """What the handler last reported, as JSON text; None: it reported nothing."""
     last_error: str | None = None
+    """Message of the last failure, or why it was cancelled; None: neither."""
     error_type: str | None = None
+    """Class name of the last failure; None: none is recorded."""
     response_code: int | None = None
+    """HTTP or SMTP status code of the last failure; None: it had none."""
     verdict: str | None = None
+    """Of the last failure: `transient` or `fatal`; None: none is recorded."""
     verdict_rule: str | None = None
+    """The rule that gave the verdict; None: there is no verdict."""
     lane_capacity: int = 1
     """How many jobs of its lane may run at once when it begins."""
     waits_for: str | None = None
@@ -119,11 +150,17 @@ class Job(Record, frozen=True, gc=False):
     waits_since: datetime | None = None
     """Since when it waits for that."""
     updated_at: datetime | None = None
+    """When an attempt's outcome was last recorded, or else when it was inserted."""
     failed_at: datetime | None = None
+    """When the last failure was recorded; None: none was."""
     finished_at: datetime | None = None
+    """When it succeeded, was cancelled or was archived; None: it is live."""
     result_json: str | None = None
+    """What the handler returned, as JSON text; None: nothing, or it has not succeeded."""
     release: str | None = None
+    """Release of the code that finished it; None: it is live, or no worker finished it."""
     resolution_json: str | None = None
+    """Who archived a dead job, when and why, as JSON text; None: it is not archived."""
 
     @property
     def payload(self) -> dict[str, Any]:
@@ -181,6 +218,7 @@ class Progress(Record, frozen=True):
     """The progress that a handler reported."""
 
     done: float
+    """How much is done, in the handler's own unit."""
     total: float | None
     """How much there is to do; None: unknown."""
     note: str | None

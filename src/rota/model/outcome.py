@@ -19,11 +19,17 @@ class Failure:
     """What is stored of an error: short, safe for an admin screen, limited in size."""
 
     error_type: str
+    """Class name of the error."""
     message: str
+    """Text of the error, without secrets that Rota recognizes."""
     verdict: str
+    """`transient` or `fatal`: whether another attempt can help."""
     verdict_rule: str
+    """The rule that gave the verdict."""
     response_code: int | None = None
+    """HTTP or SMTP status code; None: the error has none."""
     stack: str | None = None
+    """Traceback of the error; None: there is none."""
     retry_after_s: float | None = None
     """How long the server that answered asks to wait."""
     is_endpoint: bool = False
@@ -34,6 +40,7 @@ class Outcome(Exception):
     """What a handler says about its job: raise it or return it."""
 
     reason: str
+    """What the handler gave as the reason; empty: nothing."""
     _of_job: int | None = None
     """The job whose effect or step gave it; None: the handler did."""
     _judged_cause: Failure | None = None
@@ -53,6 +60,7 @@ class Retry(Outcome):
     """
 
     after_s: float | None
+    """Seconds until the next attempt; None: the delay of the retry policy."""
 
     def __init__(self, reason: str = "", *, after: Duration | None = None) -> None:
         super().__init__(reason)
@@ -63,6 +71,7 @@ class Snooze(Outcome):
     """Run the job again after the given time (at least 1 s). The attempt is not charged."""
 
     after_s: float
+    """Seconds until the job runs again; less than 1 means 1."""
 
     def __init__(self, after: Duration, reason: str = "") -> None:
         super().__init__(reason)
@@ -80,6 +89,7 @@ class RateLimited(Outcome):
     """
 
     retry_after_s: float
+    """Seconds until the job may run again, at least 1."""
     _waits_for: str | None = None
     """What the job waits for, as in `job.waits_for`; its worker says so."""
 
@@ -110,7 +120,9 @@ class WaitFor(Outcome):
     """
 
     jobs: tuple[int, ...]
+    """Ids of the jobs to wait for, each once."""
     on_failure: OnFailure
+    """Whether a dead job counts as finished (`continue`) or is waited for (`wait`)."""
 
     def __init__(self, jobs: Any, *, on_failure: OnFailure = "continue") -> None:
         super().__init__()

@@ -95,6 +95,7 @@ class Fixed(RetryPolicy):
     """The same delay each time."""
 
     after: Duration
+    """The delay after each attempt, 1 s … 365 days."""
 
     def _check(self) -> None:
         _delay_s(self.after, "after")
@@ -108,6 +109,7 @@ class Linear(RetryPolicy):
     """attempts × base."""
 
     base: Duration
+    """The delay after the first attempt, 1 s … 365 days."""
 
     def _check(self) -> None:
         _delay_s(self.base, "base")
@@ -121,6 +123,7 @@ class Quadratic(RetryPolicy):
     """attempts² × base."""
 
     base: Duration = "10s"
+    """The delay after the first attempt, 1 s … 365 days."""
 
     def _check(self) -> None:
         _delay_s(self.base, "base")
@@ -134,7 +137,9 @@ class Exponential(RetryPolicy):
     """base, doubled each time, up to cap; `cap=None` leaves it uncapped."""
 
     base: Duration = "10s"
+    """The delay after the first attempt, 1 s … 365 days."""
     cap: Duration | None = "1h"
+    """The longest delay, from `base` to 365 days; None: 365 days."""
 
     def _check(self) -> None:
         base_s = _delay_s(self.base, "base")
@@ -153,6 +158,7 @@ class Delays(RetryPolicy):
     """These delays in turn; the last one repeats."""
 
     after: tuple[Duration, ...]
+    """The delays after attempt 1, 2, …, each 1 s … 365 days."""
 
     def __init__(self, *after: Duration, jitter: float = 0.25) -> None:
         object.__setattr__(self, "after", after)

@@ -145,41 +145,60 @@ class Schedule(Record, frozen=True, kw_only=True):
     __json_names__: ClassVar[dict[str, str | None]] = {"now": None}
 
     name: str
+    """Identifies the schedule."""
     origin: str
     """What made it: code, api, cli or sql."""
     job_type: str
+    """Name of the type of its jobs."""
     payload_json: str
+    """The arguments of its jobs, as JSON text."""
     queue: str | None
-    """None, here and below: the type's value."""
+    """Name of the queue of its jobs; None: the type's."""
     priority: int | None
+    """-100 … 100; None: the type's."""
     max_attempts: int | None
+    """How many attempts its jobs have; None: the type's number."""
     expires_s: float | None
+    """Seconds until a job that has not started expires; None: the type's value."""
     meta_json: str | None
+    """What is stored with its jobs beside their arguments, as JSON text; None: nothing."""
     group_key: str | None
     """The lane of its jobs; None: they have none."""
     cron: str | None
     """None: it runs when a person triggers it."""
     timezone: str
+    """Name of the time zone in which `cron` counts, as in "Europe/Berlin"."""
     catch_up: str
+    """Which missed scheduled times become jobs: none (`skip`), the `latest` or `all`."""
     overlap: str
+    """Whether a scheduled time is left out while an earlier run is live: `skip` or `allow`."""
     jitter_s: float | None
+    """A job is due up to so many seconds after its scheduled time; None: none."""
     paused_at: datetime | None
+    """Since when it is paused; None: it is not."""
     paused_by: str | None
     """`rota` if it cannot be planned or enqueued as it is."""
     paused_why: str | None
+    """Why it is paused; None: it is not, or no reason was given."""
     disabled_at: datetime | None
     """Since when the newest release no longer declares it."""
     next_run_at: datetime | None
     """The next tick; None: there is none, or the next pass has still to plan it."""
     since: datetime
+    """When it was made, changed or resumed: scheduled times up to then do not count."""
     last_run_at: datetime | None
+    """When its last run was enqueued; None: there was none."""
     last_job: int | None
+    """Id of the job of its last run; None: there was none."""
     last_error: str | None
     """Why the database did not take the job of the tick that is due, or why the runs do nothing:
     their type is not declared, or the last three died. None: none of this."""
     release: str | None
+    """The release of the code that declared it last; None: no code did."""
     created_at: datetime
+    """When it was made."""
     updated_at: datetime
+    """When its definition was last changed."""
     now: datetime
     """The database's clock at the time of the read."""
 
@@ -221,19 +240,26 @@ class Run(Record, frozen=True, kw_only=True):
     """One run of a schedule: a row of `rota.runs`."""
 
     job: int
+    """Id of the job that it became."""
     scheduled_for: datetime | None
     """The tick; None: a person triggered it."""
     enqueued_at: datetime
+    """When the job was inserted, an aware datetime."""
     status: str
     """The job's. `cancelled` with the error type `Overlap`: skipped, because an earlier run was not
     over."""
     attempts: int | None
+    """How many attempts of the job count; None: no row of the job is kept."""
     started_at: datetime | None
+    """When the job's last handler began, an aware datetime; None: none began."""
     ended_at: datetime | None
+    """When the job finished or last failed, an aware datetime; None: neither."""
     ran_s: float | None
     """How long its last attempt took; None: none has ended."""
     error_type: str | None
+    """Class name of the job's last failure; None: none is recorded."""
     last_error: str | None
+    """Message of the last failure, or why the job was cancelled; None: neither."""
 
 
 def next_times(cron: str | None, timezone: str, after: datetime, count: int) -> list[datetime]:

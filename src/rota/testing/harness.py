@@ -76,7 +76,9 @@ class Harness:
         if url is not None and connection is not None:
             raise UsageError("give a Harness a url or a connection, not both")
         self.app = app
+        """The App that is tested."""
         self.state = state
+        """What `ctx.state` is in attempts on the test's connection; None: nothing."""
         self._database: Database
         if connection is not None:
             self._database = BoundDatabase(app.schema, connection)

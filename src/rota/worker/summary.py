@@ -18,9 +18,13 @@ class Summary(Record, frozen=True):
     """What a worker has done when it ends."""
 
     claimed: int
+    """How many jobs it claimed, counted again at each claim."""
     succeeded: int
+    """How many attempts succeeded."""
     failed: int
+    """How many attempts failed and are retried."""
     dead: int
+    """How many attempts left the job dead."""
     oldest_due: datetime | None
     """When the oldest job that is still due was due. None if no job is due, or if the database did
     not answer."""

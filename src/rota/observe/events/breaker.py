@@ -15,14 +15,17 @@ class BreakerOpened(Event):
 
     level = logging.WARNING
     breaker: str
+    """Name of the breaker."""
     key: str | None
+    """The key whose jobs wait; None: the breaker has no keys."""
     for_s: float
+    """Seconds until one job may try."""
     failures: int | None
     """After how many; None: the trial failed."""
     reason: str
     """The last failure."""
 
-    def describe(self) -> str:
+    def _describe(self) -> str:
         name = _name(self.breaker, self.key)
         why = (
             "its trial failed"
@@ -37,9 +40,11 @@ class BreakerClosed(Event):
     """The trial of a breaker has succeeded: the jobs that waited for it start."""
 
     breaker: str
+    """Name of the breaker."""
     key: str | None
+    """The key whose jobs waited; None: the breaker has no keys."""
 
-    def describe(self) -> str:
+    def _describe(self) -> str:
         return f"{_name(self.breaker, self.key)} is closed: its trial succeeded"
 
 

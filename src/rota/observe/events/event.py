@@ -15,7 +15,7 @@ class Event:
     """The level of its line in the log."""
     line: ClassVar[str]
     """The log line, with fields in braces. An event whose words depend on its values overrides
-    `describe`."""
+    `_describe`."""
 
     @property
     def level_now(self) -> int:
@@ -23,10 +23,10 @@ class Event:
         it."""
         return self.level
 
-    def describe(self) -> str:
+    def _describe(self) -> str:
         """Say what happened, without the subject."""
         return self.line.format(**{part.name: getattr(self, part.name) for part in fields(self)})
 
     def text(self) -> str:
         """Return the line in the log."""
-        return self.describe()
+        return self._describe()

@@ -18,10 +18,15 @@ class JobEvent(Event):
     """A step of one attempt of a job."""
 
     job: int
+    """Id of the job."""
     job_type: str
+    """Name of its type."""
     attempt: int
+    """Number of the attempt, from 1."""
     claim: int
+    """The value of the job's `claims` under which the attempt runs."""
     worker: str
+    """Name of the worker that holds or held the job."""
 
     @classmethod
     def of(cls, job: Job, worker: str, **own: Any) -> Self:
@@ -40,7 +45,7 @@ class JobEvent(Event):
         )
 
     def text(self) -> str:
-        return f"job {self.job} {self.job_type} attempt {self.attempt}: {self.describe()}"
+        return f"job {self.job} {self.job_type} attempt {self.attempt}: {self._describe()}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +62,7 @@ class JobSucceeded(JobEvent):
 
     line = "succeeded in {ran_s:.3f} s"
     ran_s: float
+    """Seconds that the handler ran."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +75,9 @@ class JobFailed(JobEvent):
         "{failure.error_type}: {failure.message} ({failure.verdict_rule})"
     )
     failure: Failure
+    """What is stored of the error."""
     retry_in_s: float
+    """Seconds until the next attempt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +87,7 @@ class JobDead(JobEvent):
     level = logging.ERROR
     line = "dead: {failure.error_type}: {failure.message} ({failure.verdict_rule})"
     failure: Failure
+    """What is stored of the error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +96,9 @@ class JobCancelled(JobEvent):
     its expiry, and that is committed."""
 
     reason: str | None
+    """Why; None: no reason was given."""
 
-    def describe(self) -> str:
+    def _describe(self) -> str:
         return f"cancelled: {self.reason or 'no reason given'}"
 
 
@@ -97,9 +107,11 @@ class JobSnoozed(JobEvent):
     """The handler delayed the job without charging the attempt, and that is committed."""
 
     run_in_s: float
+    """Seconds until the job runs again."""
     reason: str | None
+    """Why; None: the handler gave no reason."""
 
-    def describe(self) -> str:
+    def _describe(self) -> str:
         return f"snoozed for {self.run_in_s:.1f} s: {self.reason or 'no reason given'}"
 
 
@@ -108,8 +120,9 @@ class JobWaiting(JobEvent):
     """The handler lets the job wait until other jobs have ended, and that is committed."""
 
     awaited: tuple[int, ...]
+    """Ids of the jobs that it waits for."""
 
-    def describe(self) -> str:
+    def _describe(self) -> str:
         if len(self.awaited) == 1:
             return f"waits for job {self.awaited[0]}"
         return f"waits for {len(self.awaited)} jobs, the last of them {self.awaited[-1]}"
@@ -122,6 +135,7 @@ class JobHandedBack(JobEvent):
     `RateLimited`."""
 
     why: str
+    """Why, in words."""
     run_in_s: float | None
     """Seconds until it may be claimed again; None: its `run_at` stays, or the database chose it."""
     waits_for: str | None
@@ -131,7 +145,7 @@ class JobHandedBack(JobEvent):
     def level_now(self) -> int:
         return self.level if self.run_in_s is None else logging.DEBUG  # thousands at once
 
-    def describe(self) -> str:
+    def _describe(self) -> str:
         for_s = "" if self.run_in_s is None else f" for {self.run_in_s:.1f} s"
         return f"handed back{for_s}: {self.why}"
 
@@ -159,6 +173,7 @@ class JobReaped(JobEvent):
     level = logging.WARNING
     line = "lost by {worker}, whose lease expired; now {status}"
     status: str
+    """The job's status now: `queued`, `failed`, `dead` or `cancelled`."""
 
     @property
     def level_now(self) -> int:
@@ -187,19 +202,22 @@ class OutcomeRefused(JobEvent):
         "then the job is left to its lease: {reason}"
     )
     reason: str
+    """What the database said."""
     for_s: float
+    """Seconds for which the worker tries again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerAbandoned(JobEvent):
     """A handler keeps running past its timeout and does not stop.
 
-    Its slot is abandoned, and its outcome is discarded. `abandoned` counts the handlers that run on
-    like this now. When they are as many as the worker's slots, the worker ends with
-    WorkerExhausted.
+    Its slot is abandoned, and its outcome is discarded. When `abandoned` reaches `slots`, the
+    worker ends with WorkerExhausted.
     """
 
     level = logging.ERROR
     line = "its handler did not stop at its timeout; its slot is abandoned ({abandoned} of {slots})"
     abandoned: int
+    """How many handlers of the worker run on like this now."""
     slots: int
+    """How many slots the worker has."""

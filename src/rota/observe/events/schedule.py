@@ -19,9 +19,10 @@ class ScheduleEvent(Event):
     """An event of one schedule."""
 
     schedule: str
+    """Name of the schedule."""
 
     def text(self) -> str:
-        return f"schedule {one_line(self.schedule)}: {self.describe()}"
+        return f"schedule {one_line(self.schedule)}: {self._describe()}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,13 +31,14 @@ class RunEnqueued(ScheduleEvent):
 
     line = "job {job} enqueued for {scheduled_for:%Y-%m-%d %H:%M}Z"
     job: int
+    """Id of the job."""
     scheduled_for: datetime
+    """The scheduled time, an aware datetime."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSkipped(ScheduleEvent):
-    """A tick was skipped, because the earlier run `live` is not over. `job` is its row in
-    history."""
+    """A tick was skipped, because the earlier run `live` is not over."""
 
     level = logging.WARNING
     line = (
@@ -44,23 +46,26 @@ class RunSkipped(ScheduleEvent):
         "(recorded as job {job})"
     )
     job: int
+    """Id of the job that records it in history."""
     scheduled_for: datetime
+    """The scheduled time, an aware datetime."""
     live: int
+    """Id of the job of the earlier run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TicksMissed(ScheduleEvent):
-    """Ticks came while no worker was up, and are skipped by the schedule's `catch_up`.
-
-    They are counted up to a thousand; `is_more`: there were more.
-    """
+    """Ticks came while no worker was up, and are skipped by the schedule's `catch_up`."""
 
     level = logging.WARNING
     ticks: int
+    """How many scheduled times were missed, counted up to 1,000."""
     is_more: bool
+    """Whether there were more than were counted."""
     next_run_at: datetime
+    """The next scheduled time, an aware datetime."""
 
-    def describe(self) -> str:
+    def _describe(self) -> str:
         more = "more than " if self.is_more else ""
         following = f"{self.next_run_at:%Y-%m-%d %H:%M}Z"
         return f"skipped {more}{plural(self.ticks, 'missed tick')}; next tick {following}"
@@ -68,17 +73,15 @@ class TicksMissed(ScheduleEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleRefused(ScheduleEvent):
-    """A schedule could not be planned, or its job not enqueued.
-
-    `paused`: the fault is in the row, and the schedule is paused until a person fixes it. Otherwise
-    a later pass tries again.
-    """
+    """A schedule could not be planned, or its job not enqueued."""
 
     level = logging.ERROR
     reason: str
+    """What is wrong, in words."""
     paused: bool
+    """Whether the fault is in the schedule, which is paused; otherwise a later pass tries again."""
 
-    def describe(self) -> str:
+    def _describe(self) -> str:
         return f"{'paused' if self.paused else 'tick delayed'}: {one_line(self.reason)}"
 
 

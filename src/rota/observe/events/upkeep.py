@@ -19,8 +19,11 @@ class UpkeepRefused(Event):
     level = logging.ERROR
     line = "{service}: the database refuses job {job}, which stays as it is for now: {reason}"
     service: str
+    """The part of the worker, such as `reaper`."""
     job: int
+    """Id of the job."""
     reason: str
+    """What the database said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +32,7 @@ class PartitionDropped(Event):
 
     line = "retention: {partition} dropped"
     partition: str
+    """Name of the table, such as `job_history_20260131`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +41,7 @@ class PartitionArchived(Event):
 
     line = "retention: {partition} moved to the archive"
     partition: str
+    """Name of the table, such as `job_history_20260131`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +54,9 @@ class PartitionKept(Event):
     level = logging.WARNING
     line = "retention: {partition} stays for now: {reason}"
     partition: str
+    """Name of the table, such as `job_history_20260131`."""
     reason: str
+    """Why it stays, in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +66,7 @@ class KeysFreed(Event):
     level = logging.WARNING
     line = "retention: {keys} idempotency keys of deleted jobs were freed"
     keys: int
+    """How many keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +78,7 @@ class DeadArchived(Event):
 
     level = logging.WARNING
     jobs: int
+    """How many jobs."""
 
-    def describe(self) -> str:
+    def _describe(self) -> str:
         return f"retention: archived {plural(self.jobs, 'dead job')} that no person resolved"

@@ -14,8 +14,11 @@ class WorkerStarted(Event):
 
     line = "worker {worker} started, release {release}, queues {queues}; {urgent_slots}"
     worker: str
+    """Name of the worker."""
     release: str
+    """Release of its code."""
     queues: str
+    """Its queues with their slots, in words."""
     urgent_slots: str
     """How many of the slots are for jobs with a priority above 0."""
 
@@ -26,24 +29,29 @@ class WorkerStopped(Event):
 
     line = "worker {worker} stopped"
     worker: str
+    """Name of the worker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopBlocked(Event):
     """The worker's event loop is blocked: nothing of the worker runs but the renewal of its leases.
 
-    Emitted once after a second, and again when the loop is free (`over`). `job` and `job_type` are
-    those of the handler that runs on the loop; None if it is no handler.
+    Emitted once after a second, and again when the loop is free (`over`).
     """
 
     level = logging.WARNING
     job: int | None
+    """Id of the job whose handler runs on the loop; None: it is no handler."""
     job_type: str | None
+    """Name of its type; None likewise."""
     blocked_s: float
+    """Seconds that the loop has been blocked."""
     place: str
+    """The line that blocks it, as in "/srv/shop/mail.py:12 in send"."""
     over: bool
+    """Whether the loop is free again."""
 
-    def describe(self) -> str:
+    def _describe(self) -> str:
         who = "code outside handlers" if self.job is None else f"job {self.job} {self.job_type}"
         verb = "blocked" if self.over else "has been blocking"
         return f"{who} {verb} the event loop for {self.blocked_s:.1f} s at {self.place}"
@@ -51,18 +59,19 @@ class LoopBlocked(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseLost(Event):
-    """A part of the worker could not reach the database and tries again.
-
-    `refused`: the database answered, and refused what this part wants to do.
-    """
+    """A part of the worker could not reach the database and tries again."""
 
     level = logging.WARNING
     service: str
+    """The part of the worker, such as `claimer`."""
     reason: str
+    """What went wrong, in words."""
     retry_in_s: float
+    """Seconds until the next try."""
     refused: bool = False
+    """Whether the database answered, and refused what this part wants to do."""
 
-    def describe(self) -> str:
+    def _describe(self) -> str:
         what = "failed" if self.refused else "database unavailable"
         return f"{self.service}: {what}, next try in {self.retry_in_s:.1f} s: {self.reason}"
 
@@ -78,3 +87,4 @@ class DatabaseCopied(Event):
     level = logging.ERROR
     line = "this is a restored copy ({reason}): nothing runs until `rota queues resume --copy`"
     reason: str
+    """How the database differs from what it recorded of itself."""

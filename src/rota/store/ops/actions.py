@@ -174,14 +174,21 @@ class ActionRecord(Record, frozen=True):
     """An action: a row of the action log."""
 
     at: datetime
+    """When it was done, an aware datetime."""
     verb: str
+    """What was done, such as `requeue` or `pause`."""
     job: int | None
     """None: to `queue`, or to everything."""
     queue: str | None
+    """Name of the queue; None: it was done to a job, a schedule or everything."""
     by: str
+    """Who did it: the name that the caller gave, or else the role that logged in."""
     why: str | None
+    """The reason; None: none was given."""
     detail_json: str | None
+    """The fields of the verb, such as `requeued_as`, as JSON text; None: it has none."""
     schedule: str | None = None
+    """Name of the schedule; None: it was done to something else."""
 
     @property
     def detail(self) -> Any:

@@ -73,9 +73,11 @@ class BreakerRecord(Record, frozen=True):
     """A breaker or one of its keys: a row of the view `breakers`."""
 
     name: str
+    """Name of the breaker."""
     key: str | None
     """None: the breaker has no keys, or these are all of its keys."""
     state: Literal["closed", "open", "trial"]
+    """`closed`: jobs start. `open`: they wait. `trial`: one job tries, the others wait."""
     failures: int
     """Of a closed one, those that count."""
     openings: int
@@ -83,6 +85,7 @@ class BreakerRecord(Record, frozen=True):
     open_until: datetime | None
     """When a job may try. None: once a person resets it; or it is closed."""
     opened_at: datetime | None
+    """Since when it is not closed, an aware datetime; None: it is closed."""
     trial_job: int | None
     """The job that tries."""
     waiting: int
@@ -90,6 +93,7 @@ class BreakerRecord(Record, frozen=True):
     reason: str | None
     """The last failure, or why a person changed it."""
     changed_at: datetime | None
+    """When it last changed, an aware datetime; None: it is closed, and no failure counts."""
     changed_by: str | None
     """None: a worker."""
 

@@ -43,14 +43,19 @@ class EffectRecord(Record, frozen=True):
     place: int | None
     """Of a step, how many steps were called with this one."""
     status: Literal["intended", "done", "uncertain"]
+    """`intended`: its job is at it. `done`. `uncertain`: it may have happened."""
     job: int
     """The job that intended it last, or the one that was requeued from that."""
     if_uncertain: str
+    """What the next attempt does if it may have happened: `skip`, `repeat` or `dead`."""
     uncertain_before: int
     """Intents before the last one that may have happened."""
     result: Any
+    """What the handler kept of it, from JSON; None: nothing, or it is not done."""
     intended_at: datetime
+    """When the last intent was written, an aware datetime."""
     done_at: datetime | None
+    """When it was recorded as done, an aware datetime; None: it is not done."""
 
 
 def effects(status: str | None, limit: int) -> Operation[list[EffectRecord]]:

@@ -28,9 +28,11 @@ class Figures(Record, frozen=True):
     """
 
     job_type: str
+    """Name of the job type."""
     hour: datetime | None
     """The beginning of the hour; None: the sum of all hours."""
     succeeded: int
+    """How many jobs succeeded."""
     succeeded_late: int
     """Of the succeeded ones: after a failed attempt."""
     retried: int
@@ -43,24 +45,34 @@ class Figures(Record, frozen=True):
     Without those of no known release, such as jobs that expired.
     """
     cancelled: int
+    """How many jobs were cancelled."""
     waited_p50_s: float | None
-    """For succeeded jobs, from when the last attempt was due until its handler began."""
+    """Median seconds from when the last attempt was due until its handler began, of successes."""
     waited_p95_s: float | None
+    """The 95th percentile of the same, in seconds."""
     ran_p50_s: float | None
-    """For succeeded jobs, how long the handler ran."""
+    """Median seconds that the handler ran, of successes."""
     ran_p95_s: float | None
+    """The 95th percentile of the same, in seconds."""
 
 
 class Overrun(Record, frozen=True):
     """A job that has been running for longer than its attempt may take."""
 
     id: int
+    """Id of the job."""
     job_type: str
+    """Name of its type."""
     queue: str
+    """Name of its queue."""
     worker: str
+    """Name of the worker that holds it."""
     started_at: datetime
+    """When its attempt began, an aware datetime."""
     running_s: float
+    """Seconds since then."""
     timeout_s: float
+    """Seconds that an attempt of it may run."""
 
 
 class Stats(Record, frozen=True):
@@ -71,7 +83,9 @@ class Stats(Record, frozen=True):
     jobs: dict[str, int]
     """Jobs that are not over, by status; a count that reaches `counted_to` means "at least"."""
     counted_to: int
+    """The number of jobs at which counting stops."""
     oldest_due_at: datetime | None
+    """When the oldest due job was due, an aware datetime; None: nothing is due."""
     oldest_due_s: float | None
     """How long the oldest due job has been waiting; None: nothing is due."""
     too_long: list[Overrun]

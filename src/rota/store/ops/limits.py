@@ -60,16 +60,21 @@ class LimitRecord(Record, frozen=True):
     """A rate limit: a row of the view `limits`."""
 
     name: str
+    """Name of the rate limit."""
     starts: int
     """At most so many in any window of `per_s`."""
     per_s: float
+    """The length of the window in seconds."""
     burst: int
     """At most so many at once."""
     keyed: bool | None
     """Whether it is kept for each key; None: no code declares it."""
     changed_at: datetime
+    """When it last changed, an aware datetime."""
     changed_by: str
+    """Who changed it: the name that the caller gave, or else the role that logged in."""
     changed_why: str | None
+    """The reason; None: none was given."""
     waiting_keys: int
     """How many of its keys these jobs have; 1 if it has no keys."""
     waiting: int

@@ -18,10 +18,13 @@ class Pause(Record, frozen=True):
     queue: str | None
     """None: everything."""
     paused_at: datetime
+    """Since when it is paused, an aware datetime."""
     paused_until: datetime | None
     """None: until it is resumed."""
     paused_by: str
+    """Who paused it: the name that the caller gave, or else the role that logged in."""
     paused_why: str | None
+    """The reason; None: none was given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

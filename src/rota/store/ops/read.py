@@ -71,19 +71,33 @@ class AttemptRecord(Record, frozen=True):
     """An attempt that did not succeed: a row of `attempt`."""
 
     claim: int
+    """The value of the job's `claims` under which it ran."""
     attempt: int
+    """Number of the attempt, from 1."""
     worker: str
+    """Name of the worker that ran it."""
     release: str | None
+    """Release of that worker's code; None: the worker did not end the attempt itself."""
     started_at: datetime | None
+    """When the handler began, an aware datetime; None: it did not begin."""
     finished_at: datetime
+    """When its end was recorded, an aware datetime."""
     outcome: str
+    """The job's status after it: `failed`, `dead`, `queued` or `cancelled`."""
     error_type: str | None
+    """Class name of the error; None: none is recorded."""
     message: str | None
+    """Text of the error; None: none is recorded."""
     verdict: str | None
+    """`transient` or `fatal`: whether another attempt can help; None: none is recorded."""
     verdict_rule: str | None
+    """The rule that gave the verdict; None: there is no verdict."""
     response_code: int | None
+    """HTTP or SMTP status code of the error; None: it has none."""
     stack: str | None
+    """Traceback of the error; None: there is none."""
     next_run_at: datetime | None
+    """When the job was due again, an aware datetime; None: it was dead or cancelled."""
 
 
 def attempts(job: int) -> Operation[list[AttemptRecord]]:
@@ -112,7 +126,9 @@ class QueueDepth(Record, frozen=True):
     """How many jobs of a priority are ready in a queue."""
 
     queue: str
+    """Name of the queue."""
     priority: int
+    """Priority of these jobs, -100 … 100."""
     due: int
     """Due now. A count that reaches 10,000 means at least so many."""
     later: int
@@ -134,17 +150,24 @@ class AlertRecord(Record, frozen=True):
     """An alert that stands, or ended within a day."""
 
     rule: str
+    """Name of the alert rule."""
     subject: str
     """What it is about: an error type, a queue, a job type or a schedule; empty where the rule has
     only one."""
     state: str
+    """What was last reported: it `fires`, `repeats` or is `over`."""
     since: datetime
+    """When it was first found, an aware datetime."""
     last_notified_at: datetime | None
+    """When it was last reported, an aware datetime."""
     notifications: int
     """How many were sent about this subject."""
     over_at: datetime | None
+    """When it ended, an aware datetime; None: it stands."""
     value: float
+    """What the rule measured: jobs, failures a minute, or seconds, by its kind."""
     message: str
+    """What was found, in a sentence."""
     severity: str
     """`warning` or `critical`, as last reported."""
 

@@ -16,7 +16,9 @@ class LaneHolder(Record, frozen=True):
     """A job that holds a place of its lane."""
 
     id: int
+    """Id of the job."""
     job_type: str
+    """Name of its type."""
     status: str
     """`running`; `failed` or `queued`, while it keeps its place for another attempt; `waiting` for
     a cap; `dead`, if it halts the lane."""
@@ -28,6 +30,7 @@ class Lane(Record, frozen=True):
     """A lane with jobs that hold a place or wait for one."""
 
     group_key: str
+    """The key of the ordered group."""
     capacity: int
     """How many may run at once when the next one begins."""
     held: int
@@ -47,8 +50,11 @@ class Cap(Record, frozen=True):
     """How many jobs of a queue or of a job type may run at once, over all workers."""
 
     kind: Literal["queue", "type"]
+    """Whether it limits a queue or a job type."""
     name: str
+    """Name of the queue or of the job type."""
     most: int
+    """How many may run at once."""
     running: int
     """How many run now and count."""
     parked: int

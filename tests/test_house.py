@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,26 @@ SEAT = """class Seat:
     def is_taken(self): ...
     async def _taken_by(self): ...
 """
+CHAIR = '''class Seat:
+    """A seat."""
+    width_cm: int
+    """Its width."""
+    legs: int
+    _wood: str
+    def __init__(self):
+        self.owner = None
+        self.price = 0
+        """In cents."""
+    def sit(self):
+        """Sit down."""
+    def rise(self): ...
+class Chair(Seat):
+    back: bool
+    def sit(self): ...
+    @property
+    def legs(self): ...
+def build(): ...
+'''
 
 
 @pytest.mark.parametrize("word", ["taken", "told", "chosen", "judged", "settled", "embedded"])
@@ -86,6 +107,19 @@ def test_a_function_with_one_caller_in_sql_is_named_with_it(package: Path) -> No
     assert list(house.functions_with_one_caller()) == [
         f"{schema}/functions/lie.sql: {schema}/views/rest.sql"
     ]
+
+
+def test_a_public_member_without_a_docstring_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.joinpath("chairs.py").write_text(f"import decimal\n{CHAIR}")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    assert sorted(house.members_without_docstring(importlib.import_module("chairs"))) == [
+        "chairs.Chair: Chair", "chairs.Chair: back", "chairs.Chair: legs", "chairs.Chair: owner",
+        "chairs.Chair: rise", "chairs.Seat: legs", "chairs.Seat: owner", "chairs.Seat: rise",
+        "chairs.build",
+    ]  # fmt: skip
 
 
 @pytest.mark.waits

@@ -163,6 +163,7 @@ class PayloadUnread(JobEvent):
         "and are dead if none has read them within about an hour: {reason}"
     )
     reason: str
+    """What does not fit: the argument and why, without its value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,10 @@ def test_a_job_shows_its_whole_timeline(rota: CommandLine) -> None:
         job["run_at"],
         "failed",
     )
-    shown = rota.ok("job", str(failed)).out
+    short = rota.ok("job", str(failed))
+    assert "raise ValueError" not in short.out and "--verbose" in short.err
+    assert "report: failed, retries in " in short.out.splitlines()[0]
+    shown = rota.ok("job", str(failed), "--verbose").out
     assert (
         attempt["worker"] in shown
         and 'raise ValueError(f"no data for {day}")' in shown

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Annotated, Any, cast
@@ -389,7 +389,7 @@ def _say(
             columns = ("id", "answer", "status", *(["new id"] if makes else []))
             print_table(
                 columns,
-                [(*one.values(), None)[: len(columns)] for one in facts],
+                [_cells(one, columns) for one in facts],
                 empty="no jobs found",
             )
         else:
@@ -400,6 +400,11 @@ def _say(
         typer.echo("their finished steps are forgotten: they start over")
     if errors:
         raise next(iter(errors.values()))
+
+
+def _cells(facts: dict[str, Any], columns: Sequence[str]) -> list[Any]:
+    said = facts | {"status": "failed, retries later"} if facts["status"] == "failed" else facts
+    return [said.get(column.replace(" ", "_")) for column in columns]
 
 
 def _facts(answer: Answer, makes: bool) -> dict[str, Any]:

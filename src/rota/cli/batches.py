@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from rota.cli.grammar import make_noun
-from rota.cli.listing import Field, Listing, Screen, number
+from rota.cli.listing import Field, Listing, Screen, number, spare
 from rota.cli.output import Times, print_facts, print_json
 from rota.cli.target import Actor, JsonOption, Place
 from rota.client.base import LIST_MAX
@@ -52,7 +52,9 @@ def show(
 
 def _facts(found: Batch, times: Times) -> Iterator[tuple[str, Any]]:
     yield "batch", found.id
-    yield "outcome", found.outcome or f"{found.ended:,} of {found.total:,} have ended"
+    failed = f"failed: {found.dead:,} dead, {found.cancelled:,} cancelled"
+    outcome = failed if found.outcome == "failed" else found.outcome
+    yield "outcome", outcome or f"{found.ended:,} of {found.total:,} have ended"
     yield "succeeded", f"{found.succeeded:,}"
     yield "dead", f"{found.dead:,}"
     yield "cancelled", f"{found.cancelled:,}"
@@ -79,8 +81,8 @@ BATCHES = Listing(
         Field("batch", "id"),
         number("jobs", "total"),
         *map(number, ("succeeded", "dead", "cancelled", "live")),
-        Field("made", "created_at"),
-        Field("ended", "ended_at"),
+        spare(Field("made", "created_at")),
+        spare(Field("ended", "ended_at")),
         Field("then", lambda one, _: _follow(one)),
     ),
     empty="no batches",

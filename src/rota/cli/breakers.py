@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from rota.cli.grammar import make_noun
-from rota.cli.listing import Field, Listing, Screen, label
+from rota.cli.listing import Field, Listing, Screen, label, spare
 from rota.cli.output import Times, cell, print_json
 from rota.cli.pause import Lasting
 from rota.cli.table import Kind
@@ -50,14 +50,13 @@ def _next_try(one: BreakerRecord, times: Times) -> object:
 BREAKERS = Listing(
     "breakers",
     (
-        label("breaker", "name"),
-        label("key"),
+        Field("breaker", lambda one, _: " ".join(filter(None, (one.name, one.key))), Kind.TYPE),
         "state",
-        "failures",
-        Field("opened", "opened_at"),
+        spare("failures"),
         Field("next try", _next_try),
-        Field("waiting", lambda one, _: show_count(one.waiting, COUNT_MAX)),
-        Field("by", "changed_by"),
+        spare(Field("waiting", lambda one, _: show_count(one.waiting, COUNT_MAX))),
+        spare(Field("opened", "opened_at")),
+        spare(label("by", "changed_by")),
         Field("reason", kind=Kind.ERROR),
     ),
     empty="no job type declares a breaker",

@@ -6,7 +6,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from rota.cli.listing import Field, Listing, Screen, label, number
+from rota.cli.listing import Field, Listing, Screen, label, number, spare
 from rota.cli.output import Times, name_seconds, print_json
 from rota.cli.table import Kind
 from rota.cli.target import JsonOption, Place
@@ -80,7 +80,7 @@ def alerts(
     place: Place,
     screen: Screen,
 ) -> None:
-    """List the alert rules, and the alerts that are active or ended in the last 24 h."""
+    """List the alerts that are active or ended in the last 24 h, and below them the rules."""
     with place.session() as opened:
         rules = opened.read_table("alert_rules", columns=_RULES)
         found = opened.alerts.list()
@@ -88,9 +88,9 @@ def alerts(
     if screen.as_json:
         print_json({"rules": [name_seconds(rule, _DURATIONS) for rule in rules], "alerts": found})
         return
-    RULES.print(rules, times)
-    typer.echo("")
     ALERTS.print(found, times)
+    typer.echo("\nRules")
+    RULES.print(rules, times)
 
 
 RULES = Listing(
@@ -98,15 +98,15 @@ RULES = Listing(
     (
         label("name"),
         "kind",
-        label("queue"),
-        Field("type", "job_type"),
+        spare(label("queue")),
+        spare(Field("type", "job_type", Kind.TYPE)),
         number("at least"),
-        number("factor"),
+        spare(number("factor")),
         "period",
         "severity",
-        number("critical from"),
-        "repeat after",
-        "notify job",
+        spare(number("critical from")),
+        spare("repeat after"),
+        spare(label("notify job")),
         Field("", lambda rule, _: None if rule["enabled"] else "disabled"),
     ),
     empty="no rules",
@@ -117,9 +117,9 @@ ALERTS = Listing(
         label("rule"),
         label("subject"),
         "state",
-        "severity",
-        "since",
-        Field("notified", "last_notified_at"),
+        spare("severity"),
+        spare("since"),
+        spare(Field("notified", "last_notified_at")),
         Field("message", kind=Kind.TEXT),
     ),
     empty="no alerts",

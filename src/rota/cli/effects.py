@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from rota.cli.grammar import make_noun
-from rota.cli.listing import Field, Listing, Screen, label
+from rota.cli.listing import Field, Listing, Screen, label, spare
 from rota.cli.output import Times, print_json
 from rota.cli.table import Kind
 from rota.cli.target import Actor, JsonOption, Place
@@ -58,8 +58,8 @@ EFFECTS = Listing(
         "step of",
         "status",
         "job",
-        "if uncertain",
-        Field("intended", "intended_at"),
+        spare("if uncertain"),
+        spare(Field("intended", "intended_at")),
         Field("done", "done_at"),
         Field("result", _encode, Kind.ERROR),
     ),

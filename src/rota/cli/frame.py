@@ -273,7 +273,7 @@ def _errors(facts: dict[str, Any]) -> _Section:
             age(one["ago_s"]),
             one["job"],
             one["job_type"],
-            one["outcome"],
+            "failed, retried" if one["outcome"] == "failed" else one["outcome"],
             f"{one['error_type'] or ''}: {one['message'] or ''}",
         )
         for one in facts["errors"]

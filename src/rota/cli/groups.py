@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rota.cli.listing import Field, Listing, Screen, count, label, number
+from rota.cli.listing import Field, Listing, Screen, count, label, number, show_status, spare
 from rota.cli.output import Times, cell
 from rota.cli.table import Kind
 from rota.cli.target import Place
@@ -55,8 +55,8 @@ def _say_none(group_key: str | None, halted: bool) -> str:
 def _list_holders(lane: Lane, times: Times) -> str:
     holders = sorted(lane.holders, key=lambda one: one.id != lane.halted_by)
     listed = [
-        f"{'halted by ' if one.id == lane.halted_by else ''}job {one.id} {one.status} since "
-        f"{times.show(one.since)}"
+        f"{'halted by ' if one.id == lane.halted_by else ''}job {one.id} "
+        f"{show_status(one.status, None, times)} since {times.show(one.since)}"
         for one in holders[:HOLDERS_SHOWN]
     ]
     more = ["…"] if lane.held > HOLDERS_SHOWN else []
@@ -67,10 +67,10 @@ GROUPS = Listing(
     "groups",
     (
         label("group", "group_key"),
-        number("at once", "capacity"),
+        spare(number("at once", "capacity")),
         count("held"),
         count("waiting"),
-        "oldest due",
+        spare("oldest due"),
         Field("held by", _list_holders, Kind.TEXT),
     ),
     empty="no ordered groups in which jobs run or wait",

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from rota.cli.listing import Field, Listing, Screen, label
+from rota.cli.listing import Field, Listing, Screen, label, show_status, spare
 from rota.cli.output import (
     Times,
     cell,
@@ -17,6 +17,7 @@ from rota.cli.output import (
     print_json,
     print_lines,
     print_table,
+    print_text,
 )
 from rota.cli.table import Column, Kind
 from rota.cli.target import Place
@@ -129,7 +130,7 @@ def jobs(
         typer.echo("finished jobs: last 24 h; for more: --since 14d", err=True)
 
 
-def _when(job: Job, _: Times) -> datetime | None:
+def _when(job: Job) -> datetime | None:
     """Return the time that says most about a job of its status: when it ended, died or began, or
     when it may start."""
     match job.status:
@@ -174,11 +175,14 @@ def read_part(given: list[str] | None, name: str) -> dict[str, Any] | None:
 
 def job(
     id: Annotated[int, typer.Argument(metavar="ID", help="Job id.", min=1, max=ID_MAX)],
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Also show ids, claims, times and the stack trace.")
+    ] = False,
     *,
     place: Place,
     screen: Screen,
 ) -> None:
-    """Show a job, its payload and its timeline.
+    """Show a job: its timeline, then its payload and what it is now.
 
     The timeline includes the jobs as which it was retried, and that it is a retry of.
     """
@@ -188,8 +192,10 @@ def job(
     if screen.as_json:
         print_json(timeline)
         return
-    print_facts(_facts(timeline.job, times), times)
-    typer.echo("\nTimeline")
+    one = timeline.job
+    status = show_status(one.status, _when(one), times)
+    print_text(f"job {one.id} {cell(one.job_type).plain}: {status}")
+    typer.echo("")
     alone = len(timeline.chain) == 1
     print_table(
         ("when", "job", "what", Column("", Kind.TEXT)),
@@ -200,41 +206,45 @@ def job(
         empty="",
         times=times,
     )
+    typer.echo("")
+    print_facts(_facts(one, times, verbose=verbose), times)
     if timeline.attempts and (stack := timeline.attempts[-1].stack):
-        typer.echo("\nStack trace of the last failed attempt")
-        print_lines(cell(stack.rstrip()).split("\n"))
+        if verbose:
+            typer.echo("\nStack trace of the last failed attempt")
+            print_lines(cell(stack.rstrip()).split("\n"))
+        else:
+            typer.echo(f"\nthe stack trace: rota job {id} --verbose", err=True)
 
 
-def _facts(job: Job, times: Times) -> Iterator[tuple[str, Any]]:
-    yield "job", f"{job.id} {job.job_type}"
-    yield "status", job.status.value
-    if job.origin_id != job.id:
-        yield "origin", job.origin_id
+def _facts(job: Job, times: Times, *, verbose: bool) -> Iterator[tuple[str, Any]]:
     yield "queue", f"{job.queue}, priority {job.priority}"
     yield "payload", job.payload_json
-    yield "payload version", job.payload_version
     yield "meta", job.meta_json
-    yield "idempotency key", job.idempotency_key
+    yield "key", job.idempotency_key
     yield "group key", job.group_key
-    yield "lane capacity", job.lane_capacity if job.lane_capacity > 1 else None
     yield "batch", job.batch
     yield "attempts", _attempts(job)
     yield "timeout", None if job.timeout_s is None else words(job.timeout_s)
-    yield "losses", job.losses or None
-    yield "claims", job.claims
-    for name in ("created_at", "run_at", "expires_at", "started_at", "failed_at", "finished_at"):
-        yield name.replace("_", " "), getattr(job, name)
+    yield "expires at", job.expires_at
     yield "progress", _progress(job.progress, times)
     yield "cancel requested at", job.cancel_requested_at
     yield "cancel reason", job.cancel_reason
     yield "worker", job.locked_by
-    yield "locked until", job.locked_until
-    yield "release", job.release
     yield "result", job.result_json
     yield "last error", _error(job.error_type, job.last_error)
-    yield "response code", job.response_code
-    yield "verdict", _verdict(job.verdict, job.verdict_rule)
     yield "archived", describe_resolution(job)
+    if verbose:
+        yield "origin", None if job.origin_id == job.id else job.origin_id
+        yield "payload version", job.payload_version
+        yield "group capacity", job.lane_capacity if job.lane_capacity > 1 else None
+        yield "losses", job.losses or None
+        yield "claims", job.claims
+        for name in ("created_at", "run_at", "started_at", "failed_at", "finished_at"):
+            yield name.replace("_", " "), getattr(job, name)
+        yield "locked until", job.locked_until
+        yield "release", job.release
+        yield "response code", job.response_code
+        yield "verdict", _verdict(job.verdict, job.verdict_rule)
 
 
 def _attempts(job: Job) -> str:
@@ -265,11 +275,10 @@ JOBS = Listing(
     "jobs",
     (
         "id",
-        Field("type", "job_type"),
-        label("queue"),
-        "status",
-        Field("attempts", lambda job, _: _attempts(job)),
-        Field("when", _when),
+        Field("type", "job_type", Kind.TYPE),
+        spare(label("queue")),
+        Field("status", lambda job, times: show_status(job.status, _when(job), times)),
+        spare(Field("attempts", lambda job, _: _attempts(job))),
         Field("last error", lambda job, _: _error(job.error_type, job.last_error), Kind.ERROR),
     ),
     empty="no jobs found",

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from rota.cli.grammar import make_noun
-from rota.cli.listing import Field, Listing, Screen, count, label, number
+from rota.cli.listing import Field, Listing, Screen, count, label, number, spare
 from rota.cli.output import cell, print_json, print_text
 from rota.cli.table import Kind
 from rota.cli.target import Actor, JsonOption, Place
@@ -29,15 +29,15 @@ LIMITS = Listing(
         label("limit", "name"),
         number("starts", lambda one, _: f"{one.starts:,}"),
         Field("per", lambda one, _: words(one.per_s)),
-        number("burst", lambda one, _: f"{one.burst:,}"),
+        spare(number("burst", lambda one, _: f"{one.burst:,}")),
         count("waiting"),
-        number("keys", lambda one, _: one.waiting_keys if one.keyed else None),
+        spare(number("keys", lambda one, _: one.waiting_keys if one.keyed else None)),
         Field(
             "next slot",
             lambda one, _: "now" if one.keyed is False and one.next_at is None else one.next_at,
         ),
-        Field("changed", "changed_at"),
-        Field("by", "changed_by"),
+        spare(Field("changed", "changed_at")),
+        spare(label("by", "changed_by")),
         Field("why", "changed_why", Kind.ERROR),
     ),
     empty="no rate limits",

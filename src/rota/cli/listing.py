@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 import typer
@@ -35,6 +36,8 @@ class Field:
     value: Value = ""
     """Defaults to the field that is called like the title."""
     kind: Kind = Kind.PLAIN
+    is_spare: bool = False
+    """Whether it is left out on a narrow screen."""
 
     def read(self, row: Any, times: Times) -> Any:
         """Return what it shows of a row."""
@@ -54,10 +57,29 @@ def label(title: str, value: Value = "") -> Field:
     return Field(title, value, Kind.NAME)
 
 
+def spare(field: Field | str) -> Field:
+    """A column that is left out on a screen that is too narrow for all."""
+    return replace(Field(field) if isinstance(field, str) else field, is_spare=True)
+
+
 def count(title: str, field: str = "") -> Field:
     """A column of counts that end at COUNT_MAX."""
     read = Field(title, field).read
     return number(title, lambda row, times: show_count(read(row, times), COUNT_MAX))
+
+
+_SINCE = {"failed": "retries ", "queued": "due ", "running": "began "}
+"""What the time of a job says that has this status; of another status, since when it has it."""
+
+
+def show_status(status: str, at: datetime | None, times: Times) -> str:
+    """Format a job's status with the time that says most: "failed, retries in 59 min"."""
+    said = _SINCE.get(status, "")
+    if at is None or status == "waiting":
+        return "failed, retries later" if status == "failed" else status
+    if status == "failed" and at <= times.now:
+        return "failed, retries now"
+    return f"{status}, {said}{times.show(at)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +125,7 @@ class Listing:
         """Print rows as a table."""
         shown = [Field(one) if isinstance(one, str) else one for one in self.fields]
         print_table(
-            [Column(one.title, one.kind) for one in shown],
+            [Column(one.title, one.kind, one.is_spare) for one in shown],
             [[one.read(row, times) for one in shown] for row in found],
             empty=self.empty if empty is None else empty,
             times=times,

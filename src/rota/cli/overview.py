@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from rota.cli.frame import name_state
-from rota.cli.listing import Field, Listing, Screen, label, number
+from rota.cli.listing import Field, Listing, Screen, label, number, spare
 from rota.cli.output import Times, name_seconds, print_json, print_table, print_text, show_utc
 from rota.cli.table import Column, Kind
 from rota.cli.target import JsonOption, Place
@@ -69,7 +69,10 @@ def stats(
         return
     print_table(
         ("status", Column("jobs", Kind.NUMBER)),
-        [(status, show_count(jobs, COUNT_MAX)) for status, jobs in found.jobs.items()],
+        [
+            ("failed, to be retried" if status == "failed" else status, show_count(jobs, COUNT_MAX))
+            for status, jobs in found.jobs.items()
+        ],
         empty="",
     )
     if found.oldest_due_at is None or found.oldest_due_s is None:
@@ -81,10 +84,10 @@ def stats(
         typer.echo("\nRunning too long")
         columns = (
             "id",
-            "type",
-            Column("queue", Kind.NAME),
+            Column("type", Kind.TYPE),
+            Column("queue", Kind.NAME, spare=True),
             Column("worker", Kind.NAME),
-            "started",
+            Column("started", spare=True),
             "running for",
             "timeout",
         )
@@ -99,17 +102,15 @@ def _print_figures(found: Stats, hours: int, times: Times, *, by_hour: bool) -> 
     )
     typer.echo(f"\nEnded in the last {hours} h{until}; times are accurate to 10 %")
     counts = ("succeeded", "after a retry", "retried", "dead", "cancelled")
-    columns: list[Column | str] = [
-        *(Column(title, Kind.NUMBER) for title in counts),
-        "waited p50",
-        "waited p95",
-        "ran p50",
-        "ran p95",
+    took = ("waited p50", "waited p95", "ran p50", "ran p95")
+    columns = [
+        *(Column(title, Kind.NUMBER, title == "after a retry") for title in counts),
+        *(Column(title, spare=title.endswith("p50")) for title in took),
     ]
     listed = found.hours if by_hour else found.types
     rows = zip(*map(_without_zeros, zip(*map(_figures, listed), strict=True)), strict=True)
     print_table(
-        ("hour" if by_hour else "type", *columns),
+        ("hour" if by_hour else Column("type", Kind.TYPE), *columns),
         [
             [_hour(one, times) if by_hour else one.job_type, *row]
             for one, row in zip(listed, rows, strict=True)
@@ -194,9 +195,9 @@ WORKERS = Listing(
         Field("state", _name_state),
         Field("last seen", lambda one, times: _last_sight(one) if times.utc else None),
         number("running"),
-        Field("started", "started_at"),
-        label("version"),
-        label("release"),
+        spare(label("release")),
+        spare(label("version")),
+        spare(Field("started", "started_at")),
         Field("queues", _list_slots, Kind.TEXT),
     ),
     empty="no workers in the last hour",
@@ -224,14 +225,15 @@ def _with_plan(row: dict[str, Any]) -> dict[str, Any]:
 TYPES = Listing(
     "types",
     (
-        Field("type", "name"),
-        label("queue"),
-        number("priority"),
-        *(Field(title, f"{title}_s") for title in ("timeout", "lease", "expires")),
-        number("at once", "max_running"),
+        Field("type", "name", Kind.TYPE),
+        spare(label("queue")),
+        spare(number("priority")),
+        Field("timeout", "timeout_s"),
+        *(spare(Field(title, f"{title}_s")) for title in ("lease", "expires")),
+        spare(number("at once", "max_running")),
         number("attempts", "max_attempts"),
         Field("retries", "retry_words", Kind.TEXT),
-        label("release"),
+        spare(label("release")),
     ),
     empty="no job types declared; `rota sync` or the start of a worker declares them",
 )

@@ -17,7 +17,7 @@ from rota.cli.enqueue import (
 )
 from rota.cli.enqueue import arguments as read_arguments
 from rota.cli.grammar import make_noun
-from rota.cli.listing import Field, Listing, Screen, label, number
+from rota.cli.listing import Field, Listing, Screen, label, number, show_status, spare
 from rota.cli.output import Times, print_facts, print_json
 from rota.cli.table import Kind
 from rota.cli.target import Actor, JsonOption, Place, find_app
@@ -306,14 +306,14 @@ SCHEDULES = Listing(
     "schedules",
     (
         label("name"),
-        Field("type", "job_type"),
-        Field("cron", lambda one, _: one.cron or "-"),
-        Field("time zone", "timezone"),
+        Field("type", "job_type", Kind.TYPE),
+        label("cron", lambda one, _: one.cron or "-"),
+        spare(Field("time zone", "timezone")),
         Field("state", lambda one, _: _state(one)),
         Field("next run", "next_run_at"),
-        Field("last run", "last_run_at"),
-        "last job",
-        label("from", "origin"),
+        spare(Field("last run", "last_run_at")),
+        spare("last job"),
+        spare(label("from", "origin")),
     ),
     empty="no schedules",
 )
@@ -322,10 +322,10 @@ _RUNS = Listing(
     (
         "job",
         Field("tick", lambda run, _: run.scheduled_for or "triggered"),
-        Field("enqueued", "enqueued_at"),
-        "status",
-        number("attempts"),
-        Field("started", "started_at"),
+        spare(Field("enqueued", "enqueued_at")),
+        Field("status", lambda run, times: show_status(run.status, None, times)),
+        spare(number("attempts")),
+        spare(Field("started", "started_at")),
         Field("took", lambda run, _: None if run.ran_s is None else words(run.ran_s)),
         Field("error", _error, Kind.ERROR),
     ),

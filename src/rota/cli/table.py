@@ -1,8 +1,8 @@
 """Lays tables out: which columns are shown, how wide they are, and what gives way. Pure.
 
 A column says what kind of values it has, and the kind says what may become of them where they do
-not fit. A column in which no row has a value is left out. What still does not fit goes to a line of
-its own below the row.
+not fit. A column in which no row has a value is left out, and so are spare columns for which there
+is no room. What still does not fit goes to a line of its own below the row.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ _WORD = re.compile(r"\s*(?:[\d.]+ (?=(?:ms|s|min|h|d)\b))?\S+")
 class Kind(Enum):
     """What a column has, and so what happens if it does not fit."""
 
-    PLAIN = "never cut: ids, job types, times, statuses"
+    PLAIN = "never cut: ids, times, statuses"
     NUMBER = "never cut, and flush right"
     NAME = "shortened in the middle: queues, workers, keys"
-    ERROR = "shortened at its end"
-    TEXT = "broken at spaces into several lines; nothing is lost"
+    TYPE = "the same, if nothing else can give way: job types, breakers"
+    ERROR = "shortened: at its end, an error's class before its message"
+    TEXT = "broken into several lines; nothing is lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ class Column:
 
     title: str
     kind: Kind = Kind.PLAIN
+    spare: bool = False
+    """Whether it is left out on a screen that is too narrow for all; the last one first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ def lay_out(
         for at, column in enumerate(columns)
         if any(row[at] for row in rows)
     ]
-    groups = [shown] if width is None else _fold(shown, width)
+    groups = [shown] if width is None else _fold(_leave_out(shown, width), width)
     if one_line:
         groups = groups[:1]
     widths = [
@@ -91,16 +94,25 @@ def _measure(column: Column, values: list[str]) -> _Shown:
     title = cell_len(column.title)
     natural = max(title, *map(cell_len, values))
     match column.kind:
-        case Kind.NAME:
+        case Kind.NAME | Kind.TYPE:
             least = NAME_TO
-        case Kind.ERROR:
+        case Kind.ERROR | Kind.TEXT:
             least = SHRINK_TO
-        case Kind.TEXT:
-            words = [cell_len(word.lstrip()) for value in values for word in _WORD.findall(value)]
-            least = max(SHRINK_TO, *words)
         case _:
             least = natural
     return _Shown(column, values, natural, min(natural, max(title, least)))
+
+
+def _leave_out(shown: list[_Shown], width: int) -> list[_Shown]:
+    """Leave out spare columns, the last one first, until the others fit, with the types whole."""
+    kept = list(shown)
+    for one in reversed(shown):
+        needed = [(o.natural if o.column.kind is Kind.TYPE else o.least) + GAP for o in kept]
+        if sum(needed) - GAP <= width:
+            break
+        if one.column.spare:
+            kept.remove(one)
+    return kept
 
 
 def _fold(shown: list[_Shown], width: int) -> list[list[_Shown]]:
@@ -118,11 +130,12 @@ def _fold(shown: list[_Shown], width: int) -> list[list[_Shown]]:
 
 
 def _share_width(group: list[_Shown], room: int | None) -> list[int]:
-    """Return the widths of a line's columns. The widest that may be narrower gives way first."""
+    """Return the widths of a line's columns. The widest that may be narrower gives way first, a
+    type last."""
     widths = [one.natural for one in group]
     over = 0 if room is None else sum(widths) + GAP * (len(widths) - 1) - room
     while over > 0 and (wider := [at for at in range(len(group)) if widths[at] > group[at].least]):
-        widths[max(wider, key=widths.__getitem__)] -= 1
+        widths[max(wider, key=lambda at: (group[at].column.kind is not Kind.TYPE, widths[at]))] -= 1
         over -= 1
     return widths
 
@@ -150,12 +163,12 @@ def _fit(value: str, kind: Kind, width: int) -> list[str]:
     if cell_len(value) <= width:
         return [value]
     match kind:
-        case Kind.NAME:
+        case Kind.NAME | Kind.TYPE:
             return [shorten_middle(value, width)]
         case Kind.ERROR:
-            return [shorten_end(value, width)]
+            return [shorten_error(value, width)]
         case Kind.TEXT:
-            return wrap(value, width)
+            return wrap(value, width, breaks_words=True)
     return [value]
 
 
@@ -164,8 +177,9 @@ def _pad(text: str, width: int, *, is_right: bool) -> str:
     return room + text if is_right else text + room
 
 
-def wrap(text: str, width: int) -> list[str]:
-    """Break a text at spaces. A word that is wider than a line has a line of its own."""
+def wrap(text: str, width: int, *, breaks_words: bool = False) -> list[str]:
+    """Break a text at spaces. A word that is wider than a line has a line of its own, or is
+    broken."""
     lines, line = [], ""
     for word in _WORD.findall(text):
         if line and cell_len(line + word) > width:
@@ -173,7 +187,20 @@ def wrap(text: str, width: int) -> list[str]:
             line = word.lstrip()
         else:
             line += word
+        while breaks_words and cell_len(line) > width:
+            lines.append(_take(line, width))
+            line = line[len(lines[-1]) :]
     return [*lines, line]
+
+
+def shorten_error(text: str, width: int) -> str:
+    """Shorten an error: the module of its class gives way first, then the class if it would take
+    half of the width, so that the message shows why."""
+    kind, colon, message = text.partition(": ")
+    if cell_len(text) > width and colon and " " not in kind:
+        name = kind.rpartition(".")[2]
+        text = message if cell_len(name) > width // 2 else f"{name}: {message}"
+    return shorten_end(text, width)
 
 
 def shorten_end(text: str, width: int) -> str:

@@ -192,21 +192,21 @@ def _describe_attempt(attempt: AttemptRecord) -> str:
     ran = ""
     if attempt.started_at is not None:
         ran_s = (attempt.finished_at - attempt.started_at).total_seconds()
-        ran = f", after {words(max(0.0, ran_s))}"
+        ran = f"after {words(max(0.0, ran_s))} "
     release = "" if attempt.release is None else f", release {attempt.release}"
     came = (
         f"never began, found by {attempt.worker}"
         if attempt.verdict_rule == EXPIRED
-        else f"by {attempt.worker}{release}{ran}"
+        else f"{ran}by {attempt.worker}{release}"
     )
-    text = f"attempt {attempt.attempt} {came}: {attempt.error_type}: {attempt.message}"
+    parts = [f"{attempt.error_type}: {attempt.message}"]
+    if attempt.next_run_at is not None:
+        next_at = local_time(attempt.next_run_at)
+        waits = attempt.verdict_rule == "payload mismatch"
+        parts.append(f"for another release from {next_at} on" if waits else f"retries at {next_at}")
     if attempt.verdict is not None:
-        text += f"; {attempt.verdict} ({attempt.verdict_rule})"
-    if attempt.verdict_rule == "payload mismatch" and attempt.next_run_at is not None:
-        text += f"; for another release from {local_time(attempt.next_run_at)} on"
-    elif attempt.next_run_at is not None:
-        text += f"; again at {local_time(attempt.next_run_at)}"
-    return one_line(text)
+        parts.append(f"{attempt.verdict} ({attempt.verdict_rule})")
+    return one_line("; ".join((*parts, f"attempt {attempt.attempt} {came}")))
 
 
 def _list_end(job: Job) -> Iterator[Entry]:

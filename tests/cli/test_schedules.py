@@ -1,4 +1,4 @@
-"""`rota schedules` and `rota schedule …`."""
+"""`rota schedules`, alone and with its verbs."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from rota.errors import UsageError
 from rota.model.units import Duration, Size, size_bytes
 
 KeyFunction = Callable[..., str]
-Scope = Literal["ttl", "pending"]
+Scope = Literal["ttl", "live", "pending"]
 OnDuplicate = Literal["keep", "replace", "postpone", "raise"]
 WhileRetrying = Literal["hold", "release"]
 AfterDeath = Literal["continue", "halt"]
@@ -61,10 +61,11 @@ class Unique:
     none: only calls give keys."""
     scope: Scope = "ttl"
     """How long a key is held: `ttl`, while the job is live or dead and for `ttl` after its success;
-    or `pending`, until the job starts for the first time. Defaults to "ttl"."""
+    `live`, until the job has succeeded or is dead; or `pending`, until it starts for the first
+    time. Defaults to "ttl"."""
     ttl: Duration = "90d"
-    """How long after success a key stays taken, 0 … 100 years; not with `scope="pending"`. Defaults
-    to 90 days."""
+    """How long after success a key stays taken, 0 … 100 years; with `scope="ttl"` only. Defaults to
+    90 days."""
     on_duplicate: OnDuplicate = "keep"
     """What an enqueue does if another job has the key: `keep` that job as it is; `replace` its
     payload or `postpone` it, if it is queued; or `raise` KeyTaken. Defaults to "keep"."""
@@ -74,9 +75,10 @@ class Unique:
         UNIQUE_KEY.check(self.key, "the key of unique")
         SCOPE.check(self.scope, "scope")
         ON_DUPLICATE.check(self.on_duplicate, "on_duplicate")
-        if TTL.check(self.ttl, "ttl") != TTL.check("90d", "ttl") and self.scope == "pending":
+        if TTL.check(self.ttl, "ttl") != TTL.check("90d", "ttl") and self.scope != "ttl":
+            when = "starts" if self.scope == "pending" else "has succeeded"
             raise UsageError(
-                'ttl needs scope="ttl": with "pending" a key is free when its job starts'
+                f'ttl needs scope="ttl": with "{self.scope}" a key is free when its job {when}'
             )
 
 

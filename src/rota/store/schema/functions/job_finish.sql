@@ -4,7 +4,8 @@
 -- handler began, of a running job only; NULL: it did not begin, and a cancelled one is not charged.
 -- Returns the jobs whose claim was still held.
 --
--- A success keeps the job's key until the key expires. Any other end frees the key, unless a
+-- A success keeps the job's key until the key expires, at once with key_scope 'live'. Any other end
+-- frees the key, unless a
 -- requeue has taken it over. A success of a type with history = 'failures' leaves no row.
 -- Locks: the rows it is given, through the primary key; index job_pkey.
 -- Keeps: M32, a job is finished by its current claim only; M51, what becomes of its key.
@@ -55,7 +56,11 @@ begin
   key_kept as (
     update {schema}.idempotency i
     set expires_at = {schema}.clock() + coalesce(
-      (select t.key_ttl from {schema}.job_type t where t.name = i.job_type),
+      (
+        select case when t.key_scope = 'live' then interval '0' else t.key_ttl end
+        from {schema}.job_type t
+        where t.name = i.job_type
+      ),
       interval '90 days'
     )
     from keyed k

@@ -21,7 +21,8 @@
 -- status of the jobs whose claim was still held.
 -- What a job leaves empty, its place in its lane (see lane_keeps) or its slot in a cap,
 -- job_leave_laned gives to another.
--- Locks: the rows it is given, in id order; index job_pkey.
+-- Locks: the rows it is given, in id order; index job_pkey. With key_scope 'live' the keys of those
+--   that are dead.
 -- Keeps: M32, no other claim is touched; M40, a retry lies in the future.
 create or replace function {schema}.job_leave(p_outcomes jsonb, p_release text)
 returns table (id bigint, status text, run_at timestamptz, reason text)
@@ -206,6 +207,7 @@ begin
     perform {schema}.job_to_history(v_cancelled, 'cancelled'::text);
   end if;
   if v_dead is not null then
+    perform {schema}.keys_give_up(v_dead);
     perform {schema}.batches_count_dead(v_dead, 1);
   end if;
   if v_back is not null then

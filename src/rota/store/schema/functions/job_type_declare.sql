@@ -1,7 +1,8 @@
 -- Declares job types: an array of objects, all with the same columns of job_type. A column that
 -- the release does not know is left alone, and one that this schema does not know is left out. Keys
 -- that were taken under a former name move to the new name. Where key_scope becomes 'pending', the
--- keys of jobs that have started, are dead or over are free. A cap (max_running) holds at once; of
+-- keys of jobs that have started, are dead or over are free; where it becomes 'live', of those that
+-- are dead or over. A cap (max_running) holds at once; of
 -- one that was raised or removed, jobs that waited for it compete again.
 -- Locks: the rows of the types, in the order of their names; the rows of keys that move or become
 --   free; then as caps_release.
@@ -15,11 +16,7 @@ as $$
 declare
   v_statement text;
   v_count int;
-  v_pending text[] := array(
-    select t.name
-    from {schema}.job_type t
-    where t.key_scope = 'pending'
-  );
+  v_scopes jsonb := (select jsonb_object_agg(t.name, t.key_scope) from {schema}.job_type t);
   v_capped jsonb := (
     select jsonb_object_agg(t.name, t.max_running)
     from {schema}.job_type t
@@ -69,14 +66,14 @@ begin
     and i.key = moved.key;
   delete from {schema}.idempotency i
   using {schema}.job_type t
-  where t.key_scope = 'pending'
-    and t.name <> all (v_pending)
+  where t.key_scope <> 'ttl'
+    and t.key_scope is distinct from v_scopes ->> t.name
     and i.job_type = any (array_append(t.aliases, t.name))
     and not exists (
       select from {schema}.job j
       where j.id = i.job
-        and j.status in ('queued', 'waiting')
-        and j.claims = 0
+        and j.status <> 'dead'
+        and (t.key_scope = 'live' or j.status in ('queued', 'waiting') and j.claims = 0)
     );
   v_changed := array(
     select 'type ' || t.name

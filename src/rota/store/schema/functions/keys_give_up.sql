@@ -1,7 +1,7 @@
 -- Frees the keys of these jobs if their types have key_scope 'pending': such a job holds its key
--- only while it waits for its first start. A job that comes back later holds none. The text of the
--- key stays on the job as a record. A job that is still queued keeps its key: a trigger of the
--- user's kept it from being claimed.
+-- only while it waits for its first start. With key_scope 'live' the key of a dead one is free. A
+-- job that comes back later holds none. The text of the key stays on the job as a record. A job
+-- that is still queued keeps its key: a trigger of the user's kept it from being claimed.
 -- Locks: the rows of the keys; indexes job_pkey and idempotency_pkey.
 -- Keeps: M51, a job that gave its key up never frees that of another job.
 create or replace function {schema}.keys_give_up(p_ids bigint[])
@@ -12,7 +12,8 @@ set enable_mergejoin = off set jit = off set search_path = pg_catalog, pg_temp
 as $$
   delete from {schema}.idempotency i
   using (
-    select j.id, j.job_type, j.idempotency_key, {schema}.canonical_type(j.job_type) as name
+    select
+      j.id, j.job_type, j.idempotency_key, j.status, {schema}.canonical_type(j.job_type) as name
     from {schema}.job j
     where j.id = any (p_ids)
       and j.idempotency_key is not null
@@ -21,7 +22,7 @@ as $$
   where exists (
       select from {schema}.job_type t
       where t.name = k.name
-        and t.key_scope = 'pending'
+        and (t.key_scope = 'pending' or t.key_scope = 'live' and k.status = 'dead')
     )
     and i.job_type in (k.job_type, k.name)
     and i.key = k.idempotency_key

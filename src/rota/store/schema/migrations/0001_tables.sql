@@ -178,8 +178,9 @@ create table job_type (
   -- What an enqueue does if another job has the key; a plain INSERT always joins that job.
   on_duplicate text not null default 'keep'
     check (on_duplicate in ('keep', 'replace', 'postpone', 'raise')),
-  -- How long a key is held: until key_ttl after a success, or while the job waits for its start.
-  key_scope text not null default 'ttl' check (key_scope in ('ttl', 'pending')),
+  -- How long a key is held: until key_ttl after a success; until the job succeeds or is dead; or
+  -- while it waits for its start.
+  key_scope text not null default 'ttl' check (key_scope in ('ttl', 'live', 'pending')),
   -- Whether a success leaves a row in job_history.
   history text not null default 'all' check (history in ('all', 'failures')),
   -- The arguments of which the type's code makes the group_key of each job. NULL: the type declares

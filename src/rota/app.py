@@ -147,6 +147,9 @@ class App(Client):
         """Declare a schedule of this App: `app.schedule("name", "0 2 * * *", job_type.new(…), …)`,
         with the options of `Jobs.schedule`."""
 
+    def __repr__(self) -> str:
+        return f"<App of module {self._module}, schema {self.schema}>"
+
     @property
     def types(self) -> dict[str, JobType[..., ..., Any]]:
         """The job types of this App and of its `jobs`, by name.

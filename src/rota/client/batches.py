@@ -50,6 +50,9 @@ class NewBatch:
     jobs: list[Enqueued]
     """In the order of the input. A job that joined another one is no member."""
 
+    def __repr__(self) -> str:
+        return f"<batch {self.id} of {plural(len(self.jobs), 'job')}>"
+
 
 class BatchCalls(EnqueueCalls):
     """The calls of an App that enqueue batches."""

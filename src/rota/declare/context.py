@@ -108,6 +108,9 @@ class Context:
         self._journal: Journal | None = None
         self._registry = registry
 
+    def __repr__(self) -> str:
+        return f"<context of job {self.job.id} {self.job.job_type}, attempt {self.job.attempts}>"
+
     @property
     def app(self) -> Any:
         """The `rota.App` of the job: `ctx.app.enqueue("name", …)`, without an import of its module.

@@ -72,6 +72,9 @@ class Effect:
         """What to keep of it, in JSON, such as the provider's id; if it is done, what was kept."""
         self._proof: BaseException | None = None
 
+    def __repr__(self) -> str:
+        return f"<effect {self.key!r}{' done' if self._done else ''}>"
+
     @property
     def done(self) -> bool:
         """Whether it has happened, or may have and is not to be repeated: the block must not do it
@@ -157,6 +160,9 @@ class EffectBlock:
     def name(self) -> str:
         """What messages call it."""
         return f"effect {self.effect.key!r}"
+
+    def __repr__(self) -> str:
+        return f"<{self.name} of job {self._journal.job}>"
 
     @property
     def value(self) -> Any:

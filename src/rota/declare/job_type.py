@@ -53,6 +53,9 @@ class NewJob(msgspec.Struct, frozen=True):
     made_group: str | None = None
     """What its group_key function made of them, likewise."""
 
+    def __repr__(self) -> str:  # nothing of the payload
+        return f"<new job of type {self.job_type.name!r}>"
+
     @property
     def group_key(self) -> str | None:
         """Its lane; None: it has none."""

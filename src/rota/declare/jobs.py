@@ -22,6 +22,7 @@ from rota.declare.schedule import (
 )
 from rota.errors import DeclarationError, UsageError
 from rota.model.bounds import NAME_MAX, check_bool, check_text
+from rota.model.units import plural
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -56,6 +57,9 @@ class Jobs:
         self._types: dict[str, JobType[..., ..., Any]] = {}
         self._schedules: dict[str, ScheduleOptions] = {}
         self._owner: Sender | None = None
+
+    def __repr__(self) -> str:
+        return f"<Jobs with {plural(len(self.types), 'job type')}>"
 
     @property
     def types(self) -> dict[str, JobType[..., ..., Any]]:

@@ -74,6 +74,9 @@ class Batch(Record, frozen=True):
     then_error: str | None
     """Why the database did not take the job that follows; it is tried again."""
 
+    def __repr__(self) -> str:
+        return f"<batch {self.id}, {self.ended} of {self.total} ended>"
+
     @property
     def ended(self) -> int:
         """How many members have ended."""

@@ -162,6 +162,9 @@ class Job(Record, frozen=True, gc=False):
     resolution_json: str | None = None
     """Who archived a dead job, when and why, as JSON text; None: it is not archived."""
 
+    def __repr__(self) -> str:  # what it shows is in logs and notebooks: nothing of the payload
+        return f"<job {self.id} {self.job_type} {self.status}>"
+
     @property
     def payload(self) -> dict[str, Any]:
         """The payload as stored, not converted to the handler's types."""

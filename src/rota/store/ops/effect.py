@@ -57,6 +57,10 @@ class EffectRecord(Record, frozen=True):
     done_at: datetime | None
     """When it was recorded as done, an aware datetime; None: it is not done."""
 
+    def __repr__(self) -> str:
+        kind = "effect" if self.step_of is None else "step"
+        return f"<{kind} {self.key!r} {self.status}, of job {self.job}>"
+
 
 def effects(status: str | None, limit: int) -> Operation[list[EffectRecord]]:
     """List effects with a status, the latest first; None: all that are not done."""

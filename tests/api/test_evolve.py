@@ -31,11 +31,12 @@ def test_unknown_fields_are_ignored_with_one_warning_per_type(
 
     assert (report.succeeded, sorted(seen)) == (3, [1, 2, 3])
     [warning] = warnings_of(caplog)
-    assert "'send_mail'" in warning and "colour" in warning
+    told = "its handler does not take 1 field of a stored payload; it takes user_id"
+    assert warning == f"job type 'send_mail': {told}"
 
 
-@rule("M12", "M84")
-def test_the_warning_about_unknown_fields_is_short_however_many_there_are(
+@rule("M12", "M45", "M84")
+def test_the_warning_about_unknown_fields_has_nothing_of_the_payload(
     app: rota.App, rows: Rows, caplog: pytest.LogCaptureFixture
 ) -> None:
     app.job("send_mail")(lambda: None)
@@ -43,8 +44,7 @@ def test_the_warning_about_unknown_fields_is_short_however_many_there_are(
     rows.insert("send_mail", json.dumps(fields))
     app.drain()
     [warning] = warnings_of(caplog)
-    assert len(warning) < 2_000 and warning.isprintable()
-    assert "aaa…, b" in warning and "field_0, " in warning and warning.endswith("and 2,982 more")
+    assert warning.endswith("3,002 fields of a stored payload; it takes no arguments")
 
 
 @rule("M12")

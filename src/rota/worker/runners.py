@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from rota.model.failure import list_names
+from rota.model.units import plural
 from rota.worker.attempt import Attempt
 from rota.worker.calls import CallRunner
 from rota.worker.invoke import HandlerRun, ainvoke, invoke
@@ -154,11 +155,13 @@ class Reader:
         return able
 
     def tell_unknown(self, job_type: Declaration, fields: frozenset[str]) -> None:
-        """Log once that fields of a type's payloads are ignored, if any are."""
+        """Log once that fields of a type's payloads are ignored, if any are. Their names are
+        content of the payload."""
         if fields and job_type not in self._warned:
             self._warned.add(job_type)
-            what = "fields of a stored payload that its handler does not take are ignored"
-            logger.warning("job type %r: %s: %s", job_type.name, what, list_names(fields))
+            count, takes = plural(len(fields), "field"), list_names(job_type.codec.parameters)
+            what = "job type %r: its handler does not take %s of a stored payload; it takes %s"
+            logger.warning(what, job_type.name, count, takes or "no arguments")
 
 
 class LoopRunner:

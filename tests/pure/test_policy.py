@@ -230,6 +230,25 @@ def test_an_smtp_code_means_later_for_4xx_and_never_for_5xx(code: int, verdict: 
     assert (seen.verdict, seen.rule, seen.response_code) == (verdict, f"smtp {code}", code)
 
 
+@rule("M41", "M63")
+@pytest.mark.parametrize(
+    "error",
+    [smtplib.SMTPResponseException(code, "no") for code in (530, 534, 535, 538)]
+    + [smtplib.SMTPSenderRefused(530, b"log in first", "a@b")]
+    + [smtplib.SMTPAuthenticationError(code, b"no") for code in (535, 550)]
+    + [smtplib.SMTPConnectError(554, "blocked"), smtplib.SMTPHeloError(554, "blocked")],
+    ids=repr,
+)
+def test_a_server_that_refuses_the_login_or_the_connection_is_tried_again_and_counts(
+    error: smtplib.SMTPResponseException,
+) -> None:
+    seen = classify(error)
+    assert (seen.verdict, seen.rule) == (Verdict.TRANSIENT, f"smtp {error.smtp_code}")
+    assert seen.is_endpoint
+    of_message = classify(smtplib.SMTPDataError(554, "spam"))
+    assert (of_message.verdict, of_message.is_endpoint) == (Verdict.FATAL, False)
+
+
 @rule("M41")
 def test_a_bad_address_fails_at_once_unless_another_of_the_same_mail_may_work_later() -> None:
     assert (

@@ -68,7 +68,7 @@ def is_endpoint_failure(error: BaseException) -> bool:
     code = response_code(error)
     if code is not None and code >= 400:
         if _smtp_code(error) is not None:
-            return "SMTPConnectError" in names or code in _SMTP_ENDPOINT
+            return bool(names & _SMTP_SESSION) or code in _SMTP_ENDPOINT
         return code >= 500 or code == 429
     return _by_default(error, code).rule in ("timeout", "connection")
 
@@ -157,8 +157,10 @@ def _by_default(error: BaseException, code: int | None) -> Classification:
         return Classification(Verdict.FATAL, "payload", code)
     if code is not None and code >= 400:
         is_smtp = _smtp_code(error) is not None
-        # In SMTP, 4xx means later and 5xx means never (RFC 5321, 4.2.1).
-        is_transient = code < 500 if is_smtp else code >= 500 or code in (408, 425, 429)
+        is_transient = code >= 500 or code in (408, 425, 429)
+        if is_smtp:
+            # 4xx means later and 5xx means never (RFC 5321, 4.2.1), if it is about the message.
+            is_transient = code < 500 or is_endpoint_failure(error)
         return Classification(
             Verdict.TRANSIENT if is_transient else Verdict.FATAL,
             f"{'smtp' if is_smtp else 'status'} {code}",
@@ -194,9 +196,12 @@ def was_redirected(error: BaseException) -> bool:
     return any(frame.f_code.co_name in _REDIRECTS for frame, _ in walk_tb(error.__traceback__))
 
 
-_SMTP_ENDPOINT = frozenset({421, 432, 454})
-"""Of SMTP (RFC 5321, 4954): the server goes down, is not ready to authenticate, or has no TLS now.
-450, 451 and 452 are mostly of one mailbox, such as greylisting, and 5xx of one message."""
+_SMTP_ENDPOINT = frozenset({421, 432, 454, 530, 534, 535, 538})
+"""Of SMTP (RFC 5321, 4954): the server goes down, is not ready to authenticate, has no TLS now, or
+refuses the login. 450, 451 and 452 are mostly of one mailbox, such as greylisting, and other 5xx of
+one message."""
+_SMTP_SESSION = frozenset({"SMTPConnectError", "SMTPHeloError", "SMTPAuthenticationError"})
+"""What the server refuses before it knows of a message, whatever the code, such as 554."""
 
 _REDIRECTS = frozenset({"http_error_302", "resolve_redirects"})
 """The functions of urllib and requests that follow an answer: their errors say nothing of it."""

@@ -57,6 +57,22 @@ async def fail(path: Path) -> None:
 
 
 @rule("M53")
+def test_a_file_is_on_disk_before_it_has_its_name_and_then_the_name_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, synced = tmp_path / "report.csv", []
+
+    def sync(descriptor: int) -> None:
+        file = Path(f"/proc/self/fd/{descriptor}").readlink()
+        text = file.read_text() if file.is_file() else None
+        synced.append((file.parent, file.suffix, text, path.exists()))
+
+    monkeypatch.setattr(os, "fsync", sync)
+    put(path, "new")
+    assert synced == [(tmp_path, ".part", "new", False), (tmp_path.parent, "", None, True)]
+
+
+@rule("M53")
 @pytest.mark.parametrize("old", [None, "old"])
 def test_a_file_appears_whole_at_the_end_of_its_block(tmp_path: Path, old: str | None) -> None:
     path = tmp_path / "a.csv"

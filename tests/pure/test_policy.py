@@ -230,6 +230,19 @@ def test_an_smtp_code_means_later_for_4xx_and_never_for_5xx(code: int, verdict: 
     assert (seen.verdict, seen.rule, seen.response_code) == (verdict, f"smtp {code}", code)
 
 
+@rule("M41")
+def test_a_date_of_retry_after_is_computed_by_the_date_of_the_same_answer() -> None:
+    """By our clock it would be years ago."""
+    headers = {
+        "Date": "Wed, 21 Oct 2015 07:28:00 GMT",
+        "Retry-After": "Wed, 21 Oct 2015 07:30:00 GMT",
+    }
+    answered = Answered(status_code=429, headers=headers)
+    assert classify(answered).retry_after_s == 120
+    del headers["Date"]
+    assert classify(answered).retry_after_s is None
+
+
 @rule("M41", "M63")
 @pytest.mark.parametrize(
     "error",

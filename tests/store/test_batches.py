@@ -164,6 +164,29 @@ def test_a_batch_waits_for_the_batches_in_it(shop: rota.App) -> None:
 
 
 @rule("M72")
+def test_an_outer_batch_is_told_each_time_that_an_inner_one_ends_in_another_way(
+    shop: rota.App,
+) -> None:
+    outer = shop.batch([page(shop, 1)], then=report(shop), on_failure="wait")
+    inner = shop.batch([page(shop, -1)], parent=outer.id)
+    shop.drain()
+
+    def told() -> tuple[int, int, str | None]:
+        shop.drain()
+        read = shop.batches.get(outer.id)
+        return read.succeeded, read.dead, read.outcome
+
+    assert told() == (1, 1, "failed")
+    again = shop.requeue(inner.jobs[0].id)
+    shop.reschedule(again.id, delay="1h")
+    assert told() == (1, 0, None)
+    shop.retry_now(again.id)
+    assert told() == (1, 1, "failed")
+    shop.requeue(again.id, payload={"n": 2})
+    assert told() == (2, 0, "succeeded")
+
+
+@rule("M72")
 def test_the_whole_is_cancelled_with_the_batches_in_it(
     shop: rota.App, connection: Connection
 ) -> None:

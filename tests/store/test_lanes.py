@@ -150,6 +150,22 @@ def test_a_lane_with_a_capacity_runs_so_many_at_once(connection: Connection) -> 
 
 
 @rule("M60")
+def test_a_lane_with_a_capacity_runs_in_the_order_of_time_and_not_of_ids(
+    connection: Connection,
+) -> None:
+    *_, fourth, third, second, first = insert(connection, 6, group_key="g", lane_capacity=2)
+    connection.execute("update rota.job set run_at = run_at - id * interval '1 minute'")
+    hand = Hand(connection)
+    [one] = hand.claim(1).jobs
+    assert [one.id, *claim_ids(hand, 1)] == [first, second]
+    assert claim_ids(hand) == []  # the others are parked
+    end(hand, one)
+    [other] = hand.claim().jobs
+    end(hand, other)
+    assert [other.id, *claim_ids(hand)] == [third, fourth]
+
+
+@rule("M60")
 def test_two_workers_that_claim_one_lane_at_once_get_one_job(
     connection: Connection, another: Connection
 ) -> None:

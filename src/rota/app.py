@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -20,7 +20,7 @@ from rota.declare.around import (
     list_arounds,
     refuse_unfit,
 )
-from rota.declare.config import HEALTH_PORT_MAX, SLOTS, WorkerConfig, find_urgent_slots
+from rota.declare.config import HEALTH_PORT_MAX, SLOTS, Queues, WorkerConfig
 from rota.declare.declarations import Declarations
 from rota.declare.job_type import JobType
 from rota.declare.jobs import Jobs
@@ -277,7 +277,7 @@ class App(Client):
     def run(
         self,
         *,
-        queues: Mapping[str, int] | None = None,
+        queues: Queues | None = None,
         concurrency: int = SLOTS,
         reserved: int | None = None,
         grace: Duration = "30s",
@@ -291,10 +291,11 @@ class App(Client):
         grace period. A SIGHUP that the process ignores, as under `nohup`, does nothing.
 
         Args:
-            queues: slots by queue. Defaults to all queues of the App's types and `default`, which
-                share `concurrency`.
-            concurrency: maximum number of concurrent jobs over all queues, 1 … 10,000; only without
-                `queues`. Defaults to 10.
+            queues: names, which share `concurrency`, as in `["mail"]`; or slots by name, as in
+                `{"mail": 4}`. Defaults to all queues of the App's types and `default`, which share
+                `concurrency`.
+            concurrency: maximum number of concurrent jobs over all queues without slots of their
+                own, 1 … 10,000. Defaults to 10.
             reserved: how many of the slots only jobs with a priority above 0 may take, of each
                 queue with slots of its own or of those that all share; 0: none. Defaults to
                 ROTA_RESERVED, otherwise to one in five, at least one of two.
@@ -321,7 +322,7 @@ class App(Client):
     async def arun(
         self,
         *,
-        queues: Mapping[str, int] | None = None,
+        queues: Queues | None = None,
         concurrency: int = SLOTS,
         reserved: int | None = None,
         grace: Duration = "30s",
@@ -339,7 +340,7 @@ class App(Client):
     def drain(
         self,
         *,
-        queues: Mapping[str, int] | None = None,
+        queues: Queues | None = None,
         concurrency: int = SLOTS,
         reserved: int | None = None,
         max_time: Duration | None = None,
@@ -380,7 +381,7 @@ class App(Client):
     async def adrain(
         self,
         *,
-        queues: Mapping[str, int] | None = None,
+        queues: Queues | None = None,
         concurrency: int = SLOTS,
         reserved: int | None = None,
         max_time: Duration | None = None,
@@ -407,16 +408,16 @@ class App(Client):
 
     def _config(
         self,
-        queues: Mapping[str, int] | None,
+        queues: Queues | None,
         concurrency: int,
         reserved: int | None,
         grace: Duration,
         ping: str | None,
     ) -> WorkerConfig:
-        return WorkerConfig(
-            queues=None if queues is None else dict(queues),
-            slots=concurrency,
-            urgent_slots=find_urgent_slots(reserved, queues, concurrency),
+        return WorkerConfig.make(
+            queues,
+            concurrency,
+            reserved,
             grace_s=seconds(grace, name="grace"),
             alert_url=self._find_alert_url(),
             ping_url=None if ping is None else check_url(ping, "the URL to ping"),

@@ -142,9 +142,13 @@ def test_a_reader_that_leaves_early_is_no_error_worth_a_traceback(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--queue", "email"], "--queue takes NAME=SLOTS, as in email=20, not 'email'"),
+        (["--queue", "email="], "--queue takes NAME or NAME=SLOTS, as in email=20, not 'email='"),
+        (["--queue", "=2"], "--queue takes NAME or NAME=SLOTS, as in email=20, not '=2'"),
         (["--queue", "email=1", "--queue", "email=2"], "--queue names 'email' twice"),
-        (["--queue", "email=1", "--concurrency", "2"], "give --concurrency or --queue, not both"),
+        (
+            ["--queue", "email=1", "--concurrency", "2"],
+            "give --concurrency or --queue NAME=SLOTS, not both",
+        ),
         (["--for", "5s"], "--for needs --drain"),
         (["--concurrency", "many"], "Invalid value for '--concurrency'"),
         (["--fast"], "No such option: --fast"),

@@ -139,10 +139,10 @@ def test_the_overviews_show_the_current_state_and_count_no_further_than_they_mus
     assert (email["queue"], email["priority"], email["due"], email["later"]) == ("email", 5, 0, 1)
     assert "≥ 10,000" in rota.ok("queues").out
     assert rota.ok("workers").out == "no workers in the last hour\n"
-    rota.ok("work", "--drain", "--queue", "email=2")
+    rota.ok("work", "--drain", "--queue", "email=2", "--queue", "sms", "--concurrency", "3")
     [worker] = rota.ok("workers", "--json").json["workers"]
     assert (worker["queues"], worker["release"], worker["version"]) == (
-        {"email": 2},
+        {"email": 2, "sms": None},
         "shop-1",
         VERSION,
     )

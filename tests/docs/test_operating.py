@@ -100,7 +100,7 @@ def test_each_worker_of_the_page_says_how_many_slots_it_keeps_for_the_urgent(
 ) -> None:
     shop = Shop(place, database)
     lines = re.findall(r"^(rota work .*?)  +# (.*)$", PAGE, re.MULTILINE)
-    assert len(lines) == 4
+    assert len(lines) == 5
     [app] = re.findall(r"--app \S+", unit()["ExecStart"])
     for command, comment in lines:
         kept = re.findall(r"(\d+) only for urgent|(\d+) of mail's and (\d+) of reports'", comment)

@@ -247,6 +247,41 @@ async def test_queues_that_share_slots_get_them_in_turn(
     assert max(place for place, queue in enumerate(order) if queue == "small") < 1600
 
 
+@rule("M61", "M80")
+async def test_named_queues_share_the_slots_beside_those_with_slots_of_their_own(
+    database: str, connection: Connection
+) -> None:
+    jobs = rota.Jobs()
+    app = rota.App(database, jobs=[jobs])
+    names = ("email", "sms", "push", "other")
+    counts = [counting(jobs, name, queue=name) for name in names]
+    app.sync()
+    for name in names:
+        put_many(connection, name, 20)
+    started: list[rota.events.WorkerStarted] = []
+    app.on(rota.events.WorkerStarted, started.append)
+    report = await app.adrain(queues=["email", "sms"], concurrency=3, reserved=0)
+    assert (report.succeeded, [one["done"] for one in counts]) == (40, [20, 20, 0, 0])
+    put_many(connection, "email", 20)
+    report = await app.adrain(queues={"email": None, "push": 2}, concurrency=3, reserved=0)
+    assert (report.succeeded, counts[2]["most"]) == (40, 2)
+    assert counts[0]["most"] + counts[1]["most"] <= 2 * 3
+    assert [one.queues for one in started] == [
+        "email, sms sharing 3 slots",
+        "push=2, email sharing 3 slots",
+    ]
+    for wrong in ("email", 5):
+        with pytest.raises(
+            rota.UsageError, match=r"queues must be a list of names, as in \['mail'\]"
+        ):
+            await app.adrain(queues=wrong)  # type: ignore[arg-type]
+    with pytest.raises(rota.UsageError, match="queues is empty"):
+        await app.adrain(queues=[])
+    with pytest.raises(rota.UsageError, match="reserved must be less than the slots, not 3 of 3"):
+        await app.adrain(queues=["email"], concurrency=3, reserved=3)
+    await app.aclose()
+
+
 @rule("M61")
 async def test_the_urgent_run_first(database: str, connection: Connection) -> None:
     jobs = rota.Jobs()

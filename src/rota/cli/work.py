@@ -41,15 +41,15 @@ def work(
     queue: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME=SLOTS",
-            help="Serve this queue with its own slots. Repeatable. Default: all queues of the "
-            "App's types, and the queue named default.",
+            metavar="NAME[=SLOTS]",
+            help="Serve this queue, with slots of its own or those of --concurrency. Repeatable. "
+            "Default: all queues of the App's types, and the queue named default.",
         ),
     ] = None,
     concurrency: Annotated[
         int | None,
         typer.Option(
-            help="Maximum number of concurrent jobs over all queues. Not with --queue. "
+            help="Maximum number of concurrent jobs over all queues without slots of their own. "
             f"Default: {SLOTS}."
         ),
     ] = None,
@@ -128,8 +128,8 @@ def work(
     """
     if channel is not None:
         supervised.join(channel)
-    _refuse_conflicts(queue, concurrency, max_time, health_port, drain=drain)
     queues = _queues(queue) if queue else None
+    _refuse_conflicts(queues, concurrency, max_time, health_port, drain=drain)
     ping = _ping_url(ping) if channel is None else None  # with a parent, only the parent pings
     if processes is not None:
         _work_in_processes(
@@ -174,7 +174,7 @@ def work(
 
 
 def _refuse_conflicts(
-    queue: list[str] | None,
+    queues: dict[str, int | None] | None,
     concurrency: int | None,
     max_time: str | None,
     health_port: int | None,
@@ -182,9 +182,9 @@ def _refuse_conflicts(
     drain: bool,
 ) -> None:
     """Raise UsageError for options that exclude or need each other."""
-    if queue and concurrency is not None:
+    if queues and None not in queues.values() and concurrency is not None:
         raise UsageError(
-            "give --concurrency or --queue, not both: --queue NAME=SLOTS gives each queue its own "
+            "give --concurrency or --queue NAME=SLOTS, not both: each of these queues has its own "
             "slots"
         )
     if max_time is not None and not drain:
@@ -253,15 +253,15 @@ def _sum(reports: list[Summary]) -> Summary:
     )
 
 
-def _queues(given: list[str]) -> dict[str, int]:
-    queues: dict[str, int] = {}
+def _queues(given: list[str]) -> dict[str, int | None]:
+    queues: dict[str, int | None] = {}
     for text in given:
-        name, _, slots = text.rpartition("=")
-        if not name or not slots.isdecimal():
-            raise UsageError(f"--queue takes NAME=SLOTS, as in email=20, not {text!r}")
+        name, sign, slots = text.rpartition("=") if "=" in text else (text, "", "")
+        if not name or (sign and not slots.isdecimal()):
+            raise UsageError(f"--queue takes NAME or NAME=SLOTS, as in email=20, not {text!r}")
         if name in queues:
             raise UsageError(f"--queue names {name!r} twice")
-        queues[name] = int(slots)
+        queues[name] = int(slots) if sign else None
     return queues
 
 

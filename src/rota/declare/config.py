@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from rota.errors import ConfigurationError, UsageError
 from rota.model.bounds import check_integer, check_queue
@@ -18,16 +18,19 @@ URGENT_SHARE = 5
 PROCESSES_MAX = 64
 """Most worker processes of one `rota work`."""
 HEALTH_PORT_MAX = 65_535
+Queues: TypeAlias = Mapping[str, int | None] | Iterable[str]
+"""The queues to serve: slots by name, or names. Those without a number share the other slots."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerConfig:
     """How one worker process works."""
 
-    queues: dict[str, int] | None = None
-    """Slots by queue; None: every queue of the App's types plus `default`, sharing `slots`."""
+    queues: dict[str, int | None] | None = None
+    """Slots by queue, None: it shares `slots` with the others; or None: every queue of the App's
+    types plus `default`, sharing `slots`."""
     slots: int = SLOTS
-    """Most jobs at once over all queues. Only if `queues` is None."""
+    """Most jobs at once over all queues without slots of their own."""
     urgent_slots: int | None = None
     """Slots that only jobs with a priority above 0 may take, of each queue with slots of its own or
     of those that all share; None: one in five, at least one of two."""
@@ -59,10 +62,20 @@ class WorkerConfig:
     buffer_s: float = 1.0
     """A claimed job that has waited this long for a slot is handed back to other workers."""
 
+    @classmethod
+    def make(
+        cls, queues: Queues | None, concurrency: int, reserved: int | None, **others: Any
+    ) -> WorkerConfig:
+        """Return the settings that code gives. Raises UsageError, ConfigurationError."""
+        named = read_queues(queues)
+        urgent_slots = find_urgent_slots(reserved, named, concurrency)
+        return cls(queues=named, slots=concurrency, urgent_slots=urgent_slots, **others)
+
     def __post_init__(self) -> None:
         for queue, slots in (self.queues or {}).items():
             check_queue(queue, "a queue's name")
-            check_integer(slots, f"the slots of queue {queue!r}", 1, SLOTS_MAX)
+            if slots is not None:
+                check_integer(slots, f"the slots of queue {queue!r}", 1, SLOTS_MAX)
         check_integer(self.slots, "concurrency", 1, SLOTS_MAX)
         if self.queues is not None and not self.queues:
             raise UsageError(
@@ -81,8 +94,21 @@ class WorkerConfig:
         return max(slots // URGENT_SHARE, 1) if slots > 1 else 0
 
 
+def read_queues(given: Queues | None) -> dict[str, int | None] | None:
+    """Return the slots by queue that code gives; None for one that shares them. Raises
+    UsageError."""
+    if given is None or isinstance(given, Mapping):
+        return None if given is None else dict(given)
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise UsageError(
+            "queues must be a list of names, as in ['mail'], or slots by name, as in {'mail': 4}, "
+            f"not {given!r}"
+        )
+    return dict.fromkeys(given)
+
+
 def find_urgent_slots(
-    given: int | None, queues: Mapping[str, int] | None, slots: int
+    given: int | None, queues: Mapping[str, int | None] | None, slots: int
 ) -> int | None:
     """Return the slots for urgent jobs that code gives, or else the environment; None: neither.
 
@@ -101,12 +127,14 @@ def find_urgent_slots(
 
 
 def check_urgent_slots(
-    urgent_slots: Any, queues: Mapping[str, int] | None, slots: int, name: str
+    urgent_slots: Any, queues: Mapping[str, int | None] | None, slots: int, name: str
 ) -> None:
     """Raise UsageError unless they leave a slot for other jobs, in each queue with its own."""
     check_integer(urgent_slots, name, 0, SLOTS_MAX - 1)
-    shared = {"": slots}
-    queue, least = min((queues or shared).items(), key=lambda item: item[1])
+    groups = {queue: own for queue, own in (queues or {}).items() if own is not None}
+    if not queues or None in queues.values():
+        groups[""] = slots
+    queue, least = min(groups.items(), key=lambda item: item[1])
     if urgent_slots >= least:
         of_queue = f" of queue {queue!r}" if queue else ""
         raise UsageError(

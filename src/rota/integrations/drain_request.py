@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from rota.declare.config import WorkerConfig, find_urgent_slots
+from rota.declare.config import Queues, WorkerConfig
 from rota.errors import ConfigurationError, DatabaseUnavailable, RotaError
 from rota.model.units import Duration
 from rota.model.units import seconds as in_seconds
@@ -80,7 +80,7 @@ class DrainRequest:
         secret: str,
         max_time: Duration,
         grace: Duration,
-        queues: Mapping[str, int] | None,
+        queues: Queues | None,
         concurrency: int,
         reserved: int | None,
     ) -> DrainRequest:
@@ -97,13 +97,8 @@ class DrainRequest:
                 "characters without a space"
             )
         within_s = in_seconds(max_time, name="max_time", least=1.0, most=SECONDS_MOST)
-        config = WorkerConfig(
-            queues=None if queues is None else dict(queues),
-            slots=concurrency,
-            urgent_slots=find_urgent_slots(reserved, queues, concurrency),
-            drain=True,
-            grace_s=in_seconds(grace, name="grace", most=SECONDS_MOST),
-        )
+        grace_s = in_seconds(grace, name="grace", most=SECONDS_MOST)
+        config = WorkerConfig.make(queues, concurrency, reserved, drain=True, grace_s=grace_s)
         return cls(secret.encode(), within_s, config)
 
     def refuse(self, method: str, authorization: bytes | None) -> DrainAnswer | None:

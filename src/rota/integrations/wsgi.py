@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Any
 
 from rota.app import App
-from rota.declare.config import SLOTS
+from rota.declare.config import SLOTS, Queues
 from rota.errors import RotaError, UsageError
 from rota.integrations.drain_request import (
     BUSY,
@@ -30,7 +30,7 @@ def drain_endpoint(
     secret: str,
     max_time: Duration = "25s",
     grace: Duration = "5s",
-    queues: Mapping[str, int] | None = None,
+    queues: Queues | None = None,
     concurrency: int = SLOTS,
     reserved: int | None = None,
 ) -> PlainDrainEndpoint:
@@ -43,9 +43,9 @@ def drain_endpoint(
             the longest request that the platform and the server permit. Defaults to 25.
         grace: how long running handlers may then continue before their jobs are handed back.
             Defaults to 5 s.
-        queues: slots by queue. Defaults to every queue of the App's types plus `default`, sharing
-            `concurrency`.
-        concurrency: most jobs at once over all queues; only without `queues`. Defaults to 10.
+        queues: names, which share `concurrency`; or slots by name. Defaults to every queue of the
+            App's types plus `default`, sharing `concurrency`.
+        concurrency: most jobs at once over all queues without slots of their own. Defaults to 10.
         reserved: how many of the slots only jobs with a priority above 0 may take; 0: none.
             Defaults to ROTA_RESERVED, otherwise to one in five, at least one of two.
 

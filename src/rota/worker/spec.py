@@ -66,14 +66,11 @@ class WorkerSpec:
         return f"{kind} {self.name}"
 
     def make_slot_groups(self, now: float) -> list[SlotGroup]:
-        """Return its slots: one group for each queue with slots of its own, or one that all queues
-        share."""
-        groups = {self._list_shared_queues(): self.config.slots}
-        if self.config.queues is not None:
-            groups = {(queue,): slots for queue, slots in self.config.queues.items()}
+        """Return its slots: one group for each queue with slots of its own, and one that the other
+        queues share."""
         return [
             SlotGroup(queues, slots, now, self.config.count_urgent_slots(slots))
-            for queues, slots in groups.items()
+            for queues, slots in self._group_queues().items()
         ]
 
     def make_claimant(self) -> ops.Claimant:
@@ -103,7 +100,6 @@ class WorkerSpec:
 
     def describe(self) -> dict[str, Any]:
         """Return its facts for its row in `rota.worker`."""
-        queues = self.config.queues
         return {
             "name": self.name,
             "host": socket.gethostname(),
@@ -112,7 +108,7 @@ class WorkerSpec:
             "release": self.release,
             "job_types": sorted(self.types),
             "queues": msgspec.json.encode(self._slots_of_queues()).decode(),
-            "slots": self.config.slots if queues is None else sum(queues.values()),
+            "slots": sum(self._group_queues().values()),
         }
 
     def describe_queues(self) -> str:
@@ -121,29 +117,36 @@ class WorkerSpec:
         words = ", ".join(
             queue if own is None else f"{queue}={own}" for queue, own in slots.items()
         )
-        if self.config.queues is not None:
+        if None not in slots.values():
             return words
         return f"{words} sharing {plural(self.config.slots, 'slot')}"
 
     def describe_urgent_slots(self) -> str:
         """Return how many of its slots are for urgent jobs, for a person."""
-        queues = self.config.queues
-        groups = {"": self.config.slots} if queues is None else queues
+        by_queues = self._group_queues()
+        is_one = len(by_queues) == 1 and None in self._slots_of_queues().values()
+        groups = {"" if is_one else "+".join(queues): slots for queues, slots in by_queues.items()}
         counts = {name: self.config.count_urgent_slots(slots) for name, slots in groups.items()}
         kept = ", ".join(
             f"{name}={count}" if name else f"{count:,}" for name, count in counts.items() if count
         )
         words = f"{kept or 'none'} for priority above 0"
         if single := [name for name, slots in groups.items() if slots == 1]:
-            of_queues = f" of {', '.join(single)}" if queues is not None else ""
+            of_queues = "" if is_one else f" of {', '.join(single)}"
             words += f": with one slot, an urgent job{of_queues} waits for the running one"
         return words
 
+    def _group_queues(self) -> dict[tuple[str, ...], int]:
+        by_queue = self._slots_of_queues()
+        groups: dict[tuple[str, ...], int]
+        groups = {(queue,): own for queue, own in by_queue.items() if own is not None}
+        if shared := tuple(queue for queue, own in by_queue.items() if own is None):
+            groups[shared] = self.config.slots
+        return groups
+
     def _slots_of_queues(self) -> dict[str, int | None]:
         if self.config.queues is not None:
-            return dict(self.config.queues)
-        return dict.fromkeys(self._list_shared_queues())
-
-    def _list_shared_queues(self) -> tuple[str, ...]:
+            # Those that share slots come last, where a person reads of how many.
+            return dict(sorted(self.config.queues.items(), key=lambda item: item[1] is None))
         used = {job_type.options.queue for job_type in self.types.values()}
-        return tuple(sorted({"default", *used}))
+        return dict.fromkeys(sorted({"default", *used}))

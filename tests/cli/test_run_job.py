@@ -77,6 +77,13 @@ def wait() -> None:
     threading.Event().wait()
 
 
+@app.job("wait_here")
+def wait_here() -> None:
+    if threading.current_thread() is threading.main_thread():
+        print("waiting", flush=True)
+        threading.Event().wait()
+
+
 @app.job("await_")
 async def await_() -> None:
     print("waiting", flush=True)
@@ -167,6 +174,67 @@ def test_a_job_that_its_handler_finishes_has_succeeded(
 ) -> None:
     job = insert(connection, "finish")
     assert f"job {job} finish is succeeded" in rota.ok("run", str(job)).out
+
+
+@rule("M44", "M52")
+def test_of_a_dead_job_a_copy_runs_and_the_dead_one_stays_as_it_is(
+    rota: CommandLine, connection: Connection
+) -> None:
+    job = insert(connection, "mail")
+    connection.execute(
+        "update rota.job set group_key = 'g', idempotency_key = 'k', meta = '{\"a\": 1}' "
+        "where id = %s",
+        [job],
+    )
+    rota.ok("bury", str(job))
+    rota.ok("pause", "default")
+    refused = rota("run", str(job))
+    assert f"job {job} is in queue 'default', which is paused" in refused.err
+    rota.ok("resume", "default")
+    before = row(connection, job)
+    ran = rota("run", str(job))
+    assert ran.status == 1 and "sending\ncounting\n" in ran.out
+    assert "its handler raised ValueError: after the mail" in ran.out
+    copy = connection.execute(
+        "select id, status, meta, idempotency_key, group_key, origin_id from rota.jobs "
+        "where id <> %s",
+        [job],
+    ).fetchall()
+    assert copy == [(copy[0][0], "cancelled", {"a": 1}, None, None, job)]
+    assert ran.out.endswith(f"job {job} mail is dead, as before; copy {copy[0][0]} is cancelled\n")
+    assert row(connection, job) == before
+    assert "sending" not in rota("run", str(job)).out, "what the copy did is recorded"
+    new = rota.ok("requeue", str(job), "--json").json["jobs"][0]["new_id"]
+    again = rota("run", str(new)).out
+    assert "sending" not in again and "counting" not in again
+    assert rota("run", str(job), "--record").status == 2
+
+
+@rule("M44")
+def test_the_copy_of_a_dead_job_runs_nowhere_else_if_the_command_is_killed(
+    rota: CommandLine, connection: Connection
+) -> None:
+    job = insert(connection, "wait_here")
+    rota.ok("bury", str(job))
+    before = row(connection, job)
+    with rota.start("run", str(job)) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waiting\n"
+        process.kill()
+        process.communicate(timeout=30)
+    connection.execute(
+        "update rota.job set locked_until = now() - interval '1 s' where status = 'running'"
+    )
+    rota.ok("work", "--drain")
+    assert connection.execute("select status from rota.jobs where id <> %s", [job]).fetchall() == [
+        ("dead",)
+    ]
+    assert row(connection, job) == before
+
+
+def row(connection: Connection, job: int) -> object:
+    """Everything of a job."""
+    return connection.execute("select j from rota.jobs j where id = %s", [job]).fetchall()
 
 
 def test_what_cannot_be_claimed_is_refused(rota: CommandLine, connection: Connection) -> None:

@@ -142,9 +142,9 @@ async def test_a_suspect_whose_answer_was_lost_and_that_was_claimed_again_holds_
     first, again = claimed_job(1), claimed_job(1)
 
     class Away(StoreLink):
-        async def run(self, operation: Operation[Any]) -> Any:
+        async def run(self, operation: Operation[Any], *, atomic: bool = False) -> Any:
             attempts[1] = again  # this worker claims the job while it waits for an answer
-            return await super().run(operation)
+            return await super().run(operation, atomic=atomic)
 
     database = Database(f"postgresql://127.0.0.1:{free_port}/none")
     stands: Any = others

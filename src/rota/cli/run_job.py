@@ -17,12 +17,14 @@ import typer
 from rota.app import App
 from rota.cli.output import cell, print_json
 from rota.cli.target import AppOption, JsonOption, need_app
+from rota.client.base import check_by
 from rota.declare.config import WorkerConfig
-from rota.errors import UnknownJobType
+from rota.errors import UnknownJobType, UsageError
 from rota.model.job import Job, Status
 from rota.model.outcome import End, Expired, HandedBack, Interrupted, Outcome, Succeeded
 from rota.runtime.loop import run_alone
 from rota.store import migrate
+from rota.worker.attempt import Attempt
 from rota.worker.by_hand import ByHand, MainThread, pick_one
 from rota.worker.signals import handle_signals
 from rota.worker.summary import find_error
@@ -45,13 +47,17 @@ def run(
     app: AppOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Run one queued or failed job here, in the foreground, whatever its run_at.
+    """Run one queued, failed or dead job here, in the foreground, whatever its run_at.
 
     A plain handler runs in the main thread, so breakpoint() and Ctrl-C work. There is no timeout,
     and the lease is renewed meanwhile. When the handler ends, however it ends, the job is handed
     back uncharged and is due as before; --record finishes it instead. Effects and steps are
     recorded in both cases, so a later attempt does not repeat them. SIGTERM and SIGHUP end the
     handler as Ctrl-C does. If this command is killed, its lease expires as that of any worker.
+
+    A dead job stays as it is: a copy of it runs, which no worker takes, and which is cancelled at
+    the end. The copy has no key and no lane, but the steps of the dead job: those that are done are
+    not repeated, and those that it does are recorded.
 
     Exit status: 0 if the handler succeeded, otherwise 1.
     """
@@ -60,14 +66,21 @@ def run(
     job_type = found._type_of(job.job_type)
     if job_type is None:
         raise UnknownJobType(job.job_type, advice="; this App cannot run the job")
+    is_dead = job.status is Status.DEAD
+    if is_dead and record:
+        raise UsageError(
+            f"job {id} is dead: without --record a copy of it runs; to record what comes of it, "
+            "retry it, and run the new job"
+        )
     here = MainThread()
-    ended = _run_worker(found, id, here, records=record, is_async=job_type._declaration.is_async)
-    after = found.get(id)
+    hand = ByHand(pick_one(id), record, here, copies_by=check_by(None) if is_dead else None)
+    ended = _run_worker(found, hand, here, is_async=job_type._declaration.is_async)
+    after = found.get(ended[0][0].job.id if ended else id)
     found.close()
     if not ended:
         typer.echo("interrupted before the handler began; the job is as before", err=True)
         return 1
-    end, error = ended[0], find_error(ended[0])
+    end, error = ended[0][1], find_error(ended[0][1])
     if as_json:
         print_json(_describe(end, error, after))
     else:
@@ -76,15 +89,14 @@ def run(
 
 
 def _run_worker(
-    app: App, id_: int, here: MainThread, *, records: bool, is_async: bool
-) -> list[End]:
+    app: App, hand: ByHand, here: MainThread, *, is_async: bool
+) -> list[tuple[Attempt, End]]:
     """Run the job; return how its attempt ended, nothing if it did not begin.
 
     An async handler runs on the worker's loop, in this thread. For a plain one the worker has a
     thread of its own, and this thread serves its call: so no loop runs here, as none does in a
     worker.
     """
-    hand = ByHand(pick_one(id_), records, here)
     running: list[tuple[asyncio.AbstractEventLoop, Worker]] = []
 
     async def work() -> None:
@@ -102,7 +114,7 @@ def _run_worker(
         run_alone("run", work(), app.aclose)
     else:
         _serve(work, app, here, running)
-    return [end for _, end in hand.ended]
+    return hand.ended
 
 
 def _serve(
@@ -152,7 +164,9 @@ def _print(job: Job, end: End, error: BaseException | None, after: Job) -> None:
     if error is not None and not isinstance(error, Outcome | KeyboardInterrupt):
         typer.echo("".join(traceback.format_exception(error)), err=True, nl=False)
     typer.echo(cell(f"{what}: {_say(end, error)}").plain)
-    if after.status in (Status.QUEUED, Status.FAILED):
+    if after.id != job.id:
+        typer.echo(cell(f"{what} is dead, as before; copy {after.id} is {after.status}").plain)
+    elif after.status in (Status.QUEUED, Status.FAILED):
         typer.echo(cell(f"{what} is {after.status}, due at {_show(after.run_at)}").plain)
     else:
         typer.echo(cell(f"{what} is {after.status}").plain)

@@ -50,8 +50,8 @@ class StoreLink:
         """The statements of its schema."""
         return self._database.statements
 
-    async def run(self, operation: Operation[T]) -> T:
-        """Run an operation.
+    async def run(self, operation: Operation[T], *, atomic: bool = False) -> T:
+        """Run an operation; with `atomic` in one transaction.
 
         Raises DatabaseUnavailable, even if the database refuses it: people see and fix the reason,
         and the worker tries again.
@@ -60,7 +60,7 @@ class StoreLink:
             limit = Deadline(connection, self._answer_s)
             driver = connection.driver()
             try:
-                return await adrive(driver, operation, self.statements, limit=limit)
+                return await adrive(driver, operation, self.statements, atomic=atomic, limit=limit)
             finally:
                 if not self._is_kept:
                     self._connection = None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from rota.model.outcome import Errored, HandedBack, Interrupted
+from rota.model.outcome import Cancel, Errored, HandedBack, Interrupted
 from rota.runtime.service import Service
 from rota.store import ops
 from rota.store.driver import Operation
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rota.observe.events import Bus
     from rota.runtime.clock import Clock
     from rota.store.link import StoreLink
+    from rota.store.ops import Claimed
     from rota.worker.attempt import Attempt
     from rota.worker.executor import Executor
     from rota.worker.spec import WorkerSpec
@@ -57,6 +58,8 @@ class ByHand:
     here: MainThread | None = None
     """The thread that plain handlers run in. With it no handler runs in a process of its own, and
     none has a timeout."""
+    copies_by: str | None = None
+    """Who runs a copy of the picked job, which is dead and stays so; None: the job itself runs."""
     ended: list[tuple[Attempt, End]] = field(default_factory=list)
     """The attempts in order, each with what its handler came to, recorded or not."""
 
@@ -65,7 +68,9 @@ class ByHand:
         end = attempt.outcome
         assert end is not None
         self.ended.append((attempt, end))
-        if not self.records or is_interrupt(end):
+        if self.copies_by is not None:
+            attempt.outcome = Cancel("a copy of a dead job, which rota run has run")
+        elif not self.records or is_interrupt(end):
             attempt.outcome = HandedBack("it was run by hand, and is not recorded")
 
 
@@ -110,7 +115,7 @@ class Picker(Service):
             self.stop()
             return 0
         before = self.clock.monotonic()
-        claimed = await self._link.run(ops.claim_one(self._claimant, id_))
+        claimed = await self._claim(id_)
         [job] = claimed.jobs
         self._executor.adopt_queue(job.queue)
         if self._hand.here is not None:
@@ -120,6 +125,12 @@ class Picker(Service):
         self._executor.expect(attempts)
         self._executor.take(attempts)
         return None
+
+    async def _claim(self, id_: int) -> Claimed:
+        by = self._hand.copies_by
+        if by is None:
+            return await self._link.run(ops.claim_one(self._claimant, id_))
+        return await self._link.run(ops.claim_copy(self._claimant, id_, by), atomic=True)
 
     async def close(self) -> None:
         """Close the connection."""

@@ -11,10 +11,11 @@ from operator import attrgetter
 import msgspec
 
 from rota.errors import JobNotFound, UnknownJobType, UsageError, WrongStatus
-from rota.model.job import Job, Status
+from rota.model.job import Action, Job, Status
 from rota.store.columns import CLAIMED, OF_THE_CLAIM
 from rota.store.driver import Operation, Query, Row, format_params
 from rota.store.errors import RowRefused
+from rota.store.ops.actions import ActionRequest, act
 from rota.store.ops.read import Filter, find, read_clock
 from rota.store.ops.upkeep import UpkeepDue
 
@@ -273,14 +274,7 @@ def claim_one(who: Claimant, id_: int) -> Operation[Claimed]:
         _refuse_status(id_, found[0].status)
     if found[0].job_type not in who.types:
         raise UnknownJobType(found[0].job_type)
-    asked = {
-        "id": id_,
-        "worker": who.worker,
-        "types": who.types,
-        "leases": who.leases,
-        "records": who.records,
-    }
-    rows = yield Query("job_claim_one", asked)
+    rows = yield from _claim_row(who, id_)
     if not rows:
         for now in (yield from find(wanted)):
             _refuse_status(id_, now.status)
@@ -288,6 +282,38 @@ def claim_one(who: Claimant, id_: int) -> Operation[Claimed]:
     if rows[0][_REFUSAL] is not None:
         _refuse_claim(id_, rows[0][_QUEUE], rows[0][_REFUSAL])
     return read_taken(who, rows, (yield from read_clock()))
+
+
+def claim_copy(who: Claimant, dead: int, by: str) -> Operation[Claimed]:
+    """Claim a copy of this dead job, with its origin. Run it in one transaction.
+
+    Only this claim can run the copy: if its lease expires, no worker begins it.
+
+    Raises:
+        WrongStatus: the job is not dead.
+        UsageError: its queue is paused, or a cap is full.
+    """
+    request = ActionRequest(Action.RUN_AGAIN, by, "rota run")
+    [answer] = yield from act(request, [dead])
+    if not (yield Query("copy_adopt", {"id": answer.new_id, "dead": dead})):
+        raise WrongStatus(dead, (Status.DEAD.value,), answer.status or "gone")
+    rows = yield from _claim_row(who, answer.new_id or 0)
+    if rows[0][_REFUSAL] is not None:
+        _refuse_claim(dead, rows[0][_QUEUE], rows[0][_REFUSAL])
+    claimed = read_taken(who, rows, (yield from read_clock()))
+    claimed.jobs[:] = [msgspec.structs.replace(job, expires_at=None) for job in claimed.jobs]
+    return claimed
+
+
+def _claim_row(who: Claimant, id_: int) -> Operation[list[Row]]:
+    asked = {
+        "id": id_,
+        "worker": who.worker,
+        "types": who.types,
+        "leases": who.leases,
+        "records": who.records,
+    }
+    return (yield Query("job_claim_one", asked))
 
 
 def _refuse_claim(id_: int, queue: str, refusal: str) -> None:

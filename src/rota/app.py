@@ -265,13 +265,16 @@ class App(Client):
                 a breaker or a rate limit; nothing was declared.
             SchemaMissing: the schema is missing, or older than this release needs.
         """
-        self._database.run(migrate.check(self.schema))
+        return self._sync(self._database)
+
+    def _sync(self, database: Database) -> Synced:
+        database.run(migrate.check(database.schema))
         declared = self._declarations
         types, schedules = declared.encode_types(self._lease_s), declared.encode_schedules()
-        self._database.run(ops.declare(types, self.release))
+        database.run(ops.declare(types, self.release))
         limits = declared.encode_limits()
-        self._database.run(ops.declare_limits(limits, self.release, is_deploy=True))
-        self._database.run(declare_and_plan(schedules, self.release))
+        database.run(ops.declare_limits(limits, self.release, is_deploy=True))
+        database.run(declare_and_plan(schedules, self.release))
         return Synced(sorted(declared.types), sorted(declared.schedules))
 
     def run(

@@ -170,6 +170,30 @@ def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, 
 # The App
 
 
+@rule("M3")
+def test_migrate_also_declares_what_the_app_declares(shop: Path, empty_database: str) -> None:
+    rota = CommandLine(shop, ROTA_DATABASE_URL=empty_database)
+    (shop / "twice.py").write_text(
+        "import rota\na, b = rota.Jobs(), rota.Jobs()\napp = rota.App(jobs=[a, b])\n"
+        "a.job('x')(lambda: None)\nb.job('x')(lambda: None)\n"
+    )
+    assert rota("migrate", "--app", "twice:app").status == 2
+    assert rota("migrate", "--check").status == 3, "nothing was done"
+    facts = rota.ok("migrate", "--json").json
+    assert (facts["applied"], facts["declared"]) == (NAMES, ["report", "send_mail"])
+    migrated, declared = rota.ok("migrate").out.splitlines()
+    assert migrated == "schema rota: up to date"
+    assert declared.startswith("schema rota: declared job types (2): report, send_mail")
+    assert "send_mail" in rota.ok("types").out
+    here = ("--url", empty_database, "--schema", "jobs")
+    assert "declared" not in rota.ok("migrate", *here, "--json").json
+    assert (
+        rota.ok("migrate", *here, "--app", "shop:app")
+        .out.splitlines()[1]
+        .startswith("schema jobs: declared job types (2)")
+    )
+
+
 def test_the_app_comes_from_the_option_the_environment_or_the_nearest_pyproject(
     shop: Path, database: str
 ) -> None:

@@ -71,7 +71,7 @@ def test_every_shell_command_of_the_readme_does_what_it_says(
     assert "succeeded" in said["rota job 1"]
     assert "<1@shop.example>" in said["rota job 1"]
     assert "1 passed" in said["ROTA_APP=shop:app pytest"]
-    assert "daily_report, send_welcome_email" in said["rota sync --app shop:app"]
+    assert "daily_report, send_welcome_email" in said["rota migrate --app shop:app"]
 
 
 @rule("M3", "M80", "M82")
@@ -79,8 +79,7 @@ def test_the_crontab_line_of_the_readme_does_what_its_schedules_have_enqueued(
     empty_database: str, place: Path
 ) -> None:
     shop = Shop(place, empty_database)
-    shop.type("rota migrate")
-    shop.type("rota sync --app shop:app")
+    shop.type("rota migrate --app shop:app")
     shop.type("rota schedules trigger daily-report")
     [drain] = crontab_commands(place)
     shop.type(drain)

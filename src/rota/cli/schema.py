@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import timedelta
 from typing import Annotated
 
 import typer
 
+from rota.app import App, Synced
 from rota.cli.output import print_json
 from rota.cli.target import AppOption, JsonOption, Place, connect, need_app
 from rota.errors import UsageError
 from rota.model.units import seconds
 from rota.store import migrate as migrations
+from rota.store.db import Database
 from rota.store.drivers.own import translate_refusals
 
 DAY_S = 86400.0
@@ -103,7 +106,10 @@ def migrate(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Create or update Rota's tables and functions. Safe to repeat, and to run concurrently."""
+    """Create or update Rota's tables and functions. Safe to repeat, and to run concurrently.
+
+    If there is an App, then declare its job types, limits and schedules, as `rota sync` does.
+    """
     keep = _periods(
         history=keep_history,
         attempts=keep_attempts,
@@ -130,15 +136,22 @@ def migrate(
             opened.run(migrations.check(opened._database.schema, server_text=True))
             _say(opened._database.schema, migrations.Migrated([], [], {}), as_json=as_json)
     else:
-        url, name = place.find_target()
+        database, owner = place.find_target()
+        declares = owner is not None and bool(owner.types)  # it raises before anything is done
         did = migrations.migrate(
-            url,
-            name,
+            database.url,
+            database.schema,
             payload_bytes_max=payload_bytes_max,
             keep=keep,
             archive="" if no_archive else archive,
         )
-        _say(name, did, as_json=as_json)
+        synced = _sync(owner, database) if owner is not None and declares else None
+        _say(database.schema, did, synced, as_json=as_json)
+
+
+def _sync(app: App, database: Database) -> Synced:
+    with translate_refusals(), closing(database):
+        return app._sync(database)
 
 
 def _refuse_conflicts(changes: list[str], after: int, *, sql: bool, check: bool) -> None:
@@ -159,10 +172,12 @@ def _periods(**asked: str | None) -> dict[str, timedelta]:
     }
 
 
-def _say(schema: str, did: migrations.Migrated, *, as_json: bool) -> None:
+def _say(
+    schema: str, did: migrations.Migrated, synced: Synced | None = None, *, as_json: bool
+) -> None:
     if as_json:
         facts = {"applied": did.applied, "replaced": did.replaced, "newer": did.newer}
-        print_json({"schema": schema, **facts})
+        print_json({"schema": schema, **facts, **({} if synced is None else _list(synced))})
         return
     parts = [f"applied {', '.join(did.applied)}"] if did.applied else []
     if did.replaced:
@@ -171,6 +186,18 @@ def _say(schema: str, did: migrations.Migrated, *, as_json: bool) -> None:
         release = migrations.newest(did.newer.values())
         parts.append(f"kept {_names(list(did.newer))} of the newer release {release}")
     typer.echo(f"schema {schema}: {'; '.join(parts) or 'up to date'}")
+    if synced is not None:
+        typer.echo(_describe(schema, synced))
+
+
+def _list(synced: Synced) -> dict[str, list[str]]:
+    return {"declared": synced.job_types, "schedules": synced.schedules}
+
+
+def _describe(schema: str, synced: Synced) -> str:
+    names, schedules = synced.job_types, synced.schedules
+    more = f"; schedules ({len(schedules)}): {', '.join(schedules)}" if schedules else ""
+    return f"schema {schema}: declared job types ({len(names)}): {', '.join(names)}{more}"
 
 
 def _names(names: list[str]) -> str:
@@ -182,19 +209,14 @@ def _names(names: list[str]) -> str:
 def sync(app: AppOption = None, as_json: JsonOption = False) -> None:
     """Declare the App's job types and schedules in the database.
 
-    A worker does the same when it starts. Run it at each deploy, before the first INSERT. The
-    database is the App's.
+    `rota migrate` does the same, and so does a worker when it starts. The database is the App's.
     """
     chosen = need_app(app)
     with connect(chosen._database) as opened:
         opened.run(migrations.check(chosen.schema))
     with translate_refusals():
         synced = chosen.sync()
-    names, schedules = synced.job_types, synced.schedules
     if as_json:
-        print_json({"schema": chosen.schema, "declared": names, "schedules": schedules})
+        print_json({"schema": chosen.schema, **_list(synced)})
     else:
-        more = f"; schedules ({len(schedules)}): {', '.join(schedules)}" if schedules else ""
-        typer.echo(
-            f"schema {chosen.schema}: declared job types ({len(names)}): {', '.join(names)}{more}"
-        )
+        typer.echo(_describe(chosen.schema, synced))

@@ -109,9 +109,10 @@ class Place:
         """Return the database, with the settings of the App if there is one."""
         return self._make_database(self._find_owner())
 
-    def find_target(self) -> tuple[str, str]:
-        """Return URL and schema: from the options, then from the App, then from the environment."""
-        return self._find_target(self._find_owner())
+    def find_target(self) -> tuple[Database, App | None]:
+        """Return the database, with the settings of the App, and that App if there is one."""
+        owner = self._find_owner()
+        return self._make_database(owner), owner
 
     def find_schema(self) -> str:
         """Return the schema. No App is imported if it is given."""

@@ -78,11 +78,13 @@ def mute() -> Iterator[Mute]:
         listening.shutdown(socket.SHUT_RDWR)
 
 
-def _threads_in(function: str) -> int:
-    """How many threads are in a function of that name, or below it."""
+def _threads_in(function: str, threads: ThreadPoolExecutor) -> int:
+    """How many of these threads are in a function of that name, or below it."""
+    frames = sys._current_frames()
     return sum(
-        any(at.f_code.co_name == function for at, _ in traceback.walk_stack(frame))
-        for frame in sys._current_frames().values()
+        any(at.f_code.co_name == function for at, _ in traceback.walk_stack(frames[ident]))
+        for ident in [thread.ident for thread in threads._threads]
+        if ident in frames
     )
 
 
@@ -110,7 +112,8 @@ def test_a_thread_that_waits_for_a_connection_gets_one_though_another_thread_end
             eventually(lambda: _waiting(database) == POOL_MAX, what="all connections are in use")
             calls.append(threads.submit(charge.enqueue))
             eventually(
-                lambda: _threads_in("getconn") == 1, what="one more thread waits for a connection"
+                lambda: _threads_in("getconn", threads) == 1,
+                what="one more thread waits for a connection",
             )
             app.close()
         made = {call.result(CHILD_S).id for call in calls}
@@ -176,8 +179,10 @@ def test_of_threads_that_are_the_first_at_once_one_connects_and_all_get_its_resu
     _, charge = _app(mute.url)
     with ThreadPoolExecutor(5) as threads:
         calls = [threads.submit(charge.enqueue) for _ in range(5)]
-        eventually(lambda: mute.taken and _threads_in("_sync_pool") == 5)
-        mute.hang_up()
+        try:
+            eventually(lambda: mute.taken and _threads_in("_sync_pool", threads) == 5)
+        finally:
+            mute.hang_up()  # else the threads never end
         for call in calls:
             with pytest.raises(DatabaseUnavailable):
                 call.result(CHILD_S)

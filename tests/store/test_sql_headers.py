@@ -7,11 +7,10 @@ import subprocess
 from typing import Any
 
 import psycopg
-import pytest
 from psycopg.rows import TupleRow
 
 from rota.store import statements
-from rota.store.migrate import Definition, definitions, migrations, name_schema
+from rota.store.migrate import definitions, migrations, name_schema
 from rota.store.statements import Statements, read_function, source, sql_files
 from tests.support.server import PostgresServer
 
@@ -123,67 +122,64 @@ def _asked(
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_header_says_what_the_statement_does_takes_returns_locks_and_keeps(name: str) -> None:
-    header = _header(name)
-    assert list(header) == ["", *LABELS]
-    assert all(header.values())
-    assert header[""].endswith(".")
+def test_a_header_says_what_the_statement_does_takes_returns_locks_and_keeps() -> None:
+    for name in NAMES:
+        header = _header(name)
+        assert list(header) == ["", *LABELS], name
+        assert all(header.values()), name
+        assert header[""].endswith("."), name
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_the_parameters_of_a_header_are_those_that_the_server_sees(
-    connection: psycopg.Connection[TupleRow], name: str
+    connection: psycopg.Connection[TupleRow],
 ) -> None:
-    said = _facts(_header(name)["Parameters"])
-    given, _, _ = _asked(connection, name)
-    assert {f"{parameter} {kind}" for parameter, kind in said.items()} == set(given)
-    # Cast where they stand, so that they mean the same whatever the driver sends and however the
-    # search_path is set.
-    assert _casts(name) == {parameter: {kind} for parameter, kind in said.items()}
+    for name in NAMES:
+        said = _facts(_header(name)["Parameters"])
+        given, _, _ = _asked(connection, name)
+        assert {f"{parameter} {kind}" for parameter, kind in said.items()} == set(given), name
+        # Cast where they stand, so that they mean the same whatever the driver sends and however
+        # the search_path is set.
+        assert _casts(name) == {parameter: {kind} for parameter, kind in said.items()}, name
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_the_rows_of_a_header_are_those_that_the_server_returns(
-    connection: psycopg.Connection[TupleRow], name: str
+    connection: psycopg.Connection[TupleRow],
 ) -> None:
-    said = _header(name)["Rows"]
-    _, names, kinds = _asked(connection, name)
-    listed: list[str] = []
-    if found := re.match(r"(\w+(?:, \w+)+)(?:; |\. |\.$)", said):
-        said, listed = said[found.end() :] or "none", found[1].split(", ")
-    assert names[: len(listed)] == listed
-    rest = list(zip(names, kinds, strict=True))[len(listed) :]
-    assert list(_facts(said).items()) == rest
+    for name in NAMES:
+        said = _header(name)["Rows"]
+        _, names, kinds = _asked(connection, name)
+        listed: list[str] = []
+        if found := re.match(r"(\w+(?:, \w+)+)(?:; |\. |\.$)", said):
+            said, listed = said[found.end() :] or "none", found[1].split(", ")
+        assert names[: len(listed)] == listed, name
+        rest = list(zip(names, kinds, strict=True))[len(listed) :]
+        assert list(_facts(said).items()) == rest, name
 
 
-@pytest.mark.parametrize("name", CALLED)
 def test_the_call_that_is_built_from_the_header_of_a_function_is_what_the_server_has(
-    connection: psycopg.Connection[TupleRow], name: str
+    connection: psycopg.Connection[TupleRow],
 ) -> None:
-    header = FUNCTIONS[name]
-    given, names, _ = _asked(connection, name)
-    [(arguments, takes_all)] = connection.execute(
-        "select proargnames[1:pronargs], pronargs = %s from pg_proc where pronamespace = "
-        "'rota'::regnamespace and proname = %s",
-        [len(given), name],
-    ).fetchall()
-    assert takes_all
-    assert [argument for argument, _ in header.arguments] == (arguments or [])
-    assert names == (list(header.columns) or [name])
+    for name in CALLED:
+        header = FUNCTIONS[name]
+        given, names, _ = _asked(connection, name)
+        [(arguments, takes_all)] = connection.execute(
+            "select proargnames[1:pronargs], pronargs = %s from pg_proc where pronamespace = "
+            "'rota'::regnamespace and proname = %s",
+            [len(given), name],
+        ).fetchall()
+        assert takes_all, name
+        assert [argument for argument, _ in header.arguments] == (arguments or []), name
+        assert names == (list(header.columns) or [name]), name
 
 
-@pytest.mark.parametrize("made", DEFINITIONS, ids=lambda made: made.name)
-def test_a_definition_begins_with_what_it_is_for(made: Definition) -> None:
-    assert made.text.startswith("-- ")
+def test_a_definition_begins_with_what_it_is_for() -> None:
+    assert [made.name for made in DEFINITIONS if not made.text.startswith("-- ")] == []
 
 
-@pytest.mark.parametrize(
-    "text", [*(made.text for made in DEFINITIONS), *(made.text for made in migrations())]
-)
-def test_no_file_names_the_schema(text: str) -> None:
-    code = re.sub(r"--.*|'[^']*'", "", text)
-    assert not re.search(r"\brota\.", code)
+def test_no_file_names_the_schema() -> None:
+    for text in [*(made.text for made in DEFINITIONS), *(made.text for made in migrations())]:
+        code = re.sub(r"--.*|'[^']*'", "", text)
+        assert not re.search(r"\brota\.", code), text
 
 
 def test_every_file_can_be_pasted_into_psql(database: str, server: PostgresServer) -> None:

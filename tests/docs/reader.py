@@ -30,7 +30,8 @@ WAIT_S = 60
 PROGRAMS = {"pytest": "-m pytest", "python": "", "uvicorn": "-m uvicorn"}
 PROGRAMS |= {"flask": "-m flask", "django-admin": "-m django"}
 STRICT = (
-    "-W error -p no:cacheprovider -p no:randomly -o asyncio_default_fixture_loop_scope=function "
+    "-W error -p no:cacheprovider -p no:randomly -p no:hypothesispytest "
+    "-o asyncio_default_fixture_loop_scope=function "
     "-W 'ignore:Using `httpx` with `starlette.testclient` is deprecated'"
 )
 """A warning is an error to this reader, but for those that are not about what the pages say: who

@@ -145,7 +145,7 @@ def test_every_progress_that_is_taken_is_shown(
 @rule("M15", "M85")
 @pytest.mark.parametrize("column", TEXTS)
 def test_a_text_of_megabytes_is_refused(connection: Connection, column: str) -> None:
-    refuse(connection, "job_last_error", **{column: "x" * 20_000_000})
+    refuse(connection, "job_last_error", **{column: "x" * 2_000_000})
 
 
 @rule("M82")
@@ -179,9 +179,9 @@ def test_whatever_a_role_inserts_rota_jobs_can_show_it(
 ) -> None:
     for column in (*TIMES, *TEXTS, "progress"):
         large = json.dumps(
-            {"done": 1, "total": 2, "note": "x" * 20_000_000, "at": "2026-01-14T10:00:00+00:00"}
+            {"done": 1, "total": 2, "note": "x" * 2_000_000, "at": "2026-01-14T10:00:00+00:00"}
         )
-        for value in ("infinity", "{}", "x" * 20_000_000, large):
+        for value in ("infinity", "{}", "x" * 2_000_000, large):
             try:
                 connection.execute(
                     f"insert into rota.job (job_type, {column}) values ('t', %s)".encode(), [value]

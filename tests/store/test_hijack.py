@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import chain
 from uuid import uuid4
 
 import psycopg
@@ -168,9 +169,8 @@ def _calls(made: Definition) -> Iterator[tuple[Function, list[str]]]:
 
 
 @rule("M45")
-@pytest.mark.parametrize("made", definitions(), ids=lambda made: made.name)
-def test_a_call_of_our_own_function_names_the_type_of_each_literal(made: Definition) -> None:
-    for function, arguments in _calls(made):
+def test_a_call_of_our_own_function_names_the_type_of_each_literal() -> None:
+    for function, arguments in chain.from_iterable(map(_calls, definitions())):
         for place, argument in enumerate(arguments):
             named = re.fullmatch(r"(\w+) => (.*)", argument, re.DOTALL)
             value = named[2] if named else argument

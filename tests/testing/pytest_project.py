@@ -10,6 +10,8 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src"
 RUN_S = 180
+UNUSED = ("-p", "no:hypothesispytest")
+"""A plugin that takes a third of the time of a short run."""
 
 PYTEST = """
 [tool.pytest.ini_options]
@@ -57,7 +59,7 @@ class PytestProject:
 
     def start(self, *options: str) -> subprocess.Popen[str]:
         """Start a run of pytest, with the plugin as its entry point loads it."""
-        command = ["-m", "pytest", "-p", "no:cacheprovider", "-q", *options]
+        command = ["-m", "pytest", "-p", "no:cacheprovider", *UNUSED, "-q", *options]
         return subprocess.Popen(
             [sys.executable, *command],
             cwd=self.directory,

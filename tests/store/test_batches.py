@@ -177,12 +177,12 @@ def test_an_outer_batch_is_told_each_time_that_an_inner_one_ends_in_another_way(
         return read.succeeded, read.dead, read.outcome
 
     assert told() == (1, 1, "failed")
-    again = shop.requeue(inner.jobs[0].id)
-    shop.reschedule(again.id, delay="1h")
+    again = shop.retry(inner.jobs[0].id)
+    shop.jobs.reschedule(again.id, delay="1h")
     assert told() == (1, 0, None)
-    shop.retry_now(again.id)
+    shop.retry(again.id)
     assert told() == (1, 1, "failed")
-    shop.requeue(again.id, payload={"n": 2})
+    shop.retry(again.id, payload={"n": 2})
     assert told() == (2, 0, "succeeded")
 
 

@@ -91,7 +91,7 @@ def test_a_job_that_is_requeued_holds_no_key_and_frees_none(
     first = export.enqueue(1)
     Hand(connection).settle((Hand(connection).claim().jobs[0], GIVE_UP))
     second = export.enqueue(2)
-    requeued = app.requeue(first.id)
+    requeued = app.retry(first.id)
     assert app.get(requeued.id).idempotency_key is None
     hand = Hand(connection)
     [job] = [job for job in hand.claim().jobs if job.id == requeued.id]
@@ -114,7 +114,7 @@ def test_a_type_that_gets_this_scope_frees_the_keys_of_jobs_that_are_dead_or_ove
         before = declare(app, "ttl")
         before.enqueue(1)
         app.drain()
-        app.actions.bury(before.enqueue(2).id)
+        app.jobs.discard(before.enqueue(2).id)
         before.enqueue(3)
         Hand(connection).claim()
         before.enqueue(4)

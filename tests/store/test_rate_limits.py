@@ -158,6 +158,32 @@ def test_slots_in_any_window_cost_at_most_the_limit(
             for at, own, _ in unused[len(unused) - returned :]:
                 slots[at] -= own
     assert most_within(slots, timedelta(seconds=per_s)) <= starts
+    assert most_within(slots, timedelta(seconds=per_s) + _late(limits, starts, per_s, burst)) <= (
+        starts + burst
+    ), "of starts, each as late as it may be"
+
+
+def _late(limits: Limits, starts: int, per_s: float, burst: int) -> timedelta:
+    """How much later than its slot a job may start."""
+    late_us = "select late from rota.limit_pace(%s, %s * interval '1 s', %s)"
+    return timedelta(microseconds=limits.value(late_us, starts, per_s, burst))
+
+
+@rule("M62")
+def test_the_most_starts_in_a_window_are_limit_and_burst_where_each_slot_is_used(
+    limits: Limits,
+) -> None:
+    """So the page says limit + burst, and not the limit: 22 of 20 can be."""
+    limits.freeze(BEGINNING)
+    limits.declare(starts=20, burst=2)
+    slots: Counter[datetime] = Counter()
+    for passed_s in range(0, 300, 5):
+        limits.freeze(now := BEGINNING + timedelta(seconds=passed_s))
+        slots.update(now + timedelta(seconds=wait_s) for wait_s in limits.waits(20))
+    minute, late = timedelta(minutes=1), _late(limits, 20, 60, 2)
+    assert most_within(slots, minute) == 20
+    # A window of starts, each as late as it may be, has what slots are in one longer by that.
+    assert most_within(slots, minute + late) == 22
 
 
 # At once

@@ -84,7 +84,7 @@ class Limits(Namespace):
         forward if it was raised.
 
         Args:
-            limit: at most so many starts in any window of `per`. Defaults to what it is.
+            limit: at most so many slots in any window of `per`. Defaults to what it is.
             per: the length of the window. Defaults to what it is.
             burst: at most so many at once. Defaults to what it is, at most `limit`.
 

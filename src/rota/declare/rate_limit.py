@@ -34,7 +34,8 @@ class RateLimit:
     name: str
     """1 … 100 printable characters without blanks."""
     limit: int
-    """At most so many starts in any window of `per`, 1 … 1,000,000."""
+    """At most so many slots in any window of `per`, 1 … 1,000,000. A busy worker begins a little
+    after the slot: of starts it is at most limit + burst."""
     per: Duration
     """The length of the window, 100 ms … 366 days."""
     burst: int | None = None

@@ -154,39 +154,31 @@ async def test_a_process_that_finds_no_app_says_so(database: str, connection: Co
 
 
 @rule("M43")
-@pytest.mark.parametrize(
-    ("how", "error_type", "message", "verdict"),
-    [
-        ("raise", "ValueError", "password=*** is wrong", "transient"),
-        ("unpicklable", "tests.worker.heavy.LocalError", "404: gone", "fatal"),
-        (
-            "nested",
-            "tests.worker.heavy._fail.<locals>.NestedError",
-            "nobody can import me",
-            "transient",
-        ),
-        ("fatal", "tests.worker.heavy.FatalError", "no use", "fatal"),
-        ("system exit", "SystemExit", "3", "transient"),
-        (
-            "odd outcome",
-            "rota.errors.UsageError",
-            "the handler's outcome cannot be read: TypeError while its outcome was read",
-            "transient",
-        ),
-    ],
-)
 async def test_an_exception_comes_out_as_it_was_judged_inside(
-    database: str, connection: Connection, how: str, error_type: str, message: str, verdict: str
+    database: str, connection: Connection
 ) -> None:
-    put(connection, "fails", how=how)
-    await drained(database)
-    [(*kept, stack)] = rows(
-        connection, "select error_type, message, verdict, stack from rota.attempt"
-    )
-    assert kept == [error_type, message, verdict]
-    if error_type != "rota.errors.UsageError":
-        assert "in _fail" in stack
-        assert "rota/worker" not in stack
+    own = "tests.worker.heavy"
+    unread = "the handler's outcome cannot be read: TypeError while its outcome was read"
+    judged = {
+        "raise": ("ValueError", "password=*** is wrong", "transient"),
+        "unpicklable": (f"{own}.LocalError", "404: gone", "fatal"),
+        "nested": (f"{own}._fail.<locals>.NestedError", "nobody can import me", "transient"),
+        "fatal": (f"{own}.FatalError", "no use", "fatal"),
+        "system exit": ("SystemExit", "3", "transient"),
+        "odd outcome": ("rota.errors.UsageError", unread, "transient"),
+    }
+    jobs = {how: put(connection, "fails", how=how) for how in judged}
+    await drained(database, slots=1)
+    for how, expected in judged.items():
+        [(*kept, stack)] = rows(
+            connection,
+            "select error_type, message, verdict, stack from rota.attempt where job = %s",
+            jobs[how],
+        )
+        assert tuple(kept) == expected
+        if how != "odd outcome":
+            assert "in _fail" in stack
+            assert "rota/worker" not in stack
 
 
 @rule("M11")
@@ -203,55 +195,38 @@ async def test_a_handler_in_a_process_waits_for_jobs_and_is_told_of_them(
     ]
 
 
-@rule("M41")
-@pytest.mark.parametrize(
-    ("how", "where", "reason", "charged"),
-    [
-        ("retry", "failed", "later", 1),
-        ("snooze", "queued", None, 0),
-        ("dead", "dead", "no use", 1),
-        ("cancel", "cancelled", "cancelled", 1),
-        ("odd result", "succeeded", None, 1),
-    ],
-)
-async def test_an_outcome_comes_out(
-    database: str, connection: Connection, how: str, where: str, reason: str | None, charged: int
-) -> None:
-    job = put(connection, "fails", how=how)
-    await drained(database)
-    assert rows(
-        connection, "select status, last_error, attempts from rota.jobs where id = %s", job
-    ) == [(where, reason, charged)]
-    wait_s = {"retry": 300, "snooze": 3600}.get(how)
-    if wait_s is not None:
-        assert (
-            value(
-                connection,
-                "select extract(epoch from run_at - now()) between %s and %s from rota.job",
-                wait_s - 60,
-                wait_s,
-            )
-            is True
-        )
-
-
 @rule("M41", "M43")
-@pytest.mark.parametrize(
-    ("how", "where", "message", "code"),
-    [("retry from", "failed", "later: 503: gone", 503), ("dead from", "dead", "404: gone", 404)],
-)
-async def test_an_outcome_that_was_raised_from_an_error_brings_what_the_error_was(
-    database: str, connection: Connection, how: str, where: str, message: str, code: int
+async def test_an_outcome_comes_out_and_brings_what_the_error_was_that_it_was_raised_from(
+    database: str, connection: Connection
 ) -> None:
-    put(connection, "fails", how=how)
-    await drained(database)
-    [(*kept, stack)] = rows(
-        connection,
-        "select j.status, a.error_type, a.message, a.response_code, a.stack "
-        "from rota.attempt a join rota.jobs j on j.id = a.job",
-    )
-    assert kept == [where, f"{heavy.__name__}.LocalError", message, code]
-    assert "LocalError" in stack
+    outcomes = {
+        "retry": ("failed", "later", 1),
+        "snooze": ("queued", None, 0),
+        "dead": ("dead", "no use", 1),
+        "cancel": ("cancelled", "cancelled", 1),
+        "odd result": ("succeeded", None, 1),
+        "retry from": ("failed", "later: 503: gone", 1),
+        "dead from": ("dead", "404: gone", 1),
+    }
+    jobs = {how: put(connection, "fails", how=how) for how in outcomes}
+    await drained(database, slots=1)
+    ended = "select status, last_error, attempts from rota.jobs where id = %s"
+    for how, expected in outcomes.items():
+        assert rows(connection, ended, jobs[how]) == [expected], how
+    error = "select message, error_type, response_code, stack from rota.attempt where job = %s"
+    for how, message, code in (
+        ("retry from", "later: 503: gone", 503),
+        ("dead from", "404: gone", 404),
+    ):
+        [(*kept, stack)] = rows(connection, error, jobs[how])
+        assert kept == [message, f"{heavy.__name__}.LocalError", code]
+        assert "LocalError" in stack
+    for how, wait_s in {"retry": 300, "snooze": 3600}.items():
+        waiting = (
+            "select extract(epoch from run_at - now()) between %s and %s from rota.job "
+            "where id = %s"
+        )
+        assert value(connection, waiting, wait_s - 60, wait_s, jobs[how]) is True
 
 
 def test_what_a_handler_prints_and_logs_is_on_the_workers_stderr(

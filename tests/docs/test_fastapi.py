@@ -25,7 +25,12 @@ pytestmark = [pytest.mark.system, pytest.mark.slow]
 @rule("M1", "M20")
 @pytest.mark.parametrize(
     ("section", "driver"),
-    [("With SQLAlchemy", "asyncpg"), ("With SQLAlchemy", "psycopg"), ("With asyncpg", "asyncpg")],
+    [
+        ("With SQLAlchemy", "asyncpg"),
+        # tests/store/conformance has all that this driver does otherwise.
+        pytest.param("With SQLAlchemy", "psycopg", marks=pytest.mark.long),
+        ("With asyncpg", "asyncpg"),
+    ],
 )
 def test_a_reader_of_the_page_has_a_site_whose_jobs_commit_with_its_rows(
     section: str, driver: str, server: PostgresServer, empty_database: str, tmp_path: Path

@@ -102,7 +102,7 @@ def test_each_worker_of_the_page_says_how_many_slots_it_keeps_for_the_urgent(
     assert len(lines) == 5
     [app] = re.findall(r"--app \S+", unit()["ExecStart"])
     for command, comment in lines:
-        kept = re.findall(r"(\d+) only for urgent|(\d+) of mail's and (\d+) of reports'", comment)
+        kept = re.findall(r"(\d+) reserved|(\d+) of mail's and (\d+) of reports'", comment)
         [(one, mail, reports)] = kept or [("none", "", "")]
         said = one or f"mail={mail}, reports={reports}"
         assert f"; {said} for priority above 0" in shop.work_until_stopped(f"{command} {app}")

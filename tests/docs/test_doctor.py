@@ -42,7 +42,7 @@ def rows() -> dict[str, str]:
 @rule("M3")
 def test_each_check_has_its_line_and_each_limit_is_the_one_that_holds() -> None:
     assert list(rows()) == [check.name for check in CHECKS]
-    assert f"asks {len(CHECKS)} questions" in PAGE
+    assert f"runs {len(CHECKS)} checks" in PAGE
     thresholds = Thresholds()
     for name, figure, limit in [
         ("connection", "50 ms", thresholds.round_trip_s == 0.05),

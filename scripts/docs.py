@@ -247,7 +247,9 @@ def option_row(name: str) -> str:
     if default is not None:
         meaning = re.sub(r" Defaults to .*", "", meaning)
     meaning = meaning.removesuffix(" Defaults to none.")
-    for said in (f": {values}", f", {values}", f"{values}; ") if values else ():  # the column has it
+    for said in (
+        (f": {values}", f", {values}", f"{values}; ") if values else ()
+    ):  # the column has it
         meaning = meaning.replace(said, "")
     meaning = meaning[0].upper() + meaning[1:]
     more = f" [More]({MORE[name]})" if name in MORE else ""

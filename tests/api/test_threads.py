@@ -5,6 +5,7 @@ once, forks, and a loop in each thread.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import socket
 import sys
@@ -21,7 +22,7 @@ from psycopg.rows import TupleRow
 import rota
 from rota.errors import DatabaseUnavailable
 from rota.store.db import Database
-from rota.store.pools import POOL_MAX
+from rota.store.pools import POOL_MAX, close_all
 from tests.support.proxy import Proxy
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
@@ -304,6 +305,34 @@ def test_loops_of_several_threads_do_not_forget_each_others_pools(database: str)
 
 
 @rule("M1")
+@pytest.mark.parametrize("uses_another", [False, True])
+def test_what_a_closed_loop_has_left_is_closed(
+    database: str, connection: Connection, uses_another: bool
+) -> None:
+    app = rota.App(database)
+    gc.disable()  # it would close them some time later
+    try:
+        asyncio.run(_read(app))
+        if uses_another:
+            asyncio.run(_read(app))
+        close_all()
+        eventually(
+            lambda: (
+                connection.execute(
+                    "select from pg_stat_activity where datname = current_database() "
+                    "and application_name = 'rota client'"
+                ).fetchall()
+                == []
+            )
+        )
+    finally:
+        gc.enable()
+
+
+async def _read(app: rota.App) -> None:
+    assert await app.afind() == []
+
+
 def test_a_program_that_ends_while_the_pool_connects_does_end(
     database: str, server: PostgresServer
 ) -> None:

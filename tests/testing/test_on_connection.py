@@ -61,6 +61,14 @@ def count(connection: Connection, table: str) -> int:
     return int(number)
 
 
+def test_an_app_connects_itself_after_its_bench(database: str, plain: Connection) -> None:
+    app = rota.App(database)
+    with Bench(app, connection=plain):
+        assert app.find() == []
+    assert app.find() == []
+    app.close()
+
+
 @rule("M50")
 def test_a_whole_attempt_is_gone_when_the_test_rolls_back(
     app: rota.App, database: str, connection: Connection

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from django.db import connections
+from django.db.backends.base.base import NO_DB_ALIAS
+from django.db.backends.signals import connection_created
+from django.dispatch import receiver
 
 from rota.declare.context import Context
+from rota.store.pools import close_all
 
 
 @contextmanager
@@ -24,6 +29,14 @@ def check_connections(context: Context) -> Iterator[None]:
         yield
     finally:
         _close_old_connections()
+
+
+@receiver(connection_created)
+def _close_pools(connection: Any, **_: Any) -> None:
+    """Close the pools of all Apps before Django drops a test database, which it does, as it makes
+    one, from a connection to no database: their connections would keep it from that."""
+    if connection.alias == NO_DB_ALIAS:
+        close_all()
 
 
 def _close_old_connections() -> None:

@@ -243,6 +243,14 @@ class Pools:
         if opened is not None and opened.pool is not None and opened.pool.done():
             self.close(_EXIT_S)
 
+    def forget_closed_loops(self) -> None:
+        """Let go of the pools of closed loops, which closes their connections."""
+        opened = self._of_this_process()
+        with opened.lock:  # other threads have loops too
+            opened.async_pools = {
+                one: pool for one, pool in opened.async_pools.items() if not one.is_closed()
+            }
+
     async def aclose(self) -> None:
         """Close the pool of the running loop, and the sync one."""
         opened = self._of_this_process()
@@ -311,10 +319,8 @@ class Pools:
 
     async def _async_pool(self) -> AsyncPool:
         loop, opened = asyncio.get_running_loop(), self._of_this_process()
-        with opened.lock:  # other threads have loops too
-            opened.async_pools = {
-                one: pool for one, pool in opened.async_pools.items() if not one.is_closed()
-            }
+        self.forget_closed_loops()
+        with opened.lock:
             opening = opened.async_pools.get(loop)
             if opening is None or _has_failed(opening):
                 # Hundreds of requests may be the first at once, as above.
@@ -332,14 +338,16 @@ class Pools:
 
 
 @atexit.register
-def _close_all() -> None:
-    """Close all pools that are open when Python ends.
+def close_all() -> None:
+    """Close all sync pools that are open, and what closed loops have left. The next use opens a
+    pool again.
 
-    Otherwise each waits for its threads when none can run any more: 5 s each on 3.13, with
-    warnings.
+    When Python ends, each would otherwise wait for its threads when none can run any more: 5 s each
+    on 3.13, with warnings.
     """
     for pools in list(_all):
         pools.close_at_exit()
+        pools.forget_closed_loops()
 
 
 def _rest_s(until: float) -> float:

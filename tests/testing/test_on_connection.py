@@ -63,7 +63,7 @@ def count(connection: Connection, table: str) -> int:
 
 def test_an_app_connects_itself_after_its_bench(database: str, plain: Connection) -> None:
     app = rota.App(database)
-    with Bench(app, connection=plain):
+    with Harness(app, connection=plain):
         assert app.find() == []
     assert app.find() == []
     app.close()

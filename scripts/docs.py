@@ -247,10 +247,8 @@ def option_row(name: str) -> str:
     if default is not None:
         meaning = re.sub(r" Defaults to .*", "", meaning)
     meaning = meaning.removesuffix(" Defaults to none.")
-    for said in (
-        (f": {values}", f", {values}", f"{values}; ") if values else ()
-    ):  # the column has it
-        meaning = meaning.replace(said, "")
+    for said in (f": {values}", f", {values}", f"{values}; "):  # the column has it
+        meaning = meaning.replace(said, "") if values else meaning
     meaning = meaning[0].upper() + meaning[1:]
     more = f" [More]({MORE[name]})" if name in MORE else ""
     return f"| `{name}` | {unit} | `{shown}` | {values} | {meaning}{more} |"

@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from enum import StrEnum
 
-import msgspec
-
 from rota.model.record import Record
 
 
@@ -23,7 +21,7 @@ META_KEY = "rota.batch"
 """Where the meta of a job that follows a batch says what came of it."""
 
 
-class BatchEnd(msgspec.Struct, frozen=True):
+class BatchEnd(Record, frozen=True):
     """What came of the members of a batch, as the job that follows it is told."""
 
     id: int

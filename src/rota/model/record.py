@@ -5,11 +5,13 @@ The names of that form stand here once: the command line, `to_dict` and the sche
 
 from __future__ import annotations
 
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from enum import Enum
+from functools import cache
 from typing import Any, ClassVar
 
 import msgspec
@@ -73,6 +75,13 @@ class Record(msgspec.Struct, frozen=True):
             },
         }
 
+    @property
+    def __pydantic_serializer__(self) -> Any:
+        """Where no annotation names the record, as in `dict[str, Any]`, pydantic asks for this."""
+        if "pydantic_core" not in sys.modules:
+            raise AttributeError("pydantic is not imported")
+        return _make_serializer(type(self))
+
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> dict[str, Any]:
         return cls.json_schema()
@@ -91,6 +100,13 @@ class Record(msgspec.Struct, frozen=True):
             "properties": properties,
             "required": list(properties),
         }
+
+
+@cache
+def _make_serializer(kind: type[Record]) -> Any:
+    return sys.modules["pydantic_core"].SchemaSerializer(
+        kind.__get_pydantic_core_schema__(kind, None)
+    )
 
 
 def _is_json(field: str, name: str) -> bool:

@@ -71,10 +71,10 @@ def test_a_guarded_handler_passes_and_its_first_success_is_lost(
                 count_mail(database)
 
     run_twice(mail.new(), tables=["public.app_user"])
-    assert len(runs) == 2
+    assert len(runs) == 5, "between the effect and its result it was killed, and began again"
     assert connection.execute("select name, mails from app_user").fetchall() == [("ada", 1)]
     [job] = app.find(job_type="mail")
-    assert (job.status, job.attempts, job.claims) == ("succeeded", 1, max(runs))
+    assert (job.status, job.attempts, job.claims) == ("succeeded", 1, runs[-1])
 
 
 @rule("M50")

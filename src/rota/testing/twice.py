@@ -7,11 +7,14 @@ day: `rota.testing.run_twice(welcome.new(42), tables=["app_user"])`.
 from __future__ import annotations
 
 import asyncio
+import gc
 import secrets
+import traceback
+import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from rota.app import App
 from rota.client.base import LIST_MAX
@@ -20,10 +23,21 @@ from rota.declare.config import WorkerConfig
 from rota.declare.job_type import NewJob
 from rota.errors import UsageError
 from rota.model.failure import one_line
-from rota.model.outcome import Succeeded
+from rota.model.outcome import Errored, Succeeded
 from rota.model.units import plural
 from rota.observe.events import Bus
 from rota.runtime.loop import run_alone
+from rota.store.errors import StoreError
+from rota.testing.kills import (
+    Place,
+    Tables,
+    Watcher,
+    begin_again,
+    count_rows,
+    find_stable,
+    make_state_query,
+    read_tables,
+)
 from rota.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -31,8 +45,6 @@ if TYPE_CHECKING:
     from rota.store.ops import EffectRecord
     from rota.worker.attempt import Attempt
 
-ROWS_MAX = 100_000
-"""Most rows of a table that are compared."""
 SHOWN_MAX = 5
 """Most rows of one difference that its message shows."""
 
@@ -46,6 +58,12 @@ def run_twice(new_job: NewJob, *, tables: Iterable[str] = ()) -> None:
     name, the effects and steps of the job, and the jobs that it enqueued. Nothing else runs
     meanwhile, and the jobs that it enqueued are not run.
 
+    With tables, a handler that commits more than once is also killed after each of its commits (at
+    most ten of them), and run again. Each time the rows of these tables are put back, and the jobs
+    forgotten that came meanwhile. The end must be as after an undisturbed run, but for columns in
+    which each run leaves other values. So name all tables that it writes; a warning says if nothing
+    can be told. With `process=True` it is not killed there.
+
     A handler that finished its job in its own transaction has no second run.
 
     Args:
@@ -53,7 +71,8 @@ def run_twice(new_job: NewJob, *, tables: Iterable[str] = ()) -> None:
         tables: names of tables in that database, as SQL writes them.
 
     Raises:
-        AssertionError: a run did not succeed, or the second one changed something; with what.
+        AssertionError: a run did not succeed, or the second one changed something, or left
+            something out; with what.
         UsageError: there is no such table, the type belongs to no App, another job has the
             idempotency key, or this is called in a running event loop (await `arun_twice`).
     """
@@ -63,45 +82,149 @@ def run_twice(new_job: NewJob, *, tables: Iterable[str] = ()) -> None:
 
 async def arun_twice(new_job: NewJob, *, tables: Iterable[str] = ()) -> None:
     """Run a handler twice on the running loop. Arguments and errors are those of `run_twice`."""
-    app = _find_app(new_job)
     names = [tables] if isinstance(tables, str) else list(tables)
-    queue = f"run_twice:{secrets.token_hex(8)}"
-    with carry_meta(app._enqueue_arounds, [new_job.using(queue=queue)]) as [carried]:
-        enqueued = await app._arun(app._enqueue(carried))
-    job = enqueued.id
-    if not enqueued.created:
-        raise UsageError(f"run_twice: job {job} ({enqueued.status}) has the idempotency key")
-    config = WorkerConfig(queues={queue: 1}, drain=True, asks_gates=False)
-    lost: list[Attempt] = []
-    unasked: list[str] = []
+    await _Runs(_find_app(new_job), new_job, names).compare()
 
-    def lose(attempt: Attempt) -> None:
+
+class _Runs:
+    """The runs of one handler."""
+
+    def __init__(self, app: App, new_job: NewJob, tables: list[str]) -> None:
+        self._app = app
+        self._new_job = new_job
+        self._tables = tables
+        self._queue = f"run_twice:{secrets.token_hex(8)}"
+        self._lost: list[Attempt] = []
+        self._unasked: list[str] = []
+
+    async def compare(self) -> None:
+        """Run it twice, and before that once more for each place at which it is killed."""
+        app, database = self._app, self._app._database
+        rows = await asyncio.to_thread(read_tables, database, self._tables)
+        job = first_job = await self._enqueue()
+        is_finished, places = await self._find_places(job)
+        if not is_finished and not self._lost:
+            raise AssertionError(f"the first run did not succeed: {await _explain(app, job)}")
+        before = first = await _look(app, job, self._tables)
+        killed: list[tuple[Place, _Seen | str | None]] = []
+        try:
+            killed = [(at, await self._kill(first_job, rows, at)) for at in places]
+            if places:
+                await asyncio.to_thread(begin_again, database, first_job, rows)
+                job = await self._enqueue()
+                is_finished = await self._run(self._lose_success)
+                before = await _look(app, job, self._tables)
+        except StoreError as error:
+            self._warn(error.summary)
+        if not is_finished:  # otherwise its writes and its success are one
+            await self._run_again(job, "the second run")
+            unasked = "effect {!r}: its block did not ask effect.done"
+            differences = [unasked.format(key) for key in self._unasked]
+            differences += before.compare(await _look(app, job, self._tables))
+            self._refuse("a second run of {} is not harmless", differences)
+        if killed:
+            self._judge(rows, first, before, killed)
+
+    async def _find_places(self, job: int) -> tuple[bool, list[Place]]:
+        """Run it for the first time; return whether it finished its job itself, and where it can be
+        killed."""
+        database, options = self._app._database, self._new_job.job_type._declaration.options
+        if not self._tables or options.process is not None:
+            return await self._run(self._lose_success), []
+        with database.open_connection("testing") as connection:
+            watcher = Watcher(connection, make_state_query(database.schema, job, self._tables))
+            return await self._run(self._lose_success, watcher), watcher.list_places()
+
+    async def _kill(self, first_job: int, rows: Tables, place: Place) -> _Seen | str | None:
+        """Begin again, kill it at a place, and run it once more; return what there is then, or why
+        the next run failed. None: an effect is uncertain, which a person decides."""
+        app, database = self._app, self._app._database
+        await asyncio.to_thread(begin_again, database, first_job, rows)
+        job = await self._enqueue()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)  # what it had open is left behind
+            is_finished = await self._run(_kill, Watcher(None, "", place))
+            gc.collect()
+        if not is_finished:
+            try:
+                await self._run_again(job, "the next run")
+            except AssertionError as error:
+                is_uncertain = await app.effects.afind(job=job, status="uncertain")
+                return None if is_uncertain else str(error)
+        return await _look(app, job, self._tables)
+
+    def _judge(
+        self,
+        rows: Tables,
+        first: _Seen,
+        again: _Seen,
+        killed: Sequence[tuple[Place, _Seen | str | None]],
+    ) -> None:
+        """Compare what killed runs left with what undisturbed ones did."""
+        stable = find_stable(rows, first.tables, again.tables)
+        if stable is None or first.jobs != again.jobs:
+            return self._warn("it does other things each time, or writes to others")
+        effects = first.effects.keys() & again.effects.keys()
+        for (file, line, _), after in killed:
+            what = f"a run of {{}} that is killed before line {line} of {file} is not made good"
+            if isinstance(after, str):
+                self._refuse(what, [after])
+            elif after is not None:
+                self._refuse(what, again.compare_killed(after, stable, effects))
+        return None
+
+    def _warn(self, why: str) -> None:
+        what = f"run_twice tells nothing of {self._new_job.job_type.name!r} between its commits"
+        warnings.warn(f"{what}: {why}; name all tables that it writes", stacklevel=2)
+
+    async def _enqueue(self) -> int:
+        with carry_meta(self._app._enqueue_arounds, [self._new_job.using(queue=self._queue)]) as [
+            carried
+        ]:
+            enqueued = await self._app._arun(self._app._enqueue(carried))
+        if not enqueued.created:
+            what = f"job {enqueued.id} ({enqueued.status}) has the idempotency key"
+            raise UsageError(f"run_twice: {what}")
+        return enqueued.id
+
+    async def _run(self, on_end: Callable[[Attempt], None], watcher: Watcher | None = None) -> bool:
+        """Run what is due; return whether it has succeeded."""
+        config = WorkerConfig(queues={self._queue: 1}, drain=True, asks_gates=False)
+        spec = self._app._make_spec(config)
+        if watcher is not None:
+            spec = replace(spec, arounds=(*spec.arounds, watcher.around))
+        worker = Worker(self._app._database, spec, Bus(), on_end=on_end)
+        return (await worker.run()).succeeded == 1
+
+    async def _run_again(self, job: int, what: str) -> None:
+        await self._app.aretry(job, why="rota.testing.run_twice", by="rota.testing")
+        if not await self._run(self._see):
+            raise AssertionError(f"{what} did not succeed: {await _explain(self._app, job)}")
+
+    def _lose_success(self, attempt: Attempt) -> None:
         """Write nothing of a success: as if the worker was killed when its handler returned."""
         if isinstance(attempt.outcome, Succeeded) and not attempt.completes:
             attempt.lose()
-            lost.append(attempt)
+            self._lost.append(attempt)
 
-    def see(attempt: Attempt) -> None:
+    def _see(self, attempt: Attempt) -> None:
         """Note the effects that the handler did not ask about; those of another process are not
         seen."""
         if attempt.context is not None:
-            unasked.extend(attempt.context._unasked_effects)
+            self._unasked.extend(attempt.context._unasked_effects)
 
-    first = Worker(app._database, app._make_spec(config), Bus(), on_end=lose)
-    if (await first.run()).succeeded == 1:
-        return  # it finished its job itself: its writes and its success are one
-    if not lost:
-        raise AssertionError(f"the first run did not succeed: {await _explain(app, job)}")
-    before = await _look(app, job, names)
-    await app.aretry(job, why="rota.testing.run_twice", by="rota.testing")
-    second = Worker(app._database, app._make_spec(config), Bus(), on_end=see)
-    if (await second.run()).succeeded != 1:
-        raise AssertionError(f"the second run did not succeed: {await _explain(app, job)}")
-    differences = [f"effect {key!r}: its block did not ask effect.done" for key in unasked]
-    differences += before.compare(await _look(app, job, names))
-    if differences:
-        told = "".join(f"\n  {difference}" for difference in differences)
-        raise AssertionError(f"a second run of {new_job.job_type.name!r} is not harmless:{told}")
+    def _refuse(self, what: str, differences: Iterable[str]) -> None:
+        if told := "".join(f"\n  {difference}" for difference in differences):
+            raise AssertionError(f"{what.format(repr(self._new_job.job_type.name))}:{told}")
+
+
+def _kill(attempt: Attempt) -> None:
+    """Write nothing of how it ended, unless its handler may have finished the job itself; and close
+    what it had open."""
+    if isinstance(attempt.outcome, Errored):
+        traceback.clear_frames(attempt.outcome.error.__traceback__)
+    if not attempt.completes:
+        attempt.lose()
 
 
 def _find_app(new_job: NewJob) -> App:
@@ -128,8 +251,8 @@ class _Seen:
     """By "effect" or "step", and key."""
     jobs: Counter[str]
     """Those that were enqueued after this one, by type."""
-    tables: dict[str, Counter[str]]
-    """Their rows, as text."""
+    tables: Tables
+    """Their rows."""
 
     def compare(self, after: _Seen) -> Iterator[str]:
         """Say what the second run changed."""
@@ -141,11 +264,34 @@ class _Seen:
                 yield f"{kind} {key!r} was done again"
         for name, count in (after.jobs - self.jobs).items():
             yield f"{plural(count, 'job')} of type {name!r} enqueued again"
-        for table, rows in after.tables.items():
-            yield from _compare_rows(table, self.tables[table], rows)
+        for table in after.tables:
+            yield from self._compare_rows(after, table, None)
+
+    def compare_killed(
+        self, after: _Seen, stable: Mapping[str, list[str]], effects: Iterable[tuple[str, str]]
+    ) -> Iterator[str]:
+        """Say what is otherwise after a run that was killed and one that was not: of these columns
+        and effects."""
+        for kind, key in effects:
+            if (kind, key) not in after.effects:
+                yield f"{kind} {key!r} was not done"
+        for what, jobs in (("again", after.jobs - self.jobs), ("never", self.jobs - after.jobs)):
+            for name, count in jobs.items():
+                yield f"{plural(count, 'job')} of type {name!r} enqueued {what}"
+        for table, columns in stable.items():
+            yield from self._compare_rows(after, table, columns)
+
+    def _compare_rows(
+        self, after: _Seen, table: str, columns: Sequence[str] | None
+    ) -> Iterator[str]:
+        yield from _tell_rows(
+            table,
+            count_rows(self.tables[table], columns),
+            count_rows(after.tables[table], columns),
+        )
 
 
-def _compare_rows(table: str, before: Counter[str], after: Counter[str]) -> Iterator[str]:
+def _tell_rows(table: str, before: Counter[str], after: Counter[str]) -> Iterator[str]:
     for what, rows in (("more", after - before), ("gone", before - after)):
         if rows:
             shown = ", ".join(one_line(row, 200) for row in list(rows)[:SHOWN_MAX])
@@ -157,27 +303,16 @@ async def _look(app: App, job: int, tables: Sequence[str]) -> _Seen:
     effects = await app.effects.afind(job=job, limit=LIST_MAX)
     return _Seen(
         {("step" if one.step_of else "effect", one.key): one for one in effects},
-        *(await asyncio.to_thread(_read, app._database, job, tables)),
+        await asyncio.to_thread(_count_jobs, app._database, job),
+        await asyncio.to_thread(read_tables, app._database, tables),
     )
 
 
-def _read(
-    database: Database, job: int, tables: Sequence[str]
-) -> tuple[Counter[str], dict[str, Counter[str]]]:
+def _count_jobs(database: Database, job: int) -> Counter[str]:
     with database.open_connection("testing") as connection:
         jobs = connection.execute(
             f"select job_type, count(*) from {database.schema}.jobs "
             "where id > %s and schedule is null group by job_type",
             [job],
         ).fetchall()
-        return Counter(dict(jobs)), {table: _read_rows(connection, table) for table in tables}
-
-
-def _read_rows(connection: Any, table: str) -> Counter[str]:
-    [(name,)] = connection.execute("select to_regclass(%s)::text", [table]).fetchall()
-    if name is None:
-        raise UsageError(f"run_twice: there is no table {table!r} in the database of the App")
-    rows = connection.execute(f"select t::text from {name} t limit {ROWS_MAX + 1}").fetchall()
-    if len(rows) > ROWS_MAX:
-        raise UsageError(f"run_twice: {table} has more than {ROWS_MAX:,} rows, too many to compare")
-    return Counter(row for (row,) in rows)
+        return Counter(dict(jobs))

@@ -1,0 +1,237 @@
+"""`rota.testing.run_twice` kills a handler between its commits, and says what stays undone."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import asyncpg
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+from sqlalchemy import create_engine, make_url, text
+from sqlalchemy.orm import Session
+
+import rota
+from rota.testing import kills, run_twice
+from tests.support.rules import rule
+
+Context = rota.Context
+Connection = psycopg.Connection[TupleRow]
+DEBIT = "update public.account set balance = balance - 10 where name = 'ada'"
+CREDIT = "update public.account set balance = balance + 10 where name = 'bob'"
+MARK = "insert into public.transfer (number) values (7) on conflict do nothing returning number"
+TABLES = ["account", "transfer"]
+
+
+@pytest.fixture
+def app(database: str) -> Iterator[rota.App]:
+    app = rota.App(database)
+    yield app
+    app.close()
+
+
+@pytest.fixture(autouse=True)
+def accounts(connection: Connection) -> None:
+    """The application's tables; one refers to the other."""
+    connection.execute(
+        """
+        create table public.account (name text primary key, balance int);
+        insert into public.account values ('ada', 100), ('bob', 0);
+        create table public.transfer (
+          id serial primary key, number int unique, at timestamptz default clock_timestamp(),
+          payer text default 'ada' references public.account, double int generated always as
+          (number * 2) stored
+        );
+        """
+    )
+
+
+def balances(connection: Connection) -> list[Any]:
+    return connection.execute("select name, balance from public.account order by name").fetchall()
+
+
+def with_psycopg(url: str) -> Callable[[], Any]:
+    def transfer() -> None:
+        with psycopg.connect(url, autocommit=True) as own:
+            with own.transaction():
+                is_new = own.execute(MARK).fetchone()
+                if is_new:
+                    own.execute(DEBIT)
+            if is_new:
+                own.execute(CREDIT)
+
+    return transfer
+
+
+def with_asyncpg(url: str) -> Callable[[], Any]:
+    async def transfer() -> None:
+        own = await asyncpg.connect(url)
+        try:
+            async with own.transaction():
+                is_new = await own.fetchval(MARK)
+                if is_new:
+                    await own.execute(DEBIT)
+            if is_new:
+                await own.execute(CREDIT)
+        finally:
+            await own.close()
+
+    return transfer
+
+
+def with_sqlalchemy(url: str) -> Callable[[], Any]:
+    def transfer() -> None:
+        engine = create_engine(make_url(url).set(drivername="postgresql+psycopg"))
+        with Session(engine) as session:
+            if session.execute(text(MARK)).first():
+                session.execute(text(DEBIT))
+                session.commit()
+                session.execute(text(CREDIT))
+                session.commit()
+        engine.dispose()
+
+    return transfer
+
+
+@rule("M50")
+@pytest.mark.parametrize("library", [with_psycopg, with_asyncpg, with_sqlalchemy])
+def test_a_debit_without_its_credit_is_told(
+    app: rota.App, database: str, library: Callable[[str], Any]
+) -> None:
+    job = app.job("transfer")(library(database))
+    with pytest.raises(AssertionError, match="a run of 'transfer' that is killed before line") as e:
+        run_twice(job.new(), tables=TABLES)
+    head, *told = str(e.value).split("\n")
+    assert head.endswith("test_run_killed.py is not made good:")
+    assert told == ["  table account: 1 row more: (bob,0)", "  table account: 1 row gone: (bob,10)"]
+
+
+@rule("M50")
+def test_a_handler_that_goes_on_where_it_was_is_harmless(
+    app: rota.App, database: str, connection: Connection
+) -> None:
+    runs = []
+
+    @app.job("transfer", takes_context=True)
+    def transfer(ctx: Context) -> None:
+        runs.append(ctx.job.id)
+        with psycopg.connect(database, autocommit=True) as own:
+            own.execute(MARK)
+            for balance, name in ((90, "ada"), (10, "bob")):
+                own.execute("update account set balance = %s where name = %s", [balance, name])
+
+    run_twice(transfer.new(), tables=TABLES)
+    assert balances(connection) == [("ada", 90), ("bob", 10)]
+    assert len(runs) > 4, "it was killed"
+    assert len(app.find(job_type="transfer")) == 1, "the others are forgotten"
+
+
+@rule("M50")
+def test_a_handler_with_one_commit_is_not_killed(app: rota.App, database: str) -> None:
+    runs = []
+
+    @app.job("transfer")
+    def transfer() -> None:
+        runs.append(1)
+        with psycopg.connect(database) as own:
+            if own.execute(MARK).fetchone():
+                own.execute(DEBIT)
+                own.execute(CREDIT)
+        runs.append(2)  # a kill here leaves what one after the handler does
+
+    run_twice(transfer.new(), tables=TABLES)
+    assert runs == [1, 2, 1, 2]
+
+
+@rule("M50")
+def test_a_job_that_a_killed_run_never_enqueues_is_told(app: rota.App, database: str) -> None:
+    @app.job("mail")
+    def mail() -> None: ...
+
+    @app.job("transfer")
+    def transfer() -> None:
+        with psycopg.connect(database, autocommit=True) as own:
+            if own.execute(MARK).fetchone():
+                mail.enqueue()
+
+    with pytest.raises(AssertionError, match="1 job of type 'mail' enqueued never"):
+        run_twice(transfer.new(), tables=TABLES)
+
+
+@rule("M50", "M52")
+def test_an_effect_that_is_uncertain_after_a_kill_is_for_a_person_and_no_fault(
+    app: rota.App, database: str
+) -> None:
+    runs = []
+
+    @app.job("transfer", takes_context=True)
+    def transfer(ctx: Context) -> None:
+        runs.append(1)
+        with psycopg.connect(database, autocommit=True) as own, ctx.effect("mail:7") as effect:
+            if not effect.done:
+                own.execute(MARK)
+                effect.result = 1
+
+    run_twice(transfer.new(), tables=TABLES)
+    assert len(runs) > 3
+
+
+@rule("M50")
+def test_a_next_run_that_fails_is_told_with_its_error(app: rota.App, database: str) -> None:
+    @app.job("transfer")
+    def transfer() -> None:
+        with psycopg.connect(database, autocommit=True) as own:
+            [(balance,)] = own.execute("select balance from account where name = 'ada'").fetchall()
+            if not own.execute("select from transfer").rowcount:
+                if balance != 100:
+                    raise ValueError("where is the money?")
+                own.execute(DEBIT)
+                own.execute(MARK)
+
+    with pytest.raises(AssertionError, match=r"(?s)made good:.*did not succeed.*where is the m"):
+        run_twice(transfer.new(), tables=TABLES)
+
+
+@rule("M50", "M54")
+def test_a_handler_that_finishes_its_job_itself_is_killed_before(
+    app: rota.App, database: str
+) -> None:
+    @app.job("transfer", takes_context=True)
+    def transfer(ctx: Context) -> None:
+        with psycopg.connect(database, autocommit=True) as own:
+            own.execute(DEBIT)
+        with ctx.transaction() as connection:
+            connection.execute(CREDIT)
+
+    with pytest.raises(AssertionError, match=r"1 row more: \(ada,80\)"):
+        run_twice(transfer.new(), tables=TABLES)
+
+
+@rule("M50")
+def test_a_table_that_is_not_named_is_warned_of(app: rota.App, database: str) -> None:
+    transfer = app.job("transfer")(with_psycopg(database))
+    with pytest.warns(UserWarning, match="tells nothing of 'transfer' .*name all tables"):
+        run_twice(transfer.new(), tables=["account"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run_twice(transfer.new())
+
+
+@rule("M50")
+def test_of_many_places_ten_are_tried(
+    app: rota.App, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kills, "KILLS_MAX", 3)
+    runs = []
+
+    @app.job("transfer")
+    def transfer() -> None:
+        runs.append(1)
+        with psycopg.connect(database, autocommit=True) as own:
+            for balance in range(1, 9):
+                own.execute("update account set balance = %s", [balance])
+
+    run_twice(transfer.new(), tables=TABLES)
+    assert len(runs) == 2 + 1 + 3 * 2

@@ -28,6 +28,7 @@ check: venv-dev ## format, lint, types, imports, generated docs, the budgets of 
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/docs.py --check
 	$(BIN)/python scripts/house.py
+	$(BIN)/python scripts/words.py
 	$(BIN)/python scripts/trace.py
 	$(BIN)/python scripts/grow.py
 

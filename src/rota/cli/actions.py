@@ -102,7 +102,7 @@ KeyOption = Annotated[
     ),
 ]
 GroupKeyOption = Annotated[
-    str | None, typer.Option(metavar="KEY", help="Filter: jobs of the lane with this group key.")
+    str | None, typer.Option(metavar="KEY", help="Filter: jobs of this ordered group.")
 ]
 PayloadOption = Annotated[
     list[str] | None,

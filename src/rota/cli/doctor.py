@@ -26,7 +26,7 @@ _LEFT = 21
 def doctor(
     place: Place,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Exit 1 also if there are only warnings.")
+        bool, typer.Option("--strict", help="Exit 1 even if there are only warnings.")
     ] = False,
     everything: Annotated[
         bool, typer.Option("--all", help="Also print the checks that are ok.")

@@ -137,7 +137,7 @@ def enqueue(
         int | None,
         typer.Option(
             metavar="NUMBER",
-            help="Jobs of its lane that may run at once when it begins, 1 to 1,000. "
+            help="Jobs of its group that may run at once when it begins, 1 to 1,000. "
             "Default: the type's.",
         ),
     ] = None,

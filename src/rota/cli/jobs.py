@@ -49,7 +49,7 @@ def jobs(
         typer.Option(metavar="KEY", help="Only jobs with this idempotency key."),
     ] = None,
     group_key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Only jobs of the lane with this group key.")
+        str | None, typer.Option(metavar="KEY", help="Only jobs of this ordered group.")
     ] = None,
     payload: Annotated[
         list[str] | None,

@@ -40,7 +40,7 @@ def run(
         bool,
         typer.Option(
             "--record",
-            help="Record the outcome, as a worker does. Default: hand the job back, uncharged.",
+            help="Record the outcome, as a worker does. Default: return it to the queue.",
         ),
     ] = False,
     *,

@@ -119,14 +119,14 @@ def put(
         str,
         typer.Option(
             metavar="skip|allow",
-            help="A tick while an earlier run is unfinished. skip: drop it; allow: run both.",
+            help="A run while an earlier one is unfinished. skip: drop it; allow: run both.",
         ),
     ] = "skip",
     jitter: Annotated[
         str | None,
         typer.Option(
             metavar="DURATION",
-            help="Spread the runs over this time after each tick, at most 1d. Default: none.",
+            help="Spread the runs over this time, at most 1d. Default: none.",
         ),
     ] = None,
     *,

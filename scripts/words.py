@@ -1,0 +1,74 @@
+"""Finds words of the house in what users read: pages and messages say the words of the field.
+
+Part of `make check`. docs/concepts.md has the words to write in their place.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES_MAX = 9
+"""Private words that are left in pages. It only falls."""
+MESSAGES_MAX = 50
+"""And in messages."""
+PRIVATE = re.compile(
+    r"""\b(
+    (un)?charged | upkeep | ticks? | lanes? | caps? | parked | reap(ed|er)? | lost\ workers?
+    | suspects? | frontier | settled? | the\ other\ side | (nobody|a\ person)\ (decides|must)
+    | urgent
+    | clock\ changes | what\ (came|becomes|became)\ of | also\ if
+    | hand(s|ed|ing)?\ ((it|them|the\ rest|a\ job|jobs)\ )?back
+    )\b""",
+    re.VERBOSE,
+)
+INTERNAL = {"rules.md", "internals.md", "design.md", "benchmarks.md", "reliability.md"}
+"""Pages about the inside, or that quote it."""
+QUOTED = re.compile(r"^```.*?^```$|`[^`]*`|\]\([^)]*\)", re.MULTILINE | re.DOTALL)
+"""Code and addresses: names stay as they are."""
+
+
+def main() -> int:
+    """Print how many there are, and which if there are too many."""
+    status = 0
+    for what, found, most in (
+        ("pages for users", list(in_pages()), PAGES_MAX),
+        ("messages", list(in_messages()), MESSAGES_MAX),
+    ):
+        print(f"{len(found):4}  words of the house in {what} (at most {most})")
+        if len(found) > most:
+            print(*found, sep="\n  ", file=sys.stderr)
+            status = 1
+    return status
+
+
+def in_pages() -> Iterator[str]:
+    """Each private word in the README and in the pages for users, with its place."""
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        if page.name not in INTERNAL:
+            text = QUOTED.sub(lambda found: "\n" * found[0].count("\n"), page.read_text("utf-8"))
+            for number, line in enumerate(text.splitlines(), 1):
+                for found in PRIVATE.finditer(line):
+                    yield f"{page.relative_to(ROOT)}:{number}: {found[0]}"
+
+
+def in_messages() -> Iterator[str]:
+    """Each string of the code, but for docstrings, that has several words and a private one."""
+    for file in sorted((ROOT / "src" / "rota").rglob("*.py")):
+        tree = ast.parse(file.read_text("utf-8"))
+        alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Constant) or id(node) in alone:
+                continue
+            if isinstance(node.value, str) and " " in node.value.strip():
+                found = PRIVATE.search(node.value)
+                if found is not None:
+                    yield f"{file.relative_to(ROOT)}:{node.lineno}: {found[0]}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

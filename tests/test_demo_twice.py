@@ -30,7 +30,7 @@ def test_a_second_run_of_each_handler_of_the_demo_is_harmless(
     with psycopg.connect(empty_database, autocommit=True) as connection:
         stage.set_up(connection, empty_database, tmp_path)
     (tmp_path / "contacts.csv").write_text("email\nada@import.example\nbo@import.example\n")
-    monkeypatch.setattr(jobs.jobs, "_sender", None)
+    monkeypatch.setattr(jobs.jobs, "_owner", None)
     app = App(empty_database, schema=jobs.SCHEMA, jobs=[jobs.jobs], lifespan=jobs.lifespan)
     with serving() as partner:
         handlers: dict[str, NewJob] = {

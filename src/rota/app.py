@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -151,7 +151,7 @@ class App(Client):
         return f"<App of module {self._module}, schema {self.schema}>"
 
     @property
-    def types(self) -> dict[str, JobType[..., ..., Any]]:
+    def types(self) -> Mapping[str, JobType[..., ..., Any]]:
         """The job types of this App and of its `jobs`, by name.
 
         Raises:

@@ -89,7 +89,7 @@ def test_an_option_out_of_range_is_refused_by_the_names_of_job_type_and_option(
     [
         (rota.Unique, {"key": "user_id"}, "the key of unique must be a function"),
         (rota.Unique, {"on_duplicate": "ignore"}, "on_duplicate must be 'keep' or"),
-        (rota.Unique, {"scope": "live"}, "scope must be 'ttl' or 'pending'"),
+        (rota.Unique, {"scope": "once"}, "scope must be 'ttl'"),
         (rota.Unique, {"ttl": 90}, "ttl must be a timedelta or a string"),
         (rota.Unique, {"ttl": "-1d"}, "ttl must not be negative"),
         (rota.Unique, {"ttl": "1d", "scope": "pending"}, 'ttl needs scope="ttl"'),

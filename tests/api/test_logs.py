@@ -384,8 +384,8 @@ def test_what_keeps_a_worker_from_starting_is_a_line_in_the_form_that_was_asked_
         tmp_path, "import rota\napp = rota.App()\napp.job('t')(lambda: None)", nowhere, status=5
     )
     assert away["level"] == "error" and "does not answer" in away["message"]
-    (broken,) = _errors(tmp_path, "raise ValueError('a\\nb')", nowhere, status=1)
-    assert broken["level"] == "critical" and "ValueError: a\nb" in broken["stack"]
+    (broken,) = _errors(tmp_path, "raise ValueError('a\\nb')", nowhere, status=3)
+    assert broken["level"] == "error" and "ValueError: a\nb" in broken["message"]
     (wrong,) = _errors(tmp_path, "", nowhere, "--concurrency", "many", status=2)
     assert "--concurrency" in wrong["message"]
 

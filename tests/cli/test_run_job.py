@@ -186,11 +186,11 @@ def test_of_a_dead_job_a_copy_runs_and_the_dead_one_stays_as_it_is(
         "where id = %s",
         [job],
     )
-    rota.ok("bury", str(job))
-    rota.ok("pause", "default")
+    rota.ok("discard", str(job))
+    rota.ok("queues", "pause", "default")
     refused = rota("run", str(job))
     assert f"job {job} is in queue 'default', which is paused" in refused.err
-    rota.ok("resume", "default")
+    rota.ok("queues", "resume", "default")
     before = row(connection, job)
     ran = rota("run", str(job))
     assert ran.status == 1 and "sending\ncounting\n" in ran.out
@@ -204,7 +204,7 @@ def test_of_a_dead_job_a_copy_runs_and_the_dead_one_stays_as_it_is(
     assert ran.out.endswith(f"job {job} mail is dead, as before; copy {copy[0][0]} is cancelled\n")
     assert row(connection, job) == before
     assert "sending" not in rota("run", str(job)).out, "what the copy did is recorded"
-    new = rota.ok("requeue", str(job), "--json").json["jobs"][0]["new_id"]
+    new = rota.ok("retry", str(job), "--json").json["jobs"][0]["new_id"]
     again = rota("run", str(new)).out
     assert "sending" not in again and "counting" not in again
     assert rota("run", str(job), "--record").status == 2
@@ -215,7 +215,7 @@ def test_the_copy_of_a_dead_job_runs_nowhere_else_if_the_command_is_killed(
     rota: CommandLine, connection: Connection
 ) -> None:
     job = insert(connection, "wait_here")
-    rota.ok("bury", str(job))
+    rota.ok("discard", str(job))
     before = row(connection, job)
     with rota.start("run", str(job)) as process:
         assert process.stdout is not None

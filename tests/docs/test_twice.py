@@ -46,7 +46,7 @@ def blocks(page: str) -> list[str]:
     """The blocks of a page that declare a handler of an App."""
     found = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
     if page.endswith("README.md"):
-        return [found[0], "app = rota.App(jobs=[jobs])"]  # they stand in a module of their own
+        return [found[0]]
     return [block for block in found if "@app.job(" in block]
 
 

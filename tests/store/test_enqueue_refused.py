@@ -67,7 +67,7 @@ def _types(app: rota.App) -> dict[str, Any]:
     @app.job("of_text")
     def of_text(text: str) -> None: ...
 
-    return app.types
+    return dict(app.types)
 
 
 def _deep() -> Any:
@@ -116,10 +116,10 @@ def test_a_bad_argument_is_named_with_its_reason(
     reason: str,
 ) -> None:
     job_type = _types(app)[name].using(connection=callers)
-    [argument] = job_type._declaration.codec.names
+    [name_of_it] = job_type._declaration.codec.names
     enqueues: list[tuple[Callable[[], Any], int | None]] = [
         (lambda: job_type.enqueue(value()), None),
-        (lambda: job_type.enqueue_many([{argument: value()}]), 0),
+        (lambda: job_type.enqueue_many([{name_of_it: value()}]), 0),
     ]
     for enqueue, index in enqueues:
         with pytest.raises(rota.PayloadError) as refused:

@@ -141,7 +141,7 @@ def test_a_look_at_lanes_reads_a_page_of_them_and_counts_up_to_a_limit(
         ):
             assert _blocks(connection, call) < BLOCKS, call
         search = "rota.jobs_find(null, null, null, null, null, 'lane:777', null, null, null, null, "
-        assert _blocks(connection, search + "null, null, 100)") < BLOCKS
+        assert _blocks(connection, search + "null, null, 100, null, null)") < BLOCKS
         # Of a long lane it reads what it counts.
         assert _blocks(connection, "rota.lanes_find('one')") < 2 * 10_000 + BLOCKS
         [(waiting,)] = connection.execute("select waiting from rota.lanes_find('one')").fetchall()

@@ -36,6 +36,7 @@ def reap(hand: Hand) -> None:
 def other() -> None: ...
 
 
+DISCARD = "select rota.job_discard(array[1], 'no', 'me')"
 ENDS: dict[str, Callable[[Hand], Any]] = {
     "succeeds": lambda hand: hand.settle((hand.claim().jobs[0], SUCCEED)),
     "dies": lambda hand: hand.settle((hand.claim().jobs[0], GIVE_UP)),
@@ -48,10 +49,10 @@ ENDS: dict[str, Callable[[Hand], Any]] = {
         hand.connection.execute("update rota.job set expires_at = now()"),
         hand.connection.execute("select from rota.job_expire('w', '-infinity', 0, 10)"),
     ),
-    "is buried": lambda hand: hand.connection.execute("select rota.job_bury(array[1], 'no', 'me')"),
-    "is buried while it runs": lambda hand: (
+    "is discarded": lambda hand: hand.connection.execute(DISCARD),
+    "is discarded while it runs": lambda hand: (
         hand.claim(),
-        hand.connection.execute("select rota.job_bury(array[1], 'no', 'me')"),
+        hand.connection.execute(DISCARD),
     ),
     "is cancelled": lambda hand: hand.connection.execute("select rota.job_cancel(array[1], 'no')"),
 }

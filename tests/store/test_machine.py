@@ -183,7 +183,7 @@ class Store(RuleBasedStateMachine):
     @step(jobs=st.lists(claims, max_size=4, unique_by=lambda job: job.id))
     def fail(self, jobs: list[Job]) -> None:
         for model in self._settle(jobs, FAIL):
-            model.leave("retry", due_at=self.ahead + RETRY_S)
+            model.leave("fail", due_at=self.ahead + RETRY_S)
 
     @step(jobs=st.lists(claims, max_size=4, unique_by=lambda job: job.id))
     def give_up(self, jobs: list[Job]) -> None:

@@ -93,7 +93,7 @@ def test_the_same_arguments_give_the_same_row_in_code_by_api_on_the_command_line
     assert (
         run(
             [
-                "schedule",
+                "schedules",
                 "put",
                 "cli",
                 "t",

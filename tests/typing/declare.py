@@ -88,7 +88,7 @@ def report_death(event: rota.events.JobDead) -> None: ...
 # Listeners get the event that they asked for.
 app.on(rota.events.JobDead, report_death)
 app.on(rota.events.JobSucceeded, report_death)  # E: arg-type | reportArgumentType
-app.run(queues={"email": "20"})  # E: dict-item | reportArgumentType
+app.run(queues=20)  # E: arg-type | reportArgumentType
 assert_type(app.find(status="dead"), list[rota.Job])
 app.find(state="dead")  # E: call-arg | reportCallIssue
 

@@ -42,6 +42,10 @@ class Others:
         for attempt in ended:
             self.ended.put_nowait(attempt)
 
+    def find_refusals(self) -> str | None:
+        """Of the health: nothing is refused."""
+        return None
+
     def wake(self) -> None:
         """Of the claimer."""
 

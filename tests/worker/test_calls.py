@@ -151,7 +151,7 @@ def test_the_job_at_fault_for_an_error_of_all_is_found(
         put_docs(app, index, 16, kind)
         app.drain(concurrency=20)
     found = states(connection)
-    assert found.pop(11)[0] == ("failed" if isinstance(error, ValueError) else "dead")
+    assert found.pop(11)[0] == ("dead" if isinstance(error, rota.PayloadError) else "failed")
     assert set(found.values()) == {("succeeded", 1)}
     assert index.calls[-1] == [11] or [11] in index.calls
     assert len(index.calls) == 9

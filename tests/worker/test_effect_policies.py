@@ -815,7 +815,7 @@ async def test_effects_and_steps_of_a_handler_in_a_process(
     notes = tmp_path / "notes"
     name = "guarded" if how == "plain" else "aguarded"
     jobs = rota.Jobs()
-    jobs.types[name] = heavy.jobs.types[name]
+    jobs._types[name] = heavy.jobs.types[name]
     put(connection, name, notes=str(notes))
     await work_on(database, connection, jobs)
     assert notes.read_text().split() == ["step", "send", "send"]

@@ -102,15 +102,17 @@ class EnqueueCalls(Caller):
             PayloadError: the arguments have no JSON form, do not fit, or are too large.
             UsageError, KeyTaken, DatabaseUnavailable: as `JobType.enqueue`.
         """
-        if isinstance(job, str):
+        if not isinstance(job, NewJob):
             found = self._prepare_by_name(job, arguments, connection, then, options)
             if isinstance(found, UntypedJob):
                 with gather_meta(self._enqueue_arounds, []) as meta:
                     return self._run(found.insert(meta), found.connection, patience=ONE)
             job = found
         elif options or arguments is not None or connection is not None:
-            raise _refuse_options(job)
-        check_job(job)
+            raise UsageError(
+                "app.enqueue takes arguments and options with a job type's name only; a job has "
+                "its own: job_type.using(priority=5).new(…)"
+            )
         if then is not None:
             return self._enqueue_then(job, then)
         given = job.options.connection
@@ -144,15 +146,17 @@ class EnqueueCalls(Caller):
         **options: Any,
     ) -> Enqueued:
         """Insert a job. Arguments and errors are those of `enqueue`."""
-        if isinstance(job, str):
+        if not isinstance(job, NewJob):
             found = self._prepare_by_name(job, arguments, connection, then, options)
             if isinstance(found, UntypedJob):
                 with gather_meta(self._enqueue_arounds, []) as meta:
                     return await self._arun(found.insert(meta), found.connection, patience=ONE)
             job = found
         elif options or arguments is not None or connection is not None:
-            raise _refuse_options(job)
-        check_job(job)
+            raise UsageError(
+                "app.enqueue takes arguments and options with a job type's name only; a job has "
+                "its own: job_type.using(priority=5).new(…)"
+            )
         if then is not None:
             return await self._aenqueue_then(job, then)
         given = job.options.connection
@@ -222,6 +226,8 @@ class EnqueueCalls(Caller):
         then: Then | None,
         options: Any,
     ) -> NewJob | UntypedJob:
+        if not isinstance(name, str):
+            check_job(name)
         checked = EnqueueOptions().update(options, connection)
         check_text(name, "the job type's name", NAME_MAX)
         if not isinstance(arguments, Mapping | None):
@@ -321,14 +327,6 @@ def list_jobs(jobs: Iterable[NewJob]) -> list[NewJob]:
 def check_job(job: object, what: str = "the job") -> None:
     if not isinstance(job, NewJob):
         raise UsageError(f"{what} is {job!r}; make it with job_type.new(…)")
-
-
-def _refuse_options(job: object) -> UsageError:
-    check_job(job)
-    return UsageError(
-        "app.enqueue takes arguments and options with a job type's name only; a job has its own: "
-        "job_type.using(priority=5).new(…)"
-    )
 
 
 def find_connection(jobs: Sequence[NewJob], given: Any) -> Any:

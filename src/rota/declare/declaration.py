@@ -118,8 +118,8 @@ class Declaration:
         return (ours.__module__, ours.__qualname__) == (theirs.__module__, theirs.__qualname__)
 
     def check_timeout(self, options: EnqueueOptions) -> None:
-        """Raise UsageError if a job has a timeout of its own, and one call takes many."""
-        if self.chunk is not None and options.timeout is not None:
+        """Of a type whose calls take many jobs: raise UsageError if a job has its own timeout."""
+        if options.timeout is not None:
             raise UsageError(
                 f"job type {self.name!r}: a job has no timeout of its own, because one call takes "
                 "many; give timeout to the job type"

@@ -216,7 +216,8 @@ class JobType(Generic[P, Q, R]):
     ) -> EnqueueOptions:
         """Return the options of a job of this type, with others on top. Raises UsageError."""
         updated = before.update(options, connection)
-        self._declaration.check_timeout(updated)
+        if self._declaration.chunk is not None:
+            self._declaration.check_timeout(updated)
         return updated
 
     def new(self, /, *args: P.args, **kwargs: P.kwargs) -> NewJob:
@@ -239,7 +240,8 @@ class JobType(Generic[P, Q, R]):
                 one call has a timeout of its own.
         """
         declaration = self._declaration
-        declaration.check_timeout(options)
+        if declaration.chunk is not None:
+            declaration.check_timeout(options)
         payload = declaration.codec.encode(args, kwargs, index)
         key_maker = declaration.key_maker if options.idempotency_key is None else None
         group_maker = declaration.group_maker if options.group_key is None else None
@@ -261,16 +263,18 @@ class JobType(Generic[P, Q, R]):
             KeyTaken: another job has the key, and `on_duplicate` is "raise". Likewise.
             DatabaseUnavailable: the database does not answer.
         """
-        return self._sender.enqueue(self.new(*args, **kwargs))
+        return self._declaration.jobs._sender.enqueue(self.new(*args, **kwargs))
 
     def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Enqueued]:
         """Insert a job with these arguments; `await` it. The arguments are checked at the call."""
-        return self._name_coroutine("aenqueue", self._sender.aenqueue(self.new(*args, **kwargs)))
+        return self._name_coroutine(
+            "aenqueue", self._declaration.jobs._sender.aenqueue(self.new(*args, **kwargs))
+        )
 
     def enqueue_many(self, arguments: Iterable[Mapping[str, Any]]) -> list[Enqueued]:
         """Insert a job for each mapping of arguments, all or none. Results are in the order of the
         input."""
-        return self._sender.enqueue_many(self._make_many(arguments))
+        return self._declaration.jobs._sender.enqueue_many(self._make_many(arguments))
 
     def aenqueue_many(
         self, arguments: Iterable[Mapping[str, Any]]
@@ -278,7 +282,7 @@ class JobType(Generic[P, Q, R]):
         """Insert a job for each mapping of arguments, all or none; `await` it."""
         return self._name_coroutine(
             "aenqueue_many",
-            self._sender.aenqueue_many(self._make_many(arguments)),
+            self._declaration.jobs._sender.aenqueue_many(self._make_many(arguments)),
         )
 
     def _make_many(self, arguments: Iterable[Mapping[str, Any]]) -> list[NewJob]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from rota.declare.chunk import Chunk, read_chunk
@@ -62,9 +63,9 @@ class Jobs:
         return f"<Jobs with {plural(len(self.types), 'job type')}>"
 
     @property
-    def types(self) -> dict[str, JobType[..., ..., Any]]:
+    def types(self) -> Mapping[str, JobType[..., ..., Any]]:
         """The job types that are declared here, by name."""
-        return dict(self._types)
+        return MappingProxyType(self._types)
 
     @property
     def _sender(self) -> Sender:

@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PAGES_MAX = 9
 """Private words that are left in pages. It only falls."""
-MESSAGES_MAX = 50
+MESSAGES_MAX = 38
 """And in messages."""
 PRIVATE = re.compile(
     r"""\b(

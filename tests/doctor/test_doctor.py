@@ -589,14 +589,14 @@ def test_effects_that_wait_for_a_person_are_reported(
     seen = look(database, "effects")
     assert (seen.level, seen.what) == (
         Level.OK,
-        "2 effects may or may not have happened; by their policy nobody needs to look",
+        "2 effects may or may not have happened; their policy asks no operator to look",
     )
     _intend(connection, "dead", "mail:1", days=1)
     _intend(connection, "dead", "it's", days=3)
     said = is_red(look(database, "effects"), Level.WARN)
     assert said.startswith(
-        "4 effects may or may not have happened, 2 of them waiting for a person: the oldest is "
-        '"it\'s" of job 7, for 3 d → look at the other side, then `rota effects resolve'
+        "4 effects may or may not have happened, 2 of them waiting for an operator: the oldest is "
+        '"it\'s" of job 7, for 3 d → look at the provider, then `rota effects resolve'
     )
     assert "--job" not in said
     connection.execute("update rota.effect set origin_id = 5, place = 1 where key = 'it''s'")

@@ -248,7 +248,7 @@ async def test_a_worker_with_one_slot_says_that_urgent_jobs_wait_for_the_running
             .text()
             .endswith(
                 "queues default sharing 1 slot; none for priority above 0: "
-                "with one slot, an urgent job waits for the running one"
+                "with one slot, a job of high priority waits for the running one"
             )
         )
     async with Hand(database, site.jobs, queues={"mail": 1, "default": 10}) as hand:
@@ -257,7 +257,7 @@ async def test_a_worker_with_one_slot_says_that_urgent_jobs_wait_for_the_running
             .text()
             .endswith(
                 "queues mail=1, default=10; default=2 for priority above 0: "
-                "with one slot, an urgent job of mail waits for the running one"
+                "with one slot, a job of high priority of mail waits for the running one"
             )
         )
 

@@ -144,7 +144,7 @@ def _settle_outcome(
                 Status.QUEUED,
                 charged=False,
                 delay_s=delay_s,
-                reason=said or "the other side wants no more for now",
+                reason=said or "the provider wants no more for now",
                 waits_for=outcome._waits_for,
             )
         case Dead():

@@ -133,7 +133,7 @@ class WorkerSpec:
         words = f"{kept or 'none'} for priority above 0"
         if single := [name for name, slots in groups.items() if slots == 1]:
             of_queues = "" if is_one else f" of {', '.join(single)}"
-            words += f": with one slot, an urgent job{of_queues} waits for the running one"
+            words += f": with one slot, a job of high priority{of_queues} waits for the running one"
         return words
 
     def _group_queues(self) -> dict[tuple[str, ...], int]:

@@ -249,7 +249,7 @@ CHECKS = (
     Check("dead", "Are there dead jobs?", _jobs, work.dead),
     Check("contention", "Outgrown: do workers block each other?", _growth, growth.contention),
     Check("order", "Outgrown: does a queue need strict order?", _growth, growth.order),
-    Check("busy-lanes", "Outgrown: does a lane fall behind?", _growth, growth.busy_lanes),
+    Check("busy-lanes", "Outgrown: does an ordered group fall behind?", _growth, growth.busy_lanes),
     Check("fast-limits", "Outgrown: is a rate limit too fast?", _growth, growth.fast_limits),
     Check("fan-out", "Outgrown: is there heavy fan-out?", _growth, growth.fan_out),
     Check("teams", "Outgrown: do several teams share this schema?", _growth, growth.teams),

@@ -66,12 +66,14 @@ def busy_lanes(facts: Facts, thresholds: Thresholds) -> Finding:
             for one in late[:NAMES]
         )
         return warn(
-            f"{plural(len(late), 'lane falls behind', 'lanes fall behind')} while its jobs run: "
-            f"{text}",
-            "make the group key narrower, put several steps into one job, or raise lane_capacity "
-            f"if the order permits it; {SEE}",
+            f"{plural(len(late), 'ordered group falls behind', 'ordered groups fall behind')} "
+            f"while its jobs run: {text}",
+            "make the group key narrower, put several steps into one job, or raise "
+            f"Ordered(capacity=…) if the order permits it; {SEE}",
         )
-    lanes = plural(len(facts["lanes"]), "lane that runs has", "lanes that run have")
+    lanes = plural(
+        len(facts["lanes"]), "ordered group that runs has", "ordered groups that run have"
+    )
     return ok(f"{lanes} due jobs behind, none falls behind")
 
 
@@ -84,7 +86,7 @@ def fast_limits(facts: Facts, thresholds: Thresholds) -> Finding:
             f"{plural(len(fast), 'rate limit is', 'rate limits are')} faster than one key "
             f"carries: {text}",
             "let one job do many of these calls and take(n) for them, give the limit a key, or "
-            f"limit at the other side's proxy; {SEE}",
+            f"limit at the provider's proxy; {SEE}",
         )
     limits = plural(len(facts["limits"]), "rate limit", "rate limits")
     return ok(f"{limits} used within the hour, none too fast")

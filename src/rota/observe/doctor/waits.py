@@ -100,7 +100,7 @@ def breakers(facts: Facts, thresholds: Thresholds) -> Finding:
         )
         return warn(
             f"breakers have been open for long: {text}",
-            "look at the other side; when it works again: rota breakers reset NAME [KEY]",
+            "look at the provider; when it works again: rota breakers reset NAME [KEY]",
         )
     return ok(f"{plural(len(facts['breakers']), 'breaker is open', 'breakers are open')}")
 

@@ -33,13 +33,13 @@ def urgent(facts: Facts, thresholds: Thresholds) -> Finding:
     """Judge whether urgent jobs have a slot while ordinary ones run."""
     queues = facts["queues"]
     if not queues:
-        return ok("no urgent job (priority above 0) has to wait for the only slot of its workers")
+        return ok("no job of high priority (above 0) has to wait for the only slot of its workers")
     text = ", ".join(
         f"{one['queue']!r} ({plural(one['workers'], 'worker')} of one slot)" for one in queues
     )
     name = quote(queues[0]["queue"] + "=2")
     return warn(
-        f"urgent jobs (priority above 0) wait for the running one in these queues: {text}",
+        f"jobs of high priority (above 0) wait for the running one in these queues: {text}",
         f"give a worker two slots or more (--concurrency 2, or --queue {name}): it keeps one in "
         "five, at least one, for them",
     )
@@ -315,14 +315,14 @@ def effects(facts: Facts, thresholds: Thresholds) -> Finding:
     some = plural(count, "effect")
     if oldest is None:
         return ok(
-            f"{at_least}{some} may or may not have happened; by their policy nobody needs to look"
+            f"{at_least}{some} may or may not have happened; their policy asks no operator to look"
         )
     key = one_line(oldest["key"], KEY_MAX)  # whole: it is for a command
     of = "" if oldest["step_of"] is None else f" --job {oldest['job']}"
     return warn(
         f"{at_least}{some} may or may not have happened, {facts['waiting']:,} of them waiting for "
-        f"a person: the oldest is {key!r} of job {oldest['job']}, for {words(oldest['age_s'])}",
-        f"look at the other side, then `rota effects resolve {quote(key)}{of} --done` or "
+        f"an operator: the oldest is {key!r} of job {oldest['job']}, for {words(oldest['age_s'])}",
+        f"look at the provider, then `rota effects resolve {quote(key)}{of} --done` or "
         f"`--not-done`, and `rota retry` the dead job; `rota effects --status uncertain` lists "
         "them",
     )

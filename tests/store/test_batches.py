@@ -397,6 +397,7 @@ def test_a_member_that_was_deleted_by_hand_holds_up_nothing_for_ever(
     connection.execute("update rota.batch set updated_at = updated_at - interval '11 minutes'")
     shop.drain()
     assert shop.batches.get(made.id).cancelled == 1
+    shop.drain()  # what follows may be enqueued after the last claim of that drain
     assert reports(shop) == [{"of": 2, "failed": 1}]
 
 

@@ -146,6 +146,30 @@ def test_a_handler_with_one_commit_is_not_killed(app: rota.App, database: str) -
 
 
 @rule("M50")
+def test_where_others_work_nothing_is_put_back(
+    app: rota.App, database: str, connection: Connection
+) -> None:
+    runs = []
+
+    @app.job("transfer")
+    def transfer() -> None:
+        runs.append(1)
+        with psycopg.connect(database, autocommit=True) as own:
+            if own.execute(MARK).fetchone():
+                own.execute(DEBIT)
+                own.execute(CREDIT)
+
+    connection.execute(
+        "insert into rota.worker (name, host, pid, version, release, job_types, queues) "
+        "values ('web:1', 'web', 1, '1', '1', '{}', '{}')"
+    )
+    with pytest.warns(UserWarning, match="worker web:1 has worked here within the hour"):
+        run_twice(transfer.new(), tables=TABLES)
+    assert runs == [1, 1], "it was not killed"
+    assert balances(connection) == [("ada", 90), ("bob", 10)]
+
+
+@rule("M50")
 def test_a_job_that_a_killed_run_never_enqueues_is_told(app: rota.App, database: str) -> None:
     @app.job("mail")
     def mail() -> None: ...

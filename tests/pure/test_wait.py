@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -153,3 +155,11 @@ def test_a_dead_job_says_that_it_halts_its_lane() -> None:
 )
 def test_a_job_that_nothing_holds_back_says_nothing(job: rota.Job, facts: WaitFacts) -> None:
     assert explain_wait(job, facts) is None
+
+
+def test_the_hour_of_an_unread_payload_is_the_same_wherever_it_stands() -> None:
+    functions = Path(rota.__file__).parent / "store" / "schema" / "functions"
+    for name in ("job_claim", "payloads_unread"):
+        text = (functions / f"{name}.sql").read_text("utf-8")
+        hours = re.findall(r"interval '(\d+) hours?'", text)
+        assert [timedelta(hours=int(one)) for one in hours] == [UNREAD], name

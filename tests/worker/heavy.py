@@ -106,7 +106,8 @@ def reports_its_end(ctx: rota.Context, go: str) -> None:
     while not Path(go).exists():
         time.sleep(0.01)
     ctx.progress(9, 10)
-    time.sleep(0.05)  # the other thread sends that
+    while ctx._has_news:  # the other thread sends that
+        time.sleep(0.01)
     ctx.progress(10, 10)
 
 

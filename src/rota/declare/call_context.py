@@ -10,8 +10,8 @@ from rota.declare.context import Context
 from rota.errors import UsageError
 
 if TYPE_CHECKING:
-    from rota.declare.effect import Journal
     from rota.declare.job_type import SenderOfJobs
+    from rota.declare.journal import Journal
     from rota.model.job import Job
 
 _making_items = threading.Lock()
@@ -32,9 +32,9 @@ class CallContext(Context):
         worker: str,
         state: Any,
         make_items: Callable[[], list[Context]],
-        registry: SenderOfJobs,
+        jobs: SenderOfJobs,
     ) -> None:
-        super().__init__(job, worker, state, registry=registry)
+        super().__init__(job, worker, state, jobs=jobs)
         self._make_items = make_items
         self._items: list[Context] | None = None
 

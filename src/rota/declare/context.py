@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 import msgspec
 
-from rota.declare.effect import EffectBlock, Journal, StepBlock, run_call
+from rota.declare.effect import EffectBlock, StepBlock, run_call
+from rota.declare.journal import Journal
 from rota.declare.result import encode_result
 from rota.errors import AttemptCancelled, UsageError
 from rota.model.awaited import NO_RESULTS
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from rota.declare.connection import AnyConnection
-    from rota.declare.effect import KeepsEffects
     from rota.declare.job_type import SenderOfJobs
+    from rota.declare.journal import KeepsEffects
     from rota.model.awaited import Results
     from rota.model.effect import IfUncertain
     from rota.model.job import Job
@@ -66,10 +67,10 @@ class Context:
     __slots__ = (
         "_completer",
         "_effects",
+        "_jobs",
         "_journal",
         "_on_progress",
         "_progress",
-        "_registry",
         "_stopped",
         "_stored",
         "job",
@@ -87,7 +88,7 @@ class Context:
         completer: Completes | None = None,
         effects: KeepsEffects | None = None,
         results: Results | None = None,
-        registry: SenderOfJobs | None = None,
+        jobs: SenderOfJobs | None = None,
     ) -> None:
         self.job = job
         """The job as claimed; `job.attempts` counts this attempt."""
@@ -106,7 +107,7 @@ class Context:
         self._completer = completer
         self._effects = effects
         self._journal: Journal | None = None
-        self._registry = registry
+        self._jobs = jobs
 
     def __repr__(self) -> str:
         return f"<context of job {self.job.id} {self.job.job_type}, attempt {self.job.attempts}>"
@@ -123,9 +124,9 @@ class Context:
             UsageError: no App has the job type, or the handler's process does not find it: declare
                 the handler with a decorator.
         """
-        if self._registry is None:
+        if self._jobs is None:
             raise UsageError("ctx.app: no App is known here that has the job's type")
-        return self._registry._sender
+        return self._jobs._sender
 
     @property
     def items(self) -> Sequence[Context]:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import itertools
 import logging
-import threading
 import typing
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from shlex import quote
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 import msgspec
 
+from rota.declare.journal import CANCELLED_S, Journal
 from rota.declare.options import check_errors
 from rota.declare.parameter import find_unreadable, from_json
 from rota.declare.result import encode_result
@@ -30,7 +29,6 @@ from rota.model.effect import (
 from rota.model.outcome import Dead, Outcome
 
 if TYPE_CHECKING:
-    from rota.declare.context import Context
     from rota.model.retry import Errors
 
 logger = logging.getLogger("rota")
@@ -38,17 +36,7 @@ logger = logging.getLogger("rota")
 P = ParamSpec("P")
 T = TypeVar("T")
 
-CANCELLED_S = 0.4
-"""How long an async handler that is cancelled may still wait for a write about an effect. Twice
-that is less than the worker gives it to stop."""
 POLICIES = typing.get_args(IfUncertain)
-
-
-class KeepsEffects(Protocol):
-    """Writes effects to the database: the worker's part."""
-
-    def call(self, context: Context, call: EffectCall) -> EffectAnswer: ...
-    async def acall(self, context: Context, call: EffectCall) -> EffectAnswer: ...
 
 
 class NotDone(Exception):
@@ -349,100 +337,6 @@ def _find_return_type(fn: Callable[..., Any]) -> Any:
         return Any if find_unreadable(said) else said
     except (NameError, TypeError, AttributeError, ValueError):
         return Any
-
-
-class Journal:
-    """The effects and steps of one attempt. From any thread of its handler."""
-
-    def __init__(self, context: Context, keeper: KeepsEffects | None) -> None:
-        self._context = context
-        self._keeper = keeper
-        self.job = context.job.id
-        self.claims = context.job.claims
-        self._entries = itertools.count(1)
-        self._lock = threading.Lock()
-        self._steps: dict[str, int] = {}
-        """The place of each step that was called."""
-        self._open: set[tuple[str, bool]] = set()
-        self.unasked: list[str] = []
-        """Effects that were done before, and whose blocks did not ask."""
-
-    def continue_after(self, earlier: Journal) -> None:
-        """Continue after another call of the handler in the same attempt: an effect that it left
-        without an end may have happened."""
-        self._entries = earlier._entries
-        self.unasked = earlier.unasked
-
-    def next_entry(self) -> int:
-        """Return the number of the next intent."""
-        return next(self._entries)
-
-    def next_place(self, name: str) -> int:
-        """Return the place of the next step. Raises UsageError: it was called before."""
-        with self._lock:
-            if name in self._steps:
-                raise UsageError(
-                    f"step {name!r} was called before in this attempt; give each step of a job a "
-                    "name of its own, such as f'page:{number}'"
-                )
-            self._steps[name] = len(self._steps) + 1
-            return self._steps[name]
-
-    def open(self, intent: EffectCall) -> None:
-        """Note that a block begins. Raises UsageError: it is within a block of the same effect."""
-        with self._lock:
-            if _identify(intent) in self._open:
-                raise UsageError(
-                    f"effect {intent.key!r} is open already in this attempt; it has one block at a "
-                    "time"
-                )
-            self._open.add(_identify(intent))
-
-    def close(self, intent: EffectCall) -> None:
-        """Note that a block has ended."""
-        with self._lock:
-            self._open.discard(_identify(intent))
-
-    def refuse_open(self) -> None:
-        """Raise UsageError if a block is open: its end cannot be written once the job is over."""
-        with self._lock:
-            for key, is_step in self._open:
-                what = f"step {key!r}" if is_step else f"effect {key!r}"
-                raise UsageError(
-                    f"{what} is open: the commit ends the job, so that its result could not be "
-                    "written any more; begin the transaction after it"
-                )
-
-    def call(self, call: EffectCall) -> EffectAnswer:
-        """Write an intent or its end."""
-        return self._find_keeper().call(self._context, call)
-
-    async def acall(self, call: EffectCall) -> EffectAnswer:
-        """Write it from the running loop. If the handler is cancelled meanwhile, the write may
-        still end."""
-        task = asyncio.ensure_future(self._find_keeper().acall(self._context, call))
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            await asyncio.wait([task], timeout=CANCELLED_S)
-            task.add_done_callback(_forget)
-            task.cancel()
-            raise
-
-    def _find_keeper(self) -> KeepsEffects:
-        if self._keeper is None:
-            raise UsageError("only a worker can keep the effects of a context")
-        return self._keeper
-
-
-def _identify(intent: EffectCall) -> tuple[str, bool]:
-    return intent.key, intent.place is not None
-
-
-def _forget(task: asyncio.Future[EffectAnswer]) -> None:
-    """Take the error of a write that nobody waits for any more: asyncio would report it."""
-    if not task.cancelled():
-        task.exception()
 
 
 def run_call(block: EffectBlock, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:

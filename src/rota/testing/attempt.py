@@ -172,10 +172,8 @@ def _call_in_savepoint(
         return time.monotonic() - (attempt.began_at or time.monotonic())
 
     completer = Completer(database, spec.release, note)
-    keeper, registry = EffectKeeper(database), attempt.job_type.jobs
-    context = Context(
-        attempt.job, spec.name, state, None, completer, keeper, attempt.results, registry
-    )
+    keeper, jobs = EffectKeeper(database), attempt.job_type.jobs
+    context = Context(attempt.job, spec.name, state, None, completer, keeper, attempt.results, jobs)
     Attempt.admit([attempt])
     Attempt.begin([attempt], None, lambda _: context)
     transaction = yield _read_transaction()

@@ -6,6 +6,8 @@ committed. So each such place is found by one run, and another run is killed the
 
 from __future__ import annotations
 
+import os
+import socket
 import sys
 import sysconfig
 from collections import Counter
@@ -115,6 +117,18 @@ class Watcher:
             self._last = last
             self._seen = self._connection.execute(self._state_query).fetchone()
         return self._seen
+
+
+def find_other_workers(database: Database) -> str | None:
+    """Return a worker of another process that has used this database within the hour; None: there
+    is none, as in a database of a test."""
+    with database.open_connection("testing") as connection:
+        found = connection.execute(
+            f"select name from {database.schema}.worker where (host, pid) <> (%s, %s) "
+            f"and heartbeat_at > {database.schema}.clock() - interval '1 hour' limit 1",
+            [socket.gethostname(), os.getpid()],
+        ).fetchone()
+        return None if found is None else f"worker {found[0]}"
 
 
 def make_state_query(schema: str, job: int, tables: Sequence[str]) -> str:

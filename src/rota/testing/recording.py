@@ -48,10 +48,10 @@ class RecordingContext(Context):
         job: Job,
         state: Any = None,
         results: Results | None = None,
-        registry: SenderOfJobs | None = None,
+        jobs: SenderOfJobs | None = None,
     ) -> None:
         keeper = _NewEffects()
-        super().__init__(job, "test", state, _record_progress, None, keeper, results, registry)
+        super().__init__(job, "test", state, _record_progress, None, keeper, results, jobs)
         self.reports: list[Report] = []
         """The progress reports, in order."""
         self.done_effects: list[str] = []
@@ -133,8 +133,8 @@ def make_context(
         locked_by="test",
         started_at=now,
     )
-    registry = None if job_type is None else job_type._declaration.jobs
-    return RecordingContext(made, state, {one.id: one for one in results}, registry)
+    jobs = None if job_type is None else job_type._declaration.jobs
+    return RecordingContext(made, state, {one.id: one for one in results}, jobs)
 
 
 def _record_progress(context: Context) -> None:

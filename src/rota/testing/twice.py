@@ -34,6 +34,7 @@ from rota.testing.kills import (
     Watcher,
     begin_again,
     count_rows,
+    find_other_workers,
     find_stable,
     make_state_query,
     read_tables,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from rota.store.ops import EffectRecord
     from rota.worker.attempt import Attempt
 
+ALL_TABLES = "name all tables that it writes"
 SHOWN_MAX = 5
 """Most rows of one difference that its message shows."""
 
@@ -62,7 +64,8 @@ def run_twice(new_job: NewJob, *, tables: Iterable[str] = ()) -> None:
     most ten of them), and run again. Each time the rows of these tables are put back, and the jobs
     forgotten that came meanwhile. The end must be as after an undisturbed run, but for columns in
     which each run leaves other values. So name all tables that it writes; a warning says if nothing
-    can be told. With `process=True` it is not killed there.
+    can be told. With `process=True` it is not killed there; nor, lest it deletes what others write,
+    if workers of other processes have used the database within the hour.
 
     A handler that finished its job in its own transaction has no second run.
 
@@ -115,7 +118,7 @@ class _Runs:
                 is_finished = await self._run(self._lose_success)
                 before = await _look(app, job, self._tables)
         except StoreError as error:
-            self._warn(error.summary)
+            self._warn(f"{error.summary}; {ALL_TABLES}")
         if not is_finished:  # otherwise its writes and its success are one
             await self._run_again(job, "the second run")
             unasked = "effect {!r}: its block did not ask effect.done"
@@ -130,6 +133,9 @@ class _Runs:
         killed."""
         database, options = self._app._database, self._new_job.job_type._declaration.options
         if not self._tables or options.process is not None:
+            return await self._run(self._lose_success), []
+        if others := await asyncio.to_thread(find_other_workers, database):
+            self._warn(f"{others} has worked here within the hour, so it is no database of a test")
             return await self._run(self._lose_success), []
         with database.open_connection("testing") as connection:
             watcher = Watcher(connection, make_state_query(database.schema, job, self._tables))
@@ -163,7 +169,8 @@ class _Runs:
         """Compare what killed runs left with what undisturbed ones did."""
         stable = find_stable(rows, first.tables, again.tables)
         if stable is None or first.jobs != again.jobs:
-            return self._warn("it does other things each time, or writes to others")
+            why = "it does other things each time, or writes to others"
+            return self._warn(f"{why}; {ALL_TABLES}")
         effects = first.effects.keys() & again.effects.keys()
         for (file, line, _), after in killed:
             what = f"a run of {{}} that is killed before line {line} of {file} is not made good"
@@ -175,7 +182,7 @@ class _Runs:
 
     def _warn(self, why: str) -> None:
         what = f"run_twice tells nothing of {self._new_job.job_type.name!r} between its commits"
-        warnings.warn(f"{what}: {why}; name all tables that it writes", stacklevel=2)
+        warnings.warn(f"{what}: {why}", stacklevel=2)
 
     async def _enqueue(self) -> int:
         with carry_meta(self._app._enqueue_arounds, [self._new_job.using(queue=self._queue)]) as [

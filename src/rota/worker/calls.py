@@ -94,8 +94,8 @@ class Call:
         if self._context is None:
             first = self.attempts[0]
             state = first.open_context().state
-            registry = first.job_type.jobs
-            self._context = CallContext(first.job, self._worker, state, self._open_items, registry)
+            jobs = first.job_type.jobs
+            self._context = CallContext(first.job, self._worker, state, self._open_items, jobs)
             if self.stop_why is not None:
                 self._context.request_stop(self.stop_why)
         return self._context

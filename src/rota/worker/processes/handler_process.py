@@ -67,14 +67,14 @@ def main(descriptor: int) -> None:
     setup: messages.Setup = channel.receive()
     channel.send(messages.Importing())
     try:
-        handler, registry = import_handler(setup)
+        handler, jobs = import_handler(setup)
         arounds = import_arounds(setup)
         # After the import, which may set logging up itself.
         logs.setup(setup.log_format or logs.Form.PLAIN, None, root_level=setup.log_level)
     except BaseException as error:  # noqa: BLE001 - importing runs the application's code
         channel.send(messages.NotReady(_judge(error, RetryRules(1, DEFAULT_RETRY))))
         return
-    HandlerProcess(channel, setup, handler, arounds, registry).serve()
+    HandlerProcess(channel, setup, handler, arounds, jobs).serve()
 
 
 def _ignore(*_: object) -> None: ...
@@ -153,10 +153,10 @@ class HandlerProcess:
         setup: messages.Setup,
         handler: Callable[..., Any],
         arounds: Sequence[Around],
-        registry: SenderOfJobs | None,
+        jobs: SenderOfJobs | None,
     ) -> None:
         self._channel = channel
-        self._registry = registry
+        self._jobs = jobs
         self._setup = setup
         self._handler = handler
         self._arounds = arounds
@@ -208,7 +208,7 @@ class HandlerProcess:
                         self._completer,
                         self._effects,
                         {one.id: one for one in message.results},
-                        self._registry,
+                        self._jobs,
                     )
                     self._channel.send(messages.Begun())
                     self._runs.put((message, self._context))

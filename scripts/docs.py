@@ -140,7 +140,7 @@ def states_page() -> str:
         ),
         "",
         "There are no other moves. A worker that moves a job out of `running` names its claim, and",
-        "changes nothing if that claim is not the current one. The reaper moves jobs whose lease",
+        "changes nothing if that claim is not the current one. Recovery moves jobs whose lease",
         "has expired. No worker holds a job that expires. One of a type with",
         '`on_expired="drop"` is dropped instead, also by a worker that claimed it too late.',
         "",

@@ -351,8 +351,8 @@ class WorkerExhausted(RotaError):
     def __init__(self, job_types: list[str]) -> None:
         super().__init__(
             "handlers that do not stop after their timeouts have taken all slots of this worker "
-            f"({', '.join(job_types)}); it handed back the jobs that had not begun, and ended: "
-            "start it again, and give the calls in these handlers timeouts of their own",
+            f"({', '.join(job_types)}); jobs that had not begun are back in the queue, and it "
+            "ended: start it again, and give the calls in these handlers timeouts of their own",
             job_types=job_types,
         )
 

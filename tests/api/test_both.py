@@ -14,12 +14,12 @@ from httpx import ASGITransport, AsyncClient
 import rota
 from rota import App
 from rota.errors import WrongStatus
-from rota.records import Batches, Breakers, Effects, JobActions, Lanes, Limits, Queues, Schedules
+from rota.records import Batches, Breakers, Effects, Groups, JobActions, Limits, Queues, Schedules
 from rota.testing.harness import Harness
 from tests.support.rules import rule
 from tests.worker.table import Connection, put
 
-KINDS = (App, JobActions, Batches, Breakers, Effects, Lanes, Limits, Queues, Schedules, Harness)
+KINDS = (App, JobActions, Batches, Breakers, Effects, Groups, Limits, Queues, Schedules, Harness)
 
 
 def pairs() -> Iterator[tuple[Any, Any]]:

@@ -26,7 +26,7 @@ from rota import errors, events
 from rota.cli import cli
 from rota.client.actions import JobActions
 from rota.client.find import Search
-from rota.client.lanes import Lanes
+from rota.client.groups import Groups
 from rota.client.queues import Queues
 from rota.client.schedules import Schedules
 from rota.client.selection import ActionFilters
@@ -143,8 +143,8 @@ def parameters(function: Callable[..., Any]) -> dict[str, Any]:
             "`app.queues.set_max_running(...)` and `await app.queues.aset_max_running(...)`",
             Queues.aset_max_running,
         ),
-        ("`app.lanes.list(...)` and `await app.lanes.alist(...)`", Lanes.list),
-        ("`app.lanes.list(...)` and `await app.lanes.alist(...)`", Lanes.alist),
+        ("`app.groups.list(...)` and `await app.groups.alist(...)`", Groups.list),
+        ("`app.groups.list(...)` and `await app.groups.alist(...)`", Groups.alist),
         ("`rota.asgi.drain_endpoint(...)`", rota.asgi.drain_endpoint),
         ("`rota.wsgi.drain_endpoint(...)`", rota.wsgi.drain_endpoint),
     ],

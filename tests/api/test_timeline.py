@@ -313,7 +313,7 @@ def test_a_job_that_waits_for_another_release_says_for_which_and_until_when(
     [job] = hand.claim().jobs
     hand.settle((job, PAYLOAD_MISMATCH), ran_s=None)
     told, waits = app.jobs.timeline(job.id).entries[-2:]
-    assert (told.what, waits.what) == ("handed back", "waits")
+    assert (told.what, waits.what) == ("returned to the queue", "waits")
     assert "; for another release from " in told.text and "retries at" not in told.text
     assert waits.text.startswith("for a release that can read its payload: 2 cannot; at ")
     connection.execute("update rota.job set run_at = rota.clock() - interval '1 min'")

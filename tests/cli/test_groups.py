@@ -63,11 +63,11 @@ def test_groups_are_listed_in_pages(rota: CommandLine) -> None:
 def test_a_job_shows_its_lane_and_what_it_waits_for(rota: CommandLine) -> None:
     shown = rota.ok("job", "2").out
     assert "invoice:1" in shown
-    assert "for its lane invoice:1: job 1 (running since " in shown
+    assert "for its ordered group invoice:1: job 1 (running since " in shown
     assert {
         job["id"] for job in rota.ok("jobs", "--group-key", "invoice:1", "--json").json["jobs"]
     } == {1, 2, 3}
-    assert "its lane user:2 until you retry or archive it" in rota.ok("job", "4").out
+    assert "its ordered group user:2 until you retry or archive it" in rota.ok("job", "4").out
 
 
 @rule("M60", "M87")
@@ -78,12 +78,14 @@ def test_a_queue_is_capped_and_uncapped(rota: CommandLine, connection: Connectio
         "insert into rota.job (job_type, queue, priority, status, waits_for, waits_since) "
         "values ('t', 'email', 0, 'waiting', 'queue email', now())"
     )
-    assert "queue email: 0 of at most 20 run, 1 parked since " in rota.ok("queues").out
-    [cap] = rota.ok("queues", "--json").json["caps"]
-    assert (cap["kind"], cap["name"], cap["most"], cap["parked"]) == ("queue", "email", 20, 1)
+    assert "queue email: 0 of at most 20 run, 1 blocked since " in rota.ok("queues").out
+    [cap] = rota.ok("queues", "--json").json["concurrency_limits"]
+    assert cap.pop("blocked_since")
+    shown = {"kind": "queue", "name": "email", "max_running": 20, "running": 0, "blocked": 1}
+    assert cap == shown
     freed = rota.ok("queues", "set", "email", "--no-limit", "--json").json
     assert freed == {"queue": "email", "max_running": None, "before": 20}
-    assert rota.ok("queues", "--json").json["caps"] == []
+    assert rota.ok("queues", "--json").json["concurrency_limits"] == []
     assert connection.execute("select verb, why from rota.action order by id").fetchall() == [
         ("set_max_running", "their limit"),
         ("set_max_running", None),
@@ -112,12 +114,12 @@ def test_a_cap_that_is_unclear_is_refused(
 @rule("M21", "M60")
 def test_a_job_is_enqueued_in_a_lane(rota: CommandLine, connection: Connection) -> None:
     payload = ("--payload", '{"user_id": 1}')
-    rota.ok("enqueue", "send_mail", *payload, "--group-key", "user:1", "--lane-capacity", "2")
+    rota.ok("enqueue", "send_mail", *payload, "--group-key", "user:1", "--group-capacity", "2")
     rota.ok("enqueue", "other", "--force", "--group-key", "user:2")
     rota.ok("schedules", "put", "s", "send_mail", *payload, "--group-key", "user:3")
     rota.ok("schedules", "trigger", "s")
     assert connection.execute(
-        "select group_key, lane_capacity from rota.job order by id"
+        "select group_key, group_capacity from rota.job order by id"
     ).fetchall() == [("user:1", 2), ("user:2", None), ("user:3", None)]
     assert "user:3" in rota.ok("schedules", "show", "s").out
 

@@ -106,7 +106,7 @@ def test_what_can_be_said_of_a_job_in_python_can_be_said_on_the_command_line() -
         "key",
         "on_duplicate",
         "timeout",
-        "lane_capacity",
+        "group_capacity",
     }
     assert of_put >= {
         *inspect.signature(Schedules.put).parameters,

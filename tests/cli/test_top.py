@@ -256,7 +256,7 @@ def test_a_frame_says_what_jobs_wait_for_only_if_they_do(
         ["type report", "1", "6 min"],
         ["lane invoice:42", "7 min", "halted by job"],
         ["breaker charge api", "8 min", "open: timeout"],
-        ["lanes and caps", "1"],
+        ["ordered groups and concurrency limits", "1"],
         ["other jobs to end", "1"],
     ):
         assert any(all(word in line for word in words) for line in lines), (words, lines)

@@ -30,7 +30,7 @@ def test_the_jobs_of_the_page_run_in_the_order_of_their_lanes(
     page: dict[str, Any] = {}
     exec(LANES, page)  # the page is ours
     app: rota.App = page["app"]
-    assert {lane.group_key: lane.waiting for lane in app.lanes.list()} == {
+    assert {lane.group_key: lane.waiting for lane in app.groups.list()} == {
         "invoice:7": 3,
         "invoice:8": 1,
     }
@@ -45,7 +45,7 @@ def test_the_caps_of_the_page_are_set(database: str) -> None:
     app = rota.App(database)
     exec(CAPS, {"app": app})  # the page is ours
     app.sync()
-    assert [(cap.kind, cap.name, cap.most) for cap in app.queues.caps()] == [
+    assert [(cap.kind, cap.name, cap.max_running) for cap in app.queues.concurrency_limits()] == [
         ("queue", "email", 20),
         ("type", "report", 3),
     ]
@@ -108,6 +108,6 @@ def test_the_looks_of_the_page_show_what_jobs_wait_for(
     assert lanes == one
     assert "invoice:7" in lanes
     assert jobs.count("email") == 2
-    assert "for its lane invoice:7: job 1 (running since " in job
+    assert "for its ordered group invoice:7: job 1 (running since " in job
     assert "queue email: 0 of at most 20 run" in queues
     app.close()

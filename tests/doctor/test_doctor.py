@@ -982,17 +982,17 @@ def test_urgent_jobs_that_wait_for_the_only_slot_are_seen(
     connection.execute(
         'update rota.worker set queues = \'{"default": null, "mail": 1}\', slots = 10'
     )
-    assert look(database, "urgent").level == Level.OK
+    assert look(database, "priority").level == Level.OK
     connection.execute("insert into rota.job (job_type, queue, priority) values ('t', 'mail', 1)")
-    said = is_red(look(database, "urgent"), Level.WARN)
+    said = is_red(look(database, "priority"), Level.WARN)
     assert "'mail' (1 worker of one slot)" in said and "--queue mail=2" in said
 
     connection.execute("update rota.worker set queues = '{\"default\": null}', slots = 1")
-    assert look(database, "urgent").level == Level.OK, "nothing in its queue is urgent"
+    assert look(database, "priority").level == Level.OK, "nothing in its queue is urgent"
     connection.execute("update rota.job_type set priority = 5 where name = 't'")
-    assert "'default' (1 worker of one slot)" in is_red(look(database, "urgent"), Level.WARN)
+    assert "'default' (1 worker of one slot)" in is_red(look(database, "priority"), Level.WARN)
 
     connection.execute("update rota.worker set slots = null")
-    assert look(database, "urgent").level == Level.OK, "a worker in SQL"
+    assert look(database, "priority").level == Level.OK, "a worker in SQL"
     connection.execute("update rota.worker set slots = 2")
-    assert look(database, "urgent").level == Level.OK
+    assert look(database, "priority").level == Level.OK

@@ -42,7 +42,7 @@ def test_a_lane_that_gets_more_jobs_than_it_can_run_is_reported(
     put(connection, "tenant:8", BEHIND, "12:00")  # one fewer is behind the one that runs
     assert claim(connection) == 2
     set_clock(connection, f"{DAY} 12:03")
-    found = look(database, "busy-lanes")
+    found = look(database, "busy-groups")
     assert found.level is Level.WARN
     assert found.what == (
         "1 ordered group falls behind while its jobs run: 'tenant:7' (1,000 jobs or more, "
@@ -64,7 +64,7 @@ def test_a_lane_that_waits_for_something_else_or_not_for_long_is_no_sign(
     set_clock(connection, f"{DAY} 12:02:30")
     assert claim(connection) == 1
     set_clock(connection, f"{DAY} 12:03")
-    found = look(database, "busy-lanes")
+    found = look(database, "busy-groups")
     assert found.level is Level.OK
     assert found.what == "2 ordered groups that run have due jobs behind, none falls behind"
 
@@ -150,4 +150,4 @@ def test_the_look_at_lanes_and_limits_reads_a_part_of_them(
     plans = [connection.execute(statement, read).fetchall() for _ in range(2)]  # one of them plans
     [(plan,)] = plans[1]
     assert plan[0]["Plan"]["Shared Hit Blocks"] < BLOCKS
-    assert look(database, "busy-lanes").what.startswith("1 ordered group that runs has due jobs")
+    assert look(database, "busy-groups").what.startswith("1 ordered group that runs has due jobs")

@@ -62,15 +62,18 @@ def test_payloads_that_no_release_at_work_reads_are_reported_with_argument_and_d
 def test_a_halted_lane_is_bad_and_says_which_job_a_person_must_resolve(
     database: str, connection: Connection
 ) -> None:
-    assert look(database, "lanes").level is Level.OK
+    assert look(database, "groups").level is Level.OK
     [[job]] = connection.execute(
         "insert into rota.job (job_type, queue, priority, status, group_key, in_lane, waits_for, "
         "waits_since, failed_at) values ('t', 'default', 0, 'dead', 'invoice:42', true, 'person', "
         "rota.clock() - interval '5 minutes', rota.clock()) returning id"
     )
-    found = look(database, "lanes")
+    found = look(database, "groups")
     assert found.level is Level.BAD
-    assert found.what == f"1 lane is halted by a dead job: 'invoice:42' by job {job}, for 5 min"
+    assert (
+        found.what
+        == f"1 ordered group is halted by a dead job: 'invoice:42' by job {job}, for 5 min"
+    )
     assert f"rota retry {job}" in found.what_to_do
 
 
@@ -81,7 +84,7 @@ def test_a_cap_that_was_full_for_long_is_reported(
 ) -> None:
     hold(connection, "type report", since=since, count=3)
     hold(connection, "queue email", since="1 minute")
-    found = look(database, "caps")
+    found = look(database, "concurrency")
     assert found.level is level
     assert ("type report: 3 jobs, for 11 min" in found.what) == (level is Level.WARN)
     assert "queue email" not in found.what
@@ -152,7 +155,7 @@ def test_a_breaker_that_is_open_for_long_is_reported(
     [
         ("dead", "job 2 for job 1, which is dead: retry or archive it"),
         ("circle", "job 1 for job 2, which waits for it in turn: cancel one of them"),
-        ("lane", "job 2 for job 1, which stands behind it in its lane: cancel one of them"),
+        ("lane", "job 2 for job 1, which comes after it in its ordered group: cancel one of them"),
         (None, "1 job waits for other jobs to end"),
     ],
 )

@@ -42,33 +42,34 @@ def _facts(**given: Any) -> WaitFacts:
         (
             _job("waiting", group_key="g"),
             _facts(held=1, holders=(RUNS,)),
-            f"for its lane g: job 17 (running since {local_time(BEFORE)}) is before it",
+            f"for its ordered group g: job 17 (running since {local_time(BEFORE)}) is before it",
         ),
         (
-            _job("queued", group_key="g", lane_capacity=2),
+            _job("queued", group_key="g", group_capacity=2),
             _facts(held=2, holders=(RUNS, Holder(18, "failed", None))),
-            f"for its lane g: job 17 (running since {local_time(BEFORE)}), job 18 (failed) "
-            "are before it",
+            f"for its ordered group g: job 17 (running since {local_time(BEFORE)}), "
+            "job 18 (failed) are before it",
         ),
         (
-            _job("waiting", group_key="g", lane_capacity=9),
+            _job("waiting", group_key="g", group_capacity=9),
             _facts(held=9, holders=(RUNS,)),
-            f"for its lane g: job 17 (running since {local_time(BEFORE)}), … are before it",
+            f"for its ordered group g: job 17 (running since {local_time(BEFORE)}), … are "
+            "before it",
         ),
         (
             _job("waiting", group_key="g"),
             _facts(held=1, holders=(DIED,)),
-            "for its lane g, which job 16 halts: retry or archive that dead job",
+            "for its ordered group g, which job 16 halts: retry or archive that dead job",
         ),
         (
-            _job("waiting", group_key="g", lane_capacity=2),
+            _job("waiting", group_key="g", group_capacity=2),
             _facts(held=1, holders=(DIED,), next=19),
-            "for its lane g: job 19 is before it",
+            "for its ordered group g: job 19 is before it",
         ),
         (
             _job("waiting", group_key="g"),
             _facts(next=20),
-            "for its lane g, which is free: it is next",
+            "for its ordered group g, which is free: it is next",
         ),
         (
             _job("queued", waits_for="payload t", waits_since=BEFORE),
@@ -89,17 +90,17 @@ def _facts(**given: Any) -> WaitFacts:
         (
             _job("waiting", waits_for="type t", waits_since=BEFORE),
             _facts(),
-            "for a free slot of type t, which has no cap any more",
+            "for a free slot of type t, which has no limit any more",
         ),
         (
             _job("queued", waits_for="limit smtp", waits_since=BEFORE, run_at=LATER),
             _facts(),
-            f"handed back by rate limit smtp until {local_time(LATER)}",
+            f"delayed by rate limit smtp until {local_time(LATER)}",
         ),
         (
             _job("queued", waits_for="breaker api a.example", waits_since=BEFORE, run_at=LATER),
             _facts(),
-            f"handed back by breaker api a.example until {local_time(LATER)}",
+            f"delayed by breaker api a.example until {local_time(LATER)}",
         ),
         (
             _job("waiting", waits_for="job 5", waits_since=BEFORE),
@@ -136,7 +137,7 @@ def test_a_dead_job_says_that_it_halts_its_lane() -> None:
     wait = explain_wait(_job("dead", group_key="g", failed_at=NOW), _facts(holds=True))
     assert wait is not None
     assert (wait.what, wait.since) == ("halts", NOW)
-    assert wait.text == "its lane g until you retry or archive it"
+    assert wait.text == "its ordered group g until you retry or archive it"
 
 
 @rule("M60")

@@ -204,10 +204,10 @@ def test_a_job_that_would_wait_is_due_now_and_one_that_is_due_keeps_its_place(
 @pytest.mark.parametrize(
     ("recorded", "losses", "attempts", "left", "said"),
     [
-        (None, None, 0, 1, "; not charged, because it may not have begun"),
-        (False, 1, 0, 1, "; not charged, because it had not begun"),
+        (None, None, 0, 1, "; not counted, because it may not have begun"),
+        (False, 1, 0, 1, "; not counted, because it had not begun"),
         (True, None, 1, 1, ""),
-        (None, 1, 0, 2, "; not charged, because another job may be at fault"),
+        (None, 1, 0, 2, "; not counted, because another job may be at fault"),
     ],
     ids=["perhaps in the buffer", "not begun", "begun", "beside other suspects"],
 )

@@ -66,11 +66,11 @@ def test_a_lane_that_a_dead_job_halts_is_an_alert_until_a_person_resolves_it(
         "insert into rota.job (job_type, queue, priority, status, group_key, failed_at) "
         "values ('t', 'default', 0, 'dead', 'invoice:43', rota.clock() - interval '1 hour')"
     )
-    found = find(connection, "lane halted")
+    found = find(connection, "group halted")
     assert list(found) == ["invoice:42"]
     assert f"by job {job}, which is dead (OSError)" in found["invoice:42"][1]
     connection.execute("delete from rota.job where id = %s", [job])
-    assert not find(connection, "lane halted")
+    assert not find(connection, "group halted")
 
 
 @rule("M62", "M86")

@@ -105,7 +105,7 @@ EVERY_COLUMN: dict[str, Any] = {
     "started_at": NOON + timedelta(minutes=5),
     "failed_at": NOON + timedelta(minutes=6),
     "group_key": "invoice 42",
-    "lane_capacity": 11,
+    "group_capacity": 11,
     "batch": 12,
 }
 """A value for each column that a job of any status may have, besides its id; no two are alike."""

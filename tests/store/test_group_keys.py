@@ -35,13 +35,13 @@ def invoice(app: rota.App) -> Invoice:
 
 def _lanes(connection: Connection) -> list[tuple[Any, ...]]:
     return connection.execute(
-        "select group_key, lane_capacity from rota.job order by id"
+        "select group_key, group_capacity from rota.job order by id"
     ).fetchall()
 
 
 def _lane_of(connection: Connection, job: int) -> tuple[Any, ...]:
     [lane] = connection.execute(
-        "select group_key, lane_capacity from rota.job where id = %s", [job]
+        "select group_key, group_capacity from rota.job where id = %s", [job]
     ).fetchall()
     return lane
 
@@ -75,7 +75,7 @@ def test_a_job_without_a_group_key_has_no_lane_whatever_its_type_says_of_lanes(
     app.sync()
     handler.enqueue()
     handler.enqueue_many([{}, {}])
-    handler.using(lane_capacity=5).enqueue()
+    handler.using(group_capacity=5).enqueue()
     connection.execute("insert into rota.job (job_type) values ('t')")
     assert _lanes(connection) == [(None, None)] * 5
     handler.using(group_key="g").enqueue()
@@ -89,7 +89,7 @@ def test_what_the_call_says_counts_and_the_function_is_not_asked(
     @app.job("t", ordered=lambda n: 1 // n)
     def handler(n: int) -> None: ...
 
-    handler.using(group_key="mine", lane_capacity=7).enqueue(0)
+    handler.using(group_key="mine", group_capacity=7).enqueue(0)
     app.enqueue(handler.using(group_key="mine").new(0).using(group_key="other"))
     assert _lanes(connection) == [("mine", 7), ("other", 1)]
 
@@ -105,7 +105,7 @@ def test_jobs_of_one_bulk_keep_their_own_lanes_and_capacities(
         [
             plain.new(),
             invoice.new(1),
-            invoice.using(lane_capacity=9).new(1),
+            invoice.using(group_capacity=9).new(1),
             plain.using(group_key='a "b", {c} \\ d').new(),
             plain.using(key="k").new(),
             invoice.using(key="k").new(2),
@@ -133,7 +133,7 @@ def test_a_group_key_and_an_idempotency_key_are_made_of_the_same_arguments(
     assert handler.enqueue(3) == rota.Enqueued(first.id, False, "queued")
     assert handler.enqueue_many([{"n": 3}]) == [rota.Enqueued(first.id, False, "queued")]
     [job] = app.find()
-    assert (job.idempotency_key, job.group_key, job.lane_capacity) == ("key:3", "group:1", 1)
+    assert (job.idempotency_key, job.group_key, job.group_capacity) == ("key:3", "group:1", 1)
 
 
 async def _async_group(invoice: int) -> str:
@@ -214,7 +214,7 @@ def test_an_option_of_lanes_and_caps_that_is_out_of_range_is_refused(
         ({"group_key": "a\nb"}, "group_key must be 1 to 255 printable"),
         ({"group_key": "k" * 256}, "group_key must be 1 to 255 printable"),
         ({"group_key": 7}, "group_key must be 1 to 255 printable"),
-        ({"lane_capacity": 0}, "lane_capacity must be a whole number from 1 to 1,000"),
+        ({"group_capacity": 0}, "group_capacity must be a whole number from 1 to 1,000"),
     ],
 )
 def test_an_option_of_one_job_that_is_out_of_range_is_refused(
@@ -297,14 +297,14 @@ def test_a_type_may_declare_a_key_and_a_group_key_and_each_is_asked_for(
             ("g", None),
         ),
         (
-            "insert into rota.job (job_type, group_key, lane_capacity) values ('invoice', 'g', 5)",
+            "insert into rota.job (job_type, group_key, group_capacity) values ('invoice', 'g', 5)",
             ("g", 5),
         ),
         ("insert into rota.job (job_type, group_key) values ('unknown', 'g')", ("g", None)),
         ("select rota.enqueue('invoice', group_key => 'g')", ("g", 2)),
         ("select rota.enqueue('invoice', '{}', 'q', 0, group_key => 'g')", ("g", 2)),
-        ("select rota.enqueue('invoice', group_key => 'g', lane_capacity => 4)", ("g", 4)),
-        ("select rota.enqueue('plain', lane_capacity => 4)", (None, None)),
+        ("select rota.enqueue('invoice', group_key => 'g', group_capacity => 4)", ("g", 4)),
+        ("select rota.enqueue('plain', group_capacity => 4)", (None, None)),
     ],
 )
 def test_a_plain_insert_gets_the_capacity_that_its_type_declares(
@@ -320,8 +320,8 @@ def test_a_plain_insert_gets_the_capacity_that_its_type_declares(
     [
         ("group_key", "''", "group_key must be 1 to 255 characters, not 0"),
         ("group_key", "repeat('k', 256)", "group_key must be 1 to 255 characters, not 256; hash"),
-        ("group_key, lane_capacity", "'g', 0", "lane_capacity must be from 1 to 1000, not 0"),
-        ("lane_capacity", "1001", "lane_capacity must be from 1 to 1000, not 1001"),
+        ("group_key, group_capacity", "'g', 0", "group_capacity must be from 1 to 1000, not 0"),
+        ("group_capacity", "1001", "group_capacity must be from 1 to 1000, not 1001"),
     ],
 )
 def test_a_lane_that_python_would_refuse_is_refused_in_sql_too(
@@ -340,7 +340,7 @@ def test_a_lane_that_python_would_refuse_is_refused_in_sql_too(
 def test_a_job_that_runs_again_is_of_the_same_lane(
     app: rota.App, connection: Connection, invoice: Invoice
 ) -> None:
-    dead = invoice.using(group_key="mine", lane_capacity=5).enqueue(1)
+    dead = invoice.using(group_key="mine", group_capacity=5).enqueue(1)
     app.jobs.discard(dead.id)
     again = app.retry(dead.id, again=True)
     assert _lane_of(connection, again.id) == ("mine", 5)
@@ -389,7 +389,7 @@ def test_a_replaced_payload_moves_the_job_to_the_lane_of_the_new_arguments(
     assert _lanes(connection) == [("g:2", 2)]
     index.enqueue_many([{"n": 3}])
     assert _lanes(connection) == [("g:3", 2)]
-    app.enqueue_many([index.using(group_key="x", lane_capacity=4).new(4)])
+    app.enqueue_many([index.using(group_key="x", group_capacity=4).new(4)])
     assert _lanes(connection) == [("x", 4)]
     app.enqueue("t", {"n": 5})
     assert _lanes(connection) == [("g:5", 2)]
@@ -516,8 +516,8 @@ def test_a_schedule_older_than_its_types_group_key_says_at_its_tick_what_it_lack
 
 @rule("M81")
 def test_the_job_of_a_schedule_takes_no_lane_capacity(app: rota.App, invoice: Invoice) -> None:
-    with pytest.raises(rota.UsageError, match="takes no lane_capacity: give it to the job type"):
-        app.schedules.put("s", None, invoice.using(lane_capacity=3).new(1))
+    with pytest.raises(rota.UsageError, match="takes no group_capacity: give it to the job type"):
+        app.schedules.put("s", None, invoice.using(group_capacity=3).new(1))
 
 
 # Declared in SQL
@@ -538,12 +538,12 @@ def test_a_declaration_in_sql_says_all_that_python_says(
 
     app.sync()
     connection.execute(
-        "select rota.declare('sql', group_arguments => '{n}', lane_capacity => 2, "
+        "select rota.declare('sql', group_arguments => '{n}', group_capacity => 2, "
         "on_retry => 'release', on_dead => 'halt', max_running => 3)"
     )
     connection.execute("select rota.declare('neither')")
     found = connection.execute(
-        "select group_arguments, lane_capacity, on_retry, on_dead, max_running "
+        "select group_arguments, group_capacity, on_retry, on_dead, max_running "
         "from rota.job_type order by name"
     ).fetchall()
     assert found == [
@@ -558,8 +558,8 @@ def test_a_declaration_in_sql_says_all_that_python_says(
     ("wrong", "why"),
     [
         ("group_arguments => '{null}'", "group_arguments must be the names of arguments"),
-        ("lane_capacity => 0", "lane_capacity must be from 1 to 1000"),
-        ("lane_capacity => null", "lane_capacity must be from 1 to 1000"),
+        ("group_capacity => 0", "group_capacity must be from 1 to 1000"),
+        ("group_capacity => null", "group_capacity must be from 1 to 1000"),
         ("on_retry => 'x'", "on_retry must be hold or release"),
         ("on_dead => null", "on_dead must be continue or halt"),
         ("max_running => 0", "max_running must be from 1 to 100000; leave it out for no limit"),

@@ -83,7 +83,7 @@ class Lane(RuleBasedStateMachine):
     def enqueue(self, priority: int) -> int:
         """Another job comes due."""
         [id_] = insert(
-            self.connection, group_key="g", lane_capacity=self.capacity, priority=priority
+            self.connection, group_key="g", group_capacity=self.capacity, priority=priority
         )
         self._put(id_, priority)
         return id_

@@ -190,7 +190,7 @@ def test_eight_workers_keep_the_order_and_the_capacity_of_each_lane(
     )
     for _ in range(JOBS):  # round by round, so that each lane's jobs come due in the order of ids
         connection.execute(
-            "insert into rota.job (job_type, queue, priority, group_key, lane_capacity) "
+            "insert into rota.job (job_type, queue, priority, group_key, group_capacity) "
             "select 't', 'default', 0, 'lane ' || n, %s from generate_series(1, %s) n",
             [capacity, LANES],
         )

@@ -137,7 +137,7 @@ def test_a_job_that_is_not_due_holds_back_no_later_one_that_is(connection: Conne
 
 @rule("M60")
 def test_a_lane_with_a_capacity_runs_so_many_at_once(connection: Connection) -> None:
-    ids = insert(connection, 5, group_key="g", lane_capacity=2)
+    ids = insert(connection, 5, group_key="g", group_capacity=2)
     hand = Hand(connection)
     first, second = hand.claim().jobs
     assert [first.id, second.id] == ids[:2]
@@ -153,7 +153,7 @@ def test_a_lane_with_a_capacity_runs_so_many_at_once(connection: Connection) -> 
 def test_a_lane_with_a_capacity_runs_in_the_order_of_time_and_not_of_ids(
     connection: Connection,
 ) -> None:
-    *_, fourth, third, second, first = insert(connection, 6, group_key="g", lane_capacity=2)
+    *_, fourth, third, second, first = insert(connection, 6, group_key="g", group_capacity=2)
     connection.execute("update rota.job set run_at = run_at - id * interval '1 minute'")
     hand = Hand(connection)
     [one] = hand.claim(1).jobs

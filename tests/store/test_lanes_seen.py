@@ -48,13 +48,13 @@ def test_a_lane_shows_who_holds_it_and_how_many_wait_since_when(
     app: rota.App, connection: Connection, insert: Insert
 ) -> None:
     runs = insert("invoice:1", "running", in_lane=True)
-    first = insert("invoice:1", "waiting", lane_capacity=3)
+    first = insert("invoice:1", "waiting", group_capacity=3)
     insert("invoice:1", "failed")
     insert("invoice:1", run_at="2100-01-01Z")
     insert(None)
     insert("over", "dead")
-    kept = insert("back-off", "failed", in_lane=True, lane_capacity=2, run_at="2100-01-01Z")
-    free, invoice = app.lanes.list()
+    kept = insert("back-off", "failed", in_lane=True, group_capacity=2, run_at="2100-01-01Z")
+    free, invoice = app.groups.list()
     assert (free.group_key, free.capacity, free.held, free.waiting) == ("back-off", 2, 1, 0)
     assert [(one.id, one.status) for one in free.holders] == [(kept, "failed")]
     assert free.oldest_due is None
@@ -68,16 +68,16 @@ def test_a_lane_shows_who_holds_it_and_how_many_wait_since_when(
     assert invoice.oldest_due == app.get(first).run_at
     assert asyncio.run(_alist(app)) == [free, invoice]
     assert connection.execute(
-        "select group_key, capacity, held, waiting, halted_by from rota.lanes order by 1"
+        "select group_key, capacity, held, waiting, halted_by from rota.groups order by 1"
     ).fetchall() == [("back-off", 2, 1, 0, None), ("invoice:1", 3, 1, 3, None)]
-    assert [one["group_key"] for one in map(rota.records.Lane.to_dict, app.lanes.list())] == [
+    assert [one["group_key"] for one in map(rota.records.Group.to_dict, app.groups.list())] == [
         "back-off",
         "invoice:1",
     ]
 
 
-async def _alist(app: rota.App) -> list[rota.records.Lane]:
-    found = await app.lanes.alist()
+async def _alist(app: rota.App) -> list[rota.records.Group]:
+    found = await app.groups.alist()
     await app.aclose()
     return found
 
@@ -88,25 +88,25 @@ def test_a_dead_job_that_halts_its_lane_is_found_alone(app: rota.App, insert: In
     died = insert("b", "dead", in_lane=True, failed_at="2026-02-01Z", waits_for="person")
     insert("b", "waiting")
     insert("c", "dead")
-    [halted] = app.lanes.list(halted=True)
+    [halted] = app.groups.list(halted=True)
     assert (halted.group_key, halted.halted_by, halted.held, halted.waiting) == ("b", died, 1, 1)
     assert halted.holders[0].since.month == 2
-    assert app.lanes.list("b", halted=True) == [halted] == app.lanes.list("b")
-    assert app.lanes.list("a", halted=True) == []
-    assert app.lanes.list("d") == app.lanes.list("c") == []
+    assert app.groups.list("b", halted=True) == [halted] == app.groups.list("b")
+    assert app.groups.list("a", halted=True) == []
+    assert app.groups.list("d") == app.groups.list("c") == []
 
 
 @rule("M60", "M85")
 def test_lanes_are_listed_page_by_page(app: rota.App, insert: Insert) -> None:
     for key in "edcba":
         insert(key, "waiting")
-    pages = [app.lanes.list(limit=2), app.lanes.list(limit=2, after="b")]
+    pages = [app.groups.list(limit=2), app.groups.list(limit=2, after="b")]
     assert [[lane.group_key for lane in page] for page in pages] == [["a", "b"], ["c", "d"]]
     for wrong in ({"limit": 0}, {"after": ""}, {"group_key": 7}, {"halted": 1}):
         with pytest.raises(rota.UsageError):
-            app.lanes.list(**wrong)
+            app.groups.list(**wrong)
     with pytest.raises(rota.UsageError, match="group_key or after, not both"):
-        app.lanes.list("a", after="b")
+        app.groups.list("a", after="b")
 
 
 def _blocks(connection: Connection, call: str) -> int:
@@ -134,17 +134,17 @@ def test_a_look_at_lanes_reads_a_page_of_them_and_counts_up_to_a_limit(
         if analysed:
             connection.execute("analyze rota.job")
         for call in (
-            "rota.lanes_find()",
-            "rota.lanes_find(p_after => 'lane:5')",
-            "rota.lanes_find('lane:777')",
-            "rota.lanes_find(p_halted => true)",
+            "rota.groups_find()",
+            "rota.groups_find(p_after => 'lane:5')",
+            "rota.groups_find('lane:777')",
+            "rota.groups_find(p_halted => true)",
         ):
             assert _blocks(connection, call) < BLOCKS, call
         search = "rota.jobs_find(null, null, null, null, null, 'lane:777', null, null, null, null, "
         assert _blocks(connection, search + "null, null, 100, null, null)") < BLOCKS
         # Of a long lane it reads what it counts.
-        assert _blocks(connection, "rota.lanes_find('one')") < 2 * 10_000 + BLOCKS
-        [(waiting,)] = connection.execute("select waiting from rota.lanes_find('one')").fetchall()
+        assert _blocks(connection, "rota.groups_find('one')") < 2 * 10_000 + BLOCKS
+        [(waiting,)] = connection.execute("select waiting from rota.groups_find('one')").fetchall()
     assert waiting == 10_000
 
 
@@ -154,10 +154,12 @@ def test_a_look_at_lanes_reads_a_page_of_them_and_counts_up_to_a_limit(
 @rule("M60", "M87")
 def test_a_queue_is_capped_and_the_audit_log_says_by_whom_and_why(app: rota.App) -> None:
     assert app.queues.set_max_running("email", 20, why="their limit", by="ann") is None
-    assert app.queues.caps() == [rota.records.Cap("queue", "email", 20, 0, 0, None)]
+    assert app.queues.concurrency_limits() == [
+        rota.records.ConcurrencyLimit("queue", "email", 20, 0, 0, None)
+    ]
     assert app.queues.set_max_running("email", 5, by="ann") == 20
     assert asyncio.run(_uncap(app)) == 5
-    assert app.queues.caps() == []
+    assert app.queues.concurrency_limits() == []
     assert [(one.verb, one.queue, one.by, one.why, one.detail) for one in app.jobs.log()] == [
         ("set_max_running", "email", "bob", None, {"from": 5, "to": None}),
         ("set_max_running", "email", "ann", None, {"from": 20, "to": 5}),
@@ -167,7 +169,7 @@ def test_a_queue_is_capped_and_the_audit_log_says_by_whom_and_why(app: rota.App)
 
 async def _uncap(app: rota.App) -> int | None:
     before = await app.queues.aset_max_running("email", None, by="bob")
-    assert await app.queues.acaps() == []
+    assert await app.queues.aconcurrency_limits() == []
     await app.aclose()
     return before
 
@@ -206,18 +208,18 @@ def test_a_cap_shows_how_many_run_and_how_many_wait_since_when(
     insert(None, "waiting", waits_for="type t", waits_since="2026-01-02Z")
     insert("g", "waiting", waits_for="type t", waits_since="2026-01-01Z")
     insert("g", "waiting")
-    queue, type_ = app.queues.caps()
-    assert (queue.kind, queue.name, queue.most, queue.running, queue.parked) == (
+    queue, type_ = app.queues.concurrency_limits()
+    assert (queue.kind, queue.name, queue.max_running, queue.running, queue.blocked) == (
         *("queue", "email", 2, 1),
         0,
     )
-    assert (type_.kind, type_.name, type_.most, type_.running, type_.parked) == (
+    assert (type_.kind, type_.name, type_.max_running, type_.running, type_.blocked) == (
         *("type", "t", 3, 2),
         2,
     )
-    assert queue.parked_since is None
-    assert type_.parked_since is not None
-    assert type_.parked_since.day == 1
+    assert queue.blocked_since is None
+    assert type_.blocked_since is not None
+    assert type_.blocked_since.day == 1
 
 
 @rule("M11", "M60")
@@ -263,7 +265,9 @@ def test_a_new_cap_counts_the_jobs_that_run_already(
         insert(None, "running")
     app.queues.set_max_running("default", 2)
     connection.execute("select rota.declare('t', max_running => 9)")
-    assert [(cap.kind, cap.running, cap.most) for cap in app.queues.caps()] == [
+    assert [
+        (cap.kind, cap.running, cap.max_running) for cap in app.queues.concurrency_limits()
+    ] == [
         ("queue", 3, 2),
         ("type", 3, 9),
     ]
@@ -292,14 +296,14 @@ def test_the_timeline_of_a_job_says_what_it_waits_for(
         return entry.what, entry.text
 
     [wait] = [one for one in app.jobs.timeline(laned).entries if one.what == "waits"]
-    assert wait.text.startswith(f"for its lane g: job {runs} (running since 2026-01-01")
+    assert wait.text.startswith(f"for its ordered group g: job {runs} (running since 2026-01-01")
     assert wait.text.endswith(" is before it")
     assert wait.at == app.get(laned).run_at
     waits = [one for one in app.jobs.timeline(capped).entries if one.what == "waits"]
     assert [one.text for one in waits] == ["for a free slot of queue default (2 of 2 run)"]
     assert waits[0].at.year == 2026
     [waits_] = [one for one in app.jobs.timeline(hand_back).entries if one.what == "waits"]
-    assert waits_.text.startswith("handed back by rate limit smtp until 2100-01-01")
+    assert waits_.text.startswith("delayed by rate limit smtp until 2100-01-01")
     assert [one.what for one in app.jobs.timeline(plain).entries] == ["enqueued"]
     assert "halts" in [one.what for one in app.jobs.timeline(halts).entries]
     app.queues.pause("default", by="ann")
@@ -342,7 +346,7 @@ def test_an_expired_job_says_what_it_waited_for(connection: Connection, insert: 
             "select j.id, rota.expiry_reason(j) from rota.job j where expires_at is not null"
         ).fetchall()
     )
-    assert said[laned] == f"it waited for its lane 'g', held by job {runs} (running)"
+    assert said[laned] == f"it waited for its ordered group 'g', held by job {runs} (running)"
     assert said[capped] == "it waited for a free slot of type t"
-    assert said[limited].startswith("it was handed back by rate limit smtp until 2100-01-01")
-    assert said[broken].startswith("it was handed back by breaker api a until 2100-01-01")
+    assert said[limited].startswith("it was delayed by rate limit smtp until 2100-01-01")
+    assert said[broken].startswith("it was delayed by breaker api a until 2100-01-01")

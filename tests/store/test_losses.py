@@ -71,7 +71,7 @@ def test_a_job_that_may_only_have_been_buffered_comes_back_uncharged_the_first_t
             "hand",
             "queued",
             "LeaseExpired",
-            "worker hand let its lease expire: it died, froze or lost the database; not charged, "
+            "worker hand let its lease expire: it died, froze or lost the database; not counted, "
             "because it may not have begun",
         )
     ]
@@ -134,8 +134,8 @@ def test_jobs_that_began_beside_others_are_not_charged_for_a_loss_but_it_counts(
         [shared],
     ).fetchall()
     assert sorted(messages) == [
-        ("not charged, because another job may be at fault",),
-        ("not charged, because it may not have begun",),
+        ("not counted, because another job may be at fault",),
+        ("not counted, because it may not have begun",),
     ]
 
 

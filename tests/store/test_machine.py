@@ -234,12 +234,12 @@ class Store(RuleBasedStateMachine):
         for id_, status in reaped.items():
             model = self.jobs[id_]
             if not model.started:
-                model.leave("reap_uncharged", charged=False)
+                model.leave("recover_uncharged", charged=False)
                 model.losses += not model.losses
             else:
                 last = model.attempts >= MAX_ATTEMPTS
                 model.leave(
-                    "reap_finally" if last else "reap",
+                    "recover_finally" if last else "recover",
                     due_at=None if last else self.ahead + RETRY_S,
                 )
                 model.losses += 1

@@ -25,7 +25,7 @@ VALUES: dict[str, tuple[Any, str, Any]] = {
     "expires": ("1h", "expires", timedelta(hours=1)),
     "key": ("mine", "idempotency_key", "mine"),
     "group_key": ("g", "group_key", "g"),
-    "lane_capacity": (2, "lane_capacity", 2),
+    "group_capacity": (2, "group_capacity", 2),
     "meta": ({"a": 1}, "meta", {"a": 1}),
 }
 """For each option a value, and what the job then says where."""
@@ -106,10 +106,10 @@ def test_an_option_arrives(
     app: rota.App, mail: Mail, connection: Connection, way: Callable[..., int], option: str
 ) -> None:
     value, name, expected = VALUES[option]
-    options = {option: value} | ({"group_key": "g"} if option == "lane_capacity" else {})
+    options = {option: value} | ({"group_key": "g"} if option == "group_capacity" else {})
     if way is in_place_of_another and option == "queue":
         pytest.skip("a holder keeps its queue: docs/concepts.md says so")
-    if way is from_a_schedule and option in ("timeout", "key", "lane_capacity"):
+    if way is from_a_schedule and option in ("timeout", "key", "group_capacity"):
         with pytest.raises(rota.UsageError, match=f"takes no {option}"):
             way(app, mail, connection, options)
         return

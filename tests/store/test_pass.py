@@ -68,7 +68,7 @@ def test_the_end_of_a_job_claims_the_next_of_its_lane(connection: Connection) ->
 
 @rule("M60")
 def test_a_lane_with_a_capacity_passes_on_as_many_as_have_a_place(connection: Connection) -> None:
-    ids = insert(connection, 5, group_key="g", lane_capacity=2)
+    ids = insert(connection, 5, group_key="g", group_capacity=2)
     hand = Hand(connection)
     running = hand.claim().jobs
     assert [job.id for job in running] == ids[:2]

@@ -22,7 +22,7 @@ TAKEN: list[dict[str, Any]] = [
     {},
     {"idempotency_key": "k" * 100, "max_attempts": 10_000, "payload_version": 1, "priority": -100},
     {"expires_at": "8999-12-31T00:00:00Z", "meta": {"trace": "4bf92f"}, "payload": {"user": 7}},
-    {"timeout": "1 minute", "group_key": "anna", "lane_capacity": 3},
+    {"timeout": "1 minute", "group_key": "anna", "group_capacity": 3},
 ]
 REFUSED: list[dict[str, Any]] = [
     {"job_type": ""}, {"job_type": "t" * 201}, {"queue": ""}, {"queue": "q" * 101},
@@ -50,7 +50,7 @@ REFUSED: list[dict[str, Any]] = [
     {"mismatched_releases": ["x" * 65_537]},
     {"timeout": "0"}, {"progress": {"done": "much"}},
     {"progress": {"done": 1, "total": None, "note": "x" * 65_536, "at": "2026-01-01T00:00:00Z"}},
-    {"group_key": ""}, {"group_key": "g" * 256}, {"lane_capacity": 0}, {"lane_capacity": 1001},
+    {"group_key": ""}, {"group_key": "g" * 256}, {"group_capacity": 0}, {"group_capacity": 1001},
 ]  # fmt: skip
 
 

@@ -343,7 +343,7 @@ def _costs(where: Spikes) -> dict[str, Cost]:
 
 
 PARTS = [
-    "reaper", "expirer", "lane sweeper", "wait sweeper", "limit planner", "batch folder",
+    "reaper", "expirer", "group sweeper", "wait sweeper", "limit planner", "batch folder",
     "scheduler", "figures",
 ]  # fmt: skip
 

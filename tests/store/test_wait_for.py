@@ -500,7 +500,7 @@ def stuck(connection: Connection) -> list[tuple[int, str]]:
 def test_jobs_that_fill_a_lane_and_wait_for_jobs_behind_them_are_named(
     shop: rota.App, connection: Connection, capacity: int
 ) -> None:
-    lane: Any = {"group_key": "g", "lane_capacity": capacity}
+    lane: Any = {"group_key": "g", "group_capacity": capacity}
     behind = pages(shop, *range(capacity), delay="1h", **lane)
     waiters = [
         shop.enqueue(shop.types["report"].new([page]).using(**lane)).id for page in reversed(behind)
@@ -519,7 +519,7 @@ def test_jobs_that_fill_a_lane_and_wait_for_jobs_behind_them_are_named(
 def test_a_lane_with_a_holder_that_will_end_is_not_stuck(
     shop: rota.App, connection: Connection
 ) -> None:
-    lane: Any = {"group_key": "g", "lane_capacity": 2}
+    lane: Any = {"group_key": "g", "group_capacity": 2}
     [elsewhere] = pages(shop, 1, delay="1h")
     [behind] = pages(shop, 2, delay="1h", **lane)
     for page in (behind, elsewhere):

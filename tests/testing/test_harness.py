@@ -172,10 +172,10 @@ def test_a_job_is_found_by_its_lane(app: rota.App, harness: Harness) -> None:
     def book(n: int) -> None: ...
 
     first = book.enqueue(7)
-    assert harness.enqueued(book.using(group_key="invoice:7", lane_capacity=2), n=7).id == first.id
+    assert harness.enqueued(book.using(group_key="invoice:7", group_capacity=2), n=7).id == first.id
     with pytest.raises(AssertionError, match="group_key is 'invoice:7', not 'invoice:8'"):
         harness.enqueued(book.using(group_key="invoice:8"), n=7)
-    harness.refute_enqueued(book.using(lane_capacity=3))
+    harness.refute_enqueued(book.using(group_capacity=3))
     assert harness.context(book.new(7)).job.group_key == "invoice:7"
 
 

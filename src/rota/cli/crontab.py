@@ -201,7 +201,7 @@ Type=oneshot
 User={_specifiers(unit.user or getpass.getuser())}
 WorkingDirectory={_specifiers(str(unit.directory))}
 {environment}ExecStart={command}
-# When stopped it finishes running jobs, or hands them back.
+# When stopped it finishes running jobs, or returns them to the queue.
 TimeoutStopSec={STOP_S}
 """
     when = {1: "*:*", 60: "*:00"}.get(unit.every, f"*:00/{unit.every}")
@@ -247,7 +247,7 @@ spec:
   jobTemplate:
     spec:
       backoffLimit: 0 # the next run is the retry
-      # Longer than --for and your longest job. Jobs that run at the deadline are handed back.
+      # Longer than --for and your longest job. At the deadline, jobs return to the queue.
       activeDeadlineSeconds: {unit.every * 60 + DEADLINE_S}
       template:
         spec:

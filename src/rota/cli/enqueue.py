@@ -60,7 +60,7 @@ GroupKeyOption = Annotated[
     str | None,
     typer.Option(
         metavar="KEY",
-        help="Lane of the job: those with one group key run in order. "
+        help="Ordered group of the job: those with one key run in order. "
         "Default: the one that the type declares.",
     ),
 ]
@@ -133,7 +133,7 @@ def enqueue(
             "an error. Default: the type's.",
         ),
     ] = None,
-    lane_capacity: Annotated[
+    group_capacity: Annotated[
         int | None,
         typer.Option(
             metavar="NUMBER",
@@ -151,7 +151,7 @@ def enqueue(
         "delay": delay,
         "timeout": timeout,
         "key": key,
-        "lane_capacity": lane_capacity,
+        "group_capacity": group_capacity,
         "on_duplicate": on_duplicate,  # type: ignore[typeddict-item]
     }
     checked = EnqueueOptions().update({**overrides.read(), **options})

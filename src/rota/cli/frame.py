@@ -175,7 +175,7 @@ def _waits(facts: dict[str, Any]) -> _Section:
         for one in (*facts["caps"], *facts["limits"])
     ]
     if facts["laned"]:
-        rows.append(("lanes and caps", laned, "", ""))
+        rows.append(("ordered groups and concurrency limits", laned, "", ""))
     if facts["awaiting"]:
         awaiting = show_count(facts["awaiting"], FRAME_COUNT_MAX)
         rows.append(("other jobs to end", awaiting, "", ""))

@@ -12,7 +12,7 @@ from rota.cli.table import Kind
 from rota.cli.target import Place
 from rota.client.base import LIST_MAX
 from rota.model.bounds import COUNT_MAX
-from rota.records import Lane
+from rota.records import Group
 
 HOLDERS_SHOWN = 3
 
@@ -38,7 +38,7 @@ def groups(
     GROUPS.show(
         place,
         screen,
-        lambda opened: opened.lanes.list(group_key, halted=halted, after=after, limit=limit),
+        lambda opened: opened.groups.list(group_key, halted=halted, after=after, limit=limit),
         empty=_say_none(group_key, halted),
         limit=limit if group_key is None else None,
         counted_to=COUNT_MAX,
@@ -52,7 +52,7 @@ def _say_none(group_key: str | None, halted: bool) -> str:
     return f"{group} is not halted" if halted else f"no job holds or waits for a place in {group}"
 
 
-def _list_holders(lane: Lane, times: Times) -> str:
+def _list_holders(lane: Group, times: Times) -> str:
     holders = sorted(lane.holders, key=lambda one: one.id != lane.halted_by)
     listed = [
         f"{'halted by ' if one.id == lane.halted_by else ''}job {one.id} "

@@ -236,7 +236,7 @@ def _facts(job: Job, times: Times, *, verbose: bool) -> Iterator[tuple[str, Any]
     if verbose:
         yield "origin", None if job.origin_id == job.id else job.origin_id
         yield "payload version", job.payload_version
-        yield "group capacity", job.lane_capacity if job.lane_capacity > 1 else None
+        yield "group capacity", job.group_capacity if job.group_capacity > 1 else None
         yield "losses", job.losses or None
         yield "claims", job.claims
         for name in ("created_at", "run_at", "started_at", "failed_at", "finished_at"):

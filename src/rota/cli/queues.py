@@ -1,4 +1,4 @@
-"""`rota queues` lists queues, caps and pauses; `rota queues set` caps a queue."""
+"""`rota queues` lists queues, concurrency limits and pauses; `rota queues set` limits a queue."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from rota.cli.target import Actor, JsonOption, Place
 from rota.errors import UsageError
 from rota.model.bounds import COUNT_MAX
 from rota.model.units import plural, show_count
-from rota.records import Cap
+from rota.records import ConcurrencyLimit
 
 
 def queues(
     place: Place,
     screen: Screen,
 ) -> None:
-    """List queues and priorities with due and future jobs, all caps and all pauses.
+    """List queues and priorities with due and future jobs, all concurrency limits and all pauses.
 
-    A cap is the most jobs of a queue, or of a job type, that run at once over all workers; `rota
-    queues set` changes that of a queue.
+    A concurrency limit is the most jobs of a queue, or of a job type, that run at once over all
+    workers; `rota queues set` changes that of a queue.
     """
     with place.session() as opened:
         found = opened.queues.list()
-        caps = opened.queues.caps()
+        limits = opened.queues.concurrency_limits()
         pauses = {one.queue: one for one in opened.queues.pauses()}
         times = Times(opened.read_clock(), screen.utc)
     if screen.as_json:
@@ -36,25 +36,26 @@ def queues(
             {
                 "queues": found,
                 "counted_to": COUNT_MAX,
-                "caps": caps,
+                "concurrency_limits": limits,
                 "paused_all": pauses.pop(None, None),
                 "paused": list(pauses.values()),
             }
         )
         return
     QUEUES.print(found, times)
-    for cap in caps:
-        print_text(_describe(cap, times))
+    for limit in limits:
+        print_text(_describe(limit, times))
     for one in pauses.values():
         print_text(f"{what(one)}: {in_words(one, times)}")
 
 
-def _describe(cap: Cap, times: Times) -> str:
-    parked = ""
-    if cap.parked_since is not None:
-        waiting = show_count(cap.parked, COUNT_MAX)
-        parked = f", {waiting} parked since {times.show(cap.parked_since)}"
-    return f"{cap.kind} {cell(cap.name).plain}: {cap.running:,} of at most {cap.most:,} run{parked}"
+def _describe(limit: ConcurrencyLimit, times: Times) -> str:
+    text = f"{limit.kind} {cell(limit.name).plain}: {limit.running:,} of at most "
+    text += f"{limit.max_running:,} run"
+    if limit.blocked_since is not None:
+        blocked = show_count(limit.blocked, COUNT_MAX)
+        text += f", {blocked} blocked since {times.show(limit.blocked_since)}"
+    return text
 
 
 def set_(
@@ -74,7 +75,10 @@ def set_(
     place: Place,
     as_json: JsonOption = False,
 ) -> None:
-    """Cap a queue. It holds from the next claim on; jobs that run continue."""
+    """Limit how many jobs of a queue run at once.
+
+    It holds from the next claim on; jobs that run continue.
+    """
     if (max_running is None) != no_limit:
         raise UsageError("give either --max-running or --no-limit")
     with place.session() as opened:

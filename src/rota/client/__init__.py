@@ -11,7 +11,7 @@ from rota.client.batches import BatchCalls, Batches
 from rota.client.breakers import Breakers
 from rota.client.effects import Effects
 from rota.client.find import FindCalls
-from rota.client.lanes import Lanes
+from rota.client.groups import Groups
 from rota.client.limits import Limit, Limits
 from rota.client.queues import Queues
 from rota.client.schedules import Schedules
@@ -36,13 +36,13 @@ class Client(BatchCalls, FindCalls, ActionCalls):
 
     @cached_property
     def queues(self) -> Queues:
-        """Read and count queues; cap, pause and resume one queue; pause and resume everything."""
+        """Read and count queues; limit, pause and resume one queue; pause and resume everything."""
         return Queues(self)
 
     @cached_property
-    def lanes(self) -> Lanes:
-        """Read what holds the lanes, and what waits in them."""
-        return Lanes(self)
+    def groups(self) -> Groups:
+        """Read what holds the ordered groups, and what waits in them."""
+        return Groups(self)
 
     @cached_property
     def batches(self) -> Batches:

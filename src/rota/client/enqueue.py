@@ -376,7 +376,7 @@ def _make_common(job: NewJob, key: str | None) -> CommonColumns:
         expires_s=defaults.expires_s if options.expires_s is None else options.expires_s,
         max_attempts=options.max_attempts,
         timeout=options.timeout,
-        lane_capacity=job.lane_capacity,
+        group_capacity=job.group_capacity,
         meta=options.meta_json,
         on_duplicate=on_duplicate,
     )
@@ -437,7 +437,7 @@ class UntypedJob:
             expires_s=options.expires_s,
             max_attempts=options.max_attempts,
             timeout=options.timeout,
-            lane_capacity=options.lane_capacity,
+            group_capacity=options.group_capacity,
             meta=options.meta_json,
             on_duplicate=on_duplicate,
         )

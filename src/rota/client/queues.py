@@ -1,4 +1,4 @@
-"""Calls on queues: read, count and cap them; pause and resume one or everything."""
+"""Calls on queues: read, count and limit them; pause and resume one or everything."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rota.errors import UsageError
 from rota.model.bounds import check_aware, check_integer, check_queue
 from rota.model.units import Duration, seconds
 from rota.store import ops
-from rota.store.ops import Cap, Pause, QueueDepth, Stats, Until
+from rota.store.ops import ConcurrencyLimit, Pause, QueueDepth, Stats, Until
 
 if TYPE_CHECKING:
     from rota.store.driver import Operation
@@ -24,7 +24,7 @@ HOURS_MAX = 24 * 31
 
 
 class Queues(Namespace):
-    """`app.queues`: reads, caps, pauses and resumes queues.
+    """`app.queues`: reads, limits, pauses and resumes queues.
 
     The action log records the reason, `why` (one line of at most 500 characters), and the person
     or program that acts, `by` (at most 200; defaults to `user@host` of this process).
@@ -61,11 +61,11 @@ class Queues(Namespace):
     astats = awaitable(stats)
 
     @both
-    def caps(self) -> Operation[builtins.list[Cap]]:
+    def concurrency_limits(self) -> Operation[builtins.list[ConcurrencyLimit]]:
         """List the caps of queues and job types: how many jobs run, and how many wait for that."""
-        return ops.read_caps()
+        return ops.read_concurrency_limits()
 
-    acaps = awaitable(caps)
+    aconcurrency_limits = awaitable(concurrency_limits)
 
     @both_atomic
     def set_max_running(

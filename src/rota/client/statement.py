@@ -22,7 +22,7 @@ _TYPES = {
     "timeout": "interval",
     "on_duplicate": "text",
     "group_key": "text",
-    "lane_capacity": "int",
+    "group_capacity": "int",
 }
 """The arguments of `rota.enqueue` that a job has as they are, and their types."""
 

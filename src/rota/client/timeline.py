@@ -168,7 +168,7 @@ def _list_entries_of_job(
 
 _MOVED = ("run_at", "expires_at", "priority", "queue")
 """What a reschedule may change, in the order of its entry."""
-_OUTCOME = {"queued": "handed back"}
+_OUTCOME = {"queued": "returned to the queue"}
 """The word for an attempt that was not charged, after which the job was queued again."""
 
 
@@ -182,7 +182,7 @@ def _describe_enqueue(job: Job) -> str:
     if job.origin_id != job.id:
         parts.append(f"as job {job.origin_id} again")
     if job.group_key is not None:
-        parts.append(f"in lane {job.group_key}")
+        parts.append(f"in ordered group {job.group_key}")
     if job.idempotency_key is not None:
         parts.append(f"with key {job.idempotency_key}")
     return one_line("; ".join(parts))

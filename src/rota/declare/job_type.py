@@ -62,11 +62,11 @@ class NewJob(msgspec.Struct, frozen=True):
         return self.options.group_key or self.made_group
 
     @property
-    def lane_capacity(self) -> int | None:
+    def group_capacity(self) -> int | None:
         """How many jobs of its lane may run at once when it begins; None: it has no lane."""
         if self.group_key is None:
             return None
-        return self.options.lane_capacity or self.job_type._declaration.options.lane_capacity
+        return self.options.group_capacity or self.job_type._declaration.options.group_capacity
 
     def using(
         self, connection: AnyConnection | None = None, /, **options: Unpack[UsingOptions]

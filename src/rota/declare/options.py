@@ -98,9 +98,9 @@ class JobOptions(TypedDict, total=False):
     typical run. Defaults to the App's."""
     expires: Duration | None
     """How long after `run_at` a job may still start, at least 1 ms; then `on_expired` says what
-    becomes of it. Defaults to no limit."""
+    happens to it. Defaults to no limit."""
     on_expired: OnExpired
-    """What becomes of a job that was not started in time: `dead`, with the error `Expired`,
+    """What happens to a job that was not started in time: `dead`, with the error `Expired`,
     for a person to look at, or `drop`: it is cancelled, and its idempotency key is free. Defaults
     to "dead"."""
     retry_on: Errors
@@ -137,7 +137,7 @@ class JobOptions(TypedDict, total=False):
     """Whether a success leaves a row in `job_history`: `all`, or only `failures`. Failed attempts,
     cancelled and dead jobs always leave one. Defaults to "all"."""
     on_lost: OnLost
-    """What becomes of a job whose worker was lost after the job had begun: `retry` by its policy,
+    """What happens to a job whose worker was lost after the job had begun: `retry` by its policy,
     or `dead`. Defaults to "retry"."""
     breaker: Breaker | None
     """A circuit breaker: when the endpoint that its jobs call fails again and again, they wait, and
@@ -227,7 +227,7 @@ class JobTypeOptions:
     key_scope: str = option("ttl", SCOPE)
     key_ttl_s: float = option("90d", TTL, "key_ttl")
     group_key: KeyFunction | None = option(None, GROUP_KEY)
-    lane_capacity: int = option(1, CAPACITY)
+    group_capacity: int = option(1, CAPACITY)
     on_retry: str = option("hold", WHILE_RETRYING)
     on_dead: str = option("continue", AFTER_DEATH)
     max_running: int | None = option(None, or_none(whole(1, MAX_RUNNING_MAX, "jobs"), "no limit"))
@@ -260,7 +260,7 @@ class JobTypeOptions:
             "key_ttl": unique.ttl,
             "on_duplicate": unique.on_duplicate,
             "group_key": ordered.key,
-            "lane_capacity": ordered.capacity,
+            "group_capacity": ordered.capacity,
             "on_retry": ordered.while_retrying,
             "on_dead": ordered.after_death,
         }
@@ -282,7 +282,7 @@ class JobTypeOptions:
 JOB_OPTIONS = options_of(JobTypeOptions)
 _GROUPED = (
     "key", "key_scope", "key_ttl", "on_duplicate",
-    "group_key", "lane_capacity", "on_retry", "on_dead",
+    "group_key", "group_capacity", "on_retry", "on_dead",
 )  # fmt: skip
 _DEFAULTS = {
     **{one.name: one.default for one in JOB_OPTIONS.values() if one.name not in _GROUPED},
@@ -359,7 +359,7 @@ class UsingOptions(TypedDict, total=False):
     group_key: str | None
     """1 … 255 printable characters. Jobs with one group key run in the order of becoming due.
     Defaults to what the type's `ordered` makes, otherwise to none."""
-    lane_capacity: int | None
+    group_capacity: int | None
     """How many jobs of its lane may run at once when it begins, 1 … 1,000. Defaults to the
     type's."""
     meta: Mapping[str, Any] | None
@@ -380,7 +380,7 @@ class EnqueueOptions(msgspec.Struct, frozen=True):
     timeout: timedelta | None = None
     expires_s: float | None = None
     on_duplicate: str | None = None
-    lane_capacity: int | None = None
+    group_capacity: int | None = None
     meta_json: str | None = None
     # From here on what a job often has of its own, OWN fields.
     idempotency_key: str | None = None
@@ -460,7 +460,7 @@ _USING: dict[str, tuple[str, Callable[[Any, str], Any]]] = {
     "key": ("idempotency_key", partial(check_text, most=KEY_MAX)),
     "on_duplicate": ("on_duplicate", ON_DUPLICATE.check),
     "group_key": ("group_key", partial(check_text, most=KEY_MAX)),
-    "lane_capacity": ("lane_capacity", CAPACITY.check),
+    "group_capacity": ("group_capacity", CAPACITY.check),
     "meta": ("meta_json", _encode_meta),
     "connection": ("connection", lambda value, name: value),
 }

@@ -151,7 +151,7 @@ def check_timing(name: Any, cron: Any, timing: Timing) -> tuple[str, str, str, f
 
 _CARRIED = ("priority", "queue", "max_attempts", "expires_s", "meta_json", "group_key")
 """What a schedule says of its jobs, …"""
-_OF_THE_TICK = ("run_at", "delay_s", "idempotency_key", "on_duplicate", "connection")
+_OF_THE_TIME = ("run_at", "delay_s", "idempotency_key", "on_duplicate", "connection")
 """… and what each tick decides."""
 
 
@@ -164,10 +164,10 @@ def _check_job(job: Any) -> None:
         if name in _CARRIED or getattr(job.options, name) is None:
             continue
         option = name.removeprefix("idempotency_").removesuffix("_s")
-        if name in _OF_THE_TICK:
+        if name in _OF_THE_TIME:
             raise UsageError(
                 f"the job of a schedule takes no {option}: "
-                "the tick determines when it runs, and each tick makes one job"
+                "the schedule determines when it runs, and each scheduled time makes one job"
             )
         raise UsageError(f"the job of a schedule takes no {option}: give it to the job type")
 

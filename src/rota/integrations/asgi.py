@@ -157,7 +157,7 @@ def _log_failure(drain: asyncio.Task[Summary]) -> None:
         and (error := drain.exception()) is not None
         and not isinstance(error, RotaError)
     ):
-        logger.error("tick: the drain failed", exc_info=error)
+        logger.error("drain endpoint: the drain failed", exc_info=error)
 
 
 async def _say(send: Send, answer: DrainAnswer, method: str) -> None:

@@ -126,7 +126,7 @@ def explain(error: RotaError) -> DrainAnswer:
     value = {"error": {"type": type(error).__name__, "message": str(error)}}
     if isinstance(error, DatabaseUnavailable):
         return DrainAnswer(503, value, {"retry-after": str(RETRY_AFTER_S)})
-    logger.error("tick: %s", error)
+    logger.error("drain endpoint: %s", error)
     return DrainAnswer(500, value)
 
 

@@ -141,7 +141,7 @@ class Job(Record, frozen=True, gc=False):
     """Of the last failure: `transient` or `fatal`; None: none is recorded."""
     verdict_rule: str | None = None
     """The rule that gave the verdict; None: there is no verdict."""
-    lane_capacity: int = 1
+    group_capacity: int = 1
     """How many jobs of its lane may run at once when it begins."""
     waits_for: str | None = None
     """What it was handed back for, or waits for outside of the jobs that can be claimed: `type

@@ -68,7 +68,7 @@ class Retry(Outcome):
 
 
 class Snooze(Outcome):
-    """Run the job again after the given time (at least 1 s). The attempt is not charged."""
+    """Run the job again after the given time (at least 1 s). The attempt does not count."""
 
     after_s: float
     """Seconds until the job runs again; less than 1 means 1."""
@@ -84,7 +84,7 @@ class Snooze(Outcome):
 class RateLimited(Outcome):
     """The other side wants no more for now: run the job again after the given time (at least 1 s).
 
-    The attempt is not charged. If its type has a rate limit, no job of that limit and key starts
+    The attempt does not count. If its type has a rate limit, no job of that limit and key starts
     before then, on any worker.
     """
 
@@ -107,7 +107,7 @@ def _make_rate_limited(reason: str, retry_after_s: float) -> RateLimited:
 
 class WaitFor(Outcome):
     """Wait until other jobs have ended; then run this one again from its top. `ctx.results` has
-    what came of them. Meanwhile the job holds no slot, and the attempt is not charged.
+    their results. Meanwhile the job holds no slot, and the attempt does not count.
 
     Args:
         jobs: what `enqueue` returned, a Job or an id, or several of them. A job waits for at most

@@ -145,7 +145,7 @@ class Exponential(RetryPolicy):
         base_s = _delay_s(self.base, "base")
         if self.cap is not None and _delay_s(self.cap, "cap") < base_s:
             raise UsageError(
-                f"cap must not be below base: {self.cap!r} is shorter than {self.base!r}"
+                f"cap= must not be below base=: {self.cap!r} is shorter than {self.base!r}"
             )
 
     def _raw_delay_s(self, attempt: int) -> float:

@@ -91,7 +91,7 @@ def plan(due: Due, now: datetime) -> Plan:
     cron = parse(due.cron, due.timezone)
     following = next_fire(cron, now)
     if following is None:
-        raise UsageError(f"{due.cron!r} has no tick after {now:%Y-%m-%d %H:%M}Z")
+        raise UsageError(f"{due.cron!r} has no scheduled time after {now:%Y-%m-%d %H:%M}Z")
     passed, count = _find_passed(cron, due, now)
     chosen = passed[-CATCH_UP_MAX:] if due.catch_up == "all" else passed[-1:]
     ticks = tuple(

@@ -11,10 +11,13 @@ if TYPE_CHECKING:
 
 MEANING: Mapping[Status, str] = {
     Status.QUEUED: "waits; a worker claims it when run_at has come",
-    Status.WAITING: "other jobs must end first: those of its lane or cap, or those that it awaits",
+    Status.WAITING: (
+        "other jobs must end first: those of its ordered group or concurrency limit, "
+        "or those that it waits for"
+    ),
     Status.RUNNING: "a worker holds it under a lease",
     Status.FAILED: "an attempt failed; the job is retried at run_at",
-    Status.DEAD: "Rota does not try it again; a person must decide",
+    Status.DEAD: "Rota does not try it again: retry, discard or archive it",
     Status.SUCCEEDED: "over: its handler returned",
     Status.CANCELLED: "over: its handler or a person cancelled it, or it was dropped at its expiry",
 }
@@ -37,9 +40,9 @@ TRANSITIONS: Mapping[tuple[Status | None, str], Status] = {
     (Status.RUNNING, "wait"): Status.WAITING,
     (Status.RUNNING, "hand_back"): Status.QUEUED,
     (Status.RUNNING, "interrupt"): Status.QUEUED,
-    (Status.RUNNING, "reap_uncharged"): Status.QUEUED,
-    (Status.RUNNING, "reap"): Status.FAILED,
-    (Status.RUNNING, "reap_finally"): Status.DEAD,
+    (Status.RUNNING, "recover_uncharged"): Status.QUEUED,
+    (Status.RUNNING, "recover"): Status.FAILED,
+    (Status.RUNNING, "recover_finally"): Status.DEAD,
     (Status.QUEUED, "expire"): Status.DEAD,
     (Status.WAITING, "expire"): Status.DEAD,
     (Status.FAILED, "expire"): Status.DEAD,

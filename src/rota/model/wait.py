@@ -45,7 +45,7 @@ class Awaited(msgspec.Struct, frozen=True):
 STUCK = {
     "dead": "is dead: retry or archive it",
     "circle": "waits for it in turn: cancel one of them",
-    "lane": "stands behind it in its lane: cancel one of them",
+    "lane": "comes after it in its ordered group: cancel one of them",
 }
 """Why a job that waits for another can never go on by itself."""
 
@@ -89,7 +89,7 @@ class WaitReason:
 def explain_wait(job: Job, facts: WaitFacts) -> WaitReason | None:
     """Say what holds a job back besides its `run_at`; None: nothing does, or it does not wait."""
     if job.status is Status.DEAD and facts.holds:
-        text = f"its lane {job.group_key} until you retry or archive it"
+        text = f"its ordered group {job.group_key} until you retry or archive it"
         return WaitReason(job.failed_at or facts.now, "halts", text)
     if job.status not in _WAITING:
         return None
@@ -106,7 +106,7 @@ def explain_wait(job: Job, facts: WaitFacts) -> WaitReason | None:
         return WaitReason(since, "waits", f"{text}again, and it is dead if no other is alive")
     if job.run_at > facts.now:
         if kind in _GATES:
-            text = f"handed back by {_GATES[kind]} {name} until {local_time(job.run_at)}"
+            text = f"delayed by {_GATES[kind]} {name} until {local_time(job.run_at)}"
             return WaitReason(since, "waits", text)
         return None
     if facts.paused is not None and facts.paused_at is not None:
@@ -131,14 +131,14 @@ def _explain_awaited(awaited: Awaited) -> str:
 
 def _count(facts: WaitFacts) -> str:
     if facts.most is None:
-        return ", which has no cap any more"
+        return ", which has no limit any more"
     return f" ({facts.running} of {facts.most} run)"
 
 
 def _explain_lane(job: Job, facts: WaitFacts) -> WaitReason | None:
-    lane = f"for its lane {job.group_key}"
+    lane = f"for its ordered group {job.group_key}"
     halting = [one for one in facts.holders if one.status == Status.DEAD]
-    if facts.held >= job.lane_capacity:
+    if facts.held >= job.group_capacity:
         if halting:
             text = f"{lane}, which job {halting[0].id} halts: retry or archive that dead job"
         else:

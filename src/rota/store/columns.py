@@ -43,7 +43,7 @@ COMMON = (
     "max_attempts",
     "timeout",
     "meta",
-    "lane_capacity",
+    "group_capacity",
     "batch",
 )
 """What jobs of a bulk have in common, beside their times."""

@@ -28,7 +28,7 @@ CLOSE_S = 1.0
 _ABSENT = object()
 _COMPARED = (
     "run_at", "priority", "queue", "max_attempts", "timeout", "idempotency_key",
-    "group_key", "lane_capacity",
+    "group_key", "group_capacity",
 )  # fmt: skip
 """The options that a job has as they were given."""
 
@@ -139,7 +139,7 @@ def _list_options(options: EnqueueOptions) -> list[tuple[str, str]]:
         "expires": None if options.expires_s is None else words(options.expires_s),
         "key": options.idempotency_key,
         "group_key": options.group_key,
-        "lane_capacity": options.lane_capacity,
+        "group_capacity": options.group_capacity,
         "meta": options.meta_json,
     }
     return [(name, str(value)) for name, value in shown.items() if value is not None]

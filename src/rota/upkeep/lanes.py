@@ -34,7 +34,7 @@ class LaneSweeper(Sweeper):
     lane that another transaction had locked.
     """
 
-    name = "lane sweeper"
+    name = "group sweeper"
 
     def __init__(self, bus: Bus, link: StoreLink, clock: Clock = SYSTEM_CLOCK) -> None:
         super().__init__(bus, link, clock)

@@ -228,4 +228,4 @@ def _count_places(job_type: Declaration, *, has_lane: bool) -> int:
         return 1
     if not has_lane:
         return job_type.chunk.jobs_max
-    return min(job_type.chunk.jobs_max, job_type.options.lane_capacity)
+    return min(job_type.chunk.jobs_max, job_type.options.group_capacity)

@@ -19,15 +19,17 @@ def lanes(facts: Facts, thresholds: Thresholds) -> Finding:
     """Judge whether a dead job halts a lane."""
     halted = facts["halted"]
     if not halted:
-        return ok(f"{plural(facts['laned'], 'job waits', 'jobs wait')} for lanes and caps")
+        waiting = plural(facts["laned"], "job waits", "jobs wait")
+        return ok(f"{waiting} for ordered groups and concurrency limits")
     text = _list(
         [
             f"{one['group_key']!r} by job {one['job']}, for {words(one['since_s'] or 0)}"
             for one in halted
         ]
     )
+    what = plural(len(halted), "ordered group is halted", "ordered groups are halted")
     return bad(
-        f"{plural(len(halted), 'lane is halted', 'lanes are halted')} by a dead job: {text}",
+        f"{what} by a dead job: {text}",
         f"find out why it died, then: `rota retry {halted[0]['job']}` or `rota archive`",
     )
 
@@ -38,11 +40,12 @@ def caps(facts: Facts, thresholds: Thresholds) -> Finding:
     if late:
         text = _list([f"{one['name']}: {_count(one)}, for {words(one['since_s'])}" for one in late])
         return warn(
-            f"jobs wait for a free slot of a cap: {text}",
-            "raise the cap (max_running= of the type, rota queues set NAME --max-running N), or "
+            f"jobs wait for a concurrency limit: {text}",
+            "raise the limit (max_running= of the type, rota queues set NAME --max-running N), or "
             "make the jobs shorter",
         )
-    return ok(f"{plural(len(facts['caps']), 'cap has', 'caps have')} waiting jobs, none for long")
+    reached = plural(len(facts["caps"]), "concurrency limit has", "concurrency limits have")
+    return ok(f"{reached} waiting jobs, none for long")
 
 
 def rate_limits(facts: Facts, thresholds: Thresholds) -> Finding:

@@ -147,7 +147,7 @@ class JobHandedBack(JobEvent):
 
     def _describe(self) -> str:
         for_s = "" if self.run_in_s is None else f" for {self.run_in_s:.1f} s"
-        return f"handed back{for_s}: {self.why}"
+        return f"returned to the queue{for_s}: {self.why}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

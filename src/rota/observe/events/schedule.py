@@ -42,7 +42,7 @@ class RunSkipped(ScheduleEvent):
 
     level = logging.WARNING
     line = (
-        "tick {scheduled_for:%Y-%m-%d %H:%M}Z skipped, because job {live} is not over "
+        "scheduled time {scheduled_for:%Y-%m-%d %H:%M}Z skipped, because job {live} is not over "
         "(recorded as job {job})"
     )
     job: int
@@ -68,7 +68,7 @@ class TicksMissed(ScheduleEvent):
     def _describe(self) -> str:
         more = "more than " if self.is_more else ""
         following = f"{self.next_run_at:%Y-%m-%d %H:%M}Z"
-        return f"skipped {more}{plural(self.ticks, 'missed tick')}; next tick {following}"
+        return f"skipped {more}{plural(self.ticks, 'missed time')}; next {following}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ class ScheduleRefused(ScheduleEvent):
     """Whether the fault is in the schedule, which is paused; otherwise a later pass tries again."""
 
     def _describe(self) -> str:
-        return f"{'paused' if self.paused else 'tick delayed'}: {one_line(self.reason)}"
+        return f"{'paused' if self.paused else 'delayed'}: {one_line(self.reason)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -330,13 +330,13 @@ def _refuse_claim(id_: int, queue: str, refusal: str) -> None:
     kind, _, name = refusal.partition(" ")
     if kind == "lane":
         raise UsageError(
-            f"job {id_} waits for its lane, and was not claimed: job {name} comes before it"
+            f"job {id_} waits for its ordered group, and was not claimed: job {name} comes first"
         )
     if kind == "job":
         raise UsageError(f"job {id_} waits for job {name} to end, and was not claimed")
     if name:
         raise UsageError(
-            f"job {id_} was not claimed: as many jobs of {kind} {name!r} run as its cap allows"
+            f"job {id_} was not claimed: as many jobs of {kind} {name!r} run as its limit allows"
         )
     _refuse_status(id_, refusal)
 

@@ -50,7 +50,7 @@ class CommonColumns(msgspec.Struct, frozen=True, eq=False, gc=False):
     expires_s: float | None
     max_attempts: int | None
     timeout: timedelta | None
-    lane_capacity: int | None
+    group_capacity: int | None
     meta: str | None
     on_duplicate: str = "keep"
 

@@ -121,7 +121,7 @@ class ResultGate(SlotGate):
         except DatabaseUnavailable as error:
             if not error.refused:
                 raise
-            why = f"what came of the jobs that it waited for cannot be read: {error}"
+            why = f"the results of the jobs that it waited for cannot be read: {error}"
             return dict.fromkeys(asked, HandedBack(why, REFUSED_S))
         for attempt in asked:
             attempt.results = told[attempt.job.id]

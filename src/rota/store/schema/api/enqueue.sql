@@ -15,7 +15,7 @@ create or replace function {schema}.enqueue(
   timeout interval default null,
   on_duplicate text default null,
   group_key text default null,
-  lane_capacity int default null
+  group_capacity int default null
 )
 returns table (id bigint, created boolean, status text, change text)
 language plpgsql security definer
@@ -26,9 +26,9 @@ declare
   v_capacity int := case
     when enqueue.group_key is not null
       then coalesce(
-        enqueue.lane_capacity,
+        enqueue.group_capacity,
         (
-          select t.lane_capacity
+          select t.group_capacity
           from {schema}.job_type t
           where t.name = {schema}.canonical_type(enqueue.job_type)
         )
@@ -59,7 +59,7 @@ begin
       job_type, payload, queue, priority,
       run_at, expires_at, max_attempts,
       idempotency_key, meta, payload_version,
-      timeout, group_key, lane_capacity
+      timeout, group_key, group_capacity
     )
     values (
       enqueue.job_type, coalesce(enqueue.payload, '{}'), enqueue.queue, enqueue.priority,
@@ -85,7 +85,7 @@ begin
         'expires_at', enqueue.expires_at,
         'max_attempts', enqueue.max_attempts,
         'timeout', enqueue.timeout,
-        'lane_capacity', v_capacity,
+        'group_capacity', v_capacity,
         'meta', enqueue.meta
       )
     ) m;

@@ -48,7 +48,7 @@ begin
     {content},
     run_at,
     expires_at,
-    max_attempts, progress, meta, lane_capacity, in_lane, batch
+    max_attempts, progress, meta, group_capacity, in_lane, batch
   )
   select
     p.new_id, coalesce(d.origin_id, d.id),
@@ -57,7 +57,7 @@ begin
     {schema}.expires_anew(d.expires_at, d.run_at, d.created_at, d.claims),
     d.max_attempts, d.progress,
     case when p_fresh then d.meta - 'rota.waits' else d.meta end,
-    d.lane_capacity, nullif(d.in_lane, false), d.batch
+    d.group_capacity, nullif(d.in_lane, false), d.batch
   from unnest(v_dead, v_new) p(id, new_id)
   join {schema}.job d on d.id = p.id
   cross join lateral jsonb_populate_record(

@@ -31,25 +31,25 @@ begin
     {content},
     run_at,
     expires_at,
-    max_attempts, meta, lane_capacity
+    max_attempts, meta, group_capacity
   )
   select
     p.new_id,
     {o.content},
     {schema}.clock(),
     {schema}.expires_anew(o.expires_at, o.run_at, o.created_at, o.claims),
-    o.max_attempts, o.meta - 'rota.waits', o.lane_capacity
+    o.max_attempts, o.meta - 'rota.waits', o.group_capacity
   from unnest(v_old, v_new) p(id, new_id)
   join lateral (
     select
       {j.content},
-      j.expires_at, j.run_at, j.created_at, j.claims, j.max_attempts, j.meta, j.lane_capacity
+      j.expires_at, j.run_at, j.created_at, j.claims, j.max_attempts, j.meta, j.group_capacity
     from {schema}.job j
     where j.id = p.id
     union all
     select
       {h.content},
-      h.expires_at, h.run_at, h.created_at, h.claims, h.max_attempts, h.meta, h.lane_capacity
+      h.expires_at, h.run_at, h.created_at, h.claims, h.max_attempts, h.meta, h.group_capacity
     from {schema}.job_history h
     where h.id = p.id
     limit 1

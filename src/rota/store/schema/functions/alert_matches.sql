@@ -44,7 +44,7 @@ begin
     union all
     select o.* from {schema}.alert_overdue(v_rule) o where v_rule.kind = 'schedule_overdue'
     union all
-    select h.* from {schema}.alert_lanes(v_rule) h where v_rule.kind = 'lane_halted'
+    select h.* from {schema}.alert_lanes(v_rule) h where v_rule.kind = 'group_halted'
     union all
     select l.* from {schema}.alert_limits(v_rule) l where v_rule.kind = 'limit_backlog'
     union all

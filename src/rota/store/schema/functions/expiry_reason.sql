@@ -10,7 +10,7 @@ as $$
       then format('it waited for %s to end', p_job.waits_for)
     when p_job.run_at >= p_job.expires_at and p_job.waits_for ~ '^(limit|breaker) '
       then format(
-        'it was handed back by %s until %s',
+        'it was delayed by %s until %s',
         regexp_replace(p_job.waits_for, '^limit', 'rate limit'),
         said.run_at
       ) || said.failures
@@ -21,7 +21,7 @@ as $$
     when p_job.status = 'waiting' and p_job.waits_for is not null
       then format('it waited for a free slot of %s', p_job.waits_for) || said.failures
     when p_job.status = 'waiting' and p_job.group_key is not null
-      then format('it waited for its lane %L', p_job.group_key)
+      then format('it waited for its ordered group %L', p_job.group_key)
         || coalesce(
           (
             select format(', held by job %s (%s)', h.id, h.status)

@@ -62,7 +62,7 @@ begin
     from jsonb_to_record(p_common) c(
       payload_version smallint, priority smallint,
       run_at timestamptz, delay_s float8, expires_at timestamptz, expires_s float8,
-      max_attempts int, timeout interval, lane_capacity smallint, meta jsonb
+      max_attempts int, timeout interval, group_capacity smallint, meta jsonb
     );
     v_is_timed := v_common.run_at is not null or v_common.delay_s is not null;
     v_asked := greatest(
@@ -102,7 +102,7 @@ begin
         timeout = coalesce(v_common.timeout, j.timeout),
         meta = v_common.meta,
         group_key = p_group_key,
-        lane_capacity = case when p_group_key is not null then v_common.lane_capacity end,
+        group_capacity = case when p_group_key is not null then v_common.group_capacity end,
         status = case when v_moves then 'queued' else j.status end,
         in_lane = case when not v_moves then j.in_lane end,
         waits_for = case when not v_moves then j.waits_for end,

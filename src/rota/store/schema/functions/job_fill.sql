@@ -20,7 +20,7 @@ begin
     new.priority := coalesce(new.priority, v_type.priority, 0);
     new.expires_at := coalesce(new.expires_at, new.run_at + v_type.expires);
     if new.group_key is not null then
-      new.lane_capacity := coalesce(new.lane_capacity, v_type.lane_capacity);
+      new.group_capacity := coalesce(new.group_capacity, v_type.group_capacity);
     end if;
   end if;
   -- The setting says that jobs_insert has taken the keys of the rows at this level.

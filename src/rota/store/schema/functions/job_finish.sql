@@ -105,7 +105,7 @@ begin
       {content},
       run_at, expires_at, max_attempts, claims, locked_by, losses,
       cancel_requested_at, progress, mismatched_releases,
-      idempotency_key, meta, created_at, failed_at, lane_capacity, batch,
+      idempotency_key, meta, created_at, failed_at, group_capacity, batch,
       attempts,
       cancel_reason, last_error, error_type, response_code, verdict, verdict_rule,
       updated_at, started_at, finished_at, result, release, resolution
@@ -115,7 +115,7 @@ begin
       {o.content},
       o.run_at, o.expires_at, o.max_attempts, o.claims, o.locked_by, o.losses,
       o.cancel_requested_at, o.progress, o.mismatched_releases,
-      o.idempotency_key, o.meta, o.created_at, o.failed_at, o.lane_capacity, o.batch,
+      o.idempotency_key, o.meta, o.created_at, o.failed_at, o.group_capacity, o.batch,
       case
         when e.status = 'cancelled' and o.status = 'running' and e.ran_us is null
           then o.attempts - 1

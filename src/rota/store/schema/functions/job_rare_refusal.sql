@@ -21,6 +21,6 @@ begin
         'group_key must be 1 to 255 characters, not %s; hash a longer one', length(p_group_key)
       )
     when p_lane_capacity not between 1 and 1000
-      then format('lane_capacity must be from 1 to 1000, not %s', p_lane_capacity)
+      then format('group_capacity must be from 1 to 1000, not %s', p_lane_capacity)
   end;
 end $$;

@@ -79,8 +79,8 @@ return case
   when p_job.timeout is not null
     or p_job.progress is not null
     or p_job.group_key is not null
-    or p_job.lane_capacity is not null
+    or p_job.group_capacity is not null
     then {schema}.job_rare_refusal(
-      p_job.timeout, p_job.progress, p_job.group_key, p_job.lane_capacity
+      p_job.timeout, p_job.progress, p_job.group_key, p_job.group_capacity
     )
 end;

@@ -42,8 +42,8 @@ return p_job.status = 'queued'
   and (
     p_job.timeout is null
       and p_job.group_key is null
-      and p_job.lane_capacity is null
+      and p_job.group_capacity is null
     or {schema}.job_rare_refusal(
-      p_job.timeout, null::jsonb, p_job.group_key, p_job.lane_capacity
+      p_job.timeout, null::jsonb, p_job.group_key, p_job.group_capacity
     ) is null
   );

@@ -5,7 +5,7 @@
 -- p_keys: the idempotency keys; p_groups: the group keys; of each, NULL: no job has one. p_common:
 -- an array of objects with what jobs often have in common, once for all that share it: queue,
 -- job_type, payload_version, priority, run_at (NULL: now), delay_s (seconds from now), expires_s
--- (seconds from run_at), max_attempts, timeout, lane_capacity, meta and batch. p_which: the place
+-- (seconds from run_at), max_attempts, timeout, group_capacity, meta and batch. p_which: the place
 -- in p_common of each job, from 1; NULL: all have the first.
 --
 -- It takes all keys before the rows, with one INSERT instead of one for each row; a setting tells

@@ -1,6 +1,6 @@
 -- Returns the jobs that may take a place of their lane now, the first of each lane first: those
 -- that are due, in the order of (priority, run_at, id), each while fewer jobs than its own
--- lane_capacity hold a place; beside a holder whose own capacity is 1, none. If the first of them
+-- group_capacity hold a place; beside a holder whose own capacity is 1, none. If the first of them
 -- is one that nobody can take at the moment, the others of the lane wait for it.
 --
 -- The answer stays true while the caller holds the stripes of these lanes.
@@ -23,11 +23,11 @@ begin
   -- says enough of nearly all lanes.
   for lane, id, status, v_is_held, v_is_single, v_is_due in
     select
-      l.lane, f.id, f.status, f.in_lane, coalesce(f.lane_capacity, 1) = 1,
+      l.lane, f.id, f.status, f.in_lane, coalesce(f.group_capacity, 1) = 1,
       f.run_at <= {schema}.clock()
     from unnest(p_lanes) l(lane)
     cross join lateral (
-      select j.id, j.status, j.in_lane, j.lane_capacity, j.run_at
+      select j.id, j.status, j.in_lane, j.group_capacity, j.run_at
       from {schema}.job j
       where j.group_key = l.lane
         and (j.in_lane or j.status in ('queued', 'failed', 'waiting'))

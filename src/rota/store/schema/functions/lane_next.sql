@@ -1,6 +1,6 @@
 -- Returns the first jobs of a lane that are due and may take a place, up to the free ones (for
 -- lane_heads). They are read priority by priority: a lane may have many jobs that are not due, and
--- none of them is read. A job whose own lane_capacity allows no further place ends the list.
+-- none of them is read. A job whose own group_capacity allows no further place ends the list.
 -- Locks: none; index job_lane.
 create or replace function {schema}.lane_next(p_lane text)
 returns table (id bigint, status text)
@@ -33,7 +33,7 @@ begin
     );
     exit when v_priority is null;
     for id, status, v_capacity in
-      select j.id, j.status, coalesce(j.lane_capacity, 1)
+      select j.id, j.status, coalesce(j.group_capacity, 1)
       from {schema}.job j
       where j.group_key = p_lane
         and j.in_lane is null

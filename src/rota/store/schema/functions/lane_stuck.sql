@@ -6,7 +6,7 @@ language sql stable
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
 set enable_mergejoin = off set jit = off set search_path = pg_catalog, pg_temp
 as $$
-  select coalesce(count(*) >= max(coalesce(n.lane_capacity, 1)), false)
+  select coalesce(count(*) >= max(coalesce(n.group_capacity, 1)), false)
   from {schema}.job h
   join {schema}.job n on n.id = case
     when h.waits_for ~ '^job [0-9]{1,18}$' then substr(h.waits_for, 5)::bigint

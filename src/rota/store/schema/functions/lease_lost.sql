@@ -9,5 +9,5 @@ begin
     using
       errcode = 'RT001',
       hint = 'Stop working on it: its lease expired, a person took it away, '
-        || 'or this claim was settled already. Nothing was written.';
+        || 'or this claim has ended already. Nothing was written.';
 end $$;

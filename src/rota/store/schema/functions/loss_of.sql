@@ -27,9 +27,9 @@ as $$
     'message', p_message || case
       when began.is_charged then ''
       when p_losses > 0 and began.is_possible
-        then '; not charged, because another job may be at fault'
-      when began.is_possible then '; not charged, because it may not have begun'
-      else '; not charged, because it had not begun'
+        then '; not counted, because another job may be at fault'
+      when began.is_possible then '; not counted, because it may not have begun'
+      else '; not counted, because it had not begun'
     end,
     'verdict', 'transient'
   )

@@ -22,13 +22,13 @@ begin
     {scheduled},
     run_at, expires_at,
     schedule, scheduled_for,
-    lane_capacity
+    group_capacity
   )
   values (
     {p_schedule.scheduled},
     v_run_at, v_run_at + coalesce(p_schedule.expires, v_type.expires),
     p_schedule.name, p_tick,
-    case when p_schedule.group_key is not null then v_type.lane_capacity end
+    case when p_schedule.group_key is not null then v_type.group_capacity end
   )
   returning id into v_job;
   if v_job is null then

@@ -36,7 +36,7 @@ begin
   then
     v_due := v_due || 'expirer'::text;
   end if;
-  if p_asked ? 'lane sweeper' and (
+  if p_asked ? 'group sweeper' and (
     exists (select from {schema}.queue q where q.max_running is not null)
     or exists (select from {schema}.job_type t where t.max_running is not null)
     or exists (
@@ -60,7 +60,7 @@ begin
     )
   )
   then
-    v_due := v_due || 'lane sweeper'::text;
+    v_due := v_due || 'group sweeper'::text;
   end if;
   if p_asked ? 'wait sweeper' and exists (
     select from {schema}.job j

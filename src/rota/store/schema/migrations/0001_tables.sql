@@ -30,11 +30,11 @@ create table job (
   losses smallint,                               -- workers lost after it may have begun; NULL: none
   cancel_requested_at timestamptz,               -- when the running job was asked to stop, …
   cancel_reason text,                            -- … or was cancelled: the reason
-  -- Jobs with one group_key run in the order of becoming due, at most lane_capacity at once (NULL:
+  -- Jobs with one group_key run in the order of becoming due, at most group_capacity at once (NULL:
   -- one). Those that hold a place of their lane have in_lane = true: from the claim or the
   -- promotion until they are over. Dead ones that hold none have false, all others NULL.
   group_key text collate "C",
-  lane_capacity smallint,
+  group_capacity smallint,
   in_lane boolean,
   -- true: it runs, and counts in the cap of its type or its queue; then waits_for is NULL. NULL: it
   -- does not.
@@ -186,7 +186,7 @@ create table job_type (
   -- The arguments of which the type's code makes the group_key of each job. NULL: the type declares
   -- none.
   group_arguments text[],
-  lane_capacity smallint check (lane_capacity between 1 and 1000),
+  group_capacity smallint check (group_capacity between 1 and 1000),
   -- Whether a job that failed and waits for its next attempt keeps its place in its lane.
   on_retry text not null default 'hold' check (on_retry in ('hold', 'release')),
   -- Whether a dead job frees its lane, or halts it until a person has resolved it.
@@ -674,7 +674,7 @@ insert into stat_rollup (complete_to) values (date_trunc('hour', clock(), 'UTC')
 --   refused           for longer than period the database has refused what a live worker must do
 --   schedule_overdue  a schedule's next run is more than period late
 --   breaker_open      a breaker has not been closed for longer than period
---   lane_halted       a dead job has halted its lane for longer than period
+--   group_halted       a dead job has halted its lane for longer than period
 --   limit_backlog     at_least jobs wait for a rate limit, the last of them for longer than period
 --                     from now
 create table alert_rule (
@@ -683,7 +683,7 @@ create table alert_rule (
     'dead', 'same_error', 'failure_rate',
     'unclaimed', 'unknown_type', 'no_worker',
     'payload_unread', 'paused', 'refused',
-    'schedule_overdue', 'breaker_open', 'lane_halted', 'limit_backlog'
+    'schedule_overdue', 'breaker_open', 'group_halted', 'limit_backlog'
   )),
   at_least int not null default 1 check (at_least between 1 and 10000),
   factor float8 check (factor > 1 and factor <= 1000000),
@@ -724,12 +724,12 @@ create table alert_rule (
   constraint alert_rule_type_counts check (
     job_type is null
     or kind not in (
-      'paused', 'refused', 'schedule_overdue', 'breaker_open', 'lane_halted', 'limit_backlog'
+      'paused', 'refused', 'schedule_overdue', 'breaker_open', 'group_halted', 'limit_backlog'
     )
   ),
   constraint alert_rule_at_least_counts check (
     at_least = 1
-    or kind not in ('refused', 'schedule_overdue', 'breaker_open', 'lane_halted')
+    or kind not in ('refused', 'schedule_overdue', 'breaker_open', 'group_halted')
   )
 );
 
@@ -745,7 +745,7 @@ insert into alert_rule (name, kind, at_least, factor, period, severity, critical
   ('refused maintenance', 'refused', 1, null, '5 minutes', 'critical', null),
   ('schedule overdue', 'schedule_overdue', 1, null, '10 minutes', 'critical', null),
   ('breaker open', 'breaker_open', 1, null, '15 minutes', 'warning', null),
-  ('lane halted', 'lane_halted', 1, null, '1 minute', 'critical', null),
+  ('group halted', 'group_halted', 1, null, '1 minute', 'critical', null),
   ('limit backlog', 'limit_backlog', 1, null, '1 hour', 'warning', null);
 
 -- What a rule has found: one row for each subject, from the time it first fires. `notifications`

@@ -11,7 +11,7 @@ set
   meta = d.meta,
   progress = d.progress,
   group_key = null,
-  lane_capacity = null,
+  group_capacity = null,
   expires_at = :schema.clock()
 from :schema.jobs d
 where c.id = :id::int8

@@ -23,7 +23,7 @@ select
     order by n.priority desc, n.run_at, n.id
     limit 1
   ) as next,
-  cap.most,
+  cap.max_running,
   cap.running,
   pause.paused,
   pause.paused_at,
@@ -56,7 +56,7 @@ cross join lateral (
     limit 10000
   ) h
 ) lane
-left join :schema.caps cap on cap.kind || ' ' || cap.name = j.waits_for
+left join :schema.concurrency_limits cap on cap.kind || ' ' || cap.name = j.waits_for
 left join lateral (
   select p.paused, p.paused_at, p.paused_by
   from (

@@ -23,7 +23,7 @@ select
   j.last_error, j.error_type, j.response_code, j.verdict, j.verdict_rule,
   j.idempotency_key, j.meta, j.schedule, j.scheduled_for,
   j.batch,
-  j.group_key, coalesce(j.lane_capacity, 1::smallint) as lane_capacity,
+  j.group_key, coalesce(j.group_capacity, 1::smallint) as group_capacity,
   -- A running job keeps them, in case that it is handed back for the same.
   case when j.status <> 'running' then j.waits_for end as waits_for,
   case when j.status <> 'running' then j.waits_since end as waits_since,

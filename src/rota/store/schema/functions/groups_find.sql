@@ -1,6 +1,6 @@
--- Finds lanes with jobs that hold a place or wait for one, in the order of their group keys: the
--- one of p_group_key, or those with a dead job that halts them, or all after p_after. p_limit NULL:
--- all of these. Of a lane it counts up to 10,000 jobs and lists up to 100 that hold a place.
+-- Finds ordered groups with jobs that hold a place or wait for one, by their group keys: the one of
+-- p_group_key, or those with a dead job that halts them, or all after p_after. p_limit NULL: all of
+-- these. Of a group it counts up to 10,000 jobs and lists up to 100 that hold a place.
 --   capacity    how many may run at once when the next one begins; of a lane in which none waits,
 --               when the last one began
 --   holders     jobs that hold a place: id, job_type, status, and since when they have that status
@@ -10,7 +10,7 @@
 -- Locks: none; index job_lane, one descent from lane to lane, however many jobs they have. Halted
 --   ones by index job_waits.
 -- Keeps: M60, what holds a lane is visible; M85, with a bound on the rows read.
-create or replace function {schema}.lanes_find(
+create or replace function {schema}.groups_find(
   p_group_key text default null,
   p_halted boolean default false,
   p_after text default null,
@@ -74,7 +74,7 @@ begin
   )
   select
     lane.group_key,
-    coalesce(next.lane_capacity, held.lane_capacity, 1::smallint),
+    coalesce(next.group_capacity, held.group_capacity, 1::smallint),
     held.jobs::int,
     held.holders,
     waiting.jobs::int,
@@ -90,7 +90,7 @@ begin
   cross join lateral (
     select
       count(*) as jobs,
-      max(h.lane_capacity) as lane_capacity,
+      max(h.group_capacity) as group_capacity,
       min(h.id) filter (where h.status = 'dead') as halted_by,
       coalesce(
         jsonb_agg(
@@ -112,7 +112,7 @@ begin
       select b.*, row_number() over (order by b.id) as place
       from (
         select
-          j.id, j.job_type, j.status, j.lane_capacity, j.started_at, j.failed_at, j.updated_at
+          j.id, j.job_type, j.status, j.group_capacity, j.started_at, j.failed_at, j.updated_at
         from {schema}.job j
         where j.group_key = lane.group_key
           and j.in_lane
@@ -135,7 +135,7 @@ begin
     ) n
   ) waiting
   left join lateral (
-    select coalesce(j.lane_capacity, 1::smallint) as lane_capacity
+    select coalesce(j.group_capacity, 1::smallint) as group_capacity
     from {schema}.job j
     where j.group_key = lane.group_key
       and j.in_lane is null

@@ -1,4 +1,4 @@
-"""Calls on lanes: list them."""
+"""Calls on ordered groups: list them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from rota.client.both import awaitable, both
 from rota.errors import UsageError
 from rota.model.bounds import KEY_MAX, check_bool, check_integer, check_text
 from rota.store import ops
-from rota.store.ops import Lane
+from rota.store.ops import Group
 
 if TYPE_CHECKING:
     from rota.store.driver import Operation
 
 
-class Lanes(Namespace):
-    """`app.lanes`: what holds the lanes, and what waits in them."""
+class Groups(Namespace):
+    """`app.groups`: what holds the ordered groups, and what waits in them."""
 
     @both
     def list(
@@ -27,14 +27,14 @@ class Lanes(Namespace):
         halted: bool = False,
         after: str | None = None,
         limit: int = 100,
-    ) -> Operation[builtins.list[Lane]]:
-        """List lanes with jobs that hold a place or wait for one, by group key.
+    ) -> Operation[builtins.list[Group]]:
+        """List ordered groups with jobs that hold a place or wait for one, by group key.
 
         Args:
-            group_key: only the lane with this group key. Defaults to all.
-            halted: only lanes that a dead job halts.
-            after: only lanes whose group keys come after this one, for the next page.
-            limit: maximum number of lanes, 1 … 10,000. Defaults to 100.
+            group_key: only the one with this group key. Defaults to all.
+            halted: only those that a dead job halts.
+            after: only those whose group keys come after this one, for the next page.
+            limit: maximum number of them, 1 … 10,000. Defaults to 100.
 
         Raises:
             UsageError: an argument cannot be one.
@@ -46,6 +46,6 @@ class Lanes(Namespace):
             raise UsageError("give group_key or after, not both")
         check_bool(halted, "halted")
         check_integer(limit, "limit", 1, LIST_MAX)
-        return ops.find_lanes(group_key, halted=halted, after=after, limit=limit)
+        return ops.find_groups(group_key, halted=halted, after=after, limit=limit)
 
     alist = awaitable(list)

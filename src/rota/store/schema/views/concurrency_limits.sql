@@ -1,19 +1,19 @@
--- The caps: how many jobs of a queue, or of a job type, may run at once over all workers (most),
--- how many do, and how many are parked until one of them ends, since when. What is parked is
--- counted up to 10,000.
-create or replace view {schema}.caps as
+-- The concurrency limits: how many jobs of a queue, or of a job type, may run at once over all
+-- workers, how many do, and how many are blocked until one of them ends, since when. It counts up
+-- to 10,000 that are blocked.
+create or replace view {schema}.concurrency_limits as
 select
   cap.kind,
   cap.name,
-  cap.most,
+  cap.max_running,
   cap.running::int as running,
-  parked.jobs::int as parked,
-  parked.since as parked_since
+  waiting.jobs::int as blocked,
+  waiting.since as blocked_since
 from (
   select
     'queue'::text as kind,
     q.name,
-    q.max_running as most,
+    q.max_running,
     (
       select count(*)
       from {schema}.job j
@@ -47,4 +47,4 @@ cross join lateral (
       and j.status = 'waiting'
     limit 10000
   ) p
-) parked;
+) waiting;

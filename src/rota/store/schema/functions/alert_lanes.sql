@@ -10,7 +10,8 @@ as $$
     h.group_key,
     extract(epoch from {schema}.clock() - min(h.since))::float8,
     format(
-      'ordered group %s has been halted since %s by job %s, which is dead (%s): retry or archive it',
+      'ordered group %s has been halted since %s by job %s, which is dead (%s): '
+        || 'retry or archive it',
       h.group_key,
       {schema}.utc_text(min(h.since)),
       min(h.job),

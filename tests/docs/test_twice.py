@@ -45,7 +45,7 @@ ELSEWHERE = {
 def blocks(page: str) -> list[str]:
     """The blocks of a page that declare a handler of an App."""
     found = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
-    if page.endswith("README.md"):
+    if ROOT / page == ROOT / "README.md":
         return [found[0]]
     return [block for block in found if "@app.job(" in block]
 

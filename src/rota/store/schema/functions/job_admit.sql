@@ -37,7 +37,8 @@ begin
   );
   if v_missing <> '{}' then
     if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') then
-      raise exception 'jobs with a group_key or a concurrency limit cannot be claimed under isolation level %',
+      raise exception
+        'jobs with a group_key or a concurrency limit cannot be claimed under isolation level %',
         current_setting('transaction_isolation')
         using
           errcode = 'feature_not_supported',

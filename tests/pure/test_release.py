@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from rota.declare.release import UNKNOWN, release_of
         ("old", UNKNOWN),
         ("nobody", UNKNOWN),
         (None, UNKNOWN),
+        ("__main__", UNKNOWN),
     ],
 )
 def test_it_is_the_version_of_the_distribution_that_the_module_comes_from(
@@ -37,6 +39,7 @@ def test_it_is_the_version_of_the_distribution_that_the_module_comes_from(
     install("2", "folder/__init__.py,,\n")
     install("3", "a.py,,\nfile.py,,\n", "\n")
     install("4", "linked.pth,,\n")  # installed with `pip install -e`
-    install("5")
+    install("5", ".hidden/a.py,,\n")
     monkeypatch.setattr("sys.path", [str(tmp_path)])
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)  # a script
     assert release_of(module) == release

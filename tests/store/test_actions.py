@@ -16,6 +16,8 @@ import pytest
 from psycopg.rows import TupleRow
 
 import rota
+from rota.client.requests import sort_errors
+from rota.client.selection import find_jobs
 from rota.model.job import Action, Enqueued, Status
 from rota.model.states import TRANSITIONS, action_table, takes
 from rota.store import ops
@@ -82,6 +84,30 @@ def dead(connection: Connection, **columns: Any) -> int:
 
 
 # Every status, every action
+
+
+@rule("M87", "M32")
+@pytest.mark.parametrize("action", [Action.RETRY, Action.DISCARD])
+def test_a_job_that_begins_after_a_filter_found_it_keeps_its_worker(
+    connection: Connection, action: Action
+) -> None:
+    hand = Hand(connection)
+    insert(connection, 2)
+    for claimed in hand.claim().jobs:
+        hand.settle((claimed, FAIL))
+    connection.execute("update rota.job set run_at = now()")
+    request = ops.ActionRequest(action, "ann")
+    request, ids = hand.run(find_jobs(request, {"job_type": "t"}))
+    [began] = hand.claim(1).jobs
+    answers, _ = hand.run(ops.act_on_many(request, ids))
+    assert {one.job: one.answer for one in answers} == {
+        one: "refused" if one == began.id else "done" for one in ids
+    }
+    [refusal] = sort_errors(action, answers, {}).values()
+    assert "it began meanwhile" in str(refusal) and "running or" not in str(refusal)
+    hand.settle((began, SUCCEED))  # it is still its worker's
+    named, ids = hand.run(find_jobs(request, {"status": "running"}))
+    assert named.running
 
 
 @rule("M44", "M87")

@@ -387,7 +387,7 @@ NOT_GRANTED = [
     ("my_producer", "select rota.job_requeue('{1}')"),
     ("my_producer", "select rota.job_archive('{1}', 'x')"),
     ("my_producer", "select rota.job_run_again('{1}')"),
-    ("my_operator", "select rota.job_take_over('discard', '{1}', null, null)"),
+    ("my_operator", "select rota.job_take_over('discard', '{1}', null, null, true)"),
     ("my_operator", "select rota.dead_resolve('{1}', '{}', null, null)"),
     ("my_producer", "select rota.job_to_history('{1}', 'cancelled')"),
     ("my_reader", "select rota.job_cancel('{1}')"),

@@ -123,6 +123,28 @@ async def test_a_handlers_writes_and_its_success_are_committed_together(
     assert (result, began) == ({"sum": 12}, True)
 
 
+@rule("M54")
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_transaction_of_the_context_takes_its_result_by_complete(
+    database: str, connection: Connection, is_async: bool
+) -> None:
+    async def bills(context: Context) -> None:
+        async with context.transaction() as given:
+            await awrite(given, context)
+            await context.complete(given, {"sum": 12})
+
+    def bills_plainly(context: Context) -> None:
+        with context.transaction() as given:
+            write(given, context)
+            context.complete(given, {"sum": 12})
+
+    put(connection, "bills")
+    hand = await drained(database, bills if is_async else bills_plainly)
+    assert ends(hand) == [JobSucceeded]
+    assert written(connection) == [("succeeded", 1)]
+    assert rows(connection, "select result from rota.jobs") == [({"sum": 12},)]
+
+
 @rule("M54", "M52")
 @pytest.mark.parametrize("how", ["effect", "step", "async step", "complete"])
 async def test_it_is_refused_where_an_effect_or_a_step_is_open(

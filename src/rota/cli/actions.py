@@ -336,7 +336,9 @@ def _do(request: ActionRequest, given: Given, place: Place, payload: str | None 
     with place.session() as opened:
         if payload is not None:
             request = _correct_payload(opened, request, given.ids[0], payload, place.app)
-        ids = given.ids or _confirm(opened, request, given)
+        ids = given.ids
+        if not ids:
+            request, ids = _confirm(opened, request, given)
         answers, refusals = opened.act(request, ids)
     _say(request, answers, refusals, given)
 
@@ -356,9 +358,11 @@ def _payload(id: int, text: str) -> dict[str, Any]:
         raise UsageError(f"--new-payload for job {id}: {error.reason}") from None
 
 
-def _confirm(opened: Session, request: ActionRequest, given: Given) -> list[int]:
+def _confirm(
+    opened: Session, request: ActionRequest, given: Given
+) -> tuple[ActionRequest, list[int]]:
     """Find the jobs of a filter, print how many there are, and ask for confirmation."""
-    ids = opened.run(find_jobs(request.action, cast("ActionFilters", given.filters)))
+    request, ids = opened.run(find_jobs(request, cast("ActionFilters", given.filters)))
     is_cut = len(ids) == given.filters.get("limit", MANY)
     more = " (limited by --limit; there may be more)" if is_cut else ""
     typer.echo(
@@ -367,7 +371,7 @@ def _confirm(opened: Session, request: ActionRequest, given: Given) -> list[int]
     )
     if ids and not given.yes:
         typer.confirm("Continue?", abort=True, err=True)
-    return ids
+    return request, ids
 
 
 def _say(

@@ -196,7 +196,7 @@ def correct_payload(
 
 def act_on_many(request: ActionRequest, filters: ActionFilters) -> Operation[ActionResult]:
     """Act on the jobs of a filter, in batches of 1,000."""
-    ids = yield from find_jobs(request.action, filters)
+    request, ids = yield from find_jobs(request, filters)
     answers, refusals = yield from ops.act_on_many(request, ids)
     return sort_answers(request.action, answers, refusals)
 
@@ -210,13 +210,17 @@ def explain_refusal(action: Action, answer: Answer) -> RotaError | None:
         return JobNotFound(answer.job)
     if answer.answer != "refused":
         return None
-    wanted = tuple(status.value for status in takes(action))
+    # A running one that is refused began after its filter found it.
+    runs = answer.status == Status.RUNNING
+    wanted = tuple(one.value for one in takes(action) if not (runs and one is Status.RUNNING))
     return WrongStatus(answer.job, wanted, answer.status, _advise(action, answer))
 
 
 def _advise(action: Action, answer: Answer) -> str:
     if answer.new_id is not None:
         return f"; it was requeued as job {answer.new_id}"
+    if answer.status == Status.RUNNING and action in (Action.RETRY, Action.DISCARD):
+        return "; it began meanwhile, and only the status running takes it from its worker"
     if answer.status == Status.DEAD and action in (Action.CANCEL, Action.RESCHEDULE):
         return "; retry or archive a dead job instead"
     if action is Action.RETRY and Status(answer.status or Status.DEAD).is_over:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -13,7 +14,7 @@ from rota.model.job import Action, Status
 from rota.model.states import takes
 from rota.model.units import Duration
 from rota.store import ops
-from rota.store.ops import Which
+from rota.store.ops import ActionRequest, Which
 
 if TYPE_CHECKING:
     from rota.store.driver import Operation
@@ -66,20 +67,28 @@ class ActionFilters(TypedDict, total=False):
     """Maximum number of jobs, the oldest first, 1 … 1,000,000. Defaults to 100,000."""
 
 
-def find_jobs(action: Action, filters: ActionFilters) -> Operation[list[int]]:
-    """Return the ids of the jobs that filters select. Raises UsageError as `select_jobs`."""
+def find_jobs(
+    request: ActionRequest, filters: ActionFilters
+) -> Operation[tuple[ActionRequest, list[int]]]:
+    """Return the ids of the jobs that filters select, and the request that fits: a job that was
+    selected while it waited and runs by now is not taken from its worker.
+
+    Raises UsageError as `select_jobs`.
+    """
     given: dict[str, Any] = {
         name: value
         for name, value in refuse_unknown(filters, ActionFilters).items()
         if value is not None
     }
     if "ids" not in given:
-        return (yield from ops.choose(select_jobs(action, **given)))
+        which = select_jobs(request.action, **given)
+        fits = replace(request, running=Status.RUNNING in which.statuses)
+        return fits, (yield from ops.choose(which))
     if len(given) > 1:
         raise UsageError("give ids or filters, not both")
     if not isinstance(given["ids"], Iterable):
         raise UsageError(f"ids must be the ids of jobs, as in [1, 2], not {given['ids']!r}")
-    return [check_id(one) for one in given["ids"]]
+    return request, [check_id(one) for one in given["ids"]]
 
 
 def select_jobs(

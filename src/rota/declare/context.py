@@ -65,6 +65,7 @@ class Context:
     `rota.context()` returns it too, also in threads."""
 
     __slots__ = (
+        "_completed_on",
         "_completer",
         "_effects",
         "_jobs",
@@ -105,6 +106,8 @@ class Context:
         """The last report that the database has."""
         self._on_progress = on_progress
         self._completer = completer
+        self._completed_on: object = None
+        """The connection on which the handler has called `complete` last."""
         self._effects = effects
         self._journal: Journal | None = None
         self._jobs = jobs
@@ -216,7 +219,9 @@ class Context:
         encoded, problem = (None, None) if result is None else encode_result(result)
         if problem is not None:
             raise UsageError(f"complete: the result cannot be stored: {problem}")
-        return self._find_completer().complete(self, connection, encoded)
+        answer = self._find_completer().complete(self, connection, encoded)
+        self._completed_on = connection
+        return answer
 
     def _find_completer(self) -> Completes:
         if self._completer is None:
@@ -374,13 +379,15 @@ class JobTransaction:
     def _open(self) -> Iterator[Any]:
         with self._context._find_completer().open() as connection:
             yield connection
-            self._context.complete(connection)
+            if self._context._completed_on is not connection:
+                self._context.complete(connection)
 
     @asynccontextmanager
     async def _aopen(self) -> AsyncIterator[Any]:
         async with self._context._find_completer().aopen() as connection:
             yield connection
-            await self._context.complete(connection)
+            if self._context._completed_on is not connection:
+                await self._context.complete(connection)
 
 
 def _amount(value: object, name: str) -> float:

@@ -19,7 +19,9 @@ def release_of(module: str | None) -> str:
     package = module.partition(".")[0]
     if package == "__main__":
         spec = getattr(sys.modules.get("__main__"), "__spec__", None)
-        package = spec.name.partition(".")[0] if spec else ""
+        if spec is None:
+            return UNKNOWN
+        package = spec.name.partition(".")[0]
     for distribution in metadata.distributions():
         if _contains(distribution, package):
             return distribution.version

@@ -45,6 +45,8 @@ class ActionRequest:
     """For a requeue: whether the finished steps are forgotten."""
     moved: Moved | None = None
     """For a reschedule: to when and where."""
+    running: bool = True
+    """For a retry and a discard: whether jobs may be taken from their workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,8 @@ def _params(request: ActionRequest) -> dict[str, Any]:
             "payload_version": request.payload_version,
             "fresh": request.fresh,
         }
+    if request.action in (Action.RETRY, Action.DISCARD):
+        params["running"] = request.running
     if request.moved is not None:
         params |= asdict(request.moved)
     return params

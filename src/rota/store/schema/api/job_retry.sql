@@ -1,6 +1,7 @@
 -- Retries jobs, each as fits its status, which is read under the lock of its row. One that waits
 -- for a later time or a retry is due now. So is a running one: its worker loses it. A dead one is
--- requeued, as by job_requeue: new_id is the new job. A waiting or finished one is refused.
+-- requeued, as by job_requeue: new_id is the new job. A waiting or finished one is refused, and
+-- without p_running a running one.
 --
 -- All functions for people: they are SECURITY DEFINER, so that a role that is granted one may act
 -- and needs no right on a table. No role is by default. p_ids has at most a thousand ids or so,
@@ -14,7 +15,8 @@
 create or replace function {schema}.job_retry(
   p_ids bigint[],
   p_why text default null,
-  p_by text default null
+  p_by text default null,
+  p_running boolean default true
 )
 returns table (id bigint, answer text, status text, new_id bigint)
 language plpgsql security definer
@@ -36,10 +38,11 @@ begin
     from {schema}.job j
     where j.id = any (p_ids)
       and j.status <> 'dead'
+      and (p_running or j.status <> 'running')
   );
   return query
   select t.id, t.answer, t.status, null::bigint
-  from {schema}.job_take_over('retry'::text, v_live, p_why, p_by) t
+  from {schema}.job_take_over('retry'::text, v_live, p_why, p_by, p_running) t
   union all
   select r.id, r.answer, r.status, r.new_id
   from {schema}.job_requeue(
@@ -49,4 +52,4 @@ begin
   ) r
   order by id;
 end $$;
-revoke execute on function {schema}.job_retry(bigint[], text, text) from public;
+revoke execute on function {schema}.job_retry(bigint[], text, text, boolean) from public;

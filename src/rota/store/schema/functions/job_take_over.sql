@@ -1,12 +1,13 @@
 -- Moves jobs to where a person wants them: `queued` and due (retry), or `dead` (discard). A
 -- running job loses its lease, and the loss is charged as the reaper would charge it. Its fence
 -- grows, so the job's worker, which is woken, can write nothing more for it. A running job with a
--- request to cancel becomes cancelled, not queued.
+-- request to cancel becomes cancelled, not queued. Without p_running such jobs are refused.
 create or replace function {schema}.job_take_over(
   p_verb text,
   p_ids bigint[],
   p_why text,
-  p_by text
+  p_by text,
+  p_running boolean
 )
 returns table (id bigint, answer text, status text)
 language plpgsql
@@ -60,7 +61,8 @@ begin
     order by j.id
     for update
   ) mine
-  where mine.status in ('queued', 'failed', 'running')
+  where mine.status in ('queued', 'failed')
+    or p_running and mine.status = 'running'
     or v_discards and mine.status = 'waiting';
   v_cancelled := array(
     select r.id

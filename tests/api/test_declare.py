@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -259,6 +261,18 @@ def greet(name: str) -> str:
 app.schedule("greeting", "0 8 * * *", greet.new({said!r}))
 """
 
+CELL_OF_JOBS = """
+@jobs.job
+def greet() -> None: ...
+"""
+FACTORY = """
+def make(said):
+    @jobs.job
+    def greet() -> None: ...
+make("a")
+make("b")
+"""
+
 
 @rule("M12")
 def test_a_notebooks_cell_that_runs_again_declares_its_job_type_and_schedule_again() -> None:
@@ -279,6 +293,28 @@ def test_a_notebooks_cell_that_runs_again_declares_its_job_type_and_schedule_aga
     with pytest.raises(rota.errors.DeclarationError, match=r"'greeting' is declared twice"):
         exec(compile(schedule, "<other>", "exec"), other)
     assert app.types["greet"] is notebook["greet"]
+
+
+@rule("M12")
+def test_a_module_that_is_reloaded_declares_its_job_types_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "edited_jobs.py"
+    file.write_text("import rota\njobs = globals().get('jobs') or rota.Jobs()\n" + CELL_OF_JOBS)
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("edited_jobs")
+    file.write_text(f"# a line more\n{file.read_text()}")
+    importlib.invalidate_caches()
+    jobs = importlib.reload(module).jobs
+    assert jobs.types["greet"] is module.greet
+
+
+@rule("M12")
+@pytest.mark.parametrize("source", [CELL_OF_JOBS * 2, FACTORY])
+def test_two_functions_of_one_name_in_one_file_are_two_declarations(source: str) -> None:
+    names: dict[str, Any] = {"__name__": "shop", "jobs": rota.Jobs()}
+    with pytest.raises(rota.errors.DeclarationError, match="declared twice: at shop"):
+        exec(compile(source, "shop.py", "exec"), names)
 
 
 @rule("M12")

@@ -13,6 +13,7 @@ from rota.declare.chunk import Chunk, ItemCodec
 from rota.declare.key import KeyMaker
 from rota.declare.options import EnqueueOptions, JobTypeOptions
 from rota.declare.payload import Codec
+from rota.declare.place import CodePlace
 from rota.declare.rate_limit import LimitReader
 from rota.errors import DeclarationError, PayloadError, UsageError
 from rota.model.retry import PLAN_MAX
@@ -56,6 +57,7 @@ class Declaration:
             raise DeclarationError(
                 f"job type {name!r}: the handler must be a plain or an async function, not {func!r}"
             )
+        self.place = _find_place(func)
         self.item_codec: ItemCodec | None = None
         """The codec of a type that takes many jobs in one call; None: of any other."""
         if chunk is not None:
@@ -105,17 +107,12 @@ class Declaration:
             defaults=self.codec.defaults,
         )
 
-    @property
-    def place(self) -> str:
-        """Where the handler is written, as file:line."""
-        code = getattr(inspect.unwrap(self.func), "__code__", None)
-        return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(self.func)
-
     def is_again(self, before: Declaration) -> bool:
-        """Whether this is the same function of the same module, run once more: a notebook's cell,
-        or a module that is reloaded."""
-        ours, theirs = self.func, before.func
-        return (ours.__module__, ours.__qualname__) == (theirs.__module__, theirs.__qualname__)
+        """Whether this is the declaration `before`, run once more. A function within another is
+        made anew by each call of that."""
+        ours, theirs = self.func.__qualname__, before.func.__qualname__
+        is_same = self.name == before.name and ours == theirs and "<locals>" not in ours
+        return is_same and self.place.is_again(before.place)
 
     def check_timeout(self, options: EnqueueOptions) -> None:
         """Of a type whose calls take many jobs: raise UsageError if a job has its own timeout."""
@@ -206,3 +203,12 @@ def make_row(job_type: Declaration, lease_s: float) -> dict[str, Any]:
         "breaker_has_keys": None if job_type.breaker is None else job_type.breaker_key is not None,
         "retry_after": [format_interval(wait_s) for wait_s in options.retry.plan_s(PLAN_MAX)],
     }
+
+
+def _find_place(func: Callable[..., Any]) -> CodePlace:
+    """Return where a handler is written."""
+    inner = inspect.unwrap(func)
+    code = getattr(inner, "__code__", None)
+    if code is None:
+        return CodePlace(repr(func), 0, str(func.__module__), None)
+    return CodePlace.of(code, code.co_firstlineno, inner.__globals__)

@@ -13,8 +13,8 @@ from rota.declare.context import Context
 from rota.declare.declaration import Declaration
 from rota.declare.job_type import JobType, NewJob, Sender
 from rota.declare.options import JobOptions, JobTypeOptions
+from rota.declare.place import CodePlace
 from rota.declare.schedule import (
-    CodePlace,
     ScheduleOptions,
     Timing,
     check_schedule,
@@ -223,7 +223,7 @@ class Jobs:
     def _add(self, job_type: JobType[..., ..., Any]) -> JobType[..., ..., Any]:
         declared = job_type._declaration
         known = [one._declaration for one in self._types.values()]
-        others = [one for one in known if one.name != declared.name or not declared.is_again(one)]
+        others = [one for one in known if not declared.is_again(one)]
         refuse_duplicates([*others, declared])
         self._types[job_type.name] = job_type
         return job_type
@@ -274,5 +274,4 @@ def _locate_errors(name: Any, place: CodePlace) -> Iterator[None]:
 def _find_caller() -> CodePlace:
     """Return where the caller of a method of `Jobs` is written."""
     frame = sys._getframe(2)
-    module = str(frame.f_globals.get("__name__"))
-    return CodePlace(frame.f_code.co_filename, frame.f_lineno, module)
+    return CodePlace.of(frame.f_code, frame.f_lineno, frame.f_globals)

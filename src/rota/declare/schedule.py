@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypedDict, get_args
+from typing import Any, TypedDict, get_args
 
 import msgspec
 
 from rota.declare.job_type import JobType, NewJob
 from rota.declare.options import EnqueueOptions
+from rota.declare.place import CodePlace
 from rota.errors import PayloadError, UsageError
 from rota.model.bounds import NAME_MAX, check_choice, check_text
 from rota.model.cron import parse
@@ -40,17 +41,6 @@ TIMING_DEFAULTS: Timing = {
 }
 
 
-class CodePlace(NamedTuple):
-    """Where a declaration is written."""
-
-    file: str
-    line: int
-    module: str
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
-
-
 @dataclass(frozen=True, slots=True)
 class ScheduleOptions:
     """A schedule that is declared or put, checked."""
@@ -72,12 +62,11 @@ class ScheduleOptions:
     """The place of its declaration; None: it was put."""
 
     def is_again(self, before: ScheduleOptions) -> bool:
-        """Whether this is the declaration `before`, run once more: by a notebook's cell, or in a
-        module that is reloaded. Two lines of one file are two declarations."""
+        """Whether this is the declaration `before`, run once more."""
         here, there = self.place, before.place
         if self.name != before.name or here is None or there is None:
             return False
-        return here.module == there.module and (here.file != there.file or here == there)
+        return here.is_again(there)
 
     def make_row(self) -> dict[str, Any]:
         """Return the columns of its row."""

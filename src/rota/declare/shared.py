@@ -26,7 +26,7 @@ def index_limits(types: Iterable[Declaration]) -> dict[str, RateLimit]:
         limit = job_type.options.rate_limit
         if limit is None:
             continue
-        first, place = seen.setdefault(limit.name, (limit, job_type.place))
+        first, place = seen.setdefault(limit.name, (limit, str(job_type.place)))
         if first.figures != limit.figures:
             raise DeclarationError(
                 f"rate limit {limit.name!r} is declared twice with different figures: "
@@ -50,7 +50,7 @@ def refuse_other_figures(types: Iterable[Declaration]) -> None:
             continue
         has_keys = job_type.breaker_key is not None
         first, first_has_keys, place = seen.setdefault(
-            rules.name, (rules, has_keys, job_type.place)
+            rules.name, (rules, has_keys, str(job_type.place))
         )
         if (first, first_has_keys) != (rules, has_keys):
             raise DeclarationError(

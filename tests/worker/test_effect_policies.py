@@ -345,6 +345,25 @@ async def test_a_caught_error_leaves_the_effect_uncertain_within_the_same_attemp
 
 
 @rule("M52")
+async def test_a_plain_function_in_an_async_handler_is_refused_before_it_is_called(
+    database: str, connection: Connection
+) -> None:
+    """It would block the loop, and as types have it nobody would await the call."""
+    ran: list[str] = []
+
+    async def sends(ctx: Context) -> None:
+        ctx.effect("mail:7").call(ran.append, "mail")
+
+    put(connection, "sends", max_attempts=1)
+    await work(database, connection, sends)
+    assert ran == []
+    [(_, _, error)] = ends(connection)
+    told = str(value(connection, "select last_error from rota.job"))
+    assert error == "rota.errors.UsageError" and "give asyncio.to_thread" in told
+    assert value(connection, "select count(*) from rota.effects") == 0
+
+
+@rule("M52")
 @pytest.mark.parametrize("asks", [True, False])
 async def test_a_block_that_does_not_ask_whether_it_is_done_is_warned_of(
     database: str, connection: Connection, caplog: pytest.LogCaptureFixture, asks: bool
@@ -544,13 +563,13 @@ async def test_a_retried_job_runs_only_the_steps_that_are_missing(
         ran.append(f"charge {cents} {currency}")
         return Charge("c-1", cents)
 
-    async def acharge(cents: int, *, currency: str) -> Charge:
-        return charge(cents, currency=currency)
-
     def mail(about: Charge) -> None:
         ran.append(f"mail {about}")
         if len(ran) == 2:
             raise ConnectionRefusedError
+
+    async def amail(about: Charge) -> None:
+        mail(about)
 
     def sends(ctx: Context) -> int:
         about = ctx.step("charge", charge, 42, currency="EUR")
@@ -558,9 +577,8 @@ async def test_a_retried_job_runs_only_the_steps_that_are_missing(
         return about.cents
 
     async def asends(ctx: Context) -> int:
-        about = await ctx.step("charge", acharge, 42, currency="EUR")
-        done: Any = ctx.step("mail", mail, about)
-        assert await done is None
+        about: Charge = await ctx.step("charge", asyncio.to_thread, charge, 42, currency="EUR")
+        await ctx.step("mail", amail, about)
         return about.cents
 
     put(connection, "sends")

@@ -295,7 +295,8 @@ class Context:
 
         Args:
             name: names the step in its job; 1 to 255 characters.
-            fn: a function; in an async handler also an async one. A plain one blocks the loop.
+            fn: a function; in an async handler an async one. A plain one is given there to
+                `asyncio.to_thread`, as its first argument.
             if_uncertain: as for `effect`.
 
         Returns:
@@ -307,7 +308,8 @@ class Context:
                 may have happened, and a person must decide.
             Snooze, AttemptCancelled: as `effect`.
         """
-        return run_call(StepBlock(self._find_journal(), name, if_uncertain, fn), fn, args, kwargs)
+        block = StepBlock(self._find_journal(), name, if_uncertain, fn, args)
+        return run_call(block, fn, args, kwargs)
 
     @property
     def _unasked_effects(self) -> list[str]:

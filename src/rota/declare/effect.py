@@ -131,7 +131,8 @@ class EffectBlock:
         await it.
 
         Args:
-            fn: a function; in an async handler also an async one. A plain one blocks the loop.
+            fn: a function; in an async handler an async one. A plain one is given there to
+                `asyncio.to_thread`, as its first argument.
 
         Returns:
             What `fn` returned, now or then, after a way through JSON: in its annotated type, if it
@@ -141,7 +142,7 @@ class EffectBlock:
         Raises:
             UsageError, Dead, Snooze, AttemptCancelled: as `Context.effect`.
         """
-        self._type = _find_return_type(fn)
+        self._type = _find_return_type(fn, args)
         return run_call(self, fn, args, kwargs)
 
     @property
@@ -284,10 +285,15 @@ class StepBlock(EffectBlock):
     so it is the same in the attempt that ran it and in every later one."""
 
     def __init__(
-        self, journal: Journal, name: str, if_uncertain: IfUncertain, fn: Callable[..., Any]
+        self,
+        journal: Journal,
+        name: str,
+        if_uncertain: IfUncertain,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
     ) -> None:
         super().__init__(journal, name, if_uncertain, (), journal.next_place(name))
-        self._type = _find_return_type(fn)
+        self._type = _find_return_type(fn, args)
 
     @property
     def name(self) -> str:
@@ -325,25 +331,50 @@ class StepBlock(EffectBlock):
         )
 
 
-def _find_return_type(fn: Callable[..., Any]) -> Any:
+def _find_return_type(fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     """Return what a function says that it returns, or that comes of it when it is awaited; Any if
     it does not say so, or nothing that JSON can be read as."""
+    if fn is asyncio.to_thread and args:
+        fn = args[0]
+    said = _find_said(fn)
+    if _is_awaitable(said):
+        said = typing.get_args(said)[-1]
+    return Any if find_unreadable(said) else said
+
+
+def _find_said(fn: Callable[..., Any]) -> Any:
     try:
-        said = typing.get_type_hints(inspect.unwrap(fn)).get("return", Any)
-        if isinstance(typing.get_origin(said), type) and issubclass(
-            typing.get_origin(said), Awaitable
-        ):
-            said = typing.get_args(said)[-1]
-        return Any if find_unreadable(said) else said
+        return typing.get_type_hints(inspect.unwrap(fn)).get("return", Any)
     except (NameError, TypeError, AttributeError, ValueError):
         return Any
+
+
+def _is_awaitable(said: Any) -> bool:
+    origin = typing.get_origin(said)
+    return isinstance(origin, type) and issubclass(origin, Awaitable)
+
+
+def _is_async(fn: Callable[..., Any]) -> bool:
+    """Whether what it returns is awaited: it is an async function, calls one, or says so."""
+    inner = inspect.unwrap(fn)
+    return (
+        inspect.iscoroutinefunction(inner)
+        or inspect.iscoroutinefunction(type(inner).__call__)
+        or _is_awaitable(_find_said(inner))
+    )
 
 
 def run_call(block: EffectBlock, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Call the function of an effect or a step unless it is done; return what it returned. On a
     running loop, await the answer."""
-    run = _run_async if _is_on_loop() else _run_plain
-    return run(block, fn, args, kwargs)
+    if not _is_on_loop():
+        return _run_plain(block, fn, args, kwargs)
+    if not _is_async(fn):  # it would block the loop, and nobody would await the answer
+        raise UsageError(
+            f"{block.name}: in an async handler give an async function and await it; a plain one "
+            "runs in a thread: give asyncio.to_thread, and the function as its first argument"
+        )
+    return _run_async(block, fn, args, kwargs)
 
 
 def _is_on_loop() -> bool:

@@ -165,7 +165,14 @@ def test_what_other_libraries_call_it_is_answered_with_what_it_is_called_here(
 
 @pytest.mark.parametrize(
     ("given", "meant"),
-    [("retries", "max_attempts"), ("concurrency", "max_running"), ("prio", "priority")],
+    [
+        ("key", "unique"),
+        ("queueing_lock", "unique"),
+        ("bind", "takes_context"),
+        ("retries", "max_attempts"),
+        ("concurrency", "max_running"),
+        ("prio", "priority"),
+    ],
 )
 def test_an_option_of_another_name_is_answered_with_the_one_that_is_meant(
     given: str, meant: str

@@ -201,7 +201,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"meta": {"user": User()}}, "meta: a User cannot be stored"),
     ({"meta": {"at": [math.nan]}}, "meta.at[0]: nan cannot be stored"),
     ({"meta": {"at": "a\0b"}}, "meta: text with a NUL character cannot be stored"),
-    ({"runat": NOW}, "takes no option 'runat' (did you mean run_at?); it takes run_at, delay"),
+    (
+        {"runat": NOW},
+        "a job has no option 'runat' (did you mean run_at?); its options are run_at, delay",
+    ),
 ]
 
 

@@ -177,6 +177,12 @@ class Given:
         return cls(ids or [], named, filters.yes, as_json, key)
 
 
+def _status(action: Action, more: str = "") -> Any:
+    """Make the option `--status`. `select_jobs` checks it by the same table as its help."""
+    taken = ", ".join(takes(action))
+    return typer.Option(metavar="STATUS", help=f"Filter: jobs with this status: {taken}{more}.")
+
+
 def command(action: Action) -> Callable[..., None]:
     """Make the command of an action that takes no options but jobs, actor and reason."""
 
@@ -194,18 +200,8 @@ def command(action: Action) -> Callable[..., None]:
         _do(request, given, place)
 
     do.__doc__ = _HELP[action]
-    do.__annotations__["status"] = _status_option(action)
+    do.__annotations__["status"] = Annotated[str | None, _status(action)]
     return do
-
-
-def _status_option(action: Action) -> object:
-    """Make the type of `--status`. `select_jobs` checks it by the same table as its help."""
-    return Annotated[
-        str | None,
-        typer.Option(
-            metavar="STATUS", help=f"Filter: jobs with this status: {', '.join(takes(action))}."
-        ),
-    ]
 
 
 def retry(
@@ -227,10 +223,9 @@ def retry(
     *,
     status: Annotated[
         str | None,
-        typer.Option(
-            metavar="STATUS",
-            help=f"Filter: jobs with this status: {', '.join(takes(Action.RETRY))}; with --again "
-            f"{', '.join(takes(Action.RUN_AGAIN))}. Default: failed and dead.",
+        _status(
+            Action.RETRY,
+            f"; with --again {', '.join(takes(Action.RUN_AGAIN))}. Default: failed and dead",
         ),
     ] = None,
     filters: Filters,
@@ -255,13 +250,7 @@ def retry(
 def cancel(
     ids: Ids = None,
     *,
-    status: Annotated[
-        str | None,
-        typer.Option(
-            metavar="STATUS",
-            help=f"Filter: jobs with this status: {', '.join(takes(Action.CANCEL))}.",
-        ),
-    ] = None,
+    status: Annotated[str | None, _status(Action.CANCEL)] = None,
     filters: Filters,
     actor: Actor,
     place: Place,
@@ -297,13 +286,7 @@ def reschedule(
     ] = None,
     to_queue: Annotated[str | None, typer.Option(metavar="NAME", help="New queue.")] = None,
     *,
-    status: Annotated[
-        str | None,
-        typer.Option(
-            metavar="STATUS",
-            help=f"Filter: jobs with this status: {', '.join(takes(Action.RESCHEDULE))}.",
-        ),
-    ] = None,
+    status: Annotated[str | None, _status(Action.RESCHEDULE)] = None,
     filters: Filters,
     actor: Actor,
     place: Place,

@@ -34,12 +34,7 @@ def batches(
     )
 
 
-def show(
-    id: Id,
-    *,
-    place: Place,
-    screen: Screen,
-) -> None:
+def show(id: Id, *, place: Place, screen: Screen) -> None:
     """Show how far a batch is, and what follows it."""
     with place.session() as opened:
         found = opened.batches.get(id)
@@ -90,13 +85,7 @@ BATCHES = Listing(
 )
 
 
-def cancel(
-    id: Id,
-    *,
-    actor: Actor,
-    place: Place,
-    as_json: JsonOption = False,
-) -> None:
+def cancel(id: Id, *, actor: Actor, place: Place, as_json: JsonOption = False) -> None:
     """Cancel the members of a batch that have not ended; running ones are asked to stop."""
     with place.session() as opened:
         result = opened.batches.cancel(id, why=actor.why, by=actor.by)

@@ -76,10 +76,7 @@ def check(
     raise typer.Exit(worst)
 
 
-def alerts(
-    place: Place,
-    screen: Screen,
-) -> None:
+def alerts(place: Place, screen: Screen) -> None:
     """List the alerts that are active or ended in the last 24 h, and below them the rules."""
     with place.session() as opened:
         rules = opened.read_table("alert_rules", columns=_RULES)

@@ -15,10 +15,7 @@ from rota.model.bounds import COUNT_MAX
 from rota.model.units import words
 
 
-def limits(
-    place: Place,
-    screen: Screen,
-) -> None:
+def limits(place: Place, screen: Screen) -> None:
     """List rate limits: their figures, who changed them, and the jobs that were handed back."""
     LIMITS.show(place, screen, lambda opened: opened.limits.list(), counted_to=COUNT_MAX)
 

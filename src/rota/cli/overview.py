@@ -160,10 +160,7 @@ def _overrun(one: Overrun) -> tuple[Any, ...]:
     )
 
 
-def workers(
-    place: Place,
-    screen: Screen,
-) -> None:
+def workers(place: Place, screen: Screen) -> None:
     """List the workers seen in the last hour: alive, silent, gone or stopped."""
     WORKERS.show(place, screen, _find_workers)
 
@@ -204,10 +201,7 @@ WORKERS = Listing(
 )
 
 
-def types(
-    place: Place,
-    as_json: JsonOption = False,
-) -> None:
+def types(place: Place, as_json: JsonOption = False) -> None:
     """List the declared job types, each with its retry policy in words."""
     TYPES.show(place, Screen(as_json=as_json), _find_types)
 

@@ -17,10 +17,7 @@ from rota.model.units import plural, show_count
 from rota.records import ConcurrencyLimit
 
 
-def queues(
-    place: Place,
-    screen: Screen,
-) -> None:
+def queues(place: Place, screen: Screen) -> None:
     """List queues and priorities with due and future jobs, all concurrency limits and all pauses.
 
     A concurrency limit is the most jobs of a queue, or of a job type, that run at once over all

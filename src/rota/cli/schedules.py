@@ -38,10 +38,7 @@ RUNS = 10
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schedule.")]
 
 
-def schedules(
-    place: Place,
-    screen: Screen,
-) -> None:
+def schedules(place: Place, screen: Screen) -> None:
     """List all schedules."""
     SCHEDULES.show(place, screen, lambda opened: opened.schedules.list())
 
@@ -178,13 +175,7 @@ def _check_undeclared(
     )
 
 
-def pause(
-    name: Name,
-    *,
-    actor: Actor,
-    place: Place,
-    as_json: JsonOption = False,
-) -> None:
+def pause(name: Name, *, actor: Actor, place: Place, as_json: JsonOption = False) -> None:
     """Pause a schedule until you resume it; a deploy does not end the pause.
 
     Jobs already enqueued run.
@@ -193,25 +184,13 @@ def pause(
         _say(opened.schedules.pause(name, by=actor.by, why=actor.why), as_json=as_json)
 
 
-def resume(
-    name: Name,
-    *,
-    actor: Actor,
-    place: Place,
-    as_json: JsonOption = False,
-) -> None:
+def resume(name: Name, *, actor: Actor, place: Place, as_json: JsonOption = False) -> None:
     """End a pause. The ticks missed during the pause are not run later."""
     with place.session() as opened:
         _say(opened.schedules.resume(name, by=actor.by, why=actor.why), as_json=as_json)
 
 
-def trigger(
-    name: Name,
-    *,
-    actor: Actor,
-    place: Place,
-    as_json: JsonOption = False,
-) -> None:
+def trigger(name: Name, *, actor: Actor, place: Place, as_json: JsonOption = False) -> None:
     """Enqueue a run now, even if the schedule is paused or another run is unfinished."""
     with place.session() as opened:
         job = opened.schedules.trigger(name, by=actor.by, why=actor.why)
@@ -221,13 +200,7 @@ def trigger(
         typer.echo(f"job {job} queued")
 
 
-def delete(
-    name: Name,
-    *,
-    actor: Actor,
-    place: Place,
-    as_json: JsonOption = False,
-) -> None:
+def delete(name: Name, *, actor: Actor, place: Place, as_json: JsonOption = False) -> None:
     """Delete a schedule that is not declared in code. Its runs remain."""
     with place.session() as opened:
         opened.schedules.delete(name, by=actor.by, why=actor.why)

@@ -10,7 +10,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 from rota.declare.payload import encode_untyped
 from rota.errors import PayloadError, UsageError
@@ -39,6 +39,21 @@ TEXTS_MAX = {
     "release": NAME_MAX,
 }
 """Most characters of each filter that is a text."""
+
+
+class JobFilters(TypedDict, total=False):
+    """The filters that a search and an action on many jobs share."""
+
+    job_type: str | None
+    """Jobs of this type, by its stored name."""
+    queue: str | None
+    """Jobs in this queue."""
+    group_key: str | None
+    """Jobs of this ordered group."""
+    payload: Mapping[str, Any] | None
+    """Jobs whose payload contains this: `{"user_id": 42}`."""
+    meta: Mapping[str, Any] | None
+    """Jobs whose meta contains this."""
 
 
 class Caller(ABC):

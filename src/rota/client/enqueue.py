@@ -102,17 +102,17 @@ class EnqueueCalls(Caller):
             PayloadError: the arguments have no JSON form, do not fit, or are too large.
             UsageError, KeyTaken, DatabaseUnavailable: as `JobType.enqueue`.
         """
-        if not isinstance(job, NewJob):
+        if (
+            not isinstance(job, NewJob)
+            or arguments is not None
+            or connection is not None
+            or options
+        ):
             found = self._prepare_by_name(job, arguments, connection, then, options)
             if isinstance(found, UntypedJob):
                 with gather_meta(self._enqueue_arounds, []) as meta:
                     return self._run(found.insert(meta), found.connection, patience=ONE)
             job = found
-        elif options or arguments is not None or connection is not None:
-            raise UsageError(
-                "app.enqueue takes arguments and options with a job type's name only; a job has "
-                "its own: job_type.using(priority=5).new(…)"
-            )
         if then is not None:
             return self._enqueue_then(job, then)
         given = job.options.connection
@@ -146,17 +146,17 @@ class EnqueueCalls(Caller):
         **options: Any,
     ) -> Enqueued:
         """Insert a job. Arguments and errors are those of `enqueue`."""
-        if not isinstance(job, NewJob):
+        if (
+            not isinstance(job, NewJob)
+            or arguments is not None
+            or connection is not None
+            or options
+        ):
             found = self._prepare_by_name(job, arguments, connection, then, options)
             if isinstance(found, UntypedJob):
                 with gather_meta(self._enqueue_arounds, []) as meta:
                     return await self._arun(found.insert(meta), found.connection, patience=ONE)
             job = found
-        elif options or arguments is not None or connection is not None:
-            raise UsageError(
-                "app.enqueue takes arguments and options with a job type's name only; a job has "
-                "its own: job_type.using(priority=5).new(…)"
-            )
         if then is not None:
             return await self._aenqueue_then(job, then)
         given = job.options.connection
@@ -220,12 +220,17 @@ class EnqueueCalls(Caller):
 
     def _prepare_by_name(
         self,
-        name: str,
+        name: NewJob | str,
         arguments: Mapping[str, Any] | None,
         connection: AnyConnection | None,
         then: Then | None,
         options: Any,
     ) -> NewJob | UntypedJob:
+        if isinstance(name, NewJob):
+            raise UsageError(
+                "app.enqueue takes arguments and options with a job type's name only; a job has "
+                "its own: job_type.using(priority=5).new(…)"
+            )
         if not isinstance(name, str):
             check_job(name)
         checked = EnqueueOptions().update(options, connection)

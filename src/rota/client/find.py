@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from rota.client.base import (
     ID_MAX,
     LIST_MAX,
     Caller,
+    JobFilters,
     check_id,
     check_texts,
     encode_part,
@@ -35,23 +35,13 @@ JOIN_POLL_S = (0.02, 0.5)
 notification: every job would pay for the few that are joined."""
 
 
-class Search(TypedDict, total=False):
+class Search(JobFilters, total=False):
     """The filters of a search. A job must match all of them; None matches any job."""
 
     status: str | None
     """Jobs with this `rota.Status`. `dead`: those that still wait for a person."""
-    job_type: str | None
-    """Jobs of this type, by its stored name."""
-    queue: str | None
-    """Jobs in this queue."""
     key: str | None
     """Jobs with this key. The job that holds it now is found at any age."""
-    group_key: str | None
-    """Jobs of this lane."""
-    payload: Mapping[str, Any] | None
-    """Jobs whose payload contains this: `{"user_id": 42}`."""
-    meta: Mapping[str, Any] | None
-    """Jobs whose meta contains this."""
     batch: int | None
     """Members of this batch, of any age."""
     error_type: str | None

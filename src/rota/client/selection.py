@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
-from rota.client.base import check_id, check_texts, encode_part, parse_moment, refuse_unknown
+from rota.client.base import (
+    JobFilters,
+    check_id,
+    check_texts,
+    encode_part,
+    parse_moment,
+    refuse_unknown,
+)
 from rota.errors import UsageError
 from rota.model.bounds import check_integer
 from rota.model.job import Action, Status
@@ -37,25 +44,15 @@ STATUSES_BY_DEFAULT: Mapping[Action, Sequence[Status]] = {
 unless its filter names that status."""
 
 
-class ActionFilters(TypedDict, total=False):
+class ActionFilters(JobFilters, total=False):
     """The filters of a `…_many` call. At least one besides `limit` is required; all must match."""
 
     ids: Iterable[int] | None
     """These jobs. Not with other filters."""
     status: str | None
     """Jobs with this status. The default depends on the action."""
-    job_type: str | None
-    """Jobs of this type, by its stored name."""
-    queue: str | None
-    """Jobs in this queue."""
     key: str | None
     """Jobs with this key."""
-    group_key: str | None
-    """Jobs of this lane."""
-    payload: Mapping[str, Any] | None
-    """Jobs whose payload contains this: `{"user_id": 42}`."""
-    meta: Mapping[str, Any] | None
-    """Jobs whose meta contains this."""
     error_type: str | None
     """Jobs whose last error has this class, by its stored name."""
     release: str | None

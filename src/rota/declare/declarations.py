@@ -79,8 +79,9 @@ class Declarations:
 
     def find_job_type(self, name: str) -> JobType[..., ..., Any] | None:
         """Return the job type with this name or former name; None: there is none."""
-        found = self.types_by_any_name.get(name)
-        return None if found is None else self.job_types[found.name]
+        types = self.job_types
+        named = (one for one in types.values() if name in one._declaration.options.aliases)
+        return types.get(name) or next(named, None)
 
     @property
     def schedules(self) -> dict[str, ScheduleOptions]:

@@ -248,7 +248,7 @@ class JobTypeOptions:
         range."""
         if unknown := sorted(options.keys() - JOB_DEFAULTS.keys()):
             raise UsageError(
-                f"there is no option {unknown[0]!r}{_mean(unknown[0], JOB_DEFAULTS)}; there are "
+                f"there is no option {unknown[0]!r}{_mean(unknown[0], _OF_JOBS)}; there are "
                 f"{', '.join(JOB_DEFAULTS)}"
             )
         given: dict[str, Any] = {**JOB_DEFAULTS, **options}
@@ -292,6 +292,7 @@ _DEFAULTS = {
 }
 JOB_DEFAULTS = {name: _DEFAULTS[name] for name in JobOptions.__annotations__}
 """The default of each option of a job type, as a caller would write it."""
+_OF_JOBS = (*JOB_DEFAULTS, "takes_context", "chunk")
 
 
 def _check_all(options: Mapping[str, Option], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -303,6 +304,7 @@ _CALLED_HERE = {
     "max_retries": "max_attempts", "retry_backoff": "retry", "autoretry_for": "retry_on",
     "time_limit": "timeout", "ttl": "expires", "idempotency_key": "key", "queueing_lock": "key",
     "concurrency": "max_running", "lock": "ordered", "executor": "process",
+    "key": "unique", "bind": "takes_context",
 }  # fmt: skip
 """What other libraries call what an option says."""
 
@@ -310,7 +312,8 @@ _CALLED_HERE = {
 def _mean(name: str, options: Iterable[str]) -> str:
     """Return what an option is called here that has another name, or a similar one."""
     known = list(options)
-    found = [_CALLED_HERE.get(name), *get_close_matches(name, known, 1)]
+    called = _CALLED_HERE.get(name, "")
+    found = [called, _CALLED_HERE.get(called), *get_close_matches(name, known, 1)]
     meant = next((one for one in found if one in known), None)
     return "" if meant is None else f" (did you mean {meant}?)"
 
@@ -399,8 +402,8 @@ class EnqueueOptions(msgspec.Struct, frozen=True):
         for name, value in options.items():
             if name not in _USING:
                 raise UsageError(
-                    f"using() takes no option {name!r}{_mean(name, _USING)}; it takes "
-                    f"{', '.join(_USING)}"
+                    f"a job has no option {name!r}{_mean(name, _USING)}; its options "
+                    f"are {', '.join(_USING)}"
                 )
             if value is not None:
                 column, check = _USING[name]

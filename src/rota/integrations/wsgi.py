@@ -34,25 +34,8 @@ def drain_endpoint(
     concurrency: int = SLOTS,
     reserved: int | None = None,
 ) -> PlainDrainEndpoint:
-    """Return a WSGI application that drains `app` on a request: GET or POST with
-    `Authorization: Bearer SECRET`.
-
-    Args:
-        secret: what the caller must send, at least 16 characters.
-        max_time: stop claiming after this time, 1 s … 1 h. Keep the sum of this and `grace` below
-            the longest request that the platform and the server permit. Defaults to 25.
-        grace: how long running handlers may then continue before their jobs are handed back.
-            Defaults to 5 s.
-        queues: names, which share `concurrency`; or slots by name. Defaults to every queue of the
-            App's types plus `default`, sharing `concurrency`.
-        concurrency: most jobs at once over all queues without slots of their own. Defaults to 10.
-        reserved: how many of the slots only jobs with a priority above 0 may take; 0: none.
-            Defaults to ROTA_RESERVED, otherwise to one in five, at least one of two.
-
-    Raises:
-        ConfigurationError: the secret is too short, or has characters that a header cannot have.
-        UsageError: a time, a queue or the number of slots is out of range.
-    """
+    """Return a WSGI application that drains `app` on a request. Arguments and errors are those of
+    `rota.integrations.asgi.drain_endpoint`; the server too must permit so long a request."""
     request = DrainRequest.check(secret, max_time, grace, queues, concurrency, reserved)
     return PlainDrainEndpoint(app, request)
 

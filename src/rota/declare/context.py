@@ -195,6 +195,9 @@ class Context:
         the block raises, or if the job was lost meanwhile, everything is rolled back, and the
         attempt ends as by that error. The server ends the connection if the block sends nothing for
         a minute. Within the block of an effect or a step it raises UsageError.
+
+        The job succeeds with the commit, before the handler returns a result: if other jobs wait
+        for it, give that to `complete` in the block.
         """
         return JobTransaction(self)
 

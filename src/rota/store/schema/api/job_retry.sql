@@ -38,7 +38,6 @@ begin
     from {schema}.job j
     where j.id = any (p_ids)
       and j.status <> 'dead'
-      and (p_running or j.status <> 'running')
   );
   return query
   select t.id, t.answer, t.status, null::bigint

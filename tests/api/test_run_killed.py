@@ -170,6 +170,23 @@ def test_where_others_work_nothing_is_put_back(
 
 
 @rule("M50")
+def test_a_commit_is_seen_also_if_a_later_transaction_ended_before(
+    app: rota.App, database: str, connection: Connection
+) -> None:
+    @app.job("transfer")
+    def transfer() -> None:
+        with psycopg.connect(database) as own:
+            if own.execute(MARK).fetchone():
+                own.execute(DEBIT)
+                connection.execute("select pg_current_xact_id()")
+                own.commit()
+                own.execute(CREDIT)
+
+    with pytest.raises(AssertionError, match="is not made good"):
+        run_twice(transfer.new(), tables=TABLES)
+
+
+@rule("M50")
 def test_a_job_that_a_killed_run_never_enqueues_is_told(app: rota.App, database: str) -> None:
     @app.job("mail")
     def mail() -> None: ...

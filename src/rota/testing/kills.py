@@ -110,9 +110,7 @@ class Watcher:
 
     def _look(self) -> Hashable:
         """Return what is committed by now; nothing is read if nobody has committed since."""
-        [last] = self._connection.execute(
-            "select pg_snapshot_xmax(pg_current_snapshot())::text"
-        ).fetchone()
+        [last] = self._connection.execute("select pg_current_snapshot()::text").fetchone()
         if last != self._last:
             self._last = last
             self._seen = self._connection.execute(self._state_query).fetchone()

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import linecache
+import sysconfig
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import asyncpg
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 from psycopg.rows import TupleRow
 from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.orm import Session
 
 import rota
-from rota.testing import kills, run_twice
+from rota.testing import arun_twice, kills, run_twice
 from tests.support.rules import rule
 
 Context = rota.Context
@@ -23,6 +29,12 @@ DEBIT = "update public.account set balance = balance - 10 where name = 'ada'"
 CREDIT = "update public.account set balance = balance + 10 where name = 'bob'"
 MARK = "insert into public.transfer (number) values (7) on conflict do nothing returning number"
 TABLES = ["account", "transfer"]
+LEDGER = "create table ledger (payer text); insert into ledger values ('ada');"
+WRITE = "create function write() returns trigger language plpgsql as 'begin {} return null; end';"
+FORGET = LEDGER + WRITE.format("delete from ledger;")
+"""A table that no test names, and a function that empties it."""
+CONSTRAINT = "alter table ledger add constraint its_payer foreign key (payer) references account"
+TRIGGER = "create trigger forget after delete on account execute function write();"
 
 
 @pytest.fixture
@@ -50,6 +62,14 @@ def accounts(connection: Connection) -> None:
 
 def balances(connection: Connection) -> list[Any]:
     return connection.execute("select name, balance from public.account order by name").fetchall()
+
+
+def add_worker(connection: Connection) -> None:
+    """As if another process worked here."""
+    connection.execute(
+        "insert into rota.worker (name, host, pid, version, release, job_types, queues) "
+        "values ('web:1', 'web', 1, '1', '1', '{}', '{}')"
+    )
 
 
 def with_psycopg(url: str) -> Callable[[], Any]:
@@ -159,14 +179,97 @@ def test_where_others_work_nothing_is_put_back(
                 own.execute(DEBIT)
                 own.execute(CREDIT)
 
-    connection.execute(
-        "insert into rota.worker (name, host, pid, version, release, job_types, queues) "
-        "values ('web:1', 'web', 1, '1', '1', '{}', '{}')"
-    )
+    add_worker(connection)
     with pytest.warns(UserWarning, match="worker web:1 has worked here within the hour"):
         run_twice(transfer.new(), tables=TABLES)
     assert runs == [1, 1], "it was not killed"
     assert balances(connection) == [("ada", 90), ("bob", 10)]
+
+
+@pytest.fixture
+def role(admin: Connection, database: str, connection: Connection) -> Iterator[str]:
+    """The URL of a role that writes all rows, and is no superuser."""
+    name = f"twice_{uuid4().hex[:12]}"
+    admin.execute(f"create role {name} login in role pg_read_all_data, pg_write_all_data".encode())
+    connection.execute(f"grant execute on all functions in schema rota to {name}".encode())
+    yield make_conninfo(database, user=name)
+    connection.execute(f"drop owned by {name}; drop role {name}".encode())
+
+
+@rule("M50")
+@pytest.mark.parametrize(
+    ("is_superuser", "declaration", "told"),
+    [
+        (False, f"{LEDGER} {CONSTRAINT} on delete cascade", "its_payer"),
+        (False, f"{LEDGER} {CONSTRAINT} on delete set null", "its_payer"),
+        (False, FORGET + TRIGGER, "forget"),
+        (True, f"{FORGET + TRIGGER} alter table account enable always trigger forget", "forget"),
+        (
+            True,
+            LEDGER + "create rule forget as on delete to account do also delete from ledger",
+            "a rule or another table",
+        ),
+        (
+            True,
+            "create table ledger (payer text) inherits (account); "
+            "insert into ledger values ('eve', 0, 'ada')",
+            "a rule or another table",
+        ),
+    ],
+    ids=["cascade", "set null", "trigger", "always", "rule", "child"],
+)
+def test_rows_that_cannot_go_and_come_alone_are_not_put_back(
+    role: str,
+    database: str,
+    connection: Connection,
+    is_superuser: bool,
+    declaration: str,
+    told: str,
+) -> None:
+    url = database if is_superuser else role
+    connection.execute(declaration.encode())
+    ledger = connection.execute("select * from ledger").fetchall()
+    app = rota.App(url)
+    transfer = app.job("transfer")(with_psycopg(url))
+    with pytest.warns(UserWarning, match=f"rows of account .* alone, because of {told}$"):
+        run_twice(transfer.new(), tables=TABLES)
+    assert connection.execute("select * from ledger").fetchall() == ledger
+    app.close()
+
+
+@rule("M50")
+def test_a_role_that_is_no_superuser_kills_where_nothing_else_would_change(
+    role: str, connection: Connection
+) -> None:
+    connection.execute(
+        f"{WRITE.format('')} create trigger note after update on account execute function write()"
+    )
+    app = rota.App(role)
+    transfer = app.job("transfer")(with_psycopg(role))
+    with pytest.raises(AssertionError, match="is not made good"):
+        run_twice(transfer.new(), tables=["transfer", "account"])
+    app.close()
+
+
+@rule("M50")
+def test_rows_are_put_back_and_compared_to_the_last_digit(
+    app: rota.App, database: str, connection: Connection
+) -> None:
+    connection.execute(
+        "create table price (t numeric(38, 18), note jsonb, double int generated always as (2) "
+        "stored); insert into price values (12345678901234567890.123456789012345678, 'null')"
+    )
+
+    @app.job("transfer")
+    def transfer() -> None:
+        with psycopg.connect(database, autocommit=True) as own:
+            if own.execute(MARK).fetchone():
+                own.execute("update price set t = t + 1e-18")
+
+    with pytest.raises(AssertionError, match=r"gone: \(12345678901234567890.123456789012345679,nu"):
+        run_twice(transfer.new(), tables=["price", "transfer"])
+    rows = connection.execute("select price::text from price").fetchall()
+    assert rows == [("(12345678901234567890.123456789012345679,null,2)",)]
 
 
 @rule("M50")
@@ -184,6 +287,72 @@ def test_a_commit_is_seen_also_if_a_later_transaction_ended_before(
 
     with pytest.raises(AssertionError, match="is not made good"):
         run_twice(transfer.new(), tables=TABLES)
+
+
+def compile_module(file: str, name: str, source: str, **names: object) -> dict[str, Any]:
+    """Run source as if it was installed there."""
+    namespace = {"__name__": name, **names}
+    exec(compile(source, file, "exec"), namespace)
+    return namespace
+
+
+TRANSFER = """
+def transfer() -> None:
+    with connect(url, autocommit=True) as own:
+        if own.execute(MARK).fetchone():
+            own.execute(DEBIT)
+            own.execute(CREDIT)
+"""
+
+
+@rule("M50")
+@pytest.mark.parametrize("is_called", [False, True])
+def test_a_handler_that_is_installed_is_killed_and_so_are_neighbours_of_rota(
+    app: rota.App, database: str, is_called: bool
+) -> None:
+    place = f"{Path(rota.__file__).parent}mail" if is_called else sysconfig.get_path("purelib")
+    module = compile_module(
+        f"{place}/shop.py", "shop", TRANSFER,
+        connect=psycopg.connect, url=database, MARK=MARK, DEBIT=DEBIT, CREDIT=CREDIT,
+    )  # fmt: skip
+
+    def transfer() -> None:
+        module["transfer"]()
+
+    job = app.job("transfer")(transfer if is_called else module["transfer"])
+    with pytest.raises(AssertionError, match=rf"before line \d of {place}/shop.py is not"):
+        run_twice(job.new(), tables=TABLES)
+
+
+@rule("M50")
+def test_a_handler_of_which_no_line_is_seen_is_warned_of(app: rota.App) -> None:
+    module = compile_module("<string>", "shop", "def transfer() -> None: pass")
+    transfer = app.job("transfer")(module["transfer"])
+    with pytest.warns(UserWarning, match="none of its lines was seen"):
+        run_twice(transfer.new(), tables=TABLES)
+
+
+@rule("M50")
+async def test_a_warning_names_the_line_of_the_test_and_comes_last(
+    database: str, connection: Connection
+) -> None:
+    app = rota.App(database)
+    add_worker(connection)
+    transfer = app.job("transfer")(with_psycopg(database))
+    with pytest.warns(UserWarning, match="web:1") as awaited:
+        await arun_twice(transfer.new(), tables=TABLES)  # here
+    with pytest.warns(UserWarning, match="web:1") as called:
+        await asyncio.to_thread(lambda: run_twice(transfer.new(), tables=TABLES))  # here
+    for one in (*awaited, *called):
+        assert linecache.getline(one.filename, one.lineno).endswith("# here\n")
+
+    @app.job("adds")
+    def adds() -> None:
+        connection.execute(DEBIT)
+
+    with pytest.raises(AssertionError, match="not harmless"):  # a warning is an error here
+        await arun_twice(adds.new(), tables=TABLES)
+    await app.aclose()
 
 
 @rule("M50")

@@ -23,7 +23,7 @@ EFFECT, BLOCK, STEPS, FILE, IN_A_TRANSACTION, TWICE = re.findall(
 
 def declare(app: rota.App, block: str, **names: Any) -> dict[str, Any]:
     names = {"app": app, "rota": rota, **names}
-    exec(block, names)  # the page is ours
+    exec(compile(block, "once.md", "exec"), names)  # the page is ours
     return names
 
 

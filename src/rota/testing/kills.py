@@ -16,8 +16,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
-
 import rota
 from rota.errors import UsageError
 
@@ -31,19 +29,40 @@ ROWS_MAX = 100_000
 """Most rows of a table that are compared."""
 KILLS_MAX = 10
 """Most places at which a handler is killed: of more, so many are chosen evenly."""
-_NOT_THEIRS = (
+NOT_THEIRS = (
     "<",
-    str(Path(rota.__file__).parent),
-    *{sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")},
+    str(Path(rota.__file__).parent) + os.sep,
+    *{sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")},
 )
-"""Where code is that is not the application's."""
+"""Where code is that is not the application's, unless its handler is there."""
+_ACTS_ON_OTHERS = """
+with recursive part(id) as (
+  select to_regclass(name)::oid from unnest(%s::text[]) name
+  union
+  select inhrelid from part join pg_inherits on inhparent = id
+)
+select id::regclass::text, coalesce(conname, tgname, 'a rule or another table')
+from part
+join pg_class on pg_class.oid = id
+join pg_roles on rolname = current_user
+left join pg_trigger
+  on tgrelid = id and tgtype & 12 <> 0 -- of an insert or a delete
+  and tgenabled in ('A', case when rolsuper then 'R' else 'O' end)
+left join pg_constraint on pg_constraint.oid = tgconstraint
+  and confrelid = id and confdeltype in ('c', 'n', 'd')
+where not tgisinternal or conname is not null or relhasrules or relkind not in ('r', 'p')
+  or relkind = 'r' and exists (select from pg_inherits where inhparent = id)
+limit 1
+"""
+"""A table whose rows cannot go and come without a change of others, as `begin_again` does it."""
 
 
 class Row(NamedTuple):
     """A row of a table."""
 
     text: str
-    values: dict[str, Any]
+    values: dict[str, str | None]
+    """By quoted name of the column, without those that are generated."""
 
 
 Tables = Mapping[str, Sequence[Row]]
@@ -59,11 +78,15 @@ class Watcher:
     """Stands around an attempt: finds the places after which something was committed, or kills the
     handler at one of them. Of the code in the handler's own thread."""
 
-    def __init__(self, connection: Any, state_query: str, at: Place | None = None) -> None:
+    def __init__(
+        self, handler: Any, connection: Any, state_query: str, at: Place | None = None
+    ) -> None:
+        self._package = _read_package(handler.__module__)
         self._connection = connection
         self._state_query = state_query
         self._at = at
-        self._visits: Counter[tuple[str, int]] = Counter()
+        self.visits: Counter[tuple[str, int]] = Counter()
+        """How often each line was reached."""
         self._last: Any = None
         self._seen: Hashable = None
         """What was committed when somebody had committed last."""
@@ -94,13 +117,15 @@ class Watcher:
         )
 
     def _trace(self, frame: FrameType, event: str, arg: object) -> Any:
-        return None if frame.f_code.co_filename.startswith(_NOT_THEIRS) else self._trace_line
+        is_own = _read_package(frame.f_globals.get("__name__")) == self._package
+        is_skipped = frame.f_code.co_filename.startswith("<" if is_own else NOT_THEIRS)
+        return None if is_skipped else self._trace_line
 
     def _trace_line(self, frame: FrameType, event: str, arg: object) -> Any:
         if event == "line":
             line = frame.f_code.co_filename, frame.f_lineno
-            self._visits[line] += 1
-            place = (*line, self._visits[line])
+            self.visits[line] += 1
+            place = (*line, self.visits[line])
             if place == self._at:
                 raise Killed
             if self._at is None and (state := self._look()) != self._state:
@@ -117,16 +142,23 @@ class Watcher:
         return self._seen
 
 
-def find_other_workers(database: Database) -> str | None:
-    """Return a worker of another process that has used this database within the hour; None: there
-    is none, as in a database of a test."""
+def _read_package(module: object) -> str:
+    return str(module).partition(".")[0]
+
+
+def find_obstacle(database: Database, tables: Sequence[str]) -> str | None:
+    """Return why rows of these tables cannot be put back, if they cannot: a worker of another
+    process has used this database within the hour, or rows of other tables would change."""
     with database.open_connection("testing") as connection:
         found = connection.execute(
             f"select name from {database.schema}.worker where (host, pid) <> (%s, %s) "
             f"and heartbeat_at > {database.schema}.clock() - interval '1 hour' limit 1",
             [socket.gethostname(), os.getpid()],
         ).fetchone()
-        return None if found is None else f"worker {found[0]}"
+        if found is not None:
+            return f"worker {found[0]} has worked here within the hour: no database of a test"
+        bound = connection.execute(_ACTS_ON_OTHERS, [tables]).fetchone()
+    return (bound and "rows of {} cannot be put back alone, because of {}".format(*bound)) or None
 
 
 def make_state_query(schema: str, job: int, tables: Sequence[str]) -> str:
@@ -134,7 +166,8 @@ def make_state_query(schema: str, job: int, tables: Sequence[str]) -> str:
     effects."""
     facts = [f"(select count(*) from {schema}.{one} where id > {job})" for one in ("job", "jobs")]
     facts.append(f"(select count(done_at) from {schema}.effect where job >= {job})")
-    facts += [f"(select (count(*), sum(hashtext(t::text)))::text from {one} t)" for one in tables]
+    rows = "(select (count(*), sum(hashtext((t.*)::text)))::text from {} t)"
+    facts += [rows.format(one) for one in tables]
     return f"select {', '.join(facts)}"
 
 
@@ -148,12 +181,18 @@ def _read_rows(connection: Any, table: str) -> list[Row]:
     [(name,)] = connection.execute("select to_regclass(%s)::text", [table]).fetchall()
     if name is None:
         raise UsageError(f"run_twice: there is no table {table!r} in the database of the App")
+    [(columns,)] = connection.execute(
+        "select array_agg(quote_ident(attname)) from pg_attribute where attrelid = %s::regclass "
+        "and attnum > 0 and not attisdropped and attgenerated = ''",
+        [name],
+    ).fetchall()
+    values = ", ".join(f"t.{column}::text" for column in columns or ())
     rows = connection.execute(
-        f"select t::text, to_jsonb(t)::text from {name} t limit {ROWS_MAX + 1}"
+        f"select (t.*)::text, array[{values}]::text[] from {name} t limit {ROWS_MAX + 1}"
     ).fetchall()
     if len(rows) > ROWS_MAX:
         raise UsageError(f"run_twice: {table} has more than {ROWS_MAX:,} rows, too many to compare")
-    return [Row(text, msgspec.json.decode(values)) for text, values in rows]
+    return [Row(text, dict(zip(columns or (), values, strict=True))) for text, values in rows]
 
 
 def begin_again(database: Database, job: int, tables: Tables) -> None:
@@ -167,18 +206,14 @@ def begin_again(database: Database, job: int, tables: Tables) -> None:
             "from pg_roles where rolname = current_user and rolsuper"
         )
         for name, rows in tables.items():
-            [(columns,)] = connection.execute(
-                "select string_agg(quote_ident(attname), ', ') from pg_attribute "
-                "where attrelid = to_regclass(%s) and attnum > 0 and not attisdropped "
-                "and attgenerated = ''",
-                [name],
-            ).fetchall()
             connection.execute(f"delete from {name}")
-            connection.execute(
-                f"insert into {name} ({columns}) overriding system value "
-                f"select {columns} from jsonb_populate_recordset(null::{name}, %s::jsonb)",
-                [msgspec.json.encode([row.values for row in rows]).decode()],
-            )
+            if rows:
+                columns = ", ".join(rows[0].values)
+                connection.execute(
+                    f"insert into {name} ({columns}) overriding system value "
+                    f"select {columns} from unnest(%s::text[]::{name}[])",
+                    [[row.text for row in rows]],
+                )
         for table, column in (
             ("idempotency", "job"), ("effect", "job"), ("attempt", "job"),
             ("job_history", "id"), ("job", "id"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import secrets
+import sys
 import traceback
 import warnings
 from collections import Counter
@@ -29,12 +30,13 @@ from rota.observe.events import Bus
 from rota.runtime.loop import run_alone
 from rota.store.errors import StoreError
 from rota.testing.kills import (
+    NOT_THEIRS,
     Place,
     Tables,
     Watcher,
     begin_again,
     count_rows,
-    find_other_workers,
+    find_obstacle,
     find_stable,
     make_state_query,
     read_tables,
@@ -95,10 +97,13 @@ class _Runs:
     def __init__(self, app: App, new_job: NewJob, tables: list[str]) -> None:
         self._app = app
         self._new_job = new_job
+        self._handler = new_job.job_type._declaration.func
         self._tables = tables
         self._queue = f"run_twice:{secrets.token_hex(8)}"
         self._lost: list[Attempt] = []
         self._unasked: list[str] = []
+        self._untold: list[str] = []
+        """Why nothing is told of kills between its commits."""
 
     async def compare(self) -> None:
         """Run it twice, and before that once more for each place at which it is killed."""
@@ -118,7 +123,7 @@ class _Runs:
                 is_finished = await self._run(self._lose_success)
                 before = await _look(app, job, self._tables)
         except StoreError as error:
-            self._warn(f"{error.summary}; {ALL_TABLES}")
+            self._untold.append(f"{error.summary}; {ALL_TABLES}")
         if not is_finished:  # otherwise its writes and its success are one
             await self._run_again(job, "the second run")
             unasked = "effect {!r}: its block did not ask effect.done"
@@ -127,6 +132,8 @@ class _Runs:
             self._refuse("a second run of {} is not harmless", differences)
         if killed:
             self._judge(rows, first, before, killed)
+        if self._untold:
+            self._warn("; ".join(self._untold))
 
     async def _find_places(self, job: int) -> tuple[bool, list[Place]]:
         """Run it for the first time; return whether it finished its job itself, and where it can be
@@ -134,12 +141,16 @@ class _Runs:
         database, options = self._app._database, self._new_job.job_type._declaration.options
         if not self._tables or options.process is not None:
             return await self._run(self._lose_success), []
-        if others := await asyncio.to_thread(find_other_workers, database):
-            self._warn(f"{others} has worked here within the hour, so it is no database of a test")
+        if obstacle := await asyncio.to_thread(find_obstacle, database, self._tables):
+            self._untold.append(obstacle)
             return await self._run(self._lose_success), []
         with database.open_connection("testing") as connection:
-            watcher = Watcher(connection, make_state_query(database.schema, job, self._tables))
-            return await self._run(self._lose_success, watcher), watcher.list_places()
+            query = make_state_query(database.schema, job, self._tables)
+            watcher = Watcher(self._handler, connection, query)
+            is_finished = await self._run(self._lose_success, watcher)
+            if not watcher.visits:
+                self._untold.append("none of its lines was seen")
+            return is_finished, watcher.list_places()
 
     async def _kill(self, first_job: int, rows: Tables, place: Place) -> _Seen | str | None:
         """Begin again, kill it at a place, and run it once more; return what there is then, or why
@@ -149,7 +160,7 @@ class _Runs:
         job = await self._enqueue()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)  # what it had open is left behind
-            is_finished = await self._run(_kill, Watcher(None, "", place))
+            is_finished = await self._run(_kill, Watcher(self._handler, None, "", place))
             gc.collect()
         if not is_finished:
             try:
@@ -170,7 +181,7 @@ class _Runs:
         stable = find_stable(rows, first.tables, again.tables)
         if stable is None or first.jobs != again.jobs:
             why = "it does other things each time, or writes to others"
-            return self._warn(f"{why}; {ALL_TABLES}")
+            return self._untold.append(f"{why}; {ALL_TABLES}")
         effects = first.effects.keys() & again.effects.keys()
         for (file, line, _), after in killed:
             what = f"a run of {{}} that is killed before line {line} of {file} is not made good"
@@ -181,8 +192,12 @@ class _Runs:
         return None
 
     def _warn(self, why: str) -> None:
+        """Warn at the application's line; last, because as an error it ends the test."""
+        frame, level = sys._getframe(), 1
+        while frame.f_back and frame.f_code.co_filename.startswith(NOT_THEIRS):
+            frame, level = frame.f_back, level + 1
         what = f"run_twice tells nothing of {self._new_job.job_type.name!r} between its commits"
-        warnings.warn(f"{what}: {why}", stacklevel=2)
+        warnings.warn(f"{what}: {why}", stacklevel=level)
 
     async def _enqueue(self) -> int:
         with carry_meta(self._app._enqueue_arounds, [self._new_job.using(queue=self._queue)]) as [

@@ -94,19 +94,19 @@ async def test_effects_are_found_and_settled_from_a_loop_too(database: str) -> N
     await mail.aenqueue()
     await app.adrain()
     assert known(await app.effects.afind(status="uncertain")) == [("mail:1", "uncertain")]
-    await app.effects.asettle("mail:1", done=True, result={"id": 7})
+    await app.effects.aresolve("mail:1", done=True, result={"id": 7})
     [settled] = await app.effects.afind("mail:1")
     assert (settled.status, settled.result) == ("done", {"id": 7})
     with pytest.raises(EffectNotFound):
-        await app.effects.asettle("mail:2", done=False)
+        await app.effects.aresolve("mail:2", done=False)
     await app.aclose()
 
 
 @rule("M44", "M52", "M87")
 def test_a_settled_effect_is_sent_or_not_once_its_job_is_requeued(shop: Shop) -> None:
     gone, lost = shop.place(1, 2, fails=True)
-    shop.app.effects.settle("mail:1", done=True, result="m-x", why="it is in the log", by="ann")
-    shop.app.effects.settle("mail:2", done=False)
+    shop.app.effects.resolve("mail:1", done=True, result="m-x", why="it is in the log", by="ann")
+    shop.app.effects.resolve("mail:2", done=False)
     again = [
         shop.app.retry(job, payload={"number": number}).id for number, job in ((1, gone), (2, lost))
     ]
@@ -120,18 +120,18 @@ def test_a_settled_effect_is_sent_or_not_once_its_job_is_requeued(shop: Shop) ->
 @rule("M52")
 def test_a_step_is_settled_by_its_job(shop: Shop) -> None:
     first, second = shop.place(1, 2)
-    shop.app.effects.settle("reserve", job=first, done=False)
-    shop.app.effects.settle("pack", job=second, done=True, result=3)
+    shop.app.effects.resolve("reserve", job=first, done=False)
+    shop.app.effects.resolve("pack", job=second, done=True, result=3)
     assert known(shop.app.effects.find("reserve")) == [("reserve", "done")]
     results = {one.job: one.result for one in shop.app.effects.find("pack")}
     assert results == {first: None, second: 3}
     with pytest.raises(EffectNotFound) as caught:
-        shop.app.effects.settle("reserve", job=first, done=True)
+        shop.app.effects.resolve("reserve", job=first, done=True)
     assert str(caught.value) == (
         f"no step 'reserve' of job {first}; `rota effects` lists what there is"
     )
     with pytest.raises(EffectNotFound) as caught:
-        shop.app.effects.settle("reserve", done=True)
+        shop.app.effects.resolve("reserve", done=True)
     assert (caught.value.key, caught.value.job) == ("reserve", None)
 
 
@@ -144,7 +144,7 @@ def test_what_a_running_job_is_at_cannot_be_settled(app: rota.App) -> None:
         with ctx.effect("mail:1"):
             for done in (True, False):
                 with pytest.raises(EffectHeld) as caught:
-                    app.effects.settle("mail:1", done=done)
+                    app.effects.resolve("mail:1", done=done)
                 refused.append(str(caught.value))
             refused.extend(one.status for one in app.effects.find())
 
@@ -194,7 +194,7 @@ def test_a_settlement_that_cannot_be_is_refused(
     app: rota.App, given: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(UsageError, match=said):
-        app.effects.settle(**{"key": "k", "done": True, **given})
+        app.effects.resolve(**{"key": "k", "done": True, **given})
 
 
 @rule("M43", "M52", "M87")
@@ -209,14 +209,14 @@ def test_the_timeline_shows_effects_steps_and_who_settled_them(
     assert [entry.text for entry in entries if entry.what == "step"] == [
         'reserve: done, "place 1"', "pack: done"
     ]  # fmt: skip
-    shop.app.effects.settle("mail:1", done=False, why="not in the log", by="ann")
+    shop.app.effects.resolve("mail:1", done=False, why="not in the log", by="ann")
     again = shop.app.retry(first, fresh=True, by="ann").id
     rows.make_all_due()
     connection.execute("update rota.job set payload = '{\"number\": 1}'")
     shop.app.drain()
     told = [(one.job, one.what, one.text) for one in shop.app.jobs.timeline(again).entries]
     assert told[2:4] == [
-        (first, "settle", "mail:1 as not done by ann: not in the log"),
+        (first, "resolve", "mail:1 as not done by ann: not in the log"),
         (first, "requeue", f"by ann, requeued as job {again}, from the first step"),
     ]
     assert told[5:-1] == [

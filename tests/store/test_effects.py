@@ -81,8 +81,8 @@ def status(connection: Connection, key: str = KEY) -> str | None:
 
 def settle(shell: Shell, key: str = KEY, *, done: bool, **named: Any) -> str:
     """Settle an effect; the answer."""
-    [answer] = shell.call("effect_settle", key, done, **named)
-    return str(answer["effect_settle"])
+    [answer] = shell.call("effect_resolve", key, done, **named)
+    return str(answer["effect_resolve"])
 
 
 def refused(call: Callable[[], object]) -> tuple[str | None, str | None]:
@@ -332,7 +332,7 @@ def test_a_person_settles_what_is_uncertain_and_the_log_keeps_who_and_why(
     assert begin(shell, again) == (("done", "m-7") if done else ("begun", None))
     logged = shell.connection.execute("select verb, job, by, why, detail from rota.action")
     assert logged.fetchall() == [
-        ("settle", first[0], "ann", "as the log says", {"effect": KEY, "as": answer})
+        ("resolve", first[0], "ann", "as the log says", {"effect": KEY, "as": answer})
     ]
 
 
@@ -368,8 +368,8 @@ def test_an_effect_that_is_not_there_is_unknown_and_not_logged(shell: Shell, han
 def test_a_settlement_that_cannot_be_is_refused(
     shell: Shell, values: tuple[Any, ...], said: str
 ) -> None:
-    answer = refused(lambda: shell.call("effect_settle", *values))
-    assert answer == (INVALID, f"rota.effect_settle: {said}")
+    answer = refused(lambda: shell.call("effect_resolve", *values))
+    assert answer == (INVALID, f"rota.effect_resolve: {said}")
 
 
 def requeue(connection: Connection, job: int, *, fresh: bool = False) -> int:

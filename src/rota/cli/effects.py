@@ -98,7 +98,7 @@ def resolve(
     if done is None:
         raise UsageError("say --done or --not-done")
     with place.session() as opened:
-        opened.effects.settle(
+        opened.effects.resolve(
             key, done=done, result=_decode(result), job=job, why=actor.why, by=actor.by
         )
     if as_json:

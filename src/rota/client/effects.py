@@ -1,4 +1,4 @@
-"""Calls on effects and steps: find them, and settle what a person has looked at."""
+"""Calls on effects and steps: find them, and resolve what a person has looked at."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Effects(Namespace):
     """`app.effects`: what handlers guard with `ctx.effect` and `ctx.step`.
 
     The action log records the reason, `why` (one line of at most 500 characters), and the person
-    or program that settles, `by` (at most 200; defaults to `user@host` of this process).
+    or program that resolves, `by` (at most 200; defaults to `user@host` of this process).
     """
 
     @both
@@ -64,7 +64,7 @@ class Effects(Namespace):
     afind = awaitable(find)
 
     @both
-    def settle(
+    def resolve(
         self,
         key: str,
         *,
@@ -96,7 +96,7 @@ class Effects(Namespace):
             raise UsageError(f"the result cannot be stored: {problem}")
         if encoded is not None and not done:
             raise UsageError("a result is for an effect that is done")
-        settled = yield from ops.settle_effect(
+        answer = yield from ops.resolve_effect(
             key,
             done=done,
             result_json=encoded,
@@ -104,9 +104,9 @@ class Effects(Namespace):
             why=check_why(why),
             by=check_by(by),
         )
-        if settled == "unknown":
+        if answer == "unknown":
             raise EffectNotFound(key, job)
-        if settled == "held":
+        if answer == "held":
             raise EffectHeld(key)
 
-    asettle = awaitable(settle)
+    aresolve = awaitable(resolve)

@@ -62,7 +62,7 @@ from rota.store.ops.effect import (
     call_effect,
     effects,
     effects_of,
-    settle_effect,
+    resolve_effect,
 )
 from rota.store.ops.enqueue import (
     IN_FLIGHT,
@@ -339,6 +339,7 @@ __all__ = [
     "request_notify",
     "reserve_starts",
     "reset_breaker",
+    "resolve_effect",
     "resume_all",
     "resume_copy",
     "resume_queue",
@@ -349,7 +350,6 @@ __all__ = [
     "schedules_due",
     "set_limit",
     "set_max_running",
-    "settle_effect",
     "settle_one",
     "start",
     "stats",

@@ -80,7 +80,7 @@ def effects_of(
     return [_record(row) for row in (yield Query("effects_of", asked))]
 
 
-def settle_effect(
+def resolve_effect(
     key: str,
     *,
     done: bool,
@@ -93,7 +93,7 @@ def settle_effect(
     settled = {
         "key": key, "done": done, "result": result_json, "step_of": step_of, "why": why, "by": by
     }  # fmt: skip
-    return (yield Query("effect_settle", settled))[0][0]  # type: ignore[no-any-return]
+    return (yield Query("effect_resolve", settled))[0][0]  # type: ignore[no-any-return]
 
 
 def _record(row: Row) -> EffectRecord:

@@ -3,7 +3,7 @@
 --   begun      do it, then call effect_finish; if it certainly did not happen, effect_withdraw
 --   done       it has happened: do not do it again; `result` is what was kept of it
 --   skip       it may have happened, and if_uncertain says not to repeat it
---   uncertain  it may have happened, and a person must decide (effect_settle): end the job as dead
+--   uncertain  it may have happened, and a person must decide (effect_resolve): end the job as dead
 --   held       another job is at it: snooze this one
 -- if_uncertain: skip, repeat or dead. A second call for the same claim answers the same.
 create or replace function {schema}.effect_begin(

@@ -5,7 +5,7 @@
 -- changed; unknown, where there is no such effect.
 -- Locks: the row of the effect; index effect_pkey.
 -- Keeps: M52, what is uncertain stops for a person; M87, who and why.
-create or replace function {schema}.effect_settle(
+create or replace function {schema}.effect_resolve(
   p_key text,
   p_done boolean,
   p_result jsonb default null,
@@ -22,11 +22,11 @@ declare
   v_old {schema}.effect;
 begin
   if p_done is null or not p_done and p_result is not null then
-    raise exception 'rota.effect_settle: p_done must be true or false, and a result needs true'
+    raise exception 'rota.effect_resolve: p_done must be true or false, and a result needs true'
       using errcode = 'invalid_parameter_value';
   end if;
   if octet_length(p_result::text) > 65536 then
-    raise exception 'rota.effect_settle: the result is over 64 KiB; nothing was changed'
+    raise exception 'rota.effect_resolve: the result is over 64 KiB; nothing was changed'
       using errcode = 'invalid_parameter_value';
   end if;
   if p_step_of is not null then
@@ -66,7 +66,7 @@ begin
   end if;
   insert into {schema}.action (verb, job, by, why, detail)
   values (
-    'settle',
+    'resolve',
     v_old.job,
     coalesce({schema}.one_line(p_by, 200), session_user),
     {schema}.one_line(p_why, 500),
@@ -74,6 +74,6 @@ begin
   );
   return case when p_done then 'done' else 'not_done' end;
 end $$;
-revoke execute on function {schema}.effect_settle(
+revoke execute on function {schema}.effect_resolve(
   text, boolean, jsonb, bigint, text, text
 ) from public;

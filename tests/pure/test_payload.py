@@ -428,6 +428,11 @@ def test_unknown_fields_are_ignored_and_named() -> None:
     ("stored", "argument", "reason"),
     [
         ("{}", "user_id", "missing"),
+        (
+            '{"id": 1, "x": 2}',
+            "user_id",
+            "missing, and the payload has 2 other fields: was the argument renamed?",
+        ),
         ('{"user_id": "1"}', "user_id", "expected int, got str"),
         ("[]", None, "expected object, got array"),
         ("null", None, "expected object, got null"),

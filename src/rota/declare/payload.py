@@ -180,7 +180,7 @@ class Codec:
         try:
             arguments: dict[str, Any] = self._decode(payload)
         except msgspec.ValidationError as error:
-            self._refuse_mismatch(error, {}, None)
+            self._refuse_mismatch(error, {}, None, payload)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise PayloadError(self.job_type, None, f"not valid JSON: {error}") from None
         if self.checks_again:
@@ -290,13 +290,21 @@ class Codec:
                 )
 
     def _refuse_mismatch(
-        self, error: msgspec.ValidationError, given: dict[str, Any], index: int | None
+        self,
+        error: msgspec.ValidationError,
+        given: dict[str, Any],
+        index: int | None,
+        stored: str | bytes | None = None,
     ) -> NoReturn:
         match = _WHERE.fullmatch(str(error))
         reason, path = (match[1], match[2].removeprefix(".")) if match else (str(error), "")
         missing = _MISSING.fullmatch(reason)
         if missing:
+            unknown = self._find_unknown(stored) if stored and not path else ()
             path, reason = f"{path}.{missing[1]}".removeprefix("."), "missing"
+            if unknown:
+                fields = plural(len(unknown), "other field")
+                reason = f"missing, and the payload has {fields}: was the argument renamed?"
         value = given.get(path)
         if "got `object`" in reason and value is not None and not isinstance(value, Mapping):
             reason = f"{reason}, a {type(value).__name__}; pass its id"

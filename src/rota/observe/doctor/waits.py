@@ -84,7 +84,8 @@ def payloads(facts: Facts, thresholds: Thresholds) -> Finding:
     return (bad if any(one["since_s"] >= thresholds.unread_s for one in unread) else warn)(
         f"jobs wait for a release that can read their payloads: {text}",
         "start workers of a release that reads them, or deploy one that does: a default for a new "
-        "argument, or version= and upgrade= (docs/operating.md)",
+        "argument; for one that was renamed version= and upgrade=, because a default loses its "
+        "value (docs/operating.md)",
         cause=Cause.PAYLOAD,
         because=(Cause.COPY,),
     )

@@ -182,8 +182,8 @@ def test_of_a_dead_job_a_copy_runs_and_the_dead_one_stays_as_it_is(
 ) -> None:
     job = insert(connection, "mail")
     connection.execute(
-        "update rota.job set group_key = 'g', idempotency_key = 'k', meta = '{\"a\": 1}' "
-        "where id = %s",
+        "update rota.job set group_key = 'g', idempotency_key = 'k', meta = '{\"a\": 1}', "
+        "schedule = 's', scheduled_for = '2026-01-14 12:00Z' where id = %s",
         [job],
     )
     rota.ok("discard", str(job))
@@ -196,11 +196,12 @@ def test_of_a_dead_job_a_copy_runs_and_the_dead_one_stays_as_it_is(
     assert ran.status == 1 and "sending\ncounting\n" in ran.out
     assert "its handler raised ValueError: after the mail" in ran.out
     copy = connection.execute(
-        "select id, status, meta, idempotency_key, group_key, origin_id from rota.jobs "
-        "where id <> %s",
+        "select id, status, meta, idempotency_key, group_key, schedule, origin_id from rota.jobs "
+        "where id <> %s and scheduled_for is not null",
         [job],
     ).fetchall()
-    assert copy == [(copy[0][0], "cancelled", {"a": 1}, None, None, job)]
+    assert copy == [(copy[0][0], "cancelled", {"a": 1}, None, None, None, job)]
+    assert connection.execute("select from rota.schedule_run").fetchall() == []
     assert ran.out.endswith(f"job {job} mail is dead, as before; copy {copy[0][0]} is cancelled\n")
     assert row(connection, job) == before
     assert "sending" not in rota("run", str(job)).out, "what the copy did is recorded"

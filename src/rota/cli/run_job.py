@@ -56,8 +56,9 @@ def run(
     handler as Ctrl-C does. If this command is killed, its lease expires as that of any worker.
 
     A dead job stays as it is: a copy of it runs, which no worker takes, and which is cancelled at
-    the end. The copy has no key and no lane, but the steps of the dead job: those that are done are
-    not repeated, and those that it does are recorded.
+    the end. If this command is killed, the copy becomes dead. It has no key, no lane and no
+    schedule, but the steps of the dead job: those that are done are not repeated, and those that it
+    does are recorded.
 
     Exit status: 0 if the handler succeeded, otherwise 1.
     """

@@ -1,15 +1,24 @@
 -- Make the copy of a dead job, which this transaction has inserted, one for a person who looks for
--- the error: it has the steps, the meta and the progress of the dead one, is in no lane, and to
--- every worker has expired. The transaction claims it next.
+-- the error: it has the steps, the meta and the progress of the dead one, is in no lane and no run
+-- of a schedule, and to every worker has expired. The transaction claims it next.
 -- Parameters: id int8; dead int8
 -- Rows: id int8. None: there is no such dead job.
--- Locks: the row of the copy, which nobody else sees yet; indexes job_pkey and job_history_id.
--- Keeps: M44, no worker begins the handler.
+-- Locks: the row of the copy, which nobody else sees yet; indexes job_pkey,
+--   job_history_id and schedule_run_pkey.
+-- Keeps: M44, no worker begins the handler; M82, it does not hold the next tick up.
+with run as (
+  delete from :schema.schedule_run r
+  using :schema.job c
+  where c.id = :id::int8
+    and r.schedule = c.schedule
+    and r.job = c.id
+)
 update :schema.job c
 set
   origin_id = d.origin_id,
   meta = d.meta,
   progress = d.progress,
+  schedule = null,
   group_key = null,
   group_capacity = null,
   expires_at = :schema.clock()

@@ -636,11 +636,16 @@ def test_the_runs_of_a_schedule_are_found_without_the_rest_of_history(
         "rota.clock() from generate_series(1, 20000) n"
     )
     connection.execute("analyze rota.job_history, rota.schedule_run, rota.job")
-    row = connection.execute(
-        "explain (analyze, buffers, format json) select * from rota.runs where schedule = 's1' "
-        "order by job desc limit 10"
-    ).fetchone()
-    assert row is not None
-    used = row[0][0]["Plan"]
-    assert used["Actual Rows"] == 10
-    assert used["Shared Hit Blocks"] + used["Shared Read Blocks"] < 400
+    put(connection, "s1")
+    connection.execute("select rota.declare('t')")
+    for query in (
+        "select * from rota.runs where schedule = 's1' order by job desc limit 10",
+        "select rota.schedule_trouble(s) from rota.schedule s, generate_series(1, 10)",
+    ):
+        row = connection.execute(
+            f"explain (analyze, buffers, format json) {query}".encode()
+        ).fetchone()
+        assert row is not None
+        used = row[0][0]["Plan"]
+        assert used["Actual Rows"] == 10
+        assert used["Shared Hit Blocks"] + used["Shared Read Blocks"] < 400

@@ -1,7 +1,8 @@
 -- Returns why the runs of a schedule do nothing; NULL: they do, or none has ended. Nobody has
 -- declared its type; or its last three runs that have ended are dead, and wait for a person. Of the
--- last ten runs those that go on are left out.
--- Locks: none; indexes schedule_run_pkey and job_pkey, ten entries of each.
+-- last ten runs those that go on are left out. A scheduled time that was skipped is no run.
+-- Locks: none; indexes schedule_run_pkey and job_pkey, ten entries of each. For each of them, and
+--   for each skipped one between them, job_history_id of the day of the entry.
 -- Keeps: M82, a schedule that fires and achieves nothing is seen.
 create or replace function {schema}.schedule_trouble(p_schedule {schema}.schedule)
 returns text
@@ -23,6 +24,12 @@ as $$
           select r.job
           from {schema}.schedule_run r
           where r.schedule = p_schedule.name
+            and (
+              select h.error_type
+              from {schema}.job_history h
+              where h.id = r.job
+                and h.finished_at = r.enqueued_at  -- as schedule_skip writes it
+            ) is distinct from 'Overlap'
           order by r.job desc
           limit 10
         ) run

@@ -197,7 +197,8 @@ class LimitNotFound(UsageError, LookupError):
 class WrongStatus(RotaError):
     """The job's status does not allow this action. Nothing was changed.
 
-    For example, a finished job cannot be cancelled, and only a dead job can be archived.
+    For example, a finished job cannot be cancelled, and only a dead job can be archived. A dead job
+    whose key another job holds by now cannot be retried.
     """
 
     job: int
@@ -207,10 +208,19 @@ class WrongStatus(RotaError):
     status: str
     """The status of the job."""
 
-    def __init__(self, job: int, wanted: tuple[str, ...], status: str, advice: str = "") -> None:
+    def __init__(
+        self,
+        job: int,
+        wanted: tuple[str, ...],
+        status: str,
+        advice: str = "",
+        holder: int | None = None,
+    ) -> None:
         *others, last = wanted
         either = f"{', '.join(others)} or {last}" if others else last
         why = f"{status} and already archived" if status in wanted else f"{status}, not {either}"
+        if holder is not None:
+            why = f"{status}, and job {holder} holds its key"
         super().__init__(
             f"job {job} is {why}; nothing was changed{advice}",
             job=job,

@@ -86,18 +86,30 @@ def test_a_job_that_runs_again_holds_its_key(
 
 
 @rule("M44", "M51")
-def test_a_job_that_is_requeued_holds_no_key_and_frees_none(
+def test_a_job_that_is_requeued_takes_its_key_again_or_is_refused(
     app: rota.App, connection: Connection, export: Export
 ) -> None:
-    first = export.enqueue(1)
-    Hand(connection).settle((Hand(connection).claim().jobs[0], GIVE_UP))
-    second = export.enqueue(2)
-    requeued = app.retry(first.id)
-    assert app.get(requeued.id).idempotency_key is None
-    hand = Hand(connection)
-    [job] = [job for job in hand.claim().jobs if job.id == requeued.id]
-    hand.settle((job, GIVE_UP))
-    assert export.enqueue(3) == rota.Enqueued(second.id, False, "running")
+    dead: list[int] = []
+    for number in (1, 2, 3):
+        dead.append(export.enqueue(number).id)
+        app.jobs.discard(dead[-1])
+    second = export.enqueue(4)
+    refusal = (
+        f"job {dead[0]} is dead, and job {second.id} holds its key; nothing was changed; "
+        "retry it when that has finished"
+    )
+    with pytest.raises(rota.WrongStatus, match=refusal):
+        app.retry(dead[0])
+    assert app.jobs.retry_many(job_type="t", status="dead").refused[dead[0]] == refusal
+    assert export.enqueue(5).id == second.id
+    app.cancel(second.id)
+    done = app.jobs.retry_many(ids=dead)
+    assert done.done == dead[:1]
+    new = done.new_ids[dead[0]]
+    assert f"job {new} holds its key" in done.refused[dead[1]]
+    assert app.get(new).idempotency_key == "k"
+    assert export.enqueue(6) == rota.Enqueued(new, False, "queued")
+    assert app.get(dead[2]).resolution_json is None
 
 
 @rule("M12", "M51")

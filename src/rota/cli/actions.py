@@ -46,10 +46,11 @@ _PAST = {
     Action.RUN_AGAIN: "run again",
 }
 _HELP = {
-    Action.DISCARD: """Make unfinished jobs dead: they are not tried again, and keep their keys.
+    Action.DISCARD: """Make unfinished jobs dead: they are not tried again.
 
-    A running job loses its lease; its worker stops the handler. A filter selects queued, waiting
-    and failed jobs, unless --status is given.
+    They keep their keys, but those with the scope "live" or "pending" are released. A running job
+    loses its lease; its worker stops the handler. A filter selects queued, waiting and failed jobs,
+    unless --status is given.
     """,
     Action.ARCHIVE: """Archive dead jobs without another attempt, with a reason (--why).
 
@@ -237,7 +238,8 @@ def retry(
 
     A failed job, or one that waits for its time, is due now. A running job loses its lease; its
     worker stops the handler. A dead job runs again as a new job, which takes over its key and its
-    finished steps; the dead one is archived.
+    finished steps; the dead one is archived. With the scope "live" the new job takes the key again;
+    if another job has it, the retry is refused.
     """
     given = Given.make(ids, filters, status, as_json=as_json)
     if new_payload is not None and len(given.ids) != 1:

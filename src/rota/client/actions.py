@@ -94,9 +94,9 @@ class ActionCalls(Caller):
         A queued or failed job is due now. A running job loses its lease: its worker can write
         nothing more of it, and asks its handler to stop; the handler may continue until it notices.
         If it had a cancel request, it is `cancelled`. A dead job runs again as a new job, which has
-        the same origin and takes over the idempotency key. Its attempts and its expiry count from
-        zero. The dead job is archived, with a resolution that says who retried it, when, why and
-        as which job.
+        the same origin and takes over the idempotency key, or with `scope="live"` takes it again.
+        Its attempts and its expiry count from zero. The dead job is archived, with a resolution
+        that says who retried it, when, why and as which job.
 
         Args:
             payload: for a dead job: corrected arguments of the handler by name, checked against the
@@ -110,7 +110,8 @@ class ActionCalls(Caller):
             PayloadError: the payload does not fit the type, or cannot be stored. Nothing changed.
             UsageError: `again` is given with `payload` or `fresh`.
             WrongStatus: the job is waiting for another job, finished (give `again`), archived, or
-                of a status that the arguments do not fit.
+                of a status that the arguments do not fit; or it is dead, and another job has taken
+                its key.
             JobNotFound: there is no such job.
         """
         request = make_retry(by, why, again=again, fresh=fresh, corrected=payload is not None)
@@ -199,7 +200,8 @@ class JobActions(Namespace):
     ) -> Operation[Status]:
         """Make an unfinished job dead; return that status.
 
-        The job keeps its idempotency key and waits for a person. A running job loses its lease.
+        The job waits for a person. It keeps its idempotency key, if that has the scope "ttl". A
+        running job loses its lease.
 
         Raises:
             WrongStatus: the job is dead or finished.

@@ -208,6 +208,9 @@ def explain_refusal(action: Action, answer: Answer) -> RotaError | None:
     """Return why an action on a job was refused; None if it was not."""
     if answer.status is None:
         return JobNotFound(answer.job)
+    if answer.answer == "key held":
+        advice = "; retry it when that has finished"
+        return WrongStatus(answer.job, (answer.status,), answer.status, advice, answer.new_id)
     if answer.answer != "refused":
         return None
     # A running one that is refused began after its filter found it.

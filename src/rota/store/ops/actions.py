@@ -54,11 +54,11 @@ class Answer:
     """The answer for one job, and its status now; None: there is no such job."""
 
     job: int
-    answer: Literal["done", "cancelled", "requested", "refused", "not found"]
+    answer: Literal["done", "cancelled", "requested", "refused", "key held", "not found"]
     status: str | None
     new_id: int | None = None
     """The job that a requeue or another run made; for a refused one, the job as which it was
-    requeued before."""
+    requeued before, or that holds its key."""
 
 
 def act(request: ActionRequest, ids: Sequence[int]) -> Operation[list[Answer]]:

@@ -1,5 +1,5 @@
--- Discards jobs: they are dead, keep their keys, and wait for a person. Without p_running a running
--- one is refused.
+-- Discards jobs: they are dead, keep their keys of key_scope 'ttl', and wait for a person. Without
+-- p_running a running one is refused.
 -- Locks: the rows of the jobs, in id order; index job_pkey.
 -- Keeps: M87; M32, a worker that loses the job to it writes nothing.
 create or replace function {schema}.job_discard(

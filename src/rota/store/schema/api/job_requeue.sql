@@ -4,10 +4,13 @@
 -- the new job has that payload instead;
 -- p_payload_version defaults to the type's. With p_fresh the steps that its handler finished, and
 -- the jobs that it waited for, are forgotten, and it starts over. new_id is the id of the new job
--- or, for a job that is refused, the id as which it was requeued before.
+-- or, for a job that is refused, the id as which it was requeued before. A key that was freed when
+-- the job died (key_scope 'live') is taken again. If another job has it, the answer is `key held`,
+-- and new_id that job.
 -- Locks: the rows of the jobs, in id order; index job_pkey. Then the rows of their keys, and of
 -- their effects; index effect_job.
--- Keeps: M44, the old job keeps its content and says what became of it; M51, the key moves along.
+-- Keeps: M44, the old job keeps its content and says what became of it; M51, the key moves along,
+--   and nothing is requeued beside the job that has its key now.
 create or replace function {schema}.job_requeue(
   p_ids bigint[],
   p_why text default null,
@@ -33,6 +36,9 @@ declare
   end;
   v_dead bigint[];
   v_new bigint[];
+  v_held jsonb := '{}';
+  v_holder bigint;
+  v_of record;
 begin
   if v_wrong is not null then
     raise exception 'rota.job_requeue: %; nothing was changed', v_wrong
@@ -40,6 +46,25 @@ begin
   end if;
   perform {schema}.today_ensure();
   v_dead := {schema}.dead_lock(p_ids);
+  for v_of in
+    select d.id, d.job_type, d.idempotency_key as key
+    from {schema}.job d
+    join {schema}.job_type t on t.name = {schema}.canonical_type(d.job_type)
+    where d.id = any (v_dead)
+      and d.idempotency_key is not null
+      and t.key_scope = 'live'
+    order by t.name collate "C", d.idempotency_key collate "C", d.id
+  loop
+    while not {schema}.key_take(v_of.id, v_of.job_type, v_of.key) loop
+      select h.id into v_holder
+      from {schema}.key_holders(array[v_of.job_type], array[v_of.key]) h;
+      if found then
+        v_held := v_held || jsonb_build_object(v_of.id, v_holder);
+        exit;
+      end if;
+    end loop;
+  end loop;
+  v_dead := array(select d.id from unnest(v_dead) d(id) where not v_held ? d.id::text);
   v_new := {schema}.ids_reserve(cardinality(v_dead));
   -- Without the key, which the old job still holds.
   perform set_config('{schema}.needs_no_key', 'on', true);
@@ -129,8 +154,13 @@ begin
     v_by
   );
   return query
-  select a.id, a.answer, a.status, a.new_id
-  from {schema}.job_answers(p_ids, v_dead, 'done'::text) a;
+  select
+    a.id,
+    case when h.holder is null then a.answer else 'key held' end,
+    a.status,
+    coalesce(v_new[array_position(v_dead, h.holder)], h.holder, a.new_id)
+  from {schema}.job_answers(p_ids, v_dead, 'done'::text) a
+  cross join lateral (select (v_held ->> a.id::text)::bigint) h(holder);
 end $$;
 revoke execute on function {schema}.job_requeue(
   bigint[], text, text, jsonb, smallint, boolean

@@ -2,8 +2,8 @@
 -- Parameters: id int8
 -- Rows: now timestamptz; holds boolean (it holds a place of its lane); held int4 (places of its
 --   lane that others hold); holders text (JSON of the first: id, status, since); next int8 (the
---   first job of its lane that waits for a place); most int4; running int4 (of the cap that it
---   waits for); paused text (everything, or its queue); paused_at timestamptz; paused_by text;
+--   first job of its lane that waits for a place); max_running int4; running int4 (of the cap that
+--   it waits for); paused text (everything, or its queue); paused_at timestamptz; paused_by text;
 --   mismatched text[] (releases that could not read its payload); awaited text (JSON: as
 --   wait_facts). None: there is no such live job.
 -- Locks: none; indexes job_pkey, job_lane and job_waits.

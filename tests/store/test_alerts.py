@@ -440,6 +440,8 @@ def test_a_pause_that_holds_due_jobs_for_four_hours_is_found_with_who_and_why(
     connection.execute("select rota.pause_all(null, null, 'eva')")
     connection.execute("update rota.installation set paused_at = rota.clock() - interval '5 h'")
     assert list(found(connection, "paused jobs")) == [""]
+    connection.execute("update rota.alert_rule set queue = 'idle' where name = 'paused jobs'")
+    assert found(connection, "paused jobs") == {}, "the due job is in another queue"
 
 
 @rule("M86", "M12")

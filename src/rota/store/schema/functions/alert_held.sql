@@ -44,7 +44,7 @@ as $$
         coalesce('queue ' || p.queue, 'everything'),
         {schema}.utc_text(p.since), p.by, ': ' || p.why, p.due
       )
-    from {schema}.pauses_with_due(before.at, 10000) p
+    from {schema}.pauses_with_due(before.at, 10000, p_rule.queue) p
     where p_rule.kind = 'paused'
       and p.due >= p_rule.at_least
       and (p_rule.queue is null or p.queue is null or p.queue = p_rule.queue)

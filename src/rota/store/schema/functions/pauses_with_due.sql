@@ -1,9 +1,13 @@
 -- Returns the pauses of queues, and of everything (queue NULL), that have been in force since
 -- before p_before: who paused, why, since and until when, and how many of the jobs are due, counted
--- up to p_counted. Doctor and the alert rules judge by it.
+-- up to p_counted; with p_queue only those in that queue. Doctor and the alert rules judge by it.
 -- Locks: none; index job_ready, up to p_counted jobs of each paused queue.
 -- Keeps: M86, what is held back is seen; M87.
-create or replace function {schema}.pauses_with_due(p_before timestamptz, p_counted int)
+create or replace function {schema}.pauses_with_due(
+  p_before timestamptz,
+  p_counted int,
+  p_queue text
+)
 returns table (
   queue text,
   since timestamptz,
@@ -36,8 +40,7 @@ as $$
           and j.run_at <= {schema}.clock()
         limit p_counted
       ) one
-      where p.queue is null
-        or r.queue = p.queue
+      where r.queue = coalesce(p.queue, p_queue, r.queue)
       limit p_counted
     ) c
   ) counted

@@ -13,7 +13,7 @@ select json_build_object(
         q.queue, q.by, q.why, q.due,
         :schema.utc_text(q.until) as until,
         extract(epoch from :schema.clock() - q.since)::float8 as since_s
-      from :schema.pauses_with_due('infinity'::timestamptz, :counted::int) q
+      from :schema.pauses_with_due('infinity'::timestamptz, :counted::int, null) q
       order by q.queue nulls first
       limit :limit::int
     ) p

@@ -66,6 +66,8 @@ def test_jobs_are_found_by_each_filter_live_and_over(app: rota.App, mixed: dict[
     [
         ({}, r"payload must be a mapping with names, .* not {}"),
         ("user_id", "payload must be a mapping"),
+        ({"filter": {}}, r"payload: an empty {} or \[\] matches whatever a job has there"),
+        ({"at": [{"tags": ()}]}, r"payload: an empty {} or \[\] matches"),
         ({"day": object()}, "payload: a object cannot be stored"),
         ({"text": "\0"}, "payload: text with a NUL character cannot be stored"),
     ],
@@ -76,6 +78,7 @@ def test_a_part_of_a_payload_that_every_job_or_none_contains_is_refused(
     for call in (app.find, app.jobs.cancel_many):
         with pytest.raises(rota.UsageError, match=said):
             call(payload=part)
+    assert app.find(payload={"text": '[] \\"{}'}) == []
 
 
 @pytest.mark.parametrize("limit", [0, 10_001, "5", None])

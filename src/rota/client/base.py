@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import re
 import socket
 import sys
 import warnings
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Options = TypeVar("Options", bound=Mapping[str, object])
 
+_EMPTY = re.compile(r'"(?:\\.|[^"\\])*"|(\{\}|\[\])')
+"""A text of JSON, or as its group an object or array with nothing in it."""
 ID_MAX = 2**63 - 1
 LIST_MAX = 10_000
 ERROR_MAX = 500
@@ -150,7 +153,7 @@ def check_texts(**filters: object) -> None:
 
 def encode_part(value: object, name: str) -> str | None:
     """Return what a payload or a meta must contain, as JSON; None for no filter. Raises UsageError,
-    also if it is empty: every job contains that."""
+    also if it or a part of it is empty: every job, or every value there, contains that."""
     if value is None:
         return None
     if not isinstance(value, Mapping) or not value:
@@ -158,9 +161,12 @@ def encode_part(value: object, name: str) -> str | None:
             f"{name} must be a mapping with names, as in {{'user_id': 42}}, not {value!r}"
         )
     try:
-        return encode_untyped(name, dict(value))
+        text = encode_untyped(name, dict(value))
     except PayloadError as error:
         raise UsageError(f"{name}: {error.reason}") from None
+    if any(found[1] for found in _EMPTY.finditer(text)):
+        raise UsageError(f"{name}: an empty {{}} or [] matches whatever a job has there: {value!r}")
+    return text
 
 
 def check_id(value: object) -> int:

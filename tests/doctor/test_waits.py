@@ -54,8 +54,8 @@ def test_payloads_that_no_release_at_work_reads_are_reported_with_argument_and_d
     [(until,)] = connection.execute(
         "select rota.utc_text(run_at + interval '1 hour') from rota.job"
     ).fetchall()
-    assert "1 job of type t" in found.what and f"dead from {until} on" in found.what
-    assert "release 2 does not read them (does not fit)" in found.what
+    assert "1 job of type t" in found.what and "release 2 cannot (does not fit)" in found.what
+    assert f"at {until} they try again, and the next job is dead if no other" in found.what
 
 
 @rule("M3", "M60")

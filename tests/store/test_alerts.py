@@ -464,7 +464,8 @@ def test_jobs_whose_payload_no_release_at_work_reads_are_found_with_their_deadli
     connection.execute("update rota.worker set started_at = rota.clock() - interval '1 hour'")
     [one] = Hand(connection).run(ops.find_alert_matches("unread payloads"))
     assert (one.subject, one.value, one.severity) == ("t", 3, "critical")
-    assert "release 2 cannot read the payload (does not fit)" in one.message
+    assert "release 2 cannot (does not fit); at " in one.message
+    assert " they try again, and the next job is dead if no other is alive" in one.message
     assert found(connection, "unclaimed jobs") == {}, "workers are not the cause"
     assert len(Hand(connection, "old", release="1").claim(1).jobs) == 1
     assert found(connection, "unread payloads") == {"t": 2}

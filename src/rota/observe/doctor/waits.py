@@ -76,8 +76,8 @@ def payloads(facts: Facts, thresholds: Thresholds) -> Finding:
     text = _list(
         [
             f"{_count(one)} of type {one['job_type']}, for {words(one['since_s'])}: release "
-            f"{list_names(one['releases'])} does not read them ({one_line(one['error'] or '')}); "
-            f"they are dead from {one['until']} on, if no other release takes them"
+            f"{list_names(one['releases'])} cannot ({one_line(one['error'] or '')}); at "
+            f"{one['until']} they try again, and the next job is dead if no other is alive"
             for one in unread
         ]
     )

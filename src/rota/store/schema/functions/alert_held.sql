@@ -27,9 +27,9 @@ as $$
       u.job_type,
       u.jobs::float8,
       format(
-        'jobs of type %s wait for another release and are dead from %s on: %s; release %s cannot '
-          'read the payload (%s)',
-        u.job_type, {schema}.utc_text(u.until), u.jobs, array_to_string(u.releases, ', '), u.error
+        'jobs of type %s wait for a release that can read their payloads: %s; release %s cannot '
+          '(%s); at %s they try again, and the next job is dead if no other is alive',
+        u.job_type, u.jobs, array_to_string(u.releases, ', '), u.error, {schema}.utc_text(u.until)
       )
     from {schema}.payloads_unread(before.at, 100, 10000) u
     where p_rule.kind = 'payload_unread'

@@ -1,4 +1,5 @@
-"""Finds words of the house in what users read: pages and messages say the words of the field.
+"""Finds words of the house in what users read: pages, messages and the docstrings of public names
+say the words of the field.
 
 Part of `make check`. docs/concepts.md has the words to write in their place.
 """
@@ -6,16 +7,25 @@ Part of `make check`. docs/concepts.md has the words to write in their place.
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import rota
+import rota.testing
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES_MAX = 0
 """Private words that are left in pages. It only falls."""
 MESSAGES_MAX = 0
 """And in messages."""
+DOCSTRINGS_MAX = 0
+"""And in docstrings of public members."""
 PRIVATE = re.compile(
     r"""\b(
     (un)?charged | upkeep | ticks? | lanes? | caps?(?!=) | parked | reap(ed|er)? | lost\ workers?
@@ -31,6 +41,7 @@ INTERNAL = {"rules.md", "internals.md", "design.md", "benchmarks.md", "reliabili
 QUOTED = re.compile(r"^```.*?^```$|`[^`]*`|\]\([^)]*\)", re.MULTILINE | re.DOTALL)
 """Code and addresses: names stay as they are."""
 
+_NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 SQL_TEXT = re.compile(r"'([^']*)'")
 
 
@@ -40,6 +51,7 @@ def main() -> int:
     for what, found, most in (
         ("pages for users", list(in_pages()), PAGES_MAX),
         ("messages", list(in_messages()), MESSAGES_MAX),
+        ("docstrings", sorted(in_docstrings(rota, rota.testing)), DOCSTRINGS_MAX),
     ):
         print(f"{len(found):4}  words of the house in {what} (at most {most})")
         if len(found) > most:
@@ -75,6 +87,42 @@ def in_messages() -> Iterator[str]:
             for text in SQL_TEXT.findall(line.split("--")[0]):
                 if " " in text.strip() and (found := PRIVATE.search(text)):
                     yield f"{file.relative_to(ROOT)}:{number}: {found[0]}"
+
+
+def in_docstrings(*modules: ModuleType) -> set[str]:
+    """Each private word in the docstrings of what these modules name, and of its public members."""
+    found: set[str] = set()
+    for module in modules:
+        own = [
+            name
+            for name, one in vars(module).items()
+            if name[0] != "_" and getattr(one, "__module__", None) == module.__name__
+        ]
+        for name in getattr(module, "__all__", own):
+            one = getattr(module, name)
+            if inspect.ismodule(one):
+                found |= in_docstrings(one)
+            for part in one.__mro__ if inspect.isclass(one) else [one]:
+                if getattr(part, "__module__", "").startswith("rota") and not inspect.ismodule(
+                    part
+                ):
+                    found |= {*_in_docstrings_of(part)}
+    return found
+
+
+def _in_docstrings_of(one: Any) -> Iterator[str]:
+    source = textwrap.dedent("".join(inspect.getsourcelines(one)[0]))
+    for text in _docstrings(ast.parse(source).body[0]):
+        for word in PRIVATE.finditer(text):
+            yield f"{one.__module__}.{one.__qualname__}: {word[0]}: {text.strip()[:60]}"
+
+
+def _docstrings(tree: ast.AST) -> Iterator[str]:
+    for node in getattr(tree, "body", ()):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            yield str(node.value.value)
+        elif isinstance(node, _NAMED) and (node.name[0] != "_" or node.name == "__init__"):
+            yield from _docstrings(node)
 
 
 if __name__ == "__main__":

@@ -290,8 +290,8 @@ class App(Client):
         """Run jobs until SIGTERM, SIGINT or SIGHUP.
 
         After the signal the worker claims no more jobs, waits for running handlers for the grace
-        period, hands the rest back and records all results. A second SIGTERM or SIGINT skips the
-        grace period. A SIGHUP that the process ignores, as under `nohup`, does nothing.
+        period, returns the rest to the queue and records all results. A second SIGTERM or SIGINT
+        skips the grace period. A SIGHUP that the process ignores, as under `nohup`, does nothing.
 
         Args:
             queues: names, which share `concurrency`, as in `["mail"]`; or slots by name, as in
@@ -306,7 +306,7 @@ class App(Client):
             health_port: port on which `/healthz` and `/readyz` answer over HTTP, on all interfaces.
                 Defaults to none.
             ping: URL of a dead-man switch, requested about once a minute after a successful pass of
-                upkeep. Defaults to none.
+                maintenance. Defaults to none.
 
         Raises:
             ConfigurationError: the health port is in use, or a URL is invalid.
@@ -351,8 +351,8 @@ class App(Client):
         ping: str | None = None,
         signals: bool = False,
     ) -> Summary:
-        """Run one pass of all upkeep, then run jobs until none is due and all claimed jobs have
-        ended.
+        """Run one pass of all maintenance, then run jobs until none is due and all claimed jobs
+        have ended.
 
         Args:
             queues: as for `run`.

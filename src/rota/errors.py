@@ -350,8 +350,8 @@ class CopiedDatabase(RotaError):
 class WorkerExhausted(RotaError):
     """Handlers that do not stop after their timeouts have taken all slots of the worker.
 
-    The worker finished its other jobs, handed back the rest and ended. Start it again, and give the
-    calls in these handlers timeouts of their own.
+    The worker finished its other jobs, returned the rest to the queue and ended. Start it again,
+    and give the calls in these handlers timeouts of their own.
     """
 
     exit_code = 4

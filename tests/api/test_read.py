@@ -92,7 +92,7 @@ def test_a_status_that_does_not_exist_is_refused_not_found_empty(app: rota.App) 
         app.find(status="done")
     for unknown in ("job", "ids"):
         with pytest.raises(
-            rota.UsageError, match=f"there is no filter '{unknown}'; there are status, job_type"
+            rota.UsageError, match=f"there is no filter '{unknown}'; there are job_type, queue"
         ):
             app.find(**{unknown: [1]})  # type: ignore[arg-type]
 

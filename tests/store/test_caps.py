@@ -338,7 +338,7 @@ def test_a_job_claimed_by_its_id_asks_its_cap_too(connection: Connection) -> Non
     first, second = insert(connection, 2)
     hand = Hand(connection)
     assert [job.id for job in hand.run(ops.claim_one(hand.who, first)).jobs] == [first]
-    with pytest.raises(UsageError, match="as many jobs of type 't' run as its cap allows"):
+    with pytest.raises(UsageError, match="as many jobs of type 't' run as its limit allows"):
         hand.run(ops.claim_one(hand.who, second))
     assert lines(connection)[1] == ("queued", None)
 

@@ -218,15 +218,15 @@ def test_what_was_granted_to_public_stays_so_when_a_function_is_replaced(
 ) -> None:
     connection.execute("grant execute on function rota.job_cancel(bigint[], text, text) to public")
     connection.execute(
-        "update rota.definition set hash = 'older' where name in ('job_cancel', 'job_discard')"
+        "update rota.definition set hash = 'older' where name in ('job_cancel', 'job_archive')"
     )
-    assert migrate(empty_database).replaced == ["job_cancel", "job_discard"]
+    assert migrate(empty_database).replaced == ["job_archive", "job_cancel"]
     may = (
         "select has_function_privilege('public', 'rota.' || %s || '(bigint[], text, text)', "
         "'execute')"
     )
     assert [
-        connection.execute(may, [name]).fetchone() for name in ("job_cancel", "job_discard")
+        connection.execute(may, [name]).fetchone() for name in ("job_cancel", "job_archive")
     ] == [
         (True,),
         (False,),

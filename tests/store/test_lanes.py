@@ -445,11 +445,13 @@ def test_a_job_claimed_by_its_id_waits_for_its_lane_too(connection: Connection) 
     hand = Hand(connection)
     before = statuses(connection)
     for id_ in (second, later):
-        with pytest.raises(UsageError, match=f"waits for its lane.* job {first} comes before it"):
+        with pytest.raises(
+            UsageError, match=f"waits for its ordered group.* job {first} comes first"
+        ):
             hand.run(ops.claim_one(hand.who, id_))
     assert statuses(connection) == before  # a refusal changes nothing
     assert [job.id for job in hand.run(ops.claim_one(hand.who, first)).jobs] == [first]
-    with pytest.raises(UsageError, match=f"job {first} comes before it"):
+    with pytest.raises(UsageError, match=f"job {first} comes first"):
         hand.run(ops.claim_one(hand.who, second))
 
 

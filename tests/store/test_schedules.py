@@ -14,7 +14,7 @@ from psycopg.rows import TupleRow
 import rota
 from rota.errors import DatabaseUnavailable
 from rota.model.schedule import plan
-from rota.observe.events import RunEnqueued, RunSkipped, ScheduleRefused, TicksMissed
+from rota.observe.events import RunEnqueued, RunSkipped, RunsMissed, ScheduleRefused
 from rota.store import ops
 from rota.upkeep.scheduler import DISABLE_PERIOD_S, REFUSED_S
 from tests.store.planned import Passes, at, fact, put, set_clock, ticks
@@ -110,7 +110,7 @@ async def test_ticks_missed_while_no_worker_was_up_are_caught_up_by_the_policy(
     set_clock(connection, f"2026-03-01 {late}")
     await passes()
     assert [tick for tick, _ in ticks(connection)] == expected
-    assert sum(event.ticks for event in passes.of(TicksMissed)) == missed
+    assert sum(event.runs for event in passes.of(RunsMissed)) == missed
     assert fact(connection, "next_run_at") == at("2026-03-01 16:00")
     await passes()
     assert len(ticks(connection)) == len(expected)
@@ -129,11 +129,11 @@ async def test_all_catches_up_with_the_latest_hundred_ticks_and_says_how_many_it
     assert (len(found), found[0], found[-1]) == (100, "10:21", "12:00")
     set_clock(connection, "2027-03-01 12:00:30")
     await passes()
-    some, more = passes.of(TicksMissed)
-    assert ((some.ticks, some.is_more), (more.ticks, more.is_more)) == ((620, False), (900, True))
+    some, more = passes.of(RunsMissed)
+    assert ((some.runs, some.is_more), (more.runs, more.is_more)) == ((620, False), (900, True))
     assert (
-        ": skipped 620 missed ticks; next tick " in some.text()
-        and ": skipped more than 900 missed ticks" in more.text()
+        ": skipped 620 missed runs; next " in some.text()
+        and ": skipped more than 900 missed runs" in more.text()
     )
 
 

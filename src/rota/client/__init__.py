@@ -75,7 +75,7 @@ class Client(BatchCalls, FindCalls, ActionCalls):
 
     @cached_property
     def effects(self) -> Effects:
-        """Find effects and steps, and settle those that may have happened."""
+        """Find effects and steps, and resolve those that may have happened."""
         return Effects(self)
 
     @cached_property

@@ -188,7 +188,7 @@ class Batches(Namespace):
     def results(
         self, id: int, *, after: int | None = None, limit: int = 1_000
     ) -> Operation[builtins.list[JobResult]]:
-        """Read what came of the jobs in a batch, in the order in which they were inserted.
+        """Read the outcomes of the jobs in a batch, in the order in which they were inserted.
 
         The result of a job that a person requeued stands in the place of the first. Not in the list
         are batches in this one, and jobs of which no row is kept (`history="failures"`).

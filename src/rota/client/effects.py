@@ -74,7 +74,7 @@ class Effects(Namespace):
         why: str | None = None,
         by: str | None = None,
     ) -> Operation[None]:
-        """Say whether an effect has happened, after a look at the other side.
+        """Say whether an effect has happened, after you asked the provider.
 
         Done: no attempt does it again. Not done: it is forgotten, and the next attempt that asks
         does it, even if it was done before. A dead job must still be requeued.

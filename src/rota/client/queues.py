@@ -62,7 +62,7 @@ class Queues(Namespace):
 
     @both
     def concurrency_limits(self) -> Operation[builtins.list[ConcurrencyLimit]]:
-        """List the caps of queues and job types: how many jobs run, and how many wait for that."""
+        """List the limits of queues and job types: how many jobs run, and how many wait."""
         return ops.read_concurrency_limits()
 
     aconcurrency_limits = awaitable(concurrency_limits)

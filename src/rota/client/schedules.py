@@ -53,7 +53,7 @@ class Schedules(Namespace):
     def runs(
         self, name: str, *, before: int | None = None, limit: int = 100
     ) -> Operation[builtins.list[Run]]:
-        """Return the runs of a schedule, the newest first, skipped ticks included.
+        """Return the runs of a schedule, the newest first, skipped ones included.
 
         Runs are kept as long as history, also those of a deleted schedule.
 
@@ -89,7 +89,7 @@ class Schedules(Namespace):
     ) -> Operation[Schedule]:
         """Create a schedule at run time, or change the one with that name.
 
-        A pause stays. The next tick stays too, unless the cron expression or the time zone changes.
+        A pause stays. The next run stays too, unless the cron expression or the time zone changes.
 
         Args:
             name: 1 … 200 characters.
@@ -134,7 +134,7 @@ class Schedules(Namespace):
         why: str | None = None,
         connection: AnyConnection | None = None,
     ) -> Operation[Schedule]:
-        """End a pause. The ticks missed during it are not run later, whatever `catch_up` says.
+        """End a pause. The runs missed during it do not run later, whatever `catch_up` says.
         Raises ScheduleNotFound."""
         return _act("resume", name, by, why)
 

@@ -139,8 +139,8 @@ class Context:
 
     @property
     def scheduled_for(self) -> datetime | None:
-        """The tick of the schedule that enqueued the job: the same at every attempt, however late
-        it runs. None if no schedule enqueued it, or if a person triggered it."""
+        """The time for which a schedule enqueued the job: the same at every attempt, however
+        late it runs. None if no schedule enqueued it, or if a person triggered it."""
         return self.job.scheduled_for
 
     @property
@@ -240,7 +240,7 @@ class Context:
         `ctx.effect("welcome_email:user:42").call(send, 42)`, which an async handler awaits. It
         calls the function, or returns what it returned when the effect was done.
 
-        Before the call the intent is committed, after it what came of it. If the call ends without
+        Before the call the intent is committed, after it its result. If the call ends without
         a result, whatever the reason, it may have happened: unless the error proves that it did not
         (the server refused the connection or the request; `effect.not_done(…)`; one of `safe`).
 
@@ -250,14 +250,14 @@ class Context:
         Args:
             key: names the effect among all jobs, by the business event; 1 to 255 characters.
             if_uncertain: what a later attempt does if it may have happened: "dead" ends the job, so
-                that a person decides; "skip" treats it as done; "repeat" does it again.
+                to ask the provider; "skip" treats it as done; "repeat" does it again.
             safe: exception classes and status codes that prove that nothing happened.
 
         Raises:
             UsageError: an argument is invalid, the effect is open in this attempt, or the `with`
                 of an async handler is no `async with`.
-            Dead: it may have happened, and a person must decide.
-            Snooze: another job is at it; this one comes back later, uncharged.
+            Dead: it may have happened, and you must ask the provider.
+            Snooze: another job is at it; this one comes back later, and no attempt counts.
             AttemptCancelled: this attempt does not hold the job any more.
         """
         return EffectBlock(self._find_journal(), key, if_uncertain, safe)
@@ -308,7 +308,7 @@ class Context:
         Raises:
             UsageError: an argument is invalid, or the name was used before in this attempt.
             Dead: the steps are called in another order than before; the result cannot be kept; it
-                may have happened, and a person must decide.
+                may have happened, and you must ask the provider.
             Snooze, AttemptCancelled: as `effect`.
         """
         block = StepBlock(self._find_journal(), name, if_uncertain, fn, args)

@@ -137,7 +137,7 @@ class EffectBlock:
         Returns:
             What `fn` returned, now or then, after a way through JSON: in its annotated type, if it
             fits. None if nothing is kept: what it returned has no JSON form or is over 64 KiB, you
-            settled the effect without a result, or `if_uncertain` is "skip" and it is uncertain.
+            resolved the effect without a result, or `if_uncertain` is "skip" and it is uncertain.
 
         Raises:
             UsageError, Dead, Snooze, AttemptCancelled: as `Context.effect`.

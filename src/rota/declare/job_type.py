@@ -58,12 +58,12 @@ class NewJob(msgspec.Struct, frozen=True):
 
     @property
     def group_key(self) -> str | None:
-        """Its lane; None: it has none."""
+        """Its ordered group; None: it has none."""
         return self.options.group_key or self.made_group
 
     @property
     def group_capacity(self) -> int | None:
-        """How many jobs of its lane may run at once when it begins; None: it has no lane."""
+        """How many jobs of its group may run at once when it begins; None: it has no group."""
         if self.group_key is None:
             return None
         return self.options.group_capacity or self.job_type._declaration.options.group_capacity

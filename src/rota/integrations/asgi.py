@@ -48,7 +48,7 @@ def drain_endpoint(
         secret: what the caller must send, at least 16 characters.
         max_time: stop claiming after this time, 1 s … 1 h. Keep the sum of this and `grace` below
             the longest request that the platform permits.
-        grace: how long running handlers may then continue before their jobs are handed back.
+        grace: how long running handlers may then continue before their jobs return to the queue.
         queues: names, which share `concurrency`; or slots by name. Defaults to every queue of the
             App's types plus `default`, sharing `concurrency`.
         concurrency: most jobs at once over all queues without slots of their own. Defaults to 10.
@@ -113,7 +113,7 @@ class DrainEndpoint:
                 return
 
     async def aclose(self) -> None:
-        """Stop a running drain in order: its jobs have the grace period, then are handed back.
+        """Stop a running drain in order: its jobs have the grace period, then return to the queue.
 
         For an application that mounts this one: servers send their shutdown only to the outermost
         application.

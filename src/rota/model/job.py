@@ -108,13 +108,13 @@ class Job(Record, frozen=True, gc=False):
     schedule: str | None = None
     """The schedule of which it is a run; None: it is no run."""
     scheduled_for: datetime | None = None
-    """The schedule's tick; None: a person triggered it."""
+    """The scheduled time; None: a person triggered it."""
     losses: int = 0
     """How often a worker was lost with the job after it may have begun."""
     timeout_s: float | None = None
     """Seconds that an attempt may run; None: as long as the type says."""
     group_key: str | None = None
-    """Its lane: jobs with one group_key run in the order of becoming due. None: it has none."""
+    """Its ordered group: jobs with one key run in the order of becoming due. None: it has none."""
     batch: int | None = None
     """The id of the batch of which it is a member; None: of none."""
     locked_by: str | None = None
@@ -142,11 +142,11 @@ class Job(Record, frozen=True, gc=False):
     verdict_rule: str | None = None
     """The rule that gave the verdict; None: there is no verdict."""
     group_capacity: int = 1
-    """How many jobs of its lane may run at once when it begins."""
+    """How many jobs of its group may run at once when it begins."""
     waits_for: str | None = None
-    """What it was handed back for, or waits for outside of the jobs that can be claimed: `type
-    NAME` or `queue NAME` (a cap), `limit NAME` or `breaker NAME`, with a key; `job ID`, one of the
-    jobs that it awaits. None: for none of these."""
+    """What it was delayed for, or waits for outside of the jobs that can be claimed: `type
+    NAME` or `queue NAME` (a concurrency limit), `limit NAME` or `breaker NAME`, with a key; `job
+    ID`, one of the jobs that it waits for. None: for none of these."""
     waits_since: datetime | None = None
     """Since when it waits for that."""
     updated_at: datetime | None = None

@@ -55,7 +55,7 @@ class Outcome(Exception):
 class Retry(Outcome):
     """Retry the job after the given time (at least 1 s), by default after the retry policy's delay.
 
-    The attempt is charged like a failure; after max_attempts the job is dead. `raise Retry(…) from
+    The attempt counts as a failure; after max_attempts the job is dead. `raise Retry(…) from
     error` keeps the error's class, status code and stack, and waits as long as its server asks.
     """
 
@@ -138,7 +138,7 @@ def _make_wait_for(jobs: tuple[int, ...], on_failure: OnFailure) -> WaitFor:
 
 
 class Dead(Outcome):
-    """End the job as dead: no further attempt, a person must look. `raise Dead(…) from error` keeps
+    """End the job as dead: no further attempt until you retry it. `raise Dead(…) from error` keeps
     the error's class, status code and stack."""
 
 

@@ -134,7 +134,7 @@ class Quadratic(RetryPolicy):
 
 @dataclass(frozen=True)
 class Exponential(RetryPolicy):
-    """base, doubled each time, up to cap; `cap=None` leaves it uncapped."""
+    """base, doubled each time, up to the longest delay; `cap=None`: without a limit."""
 
     base: Duration = "10s"
     """The delay after the first attempt, 1 s … 365 days."""

@@ -163,7 +163,7 @@ class Schedule(Record, frozen=True, kw_only=True):
     meta_json: str | None
     """What is stored with its jobs beside their arguments, as JSON text; None: nothing."""
     group_key: str | None
-    """The lane of its jobs; None: they have none."""
+    """The ordered group of its jobs; None: they have none."""
     cron: str | None
     """None: it runs when a person triggers it."""
     timezone: str
@@ -183,7 +183,7 @@ class Schedule(Record, frozen=True, kw_only=True):
     disabled_at: datetime | None
     """Since when the newest release no longer declares it."""
     next_run_at: datetime | None
-    """The next tick; None: there is none, or the next pass has still to plan it."""
+    """The next scheduled time; None: there is none, or the next pass has still to plan it."""
     since: datetime
     """When it was made, changed or resumed: scheduled times up to then do not count."""
     last_run_at: datetime | None
@@ -191,7 +191,7 @@ class Schedule(Record, frozen=True, kw_only=True):
     last_job: int | None
     """Id of the job of its last run; None: there was none."""
     last_error: str | None
-    """Why the database did not take the job of the tick that is due, or why the runs do nothing:
+    """Why the database did not take the job that is due, or why the runs do nothing:
     their type is not declared, or the last three died. None: none of this."""
     release: str | None
     """The release of the code that declared it last; None: no code did."""
@@ -218,11 +218,11 @@ class Schedule(Record, frozen=True, kw_only=True):
 
     @property
     def is_active(self) -> bool:
-        """Whether ticks are enqueued."""
+        """Whether its jobs are enqueued."""
         return self.cron is not None and self.paused_at is None and self.disabled_at is None
 
     def next_times(self, count: int = 10) -> list[datetime]:
-        """Return the next ticks, in the schedule's zone; without a cron expression, none.
+        """Return the next scheduled times, in the schedule's zone; without a cron expression, none.
 
         A pause or being disabled is ignored.
 
@@ -242,7 +242,7 @@ class Run(Record, frozen=True, kw_only=True):
     job: int
     """Id of the job that it became."""
     scheduled_for: datetime | None
-    """The tick; None: a person triggered it."""
+    """The scheduled time; None: a person triggered it."""
     enqueued_at: datetime
     """When the job was inserted, an aware datetime."""
     status: str

@@ -207,7 +207,7 @@ class Harness:
     # Running jobs
 
     def perform(self, job: NewJob | int) -> Performed:
-        """Run one real attempt of a job, whatever its run_at; return what became of it.
+        """Run one real attempt of a job, whatever its run_at; return its outcome.
 
         Args:
             job: a job to enqueue and run, as `welcome.new(42)`; or the id of one.
@@ -335,14 +335,14 @@ class Harness:
         """Move the clock of the test's database forward, and Python's if `time-machine` is
         installed; return the time then.
 
-        The schedules fire on the way, in order, each tick at its own moment. Jobs only run when you
+        The schedules fire on the way, in order, each at its own moment. Jobs only run when you
         drain.
 
         Args:
             by: how far, as "7d" or a timedelta.
 
         Raises:
-            UsageError: this is no duration, or there are more than 1,000 moments with ticks on the
+            UsageError: this is no duration, or there are more than 1,000 runs on the
                 way.
         """
         return self._clock.advance(by)
@@ -356,7 +356,7 @@ class Harness:
 
         Args:
             at: an aware datetime. The first move of a test sets the scene, and so does each one
-                back: nothing fires, the next ticks are those after it, and rows keep their times.
+                back: nothing fires, the next runs are those after it, and rows keep their times.
                 Later the schedules fire on the way, as with `advance`. Defaults to now.
 
         Raises:

@@ -95,8 +95,8 @@ def make_context(
         attempt: what `ctx.job.attempts` is. Defaults to 1.
         id: the id of the job. Defaults to 1.
         meta: what `ctx.job.meta` is. Defaults to None.
-        scheduled_for: the tick of the schedule, an aware datetime. Defaults to None.
-        ended_batch: what came of the batch that the job follows. Defaults to None.
+        scheduled_for: the scheduled time, an aware datetime. Defaults to None.
+        ended_batch: the outcome of the batch that the job follows. Defaults to None.
         results: what `ctx.results` has, of jobs that it waited for. Defaults to none.
 
     Raises:

@@ -10,9 +10,9 @@ from rota.model.schedule import plan
 from rota.observe.events import (
     RunEnqueued,
     RunSkipped,
+    RunsMissed,
     ScheduleDisabled,
     ScheduleRefused,
-    TicksMissed,
 )
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.runtime.throttle import Throttle
@@ -131,9 +131,9 @@ class Scheduler(Sweeper):
     def _report(self, due: Due, decided: Plan, done: list[ops.Done]) -> None:
         if decided.missed:
             self.bus.emit(
-                TicksMissed(
+                RunsMissed(
                     schedule=due.name,
-                    ticks=decided.missed,
+                    runs=decided.missed,
                     is_more=decided.is_more,
                     next_run_at=decided.next_run_at,
                 )

@@ -63,7 +63,7 @@ class Performed:
     @property
     def status(self) -> Status:
         """The status of the job: succeeded, failed (it runs again at `job.run_at`), dead,
-        cancelled; or queued: it was snoozed or handed back."""
+        cancelled; or queued: it was snoozed or returned."""
         return self.job.status
 
     @property

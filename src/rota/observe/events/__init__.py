@@ -25,9 +25,9 @@ from rota.observe.events.job import (
 from rota.observe.events.schedule import (
     RunEnqueued,
     RunSkipped,
+    RunsMissed,
     ScheduleDisabled,
     ScheduleRefused,
-    TicksMissed,
 )
 from rota.observe.events.upkeep import (
     DeadArchived,
@@ -77,9 +77,9 @@ __all__ = [
     "PayloadUnread",
     "RunEnqueued",
     "RunSkipped",
+    "RunsMissed",
     "ScheduleDisabled",
     "ScheduleRefused",
-    "TicksMissed",
     "UpkeepRefused",
     "WorkerStarted",
     "WorkerStopped",

@@ -72,7 +72,7 @@ class AlertNotSent(Event):
     rule: str
     """Name of the alert rule."""
     subject: str
-    """As in `AlertFired`; empty also if the rule could not be evaluated."""
+    """As in `AlertFired`; empty, too, if the rule could not be evaluated."""
     reason: str
     """Why, in words."""
 

@@ -82,7 +82,7 @@ class JobFailed(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobDead(JobEvent):
-    """The job is dead, and that is committed: a person must look at it."""
+    """The job is dead, and that is committed: it waits for you."""
 
     level = logging.ERROR
     line = "dead: {failure.error_type}: {failure.message} ({failure.verdict_rule})"
@@ -130,9 +130,9 @@ class JobWaiting(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobHandedBack(JobEvent):
-    """The job was handed back uncharged, and that is committed: its worker goes down, its payload
-    does not fit this release, a rate limit or a breaker did not let it begin, or its handler raised
-    `RateLimited`."""
+    """The job returned to the queue without using an attempt, and that is committed: its worker
+    goes down, its payload does not fit this release, a rate limit or a breaker did not let it
+    begin, or its handler raised `RateLimited`."""
 
     why: str
     """Why, in words."""
@@ -194,7 +194,7 @@ class OutcomeRefused(JobEvent):
     """The database refuses this attempt's outcome, while it accepts others.
 
     Emitted once per attempt. The worker retries for `for_s` seconds, then leaves the job to its
-    lease: the job is reaped, and the attempt counts as lost.
+    lease: another worker recovers it.
     """
 
     level = logging.ERROR

@@ -27,7 +27,7 @@ class ScheduleEvent(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnqueued(ScheduleEvent):
-    """A tick of a schedule became a job."""
+    """A scheduled time became a job."""
 
     line = "job {job} enqueued for {scheduled_for:%Y-%m-%d %H:%M}Z"
     job: int
@@ -38,7 +38,7 @@ class RunEnqueued(ScheduleEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSkipped(ScheduleEvent):
-    """A tick was skipped, because the earlier run `live` is not over."""
+    """A scheduled time was skipped, because the earlier run `live` is not over."""
 
     level = logging.WARNING
     line = (
@@ -54,11 +54,11 @@ class RunSkipped(ScheduleEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TicksMissed(ScheduleEvent):
-    """Ticks came while no worker was up, and are skipped by the schedule's `catch_up`."""
+class RunsMissed(ScheduleEvent):
+    """Scheduled times came while no worker was up, and are skipped by the schedule's `catch_up`."""
 
     level = logging.WARNING
-    ticks: int
+    runs: int
     """How many scheduled times were missed, counted up to 1,000."""
     is_more: bool
     """Whether there were more than were counted."""
@@ -68,7 +68,7 @@ class TicksMissed(ScheduleEvent):
     def _describe(self) -> str:
         more = "more than " if self.is_more else ""
         following = f"{self.next_run_at:%Y-%m-%d %H:%M}Z"
-        return f"skipped {more}{plural(self.ticks, 'missed time')}; next {following}"
+        return f"skipped {more}{plural(self.runs, 'missed run')}; next {following}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

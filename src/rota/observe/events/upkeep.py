@@ -19,7 +19,7 @@ class UpkeepRefused(Event):
     level = logging.ERROR
     line = "{service}: the database refuses job {job}, which stays as it is for now: {reason}"
     service: str
-    """The part of the worker, such as `reaper`."""
+    """The part of the worker, such as `scheduler`."""
     job: int
     """Id of the job."""
     reason: str

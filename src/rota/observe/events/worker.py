@@ -78,7 +78,7 @@ class DatabaseLost(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseCopied(Event):
-    """This is a restored copy: the worker claims nothing and does no upkeep until a person releases
+    """This is a restored copy: the worker claims nothing and does no maintenance until you release
     it.
 
     Emitted once a minute.

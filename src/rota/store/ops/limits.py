@@ -78,7 +78,7 @@ class LimitRecord(Record, frozen=True):
     waiting_keys: int
     """How many of its keys these jobs have; 1 if it has no keys."""
     waiting: int
-    """How many jobs were handed back for it, counted up to 10,000."""
+    """How many jobs were delayed for it, counted up to 10,000."""
     next_at: datetime | None
     """When the next start is free; None: now, or the limit has keys."""
 

@@ -247,3 +247,74 @@ def test_a_requeue_from_the_first_step_runs_all_of_them_again(app: rota.App) -> 
     assert app.jobs.retry_many(ids=[third], fresh=True).done == [third]
     app.drain()
     assert ran == ["reserve", "pack"] * 3
+
+
+@rule("M70", "M45", "M87")
+def test_what_effects_are_about_finds_them_until_it_is_forgotten(
+    app: rota.App, connection: Connection
+) -> None:
+    @app.job("mail", takes_context=True, max_attempts=1)
+    def mail(ctx: rota.Context, user: int, fails: bool = False) -> None:
+        about = {"to": f"u{user % 2}@x.example", "user": user}
+        with ctx.effect(f"mail:{user}", about=about) as effect:
+            if not effect.done:
+                effect.result = f"m-{user}"
+                if fails:
+                    raise Sent
+
+    for user in (1, 2):
+        mail.enqueue(user)
+    mail.enqueue(3, fails=True)
+    app.drain()
+    find, odd = app.effects.find, {"to": "u1@x.example"}
+    assert known(find(about=odd)) == [("mail:3", "uncertain"), ("mail:1", "done")]
+    assert known(find(about=odd, status="done")) == [("mail:1", "done")]
+    assert known(find(about={**odd, "user": 3}, limit=1)) == [("mail:3", "uncertain")]
+    [first] = find("mail:1")
+    assert (first.about, first.result) == ({**odd, "user": 1}, "m-1")
+
+    assert app.effects.forget(odd, why="she asked", by="ann") == 2
+    assert find(about=odd) == [] and len(find(about={"user": 2})) == 1
+    [first] = find("mail:1")
+    assert (first.status, first.about, first.result) == ("done", None, None)
+    row = connection.execute("select verb, by, why, detail from rota.action").fetchone()
+    assert row == ("forget", "ann", "she asked", {"effects": 2})
+
+
+@rule("M70")
+@pytest.mark.parametrize("about", [{}, [], "to", {"to": object()}, {"to": float("nan")}])
+def test_what_effects_cannot_be_about_is_refused(app: rota.App, about: Any) -> None:
+    with pytest.raises(UsageError, match="about"):
+        app.effects.forget(about)
+    told: list[BaseException] = []
+
+    @app.job("mail", takes_context=True, max_attempts=1)
+    def mail(ctx: rota.Context) -> None:
+        try:
+            ctx.effect("mail:1", about=about)
+        except UsageError as error:
+            told.append(error)
+
+    mail.enqueue()
+    app.drain()
+    assert len(told) == (about != {})
+    with pytest.raises(UsageError, match="give about, or a key"):
+        app.effects.find("k", about={"to": "x"})
+
+
+@rule("M70")
+def test_what_an_effect_is_about_is_bounded_and_read_by_an_index(
+    app: rota.App, connection: Connection
+) -> None:
+    @app.job("mail", takes_context=True, max_attempts=1)
+    def mail(ctx: rota.Context, size: int) -> None:
+        ctx.effect("mail:1", about={"to": "x" * size}).call(lambda: None)
+
+    for size in (4096 - 9, 4096 - 8):
+        mail.enqueue(size)
+    summary = app.drain()
+    assert (summary.succeeded, summary.dead) == (1, 1)
+    connection.execute("analyze rota.effect")
+    plan = "explain select from rota.effects where about @> '{\"to\": \"x\"}'"
+    connection.execute("set enable_seqscan = off")
+    assert "effect_about" in str(connection.execute(plan).fetchall())

@@ -16,7 +16,7 @@ from tests.support.rules import rule
 from tests.support.web import serving
 
 PAGE = (Path(__file__).parents[2] / "docs/once.md").read_text(encoding="utf-8")
-EFFECT, BLOCK, STEPS, FILE, IN_A_TRANSACTION, TWICE = re.findall(
+EFFECT, BLOCK, ABOUT, STEPS, FILE, IN_A_TRANSACTION, TWICE = re.findall(
     r"```python\n(.*?)```", PAGE, re.DOTALL
 )
 
@@ -41,6 +41,20 @@ def test_the_mail_of_the_page_is_sent_once_for_two_jobs(database: str) -> None:
         assert asked.headers["idempotency-key"] == "welcome_email:user:42"
     [effect] = app.effects.find("welcome_email:user:42")
     assert (effect.status, effect.result) == ("done", "m-7")
+    app.close()
+
+
+@rule("M70")
+def test_the_receipt_of_the_page_is_found_by_its_address_until_it_is_forgotten(
+    database: str,
+) -> None:
+    app = rota.App(database)
+    declare(app, ABOUT, send_welcome=lambda user, key: "m-8")["receipt"].enqueue(42, "a@b.example")
+    assert app.drain().succeeded == 1
+    to = {"to": "a@b.example"}
+    assert [one.key for one in app.effects.find(about=to)] == ["receipt:user:42"]
+    assert app.effects.forget(to, why="she asked") == 1
+    assert app.effects.find(about=to) == []
     app.close()
 
 
@@ -95,7 +109,9 @@ def test_a_second_run_of_each_handler_of_the_page_is_harmless(
         names = declare(app, EFFECT, PROVIDER=provider.url)
         run_twice(names["welcome"].new(42))
         run_twice(declare(app, BLOCK, send_welcome=names["send_welcome"])["goodbye"].new(42))
-        assert len(provider.asked) == 2
+        receipt = declare(app, ABOUT, send_welcome=names["send_welcome"])["receipt"]
+        run_twice(receipt.new(42, "ada@example.org"))
+        assert len(provider.asked) == 3
     run_twice(declare(app, STEPS)["checkout"].new(7))
     run_twice(declare(app, FILE, FOLDER=tmp_path)["sales_report"].new("2026-01-14"))
     run_twice(declare(app, IN_A_TRANSACTION)["bill"].new(812), tables=["invoice"])

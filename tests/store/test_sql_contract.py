@@ -384,6 +384,7 @@ NOT_GRANTED = [
     ("my_producer", "select rota.key_reschedule('k', p_priority => 1)"),
     ("my_operator", "select rota.key_act('cancel', 'k', '', '', '', null, null, null, null)"),
     ("my_producer", "select rota.job_discard('{1}')"),
+    ("my_producer", """select rota.effect_forget('{"to": "x"}')"""),
     ("my_producer", "select rota.job_requeue('{1}')"),
     ("my_producer", "select rota.job_archive('{1}', 'x')"),
     ("my_producer", "select rota.job_run_again('{1}')"),

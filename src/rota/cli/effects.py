@@ -9,14 +9,14 @@ import msgspec
 import typer
 
 from rota.cli.grammar import make_noun
+from rota.cli.jobs import PART, PART_HELP, read_part
 from rota.cli.listing import Field, Listing, Screen, label, spare
-from rota.cli.output import Times, print_json
+from rota.cli.output import print_json
 from rota.cli.table import Kind
 from rota.cli.target import Actor, JsonOption, Place
 from rota.client.base import ID_MAX, LIST_MAX
 from rota.client.effects import STATUSES
 from rota.errors import UsageError
-from rota.records import Effect
 
 
 def effects(
@@ -29,6 +29,10 @@ def effects(
         typer.Option(
             metavar="ID", min=1, max=ID_MAX, help="Only those of this job and of its chain."
         ),
+    ] = None,
+    about: Annotated[
+        list[str] | None,
+        typer.Option(metavar=PART, help=f"Only those that are about this. {PART_HELP}"),
     ] = None,
     status: Annotated[
         str | None,
@@ -43,12 +47,17 @@ def effects(
 
     An uncertain one may have happened: ask the provider, then use `rota effects resolve`.
     """
-    wanted: Any = {"job": job, "status": status, "limit": limit}
+    wanted: Any = {
+        "job": job,
+        "about": read_part(about, "--about"),
+        "status": status,
+        "limit": limit,
+    }
     EFFECTS.show(place, screen, lambda opened: opened.effects.find(key, **wanted))
 
 
-def _encode(one: Effect, _: Times) -> str | None:
-    return None if one.result is None else msgspec.json.encode(one.result).decode()
+def _json(value: object) -> str | None:
+    return None if value is None else msgspec.json.encode(value).decode()
 
 
 EFFECTS = Listing(
@@ -61,7 +70,8 @@ EFFECTS = Listing(
         spare("if uncertain"),
         spare(Field("intended", "intended_at")),
         Field("done", "done_at"),
-        Field("result", _encode, Kind.ERROR),
+        Field("about", lambda one, _: _json(one.about), Kind.ERROR),
+        Field("result", lambda one, _: _json(one.result), Kind.ERROR),
     ),
     empty="no effects found",
 )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from rota.client.base import LIST_MAX, Namespace, check_by, check_id, check_why
+from rota.client.base import LIST_MAX, Namespace, check_by, check_id, check_why, encode_part
 from rota.client.both import awaitable, both
 from rota.declare.result import encode_result
 from rota.errors import EffectHeld, EffectNotFound, UsageError
@@ -33,15 +34,17 @@ class Effects(Namespace):
         key: str | None = None,
         *,
         job: int | None = None,
+        about: Mapping[str, Any] | None = None,
         status: EffectStatus | None = None,
         limit: int = 100,
     ) -> Operation[builtins.list[EffectRecord]]:
         """Find effects: with a key, or of a job (its steps and those of its chain too), or the
-        latest with a status.
+        latest that are about something, or with a status.
 
         Args:
             key: the effect's key, or a step's name.
             job: a job's id.
+            about: what their `about` contains, as in `{"to": "ada@example.org"}`; alone.
             status: `intended`, `done` or `uncertain`. Defaults to all that are not done; with a key
                 or a job, to all.
             limit: most to return, 1 … 10,000.
@@ -56,6 +59,11 @@ class Effects(Namespace):
             check_text(key, "key", KEY_MAX)
         if job is not None:
             check_id(job)
+        sought = encode_part(about, "about")
+        if sought is not None:
+            if key is not None or job is not None:
+                raise UsageError("give about, or a key or a job")
+            return (yield from ops.effects_about(sought, status, limit))
         if key is None and job is None:
             return (yield from ops.effects(status, limit))
         chain = None if job is None else (yield from ops.chain(job)) or [job]
@@ -110,3 +118,20 @@ class Effects(Namespace):
             raise EffectHeld(key)
 
     aresolve = awaitable(resolve)
+
+    @both
+    def forget(
+        self, about: Mapping[str, Any], *, why: str | None = None, by: str | None = None
+    ) -> Operation[int]:
+        """Forget the `about` and the result of all effects that are about this; return how many
+        there were. That they are done stays: no attempt does them again.
+
+        Raises:
+            UsageError: `about` is empty, or has no JSON form.
+        """
+        sought = encode_part(about, "about")
+        if sought is None:
+            raise UsageError("forget: say what the effects are about")
+        return ops.forget_effects(sought, check_why(why), check_by(by))
+
+    aforget = awaitable(forget)

@@ -24,7 +24,7 @@ from rota.model.batch import META_KEY, BatchEnd
 from rota.model.failure import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from rota.declare.connection import AnyConnection
@@ -234,7 +234,12 @@ class Context:
         return self._completer
 
     def effect(
-        self, key: str, *, if_uncertain: IfUncertain = "dead", safe: Errors = ()
+        self,
+        key: str,
+        *,
+        about: Mapping[str, Any] | None = None,
+        if_uncertain: IfUncertain = "dead",
+        safe: Errors = (),
     ) -> EffectBlock:
         """Guard something that must not be repeated blindly, such as a mail or a charge:
         `ctx.effect("welcome_email:user:42").call(send, 42)`, which an async handler awaits. It
@@ -249,6 +254,8 @@ class Context:
 
         Args:
             key: names the effect among all jobs, by the business event; 1 to 255 characters.
+            about: what it is found by, and shown with, from before it happens: JSON of at most 4
+                KiB, as in `{"to": "ada@example.org"}`. Defaults to nothing.
             if_uncertain: what a later attempt does if it may have happened: "dead" ends the job, so
                 to ask the provider; "skip" treats it as done; "repeat" does it again.
             safe: exception classes and status codes that prove that nothing happened.
@@ -260,7 +267,7 @@ class Context:
             Snooze: another job is at it; this one comes back later, and no attempt counts.
             AttemptCancelled: this attempt does not hold the job any more.
         """
-        return EffectBlock(self._find_journal(), key, if_uncertain, safe)
+        return EffectBlock(self._find_journal(), key, if_uncertain, safe, about=about)
 
     @overload
     def step(

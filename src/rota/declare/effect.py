@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import logging
 import typing
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
@@ -36,6 +36,8 @@ logger = logging.getLogger("rota")
 P = ParamSpec("P")
 T = TypeVar("T")
 
+ABOUT_BYTES_MAX = 4096
+"""Of what an effect is found by: it is indexed."""
 POLICIES = typing.get_args(IfUncertain)
 
 
@@ -97,6 +99,7 @@ class EffectBlock:
         if_uncertain: IfUncertain,
         safe: Errors,
         place: int | None = None,
+        about: Mapping[str, Any] | None = None,
     ) -> None:
         what = "an effect's key" if place is None else "a step's name"
         check_text(key, what, KEY_MAX)
@@ -107,7 +110,14 @@ class EffectBlock:
         self._journal = journal
         self._safe = check_errors(safe, "safe")
         self._intent = EffectCall(
-            "intend", journal.job, journal.claims, journal.next_entry(), key, place, if_uncertain
+            "intend",
+            journal.job,
+            journal.claims,
+            journal.next_entry(),
+            key,
+            place,
+            if_uncertain,
+            about_json=_encode_about(about),
         )
         self.effect = Effect(key)
         """What entering the block returns."""
@@ -329,6 +339,17 @@ class StepBlock(EffectBlock):
             f"retry, `rota effects resolve {quote(name)} --job {job} --done --result …`, or it may "
             "run again"
         )
+
+
+def _encode_about(about: Mapping[str, Any] | None) -> str | None:
+    if about is None:
+        return None
+    if not isinstance(about, Mapping):
+        raise UsageError(f"about must be a mapping, as in {{'to': address}}, not {about!r}")
+    encoded, problem = encode_result(dict(about))
+    if encoded is None or len(encoded.encode()) > ABOUT_BYTES_MAX:
+        raise UsageError(f"about: {problem or f'it is over {ABOUT_BYTES_MAX:,} bytes'}")
+    return encoded
 
 
 def _find_return_type(fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:

@@ -37,6 +37,8 @@ class EffectCall(msgspec.Struct, frozen=True):
     """Of a step: how many steps its handler called with this one. None: an effect."""
     if_uncertain: IfUncertain
     result_json: str | None = None
+    about_json: str | None = None
+    """What it is found by."""
 
 
 class EffectAnswer(msgspec.Struct, frozen=True):

@@ -61,7 +61,9 @@ from rota.store.ops.effect import (
     EffectRecord,
     call_effect,
     effects,
+    effects_about,
     effects_of,
+    forget_effects,
     resolve_effect,
 )
 from rota.store.ops.enqueue import (
@@ -280,6 +282,7 @@ __all__ = [
     "delay_limit",
     "disable_schedules",
     "effects",
+    "effects_about",
     "effects_of",
     "ensure_partitions",
     "expire",
@@ -297,6 +300,7 @@ __all__ = [
     "finish_plain",
     "fold_all_batches",
     "fold_batches",
+    "forget_effects",
     "forget_rows",
     "free_keys",
     "free_places",

@@ -19,7 +19,12 @@ def call_effect(call: EffectCall) -> Operation[EffectAnswer]:
         "id": call.job, "claims": call.claims, "entry": call.entry, "key": call.key
     }  # fmt: skip
     if call.verb == "intend":
-        asked = {**claim, "place": call.place, "if_uncertain": call.if_uncertain}
+        asked = {
+            **claim,
+            "place": call.place,
+            "if_uncertain": call.if_uncertain,
+            "about": call.about_json,
+        }
         [row] = yield Query("effect_intend", asked)
         state, result, earlier, holder, age_s, expected = row
         return EffectAnswer(state, result, earlier or 0, holder or 0, age_s or 0.0, expected)
@@ -52,6 +57,8 @@ class EffectRecord(Record, frozen=True):
     """Intents before the last one that may have happened."""
     result: Any
     """What the handler kept of it, from JSON; None: nothing, or it is not done."""
+    about: Any
+    """What it is found by, from JSON; None: nothing, or it was forgotten."""
     intended_at: datetime
     """When the last intent was written, an aware datetime."""
     done_at: datetime | None
@@ -80,6 +87,18 @@ def effects_of(
     return [_record(row) for row in (yield Query("effects_of", asked))]
 
 
+def effects_about(about_json: str, status: str | None, limit: int) -> Operation[list[EffectRecord]]:
+    """Read the latest effects that are about this."""
+    asked = {"about": about_json, "status": status, "limit": limit}
+    return [_record(row) for row in (yield Query("effects_about", asked))]
+
+
+def forget_effects(about_json: str, why: str | None, by: str) -> Operation[int]:
+    """Forget what effects are about and their results; return how many there were."""
+    asked = {"about": about_json, "why": why, "by": by}
+    return (yield Query("effect_forget", asked))[0][0]  # type: ignore[no-any-return]
+
+
 def resolve_effect(
     key: str,
     *,
@@ -89,7 +108,7 @@ def resolve_effect(
     why: str | None,
     by: str,
 ) -> Operation[Literal["done", "not_done", "held", "unknown"]]:
-    """Settle an effect, or a step of a job, by hand; return what became of it."""
+    """Resolve an effect, or a step of a job, by hand; return what became of it."""
     settled = {
         "key": key, "done": done, "result": result_json, "step_of": step_of, "why": why, "by": by
     }  # fmt: skip
@@ -98,5 +117,6 @@ def resolve_effect(
 
 def _record(row: Row) -> EffectRecord:
     facts = dict(zip(EffectRecord.__struct_fields__, row, strict=True))
-    facts["result"] = None if facts["result"] is None else msgspec.json.decode(facts["result"])
+    for name in ("result", "about"):
+        facts[name] = None if facts[name] is None else msgspec.json.decode(facts[name])
     return EffectRecord(**facts)

@@ -5,12 +5,13 @@
 --   skip       it may have happened, and if_uncertain says not to repeat it
 --   uncertain  it may have happened, and a person must decide (effect_resolve): end the job as dead
 --   held       another job is at it: snooze this one
--- if_uncertain: skip, repeat or dead. A second call for the same claim answers the same.
+-- if_uncertain: skip, repeat or dead. about: what it is found by, an object. A second call for the same claim answers the same.
 create or replace function {schema}.effect_begin(
   id bigint,
   claims int,
   key text,
-  if_uncertain text default 'dead'
+  if_uncertain text default 'dead',
+  about jsonb default null
 )
 returns table (state text, result jsonb)
 language plpgsql security definer
@@ -24,6 +25,9 @@ declare
     when effect_begin.if_uncertain is null
       or effect_begin.if_uncertain not in ('skip', 'repeat', 'dead')
       then 'if_uncertain must be skip, repeat or dead'
+    when jsonb_typeof(effect_begin.about) <> 'object'
+      or octet_length(effect_begin.about::text) > 4096
+      then 'about must be an object of at most 4 KiB'
   end;
 begin
   if v_wrong is not null then
@@ -32,11 +36,11 @@ begin
   select i.state, i.result::jsonb into state, result
   from {schema}.effect_intend(
     effect_begin.id, effect_begin.claims, 0,
-    effect_begin.key, null::int, effect_begin.if_uncertain
+    effect_begin.key, null::int, effect_begin.if_uncertain, effect_begin.about
   ) i;
   if state = 'lost' then
     perform {schema}.lease_lost(effect_begin.id, effect_begin.claims);
   end if;
   return next;
 end $$;
-revoke execute on function {schema}.effect_begin(bigint, int, text, text) from public;
+revoke execute on function {schema}.effect_begin(bigint, int, text, text, jsonb) from public;

@@ -18,7 +18,8 @@ create or replace function {schema}.effect_intend(
   p_entry int,
   p_key text,
   p_place int,
-  p_if_uncertain text
+  p_if_uncertain text,
+  p_about jsonb default null
 )
 returns table (
   state text,
@@ -53,8 +54,10 @@ begin
       return next;
       return;
     end if;
-    insert into {schema}.effect (origin_id, key, place, job, claim, entry, if_uncertain)
-    values (v_origin, p_key, p_place, p_id, p_claims, p_entry, p_if_uncertain)
+    insert into {schema}.effect (
+      origin_id, key, place, job, claim, entry, if_uncertain, about
+    )
+    values (v_origin, p_key, p_place, p_id, p_claims, p_entry, p_if_uncertain, p_about)
     on conflict do nothing;
     if found then
       state := 'begun';
@@ -103,6 +106,7 @@ begin
       entry = p_entry,
       if_uncertain = p_if_uncertain,
       uncertain_before = earlier,
+      about = coalesce(p_about, about),
       intended_at = {schema}.clock()
     where e.key = p_key
       and e.origin_id = v_origin;

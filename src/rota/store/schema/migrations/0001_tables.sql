@@ -250,6 +250,7 @@ create table effect (
   if_uncertain text not null check (if_uncertain in ('skip', 'repeat', 'dead')),
   uncertain_before int not null default 0,       -- earlier intents that may have happened
   result json,                                   -- as it was given: its order and numbers, too
+  about jsonb,                                   -- what it is found by, as its handler gave it
   intended_at timestamptz not null default clock(),
   done_at timestamptz,                           -- NULL: no result yet
   primary key (key, origin_id)
@@ -262,6 +263,8 @@ create index effect_job on effect (job);
 create index effect_intended on effect (intended_at) where done_at is null;
 
 create index effect_done on effect (done_at) where done_at is not null;
+
+create index effect_about on effect using gin (about jsonb_path_ops) where about is not null;
 
 create table queue (
   name text primary key,

@@ -2,12 +2,12 @@
 -- in the order in which they were intended.
 -- Parameters: jobs int8[] (NULL: all); key text (NULL: any); status text (NULL: any); limit int
 -- Rows: key text; step_of int8; place int4; status text; job int8; if_uncertain text;
---   uncertain_before int4; result text; intended_at timestamptz; done_at timestamptz
+--   uncertain_before int4; result text; about text; intended_at timestamptz; done_at timestamptz
 -- Locks: none; indexes effect_job and effect_pkey.
 -- Keeps: M52, what is uncertain is visible.
 select
   l.key, l.step_of, l.place, l.status, l.job, l.if_uncertain, l.uncertain_before,
-  l.result::text, l.intended_at, l.done_at
+  l.result::text, l.about::text, l.intended_at, l.done_at
 from (
   select e.*
   from :schema.effects e

@@ -16,6 +16,7 @@ select
   e.if_uncertain,
   e.uncertain_before,
   e.result::jsonb as result,
+  e.about,
   e.intended_at,
   e.done_at
 from {schema}.effect e;

@@ -315,6 +315,6 @@ def test_what_an_effect_is_about_is_bounded_and_read_by_an_index(
     summary = app.drain()
     assert (summary.succeeded, summary.dead) == (1, 1)
     connection.execute("analyze rota.effect")
-    plan = "explain select from rota.effects where about @> '{\"to\": \"x\"}'"
+    plan = 'explain select from rota.effects where about @> \'{"to": "x"}\''
     connection.execute("set enable_seqscan = off")
     assert "effect_about" in str(connection.execute(plan).fetchall())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -23,7 +22,7 @@ from rota.declare.around import (
 from rota.declare.config import HEALTH_PORT_MAX, SLOTS, Queues, WorkerConfig
 from rota.declare.declarations import Declarations
 from rota.declare.job_type import JobType
-from rota.declare.jobs import Jobs
+from rota.declare.jobs import Jobs, Lifespan, refuse_no_lifespan
 from rota.declare.options import LEASE_S_MIN
 from rota.declare.release import release_of
 from rota.declare.url import DatabaseUrl, find_url
@@ -108,7 +107,7 @@ class App(Client):
         jobs: Iterable[Jobs | str] = (),
         lease: Duration = "2m",
         release: str | None = None,
-        lifespan: Callable[[], AbstractAsyncContextManager[Any]] | None = None,
+        lifespan: Lifespan | None = None,
         middleware: Around | Iterable[Around] = (),
         enqueue_middleware: EnqueueAround | Iterable[EnqueueAround] = (),
         notify: bool = True,
@@ -126,7 +125,7 @@ class App(Client):
                 check_text(release, "release", NAME_MAX)
         except UsageError as error:
             raise DeclarationError(f"App: {error}") from None
-        _refuse_no_lifespan(lifespan)
+        refuse_no_lifespan(lifespan, "App")
         self._lifespan = lifespan
         self._arounds: list[Around] = []
         self._enqueue_arounds: list[EnqueueAround] = []
@@ -464,6 +463,7 @@ class App(Client):
             declaration=self._declarations.encode_types(self._lease_s),
             config=config,
             lifespan=self._lifespan,
+            lifespans=self._declarations.lifespans,
             arounds=tuple(self._arounds),
             module=self._module,
             schedules=self._declarations.encode_schedules(),
@@ -479,12 +479,3 @@ class App(Client):
         """Close the connections, also those of the running event loop. The App stays usable."""
         if self._opened is not None:
             await self._opened.aclose()
-
-
-def _refuse_no_lifespan(given: object) -> None:
-    if given is not None and (
-        not callable(given) or isinstance(given, AbstractAsyncContextManager)
-    ):
-        raise DeclarationError(
-            f"App: lifespan must be a function, which each worker calls, not {given!r}"
-        )

@@ -19,6 +19,7 @@ from rota.declare.connection import AnyConnection, AsyncConnection, Connection
 from rota.declare.context import JobTransaction
 from rota.declare.effect import Effect, EffectBlock
 from rota.declare.job_type import NewJob
+from rota.declare.options import JobOptions, UsingOptions
 from rota.model.awaited import JobResult
 from rota.model.batch import Batch, BatchEnd
 from rota.model.effect import IfUncertain
@@ -70,6 +71,7 @@ __all__ = [
     "Groups",
     "IfUncertain",
     "JobActions",
+    "JobOptions",
     "JobResult",
     "JobTransaction",
     "Limit",
@@ -91,4 +93,5 @@ __all__ = [
     "Summary",
     "Synced",
     "Timeline",
+    "UsingOptions",
 ]  # fmt: skip

@@ -7,9 +7,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -274,3 +275,46 @@ def test_the_release_is_stored_with_the_outcome(
     assert connection.execute(
         "select release, stopped_at is not null from rota.worker"
     ).fetchall() == [("2026.11.20", True)]
+
+
+@rule("M20")
+def test_what_jobs_share_lives_from_before_their_first_job_until_after_their_last(
+    database: str,
+) -> None:
+    told: list[str] = []
+
+    def lifespan(name: str) -> Any:
+        @asynccontextmanager
+        async def live() -> AsyncIterator[str]:
+            told.append(f"{name} begins")
+            yield name
+            told.append(f"{name} ends")
+
+        return live
+
+    jobs = rota.Jobs(lifespan=lifespan("jobs"))
+    app = rota.App(database, jobs=[jobs, rota.Jobs()], lifespan=lifespan("app"))
+
+    @jobs.job("greet", takes_context=True)
+    def greet(ctx: rota.Context) -> None:
+        told.append(f"greets in {ctx.state}")
+
+    greet.enqueue()
+    assert app.drain().succeeded == 1
+    app.close()
+    assert told == ["jobs begins", "app begins", "greets in app", "app ends", "jobs ends"]
+
+
+@pytest.mark.parametrize("wrong", [3, "x", AsyncExitStack()], ids=["3", "x", "stack"])
+def test_a_lifespan_of_jobs_that_is_no_function_is_refused(wrong: Any) -> None:
+    with pytest.raises(rota.errors.DeclarationError, match="Jobs: lifespan must be a function"):
+        rota.Jobs(lifespan=wrong)
+
+
+def test_a_lifespan_of_jobs_that_makes_none_is_refused(database: str) -> None:
+    jobs = rota.Jobs(lifespan=lambda: 3)  # type: ignore[arg-type, return-value]
+    jobs.job("greet")(lambda: None)
+    app = rota.App(database, jobs=[jobs])
+    with pytest.raises(rota.errors.DeclarationError, match="Jobs: lifespan must return"):
+        app.drain()
+    app.close()

@@ -11,6 +11,7 @@ from rota.declare.declaration import Declaration, make_row
 from rota.declare.job_type import JobType, Sender
 from rota.declare.jobs import (
     Jobs,
+    Lifespan,
     index_by_name,
     refuse_duplicate_schedules,
     refuse_duplicates,
@@ -54,6 +55,12 @@ class Declarations:
         for registry in registries:
             registry._owner = self._sender
         self._registries += registries
+
+    @property
+    def lifespans(self) -> tuple[Lifespan, ...]:
+        """Those of the Jobs."""
+        found = (one._lifespan for one in self._registries)
+        return tuple(one for one in found if one is not None)
 
     @property
     def types(self) -> dict[str, Declaration]:

@@ -163,6 +163,11 @@ class JobType(Generic[P, Q, R]):
         """The one that was declared; another one if `using` made this."""
 
     @property
+    def app(self) -> Any:
+        """The App that has it, as `ctx.app` in a handler. Raises UsageError if none has."""
+        return self._sender
+
+    @property
     def _sender(self) -> Sender:
         return self._declaration.jobs._sender
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from types import MappingProxyType
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 
@@ -50,11 +50,20 @@ class _ChunkedWithContext(Protocol):
     ) -> JobType[[T], [Context, list[T]], R]: ...
 
 
+Lifespan = Callable[[], AbstractAsyncContextManager[Any]]
+
+
 class Jobs:
     """A list of job types without an App, like a router. It belongs to one App:
     `App(jobs=[jobs])`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, lifespan: Lifespan | None = None) -> None:
+        """Args:
+        lifespan: as of `App`, for what these jobs share: each worker process enters it before
+            its first job, and leaves it after its last. What it yields is not used.
+        """
+        refuse_no_lifespan(lifespan, "Jobs")
+        self._lifespan = lifespan
         self._types: dict[str, JobType[..., ..., Any]] = {}
         self._schedules: dict[str, ScheduleOptions] = {}
         self._owner: Sender | None = None
@@ -227,6 +236,16 @@ class Jobs:
         refuse_duplicates([*others, declared])
         self._types[job_type.name] = job_type
         return job_type
+
+
+def refuse_no_lifespan(given: object, what: str) -> None:
+    """Raise DeclarationError if a lifespan is no function."""
+    if given is not None and (
+        not callable(given) or isinstance(given, AbstractAsyncContextManager)
+    ):
+        raise DeclarationError(
+            f"{what}: lifespan must be a function, which each worker calls, not {given!r}"
+        )
 
 
 def index_by_name(types: Iterable[Declaration]) -> dict[str, Declaration]:

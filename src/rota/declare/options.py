@@ -87,7 +87,7 @@ class JobOptions(TypedDict, total=False):
     priority: int
     """−100 … 100; higher runs first within a queue. Defaults to 0."""
     max_attempts: int
-    """Charged attempts after which a job is dead, 1 … 10,000. Defaults to 10."""
+    """Attempts after which a job is dead, 1 … 10,000. Defaults to 10."""
     retry: RetryPolicy
     """How long to wait after a failed attempt. Defaults to `rota.Exponential("10s", cap="1h")`."""
     timeout: Duration
@@ -348,8 +348,8 @@ class UsingOptions(TypedDict, total=False):
     queue: str | None
     """Where the job waits: 1 … 100 printable characters. Defaults to the type's."""
     max_attempts: int | None
-    """Charged attempts after which the job is dead, 1 … 10,000. Defaults to the type's when an
-    attempt is settled."""
+    """Attempts after which the job is dead, 1 … 10,000. Defaults to the type's when an
+    attempt ends."""
     timeout: Duration | None
     """The longest an attempt of it may run, at least 1 ms. Defaults to the type's."""
     expires: Duration | None
@@ -363,7 +363,7 @@ class UsingOptions(TypedDict, total=False):
     """1 … 255 printable characters. Jobs with one group key run in the order of becoming due.
     Defaults to what the type's `ordered` makes, otherwise to none."""
     group_capacity: int | None
-    """How many jobs of its lane may run at once when it begins, 1 … 1,000. Defaults to the
+    """How many jobs of its group may run at once when it begins, 1 … 1,000. Defaults to the
     type's."""
     meta: Mapping[str, Any] | None
     """A mapping kept with the job, in JSON, at most as large as a payload; no handler argument."""

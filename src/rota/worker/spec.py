@@ -18,12 +18,12 @@ from rota.store import ops
 from rota.worker.slots import SlotGroup
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import Mapping
 
     from rota.declare.around import Around
     from rota.declare.config import WorkerConfig
     from rota.declare.declaration import Declaration
+    from rota.declare.jobs import Lifespan
 
 
 def _make_name() -> str:
@@ -42,7 +42,9 @@ class WorkerSpec:
     declaration: str
     """The types as `job_type_declare` takes them, in JSON."""
     config: WorkerConfig
-    lifespan: Callable[[], AbstractAsyncContextManager[Any]] | None = None
+    lifespan: Lifespan | None = None
+    lifespans: tuple[Lifespan, ...] = ()
+    """Those of its Jobs."""
     arounds: tuple[Around, ...] = ()
     """What is around each attempt, the outermost first."""
     module: str | None = None

@@ -42,6 +42,7 @@ from rota.worker.summary import Summary
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rota.declare.jobs import Lifespan
     from rota.observe.events import Bus
     from rota.runtime.service import Service
     from rota.store.db import Database
@@ -167,28 +168,21 @@ class Worker:
 
     async def _enter_lifespan(self, stack: AsyncExitStack) -> Any:
         """Enter it in this task, as cancel scopes require. A stop request ends the wait."""
-        if self._spec.lifespan is None:
+        if self._spec.lifespan is None and not self._spec.lifespans:
             return None
         self._entering = task = asyncio.current_task()
         try:
-            return await stack.enter_async_context(self._make_lifespan())
+            for one in self._spec.lifespans:
+                await stack.enter_async_context(_make_lifespan(one, "Jobs"))
+            if self._spec.lifespan is None:
+                return None
+            return await stack.enter_async_context(_make_lifespan(self._spec.lifespan, "App"))
         except asyncio.CancelledError:
             if not self.is_stopping or task is None or task.uncancel() > 0:
                 raise
             return None
         finally:
             self._entering = None
-
-    def _make_lifespan(self) -> AbstractAsyncContextManager[Any]:
-        assert self._spec.lifespan is not None
-        made: object = self._spec.lifespan()
-        if not isinstance(made, AbstractAsyncContextManager):
-            if inspect.iscoroutine(made):
-                made.close()
-            wanted = "an async context manager, as an async function under"
-            wanted += " @contextlib.asynccontextmanager does"
-            raise DeclarationError(f"App: lifespan must return {wanted}; it returned {made!r}")
-        return made
 
     # The beginning
 
@@ -352,3 +346,14 @@ class Worker:
             # Only a drain's claimer ends by itself. The error that ended another one is raised
             # here.
             task.result()
+
+
+def _make_lifespan(lifespan: Lifespan, what: str) -> AbstractAsyncContextManager[Any]:
+    made: object = lifespan()
+    if not isinstance(made, AbstractAsyncContextManager):
+        if inspect.iscoroutine(made):
+            made.close()
+        wanted = "an async context manager, as an async function under"
+        wanted += " @contextlib.asynccontextmanager does"
+        raise DeclarationError(f"{what}: lifespan must return {wanted}; it returned {made!r}")
+    return made

@@ -5,7 +5,8 @@
 --   skip       it may have happened, and if_uncertain says not to repeat it
 --   uncertain  it may have happened, and a person must decide (effect_resolve): end the job as dead
 --   held       another job is at it: snooze this one
--- if_uncertain: skip, repeat or dead. about: what it is found by, an object. A second call for the same claim answers the same.
+-- if_uncertain: skip, repeat or dead. about: what it is found by, an object. A second call for the
+-- same claim answers the same.
 create or replace function {schema}.effect_begin(
   id bigint,
   claims int,

@@ -1,0 +1,38 @@
+"""Ready job types, and the options that each kind of job needs: they fit any `@app.job`.
+
+`@app.job("crm", **rota.kinds.WEBHOOK)`. docs/kinds.md has the table. Built on what `rota` exports,
+and on nothing below it.
+"""
+
+from __future__ import annotations
+
+import rota
+from rota.records import JobOptions
+
+URGENT_MAIL: JobOptions = {
+    "timeout": "10s",
+    "retry": rota.Fixed("15s"),
+    "max_attempts": 5,
+    "expires": "15m",
+    "priority": 50,
+}
+"""A reset link, a code: of no use after a quarter of an hour."""
+MAIL: JobOptions = {
+    "timeout": "15s",
+    "retry": rota.Delays("1m", "5m", "30m", "2h"),
+    "max_attempts": 6,
+    "expires": "24h",
+}
+"""A welcome, a receipt: tried for about five hours, and not sent a day late."""
+WEBHOOK: JobOptions = {
+    "timeout": "10s",
+    "retry": rota.Delays("5s", "5m", "30m", "2h", "5h", "10h", "10h"),
+    "max_attempts": 8,
+}
+"""A call to another service: tried for about 27 hours, over a night and a working day."""
+REPORT_PAGE: JobOptions = {"timeout": "5m", "max_attempts": 3}
+"""A page of a report: long, and seldom worth many tries."""
+REPORT: JobOptions = {"expires": "6h", "max_attempts": 3}
+"""A report: nobody waits for that of this morning in the evening."""
+
+__all__ = ["MAIL", "REPORT", "REPORT_PAGE", "URGENT_MAIL", "WEBHOOK"]

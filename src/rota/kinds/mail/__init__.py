@@ -1,0 +1,20 @@
+"""Mail: rendered from templates, sent once, and found again by its address (extra `mail`)."""
+
+from __future__ import annotations
+
+from rota.kinds.mail.mailer import Mailer, Recipient, Sent
+from rota.kinds.mail.message import Attachment
+from rota.kinds.mail.transport import SMTP, AccountRefused, Folder, MailRefused, NotSent, Transport
+
+__all__ = [
+    "SMTP",
+    "AccountRefused",
+    "Attachment",
+    "Folder",
+    "MailRefused",
+    "Mailer",
+    "NotSent",
+    "Recipient",
+    "Sent",
+    "Transport",
+]

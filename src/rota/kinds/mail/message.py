@@ -1,0 +1,196 @@
+"""What is sent: rendered from a template's files. Pure, but for the files of the templates."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from email.headerregistry import Address
+from email.message import EmailMessage
+from email.policy import SMTP, SMTPUTF8
+from email.utils import format_datetime, parseaddr
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jinja2
+from email_validator import EmailNotValidError, validate_email
+
+import rota
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+PARTS = ("subject.txt", "text.txt", "html.html")
+"""The files of a template: its folder has the first, and one or both of the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A file to send with a mail."""
+
+    filename: str
+    content: bytes
+    media_type: str = "application/octet-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A mail as a template makes it."""
+
+    template: str
+    version: str
+    """Of the template's files: the first 12 digits of their SHA-256."""
+    subject: str
+    text: str | None
+    html: str | None
+
+    def hash(self, attachments: Sequence[Attachment]) -> str:
+        """Return the SHA-256 of what a reader sees, in hexadecimal digits."""
+        digest = hashlib.sha256()
+        parts = [self.subject, self.text or "", self.html or ""]
+        parts += [
+            f"{one.filename} {hashlib.sha256(one.content).hexdigest()}" for one in attachments
+        ]
+        for part in parts:
+            digest.update(f"{len(part)}:{part}".encode())
+        return digest.hexdigest()
+
+
+class Templates:
+    """Templates in a folder, one folder each."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._jinja = jinja2.Environment(
+            loader=jinja2.FileSystemLoader(folder),
+            undefined=jinja2.StrictUndefined,
+            autoescape=jinja2.select_autoescape(["html"]),
+            keep_trailing_newline=True,
+        )
+
+    def check(self, name: str) -> None:
+        """Raise UsageError: there is no such template, or it lacks a part."""
+        known = self.list()
+        if name not in known:
+            listed = ", ".join(known) or "none"
+            raise rota.UsageError(
+                f"no mail template {name!r} in {self._folder}; there are {listed}"
+            )
+        parts = self._parts(name)
+        if PARTS[0] not in parts or len(parts) < 2:
+            raise rota.UsageError(
+                f"mail template {name!r}: {self._folder / name} needs {PARTS[0]}, and "
+                f"{PARTS[1]} or {PARTS[2]}"
+            )
+
+    def list(self) -> list[str]:
+        """Return the names of the templates."""
+        folders = self._folder.iterdir() if self._folder.is_dir() else ()
+        return sorted(one.name for one in folders if (one / PARTS[0]).is_file())
+
+    def render(self, name: str, variables: Mapping[str, Any]) -> Rendered:
+        """Render a template.
+
+        Raises:
+            Dead: a variable is missing, the template has a fault, or its subject has a line break.
+            UsageError: there is no such template.
+        """
+        self.check(name)
+        texts: dict[str, str] = {}
+        try:
+            for part in self._parts(name):
+                texts[part] = self._jinja.get_template(f"{name}/{part}").render(variables)
+        except jinja2.UndefinedError as error:
+            raise rota.Dead(f"mail template {name!r}: {error.message}") from error
+        except jinja2.TemplateError as error:
+            raise rota.Dead(f"mail template {name!r} cannot be rendered: {error}") from error
+        subject = texts[PARTS[0]].strip()
+        if len(subject.splitlines()) != 1:
+            raise rota.Dead(f"mail template {name!r}: its subject must be one line")
+        version = self._version(name)
+        return Rendered(name, version, subject, texts.get(PARTS[1]), texts.get(PARTS[2]))
+
+    def _parts(self, name: str) -> Sequence[str]:
+        return [part for part in PARTS if (self._folder / name / part).is_file()]
+
+    def _version(self, name: str) -> str:
+        digest = hashlib.sha256()
+        for part in self._parts(name):
+            digest.update((self._folder / name / part).read_bytes() + b"\0")
+        return digest.hexdigest()[:12]
+
+
+def check_address(address: str) -> str:
+    """Return an address as it is stored and compared: its domain in lower case, Unicode normalized.
+    No DNS is asked. Raises UsageError: it is none."""
+    try:
+        return validate_email(address, check_deliverability=False).normalized
+    except (EmailNotValidError, TypeError) as error:
+        raise rota.UsageError(f"{address!r} is no mail address: {error}") from None
+
+
+def check_sender(sender: str) -> Address:
+    """Return a sender such as `Shop <hello@shop.example>`. Raises UsageError."""
+    name, address = parseaddr(sender)
+    return make_address(check_address(address), name)
+
+
+def make_address(checked: str, name: str = "") -> Address:
+    """Return an address that was checked, for a header."""
+    user, _, domain = checked.rpartition("@")
+    return Address(name, user, domain)
+
+
+def build_message(
+    rendered: Rendered,
+    *,
+    sender: Address,
+    to: str,
+    message_id: str,
+    date: datetime,
+    attachments: Sequence[Attachment] = (),
+    headers: Mapping[str, str] | None = None,
+) -> EmailMessage:
+    """Build the message. No value can add a header: one with a line break is refused.
+
+    Raises:
+        Dead: a value cannot stand in a header.
+    """
+    plain = to.isascii() and sender.addr_spec.isascii()
+    message = EmailMessage(policy=SMTP if plain else SMTPUTF8)
+    fields = {
+        "From": sender,
+        "To": make_address(to),
+        "Subject": rendered.subject,
+        "Date": format_datetime(date),
+        "Message-ID": message_id,
+        "Auto-Submitted": "auto-generated",
+        **(headers or {}),
+    }
+    try:
+        for name, value in fields.items():
+            message[name] = value
+    except (ValueError, TypeError) as error:
+        raise rota.Dead(f"mail template {rendered.template!r}: a header: {error}") from error
+    if rendered.text is not None:
+        message.set_content(rendered.text)
+        if rendered.html is not None:
+            message.add_alternative(rendered.html, subtype="html")
+    else:
+        message.set_content(rendered.html or "", subtype="html")
+    for one in attachments:
+        main, _, sub = one.media_type.partition("/")
+        message.add_attachment(
+            one.content, maintype=main, subtype=sub or "octet-stream", filename=one.filename
+        )
+    return message
+
+
+def unsubscribe_headers(url: str | None) -> dict[str, str]:
+    """Return the headers with which a mail client offers to unsubscribe (RFC 2369, RFC 8058)."""
+    if url is None:
+        return {}
+    headers = {"List-Unsubscribe": f"<{url}>"}
+    if url.startswith("https://"):
+        headers["List-Unsubscribe-Post"] = "List-Unsubscribe=One-Click"
+    return headers

@@ -1,0 +1,142 @@
+"""A mail server on the loopback that answers as a test says, and keeps what it took."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from email import message_from_bytes, policy
+from email.message import EmailMessage
+from typing import Any, cast
+
+from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
+
+Say = Callable[[str, int], str | None]
+"""What the server answers to an address, of which it is asked for the n-th time; None: OK."""
+
+
+@dataclass
+class Post:
+    """The server."""
+
+    url: str = ""
+    port: int = 0
+    rcpt: Say | None = None
+    data: Say | None = None
+    """`drop`: it closes the connection instead of an answer, after it took the mail; `cut`: before
+    it took it. `wait`: it never answers."""
+    password: str | None = None
+    taken: list[EmailMessage] = field(default_factory=list)
+    asked: dict[str, int] = field(default_factory=dict)
+    connections: int = 0
+
+    @property
+    def addresses(self) -> list[str]:
+        """Whom the mails that it took are for, in order."""
+        return [str(one["To"]) for one in self.taken]
+
+    def _say(self, say: Say | None, verb: str, address: str) -> str | None:
+        at = f"{verb} {address}"
+        self.asked[at] = self.asked.get(at, 0) + 1
+        return None if say is None else say(address, self.asked[at])
+
+    # What aiosmtpd calls
+
+    async def handle_EHLO(
+        self, server: SMTP, session: Session, envelope: Envelope, hostname: str, answers: list[str]
+    ) -> list[str]:
+        self.connections += 1
+        session.host_name = hostname
+        return answers
+
+    async def handle_RCPT(
+        self, server: SMTP, session: Session, envelope: Envelope, address: str, options: Any
+    ) -> str:
+        refused = self._say(self.rcpt, "RCPT", address)
+        if refused is None:
+            envelope.rcpt_tos.append(address)
+        return refused or "250 OK"
+
+    async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:
+        [address] = envelope.rcpt_tos
+        answer = self._say(self.data, "DATA", address)
+        if answer is None or answer == "drop":
+            content = cast("bytes", envelope.original_content)
+            self.taken.append(message_from_bytes(content, policy=policy.default))
+        if answer in ("drop", "cut"):
+            assert server.transport is not None
+            server.transport.close()
+        if answer == "wait":
+            await asyncio.sleep(60)
+        return answer or f"250 OK as {len(self.taken)}"
+
+    def authenticate(self, server: Any, session: Any, envelope: Any, how: str, data: Any) -> Any:
+        good = isinstance(data, LoginPassword) and data.password.decode() == self.password
+        return AuthResult(success=good, handled=good)
+
+
+class Served(SMTP):
+    """One connection."""
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self.is_lost = asyncio.Event()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        super().connection_lost(error)
+        self.is_lost.set()
+
+
+@contextmanager
+def posting(
+    *, password: str | None = None, tls: ssl.SSLContext | None = None, smtputf8: bool = True
+) -> Iterator[Post]:
+    """Take mails for a block; with a password only from who says it, with `tls` after STARTTLS."""
+    post = Post(password=password)
+    options: dict[str, Any] = {"enable_SMTPUTF8": smtputf8, "hostname": "localhost"}
+    if password is not None:
+        options |= {
+            "authenticator": post.authenticate,
+            "auth_required": True,
+            "auth_require_tls": tls is not None,
+        }
+    if tls is not None:
+        options |= {"tls_context": tls, "require_starttls": True}
+    loop = asyncio.new_event_loop()
+
+    made: list[Served] = []
+
+    def make_server() -> SMTP:
+        made.append(Served(post, loop=loop, **options))
+        return made[-1]
+
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    server = asyncio.run_coroutine_threadsafe(
+        loop.create_server(make_server, "127.0.0.1", 0), loop
+    ).result()
+    try:
+        post.port = server.sockets[0].getsockname()[1]
+        post.url = f"smtp://127.0.0.1:{post.port}"
+        yield post
+    finally:
+        asyncio.run_coroutine_threadsafe(_end(made), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        server.close()
+        loop.close()
+
+
+async def _end(made: list[Served]) -> None:
+    """Close what still serves a client, and wait until all is closed."""
+    for one in made:
+        if one.transport is not None:
+            one.transport.close()
+    await asyncio.gather(*(one.is_lost.wait() for one in made))
+    tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -92,7 +92,7 @@ class Templates:
         """Render a template.
 
         Raises:
-            Dead: a variable is missing, the template has a fault, or its subject has a line break.
+            Dead: a variable is missing, or the template has a fault.
             UsageError: there is no such template.
         """
         self.check(name)
@@ -104,10 +104,7 @@ class Templates:
             raise rota.Dead(f"mail template {name!r}: {error.message}") from error
         except jinja2.TemplateError as error:
             raise rota.Dead(f"mail template {name!r} cannot be rendered: {error}") from error
-        subject = texts[PARTS[0]].strip()
-        if len(subject.splitlines()) != 1:
-            raise rota.Dead(f"mail template {name!r}: its subject must be one line")
-        version = self._version(name)
+        subject, version = texts[PARTS[0]].strip(), self._version(name)
         return Rendered(name, version, subject, texts.get(PARTS[1]), texts.get(PARTS[2]))
 
     def _parts(self, name: str) -> Sequence[str]:

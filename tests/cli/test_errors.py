@@ -87,7 +87,7 @@ def test_an_app_that_cannot_be_imported_shows_the_frames_of_its_own_code_and_the
         ran = rota(*command)
         first, *frames = ran.err.splitlines()
         assert (ran.status, ran.out) == (3, ""), ran
-        assert first == "rota: 'shop:app' cannot be imported:"
+        assert first == """rota: 'shop:app' cannot be imported: KeyError: 'now'"""
         assert [line.split(", in")[0] for line in frames if line.startswith("  File")] == [
             f'  File "{shop / "shop.py"}", line 3', f'  File "{shop / "helper.py"}", line 2'
         ]  # fmt: skip
@@ -99,6 +99,31 @@ def test_an_app_that_cannot_be_imported_shows_the_frames_of_its_own_code_and_the
     found = json.loads(rota("sync", "--json").err)["error"]
     assert found["type"] == "ConfigurationError"
     assert found["message"].endswith("ModuleNotFoundError: No module named 'no_such_library'")
+
+
+@rule("M3")
+def test_an_app_that_cannot_be_imported_disarms_no_command_whose_database_is_known(
+    shop: Path, database: str, connection: Connection
+) -> None:
+    (shop / "shop.py").write_text("import no_such_library\n")
+    cause = "'shop:app' cannot be imported: ModuleNotFoundError: No module named 'no_such_library'"
+    warning = f"rota: warning: {cause}; going on without the App, in schema rota\n"
+    connection.execute("insert into rota.job (job_type) values ('t')")
+    rota, bare = CommandLine(shop, ROTA_DATABASE_URL=database), CommandLine(shop)
+    for command in (
+        "alerts", "check", "jobs", "job 1", "queues", "workers", "top --once", "stats", "types",
+        "queues pause mail", "cancel 1", "enqueue t --force", "migrate --check",
+    ):  # fmt: skip
+        assert rota.ok(*command.split()).err.startswith(warning), command
+    assert bare.ok("alerts", "--url", database).err == warning
+    assert bare.ok("alerts", "--url", database, "--schema", "rota").err == ""
+    found = next(one for one in rota("doctor", "--json").json["checks"] if one["name"] == "app")
+    assert (found["level"], found["what"]) == ("bad", cause)
+    for command in ("migrate", "sync", "work", "enqueue t", "crontab"):
+        assert rota(*command.split()).status == 3, command
+    ran = bare("check")
+    assert (ran.status, ran.out) == (3, f"UNKNOWN - {cause}\n")
+    assert bare("check", "--json").json["error"] == cause
 
 
 def test_help_and_version_need_neither_an_app_nor_a_database(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def spread(command: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return command(**given)
         except (UsageError, ConfigurationError) as error:
-            if len(error.args) == 1:
+            if len(error.args) == 1 and not hasattr(error, "__notes__"):  # a note is of the App
                 error.args = (name_flags(str(error), flags),)
             raise
 

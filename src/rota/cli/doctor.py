@@ -10,7 +10,7 @@ from rich.text import Text
 
 from rota.cli.output import COLUMNS_MIN, cell, columns_wide, print_json, print_lines
 from rota.cli.table import wrap
-from rota.cli.target import JsonOption, Place, find_app
+from rota.cli.target import JsonOption, Place
 from rota.declare.declaration import Declaration
 from rota.model.units import plural
 from rota.observe import doctor as doctors
@@ -37,14 +37,14 @@ def doctor(
 
     Checks the database, the schema, the workers and the jobs. Exits 1 if a check is bad.
     """
-    owner = find_app(place.app)
-    database = place.find_database()
+    owner, app_failure = place.find_app()
     found = doctors.examine(
-        database,
+        place.make_database(owner),
         notify=None if owner is None else owner._notify,
         types=None
         if owner is None
         else [_declare(one) for one in owner._declarations.types.values()],
+        app_failure=app_failure,
     )
     counts = {level.value: len(found.at(level)) for level in (*_ORDER, Level.FOLLOWS)}
     if as_json:

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from rota.app import App
 from rota.cli.output import print_json
 from rota.cli.target import JsonOption, Place, find_app
 from rota.client.enqueue import UntypedJob
@@ -156,7 +155,7 @@ def enqueue(
     }
     checked = EnqueueOptions().update({**overrides.read(), **options})
     given = arguments(job_type, payload)
-    declared = find_type(find_app(place.app), job_type, force=force)
+    declared = find_type(place, job_type, force=force)
     if declared is not None:
         new = declared._make((), given, checked)
         with place.session() as opened:
@@ -210,8 +209,9 @@ def _read_meta(text: str | None) -> dict[str, Any] | None:
         raise UsageError(f"--meta: {error.reason}") from None
 
 
-def find_type(app: App | None, name: str, *, force: bool) -> JobType[..., ..., Any] | None:
+def find_type(place: Place, name: str, *, force: bool) -> JobType[..., ..., Any] | None:
     """Find the type with this name or alias. None if there is none and `force` is given."""
+    app = place.find_app()[0] if force else find_app(place.app)
     if app is None:
         if force:
             return None

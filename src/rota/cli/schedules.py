@@ -20,7 +20,7 @@ from rota.cli.grammar import make_noun
 from rota.cli.listing import Field, Listing, Screen, label, number, show_status, spare
 from rota.cli.output import Times, print_facts, print_json
 from rota.cli.table import Kind
-from rota.cli.target import Actor, JsonOption, Place, find_app
+from rota.cli.target import Actor, JsonOption, Place
 from rota.client.base import ID_MAX, LIST_MAX
 from rota.client.schedules import put_schedule
 from rota.declare.options import EnqueueOptions
@@ -139,7 +139,7 @@ def put(
     """
     options = EnqueueOptions().update(overrides.read())
     arguments = read_arguments(job_type, payload)
-    declared = find_type(find_app(place.app), job_type, force=force)
+    declared = find_type(place, job_type, force=force)
     timing: Any = {
         "timezone": timezone,
         "catch_up": catch_up,

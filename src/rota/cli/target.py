@@ -21,6 +21,7 @@ from rota.client.session import Session
 from rota.declare.load import load
 from rota.declare.url import find_url
 from rota.errors import ConfigurationError, RotaError
+from rota.model.failure import one_line
 from rota.store.db import Database
 from rota.store.drivers.own import translate_refusals
 from rota.store.errors import is_of_pooler
@@ -94,7 +95,7 @@ class Place:
         Raises ConfigurationError or DatabaseUnavailable at once; a pool would wait first.
         """
         owner = self._find_owner()
-        database = self._make_database(owner)
+        database = self.make_database(owner)
         with ExitStack() as stack:
             try:
                 opened = stack.enter_context(connect(database))
@@ -107,23 +108,44 @@ class Place:
 
     def find_database(self) -> Database:
         """Return the database, with the settings of the App if there is one."""
-        return self._make_database(self._find_owner())
+        return self.make_database(self._find_owner())
 
     def find_target(self) -> tuple[Database, App | None]:
         """Return the database, with the settings of the App, and that App if there is one."""
-        owner = self._find_owner()
-        return self._make_database(owner), owner
+        owner = None if self._needs_no_app else find_app(self.app)
+        return self.make_database(owner), owner
 
     def find_schema(self) -> str:
         """Return the schema. No App is imported if it is given."""
         return self.schema or self._find_schema(find_app(self.app))
 
-    def _find_owner(self) -> App | None:
-        """Find the App, unless URL and schema are given: a broken App must not block a
-        diagnosis."""
-        return find_app(self.app) if self.app or not (self.url and self.schema) else None
+    def find_app(self) -> tuple[App | None, str | None]:
+        """Return the App if there is one, and why it cannot be imported.
 
-    def _make_database(self, owner: App | None) -> Database:
+        Raises RotaError if nothing else names the database: otherwise a broken App must not block a
+        diagnosis.
+        """
+        try:
+            return find_app(self.app), None
+        except RotaError as error:
+            if not (self.url or os.environ.get("ROTA_DATABASE_URL")):
+                raise
+            return None, one_line(str(error))
+
+    @property
+    def _needs_no_app(self) -> bool:
+        return bool(self.url and self.schema and not self.app)
+
+    def _find_owner(self) -> App | None:
+        """Return the App; one that cannot be imported is a warning."""
+        owner, failure = (None, None) if self._needs_no_app else self.find_app()
+        if failure is not None:
+            where = f"without the App, in schema {self._find_schema(None)}"
+            typer.echo(f"rota: warning: {failure}; going on {where}", err=True)
+        return owner
+
+    def make_database(self, owner: App | None) -> Database:
+        """Return the database, with the settings of this App."""
         url, schema = self._find_target(owner)
         return Database(url, schema, notify=owner is None or owner._notify)
 
@@ -170,7 +192,8 @@ def find_app(reference: str | None) -> App | None:
     except RotaError:
         raise
     except Exception as error:
-        failed = ConfigurationError(f"{reference!r} cannot be imported:")
+        cause = one_line(f"{type(error).__name__}: {error}")
+        failed = ConfigurationError(f"{reference!r} cannot be imported: {cause}")
         failed.add_note(_describe_failed_import(error))
         raise failed from error
 

@@ -61,6 +61,8 @@ class FactSource:
     """A pooler's error for Rota's session settings."""
     types: Sequence[Facts] | None = None
     """What the App declares: name, queue, priority; None without an App."""
+    app_failure: str | None = None
+    """Why the App cannot be imported."""
     known: dict[str, Facts] = field(default_factory=dict)
     """Facts by statement: several checks judge the same ones."""
 
@@ -283,6 +285,7 @@ def examine(
     *,
     notify: bool | None = None,
     types: Sequence[Facts] | None = None,
+    app_failure: str | None = None,
     thresholds: Thresholds | None = None,
     only: Sequence[str] = (),
 ) -> Examination:
@@ -292,13 +295,15 @@ def examine(
         notify: the App's setting; None without an App.
         types: what the App declares, by name and the options that the database has too; None
             without an App.
+        app_failure: why the App cannot be imported.
 
     Raises:
         DatabaseUnavailable: the database does not answer, or the connection is lost.
         ConfigurationError: the URL or its login is wrong.
     """
     with open_any_probe(database) as (probe, refusal):
-        source = FactSource(probe, notify, None if refusal is None else str(refusal), types)
+        refused = None if refusal is None else str(refusal)
+        source = FactSource(probe, notify, refused, types, app_failure)
         wanted = [check for check in CHECKS if not only or check.name in only]
         found = {check.name: _judge(check, source, thresholds or Thresholds()) for check in wanted}
         attributed = attribute(found)
@@ -306,6 +311,8 @@ def examine(
 
 
 def _judge(check: Check, source: FactSource, thresholds: Thresholds) -> Finding:
+    if check.name == "app" and source.app_failure:
+        return bad(source.app_failure, "fix that here: `rota work` ends with it, also from cron")
     if check.name == "app" and source.types is None:
         return skip(
             "no App was named", "give --app module:attribute to compare it with the database"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -114,6 +115,24 @@ def test_what_keeps_a_line_from_beginning_is_said_to_cron_and_not_to_the_log(
     assert not (shop / "said.log").exists()
 
 
+@rule("M2", "M80")
+@pytest.mark.parametrize("options", [["--log", "said.log"], []], ids=["log", "syslog"])
+def test_a_run_that_fails_says_its_status_to_cron_and_why_to_the_log_with_the_time(
+    options: list[str], database: str, shop: Path
+) -> None:
+    printed = CommandLine(shop, ROTA_DATABASE_URL=database).ok("crontab", *options).out
+    (shop / "rota.env").write_text(f"ROTA_DATABASE_URL='{database}'\nPATH=\"{shop}:$PATH\"\n")
+    (shop / "logger").write_text("#!/bin/sh\ncat > said.log\n")
+    (shop / "logger").chmod(0o755)
+    (shop / "shop.py").write_text("import no_such_library\n")
+    done = as_cron_does(printed)
+    assert (done.stdout, done.stderr) == ("rota: exit status 3\n", "")
+    assert bool(done.returncode) is bool(options)
+    said = (shop / "said.log").read_text()
+    assert "ModuleNotFoundError: No module named 'no_such_library'" in said
+    assert not options or (re.match(r"\d{4}-\d\d-\d\d \S+ ERROR ", said) and said.count("\n") == 1)
+
+
 @rule("M45")
 @pytest.mark.parametrize("options", [[], ["--systemd"], ["--k8s"], ["--json"]])
 def test_no_secret_is_printed(
@@ -208,7 +227,7 @@ def test_the_crontab_names_absolute_paths_and_fires_as_often_as_it_was_asked_to(
     line = text.splitlines()[-1]
     assert line.startswith("*/15 * * * *  shop cd '/srv/50\\% of the ")
     drain = f"{shlex.quote(sys.executable)} -m rota work --app shop:app --drain --for 50s"
-    assert f" && {drain} >> /var/log/rota.log 2>&1" in line
+    assert f" && {drain} --log-format plain >> /var/log/rota.log 2>&1 || " in line
     assert 'MAILTO="ops@example.com"\n' in text
     assert "| logger -t rota" in crontab_file(a_plan())["crontab"]
     assert [parse(a_plan(every=every).fields, "UTC").text for every in (1, 5, 60)] == [

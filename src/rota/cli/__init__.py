@@ -124,15 +124,15 @@ def run(arguments: Sequence[str]) -> int:
         status = _make_command()(list(arguments), prog_name="rota", standalone_mode=False)
     except RotaError as error:
         said = "\n".join((str(error), *getattr(error, "__notes__", ())))
-        return _fail(error, said, error.exit_code, as_json=as_json, logs_json=_logs_json(own))
+        return _fail(error, said, error.exit_code, as_json=as_json, logged=_logs(own))
     except typer.Abort as error:
         return _fail(error, "aborted", 1, as_json=as_json)
     except _TyperError as error:
-        return _fail_usage(error, as_json=as_json, logs_json=_logs_json(own))
+        return _fail_usage(error, as_json=as_json, logged=_logs(own))
     except Exception as error:
         if as_json:
             return _fail(error, str(error) or type(error).__name__, 1, as_json=True)
-        if not _logs_json(own):
+        if not _logs(own):
             raise  # a bug in Rota: the traceback says where
         logger.critical("%s", one_line(f"{type(error).__name__}: {error}"), exc_info=error)
         return 1
@@ -169,16 +169,18 @@ def _hide_flag_types(command: Any) -> None:
         _hide_flag_types(one)
 
 
-def _logs_json(arguments: Sequence[str]) -> bool:
-    """Whether errors on stderr must be JSON: a log collector reads nothing else.
+def _logs(arguments: Sequence[str]) -> bool:
+    """Whether errors on stderr must be lines of the format that --log-format names: a log collector
+    reads nothing else, and a log file shows when.
 
     This also holds for an error that comes before logging is set up.
     """
-    asked = "--log-format=json" in arguments or ("--log-format", "json") in pairwise(arguments)
-    return asked and (logs.setup("json", None) or logs.form() is logs.Form.JSON)
+    pairs = [*pairwise(arguments), *(tuple(one.split("=")) for one in arguments)]
+    asked = next((form for form in logs.Form if ("--log-format", form) in pairs), None)
+    return asked is not None and (logs.setup(asked, None) or logs.form() is asked)
 
 
-def _fail_usage(error: BaseException, *, as_json: bool, logs_json: bool) -> int:
+def _fail_usage(error: BaseException, *, as_json: bool, logged: bool) -> int:
     context = getattr(error, "ctx", None)
     message: str = error.format_message()  # type: ignore[attr-defined]
     if not message.strip():
@@ -189,7 +191,7 @@ def _fail_usage(error: BaseException, *, as_json: bool, logs_json: bool) -> int:
         f"{message.rstrip('.')}{more}",
         2,
         as_json=as_json,
-        logs_json=logs_json,
+        logged=logged,
         kind="UsageError",
     )
 
@@ -200,10 +202,10 @@ def _fail(
     status: int,
     *,
     as_json: bool,
-    logs_json: bool = False,
+    logged: bool = False,
     kind: str | None = None,
 ) -> int:
-    if logs_json and not as_json:
+    if logged and not as_json:
         logger.error("%s", message.strip())
         return status
     what = {"error": {"type": kind or type(error).__name__, "message": message.strip()}}

@@ -100,7 +100,7 @@ def crontab(
         str | None,
         typer.Option(
             metavar="ADDRESS",
-            help="cron: address to which cron mails its own errors. Default: cron's own setting.",
+            help="cron: address to which it mails that a run failed. Default: cron's own setting.",
         ),
     ] = None,
     user: Annotated[
@@ -160,14 +160,20 @@ def crontab(
 def crontab_file(unit: CronUnit) -> dict[str, str]:
     """Make the crontab. Returns its text by name."""
     command = shlex.join([sys.executable, "-m", "rota", *unit.work])
-    # Only the drain's output goes to the log. cron mails what the steps before it print.
-    kept = f">> {shlex.quote(str(unit.log))} 2>&1" if unit.log else "2>&1 | logger -t rota"
     steps = [f"cd {shlex.quote(str(unit.directory))}"]
     if unit.env_file:
         steps.append(f"set -a && . {shlex.quote(str(unit.env_file))}")
     if unit.schema:
         command = f"ROTA_SCHEMA={unit.schema} {command}"
-    line = " && ".join([*steps, f"{command} {kept}"])
+    # Only the drain's output goes to the log. cron mails the rest: what the steps before it print,
+    # and the status of a drain that failed.
+    says = 'echo "rota: exit status $?"'
+    if unit.log:
+        log = shlex.quote(str(unit.log))
+        steps.append(f"{command} --log-format plain >> {log} 2>&1 || {{ {says}; false; }}")
+    else:
+        steps.append(f"{{ {{ {command} 2>&1 || {says} >&3; }} | logger -t rota; }} 3>&1")
+    line = " && ".join(steps)
     line = line.replace("%", r"\%")  # cron reads a bare % as the end of the line
     user = f" {unit.user} " if unit.user else " "
     where = "/etc/cron.d/rota" if unit.user else "the crontab of the user to run as (crontab -e)"

@@ -116,7 +116,7 @@ def work(
         ),
     ] = LogLevel.INFO,
     log_format: Annotated[
-        logs.Form, typer.Option(help="Format of log lines: plain text or JSON.")
+        logs.Form, typer.Option(help="Format of log lines, and if given of errors: plain or JSON.")
     ] = logs.Form.PLAIN,
     as_json: JsonOption = False,
 ) -> None:

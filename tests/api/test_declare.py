@@ -26,6 +26,7 @@ def upgraded(payload: dict[str, Any]) -> dict[str, Any]:
         ("queue", ""),
         ("queue", "q" * 101),
         ("queue", 5),
+        ("queue", "default,email"),
         ("queue", "two\nlines"),
         ("priority", 101),
         ("priority", -101),

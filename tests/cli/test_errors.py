@@ -169,6 +169,7 @@ def test_a_reader_that_leaves_early_is_no_error_worth_a_traceback(
     [
         (["--queue", "email="], "--queue takes NAME or NAME=SLOTS, as in email=20, not 'email='"),
         (["--queue", "=2"], "--queue takes NAME or NAME=SLOTS, as in email=20, not '=2'"),
+        (["--queue", "a,b=2"], "--queue takes one queue each: --queue a --queue b=2\n"),
         (["--queue", "email=1", "--queue", "email=2"], "--queue names 'email' twice"),
         (
             ["--queue", "email=1", "--concurrency", "2"],

@@ -256,6 +256,9 @@ def _sum(reports: list[Summary]) -> Summary:
 def _queues(given: list[str]) -> dict[str, int | None]:
     queues: dict[str, int | None] = {}
     for text in given:
+        if "," in text:
+            each = " ".join(f"--queue {one.strip()}" for one in text.split(","))
+            raise UsageError(f"--queue takes one queue each: {each}")
         name, sign, slots = text.rpartition("=") if "=" in text else (text, "", "")
         if not name or (sign and not slots.isdecimal()):
             raise UsageError(f"--queue takes NAME or NAME=SLOTS, as in email=20, not {text!r}")

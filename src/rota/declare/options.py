@@ -8,7 +8,7 @@ function `declare` of SQL and the reference know of the option.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from functools import partial
@@ -60,6 +60,7 @@ from rota.model.bounds import (
     PRIORITY_MAX,
     QUEUE_MAX,
     check_aware,
+    check_queue,
     check_text,
 )
 from rota.model.retry import DEFAULT_MAX_ATTEMPTS, DEFAULT_RETRY, Errors, RetryPolicy
@@ -83,7 +84,7 @@ class JobOptions(TypedDict, total=False):
     """The options of a job type, as `job(…)` takes them. All are optional."""
 
     queue: str
-    """Where its jobs wait: 1 … 100 printable characters. Defaults to "default"."""
+    """Where its jobs wait: 1 … 100 printable characters, no comma. Defaults to "default"."""
     priority: int
     """−100 … 100; higher runs first within a queue. Defaults to 0."""
     max_attempts: int
@@ -186,7 +187,9 @@ def _check_aliases(value: Any, name: str) -> tuple[str, ...]:
 
 
 _ERRORS = OptionKind("exception classes, status codes", "a tuple; codes 100 … 599", check_errors)
-_QUEUE, _PRIORITY = text(QUEUE_MAX), whole(-PRIORITY_MAX, PRIORITY_MAX)
+_QUEUE = text(QUEUE_MAX)
+_QUEUE = replace(_QUEUE, range=f"{_QUEUE.range}, no comma", check=check_queue)
+_PRIORITY = whole(-PRIORITY_MAX, PRIORITY_MAX)
 _MAX_ATTEMPTS, _TIMEOUT = whole(1, ATTEMPTS_MAX, "attempts"), duration(TIMEOUT_S_MIN)
 _EXPIRES = duration(EXPIRES_S_MIN)
 

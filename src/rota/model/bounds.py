@@ -69,4 +69,7 @@ def check_text(value: Any, name: str, most: int) -> str:
 
 
 def check_queue(value: Any, name: str) -> str:
-    return check_text(value, name, QUEUE_MAX)
+    queue = check_text(value, name, QUEUE_MAX)
+    if "," in queue:  # elsewhere a comma separates queues
+        raise UsageError(f"{name} must be that of one queue, without a comma, not {value!r}")
+    return queue

@@ -6,6 +6,8 @@ What calls return, and the types of annotations, are in `rota.records`; all exce
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from rota import errors, records
 from rota.app import App
 from rota.declare.breaker import Breaker
@@ -87,5 +89,21 @@ __all__ = [
 ]
 
 
+_CALLED_HERE = {
+    **dict.fromkeys(("group", "chord"), "app.batch([job_type.new(…), …], then=job_type.new(…))"),
+    "chain": "app.enqueue(first.new(…), then=second.new(…))",
+    "shared_task": "jobs = rota.Jobs(), @jobs.job and rota.App(jobs=[jobs])",
+    "AsyncResult": "app.get(id), or app.join(id), which waits",
+    "Celery": "rota.App",
+}
+"""What Celery calls parts of a module."""
+
+
 def __dir__() -> list[str]:
     return __all__
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        errors.refuse_attribute("module 'rota'", name, _CALLED_HERE)

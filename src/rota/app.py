@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rota import embedded
 from rota.client import Client
@@ -26,7 +26,7 @@ from rota.declare.jobs import Jobs, Lifespan, refuse_no_lifespan
 from rota.declare.options import LEASE_S_MIN
 from rota.declare.release import release_of
 from rota.declare.url import DatabaseUrl, find_url
-from rota.errors import ConfigurationError, DeclarationError, UsageError
+from rota.errors import ConfigurationError, DeclarationError, UsageError, refuse_attribute
 from rota.model.bounds import NAME_MAX, check_bool, check_integer, check_text
 from rota.model.record import Record
 from rota.model.units import Duration, seconds
@@ -47,6 +47,20 @@ from rota.worker.worker import Worker
 E = TypeVar("E", bound=Event)
 A = TypeVar("A", bound=Around)
 B = TypeVar("B", bound=EnqueueAround)
+
+
+_CALLED_HERE = {
+    **dict.fromkeys(("task", "actor"), "@app.job"),
+    "send_task": 'app.enqueue("name", {"argument": 1})',
+    "AsyncResult": "app.get(id), or app.join(id), which waits",
+    "conf": "the arguments of rota.App, and the options of @app.job",
+    "control": "app.cancel, app.queues and app.jobs",
+    **dict.fromkeys(
+        ("add_periodic_task", "periodic"),
+        'app.schedule("name", "0 2 * * *", job_type.new(…)), written by `rota migrate`',
+    ),
+}
+"""What Celery, Procrastinate and Dramatiq call parts of an App."""
 
 
 class Synced(Record, frozen=True):
@@ -145,6 +159,14 @@ class App(Client):
         self.schedule = self._own.schedule
         """Declare a schedule of this App: `app.schedule("name", "0 2 * * *", job_type.new(…), …)`,
         with the options of `Jobs.schedule`."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Say what other libraries' names for a part of an App are called here."""
+            if name in _CALLED_HERE:
+                refuse_attribute("an App", name, _CALLED_HERE)
+            return self.__getattribute__(name)  # with the error of a property, if one failed
 
     def __repr__(self) -> str:
         return f"<App of module {self._module}, schema {self.schema}>"

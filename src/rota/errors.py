@@ -7,7 +7,8 @@ is one too: `except TimeoutError`, and `retry_on` and `fatal_on`, which go by cl
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NoReturn
 
 
 class RotaError(Exception):
@@ -29,6 +30,13 @@ def _rebuild(kind: type[RotaError], args: tuple[Any, ...], fields: dict[str, Any
     Exception.__init__(error, *args)
     error.__dict__.update(fields)
     return error
+
+
+def refuse_attribute(of: str, name: str, called_here: Mapping[str, str]) -> NoReturn:
+    """Raise AttributeError with what another library's name is called here. Python adds what is
+    similar."""
+    meant = f"; in Rota: {called_here[name]}" if name in called_here else ""
+    raise AttributeError(f"{of} has no attribute {name!r}{meant}")
 
 
 def _suggest(nearest: str | None) -> str:

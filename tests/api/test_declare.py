@@ -173,6 +173,9 @@ def test_what_other_libraries_call_it_is_answered_with_what_it_is_called_here(
         ("retries", "max_attempts"),
         ("concurrency", "max_running"),
         ("prio", "priority"),
+        ("soft_time_limit", "timeout"),
+        ("retry_jitter", "retry"),
+        ("default_retry_delay", "retry"),
     ],
 )
 def test_an_option_of_another_name_is_answered_with_the_one_that_is_meant(
@@ -184,6 +187,68 @@ def test_an_option_of_another_name_is_answered_with_the_one_that_is_meant(
     send_mail: Any = job("send_mail")(lambda user: None)
     with pytest.raises(rota.UsageError, match=r"did you mean delay\?"):
         send_mail.using(countdown=3)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("max_retries", "It counts the first run too"),
+        ("autoretry_for", "errors are retried already"),
+        ("acks_late", "runs again already"),
+        ("ignore_result", 'history="failures"'),
+        ("base", "no task classes"),
+        ("countdown", r"it is of one job: \.using\(delay=…\)"),
+        ("meta", r"it is of one job: \.using\(meta=…\)"),
+    ],
+)
+def test_a_name_of_another_library_is_explained_where_no_option_is_the_same(
+    given: str, says: str
+) -> None:
+    job: Any = rota.Jobs().job
+    with pytest.raises(rota.errors.DeclarationError, match=says):
+        job("send_mail", **{given: 3})
+
+
+@pytest.mark.parametrize(
+    ("owner", "names"),
+    [
+        (rota.App("postgresql://"), "task send_task AsyncResult conf control add_periodic_task"),
+        (rota, "chain group chord shared_task AsyncResult"),
+        (rota.Enqueued(1, True, "queued"), "get ready result revoke"),
+    ],
+    ids=["App", "rota", "Enqueued"],
+)
+def test_an_attribute_of_another_library_is_answered_with_what_there_is_here(
+    owner: Any, names: str
+) -> None:
+    for name in names.split():
+        with pytest.raises(AttributeError, match=rf"'{name}'; in Rota: "):
+            getattr(owner, name)
+    with pytest.raises(AttributeError, match=r"no attribute 'other'$"):
+        _ = owner.other
+
+
+def test_an_option_among_the_arguments_is_answered_with_where_it_goes() -> None:
+    add: Any = rota.Jobs().job("add")(lambda a: None)
+    for given, option in (("countdown", "delay"), ("delay", "delay"), ("priority", "priority")):
+        hint = rf"no such argument; it takes a; .*: \.using\({option}=…\)\.enqueue\(…\)"
+        with pytest.raises(rota.PayloadError, match=hint):
+            add.new(1, **{given: 10})
+    method: Any = rota.Jobs().job("method")(lambda self, a: None)
+    with pytest.raises(rota.PayloadError, match="'a': missing; self counts as an argument"):
+        method.new(1)
+
+
+@pytest.mark.parametrize("given", [10, 1.5, "10s", timedelta(seconds=3)])
+def test_a_retry_takes_no_duration_for_its_reason(given: Any) -> None:
+    with pytest.raises(rota.UsageError, match=r"to wait: rota\.Retry\(after="):
+        rota.Retry(given)
+    assert str(rota.Retry("in 10s", after="10s")) == "in 10s"
+
+
+def test_a_name_is_no_database_url() -> None:
+    with pytest.raises(rota.errors.ConfigurationError, match=r"rota\.App takes it first"):
+        rota.App("shop").get(1)
 
 
 def star_args(*args: int) -> None: ...

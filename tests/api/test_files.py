@@ -221,7 +221,7 @@ def test_a_file_that_is_done_needs_its_directory_no_more(app: rota.App, tmp_path
 
 
 @rule("M53")
-@pytest.mark.parametrize("error", [Broken(), rota.Retry("0s"), rota.Snooze("0s")], ids=repr)
+@pytest.mark.parametrize("error", [Broken(), rota.Retry("now"), rota.Snooze("0s")], ids=repr)
 def test_after_an_error_a_file_with_a_key_is_written_by_the_next_attempt(
     app: rota.App, rows: Rows, tmp_path: Path, error: Exception
 ) -> None:

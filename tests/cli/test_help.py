@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from rota.cli import cli, run
-from rota.cli.grammar import PAGE
+from rota.cli.grammar import _MEANT, PAGE
 from tests.support.rules import rule
 
 
@@ -38,6 +38,14 @@ def test_every_command_stands_in_a_group_and_the_page_fits_a_narrow_screen(
         (["pause", "email"], "did you mean `rota queues pause` or `rota schedules pause`?"),
         (["settle", "mail:5", "--done"], "did you mean `rota effects resolve`?"),
         (["lanes"], "did you mean `rota groups`?"),
+        (["help"], "did you mean `rota --help`?"),
+        (["dead"], "did you mean `rota jobs --status dead`?"),
+        (["init"], "did you mean `rota migrate`?"),
+        (["--app", "a:b", "work"], "as in `rota work --app shop:app`; see rota --help"),
+        (["work", "-A", "a:b"], "did you mean --app?; see rota work --help"),
+        (["work", "-c", "4"], "did you mean --concurrency?; see rota work --help"),
+        (["enqueue", "a", "--countdown", "5"], "mean --delay?; see rota enqueue --help"),
+        (["cancel", "--reason", "x"], "did you mean --why?; see rota cancel --help"),
         (["jbos"], "did you mean `rota jobs`?"),
         (["queues", "list"], "did you mean `rota queues`?"),
         (["schedules", "nightly"], "did you mean `rota schedules show nightly`?"),
@@ -54,3 +62,11 @@ def test_an_unknown_word_or_a_misplaced_option_is_answered_with_what_may_be_mean
 ) -> None:
     assert run(arguments) == 2
     assert capsys.readouterr().err.rstrip("\n").endswith(answer)
+
+
+def test_every_hint_names_a_command_that_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in _MEANT.values():
+        for word in words:
+            command = [part for part in word.split() if not part.startswith("--")]
+            assert run([*command, "-h"]) == 0, word
+            assert "Usage: rota" in capsys.readouterr().out

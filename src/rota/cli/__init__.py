@@ -42,7 +42,7 @@ from rota.cli import (
     work,
 )
 from rota.cli.bundle import spread
-from rota.cli.grammar import Root, read_help
+from rota.cli.grammar import Root, explain_option, read_help
 from rota.cli.output import json_line
 from rota.cli.process import leave, prepare
 from rota.declare.release import VERSION
@@ -116,6 +116,8 @@ def run(arguments: Sequence[str]) -> int:
     """Run a command and return its exit status. Print an error as one sentence on stderr."""
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     as_json = "--json" in own
+    if own is arguments and arguments[-1:] == ["-h"]:  # an option would have its column
+        arguments = [*arguments[:-1], "--help"]
     try:
         if sys.platform == "win32":
             raise ConfigurationError(
@@ -185,6 +187,10 @@ def _fail_usage(error: BaseException, *, as_json: bool, logged: bool) -> int:
     message: str = error.format_message()  # type: ignore[attr-defined]
     if not message.strip():
         return 2  # a group without a command: typer has printed its help
+    option = getattr(error, "option_name", None)
+    meant = explain_option(option, context) if option and context else None
+    if meant is not None:
+        message = f"No such option: {option}: {meant}"
     more = f"; see {context.command_path} --help" if context is not None else ""
     return _fail(
         error,

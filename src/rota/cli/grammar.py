@@ -57,20 +57,48 @@ PAGE: Mapping[str, Mapping[str, str]] = {
 
 _MEANT: Mapping[str, tuple[str, ...]] = {
     "batch": ("batches show",),
+    "beat": ("work", "schedules"),
     "bury": ("discard",),
+    "call": ("enqueue",),
+    "dead": ("jobs --status dead",),
     "delete": ("cancel", "discard", "schedules delete"),
+    "events": ("top", "job"),
+    "flower": ("top", "stats"),
+    "help": ("--help",),
     "ignore": ("archive",),
+    "init": ("migrate",),
+    "inspect": ("top", "workers"),
     "kill": ("cancel", "retry"),
     "lanes": ("groups",),
     "list": ("jobs",),
+    "purge": ("cancel",),
     "requeue": ("retry",),
+    "result": ("job",),
+    "revoke": ("cancel",),
     "rerun": ("retry", "retry --again"),
     "run-again": ("retry --again",),
     "schedule": ("schedules",),
     "settle": ("effects resolve",),
     "status": ("stats", "top"),
+    "worker": ("work", "workers"),
 }
 """What is meant by words of other systems, and of Rota before its first release."""
+
+
+_MEANT_OPTIONS = {
+    "-A": "--app", "-c": "--concurrency", "-l": "--log-level", "-Q": "--queue",
+    "--countdown": "--delay", "--eta": "--run-at", "--loglevel": "--log-level", "--reason": "--why",
+}  # fmt: skip
+"""The same of options."""
+
+
+def explain_option(option: str, context: Any) -> str | None:
+    """Return what is meant by an option that a command does not have; None: that is not known."""
+    if context.parent is None:
+        return "options go after the command, as in `rota work --app shop:app`"
+    meant = _MEANT_OPTIONS.get(option)
+    known = {name for one in context.command.params for name in one.opts}
+    return f"did you mean {meant}?" if meant in known else None
 
 
 class Root(TyperGroup):

@@ -28,8 +28,8 @@ import msgspec
 from rota.declare.chunk import Chunk
 from rota.declare.connection import AnyConnection, AsyncConnection, Connection
 from rota.declare.declaration import Declaration
-from rota.declare.options import EnqueueOptions, JobTypeOptions, UsingOptions
-from rota.errors import UsageError
+from rota.declare.options import EnqueueOptions, JobTypeOptions, UsingOptions, advise_using
+from rota.errors import PayloadError, UsageError, refuse_attribute
 from rota.model.job import Enqueued
 
 P = ParamSpec("P")
@@ -191,9 +191,7 @@ class JobType(Generic[P, Q, R]):
 
         def __getattr__(self, name: str) -> Any:
             """Say what other libraries' names for a method are called here."""
-            hint = _CALLED_HERE.get(name)
-            meant = f"; in Rota: {hint}" if hint else ""
-            raise AttributeError(f"a job type has no attribute {name!r}{meant}", name=name)
+            refuse_attribute("a job type", name, _CALLED_HERE)
 
     def __reduce__(self) -> Any:
         """Pickle by name, as a function: another process imports the module that declares it."""
@@ -247,7 +245,12 @@ class JobType(Generic[P, Q, R]):
         declaration = self._declaration
         if declaration.chunk is not None:
             declaration.check_timeout(options)
-        payload = declaration.codec.encode(args, kwargs, index)
+        try:
+            payload = declaration.codec.encode(args, kwargs, index)
+        except PayloadError as error:
+            if error.argument in kwargs and error.argument not in declaration.codec.names:
+                error.args = (f"{error}{advise_using(error.argument)}",)
+            raise
         key_maker = declaration.key_maker if options.idempotency_key is None else None
         group_maker = declaration.group_maker if options.group_key is None else None
         if key_maker is None and group_maker is None:

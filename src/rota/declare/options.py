@@ -304,21 +304,42 @@ def _check_all(options: Mapping[str, Option], given: Mapping[str, Any]) -> dict[
 
 _CALLED_HERE = {
     "countdown": "delay", "eta": "run_at", "schedule_at": "run_at", "retries": "max_attempts",
-    "max_retries": "max_attempts", "retry_backoff": "retry", "autoretry_for": "retry_on",
-    "time_limit": "timeout", "ttl": "expires", "idempotency_key": "key", "queueing_lock": "key",
+    "max_retries": "max_attempts", "retry_backoff": "retry", "retry_jitter": "retry",
+    "default_retry_delay": "retry", "time_limit": "timeout", "soft_time_limit": "timeout",
+    "ttl": "expires", "idempotency_key": "key", "queueing_lock": "key",
     "concurrency": "max_running", "lock": "ordered", "executor": "process",
     "key": "unique", "bind": "takes_context",
 }  # fmt: skip
 """What other libraries call what an option says."""
+_EXPLAINED = {
+    "max_retries": "It counts the first run too",
+    "retries": "It counts the first run too",
+    "retry_jitter": "A policy such as rota.Exponential has jitter=0.25",
+    "default_retry_delay": 'As in retry=rota.Fixed("3m")',
+    "autoretry_for": "errors are retried already; fatal_on and retry_on say which, if Rota errs",
+    "acks_late": 'the job of a crashed worker runs again already, but with on_lost="dead"',
+    "ignore_result": 'history="failures" keeps no result',
+    "base": "there are no task classes; App(middleware=…) is around each attempt",
+}
+"""What more there is to say of such a name, or instead of an option."""
 
 
 def _mean(name: str, options: Iterable[str]) -> str:
     """Return what an option is called here that has another name, or a similar one."""
     known = list(options)
-    called = _CALLED_HERE.get(name, "")
-    found = [called, _CALLED_HERE.get(called), *get_close_matches(name, known, 1)]
-    meant = next((one for one in found if one in known), None)
-    return "" if meant is None else f" (did you mean {meant}?)"
+    called, more = _CALLED_HERE.get(name, name), _EXPLAINED.get(name, "")
+    meant = next((one for one in (called, _CALLED_HERE.get(called)) if one in known), None)
+    if meant is None and (more or called in _USING):
+        return f" ({more or f'it is of one job: .using({called}=…)'})"
+    meant = meant or next(iter(get_close_matches(name, known, 1)), None)
+    return "" if meant is None else f" (did you mean {meant}?{' ' * bool(more)}{more})"
+
+
+def advise_using(name: str) -> str:
+    """Return how to give this option of a job, if it is one, for a call that had it as an argument
+    of the handler."""
+    option = _CALLED_HERE.get(name, name)
+    return f"; an option of the job: .using({option}=…).enqueue(…)" if option in _USING else ""
 
 
 def _check_versions(version: int | None, upgrade: Mapping[int, Upgrade]) -> None:

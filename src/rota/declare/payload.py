@@ -231,7 +231,9 @@ class Codec:
                 for name in (*self.positional, *sorted(self.required))
                 if name in self.required and name not in given
             )
-            raise PayloadError(self.job_type, missing, "missing", index)
+            is_method = "self" in self.positional[:1]
+            hint = "; self counts as an argument, unless the type has takes_context=True"
+            raise PayloadError(self.job_type, missing, f"missing{hint * is_method}", index)
         text = self._text(given, index)
         try:
             arguments = self._decode(text)

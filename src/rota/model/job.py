@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from rota.errors import refuse_attribute
 from rota.model.record import ReadJson, Record, describe
 
 
@@ -65,6 +66,19 @@ class Enqueued(Record, frozen=True):
     change: str | None = None
     """What was done to the first job, by `on_duplicate`: `replaced` or `postponed`; None: nothing,
     or this job was created."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Say what other libraries' names for a result are called here."""
+            refuse_attribute("the result of an enqueue", name, _CALLED_HERE)
+
+
+_CALLED_HERE = {
+    **dict.fromkeys(("get", "result", "wait"), "app.join(enqueued.id).result"),
+    **dict.fromkeys(("ready", "state", "refresh"), "app.get(enqueued.id).status"),
+    **dict.fromkeys(("revoke", "forget"), "app.cancel(enqueued.id)"),
+}
 
 
 class Job(Record, frozen=True, gc=False):

@@ -11,7 +11,7 @@ import msgspec
 
 from rota.errors import UsageError
 from rota.model.awaited import OnFailure, check_on_failure, read_ids
-from rota.model.units import Duration, seconds
+from rota.model.units import Duration, is_duration, seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,10 @@ class Retry(Outcome):
     """Seconds until the next attempt; None: the delay of the retry policy."""
 
     def __init__(self, reason: str = "", *, after: Duration | None = None) -> None:
+        given: object = reason
+        if isinstance(given, int | float | timedelta) or is_duration(given):
+            wait = f"{given}s" if isinstance(given, int | float) else given
+            raise UsageError(f"Retry takes a reason first; to wait: rota.Retry(after={wait!r})")
         super().__init__(reason)
         self.after_s = None if after is None else seconds(after, name="after")
 

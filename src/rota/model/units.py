@@ -47,6 +47,11 @@ def seconds(
     return result_s
 
 
+def is_duration(value: object) -> bool:
+    """Whether it is a text that `seconds` reads."""
+    return isinstance(value, str) and value != "" and _FORM.fullmatch(value) is not None
+
+
 def format_interval(of_s: float | None) -> str | None:
     """Return seconds as PostgreSQL reads them, whatever its settings."""
     return None if of_s is None else f"{of_s:.6f} seconds"

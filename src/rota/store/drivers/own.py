@@ -42,7 +42,8 @@ def parse_url(url: str) -> dict[str, Any]:
         reason = str(error).partition('"')[0].strip().rstrip(":")
         raise ConfigurationError(
             f"the database URL cannot be read ({reason} …): it must look like "
-            "postgresql://user:password@host:5432/name; it may hold a password and is not shown"
+            "postgresql://user:password@host:5432/name (rota.App takes it first, and no name); it "
+            "may hold a password and is not shown"
         ) from None
     if _is_cut_wrong(url, params):
         raise ConfigurationError(

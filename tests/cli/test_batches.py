@@ -36,6 +36,7 @@ def test_batches_are_listed_and_one_is_shown(rota: CommandLine) -> None:
     assert "job 9" in shown
     page = rota.ok("batches", "--limit", "1")
     assert page.err.strip() == "next page: --before 2"
+    assert rota.ok("batches", "--limit", "2").err == ""
     assert [one["id"] for one in rota.ok("batches", "--before", "2", "--json").json["batches"]] == [
         1
     ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import psycopg
 import pytest
 from psycopg.rows import TupleRow
@@ -80,6 +82,7 @@ def test_jobs_are_found_by_every_filter(rota: CommandLine) -> None:
     assert "'ded' is not one of" in rota("jobs", "--status", "ded").error[1]
     assert found("--error", "NO DATA for", "--since", "1h") == [report]
     assert found("--since", "2001-01-01", "--until", "2001-01-02T10:00") == []
+    assert "next page" not in rota.ok("jobs", "--limit", "2").err
     assert rota.ok("jobs", "--limit", "1").err.splitlines() == [
         f"next page: --before {report}",
         "finished jobs: last 24 h; for more: --since 14d",
@@ -89,6 +92,27 @@ def test_jobs_are_found_by_every_filter(rota: CommandLine) -> None:
         "--since must be a time such as 2026-01-14T09:30"
         in rota("jobs", "--since", "2001-01-32").error[1]
     )
+
+
+@rule("M44", "M85")
+def test_a_dead_job_that_was_retried_or_archived_says_so(
+    rota: CommandLine, connection: Connection
+) -> None:
+    connection.execute(
+        "insert into rota.job (job_type, status, failed_at, error_type) select 'report', 'dead', "
+        "now(), 'My Error' from generate_series(1, 3)"
+    )
+    check = next(one for one in rota("doctor", "--json").json["checks"] if one["name"] == "dead")
+    assert check["what"].endswith("; most: report, My Error (3)")
+    command = check["what_to_do"].split("then `rota ")[1].split("`")[0]
+    assert rota.ok(*shlex.split(command), "--limit", "1", "--yes", "--json").json["jobs"]
+    [retried] = rota.ok("jobs", "--status", "queued", "--json").json["jobs"]
+    rota.ok("archive", "--status", "dead", "--limit", "1", "--yes", "--why", "x")
+    listed = rota.ok("jobs").out
+    assert listed.count(f"dead, retried as {retried['id']} ") == 1
+    assert listed.count("dead, archived ") == 1 and listed.count("dead, ") == 3
+    head = rota.ok("job", str(retried["origin_id"])).out.splitlines()[0]
+    assert head.endswith(f"report: dead, retried as {retried['id']}")
 
 
 @rule("M85")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from rota.cli.grammar import make_noun
-from rota.cli.listing import Field, Listing, Screen, number, spare
+from rota.cli.listing import Field, Listing, Screen, add_one, number, spare
 from rota.cli.output import Times, print_facts, print_json
 from rota.cli.target import Actor, JsonOption, Place
 from rota.client.base import LIST_MAX
@@ -29,8 +29,9 @@ def batches(
     screen: Screen,
 ) -> None:
     """List batches and how far they are, the newest first."""
+    most = add_one(limit)
     BATCHES.show(
-        place, screen, lambda opened: opened.batches.list(before=before, limit=limit), limit=limit
+        place, screen, lambda opened: opened.batches.list(before=before, limit=most), limit=limit
     )
 
 

@@ -6,7 +6,17 @@ from typing import Annotated
 
 import typer
 
-from rota.cli.listing import Field, Listing, Screen, count, label, number, show_status, spare
+from rota.cli.listing import (
+    Field,
+    Listing,
+    Screen,
+    add_one,
+    count,
+    label,
+    number,
+    show_status,
+    spare,
+)
 from rota.cli.output import Times, cell
 from rota.cli.table import Kind
 from rota.cli.target import Place
@@ -38,7 +48,9 @@ def groups(
     GROUPS.show(
         place,
         screen,
-        lambda opened: opened.groups.list(group_key, halted=halted, after=after, limit=limit),
+        lambda opened: opened.groups.list(
+            group_key, halted=halted, after=after, limit=add_one(limit)
+        ),
         empty=_say_none(group_key, halted),
         limit=limit if group_key is None else None,
         counted_to=COUNT_MAX,

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from rota.cli.listing import Field, Listing, Screen, label, show_status, spare
+from rota.cli.listing import Field, Listing, Screen, add_one, label, show_status, spare
 from rota.cli.output import (
     Times,
     cell,
@@ -124,10 +124,20 @@ def jobs(
         "limit": limit,
     }
     check_search(search)  # before it connects
+    search["limit"] = add_one(limit)
     JOBS.show(place, screen, lambda opened: opened.find(**search), limit=limit)
     is_of_day = since is None and until is None and batch is None
     if not screen.as_json and is_of_day and (status is None or status.is_over):
         typer.echo("finished jobs: last 24 h; for more: --since 14d", err=True)
+
+
+def _status(job: Job, times: Times) -> str:
+    """Say the status; of a dead job that nobody has to look at any more, why."""
+    resolution: Any = job.resolution
+    if not isinstance(resolution, dict):
+        return show_status(job.status, _when(job), times)
+    retried = resolution.get("requeued_as")
+    return f"{job.status}, {f'retried as {retried}' if retried else 'archived'}"
 
 
 def _when(job: Job) -> datetime | None:
@@ -193,8 +203,7 @@ def job(
         print_json(timeline)
         return
     one = timeline.job
-    status = show_status(one.status, _when(one), times)
-    print_text(f"job {one.id} {cell(one.job_type).plain}: {status}")
+    print_text(f"job {one.id} {cell(one.job_type).plain}: {_status(one, times)}")
     typer.echo("")
     alone = len(timeline.chain) == 1
     print_table(
@@ -277,7 +286,7 @@ JOBS = Listing(
         "id",
         Field("type", "job_type", Kind.TYPE),
         spare(label("queue")),
-        Field("status", lambda job, times: show_status(job.status, _when(job), times)),
+        Field("status", _status),
         spare(Field("attempts", lambda job, _: _attempts(job))),
         Field("last error", lambda job, _: _error(job.error_type, job.last_error), Kind.ERROR),
     ),

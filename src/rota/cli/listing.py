@@ -12,6 +12,7 @@ import typer
 from rota.cli.output import Times, print_json, print_table
 from rota.cli.table import Column, Kind
 from rota.cli.target import JsonOption, Place, UtcOption
+from rota.client.base import LIST_MAX
 from rota.client.session import Session
 from rota.model.bounds import COUNT_MAX
 from rota.model.units import show_count
@@ -82,6 +83,11 @@ def show_status(status: str, at: datetime | None, times: Times) -> str:
     return f"{status}, {said}{times.show(at)}"
 
 
+def add_one(limit: int) -> int:
+    """Return how many rows to look for, to see whether there is a next page."""
+    return min(limit + 1, LIST_MAX)
+
+
 @dataclass(frozen=True, slots=True)
 class Listing:
     """A list: its name in JSON, its columns, and what is said if there is nothing."""
@@ -107,17 +113,20 @@ class Listing:
 
         Args:
             empty: what is said if there are none. Defaults to the list's own words.
-            limit: how many there are on a page, if it may have a next one.
+            limit: how many there are on a page, if it may have a next one: `find` looks for
+                `add_one(limit)`.
             facts: what JSON has beside the rows.
         """
         with place.session() as opened:
             found = find(opened)
             times = Times(opened.read_clock(), screen.utc)
+        has_more = limit is not None and len(found) > min(limit, LIST_MAX - 1)
+        found = found[:limit]
         if screen.as_json:
             print_json({self.name: found, **facts})
             return
         self.print(found, times, empty=empty)
-        if self.page is not None and len(found) == limit:
+        if self.page is not None and has_more:
             option, field = self.page
             typer.echo(f"next page: {option} {getattr(found[-1], field)!r}", err=True)
 

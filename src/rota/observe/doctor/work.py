@@ -334,8 +334,17 @@ def dead(facts: Facts, thresholds: Thresholds) -> Finding:
     if not count:
         return ok("no job is dead")
     at_least = "≥ " if count >= COUNT_MAX else ""
+    most = [
+        f"{one['job_type']}, {one['error_type'] or 'no error'} ({one['jobs']})"
+        for one in facts["dead_of"]
+    ]
+    first = facts["dead_of"][0]
+    which = f"--status dead --type {quote(first['job_type'])}"
+    if first["error_type"]:
+        which += f" --error-type {quote(first['error_type'])}"
     return warn(
-        f"{at_least}{plural(count, 'dead job')}, the oldest for {words(facts['dead_s'])}",
-        "list them with `rota jobs --status dead`, fix the cause, then `rota retry` them, or "
-        "`rota archive`",
+        f"{at_least}{plural(count, 'dead job')}, the oldest for {words(facts['dead_s'])}; "
+        f"most: {'; '.join(most)}",
+        f"see `rota jobs {which}`, fix the cause, then `rota retry {which}`, or "
+        "`rota archive` with these options",
     )

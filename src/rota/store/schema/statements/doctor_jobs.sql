@@ -1,7 +1,8 @@
 -- Read how long the oldest due job has waited, how many jobs are dead, and which schedules are late
 -- or have stopped.
 -- Parameters: limit int (most dead jobs to count); late interval (how late a schedule may be)
--- Rows: facts text (JSON: waiting_s [NULL: nothing is due], dead, dead_s of the oldest; overdue:
+-- Rows: facts text (JSON: waiting_s [NULL: nothing is due], dead, dead_s of the oldest; dead_of:
+--   the three most frequent job_type, error_type [NULL: none] and jobs of the newest; overdue:
 --   of five schedules, the latest of those without and of those with a reason, name, late_s,
 --   stopped_why [NULL: it has not stopped by itself],
 --   last_error [NULL: none]; overdue_count: of all; failing: of five active schedules whose runs do
@@ -12,6 +13,22 @@ select json_build_object(
   'waiting_s', extract(epoch from :schema.clock() - :schema.oldest_due())::float8,
   'dead', d.jobs,
   'dead_s', extract(epoch from :schema.clock() - d.oldest_at)::float8,
+  'dead_of', (
+    select coalesce(json_agg(t order by t.jobs desc, t.job_type, t.error_type), '[]')
+    from (
+      select n.job_type, n.error_type, count(*) as jobs
+      from (
+        select j.job_type, j.error_type
+        from :schema.job j
+        where j.status = 'dead'
+        order by j.failed_at desc
+        limit :limit::int
+      ) n
+      group by n.job_type, n.error_type
+      order by 3 desc, 1, 2
+      limit 3
+    ) t
+  ),
   'overdue', (
     select coalesce(
       json_agg(json_build_object(

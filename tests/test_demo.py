@@ -62,7 +62,10 @@ def test_the_demo_keeps_its_promises_twice_in_a_row_and_leaves_nothing_behind(
     by_select = {check["select"]: tuple(check["result"]) for check in ran["checks"]}
     for select, result in by_select.items():
         assert connection.execute(select.encode()).fetchone() == result
+    rota.environment["COLUMNS"] = ""  # as in a pipe
     shown = rota.ok("demo").out
+    table = shown[shown.index("\npromise ") :]
+    assert max(map(len, table.splitlines())) <= 80
     assert "15 of 15 as expected" in shown
     assert workers_of(database) == [] and list(rota.directory.iterdir()) == []
 

@@ -48,6 +48,14 @@ def test_the_doctor_names_what_is_wrong_first_and_what_to_do(
 
 
 @rule("M3")
+def test_checks_that_are_skipped_for_one_reason_are_one_finding(
+    shop: Path, empty_database: str
+) -> None:
+    said = CommandLine(shop, ROTA_DATABASE_URL=empty_database)("doctor").out
+    assert said.count("→ see migrations") == 1 and " checks    Rota's schema is missing" in said
+
+
+@rule("M3")
 def test_the_exit_status_of_the_doctor_distinguishes_warnings_from_what_is_bad(
     rota: CommandLine, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,7 +72,7 @@ def _print(checked: list[PromiseResult]) -> None:
         Column("result", Kind.TEXT),
         Column("", Kind.TEXT),
     )
-    print_table(columns, rows, empty="")
+    print_table(columns, rows, empty="", piped=80)
 
 
 def _in_words(result: tuple[object, ...]) -> str:

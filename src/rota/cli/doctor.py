@@ -88,10 +88,15 @@ def _facts(check: doctors.Check, finding: Finding) -> dict[str, str | None]:
 
 
 def _print(found: Examination, levels: Iterable[Level]) -> None:
-    """Print the findings of these levels, each with its advice and what follows from it."""
+    """Print the findings of these levels, each with its advice and what follows from it. Checks
+    that are skipped for one reason are one finding."""
     for level in levels:
-        for check, finding in found.at(level):
-            print_lines(_lines(Text(f"{level.value:<8}", _STYLES[level]), check.name, finding.what))
+        alike: dict[object, list[tuple[doctors.Check, Finding]]] = {}
+        for one in found.at(level):
+            alike.setdefault(one[1] if level is Level.SKIPPED else one[0], []).append(one)
+        for (check, finding), *more in alike.values():
+            name = f"{len(more) + 1} checks" if more else check.name
+            print_lines(_lines(Text(f"{level.value:<8}", _STYLES[level]), name, finding.what))
             for other, following in found.list_followers(check.name):
                 print_lines(_lines(Text(" " * 8), other.name, f"follows: {following.what}"))
             if finding.what_to_do:

@@ -98,17 +98,19 @@ def print_table(
     *,
     empty: str,
     times: Times | None = None,
+    piped: int | None = None,
 ) -> None:
     """Print rows under their columns, or the line `empty` if there are none.
 
     Args:
         times: how instants are shown. None: as local times.
+        piped: how wide a line may be without a terminal. None: as wide as it is.
     """
     listed = [[_one_line(value, times) for value in row] for row in rows]
     if not listed:
         typer.echo(empty)
         return
-    print_lines(lay_out(columns, listed, columns_wide()))
+    print_lines(lay_out(columns, listed, columns_wide() or piped))
 
 
 def _one_line(value: Any, times: Times | None) -> str:

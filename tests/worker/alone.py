@@ -36,6 +36,7 @@ class Others:
         self.has_uncounted = False
         self.waiting = self.released = self.unwritten = 0
         self.failures: list[Exception] = []
+        self.away_since: float | None = None
 
     def take(self, ended: Sequence[Attempt]) -> None:
         """Of the finisher: attempts ended."""

@@ -36,6 +36,7 @@ pytestmark = pytest.mark.waits
 
 JOBS = 100
 LEASE_S = 20
+REFUSED = "select refused from rota.worker where stopped_at is null"
 RENEWED_S = 2 / 3
 """Leases are renewed as often as those of two seconds are; but no machine is so busy that one runs
 out."""
@@ -301,8 +302,9 @@ async def test_what_takes_for_ever_with_one_row_does_not_stop_the_others(
 @rule("M2", "M33")
 @pytest.mark.parametrize("state", ["53100", "55P03", "57014", "53200"])
 async def test_nothing_is_lost_while_the_database_refuses_every_write(
-    database: str, connection: Connection, state: str
+    database: str, connection: Connection, state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("rota.worker.lease_keeper.HEARTBEAT_S", 0.2)
     begun_at = monotonic()
     put_many(connection, "work", JOBS)
     put_many(connection, "fail", JOBS)
@@ -313,10 +315,14 @@ async def test_nothing_is_lost_while_the_database_refuses_every_write(
         "create trigger refuse before insert on rota.attempt for each row execute function refuse()"
     )
     async with Hand(database, _jobs(), slots=20) as hand:
-        await _until(lambda: _running(connection) == 2 * JOBS)
         await hand.heard(DatabaseLost if state.startswith("53") else OutcomeRefused, timeout_s=60)
+        if state.startswith("53"):
+            await _until(lambda: "finisher: " in str(value(connection, REFUSED)))
         await _until(lambda: _renewed(connection))
         _allow(connection)
+        await _until(
+            lambda: not value(connection, "select count(*) from rota.job where attempts = 0")
+        )
         await _until(lambda: _running(connection) == 0)
     told = [event for event in hand.events if isinstance(event, DatabaseLost)]
     assert len(told) <= 6 + (monotonic() - begun_at) / LOG_S, "not a flood"
@@ -334,9 +340,9 @@ async def test_a_worker_that_cannot_write_stops_claiming_before_it_has_run_every
 ) -> None:
     monkeypatch.setattr("rota.worker.claimer.UNWRITTEN_MAX", 50)
     put_many(connection, "work", 40 * JOBS)
-    _refuse(connection, "job_history", "true", raises="raise disk_full using message = 'no'")
+    _refuse(connection, "job_history", "true", raises="raise check_violation using message = 'no'")
     async with Hand(database, _jobs(), slots=20, poll_s=0.05) as hand:
-        await hand.heard(DatabaseLost, timeout_s=60)
+        await hand.heard(OutcomeRefused, timeout_s=60)
         claimer = hand.part(Claimer)
         turns = _turns(claimer)
         await _until(lambda: len([None for unwritten, _ in turns if unwritten >= 50]) >= 10)

@@ -59,7 +59,8 @@ class Service(ABC):
         self.away_since: float | None = None
         """Since when, in monotonic seconds, the database has not answered this loop."""
         self.refusal: str | None = None
-        """Why the database refused its last turn; None: it did not."""
+        """Why its last turn failed; None: it did not. The worker's row shows it: if that can be
+        written, the database is not away."""
         self._awake = asyncio.Event()
         self._awake_now = asyncio.Event()
         self._turn_at = inf
@@ -121,7 +122,7 @@ class Service(ABC):
     def handle_outage(self, error: DatabaseUnavailable, back_off_s: float) -> float | None:
         """Report that the database did not answer; return the seconds until the next turn."""
         pause_s = back_off_s * random.uniform(0.75, 1.25)
-        self.refusal = str(error) if error.refused else None
+        self.refusal = str(error)
         self.report_lost(str(error), pause_s, refused=error.refused)
         return pause_s
 

@@ -142,6 +142,8 @@ _SESSION = (*_AWAY, "28", "3D")
 trigger of the user's may ask another server, which is away."""
 _WHOLE_SERVER = (READ_ONLY, "53", "58")
 """A server without disk, memory or connections, or with failing files."""
+_OF_NO_ROW = (*("25", "40", "42501", "42P01", "42883", "3F000"), *("53", "55", "57", "58"))
+"""A right, an object, a lock or the server is what is wrong, not the values of a row."""
 _WAITED = ("55P03", "57014", "40P01", "40001")
 """Lock timeout, statement timeout or cancel, deadlock, serialization failure."""
 _CLASSES: tuple[tuple[tuple[str, ...], type[StoreError]], ...] = (
@@ -292,6 +294,11 @@ def is_of_statement(error: StoreError) -> bool:
     if not isinstance(error, RowRefused):
         return False
     return error.sqlstate is None or not error.sqlstate.startswith(_OF_THE_SERVER)
+
+
+def is_of_row(error: StoreError) -> bool:
+    """Whether the values of a row may be what the server refuses."""
+    return error.sqlstate is None or not error.sqlstate.startswith(_OF_NO_ROW)
 
 
 def _wrong_configuration(error: StoreError) -> str | None:

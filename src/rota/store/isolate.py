@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Generic, TypeVar
 
 from rota.store.driver import Operation
-from rota.store.errors import RowLocked, RowRefused
+from rota.store.errors import RowLocked, RowRefused, is_of_row
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -32,6 +32,8 @@ class Isolated(Generic[Item, Answer]):
     """One for each statement that was not refused."""
     refused: list[tuple[Item, str]] = field(default_factory=list)
     """Each item that the database refuses, with its error."""
+    fit: list[Item] = field(default_factory=list)
+    """Those of them whose values are not at fault: a right is missing, or a lock is held."""
     locked: list[Item] = field(default_factory=list)
     """Items that another transaction has locked; only with `split_locked`."""
 
@@ -49,6 +51,8 @@ class Isolated(Generic[Item, Answer]):
         others = f"this one, or one of the {len(part) - 1} after it that were left with it"
         says = error.summary if len(part) == 1 else f"{error.summary} ({others})"
         self.refused.append((part[0], says))
+        if not is_of_row(error):
+            self.fit.append(part[0])
         return []
 
 

@@ -47,8 +47,8 @@ class Case:
     since: float
     again_at: float
     pauses: BackOff
-    is_reported: bool = False
-    """Whether an event has reported it."""
+    reported: str | None = None
+    """What an event has reported of it; None: nothing yet."""
 
 
 class Quarantine(Generic[Key]):

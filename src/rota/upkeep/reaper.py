@@ -87,13 +87,9 @@ class Reaper(Sweeper):
             if lost.status == Status.CANCELLED:
                 self.bus.emit(JobCancelled(**of, reason=lost.reason))
             if lost.status == Status.DEAD:
-                failure = Failure(  # the same as job_reap writes into the table
-                    "LeaseExpired",
-                    f"worker {lost.worker} let its lease expire: it died, froze or lost the "
-                    "database",
-                    "transient",
-                    "lease expired",
-                )
+                # The same as job_reap writes into the table.
+                why = lost.reason or ""
+                failure = Failure("LeaseExpired", why, "transient", "lease expired")
                 self.bus.emit(JobDead(**of, failure=failure))
         return 0 if more else None
 

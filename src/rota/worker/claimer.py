@@ -46,8 +46,10 @@ REST_SHARES = (0.65, 0.8)
 """How long an idle worker rests after the look of another, as a share of the pause of a worker that
 is alone; the one that looks for others pauses for half of it. So within a second one looks."""
 UNWRITTEN_MAX = 5_000
-"""While this many outcomes wait to be written, the worker claims nothing: all of these jobs would
-run again if it died now."""
+"""While this many outcomes wait to be written, the worker claims nothing; so too while none can be
+written."""
+AWAY_S = 10.0
+"""A drain whose outcomes cannot be written for this long ends, and cron starts the next one."""
 QUARANTINE_MAX = 10_000
 """Most jobs in quarantine because the database refuses them. With more the database is at fault,
 not the jobs."""
@@ -233,12 +235,21 @@ class Claimer(Service):
             if self._ends_at is not None and now >= self._ends_at:
                 self.stop()
                 return 0
-            if self._finisher.unwritten >= UNWRITTEN_MAX:
+            if self._finisher.away_since is not None:
+                return self._share_outage(now - self._finisher.away_since)
+            if not self._has_room:
                 return self._config.poll_s
             if self._leaving:
                 await self._pass_on()
             sent = self._send(now)
         return self._find_pause_without_slots() if sent is None else await self._claim(sent)
+
+    def _share_outage(self, away_s: float) -> float:
+        """Claim nothing while the finisher can write nothing, as if the database was away for the
+        claims, too; a drain waits for a while before."""
+        if self._config.drain and away_s < AWAY_S:
+            return self._config.poll_s
+        raise DatabaseUnavailable(self._finisher.refusal or "no outcome can be written")
 
     def handle_outage(self, error: DatabaseUnavailable, back_off_s: float) -> float | None:
         """End a drain at the first failure: cron starts the next one."""
@@ -351,8 +362,13 @@ class Claimer(Service):
     def _may_send(self, now: float) -> bool:
         """Whether the next claim may be sent before the last one is handed over."""
         is_late = self._ends_at is not None and now >= self._ends_at
-        has_room = self._finisher.unwritten < UNWRITTEN_MAX
-        return has_room and not (is_late or self._leaving or self._is_stopping)
+        return self._has_room and not (is_late or self._leaving or self._is_stopping)
+
+    @property
+    def _has_room(self) -> bool:
+        """Whether outcomes are written, and not too many wait: all of their jobs would run again if
+        the worker died now."""
+        return self._finisher.away_since is None and self._finisher.unwritten < UNWRITTEN_MAX
 
     # What came back
 

@@ -75,8 +75,8 @@ UNTIMED_S = 10.0
 """The same for each statement behind a pooler, where the server knows no timeout of ours: the
 worker then cancels the statement."""
 TRY_FOR_S = 300.0
-"""How long a worker tries to write an outcome that the database refuses, before it leaves the job
-to its lease and the reaper."""
+"""How long a worker tries to write an outcome that the database refuses because of the job's own
+values, and a drain any, before it leaves the job to its lease and the reaper."""
 LOCKED_FOR_S = 10.0
 """A lock is reported after this many seconds."""
 TRY_AGAIN_S = (0.25, 10.0)
@@ -101,6 +101,7 @@ class LooksForNext(Protocol):
     """Claims the jobs for which others have made room: the claimer."""
 
     def wake(self) -> None: ...
+    def wake_now(self) -> None: ...
     def wake_in(self, pause_s: float) -> None: ...
     def wake_for(self, queue: str) -> None: ...
     def offer_room(self) -> Room | None: ...
@@ -147,6 +148,10 @@ class Finisher(Service):
         self._writing = 0
         """How many outcomes the statement that runs now writes."""
         self._refused: Quarantine[Attempt] = Quarantine(clock, *TRY_AGAIN_S)
+        self._is_drain = spec.config.drain
+        self._left: tuple[float, str | None] = (0.0, None)
+        """Until when the worker's row tells of the outcome that it gave up last, and what: so
+        whoever reaps the job can say why."""
         self._flush_max = FLUSH_MAX
         self._fold_tries = 0
         """How often it still tries to count the members of batches that ended."""
@@ -169,6 +174,15 @@ class Finisher(Service):
         """Whether members of batches have ended that are perhaps not counted yet: what follows them
         may still be enqueued."""
         return self._fold_tries > 0
+
+    def note_answer(self) -> None:
+        """Note that the database answers, and which outcome it refuses all the same."""
+        if self.away_since is not None:
+            self.claimer.wake_now()
+        super().note_answer()
+        reported = (case.reported for case in self._refused.cases.values() if case.reported)
+        until, left = self._left
+        self.refusal = next(reported, left if self.clock.monotonic() < until else None)
 
     def take(self, ended: Sequence[Attempt]) -> None:
         """Take attempts that ended."""
@@ -426,12 +440,14 @@ class Finisher(Service):
         attempt.put_off()
         case = self._refused.put(attempt)
         tried_s = self.clock.monotonic() - case.since
-        if not case.is_reported and (not refused.locked or tried_s >= LOCKED_FOR_S):
-            case.is_reported = True
+        for_s = TRY_FOR_S if refused.of_row or self._is_drain else None
+        if not case.reported and (not refused.locked or tried_s >= LOCKED_FOR_S):
+            case.reported = f"the outcome of job {attempt.job.id} is refused: {refused.why}"
             self.bus.emit(
-                OutcomeRefused.of(attempt.job, self._worker, reason=refused.why, for_s=TRY_FOR_S)
+                OutcomeRefused.of(attempt.job, self._worker, reason=refused.why, for_s=for_s)
             )
-        if tried_s >= TRY_FOR_S:
+        if for_s is not None and tried_s >= for_s:
+            self._left = (self.clock.monotonic() + 2 * attempt.lease_s, case.reported)
             self._forget(attempt)  # its lease is no longer renewed
 
     def _forget(self, attempt: Attempt) -> None:

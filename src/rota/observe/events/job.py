@@ -194,18 +194,21 @@ class OutcomeRefused(JobEvent):
     """The database refuses this attempt's outcome, while it accepts others.
 
     Emitted once per attempt. The worker retries for `for_s` seconds, then leaves the job to its
-    lease: another worker recovers it.
+    lease: another worker recovers it. If not the job is at fault, but a right, an object or a lock,
+    the worker retries for as long as it lives.
     """
 
     level = logging.ERROR
-    line = (
-        "the database refuses its outcome; retrying for {for_s:.0f} s, "
-        "then the job is left to its lease: {reason}"
-    )
     reason: str
     """What the database said."""
-    for_s: float
-    """Seconds for which the worker tries again."""
+    for_s: float | None
+    """Seconds for which the worker tries again; None: as long as it lives."""
+
+    def _describe(self) -> str:
+        until = "for as long as the worker lives"
+        if self.for_s is not None:
+            until = f"for {self.for_s:.0f} s, then the job is left to its lease"
+        return f"the database refuses its outcome; retrying {until}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

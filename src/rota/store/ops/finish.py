@@ -44,15 +44,16 @@ class Written(msgspec.Struct, frozen=True):
 
 Settled = dict[int, Written | Refused]
 _SUCCEEDED = Written(Status.SUCCEEDED.value)
-_LOCKED = Refused("the row is locked by a transaction that does not end", locked=True)
+_LOCKED = Refused("the row is locked by a transaction that does not end", locked=True, of_row=False)
 
 
 def finish(endings: Sequence[Ending], release: str, *, careful: bool = False) -> Operation[Settled]:
     """Move finished jobs to history. An id that is missing in the answer was no longer held.
 
     A result that the database cannot store is left out; it never changes the outcome. A refusal of
-    one job never stops the others. `careful`: after a failed try, rows that another transaction has
-    locked are left out from the start.
+    one job never stops the others; one of the statement itself, whatever the jobs, is raised.
+    `careful`: after a failed try, rows that another transaction has locked are left out from the
+    start.
     """
     return _settle(endings, partial(_finish, release), careful=careful)
 
@@ -166,21 +167,36 @@ Write = Callable[[Sequence[Ending], bool], Operation[dict[int, Written]]]
 
 def _settle(endings: Sequence[Ending], write: Write, *, careful: bool) -> Operation[Settled]:
     locked: Sequence[Ending] = []
-    tried: RowRefused | RowLocked | None = None
     if careful:
         endings, locked = yield from _split_locked(endings)
-    else:
-        try:
-            return {**(yield from _write(write, endings))}
-        except (RowRefused, RowLocked) as error:
-            tried = error
+    settled: Settled = {ending.job.id: _LOCKED for ending in locked}
+    if not endings:
+        return settled
     write_some = partial(_write, write)
+    try:
+        return settled | (yield from write_some(endings))
+    except (RowRefused, RowLocked) as error:
+        tried = error
+    if isinstance(tried, RowRefused):
+        yield from write_some([_make_probe(endings[0])])
     isolated = yield from isolate(endings, write_some, tried=tried, split_locked=_split_locked)
-    settled: Settled = {ending.job.id: _LOCKED for ending in (*locked, *isolated.locked)}
-    settled |= {ending.job.id: Refused(why) for ending, why in isolated.refused}
+    settled |= {ending.job.id: _LOCKED for ending in isolated.locked}
+    fit = {ending.job.id for ending in isolated.fit}
+    settled |= {
+        ending.job.id: Refused(why, of_row=ending.job.id not in fit)
+        for ending, why in isolated.refused
+    }
     for written in isolated.answers:
         settled |= written
     return settled
+
+
+def _make_probe(ending: Ending) -> Ending:
+    """Return the plain ending of a job that cannot exist: if that is refused too, no job is at
+    fault."""
+    nobody = msgspec.structs.replace(ending.job, id=0)
+    plain = Transition("probe", ending.transition.status)
+    return Ending(nobody, plain, None, frees_place=ending.frees_place)
 
 
 def _write(write: Write, endings: Sequence[Ending]) -> Operation[dict[int, Written]]:

@@ -32,6 +32,8 @@ class Refused(msgspec.Struct, frozen=True):
     why: str
     locked: bool = False
     """Whether another open transaction holds the row: the write succeeds when that ends."""
+    of_row: bool = True
+    """Whether the values of the row may be at fault."""
 
 
 def renew(held: Sequence[tuple[int, int]], who: Claimant) -> Operation[Renewed]:

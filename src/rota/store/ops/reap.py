@@ -22,7 +22,7 @@ class Reaped:
     status: str
     run_at: datetime
     reason: str | None
-    """The reason of its cancellation; None: it was not cancelled."""
+    """The reason of its cancellation, or why its lease expired if it is dead; else None."""
 
 
 def reap(

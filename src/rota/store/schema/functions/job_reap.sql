@@ -44,7 +44,19 @@ begin
     select
       j.id, j.job_type, j.claims, j.attempts, j.max_attempts, j.locked_by,
       j.start_recorded, j.losses, j.started_at,
-      j.group_key, j.queue, j.capped
+      j.group_key, j.queue, j.capped,
+      format(
+        'worker %s let its lease expire: %s', j.locked_by,
+        coalesce(
+          (
+            select 'outcomes were refused: ' || w.refused
+            from {schema}.worker w
+            where w.name = j.locked_by
+              and w.refused like '%finisher%'
+          ),
+          'it died, froze or lost the database'
+        )
+      ) as message
     from {schema}.job j
     where j.status = 'running'
       and j.locked_until >= v_since
@@ -68,11 +80,7 @@ begin
   decided as materialized (
     select
       {schema}.loss_of(
-        l.id, l.claims, l.start_recorded, l.losses, l.started_at,
-        format(
-          'worker %s let its lease expire: it died, froze or lost the database',
-          l.locked_by
-        )
+        l.id, l.claims, l.start_recorded, l.losses, l.started_at, l.message
       ) as loss,
       coalesce(t.on_lost = 'dead', false)
         or l.attempts >= coalesce(l.max_attempts, t.max_attempts, 10) as gives_up,
@@ -102,7 +110,8 @@ begin
     cross join lateral {schema}.job_leave(o.all_of_them, null::text) r
   )
   select
-    l.id, l.job_type, l.claims, l.attempts, l.locked_by, r.status, r.run_at, r.reason,
+    l.id, l.job_type, l.claims, l.attempts, l.locked_by, r.status, r.run_at,
+    case when r.status = 'dead' then l.message else r.reason end,
     l.group_key,
     case
       when l.capped

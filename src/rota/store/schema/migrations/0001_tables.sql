@@ -745,7 +745,7 @@ insert into alert_rule (name, kind, at_least, factor, period, severity, critical
   ('no worker', 'no_worker', 1, null, '10 minutes', 'critical', null),
   ('unread payloads', 'payload_unread', 1, null, '10 minutes', 'critical', null),
   ('paused jobs', 'paused', 1, null, '4 hours', 'warning', null),
-  ('refused maintenance', 'refused', 1, null, '5 minutes', 'critical', null),
+  ('refused maintenance', 'refused', 1, null, '1 minute', 'critical', null),
   ('schedule overdue', 'schedule_overdue', 1, null, '10 minutes', 'critical', null),
   ('breaker open', 'breaker_open', 1, null, '15 minutes', 'warning', null),
   ('group halted', 'group_halted', 1, null, '1 minute', 'critical', null),

@@ -1,0 +1,122 @@
+"""Outcomes that the database refuses for no fault of their jobs: the worker keeps them for as long
+as it lives, claims nothing meanwhile, and says so in its row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from uuid import uuid4
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from rota.errors import DatabaseUnavailable
+from rota.observe.events import JobReaped, JobSucceeded, OutcomeRefused
+from rota.worker.attempt import State
+from rota.worker.claimer import Claimer
+from tests.support.rules import rule
+from tests.worker.hand import Hand
+from tests.worker.table import Connection, over, put, put_many, rows, status, value
+from tests.worker.test_unwritten import (
+    JOBS,
+    REFUSED,
+    _allow,
+    _jobs,
+    _refuse,
+    _renewed,
+    _turns,
+    _until,
+    renewed_often,
+)
+
+pytestmark = pytest.mark.waits
+__all__ = ["renewed_often"]
+
+
+@pytest.fixture(autouse=True)
+def told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the worker write its row often, and give up early what it may give up."""
+    monkeypatch.setattr("rota.worker.lease_keeper.HEARTBEAT_S", 0.2)
+    monkeypatch.setattr("rota.worker.finisher.TRY_FOR_S", 0.1)
+
+
+@pytest.fixture
+def role(admin: Connection, database: str) -> Iterator[str]:
+    """A role that may do what a worker does, and may not delete a job: so it finishes none."""
+    name = f"worker_{uuid4().hex[:12]}"
+    admin.execute(sql.SQL("create role {} login").format(sql.Identifier(name)))
+    with psycopg.connect(database, autocommit=True) as connection:
+        for what in ("schema", "all tables in schema", "all sequences in schema"):
+            connection.execute(f"grant all on {what} rota to {name}".encode())
+        connection.execute(f"revoke delete on rota.job from {name}".encode())
+        yield name
+        connection.execute(f"drop owned by {name} cascade; drop role {name}".encode())
+
+
+@rule("M2", "M33", "M86")
+async def test_no_job_runs_twice_because_its_worker_lacked_a_right(
+    database: str, connection: Connection, role: str
+) -> None:
+    put_many(connection, "work", 5)
+    async with Hand(make_conninfo(database, user=role), _jobs(), slots=5) as hand:
+        lost = await hand.lost("finisher")
+        assert "permission denied for table job" in lost.reason
+        turns = _turns(hand.part(Claimer))
+        put_many(connection, "work", JOBS)
+        await _until(lambda: len(turns) >= 3)
+        assert {claimed for _, claimed in turns} == {5}
+        await _until(lambda: "finisher: " in str(value(connection, REFUSED)))
+        await _until(lambda: _renewed(connection))
+        connection.execute(f"grant delete on rota.job to {role}".encode())
+        await _until(lambda: over(connection) == JOBS + 5)
+        await _until(lambda: value(connection, REFUSED) is None)
+    ran = "select distinct status, attempts, claims from rota.job_history"
+    assert rows(connection, ran) == [("succeeded", 1, 1)]
+
+
+@rule("M80")
+async def test_a_drain_that_can_write_no_outcome_ends(
+    database: str, connection: Connection, role: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rota.worker.claimer.AWAY_S", 0.2)
+    monkeypatch.setattr("rota.worker.shutdown.RECORD_S", 0.2)
+    put(connection, "work")
+    with pytest.raises(DatabaseUnavailable, match="permission denied for table job"):
+        await Hand(make_conninfo(database, user=role), _jobs(), drain=True).run()
+
+
+@rule("M2", "M33")
+async def test_an_outcome_is_kept_while_a_right_is_missing_for_it_alone(
+    database: str, connection: Connection
+) -> None:
+    bad = put(connection, "work")
+    put_many(connection, "work", JOBS)
+    _refuse(connection, "job_history", f"new.id = {bad}", raises="raise insufficient_privilege")
+    async with Hand(database, _jobs()) as hand:
+        refused = await hand.heard(OutcomeRefused, timeout_s=60)
+        assert refused.for_s is None and "as long as the worker lives" in refused.text()
+        await _until(lambda: over(connection) == JOBS)
+        await _until(lambda: f"outcome of job {bad} is refused" in str(value(connection, REFUSED)))
+        [attempt] = hand.worker.attempts.values()
+        assert attempt.state is State.UNWRITTEN
+        _allow(connection)
+        await hand.heard(JobSucceeded, timeout_s=60, job=bad)
+    assert rows(connection, "select distinct attempts, claims from rota.job_history") == [(1, 1)]
+
+
+@pytest.mark.slow
+@rule("M2", "M13")
+async def test_whoever_reaps_a_job_says_that_its_outcome_was_refused(
+    database: str, connection: Connection
+) -> None:
+    bad = put(connection, "work")
+    _refuse(connection, "job_history", f"new.id = {bad}")
+    async with Hand(database, _jobs(lease_s=1)) as hand:
+        await hand.heard(JobReaped, 2, timeout_s=60)
+        _allow(connection)
+    told = "select message from rota.attempt where job = %s order by claim"
+    for (message,) in rows(connection, told, bad):
+        assert f"finisher: the outcome of job {bad} is refused: " in message
+        assert "not this one" in message and "it died" not in message
+    assert status(connection, bad) in ("succeeded", "failed")

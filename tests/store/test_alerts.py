@@ -410,6 +410,24 @@ def test_a_queue_with_due_jobs_and_no_worker_seen_of_late_is_found(connection: C
     assert list(found(connection, "no worker")) == ["default"]
 
 
+@rule("M33", "M86")
+def test_a_queue_whose_jobs_no_worker_takes_from_a_dead_one_is_found(
+    connection: Connection,
+) -> None:
+    serve(connection)
+    due(connection)
+    Hand(connection).claim()
+    assert found(connection, "no worker") == {}
+    expire = "update rota.job set locked_until = rota.clock() - %s::interval"
+    connection.execute(expire, ["9 minutes"])
+    assert found(connection, "no worker") == {}
+    connection.execute(expire, ["11 minutes"])
+    assert list(found(connection, "no worker")) == ["default"]
+    [one] = Hand(connection).run(ops.find_alert_matches("no worker"))
+    assert one.message.startswith("for 00:10:00 no worker has taken jobs of queue default whose")
+    assert found(connection, "unclaimed jobs") == found(connection, "unknown type") == {}
+
+
 @rule("M86", "M87")
 def test_a_paused_queue_raises_no_alert(connection: Connection) -> None:
     due(connection)

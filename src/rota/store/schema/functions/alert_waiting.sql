@@ -1,6 +1,7 @@
 -- Returns the queues, or the types of an unknown_type rule, whose jobs have been due for longer
 -- than the period of the rule (for alert_matches): though workers could have taken them
--- (unclaimed), because no worker knows the type, or because no worker serves the queue.
+-- (unclaimed), because no worker knows the type, or because no worker serves the queue. A queue
+-- also counts as served by none while no worker takes the jobs whose leases expired before that.
 create or replace function {schema}.alert_waiting(p_rule {schema}.alert_rule)
 returns table (subject text, value float8, message text)
 language sql stable
@@ -25,7 +26,11 @@ as $$
           p_rule.period, late.subject, {schema}.utc_text(late.oldest)
         )
       else format(
-        'no worker seen within %s serves queue %s, and jobs in it have been due since %s',
+        case
+          when late.is_lost
+            then 'for %s no worker has taken jobs of queue %s whose leases expired, the first at %s'
+          else 'no worker seen within %s serves queue %s, and jobs in it have been due since %s'
+        end,
         p_rule.period, late.subject, {schema}.utc_text(late.oldest)
       )
     end
@@ -33,9 +38,19 @@ as $$
     select
       case when p_rule.kind = 'unknown_type' then d.job_type else d.queue end as subject,
       sum(d.jobs) as jobs,
-      min(d.oldest) as oldest
-    from {schema}.due_facts(
-      {schema}.clock() - p_rule.period, p_rule.period, 1000, p_rule.queue, false
+      min(d.oldest) as oldest,
+      bool_and(d.is_lost) as is_lost
+    from (
+      select f.*, false as is_lost
+      from {schema}.due_facts(
+        {schema}.clock() - p_rule.period, p_rule.period, 1000, p_rule.queue, false
+      ) f
+      union all
+      select r.queue, r.job_type, 1, r.locked_until, false, true, true, false, false, false, true
+      from {schema}.running_jobs(1000) r
+      where p_rule.kind = 'no_worker'
+        and r.locked_until < {schema}.clock() - p_rule.period
+        and (p_rule.queue is null or r.queue = p_rule.queue)
     ) d
     where (p_rule.job_type is null or d.job_type = p_rule.job_type)
       and case p_rule.kind

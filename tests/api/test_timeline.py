@@ -36,6 +36,25 @@ def act(
     )
 
 
+@rule("M33", "M85")
+def test_the_timeline_of_a_running_job_says_what_its_worker_cannot_write_and_when_its_lease_expired(
+    app: rota.App, connection: Connection
+) -> None:
+    [job] = insert(connection)
+    hand = Hand(connection)
+    hand.claim()
+    hand.send_heartbeat(refused="reaper: no right")
+    assert app.jobs.timeline(job).entries[-1].what == "running"
+    hand.send_heartbeat(refused="finisher, reaper: no right")
+    said = app.jobs.timeline(job).entries[-1]
+    assert said.what == "waits" and said.text.endswith(
+        "cannot write any: finisher, reaper: no right"
+    )
+    connection.execute("update rota.job set locked_until = now() - interval '1 minute'")
+    waits = [one for one in app.jobs.timeline(job).entries if one.what == "waits"]
+    assert [one.text for one in waits] == ["for a worker to take it: the lease of hand has expired"]
+
+
 @rule("M43", "M85", "M87")
 def test_the_timeline_lists_each_attempt_who_acted_and_what_it_was_requeued_as(
     app: rota.App, connection: Connection
@@ -137,8 +156,8 @@ def test_the_timeline_names_the_schedule_the_reason_of_a_cancel_and_who_archived
     assert entries[-1].text == "cancelled: not this week"
 
     connection.execute(
-        "update rota.job set status = 'running', locked_by = 'w', locked_until = now(), started_at "
-        "= now(), attempts = 1 where id = %s",
+        "update rota.job set status = 'running', locked_by = 'w', locked_until = now() + '1 h', "
+        "started_at = now(), attempts = 1 where id = %s",
         [running],
     )
     assert [entry.text for entry in app.jobs.timeline(running).entries] == [

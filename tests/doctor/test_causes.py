@@ -117,6 +117,20 @@ def test_a_type_is_unknown_because_the_app_was_not_synced(
     )
 
 
+@rule("M3", "M86")
+def test_no_worker_takes_the_jobs_of_a_dead_one_because_the_database_refuses_it(
+    database: str, connection: Connection
+) -> None:
+    hand = at_work(connection)
+    insert(connection)
+    hand.claim()
+    connection.execute("update rota.job set locked_until = rota.clock() - interval '2 minutes'")
+    assert look(database) == (["running"], {})
+    hand.send_heartbeat(refused="claimer, reaper: no right")
+    connection.execute("update rota.worker set refused_since = refused_since - interval '2 min'")
+    assert look(database) == (["refusals"], {"running": "refusals"})
+
+
 @rule("M3", "M87")
 def test_jobs_wait_because_a_person_paused_them(database: str, connection: Connection) -> None:
     at_work(connection)

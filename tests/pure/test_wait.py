@@ -122,6 +122,16 @@ def _facts(**given: Any) -> WaitFacts:
             _facts(paused="its queue email", paused_at=BEFORE, paused_by="ann"),
             "it is due, but its queue email is paused by ann",
         ),
+        (
+            _job("running", locked_by="host:1", locked_until=BEFORE),
+            _facts(refused="finisher: no", refused_since=NOW),
+            "for a worker to take it: the lease of host:1 has expired",
+        ),
+        (
+            _job("running", locked_by="host:1", locked_until=LATER),
+            _facts(refused="finisher: no", refused_since=BEFORE),
+            "for its outcome to be written, if it has ended: host:1 cannot write any: finisher: no",
+        ),
     ],
 )
 def test_a_job_that_waits_says_what_for_and_since_when(
@@ -150,7 +160,7 @@ def test_a_dead_job_says_that_it_halts_its_lane() -> None:
         (_job("queued", group_key="g"), _facts(next=20)),
         (_job("failed", group_key="g"), _facts(holds=True, held=0)),
         (_job("queued", waits_for="limit smtp", waits_since=BEFORE), _facts()),
-        (_job("running", group_key="g"), _facts(holds=True)),
+        (_job("running", group_key="g", locked_until=LATER), _facts(holds=True)),
         (_job("dead", group_key="g"), _facts()),
     ],
 )

@@ -66,7 +66,7 @@ async def test_no_job_runs_twice_because_its_worker_lacked_a_right(
         put_many(connection, "work", JOBS)
         await _until(lambda: len(turns) >= 3)
         assert {claimed for _, claimed in turns} == {5}
-        await _until(lambda: "finisher: " in str(value(connection, REFUSED)))
+        await _until(lambda: "finisher, claimer" in str(value(connection, REFUSED)))
         await _until(lambda: _renewed(connection))
         connection.execute(f"grant delete on rota.job to {role}".encode())
         await _until(lambda: over(connection) == JOBS + 5)

@@ -317,7 +317,7 @@ async def test_nothing_is_lost_while_the_database_refuses_every_write(
     async with Hand(database, _jobs(), slots=20) as hand:
         await hand.heard(DatabaseLost if state.startswith("53") else OutcomeRefused, timeout_s=60)
         if state.startswith("53"):
-            await _until(lambda: "finisher: " in str(value(connection, REFUSED)))
+            await _until(lambda: "finisher" in str(value(connection, REFUSED)))
         await _until(lambda: _renewed(connection))
         _allow(connection)
         await _until(

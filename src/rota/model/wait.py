@@ -72,6 +72,9 @@ class WaitFacts:
     paused_by: str | None
     mismatched: tuple[str, ...]
     """Releases that could not read its payload."""
+    refused: str | None
+    """What the worker that holds it cannot do, among that to write outcomes; None: it can."""
+    refused_since: datetime | None
     awaited: Awaited | None
     """None: it waits for no jobs."""
 
@@ -92,7 +95,7 @@ def explain_wait(job: Job, facts: WaitFacts) -> WaitReason | None:
         text = f"its ordered group {job.group_key} until you retry or archive it"
         return WaitReason(job.failed_at or facts.now, "halts", text)
     if job.status not in _WAITING:
-        return None
+        return _explain_running(job, facts) if job.status is Status.RUNNING else None
     kind, _, name = (job.waits_for or "").partition(" ")
     since = job.waits_since or job.run_at
     if facts.awaited is not None:
@@ -115,6 +118,17 @@ def explain_wait(job: Job, facts: WaitFacts) -> WaitReason | None:
     if job.group_key is None or facts.holds:
         return None
     return _explain_lane(job, facts)
+
+
+def _explain_running(job: Job, facts: WaitFacts) -> WaitReason | None:
+    if job.locked_until is not None and job.locked_until < facts.now:
+        text = f"for a worker to take it: the lease of {job.locked_by} has expired"
+        return WaitReason(job.locked_until, "waits", text)
+    if facts.refused is not None and facts.refused_since is not None:
+        text = f"for its outcome to be written, if it has ended: {job.locked_by} cannot write any: "
+        text += facts.refused
+        return WaitReason(max(facts.refused_since, job.started_at or job.run_at), "waits", text)
+    return None
 
 
 def _explain_awaited(awaited: Awaited) -> str:

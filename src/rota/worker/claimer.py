@@ -46,8 +46,8 @@ REST_SHARES = (0.65, 0.8)
 """How long an idle worker rests after the look of another, as a share of the pause of a worker that
 is alone; the one that looks for others pauses for half of it. So within a second one looks."""
 UNWRITTEN_MAX = 5_000
-"""While this many outcomes wait to be written, the worker claims nothing; so too while none can be
-written."""
+"""While this many outcomes wait to be written, the worker claims nothing: all of these jobs would
+run again if it died now."""
 AWAY_S = 10.0
 """A drain whose outcomes cannot be written for this long ends, and cron starts the next one."""
 QUARANTINE_MAX = 10_000
@@ -237,7 +237,7 @@ class Claimer(Service):
                 return 0
             if self._finisher.away_since is not None:
                 return self._share_outage(now - self._finisher.away_since)
-            if not self._has_room:
+            if self._finisher.unwritten >= UNWRITTEN_MAX:
                 return self._config.poll_s
             if self._leaving:
                 await self._pass_on()
@@ -362,13 +362,8 @@ class Claimer(Service):
     def _may_send(self, now: float) -> bool:
         """Whether the next claim may be sent before the last one is handed over."""
         is_late = self._ends_at is not None and now >= self._ends_at
-        return self._has_room and not (is_late or self._leaving or self._is_stopping)
-
-    @property
-    def _has_room(self) -> bool:
-        """Whether outcomes are written, and not too many wait: all of their jobs would run again if
-        the worker died now."""
-        return self._finisher.away_since is None and self._finisher.unwritten < UNWRITTEN_MAX
+        has_room = self._finisher.away_since is None and self._finisher.unwritten < UNWRITTEN_MAX
+        return has_room and not (is_late or self._leaving or self._is_stopping)
 
     # What came back
 

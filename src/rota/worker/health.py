@@ -57,12 +57,12 @@ class Health:
 
     def find_refusals(self) -> str | None:
         """Return which parts the database refuses now, and why; None: no part. From any thread."""
-        refused = [
-            f"{one.name}: {refusal}"
-            for one in self.services
-            if (refusal := one.refusal) is not None
-        ]
-        return one_line("; ".join(refused), 1_000) if refused else None
+        parts: dict[str, list[str]] = {}
+        for one in self.services:
+            if (refusal := one.refusal) is not None:
+                parts.setdefault(refusal, []).append(one.name)
+        refused = "; ".join(f"{', '.join(names)}: {why}" for why, names in parts.items())
+        return one_line(refused, 1_000) or None
 
     def liveness(self) -> str | None:
         """Return why the worker should be killed and replaced."""

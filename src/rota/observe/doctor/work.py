@@ -132,7 +132,8 @@ def workers(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def refusals(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether the database refuses what live workers must do: claims, or maintenance."""
+    """Judge whether the database refuses what live workers must do: claims, outcomes, or
+    maintenance."""
     long = [one for one in facts["refused"] if one["refused_s"] >= thresholds.refused_s]
     if not long:
         return ok("the database refuses nothing that a live worker does")
@@ -141,7 +142,9 @@ def refusals(facts: Facts, thresholds: Thresholds) -> Finding:
     )
     return bad(
         f"the database refuses what workers must do: {text}",
-        "fix what it names: a trigger, a publication, a right or a lock; the workers try again",
+        "fix what it names: a trigger, a publication, a right, a lock or a full disk; the workers "
+        "try again",
+        cause=Cause.REFUSED,
         because=(Cause.SCHEMA, Cause.READ_ONLY, Cause.ROLE),
     )
 
@@ -169,7 +172,7 @@ def running(facts: Facts, thresholds: Thresholds) -> Finding:
         return bad(
             f"leases have expired and no worker took the jobs: {text}",
             "start a worker or a drain: either takes these jobs",
-            because=(Cause.COPY, Cause.NO_WORKER),
+            because=(Cause.COPY, Cause.NO_WORKER, Cause.REFUSED),
         )
     if facts["long"]:
         text = ", ".join(

@@ -52,7 +52,7 @@ begin
             select 'outcomes were refused: ' || w.refused
             from {schema}.worker w
             where w.name = j.locked_by
-              and w.refused like '%finisher%'
+              and w.refused ~ 'finisher'
           ),
           'it died, froze or lost the database'
         )

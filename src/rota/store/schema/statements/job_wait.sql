@@ -4,7 +4,8 @@
 --   lane that others hold); holders text (JSON of the first: id, status, since); next int8 (the
 --   first job of its lane that waits for a place); max_running int4; running int4 (of the cap that
 --   it waits for); paused text (everything, or its queue); paused_at timestamptz; paused_by text;
---   mismatched text[] (releases that could not read its payload); awaited text (JSON: as
+--   mismatched text[] (releases that could not read its payload); refused text; refused_since
+--   timestamptz (what its worker cannot do, if that is to write outcomes); awaited text (JSON: as
 --   wait_facts). None: there is no such live job.
 -- Locks: none; indexes job_pkey, job_lane and job_waits.
 -- Keeps: M60, what a job waits for is visible.
@@ -29,6 +30,8 @@ select
   pause.paused_at,
   pause.paused_by,
   coalesce(j.mismatched_releases, '{}') as mismatched,
+  w.refused,
+  w.refused_since,
   :schema.wait_facts(j.id)::text as awaited
 from :schema.job j
 cross join lateral (
@@ -56,6 +59,7 @@ cross join lateral (
     limit 10000
   ) h
 ) lane
+left join :schema.worker w on w.name = j.locked_by and w.refused ~ 'finisher'
 left join :schema.concurrency_limits cap on cap.kind || ' ' || cap.name = j.waits_for
 left join lateral (
   select p.paused, p.paused_at, p.paused_by

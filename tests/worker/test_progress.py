@@ -7,6 +7,7 @@ import asyncio
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -14,6 +15,8 @@ import pytest
 import rota
 from rota.observe.events import JobCancelled, JobFailed, JobSucceeded, LeaseLost
 from rota.worker import lease_keeper
+from rota.worker.processes.handler_process import HandlerProcess
+from rota.worker.processes.messages import Progressed
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker import heavy
@@ -334,6 +337,43 @@ async def test_what_was_said_while_the_database_was_away_is_written_when_it_is_b
     await kept.keeper.tick()
     await kept.keeper.close()
     assert value(connection, SEEN) == {"done": 1, "total": None, "note": None}
+
+
+class Reports:
+    """Stands for a context, and for a channel of which the first message waits for the second."""
+
+    id = claims = 1
+    _progress = "5 of 10"
+
+    def __init__(self) -> None:
+        self.job, self.sent = self, list[str]()
+        self.began, self.passed = threading.Event(), threading.Event()
+
+    def encode_progress(self) -> str:
+        """Of the context."""
+        return self._progress
+
+    def send(self, message: Progressed) -> None:
+        """Of the channel."""
+        if not self.began.is_set():
+            self.began.set()
+            self.passed.wait(0.5)  # in vain: the second may not be sent before
+        self.sent.append(message.progress_json)
+        self.passed.set()
+
+
+@rule("M72")
+def test_no_thread_of_a_handlers_process_sends_an_older_report_last() -> None:
+    process: Any = object.__new__(HandlerProcess)
+    reports: Any = Reports()
+    process._channel, process._telling = reports, threading.Lock()
+    first = threading.Thread(target=process._tell_progress, args=[reports])
+    first.start()
+    reports.began.wait(30)
+    reports._progress = "10 of 10"
+    process._tell_progress(reports)
+    first.join()
+    assert reports.sent == ["5 of 10", "10 of 10"]
 
 
 @rule("M72", "M87")

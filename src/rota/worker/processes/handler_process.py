@@ -173,6 +173,8 @@ class HandlerProcess:
         self._progressed: Context | None = None
         """Whose progress to send. Set by any thread of the handler, before the event."""
         self._has_progress = threading.Event()
+        self._telling = threading.Lock()
+        """Held from the read of a report until it is sent: an older one never comes last."""
         self._cancel: Callable[[], object] | None = None
         """Cancels an async handler. Set by the main thread while its loop runs."""
 
@@ -237,9 +239,11 @@ class HandlerProcess:
                 sleep(PROGRESS_S)
 
     def _tell_progress(self, context: Context) -> None:
-        told, job = context._progress, context.job
-        self._channel.send(messages.Progressed(job.id, job.claims, context.encode_progress()))
-        context._stored = told
+        job = context.job
+        with self._telling:
+            told = context._progress
+            self._channel.send(messages.Progressed(job.id, job.claims, context.encode_progress()))
+            context._stored = told
 
     # Running
 

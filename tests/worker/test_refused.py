@@ -105,6 +105,16 @@ async def test_an_outcome_is_kept_while_a_right_is_missing_for_it_alone(
     assert rows(connection, "select distinct attempts, claims from rota.job_history") == [(1, 1)]
 
 
+@rule("M80")
+async def test_a_drain_leaves_an_outcome_that_is_refused_alone_to_the_lease(
+    database: str, connection: Connection
+) -> None:
+    bad = put(connection, "work")
+    put_many(connection, "work", 2)
+    _refuse(connection, "job_history", f"new.id = {bad}", raises="raise insufficient_privilege")
+    assert (await Hand(database, _jobs(), drain=True).run()).succeeded == 2
+
+
 @pytest.mark.slow
 @rule("M2", "M13")
 async def test_whoever_reaps_a_job_says_that_its_outcome_was_refused(

@@ -175,6 +175,12 @@ def test_signs_that_the_encoding_of_stdout_lacks_are_escaped(
     assert key in said[0]
 
 
+def test_a_command_ends_without_a_walk_over_what_it_has_imported() -> None:
+    code = "import gc; from rota.cli.process import prepare; gc.unfreeze(); prepare(); "
+    ran = forked.run(["-c", code + "print(gc.get_freeze_count())"], env=os.environ)
+    assert int(ran.stdout) > 10_000, ran
+
+
 @rule("M2")
 @pytest.mark.system
 @pytest.mark.parametrize("closed", ["<&-", "2>&-", "<&- >&- 2>&-"])

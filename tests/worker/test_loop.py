@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
@@ -125,6 +126,13 @@ def test_an_exit_in_a_task_of_a_handler_s_own_fails_its_attempt_and_ends_the_wor
         ("exits", "failed"),
     ]
     assert rows(connection, "select error_type from rota.attempt") == [(error.__name__,)]
+
+
+def test_what_the_process_has_frozen_stays_frozen() -> None:
+    gc.freeze()
+    before = gc.get_freeze_count()
+    run_alone("run", _nothing(), _nothing)
+    assert gc.get_freeze_count() > before / 2
 
 
 @rule("M2", "M35")

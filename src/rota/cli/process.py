@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import io
 import logging
 import os
@@ -19,6 +20,7 @@ LEAVE_S = 3.0
 
 def prepare() -> None:
     """Prepare the process for a command. Call it once, before anything is opened."""
+    gc.freeze()  # what was imported stays to the end: Python would walk over it there, twice
     _open_standard_descriptors()
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A customer's name must not end a command in an encoding that lacks one of its letters.

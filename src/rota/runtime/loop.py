@@ -102,13 +102,11 @@ def _rare_collections() -> Iterator[None]:
     Thousands of jobs are alive for a moment, and each collection would walk over all of them.
     """
     before = gc.get_threshold()
-    gc.freeze()
     gc.set_threshold(*COLLECT_AFTER)
     try:
         yield
     finally:
         gc.set_threshold(*before)
-        gc.unfreeze()
 
 
 def is_in_loop() -> bool:

@@ -95,6 +95,7 @@ def template(
             _drop(admin, unfinished)
             _execute(admin, "CREATE DATABASE {}", unfinished)
             migrate(server.url(unfinished))
+            _shrink(server.url(unfinished))
             _forget_the_start_of_the_server(server.url(unfinished))
             wait_until_unused(unfinished, admin)
             _execute(admin, "ALTER DATABASE {} RENAME TO {}", unfinished, TEMPLATE)
@@ -236,6 +237,18 @@ def _forget_the_start_of_the_server(url: str) -> None:
             "update rota.definition d set server_hash = md5(t.text) from rota.definition_texts() t "
             "where t.name = d.name and d.name = 'uptime'"
         )
+
+
+def _shrink(url: str) -> None:
+    """Rewrite the system catalogs, which the migration has left half empty: a copy and its drop
+    then cost a sixth less. Rota's own tables stay as they are, so plans do, too."""
+    catalogs = (
+        "select oid::regclass::text from pg_class where relkind = 'r' and not relisshared "
+        "and relnamespace = 'pg_catalog'::regnamespace"
+    )
+    with psycopg.connect(url, autocommit=True) as connection:
+        for (catalog,) in connection.execute(catalogs).fetchall():
+            connection.execute(sql.SQL("VACUUM FULL {}").format(sql.Identifier(catalog)))
 
 
 def _drop(admin: psycopg.Connection[TupleRow], name: str) -> None:

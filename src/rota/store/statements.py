@@ -160,6 +160,14 @@ def check_schema(schema: str) -> str:
     return schema
 
 
+@cache
+def _for_driver(text: str, schema: str) -> bytes:
+    lines = [line for line in text.splitlines() if not line.startswith("--")]
+    named = "\n".join(lines).replace(_QUOTED_SCHEMA, f"'{schema}'")
+    named = named.replace(":schema.", f"{schema}.").replace("%", "%%")
+    return _PARAMETER.sub(r"%(\1)s", named).encode()
+
+
 class Statements(dict[str, bytes]):
     """The statements for one schema, by name; each is read when it is first used."""
 
@@ -168,15 +176,8 @@ class Statements(dict[str, bytes]):
         self.schema = check_schema(schema)
 
     def __missing__(self, name: str) -> bytes:
-        lines = [line for line in source(name).splitlines() if not line.startswith("--")]
-        text = self[name] = self._for_driver("\n".join(lines)).encode()
+        text = self[name] = _for_driver(source(name), self.schema)
         return text
-
-    def _for_driver(self, text: str) -> str:
-        named = text.replace(_QUOTED_SCHEMA, f"'{self.schema}'").replace(
-            ":schema.", f"{self.schema}."
-        )
-        return _PARAMETER.sub(r"%(\1)s", named.replace("%", "%%"))
 
     def read_all(self) -> None:
         """Read every file now.

@@ -40,7 +40,7 @@ ORDER = [
             or o.gone_seq > p.seq and o.gone_xid <> p.xid)
         group by p.seq, p.job, p.group_key, p.capacity having count(*) > p.capacity
         union all
-        select c.job, c.group_key, c.lane_capacity, 0 from chaos.change c
+        select c.job, c.group_key, c.group_capacity, 0 from chaos.change c
         where c.status = 'running' and c.group_key is not null and c.in_lane is not true
         """,
     ),

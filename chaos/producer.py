@@ -142,11 +142,11 @@ class Producer:
             with psycopg.connect(self._url, autocommit=True) as connection:
                 statement = (
                     "insert into rota.job (job_type, payload, idempotency_key, group_key, "
-                    "lane_capacity) values (%s, %s, %s, %s, %s) returning id"
+                    "group_capacity) values (%s, %s, %s, %s, %s) returning id"
                 )
                 made = connection.execute(
                     statement,
-                    [job_type.name, Jsonb({"n": tag}), key, new.group_key, new.lane_capacity],
+                    [job_type.name, Jsonb({"n": tag}), key, new.group_key, new.group_capacity],
                 ).fetchone()
                 return _find(connection, tag) if made is None else int(made[0])
 

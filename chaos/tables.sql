@@ -24,7 +24,7 @@ create table chaos.change (
   job_type text,
   queue text,
   group_key text,
-  lane_capacity smallint,
+  group_capacity smallint,
   was_priority smallint,
   priority smallint,
   was_run_at timestamptz,
@@ -43,11 +43,11 @@ create index on chaos.change (at);
 create function chaos.note_change() returns trigger language plpgsql as $$
 begin
   insert into chaos.change (job, was_status, status, was_claims, claims, was_worker, worker, was_until, until, was_attempts, attempts,
-    was_losses, losses, was_recorded, recorded, job_type, queue, group_key, lane_capacity, was_priority, priority, was_run_at, run_at,
+    was_losses, losses, was_recorded, recorded, job_type, queue, group_key, group_capacity, was_priority, priority, was_run_at, run_at,
     was_in_lane, in_lane, capped, waits_for)
   values (coalesce(new.id, old.id), old.status, new.status, old.claims, new.claims, old.locked_by, new.locked_by, old.locked_until, new.locked_until,
     old.attempts, new.attempts, old.losses, new.losses, old.start_recorded, new.start_recorded, coalesce(new.job_type, old.job_type),
-    coalesce(new.queue, old.queue), coalesce(new.group_key, old.group_key), coalesce(new.lane_capacity, old.lane_capacity), old.priority, new.priority,
+    coalesce(new.queue, old.queue), coalesce(new.group_key, old.group_key), coalesce(new.group_capacity, old.group_capacity), old.priority, new.priority,
     old.run_at, new.run_at, old.in_lane, new.in_lane, new.capped, new.waits_for);
   return null;
 end $$;
@@ -164,7 +164,7 @@ select taken.job, taken.claims as claim, taken.worker, taken.seq, taken.at as ta
   ended.at as ended_at, ended.status as ended_status, ended.role as ended_by, ended.seq is not null as is_over,
   -- A job that was cancelled before it began is not charged as it moves to history.
   coalesce(ended.attempts, (select h.attempts from rota.job_history h where h.id = taken.job), ended.was_attempts) = ended.was_attempts as charged, ended.was_losses, ended.losses, ended.was_recorded as recorded,
-  taken.job_type, taken.queue, taken.group_key, coalesce(taken.lane_capacity, 1) as capacity, ended.seq as ended_seq
+  taken.job_type, taken.queue, taken.group_key, coalesce(taken.group_capacity, 1) as capacity, ended.seq as ended_seq
 from chaos.change taken
 left join lateral (select min(w.at_s) as at_s from chaos.witness w where w.job = taken.job and w.claim = taken.claims and w.said = 'start') start on true
 left join lateral (
@@ -187,7 +187,7 @@ from chaos.witness w where w.said in ('message', 'step');
 
 -- Each time that a job took a place of its lane, and when it was without one again. The order goes by what its row said before.
 create view chaos.place as
-select t.seq, t.at, t.xid, t.job, t.group_key, coalesce(t.lane_capacity, 1) as capacity, t.was_priority as priority, t.was_run_at as run_at,
+select t.seq, t.at, t.xid, t.job, t.group_key, coalesce(t.group_capacity, 1) as capacity, t.was_priority as priority, t.was_run_at as run_at,
   gone.seq as gone_seq, gone.xid as gone_xid
 from chaos.change t
 left join lateral (

@@ -274,7 +274,7 @@ def test_by_name_the_type_s_checks_apply_if_the_app_has_it(app: rota.App) -> Non
         app.enqueue("mail", wrong)
     with pytest.raises(rota.PayloadError, match="a object cannot be stored"):
         app.enqueue("unknown", {"a": object()})
-    with pytest.raises(rota.UsageError, match="using"):
+    with pytest.raises(rota.UsageError, match="a job has no option"):
         app.enqueue("unknown", {}, prio=1)  # type: ignore[call-overload]
     with pytest.raises(rota.PayloadError, match="over the limit"):
         app.enqueue("unknown", {"a": "x" * 70_000})

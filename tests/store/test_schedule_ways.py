@@ -48,7 +48,7 @@ schedules = st.fixed_dictionaries(
         "catch_up": st.sampled_from(["skip", "latest", "all"]),
         "overlap": st.sampled_from(["skip", "allow"]),
         "jitter": st.integers(0, 86_400_000).map(lambda ms: timedelta(milliseconds=ms)),
-        "queue": texts,
+        "queue": texts.map(lambda text: text.replace(",", ";")),
         "priority": st.integers(-100, 100),
         "max_attempts": st.integers(1, 10_000),
     },

@@ -89,7 +89,7 @@ async def test_a_job_that_is_handed_back_is_not_charged_and_says_what_it_waits_f
     job = put(connection, "gated")
     async with gated_hand(database, gate) as hand:
         back = await hand.heard(JobHandedBack, job=job)
-    assert "handed back for 60.0 s: its turn has not come" in back.text()
+    assert "returned to the queue for 60.0 s: its turn has not come" in back.text()
     assert rows(
         connection,
         "select status, attempts, losses, waits_for, run_at > rota.clock() + interval '50 s' "

@@ -38,7 +38,7 @@ MOST = {
     "SQL functions with one caller": 70,
     "public names of App": 40,
     "public members without a docstring": 0,
-    "lines of src/rota but its kinds, in hundreds": 603,
+    "lines of src/rota but its kinds, in hundreds": 604,
     "lines of src/rota/kinds, in hundreds": 9,
     "files in the largest circle of imports, also for types": 3,
 }

@@ -318,3 +318,11 @@ def test_a_lifespan_of_jobs_that_makes_none_is_refused(database: str) -> None:
     with pytest.raises(rota.errors.DeclarationError, match="Jobs: lifespan must return"):
         app.drain()
     app.close()
+
+
+@pytest.mark.parametrize(
+    "commands", [{"mail": print}, {"mail find": 3}, {"a b c": print}], ids=["one", "three", "many"]
+)
+def test_a_command_of_jobs_that_is_none_is_refused(commands: Any) -> None:
+    with pytest.raises(rota.errors.DeclarationError, match="a command is 'NOUN VERB'"):
+        rota.Jobs(commands=commands)

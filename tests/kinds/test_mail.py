@@ -12,6 +12,7 @@ from psycopg.rows import TupleRow
 
 import rota
 from rota.kinds import mail
+from tests.support.cli import CommandLine
 from tests.support.post import Post, posting
 from tests.support.rules import rule
 
@@ -325,3 +326,28 @@ def test_in_development_mails_are_files(make: Make, tmp_path: Path) -> None:
     [file] = (tmp_path / "outbox").iterdir()
     assert file.suffix == ".eml" and b"Hello User <1>!" in file.read_bytes()
     assert mailer.find("u1@x.example")[0].answer == str(file)
+
+
+@rule("M70", "M85")
+def test_mails_are_found_forgotten_and_sent_again_on_the_command_line(
+    database: str, templates: Path, post: Post, tmp_path: Path
+) -> None:
+    (tmp_path / "my_mail.py").write_text(
+        "import rota\nfrom rota.kinds import mail\n"
+        f"mailer = mail.Mailer({post.url!r}, sender='a@b.example', templates={str(templates)!r})\n"
+        f"app = rota.App({database!r}, jobs=[mailer.jobs])\n"
+        "mailer.send('welcome', to='u@x.example', user_id=1, event='e', data={'name': 'Ann'})\n"
+    )
+    cli = CommandLine(tmp_path, ROTA_APP="my_mail:app")
+    cli.ok("work", "--drain")
+    [found] = cli.ok("mail", "find", "u@x.example", "--json").json["found"]
+    assert (found["status"], found["template"], found["job"]) == ("sent", "welcome", 1)
+    assert "welcome" in cli.ok("mail", "find", "u@x.example").out
+    sent = cli.ok("mail", "resend", "1", "--content", "as-sent", "--json", "--app", "my_mail:app")
+    assert sent.json["created"] is True
+    cli.ok("work", "--drain")
+    assert len(post.taken) == 2
+    assert cli.ok("mail", "forget", "u@x.example", "--why", "she asked").out == "answer  2\n"
+    assert cli.ok("mail", "find", "u@x.example").out == "nothing found\n"
+    assert "there is no command 'mial'" in cli("mial", "find", "x").err
+    assert "there is no command 'fnd': did you mean `rota mail find`?" in cli("mail", "fnd").err

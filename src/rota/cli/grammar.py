@@ -101,6 +101,13 @@ def explain_option(option: str, context: Any) -> str | None:
     return f"did you mean {meant}?" if meant in known else None
 
 
+def find_own(word: str, arguments: list[str]) -> Any:
+    """Return a command that the App brings along; None: it has none of this name."""
+    from rota.cli.of_jobs import find_noun  # noqa: PLC0415 - only where no other command fits
+
+    return find_noun(word, arguments)
+
+
 class Root(TyperGroup):
     """`rota`: its page, and the answer to an unknown word."""
 
@@ -116,6 +123,8 @@ class Root(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command. Raises UsageError for an unknown one."""
         word = args[0]
+        if word not in self.commands and word not in _MEANT and (own := find_own(word, args)):
+            self.commands = {**self.commands, word: own}
         if word not in self.commands:
             nouns = {name: getattr(one, "commands", {}) for name, one in self.commands.items()}
             meant = [f"{noun} {word}" for noun, verbs in nouns.items() if word in verbs]

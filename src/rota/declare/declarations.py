@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -61,6 +61,11 @@ class Declarations:
         """Those of the Jobs."""
         found = (one._lifespan for one in self._registries)
         return tuple(one for one in found if one is not None)
+
+    @property
+    def commands(self) -> dict[str, Callable[..., Any]]:
+        """The commands of the Jobs, by noun and verb."""
+        return {name: one for jobs in self._registries for name, one in jobs._commands.items()}
 
     @property
     def types(self) -> dict[str, Declaration]:

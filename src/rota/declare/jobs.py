@@ -57,13 +57,28 @@ class Jobs:
     """A list of job types without an App, like a router. It belongs to one App:
     `App(jobs=[jobs])`."""
 
-    def __init__(self, *, lifespan: Lifespan | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        lifespan: Lifespan | None = None,
+        commands: Mapping[str, Callable[..., Any]] | None = None,
+    ) -> None:
         """Args:
-        lifespan: as of `App`, for what these jobs share: each worker process enters it before
-            its first job, and leaves it after its last. What it yields is not used.
+            lifespan: as of `App`, for what these jobs share: each worker process enters it before
+                its first job, and leaves it after its last. What it yields is not used.
+            commands: functions that `rota NOUN VERB` calls, by both words, as in `{"mail find":
+                find}`. Positional arguments are those of the command, keyword-only ones its
+                options. It prints what is returned: a list of named tuples as a table.
+
+        Raises:
+            DeclarationError: the lifespan is no function, or a command has not two words.
         """
         refuse_no_lifespan(lifespan, "Jobs")
+        for name, function in (commands or {}).items():
+            if len(name.split()) != 2 or not callable(function):
+                raise DeclarationError(f"Jobs: a command is 'NOUN VERB': function, not {name!r}")
         self._lifespan = lifespan
+        self._commands = dict(commands or {})
         self._types: dict[str, JobType[..., ..., Any]] = {}
         self._schedules: dict[str, ScheduleOptions] = {}
         self._owner: Sender | None = None

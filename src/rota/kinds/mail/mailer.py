@@ -106,7 +106,14 @@ class Mailer:
             UsageError: the URL or the sender cannot be one.
         """
         self.transport: Transport = SMTP(smtp) if isinstance(smtp, str) else smtp
-        self.jobs = rota.Jobs(lifespan=self._lifespan)
+        self.jobs = rota.Jobs(
+            lifespan=self._lifespan,
+            commands={
+                f"{name} find": self.find,
+                f"{name} forget": self.forget,
+                f"{name} resend": self._resend,
+            },
+        )
         """The job types, for `App(jobs=[…])`."""
         self._sender = check_sender(sender)
         self._templates = Templates(Path(templates))
@@ -226,6 +233,10 @@ class Mailer:
             UsageError: it is no mail of this mailer.
         """
         return self._app.enqueue(self._make_resend(self._app.get(id), content, connection))
+
+    def _resend(self, id: int, *, content: Content) -> rota.Enqueued:
+        """Send the mail of a job once more: as-sent or latest."""
+        return self.resend(id, content=content)
 
     def _make_resend(self, job: rota.Job, content: Content, connection: Any) -> NewJob:
         types = {one.name: one for one in self._types.values()}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import ssl
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -351,3 +354,43 @@ def test_mails_are_found_forgotten_and_sent_again_on_the_command_line(
     assert cli.ok("mail", "find", "u@x.example").out == "nothing found\n"
     assert "there is no command 'mial'" in cli("mial", "find", "x").err
     assert "there is no command 'fnd': did you mean `rota mail find`?" in cli("mail", "fnd").err
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate of 127.0.0.1 with its key, in one file."""
+    if shutil.which("openssl") is None:
+        pytest.skip("NO OPENSSL: NO MAIL GOES THROUGH TLS")
+    file = tmp_path_factory.mktemp("tls") / "both.pem"
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=127.0.0.1 -addext"
+    subject = ["subjectAltName=IP:127.0.0.1", "-keyout", str(file), "-out", f"{file}.cert"]
+    subprocess.run([*command.split(), *subject], check=True, capture_output=True)
+    file.write_text(file.read_text() + Path(f"{file}.cert").read_text())
+    return file
+
+
+@rule("M70", "M45")
+@pytest.mark.parametrize("is_trusted", [True, False])
+def test_a_password_goes_through_tls_and_only_to_a_server_that_is_trusted(
+    database: str,
+    templates: Path,
+    certificate: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_trusted: bool,
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    if is_trusted:
+        monkeypatch.setenv("SSL_CERT_FILE", f"{certificate}.cert")
+    with posting(password="right", tls=context) as post:
+        url = f"smtp://shop:right@127.0.0.1:{post.port}"
+        mailer = mail.Mailer(url, sender="a@shop.example", templates=templates)
+        app = rota.App(database, jobs=[mailer.jobs])
+        job = send(mailer)
+        app.drain()
+        found = app.get(job)
+        assert found.status == ("succeeded" if is_trusted else "failed"), found.last_error
+        assert len(post.taken) == is_trusted
+        if not is_trusted:
+            assert "certificate" in str(found.last_error).lower()
+        app.close()

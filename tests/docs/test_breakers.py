@@ -62,7 +62,7 @@ def test_the_handler_of_the_page_opens_its_breaker_and_the_calls_by_hand_hold(
         web.status = 503
         for number in range(7):
             names["deliver"].enqueue(web.url, f"e{number}")
-        app.drain(concurrency=5, reserved=0)
+        app.drain(concurrency=1, reserved=0)  # one after the other: the fifth failure opens it
         assert len(web.asked) == 5
     assert rows(connection, "select status, attempts from rota.job order by 1, 2") == [
         *[("failed", 1)] * 5,

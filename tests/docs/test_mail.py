@@ -16,7 +16,7 @@ from tests.support.post import posting
 from tests.support.rules import rule
 
 PAGE = (Path(__file__).parents[2] / "docs/mail.md").read_text(encoding="utf-8")
-SHOP, FIND, FILES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+SHOP, FIND, TEST, FILES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 @rule("M70")
@@ -45,6 +45,9 @@ def test_the_code_of_the_page_sends_finds_and_forgets_a_mail(
     exec(FIND, names)
     assert " sent welcome " in capsys.readouterr().out
     assert names["mailer"].find("ada@example.org") == []
+    exec(TEST, names)
+    connection.execute("truncate rota.effect, rota.idempotency")  # as in a database of its own
+    names["test_a_sign_up_is_welcomed"](app, connection)
     app.close()
 
     exec(FILES, names)

@@ -15,6 +15,7 @@ from psycopg.rows import TupleRow
 
 import rota
 from rota.kinds import mail
+from rota.testing import Harness
 from tests.support.cli import CommandLine
 from tests.support.post import Post, posting
 from tests.support.rules import rule
@@ -394,3 +395,22 @@ def test_a_password_goes_through_tls_and_only_to_a_server_that_is_trusted(
         if not is_trusted:
             assert "certificate" in str(found.last_error).lower()
         app.close()
+
+
+def test_a_test_sees_what_its_mails_are(
+    database: str, templates: Path, connection: Connection
+) -> None:
+    mailer = mail.Mailer("smtp://mail.invalid", sender="a@shop.example", templates=templates)
+    app = rota.App(database, jobs=[mailer.jobs])
+    with mail.outbox(mailer) as sent:
+        send(mailer)
+        app.drain()
+        [message] = sent
+        assert (message["To"], message["Subject"]) == ("u1@x.example", "Welcome, User <1>")
+        with connection.transaction(force_rollback=True):
+            harness = Harness(app, connection=connection)  # and on the connection of the test
+            send(mailer, 2)
+            assert harness.drain().succeeded == 1
+            harness.close()
+        assert [one["To"] for one in sent] == ["u1@x.example", "u2@x.example"]
+    app.close()

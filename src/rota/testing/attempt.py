@@ -11,6 +11,7 @@ import asyncio
 import contextvars
 import time
 from collections.abc import Generator
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ from rota.worker.summary import Performed, find_error
 
 if TYPE_CHECKING:
     from rota.declare.around import Around
+    from rota.declare.jobs import Lifespan
     from rota.testing.bound import BoundDatabase
     from rota.worker.spec import WorkerSpec
 
@@ -53,6 +55,8 @@ class HandlerCall:
     attempt: Attempt
     arguments: dict[str, Any]
     arounds: tuple[Around, ...]
+    lifespans: tuple[Lifespan, ...]
+    """Those of the App's Jobs; an async handler runs within them."""
 
     @property
     def is_async(self) -> bool:
@@ -178,7 +182,7 @@ def _call_in_savepoint(
     Attempt.begin([attempt], None, lambda _: context)
     transaction = yield _read_transaction()
     yield _command(f"savepoint {SAVEPOINT}")
-    end: End = yield HandlerCall(attempt, read[0], spec.arounds)
+    end: End = yield HandlerCall(attempt, read[0], spec.arounds, spec.lifespans)
     if (yield _return_to(transaction)):
         return end
     raise UsageError(ENDED) from find_error(end)
@@ -254,5 +258,8 @@ def _call(step: HandlerCall) -> End:
 async def _acall(step: HandlerCall) -> End:
     run = BoundRun(step.attempt)
     called = ainvoke(run, step.call, step.arounds, time.monotonic, BoundRun.take_end)
-    await asyncio.create_task(called, name="rota job")
+    async with AsyncExitStack() as stack:
+        for one in step.lifespans:
+            await stack.enter_async_context(one())
+        await asyncio.create_task(called, name="rota job")
     return run.end

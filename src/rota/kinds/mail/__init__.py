@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rota.kinds.mail.mailer import Mailer, Recipient, Sent
 from rota.kinds.mail.message import Attachment
+from rota.kinds.mail.outbox import outbox
 from rota.kinds.mail.transport import SMTP, AccountRefused, Folder, MailRefused, NotSent, Transport
 
 __all__ = [
@@ -17,4 +18,5 @@ __all__ = [
     "Recipient",
     "Sent",
     "Transport",
+    "outbox",
 ]

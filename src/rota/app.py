@@ -311,8 +311,9 @@ class App(Client):
         """Run jobs until SIGTERM, SIGINT or SIGHUP.
 
         After the signal the worker claims no more jobs, waits for running handlers for the grace
-        period, returns the rest to the queue and records all results. A second SIGTERM or SIGINT
-        skips the grace period. A SIGHUP that the process ignores, as under `nohup`, does nothing.
+        period, returns the rest to the queue and records all results, or names those that the
+        database does not take within ten seconds. A second SIGTERM or SIGINT skips the grace
+        period. A SIGHUP that the process ignores, as under `nohup`, does nothing.
 
         Args:
             queues: names, which share `concurrency`, as in `["mail"]`; or slots by name, as in

@@ -277,6 +277,7 @@ def test_what_effects_are_about_finds_them_until_it_is_forgotten(
     assert find(about=odd) == [] and len(find(about={"user": 2})) == 1
     [first] = find("mail:1")
     assert (first.status, first.about, first.result) == ("done", None, None)
+    assert all(entry.what != "forget" for entry in app.jobs.timeline(1).entries)
     row = connection.execute("select verb, by, why, detail from rota.action").fetchone()
     assert row == ("forget", "ann", "she asked", {"effects": 2})
 

@@ -3,6 +3,7 @@ as it lives, claims nothing meanwhile, and says so in its row."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from uuid import uuid4
 
@@ -12,7 +13,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from rota.errors import DatabaseUnavailable
-from rota.observe.events import JobReaped, JobSucceeded, OutcomeRefused
+from rota.observe.events import JobReaped, JobSucceeded, OutcomeRefused, WorkerStopped
 from rota.worker.attempt import State
 from rota.worker.claimer import Claimer
 from tests.support.rules import rule
@@ -73,6 +74,20 @@ async def test_no_job_runs_twice_because_its_worker_lacked_a_right(
         await _until(lambda: value(connection, REFUSED) is None)
     ran = "select distinct status, attempts, claims from rota.job_history"
     assert rows(connection, ran) == [("succeeded", 1, 1)]
+
+
+@rule("M2", "M86")
+async def test_a_worker_that_stops_names_the_jobs_whose_outcomes_are_lost(
+    database: str, connection: Connection, role: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rota.worker.shutdown.RECORD_S", 0.2)
+    put_many(connection, "work", 3)
+    async with Hand(make_conninfo(database, user=role), _jobs(), slots=3) as hand:
+        await hand.lost("finisher")
+    [stopped] = [one for one in hand.events if isinstance(one, WorkerStopped)]
+    ids = [id_ for (id_,) in rows(connection, "select id from rota.job order by id")]
+    assert (stopped.unwritten, stopped.level_now) == (tuple(ids), logging.ERROR)
+    assert "took no outcome of 3 jobs (" in stopped.text()
 
 
 @rule("M80")

@@ -169,6 +169,10 @@ class Finisher(Service):
         """How many outcomes are known and not written."""
         return len(self._ended) + self._writing + len(self._refused.cases)
 
+    def list_unwritten(self) -> tuple[int, ...]:
+        """Return the ids of the jobs whose outcomes are known and not written."""
+        return tuple(sorted({one.job.id for one in (*self._ended, *self._refused.cases)}))
+
     @property
     def has_uncounted(self) -> bool:
         """Whether members of batches have ended that are perhaps not counted yet: what follows them

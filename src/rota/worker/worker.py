@@ -150,7 +150,8 @@ class Worker:
             self.parts = parts = self._build(upkeep, upkeep_set, thread)
             await self._work_and_stop(thread)
             oldest_due = await self._shutdown.deregister(parts, upkeep)
-        self._bus.emit(WorkerStopped(worker=self.name))
+        unwritten = parts.finisher.list_unwritten()
+        self._bus.emit(WorkerStopped(worker=self.name, unwritten=unwritten))
         failure = self._shutdown.failure or parts.claimer.failure
         if failure is not None:
             raise failure

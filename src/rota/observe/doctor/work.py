@@ -142,8 +142,8 @@ def refusals(facts: Facts, thresholds: Thresholds) -> Finding:
     )
     return bad(
         f"the database refuses what workers must do: {text}",
-        "fix what it names: a trigger, a publication, a right, a lock or a full disk; the workers "
-        "try again",
+        "fix what it names: a trigger, a publication, a right, a lock or a full disk; do not "
+        "restart the workers: they keep the outcomes, and try again",
         cause=Cause.REFUSED,
         because=(Cause.SCHEMA, Cause.READ_ONLY, Cause.ROLE),
     )

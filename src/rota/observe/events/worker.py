@@ -5,7 +5,11 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
+from rota.model.units import plural
 from rota.observe.events.event import Event
+
+SHOWN_MAX = 20
+"""Most ids in a line of the log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,11 +29,28 @@ class WorkerStarted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStopped(Event):
-    """A worker has recorded everything it had and has ended."""
+    """A worker has ended. An ERROR if it could not record all that its jobs had done."""
 
-    line = "worker {worker} stopped"
     worker: str
     """Name of the worker."""
+    unwritten: tuple[int, ...] = ()
+    """Ids of jobs whose outcomes are lost with it, because the database did not take them: they run
+    again when their leases expire."""
+
+    @property
+    def level_now(self) -> int:
+        return logging.ERROR if self.unwritten else self.level
+
+    def _describe(self) -> str:
+        if not self.unwritten:
+            return f"worker {self.worker} stopped"
+        jobs = plural(len(self.unwritten), "job")
+        more = ", …" if len(self.unwritten) > SHOWN_MAX else ""
+        shown = ", ".join(map(str, self.unwritten[:SHOWN_MAX])) + more
+        return (
+            f"worker {self.worker} stopped, and the database took no outcome of {jobs} ({shown}): "
+            "they run again when their leases expire"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

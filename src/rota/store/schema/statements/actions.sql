@@ -33,6 +33,7 @@ from (
       and o.at <= coalesce(:until::timestamptz, :schema.clock())
       and o.job is null
       and o.schedule is null
+      and o.verb <> 'forget'
       and (o.queue is null or o.queue = any (:queues::text[]))
       and (
         o.verb not in ('limit_set', 'breaker_trip', 'breaker_reset')

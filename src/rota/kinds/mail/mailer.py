@@ -51,7 +51,7 @@ class Sent(NamedTuple):
     status: Literal["sent", "being sent", "uncertain"]
     """`uncertain`: it may have been sent; `rota effects resolve KEY` says what you found out."""
     to: str | None
-    """The address; None: it was forgotten."""
+    """The address, in lower case; None: it was forgotten."""
     template: str | None
     version: str | None
     """Of the template's files: 12 hexadecimal digits."""
@@ -289,7 +289,7 @@ class Mailer:
         message = self._build(rendered, to, message_id, made, unsubscribe)
         about = {
             "mail": template,
-            "to": to,
+            "to": to.lower(),
             "version": rendered.version,
             "hash": digest,
             "message_id": message_id,
@@ -298,7 +298,7 @@ class Mailer:
         try:
             answer: str | None = await effect.call(self._send, message, to)
         except MailRefused as error:
-            raise rota.Dead(str(error)) from error
+            raise rota.Dead("the server refuses this mail") from error
         return answer
 
     async def _send(self, message: EmailMessage, to: str) -> str:
@@ -354,7 +354,7 @@ async def _refuse_other_content(
 def _about(who: str) -> dict[str, str]:
     if who.startswith("<"):
         return {"message_id": who}
-    return {"to": check_address(who)}
+    return {"to": check_address(who).lower()}
 
 
 def _read(effect: EffectRecord) -> Sent:

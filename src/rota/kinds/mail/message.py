@@ -101,9 +101,9 @@ class Templates:
             for part in self._parts(name):
                 texts[part] = self._jinja.get_template(f"{name}/{part}").render(variables)
         except jinja2.UndefinedError as error:
-            raise rota.Dead(f"mail template {name!r}: {error.message}") from error
+            raise rota.Dead(f"mail template {name!r}: {error.message}") from None
         except jinja2.TemplateError as error:
-            raise rota.Dead(f"mail template {name!r} cannot be rendered: {error}") from error
+            raise rota.Dead(f"mail template {name!r} cannot be rendered: {error}") from None
         subject, version = texts[PARTS[0]].strip(), self._version(name)
         return Rendered(name, version, subject, texts.get(PARTS[1]), texts.get(PARTS[2]))
 
@@ -168,7 +168,7 @@ def build_message(
         for name, value in fields.items():
             message[name] = value
     except (ValueError, TypeError) as error:
-        raise rota.Dead(f"mail template {rendered.template!r}: a header: {error}") from error
+        raise rota.Dead(f"mail template {rendered.template!r}: a header: {error}") from None
     if rendered.text is not None:
         message.set_content(rendered.text)
         if rendered.html is not None:

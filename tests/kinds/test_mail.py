@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import ssl
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -291,13 +292,17 @@ def test_international_addresses_work_or_are_refused_in_words(
 
 @rule("M70")
 def test_attachments_are_made_when_the_mail_is_sent(make: Make, post: Post) -> None:
+    threads: set[str] = set()
+
     def invoice(order: int) -> mail.Attachment:
+        threads.add(threading.current_thread().name)
         return mail.Attachment(f"{order}.pdf", b"%PDF " + str(order).encode(), "application/pdf")
 
     app, mailer = make(attachments={"invoice": invoice})
     url = "https://shop.example/u/1"
     send(mailer, attach=[("invoice", {"order": 17})], unsubscribe=url)
     assert app.drain().succeeded == 1
+    assert threading.current_thread().name not in threads, "the worker's loop reads no files"
     [taken] = post.taken
     [file] = taken.iter_attachments()
     assert (file.get_filename(), file.get_content()) == ("17.pdf", b"%PDF 17")
@@ -308,8 +313,12 @@ def test_attachments_are_made_when_the_mail_is_sent(make: Make, post: Post) -> N
 
 
 @rule("M70")
-def test_a_mail_that_cannot_be_is_refused_when_it_is_enqueued(make: Make) -> None:
+def test_a_mail_that_cannot_be_is_refused_when_it_is_enqueued(make: Make, templates: Path) -> None:
     app, mailer = make()
+    mailer.new("reset", to="a@x.example", user_id=1, event="e")
+    (templates / "reset" / "subject.txt").unlink()
+    mailer.new("reset", to="a@x.example", user_id=1, event="e")  # reads no folder again
+    write(templates, "reset", subject="Your code")
     with pytest.raises(rota.UsageError, match=r"no mail template 'welcom'.*reset, welcome"):
         mailer.send("welcom", to="a@x.example", user_id=1, event="e")
     for wrong in ("http://x", "smtp://", "smtp://x?starttls=perhaps"):
@@ -347,7 +356,7 @@ def test_mails_are_found_forgotten_and_sent_again_on_the_command_line(
     [found] = cli.ok("mail", "find", "u@x.example", "--json").json["found"]
     assert (found["status"], found["template"], found["job"]) == ("sent", "welcome", 1)
     assert "welcome" in cli.ok("mail", "find", "u@x.example").out
-    sent = cli.ok("mail", "resend", "1", "--content", "as-sent", "--json", "--app", "my_mail:app")
+    sent = cli.ok("mail", "resend", "1", "--content", "as-sent", "--json", "--app=my_mail:app")
     assert sent.json["created"] is True
     cli.ok("work", "--drain")
     assert len(post.taken) == 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,6 +12,8 @@ from email.message import EmailMessage
 from typing import Any, cast
 
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
+
+from rota.kinds.mail.outbox import serving
 
 Say = Callable[[str, int], str | None]
 """What the server answers to an address, of which it is asked for the n-th time; None: OK."""
@@ -78,25 +79,13 @@ class Post:
         return AuthResult(success=good, handled=good)
 
 
-class Served(SMTP):
-    """One connection."""
-
-    def __init__(self, *given: Any, **options: Any) -> None:
-        super().__init__(*given, **options)
-        self.is_lost = asyncio.Event()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        super().connection_lost(error)
-        self.is_lost.set()
-
-
 @contextmanager
 def posting(
     *, password: str | None = None, tls: ssl.SSLContext | None = None, smtputf8: bool = True
 ) -> Iterator[Post]:
     """Take mails for a block; with a password only from who says it, with `tls` after STARTTLS."""
     post = Post(password=password)
-    options: dict[str, Any] = {"enable_SMTPUTF8": smtputf8, "hostname": "localhost"}
+    options: dict[str, Any] = {"enable_SMTPUTF8": smtputf8}
     if password is not None:
         options |= {
             "authenticator": post.authenticate,
@@ -105,38 +94,6 @@ def posting(
         }
     if tls is not None:
         options |= {"tls_context": tls, "require_starttls": True}
-    loop = asyncio.new_event_loop()
-
-    made: list[Served] = []
-
-    def make_server() -> SMTP:
-        made.append(Served(post, loop=loop, **options))
-        return made[-1]
-
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    server = asyncio.run_coroutine_threadsafe(
-        loop.create_server(make_server, "127.0.0.1", 0), loop
-    ).result()
-    try:
-        post.port = server.sockets[0].getsockname()[1]
+    with serving(post, **options) as post.port:
         post.url = f"smtp://127.0.0.1:{post.port}"
         yield post
-    finally:
-        asyncio.run_coroutine_threadsafe(_end(made), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        server.close()
-        loop.close()
-
-
-async def _end(made: list[Served]) -> None:
-    """Close what still serves a client, and wait until all is closed."""
-    for one in made:
-        if one.transport is not None:
-            one.transport.close()
-    await asyncio.gather(*(one.is_lost.wait() for one in made))
-    tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

@@ -19,7 +19,7 @@ from rota.errors import RotaError
 def find_noun(word: str, arguments: Sequence[str]) -> Any:
     """Return the command of a word that stands for commands of the App's Jobs; None: there is no
     such App, or it has none."""
-    asked = list(arguments)
+    asked = [part for one in arguments for part in one.split("=", one.startswith("--app="))]
     reference = asked[asked.index("--app") + 1] if "--app" in asked[:-1] else None
     try:
         owner = find_app(reference)

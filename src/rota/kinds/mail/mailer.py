@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -95,8 +96,9 @@ class Mailer:
                 `html.html` or both, in Jinja2. HTML is escaped, and a variable that is missing is
                 an error.
             name: of the job types: `mail`, and `mail.urgent` for those with `urgent`.
-            load: called with template and data when the mail is rendered; returns the variables,
-                for what is too large, or too personal, for a payload. Defaults to the data.
+            load: called with template and data when the mail is rendered, in a thread, as those of
+                `attachments`; returns the variables, for what is too large, or too personal, for a
+                payload. Defaults to the data.
             attachments: functions that make an attachment when the mail is sent, by name.
             rate_limit: what the provider allows; both types share it.
             if_uncertain: what happens to a mail that may have been sent: see `Context.effect`.
@@ -278,8 +280,8 @@ class Mailer:
         unsubscribe: str | None,
     ) -> str | None:
         key = _key_of(template, user, event)
-        rendered = self._render(template, data)
-        made = [self._attachments[name](**arguments) for name, arguments in attach]
+        # In a thread: templates, `load` and attachments read files and databases.
+        rendered, made = await asyncio.to_thread(self._make, template, data, attach)
         digest = rendered.hash(made)
         if (again := (ctx.job.meta or {}).get("resend")) is not None:
             if again["content"] == "as-sent":
@@ -303,6 +305,12 @@ class Mailer:
 
     async def _send(self, message: EmailMessage, to: str) -> str:
         return await self.transport.send(message, self._sender.addr_spec, to)
+
+    def _make(
+        self, template: str, data: dict[str, Any], attach: Sequence[Attach]
+    ) -> tuple[Rendered, list[Attachment]]:
+        made = [self._attachments[name](**arguments) for name, arguments in attach]
+        return self._render(template, data), made
 
     def _render(self, template: str, data: dict[str, Any]) -> Rendered:
         variables = data if self._load is None else self._load(template, data)

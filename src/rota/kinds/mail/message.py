@@ -61,6 +61,8 @@ class Templates:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._known: set[str] = set()
+        """Templates that were whole: an enqueue reads no folder for them again."""
         self._jinja = jinja2.Environment(
             loader=jinja2.FileSystemLoader(folder),
             undefined=jinja2.StrictUndefined,
@@ -70,6 +72,8 @@ class Templates:
 
     def check(self, name: str) -> None:
         """Raise UsageError: there is no such template, or it lacks a part."""
+        if name in self._known:
+            return
         known = self.list()
         if name not in known:
             listed = ", ".join(known) or "none"
@@ -82,6 +86,7 @@ class Templates:
                 f"mail template {name!r}: {self._folder / name} needs {PARTS[0]}, and "
                 f"{PARTS[1]} or {PARTS[2]}"
             )
+        self._known.add(name)
 
     def list(self) -> list[str]:
         """Return the names of the templates."""

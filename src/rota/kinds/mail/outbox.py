@@ -25,12 +25,6 @@ def outbox(mailer: Mailer) -> Iterator[list[EmailMessage]]:
     Raises:
         ConfigurationError: aiosmtpd is not installed.
     """
-    try:
-        from aiosmtpd.smtp import SMTP as Server  # noqa: N811, PLC0415 - only tests need it
-    except ModuleNotFoundError:
-        raise rota.errors.ConfigurationError(
-            "mail.outbox needs a server for tests: pip install aiosmtpd"
-        ) from None
     taken: list[EmailMessage] = []
 
     class Keep:
@@ -38,35 +32,57 @@ def outbox(mailer: Mailer) -> Iterator[list[EmailMessage]]:
             taken.append(message_from_bytes(envelope.content, policy=policy.default))
             return "250 OK"
 
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="rota outbox", daemon=True)
-    thread.start()
-    served: list[Any] = []
-
-    def serve() -> Any:
-        served.append(Server(Keep(), loop=loop, hostname="localhost", enable_SMTPUTF8=True))
-        return served[-1]
-
-    opening = loop.create_server(serve, "127.0.0.1", 0)
-    server = asyncio.run_coroutine_threadsafe(opening, loop).result()
     before = mailer.transport
-    mailer.transport = SMTP(f"smtp://127.0.0.1:{server.sockets[0].getsockname()[1]}?starttls=never")
+    with serving(Keep(), enable_SMTPUTF8=True) as port:
+        mailer.transport = SMTP(f"smtp://127.0.0.1:{port}?starttls=never")
+        try:
+            yield taken
+        finally:
+            mailer.transport = before
+
+
+@contextmanager
+def serving(handler: Any, **options: Any) -> Iterator[int]:
+    """Let aiosmtpd serve on the loopback, in a thread of its own; return the port. Raises as
+    `outbox`."""
     try:
-        yield taken
+        from aiosmtpd.smtp import SMTP as Server  # noqa: N811, PLC0415 - only tests need it
+    except ModuleNotFoundError:
+        raise rota.errors.ConfigurationError(
+            "mail.outbox needs a server for tests: pip install aiosmtpd"
+        ) from None
+
+    class Connection(Server):
+        def __init__(self) -> None:
+            super().__init__(handler, loop=loop, hostname="localhost", **options)
+            self.is_lost = asyncio.Event()
+            served.append(self)
+
+        def connection_lost(self, error: Exception | None) -> None:
+            super().connection_lost(error)
+            self.is_lost.set()
+
+    async def end() -> None:
+        server.close()
+        for one in served:
+            if one.transport is not None:
+                one.transport.close()
+        await asyncio.gather(*(one.is_lost.wait() for one in served))
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    served: list[Connection] = []
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="rota outbox")
+    thread.start()
+    opening = loop.create_server(Connection, "127.0.0.1", 0)
+    server = asyncio.run_coroutine_threadsafe(opening, loop).result()
+    try:
+        yield server.sockets[0].getsockname()[1]
     finally:
-        mailer.transport = before
-        asyncio.run_coroutine_threadsafe(_end(server, served), loop).result()
+        asyncio.run_coroutine_threadsafe(end(), loop).result()
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
-
-
-async def _end(server: asyncio.Server, served: list[Any]) -> None:
-    server.close()
-    for one in served:
-        if one.transport is not None:
-            one.transport.abort()
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

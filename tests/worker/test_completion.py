@@ -145,6 +145,22 @@ async def test_a_transaction_of_the_context_takes_its_result_by_complete(
     assert rows(connection, "select result from rota.jobs") == [({"sum": 12},)]
 
 
+@rule("M54")
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+async def test_a_completion_that_nobody_awaits_leaves_it_to_the_transaction(
+    database: str, connection: Connection
+) -> None:
+    async def bills(context: Context) -> None:
+        async with context.transaction() as given:
+            await awrite(given, context)
+            context.complete(given, {"sum": 12})
+
+    put(connection, "bills")
+    hand = await drained(database, bills)
+    assert ends(hand) == [JobSucceeded]
+    assert written(connection) == [("succeeded", 1)]
+
+
 @rule("M54", "M52")
 @pytest.mark.parametrize("how", ["effect", "step", "async step", "complete"])
 async def test_it_is_refused_where_an_effect_or_a_step_is_open(

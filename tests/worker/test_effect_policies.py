@@ -862,3 +862,25 @@ def test_it_is_told_where_no_worker_keeps_effects() -> None:
         context.effect("")
     with pytest.raises(rota.UsageError, match="safe must be a tuple"):
         context.effect("mail:7", safe=KeyError)  # type: ignore[arg-type]
+
+
+@dataclass
+class Refund:
+    id: str
+
+
+def refund_or_charge() -> Refund | Charge:
+    return Refund("r-1")
+
+
+@rule("M52")
+async def test_an_effect_of_what_json_cannot_tell_apart_is_kept_as_plain_values(
+    database: str, connection: Connection
+) -> None:
+    def sends(ctx: Context) -> str:
+        kept: Any = ctx.effect("r").call(refund_or_charge)
+        return str(kept["id"])
+
+    put(connection, "sends", max_attempts=1)
+    await work(database, connection, sends)
+    assert rows(connection, "select result from rota.jobs") == [("r-1",)]

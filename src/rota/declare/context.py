@@ -107,7 +107,7 @@ class Context:
         self._on_progress = on_progress
         self._completer = completer
         self._completed_on: object = None
-        """The connection on which the handler has called `complete` last."""
+        """The connection on which the job was finished last, by the completer."""
         self._effects = effects
         self._journal: Journal | None = None
         self._jobs = jobs
@@ -222,9 +222,7 @@ class Context:
         encoded, problem = (None, None) if result is None else encode_result(result)
         if problem is not None:
             raise UsageError(f"complete: the result cannot be stored: {problem}")
-        answer = self._find_completer().complete(self, connection, encoded)
-        self._completed_on = connection
-        return answer
+        return self._find_completer().complete(self, connection, encoded)
 
     def _find_completer(self) -> Completes:
         if self._completer is None:

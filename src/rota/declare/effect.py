@@ -359,8 +359,10 @@ def _find_return_type(fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         fn = args[0]
     said = _find_said(fn)
     if _is_awaitable(said):
-        said = typing.get_args(said)[-1]
-    return Any if find_unreadable(said) else said
+        said = (Any, *typing.get_args(said))[-1]  # a bare Awaitable has none
+    with suppress(NameError, TypeError, AttributeError, ValueError):
+        return Any if find_unreadable(said) else said
+    return Any  # JSON has no reader for it, such as a union of two classes
 
 
 def _find_said(fn: Callable[..., Any]) -> Any:

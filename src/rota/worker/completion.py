@@ -44,12 +44,16 @@ class Completer:
         progress_json = context.encode_progress() if context._has_news else None
         operation = ops.complete(context.job, ran_s, result_json, self._release, progress_json)
         if is_async(connection):
-            return self._acomplete(operation, connection)
+            return self._acomplete(context, operation, connection)
         _refuse_if_not(self._database.run(operation, connection, joins=_FINISHED))
+        context._completed_on = connection
         return None
 
-    async def _acomplete(self, operation: ops.Completion, connection: Any) -> None:
+    async def _acomplete(
+        self, context: Context, operation: ops.Completion, connection: Any
+    ) -> None:
         _refuse_if_not(await self._database.arun(operation, connection, joins=_FINISHED))
+        context._completed_on = connection  # not before: a call that nobody awaits finishes nothing
 
     def open(self) -> AbstractContextManager[Any]:
         """Open a connection with a transaction, for plain code."""

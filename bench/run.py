@@ -26,6 +26,7 @@ from rich.console import Console
 from bench import (
     batches,
     cost,
+    django_tasks,
     drain,
     enqueue,
     idle,
@@ -38,6 +39,7 @@ from bench import (
     quiet,
     search,
     spike,
+    webhooks,
 )
 from bench.figures import Figure, readable, table
 from bench.scale import FULL, QUICK, Scale
@@ -59,6 +61,8 @@ PARTS: dict[str, Callable[[DurableServer, Path, Scale], Iterator[Figure]]] = {
     "late": late.measure,
     "outgrow": outgrow.measure,
     "one_key": one_key.measure,
+    "webhooks": webhooks.measure,
+    "django_tasks": django_tasks.measure,
 }
 FAILURES = (RuntimeError, OSError, psycopg.Error, subprocess.SubprocessError, errors.RotaError)
 console = Console(stderr=True, width=None if sys.stderr.isatty() else 160)

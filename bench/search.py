@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ import rota
 from bench.figures import Figure, percentile, readable
 from bench.scale import Scale
 from bench.server import DurableServer, one
+from rota.dashboard import Access, dashboard
 from rota.store import ops
 from rota.store.db import Database
 from tests.support.history import DAYS, fill
@@ -35,6 +36,15 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "an hour of yesterday": {"since": "26h", "until": "25h"},
 }
 ROLLED_UP_H = 25
+PAGES = (
+    "/", "/jobs", "/jobs?status=succeeded", "/jobs?job_type=rare&since=2d",
+    "/jobs?error=PARTNER 777 does not", "/dead", "/errors", "/many/archive?status=dead", "/queues",
+    "/schedules", "/workers", "/types", "/batches", "/groups", "/limits", "/breakers", "/effects",
+    "/statistics", "/statistics?hours=336", "/log", "/alerts", "/doctor",
+)  # fmt: skip
+REFRESHES = 24
+REFRESH_S = 5.0
+"""An open overview looks again so often."""
 
 
 def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
@@ -69,6 +79,37 @@ def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
             scale,
             at_most=1_000,
         )
+        yield from _pages(server, app, (*PAGES, f"/jobs/{old}"), scale)
+
+
+def _pages(
+    server: DurableServer, app: rota.App, paths: Sequence[str], scale: Scale
+) -> Iterator[Figure]:
+    """Each page of the dashboard, and what an open overview costs the server."""
+    pages = dashboard(app, authorize=lambda _: Access("bench"))
+
+    def get(path: str) -> None:
+        path, _, query = path.partition("?")
+        said: list[str] = []
+        asked = {"REQUEST_METHOD": "GET", "PATH_INFO": path, "QUERY_STRING": query}
+        pages.wsgi(asked, lambda status, _: said.append(status))
+        if said != ["200 OK"]:
+            raise RuntimeError(f"{path}?{query}: {said}")
+
+    for path in paths:
+        yield _time(f"page {path}", partial(get, path), scale, at_most=300)
+    before = server.cpu_s()
+    for _ in range(REFRESHES):
+        get("/")
+    spent_s = server.cpu_s() - before
+    yield Figure(
+        part=PART,
+        name="an open overview, of a core of the server",
+        value=100 * spent_s / (REFRESHES * REFRESH_S),
+        unit="%",
+        at_most=1,
+        note=f"{readable(1000 * spent_s / REFRESHES)} ms each {REFRESH_S:g} s",
+    )
 
 
 def _time(name: str, ask: Callable[[], Any], scale: Scale, *, at_most: float) -> Figure:

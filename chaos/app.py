@@ -14,7 +14,14 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractContextManager,
+    AsyncExitStack,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -24,6 +31,10 @@ import psycopg
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 import rota
+from chaos.hooks import TYPES as HOOKS
+from chaos.hooks import hooks
+from chaos.mails import NAME as MAIL
+from chaos.mails import mailer
 from chaos.witness import Witness
 
 LEASE = "3s"
@@ -71,7 +82,12 @@ async def records() -> AsyncIterator[Records]:
         synchronous.close()
 
 
-app = rota.App(release=os.environ.get("CHAOS_RELEASE", "r0"), lease=LEASE, lifespan=records)
+app = rota.App(
+    release=os.environ.get("CHAOS_RELEASE", "r0"),
+    lease=LEASE,
+    lifespan=records,
+    jobs=[mailer.jobs, hooks.jobs],
+)
 
 
 @cache
@@ -97,6 +113,13 @@ def witness_attempt(ctx: rota.Context) -> Iterator[None]:
         raise
     finally:
         witness.says("end", ctx, how)
+
+
+@app.middleware
+def witness_kinds(ctx: rota.Context) -> AbstractContextManager[None]:
+    """Witness the attempts of the types whose handlers are Rota's own."""
+    is_ours = ctx.items[0].job.job_type in (MAIL, *HOOKS)
+    return witness_attempt(ctx) if is_ours else nullcontext()
 
 
 @asynccontextmanager

@@ -37,6 +37,8 @@ union all select 'dead, the start recorded but never seen by the handler', count
 union all select 'messages', count(*) from chaos.deed where said = 'message'
 union all select 'messages sent again', count(*) - count(distinct key) from chaos.deed
   where said = 'message'
+union all select 'mails received', count(*) from chaos.mail
+union all select 'events received', count(*) from chaos.hook
 union all select 'uncertain, ' || if_uncertain, count(*) from rota.effects
   where status = 'uncertain' group by if_uncertain
 union all select 'dead of an uncertain effect', count(*) from rota.attempt

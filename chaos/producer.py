@@ -21,6 +21,8 @@ from psycopg.types.json import Jsonb
 
 import rota
 from chaos.app import MEMBERS, TYPES, gather
+from chaos.hooks import ENDPOINTS, hooks
+from chaos.mails import mailer
 from rota.errors import DatabaseUnavailable
 
 T = TypeVar("T")
@@ -28,6 +30,7 @@ RATE = 80
 """Average jobs per second."""
 BULK = (100, 400)
 BATCH = (2, 60)
+MAILS = (1, 20)
 PAUSE_S = 0.1
 PATIENCE_S = 60
 """How long a request is repeated; the server is away for seconds."""
@@ -67,6 +70,8 @@ class Producer:
             (12, self._plain),
             (1, self._bulk),
             (3, self._batch),
+            (4, self._mails),
+            (8, self._event),
         ]
 
     def start(self) -> None:
@@ -131,6 +136,37 @@ class Producer:
         )
         self._keep("in a batch", [tag for tag, _ in drawn], made.jobs)
         return len(drawn)
+
+    def _mails(self) -> int:
+        """Enqueue mails, each of them twice: a mail has its key by itself."""
+        tags = [next(self._tags) for _ in range(self._chance.randint(*MAILS))]
+        new = [
+            mailer.new("hello", to=f"u{n}@x.example", user_id=n, event="chaos", data={"n": n})
+            for n in tags
+        ]
+        made = self._until_answered("key", lambda: self._app.enqueue_many([*new, *new]))
+        self._keep("as mails", tags, made[: len(tags)])
+        return len(tags)
+
+    def _event(self) -> int:
+        """Emit an event, at times more than once: an endpoint has one delivery of it."""
+        tag, account = next(self._tags), self._chance.choice(list(ENDPOINTS))
+        times = self._chance.choice([1, 1, 2])
+
+        def emit() -> int:
+            with psycopg.connect(self._url, autocommit=True) as connection:
+                for _ in range(times):
+                    hooks.emit(
+                        "chaos.event", {"n": tag}, event_id=f"chaos:{tag}", account=account,
+                        connection=connection,
+                    )  # fmt: skip
+                found = connection.execute(
+                    "select job from rota.webhook_delivery where event_id = %s", [f"chaos:{tag}"]
+                ).fetchone()
+                return -1 if found is None else int(found[0])
+
+        self.ordered[tag] = self._until_answered("key", emit), "as an event"
+        return 1
 
     def _plain(self) -> int:
         """Insert as a program in another language would."""

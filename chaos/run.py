@@ -12,9 +12,12 @@ import psycopg
 from chaos import witness
 from chaos.app import app
 from chaos.figures import figures
+from chaos.hooks import Endpoints, put_endpoints, receive_events
 from chaos.judge import Broken, judge, timeline
+from chaos.mails import SERVER
 from chaos.person import CAPS, Person, requeue_halting, set_cap
 from chaos.producer import Producer
+from chaos.sink import Sink, receive
 from chaos.villain import Villain
 from chaos.workers import Workers
 from rota.store.migrate import migrate
@@ -42,6 +45,11 @@ class Verdict:
 
 def run(place: Path, seconds: float, seed: int) -> Verdict:
     """Run it in a directory that a guard removes, however this ends."""
+    with receive(seed) as sink, receive_events(seed) as endpoints:
+        return _run(place, seconds, seed, sink, endpoints)
+
+
+def _run(place: Path, seconds: float, seed: int, sink: Sink, endpoints: Endpoints) -> Verdict:
     began = time.monotonic()
     server = own_server(place, place / "postgresql.log")
     url = server.url()
@@ -50,7 +58,10 @@ def run(place: Path, seconds: float, seed: int) -> Verdict:
         connection.execute((Path(__file__).parent / "tables.sql").read_bytes())
     os.environ["ROTA_DATABASE_URL"] = url
     os.environ["CHAOS_SEED"] = str(seed)
+    os.environ[SERVER] = sink.url
+    app.migrate()
     app.sync()
+    put_endpoints(endpoints)
     with psycopg.connect(url, autocommit=True) as connection:
         set_cap(connection, max(CAPS))
     workers = Workers(url, place)
@@ -63,7 +74,7 @@ def run(place: Path, seconds: float, seed: int) -> Verdict:
     finally:
         workers.end()
         app.close()
-    verdict = _judge(url, workers, producer)
+    verdict = _judge(url, workers, producer, sink, endpoints)
     verdict.figures += [
         (f"did: {name}", str(count)) for name, count in sorted(villain.acts.items())
     ]
@@ -114,12 +125,16 @@ def _come_to_rest(workers: Workers, url: str) -> float:
     return time.monotonic() - began
 
 
-def _judge(url: str, workers: Workers, producer: Producer) -> Verdict:
+def _judge(
+    url: str, workers: Workers, producer: Producer, sink: Sink, endpoints: Endpoints
+) -> Verdict:
     verdict = Verdict()
     with psycopg.connect(url, autocommit=True) as connection:
         witness.load(workers.witness, connection)
         workers.save(connection)
         producer.save(connection)
+        sink.save(connection)
+        endpoints.save(connection)
         connection.execute("analyze")
         verdict.broken = judge(connection)
         verdict.figures = [(name, f"{count:,}") for name, count in figures(connection)]

@@ -140,6 +140,8 @@ create table chaos.invoice (job bigint not null);
 create table chaos.ordered (tag bigint primary key, job bigint not null, way text not null);
 create table chaos.process (pid int not null, release text not null, began_at_s float8 not null, ended_at_s float8, how text not null, code int);
 create table chaos.silence (pid int not null, since_s float8 not null, until_s float8);  -- NULL: for ever
+create table chaos.mail (seq bigint generated always as identity, message_id text not null, at_s float8 not null);  -- what their server received
+create table chaos.hook (seq bigint generated always as identity, endpoint text not null, event_id text not null, at_s float8 not null);  -- what endpoints received
 
 create view chaos.job as
 select id, job_type, status, attempts, max_attempts, claims, losses, start_recorded, locked_by, idempotency_key, payload, error_type,
@@ -176,7 +178,9 @@ where taken.status = 'running' and taken.was_status is distinct from 'running';
 -- The jobs that send a message, with the key of its effect; some have the same.
 create view chaos.sender as
 select id as job, status, split_part(job_type, '_', 2) as if_uncertain, job_type || ':' || (payload->>'n')::bigint / 50 as key
-from chaos.job where job_type like 'send%';
+from chaos.job where job_type like 'send%'
+union all
+select id, status, 'dead', idempotency_key from chaos.job where job_type = 'mail';
 
 -- Each time that a message was sent or a step ran: in which claim, when the handler of that had begun, and when it saw that the effect is done.
 create view chaos.deed as

@@ -108,8 +108,8 @@ def _advice() -> str:
 def _install(level: str) -> None:
     project = tomllib.loads(PYPROJECT.read_text())
     if level == "run":
-        print("bootstrap: installing Rota and its embedded PostgreSQL into .venv", file=sys.stderr)
-        wanted = ["--editable", f"{ROOT}[embedded]"]
+        print("bootstrap: installing Rota, and what its demo needs, into .venv", file=sys.stderr)
+        wanted = ["--editable", f"{ROOT}[demo]"]
     else:
         # Without Rota itself, so that a demo that is running never finds it half installed.
         print("bootstrap: installing the tools for tests and checks into .venv", file=sys.stderr)

@@ -103,9 +103,8 @@ def in_docstrings(*modules: ModuleType) -> set[str]:
             if inspect.ismodule(one):
                 found |= in_docstrings(one)
             for part in one.__mro__ if inspect.isclass(one) else [one]:
-                if getattr(part, "__module__", "").startswith("rota") and not inspect.ismodule(
-                    part
-                ):
+                named = inspect.isclass(part) or inspect.isroutine(part)
+                if named and part.__module__.startswith("rota"):
                     found |= {*_in_docstrings_of(part)}
     return found
 

@@ -53,9 +53,16 @@ def rota_databases(
 
 
 @pytest.fixture
-def rota_test(rota_app: App, rota_databases: TestDatabases) -> Iterator[Harness]:
-    """A `rota.testing.Harness`: the App on a database of this test alone."""
+def rota_test(rota_app: App, request: pytest.FixtureRequest) -> Iterator[Harness]:
+    """A `rota.testing.Harness`: the App on a database of this test alone; in a project of Django
+    with pytest-django in the transaction of the test, or in Django's test database."""
     from rota.testing.harness import Harness  # noqa: PLC0415 - see the head
 
-    with rota_databases.make_one() as url, Harness(rota_app, url) as harness:
+    if rota_app._is_tested_by_its_framework and request.config.pluginmanager.hasplugin("django"):
+        request.getfixturevalue("db")
+        with Harness(rota_app) as harness:
+            yield harness
+        return
+    databases: TestDatabases = request.getfixturevalue("rota_databases")
+    with databases.make_one() as url, Harness(rota_app, url) as harness:
         yield harness

@@ -19,6 +19,7 @@ from rota.declare.job_type import JobType
 from rota.declare.jobs import Jobs
 from rota.declare.rate_limit import RateLimit
 from rota.declare.release import VERSION
+from rota.declare.secret import Personal, Secret
 from rota.errors import (
     AttemptCancelled,
     AttemptTimeout,
@@ -35,7 +36,6 @@ from rota.integrations import asgi, wsgi
 from rota.model.job import Enqueued, Job, Status
 from rota.model.outcome import Cancel, Dead, RateLimited, Retry, Snooze, WaitFor
 from rota.model.retry import Delays, Exponential, Fixed, Linear, Quadratic
-from rota.model.units import Duration
 from rota.observe import events
 from rota.runtime import logs
 
@@ -52,7 +52,6 @@ __all__ = [
     "DatabaseUnavailable",
     "Dead",
     "Delays",
-    "Duration",
     "Enqueued",
     "Exponential",
     "Fixed",
@@ -65,12 +64,14 @@ __all__ = [
     "Linear",
     "Ordered",
     "PayloadError",
+    "Personal",
     "Process",
     "Quadratic",
     "RateLimit",
     "RateLimited",
     "Retry",
     "RotaError",
+    "Secret",
     "Snooze",
     "Status",
     "Unique",

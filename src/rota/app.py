@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rota import embedded
@@ -29,6 +31,7 @@ from rota.declare.url import DatabaseUrl, find_url
 from rota.errors import ConfigurationError, DeclarationError, UsageError, refuse_attribute
 from rota.model.bounds import NAME_MAX, check_bool, check_integer, check_text
 from rota.model.record import Record
+from rota.model.scrub import add_patterns
 from rota.model.units import Duration, seconds
 from rota.observe.events import Bus, Event
 from rota.runtime import supervised
@@ -101,12 +104,14 @@ class App(Client):
             their meta. Defaults to none.
         notify: whether to use LISTEN/NOTIFY, prepared statements and startup options. Use False
             behind a transaction pooler. Defaults to True.
+        scrub: regular expressions, as texts or compiled. What matches one is masked in the errors
+            and logs of this process, beside what always is; see docs/secrets.md. Defaults to none.
         require_connection: whether every enqueue from code must name a connection of yours, so that
             the job commits with your transaction. Defaults to False.
 
     Raises:
-        DeclarationError: the lease is out of range, a Jobs belongs to another App, or two types
-            share a name.
+        DeclarationError: the lease is out of range, a pattern of `scrub` cannot be read, a Jobs
+            belongs to another App, or two types share a name.
         ConfigurationError: a "module:attribute" names no Jobs. On first use: only DATABASE_URL is
             set, or the URL or the schema is invalid.
     """
@@ -126,6 +131,7 @@ class App(Client):
         enqueue_middleware: EnqueueAround | Iterable[EnqueueAround] = (),
         notify: bool = True,
         alert_url: str | None = None,
+        scrub: Iterable[str | re.Pattern[str]] = (),
         require_connection: bool = False,
     ) -> None:
         self.schema = schema if schema is not None else os.environ.get("ROTA_SCHEMA") or "rota"
@@ -137,6 +143,7 @@ class App(Client):
             self._require_connection = check_bool(require_connection, "require_connection")
             if release is not None:
                 check_text(release, "release", NAME_MAX)
+            add_patterns(scrub)
         except UsageError as error:
             raise DeclarationError(f"App: {error}") from None
         refuse_no_lifespan(lifespan, "App")
@@ -156,6 +163,9 @@ class App(Client):
         self._declarations.add(jobs)
         self.job = self._own.job
         """Declare a job type of this App: `@app.job("name", …)`, with the options of `Jobs.job`."""
+        self.command = self._own.command
+        """Declare a program as a job type of this App: `app.command("backup", "pg_dump …",
+        schedule="0 3 * * *")`, with the options of `Jobs.command`."""
         self.schedule = self._own.schedule
         """Declare a schedule of this App: `app.schedule("name", "0 2 * * *", job_type.new(…), …)`,
         with the options of `Jobs.schedule`."""
@@ -205,11 +215,20 @@ class App(Client):
         url = self._find_url()
         if url is None:
             url = embedded.start()
-            migrate.migrate(url, self.schema)
+            migrate.migrate(url, self.schema, self._declarations.packages)
         made = Database(url, self.schema, notify=self._notify)
         # Atomic: concurrent first callers must share one Database, which holds the pools.
         kept: Database = vars(self).setdefault("_opened", made)
         return kept
+
+    _is_tested_by_its_framework = False
+    """Whether a framework makes the databases of its tests, as Django does."""
+
+    @property
+    def _tested(self) -> Any:
+        """The connection that a test of a framework has opened a transaction on; None: there is
+        none."""
+        return None
 
     @property
     def release(self) -> str:
@@ -274,7 +293,8 @@ class App(Client):
             DatabaseUnavailable: the database does not answer.
         """
         self._warn_in_loop()
-        return migrate.migrate(self._find_url() or embedded.start(), self.schema)
+        url = self._find_url() or embedded.start()
+        return migrate.migrate(url, self.schema, self._declarations.packages)
 
     def sync(self) -> Synced:
         """Declare the job types and schedules of this App in the database. Returns their names.
@@ -288,14 +308,15 @@ class App(Client):
         """
         return self._sync(self._database)
 
-    def _sync(self, database: Database) -> Synced:
-        database.run(migrate.check(database.schema))
+    def _sync(self, database: Database, connection: Any = None) -> Synced:
+        run = partial(database.run, connection=connection)
+        run(migrate.check(database.schema, self._declarations.packages))
         declared = self._declarations
         types, schedules = declared.encode_types(self._lease_s), declared.encode_schedules()
-        database.run(ops.declare(types, self.release))
+        run(ops.declare(types, self.release))
         limits = declared.encode_limits()
-        database.run(ops.declare_limits(limits, self.release, is_deploy=True))
-        database.run(declare_and_plan(schedules, self.release))
+        run(ops.declare_limits(limits, self.release, is_deploy=True))
+        run(declare_and_plan(schedules, self.release))
         return Synced(sorted(declared.types), sorted(declared.schedules))
 
     def run(
@@ -460,7 +481,7 @@ class App(Client):
             serve_health(health_port, worker.health.liveness, worker.health.readiness),
             handle_signals(worker, signals=signals),
         ):
-            await self._database.arun(migrate.check(self.schema))
+            await self._database.arun(migrate.check(self.schema, self._declarations.packages))
             if supervised.current is not None:
                 supervised.current.confirm_fit()
             with stop_after(worker, config.stop_after_s):

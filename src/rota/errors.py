@@ -297,6 +297,24 @@ class ConfigurationError(RotaError):
     exit_code = 3
 
 
+class SecretKeyMissing(ConfigurationError):
+    """A value is sealed under a key that this process lacks: ROTA_SECRET_KEYS does not have it, or
+    has another one of its id. Nothing was changed."""
+
+    key_id: str
+    """The id of the key."""
+
+    def __init__(self, key_id: str, *, is_other: bool = False) -> None:
+        super().__init__(
+            f"a value that is sealed under key {key_id!r} cannot be opened: it was changed, or "
+            "ROTA_SECRET_KEYS has another key of this id"
+            if is_other
+            else f"a value is sealed under key {key_id!r}, which ROTA_SECRET_KEYS does not have "
+            "here",
+            key_id=key_id,
+        )
+
+
 class EmbeddedError(ConfigurationError):
     """The private PostgreSQL cannot be started or stopped on this machine."""
 
@@ -430,6 +448,26 @@ class MemoryExceeded(RotaError):
             limit_bytes=limit_bytes,
             used_bytes=used_bytes,
         )
+
+
+class ProgramFailed(RotaError):
+    """The program of a command exited with another status than 0, or was killed.
+
+    It counts as a transient failure.
+    """
+
+    how: str
+    """As in "exited with status 3" or "was killed by SIGSEGV"."""
+    rota_rule = "exit status"
+    output: str
+    """The end of what it wrote, at most 4 KiB."""
+
+    def __init__(self, program: str, how: str, output: str) -> None:
+        # A list shows only the beginning of a text, and the last line says most.
+        last = output.rstrip().rpartition("\n")[2]
+        said = f": {last}" if last else ""
+        rest = f"\n{output}" if last != output.rstrip() else ""
+        super().__init__(f"{program} {how}{said}{rest}", how=how, output=output)
 
 
 class ProcessDied(RotaError):

@@ -1,5 +1,5 @@
-"""What calls return, and what else one may write in annotations: records, and the namespaces of an
-App."""
+"""What calls return, and what else one may write in annotations: records, the namespaces of an App,
+and the tables of a package."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from rota.client.alerts import Alerts
 from rota.client.batches import Batches, NewBatch
 from rota.client.breakers import Breakers
 from rota.client.effects import Effects
+from rota.client.erase import Erased
 from rota.client.groups import Groups
 from rota.client.limits import Limit, Limits
 from rota.client.queues import Queues
@@ -20,12 +21,14 @@ from rota.declare.context import JobTransaction
 from rota.declare.effect import Effect, EffectBlock
 from rota.declare.job_type import NewJob
 from rota.declare.options import JobOptions, UsingOptions
+from rota.declare.tables import Tables
 from rota.model.awaited import JobResult
 from rota.model.batch import Batch, BatchEnd
 from rota.model.effect import IfUncertain
 from rota.model.job import Progress
 from rota.model.retry import RetryPolicy
 from rota.model.schedule import Run, Schedule
+from rota.model.units import Duration
 from rota.store.migrate import Migrated
 from rota.store.ops import (
     ActionRecord,
@@ -34,6 +37,7 @@ from rota.store.ops import (
     BreakerRecord,
     ConcurrencyLimit,
     EffectRecord,
+    ErrorRecord,
     Figures,
     Group,
     GroupHolder,
@@ -60,11 +64,14 @@ __all__ = [
     "Breakers",
     "ConcurrencyLimit",
     "Connection",
+    "Duration",
     "Effect",
     "EffectBlock",
     "EffectRecord",
     "Effects",
     "Entry",
+    "Erased",
+    "ErrorRecord",
     "Figures",
     "Group",
     "GroupHolder",
@@ -92,6 +99,7 @@ __all__ = [
     "Stats",
     "Summary",
     "Synced",
+    "Tables",
     "Timeline",
     "UsingOptions",
 ]  # fmt: skip

@@ -6,19 +6,25 @@ import asyncio
 import http.client
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import psycopg
 import pytest
 import uvicorn
+from fastapi import FastAPI
 from psycopg.rows import TupleRow
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse
+from starlette.routing import Route
 
 import rota
 from rota.errors import ConfigurationError, UsageError
-from rota.integrations.asgi import DrainEndpoint, drain_endpoint
+from rota.integrations.asgi import DrainEndpoint, drain_endpoint, lifespan
 from tests.support.rules import rule
 from tests.support.wait import eventually
 
@@ -326,3 +332,77 @@ def test_times_out_of_range_are_refused(app: rota.App) -> None:
     for max_time in wrong:
         with pytest.raises(UsageError, match="max_time must"):
             drain_endpoint(app, secret=SECRET, max_time=max_time)
+
+
+# The lifespan of a site
+
+
+def make_starlette(lifespan: Any) -> Any:
+    return Starlette(lifespan=lifespan)
+
+
+def make_fastapi(lifespan: Any) -> Any:
+    return FastAPI(lifespan=lifespan)
+
+
+def make_litestar(lifespan: Any) -> Any:
+    if find_spec("litestar") is None:
+        pytest.skip("NO litestar: rota.asgi.lifespan was not tried with it")
+    return import_module("litestar").Litestar(lifespan=[lifespan])
+
+
+@rule("M20", "M83")
+@pytest.mark.parametrize("make", [make_starlette, make_fastapi, make_litestar])
+def test_a_site_may_run_a_worker_whose_jobs_return_to_the_queue_when_it_ends(
+    make: Callable[[Any], Any], app: rota.App, connection: psycopg.Connection[TupleRow]
+) -> None:
+    begun = threading.Event()
+
+    @app.job("hang")
+    async def hang() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    app.sync()
+    with served(make(lifespan(app, run_worker=True, grace="0.1s"))):
+        hang.enqueue()
+        assert begun.wait(30)
+        assert statuses(connection) == ["running"]
+    assert statuses(connection) == ["queued"]
+
+
+def test_the_connections_of_an_app_are_closed_with_its_site(
+    app: rota.App, connection: psycopg.Connection[TupleRow]
+) -> None:
+    @app.job("nothing")
+    async def nothing() -> None: ...
+
+    async def use(_: Any) -> JSONResponse:
+        return JSONResponse((await nothing.aenqueue()).to_dict())
+
+    site = Starlette(routes=[Route("/", use, methods=["POST"])], lifespan=lifespan(app))
+    with served(site) as server:
+        assert server.ask().status == 200
+        assert count_others(connection) > 0
+    eventually(lambda: count_others(connection) == 0)
+
+
+def count_others(connection: psycopg.Connection[TupleRow]) -> int:
+    """How many connections to the database there are beside the test's."""
+    [(count,)] = connection.execute(
+        "select count(*) from pg_stat_activity where datname = current_database() "
+        "and pid <> pg_backend_pid()"
+    ).fetchall()
+    return int(count)
+
+
+async def test_a_worker_that_fails_is_logged_and_the_site_continues(
+    empty_database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with lifespan(rota.App(empty_database), run_worker=True)(None):
+        await asyncio.to_thread(eventually, lambda: "has ended: this App has no" in caplog.text)
+
+
+def test_a_grace_period_that_is_none_is_refused() -> None:
+    with pytest.raises(UsageError, match="grace"):
+        lifespan(rota.App(), grace="soon")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import psycopg
@@ -120,7 +121,9 @@ def test_a_settled_effect_is_sent_or_not_once_its_job_is_requeued(shop: Shop) ->
 @rule("M52")
 def test_a_step_is_settled_by_its_job(shop: Shop) -> None:
     first, second = shop.place(1, 2)
-    shop.app.effects.resolve("reserve", job=first, done=False)
+    with pytest.raises(UsageError, match=r"step 'reserve' is done: nothing was changed; .*again"):
+        shop.app.effects.resolve("reserve", job=first, done=False)
+    shop.app.effects.resolve("reserve", job=first, done=False, again=True)
     shop.app.effects.resolve("pack", job=second, done=True, result=3)
     assert known(shop.app.effects.find("reserve")) == [("reserve", "done")]
     results = {one.job: one.result for one in shop.app.effects.find("pack")}
@@ -186,6 +189,7 @@ def test_a_search_for_what_cannot_be_is_refused(
         ({"result": object()}, "the result cannot be stored: "),
         ({"result": "x" * 65_536}, "the result cannot be stored: larger than 65,536 bytes"),
         ({"job": 0}, "id"),
+        ({"again": 1}, "again must be True or False, not 1"),
         ({"why": 7}, "why"),
         ({"by": 7}, "by"),
     ],
@@ -247,6 +251,35 @@ def test_a_requeue_from_the_first_step_runs_all_of_them_again(app: rota.App) -> 
     assert app.jobs.retry_many(ids=[third], fresh=True).done == [third]
     app.drain()
     assert ran == ["reserve", "pack"] * 3
+
+
+@rule("M52")
+def test_an_intent_that_did_not_happen_is_named_by_its_time_and_is_that_one_only(
+    app: rota.App,
+) -> None:
+    calls: list[int] = []
+
+    @app.job("mail", takes_context=True, max_attempts=1)
+    def mail(ctx: rota.Context, not_done: str | None = None) -> None:
+        with pytest.raises(UsageError, match="not_done must"):
+            ctx.effect("mail:1", not_done=datetime(2026, 1, 1))  # noqa: DTZ001
+        at = None if not_done is None else datetime.fromisoformat(not_done)
+        with ctx.effect("mail:1", not_done=at) as effect:
+            calls.append(len(calls))
+            assert (effect.done, effect.uncertain) == (False, False)
+            raise Sent
+
+    for _ in range(2):
+        mail.enqueue()
+        app.drain()
+    assert calls == [0]
+    [first] = app.effects.find()
+    for _ in range(2):
+        mail.enqueue(first.intended_at.isoformat())
+        app.drain()
+    assert calls == [0, 1]
+    [second] = app.effects.find()
+    assert (second.uncertain_before, second.intended_at > first.intended_at) == (0, True)
 
 
 @rule("M70", "M45", "M87")

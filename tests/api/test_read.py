@@ -280,3 +280,98 @@ async def test_an_aenqueue_that_was_not_awaited_names_its_job_type(app: rota.App
         forget()
     assert await app.afind() == []
     await app.aclose()
+
+
+@rule("M85", "M87")
+def test_errors_are_listed_once_by_release_and_their_jobs_are_found_and_retried(
+    app: rota.App,
+) -> None:
+    @app.job("fetch", max_attempts=1)
+    async def fetch(user_id: int, why: str) -> None:
+        raise ConnectionError(why.format(user_id=user_id))
+
+    for user_id in range(3):
+        fetch.enqueue(user_id, "no answer for user {user_id} from 'crm-{user_id}' in 3.5 s")
+    app.drain()
+    other = fetch.enqueue(7, "no such user").id
+    app.drain()
+    first, second = app.jobs.errors()
+    assert (second.job_type, second.error_type) == ("fetch", "ConnectionError")
+    assert second.message == "no answer for user … from '…' in … s"
+    assert (second.attempts, second.jobs, second.dead) == (3, 3, 3)
+    assert second.releases == {app.release: 3} and second.first_at <= second.last_at
+    assert (first.message, first.last_job, first.jobs) == ("no such user", other, 1)
+    assert app.jobs.errors(limit=1) == [first]
+    assert app.jobs.errors(job_type="no") == []
+    assert app.jobs.errors(since=first.last_at) == [first]
+    same = {"job_type": "fetch", "error_type": "ConnectionError", "error": second.message}
+    assert [job.id for job in app.find(**same)] == [3, 2, 1]  # type: ignore[arg-type]
+    retried = app.jobs.retry_many(status="dead", **same)  # type: ignore[arg-type]
+    assert retried.done == [1, 2, 3]
+    assert [error.dead for error in app.jobs.errors()] == [1, 0]
+
+
+@rule("M87")
+def test_an_action_takes_only_jobs_with_the_text_in_their_error(
+    app: rota.App, mixed: dict[str, int]
+) -> None:
+    @app.job("fetch", max_attempts=3)
+    async def fetch(text: str) -> None:
+        raise ConnectionError(text)
+
+    ids = [fetch.enqueue(text).id for text in ("no answer from 1", "no route", "no answer from 2")]
+    app.drain()
+    cancelled = app.jobs.cancel_many(error="ANSWER from …", status="failed")
+    assert cancelled.done == [ids[0], ids[2]]
+    app.types["poisoned"].enqueue()
+    app.drain()
+    app.jobs.discard_many(ids=[fetch.enqueue("x").id])
+    assert len(app.jobs.archive_many(error="discard…", why="x", status="dead").done) == 1
+    again = app.jobs.retry_many(again=True, status="cancelled", since="1h", error="from 2")
+    assert list(again.new_ids) == [ids[2]]
+    with pytest.raises(rota.UsageError, match="error"):
+        app.jobs.cancel_many(error="")
+
+
+@rule("M85")
+@pytest.mark.parametrize(
+    ("message", "pattern"),
+    [
+        ("plain words, none of them special", "plain words, none of them special"),
+        ("user 42 at 10.0.0.7:5432 said: 502", "user … at …:… said: …"),
+        ("key \"a b\" of 'c' or `d`", "key \"a b\" of 'c' or `d`"),
+        ("it can't reach the user's host", "it can't reach the user's host"),
+        ("no mailbox for ann@shop.example, sorry", "no mailbox for … sorry"),
+        ("c0ffee00-1d-4b of x", "… of x"),
+        ("first 1\nsecond 2", "first …"),
+        ("%_\\ 7", "%_\\ …"),
+        ("x" * 300, "x" * 200),
+        ("", ""),
+        (None, None),
+    ],
+)
+def test_the_pattern_of_an_error_matches_what_it_was_made_of(
+    app: rota.App, connection: Any, message: str | None, pattern: str | None
+) -> None:
+    connection.execute(
+        "insert into rota.attempt (job, claim, attempt, job_type, worker, finished_at, outcome, "
+        "message) values (1, 1, 1, 't', 'w', now(), 'failed', %s)",
+        [message],
+    )
+    [error] = app.jobs.errors()
+    assert error.message == pattern
+    found = connection.execute(
+        "select message ilike rota.error_like(%s) from rota.attempt", [pattern]
+    )
+    assert found.fetchone() == (None if message is None else True,)
+
+
+@rule("M85")
+def test_a_flood_of_one_error_hides_no_other(app: rota.App, connection: Any) -> None:
+    connection.execute(
+        "insert into rota.attempt (job, claim, attempt, job_type, worker, finished_at, outcome, "
+        "error_type, message) select n, 1, 1, 't', 'w', now(), 'failed', "
+        "case n when 1 then 'Rare' else 'Flood' end, 'x' from generate_series(1, 12000) n"
+    )
+    counted = {error.error_type: error.attempts for error in app.jobs.errors()}
+    assert counted == {"Flood": 1_000, "Rare": 1}

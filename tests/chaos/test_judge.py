@@ -11,8 +11,10 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
+import rota
 from chaos.figures import figures
 from chaos.judge import CHECKS, judge, timeline
+from rota.kinds import webhook
 from tests.support.rules import rule
 
 ROOT = Path(__file__).parents[2]
@@ -209,6 +211,49 @@ insert into chaos.witness (said, job, claim, at_s, worker, how)
   cross join (values ('start', 30.4, ''), ('end', 29.6, 'returned')) w(said, ago, how);
 insert into chaos.run (job, claim, worker) select id, 1, 'h:102:b' from generate_series(15, 23) id;
 """
+# Job 24 sends a mail, which its server received.
+SOUND_MAILS: LiteralString = """
+insert into rota.job_type (name, max_attempts) values ('mail', 3);
+insert into rota.job_history (id, queue, job_type, payload, status, priority, attempts, claims,
+  locked_by, idempotency_key, run_at, created_at, updated_at, finished_at, release)
+  select 24, queue, 'mail', '{}', status, priority, attempts, claims, locked_by,
+    'mail:24:hello:chaos', run_at, created_at, updated_at, finished_at, release
+  from rota.job_history where id = 14;
+select rota.ids_reserve(1);
+insert into chaos.ordered (tag, job, way) values (24, 24, 'as mails');
+insert into chaos.change (job, at, role, was_status, status, was_claims, claims, was_worker, worker,
+  was_attempts, attempts, job_type, queue, priority, run_at)
+  select 24, at, role, was_status, status, was_claims, claims, was_worker, worker, was_attempts,
+    attempts, 'mail', 'default', priority, run_at
+  from chaos.change where job = 23 order by seq;
+insert into chaos.witness (said, job, claim, at_s, worker, how)
+  select said, 24, claim, at_s, worker, how from chaos.witness where job = 23;
+insert into rota.effect (key, origin_id, job, claim, entry, if_uncertain, uncertain_before,
+  intended_at, done_at, about)
+  values ('mail:24:hello:chaos', 0, 24, 1, 1, 'dead', 0, now(), now(), '{"message_id": "<24@x>"}');
+insert into chaos.mail (message_id, at_s) values ('<24@x>', 0);
+"""
+# Job 25 brings an event, which its endpoint received.
+SOUND_HOOKS: LiteralString = """
+insert into rota.job_type (name, max_attempts) values ('webhook', 3);
+insert into rota.job_history (id, queue, job_type, payload, status, priority, attempts, claims,
+  locked_by, run_at, created_at, updated_at, finished_at, release)
+  select 25, queue, 'webhook', '{"endpoint": "plain", "event_id": "25"}', status, priority,
+    attempts, claims, locked_by, run_at, created_at, updated_at, finished_at, release
+  from rota.job_history where id = 14;
+select rota.ids_reserve(1);
+insert into chaos.ordered (tag, job, way) values (25, 25, 'as an event');
+insert into chaos.change (job, at, role, was_status, status, was_claims, claims, was_worker, worker,
+  was_attempts, attempts, job_type, queue, priority, run_at)
+  select 25, at, role, was_status, status, was_claims, claims, was_worker, worker, was_attempts,
+    attempts, 'webhook', 'default', priority, run_at
+  from chaos.change where job = 23 order by seq;
+insert into chaos.witness (said, job, claim, at_s, worker, how)
+  select said, 25, claim, at_s, worker, how from chaos.witness where job = 23;
+insert into rota.webhook_endpoint (name, url, sealed) values ('plain', 'http://x', '{}');
+insert into rota.webhook_delivery (endpoint, event_id, event, job) values (1, '25', 'x', 25);
+insert into chaos.hook (endpoint, event_id, at_s) values ('plain', '25', 0), ('plain', '25', 1);
+"""
 BREAKS: dict[str, LiteralString] = {
     "every job has ended": "update rota.job set status = 'queued'",
     "no job is lost: every committed job exists": "delete from rota.job",
@@ -366,6 +411,17 @@ BREAKS: dict[str, LiteralString] = {
     "a handler that has made a batch made all of its members": (
         'update rota.job_history set payload = \'{"n": 15, "place": 1}\' where id = 16'
     ),
+    "no mail is received twice": "insert into chaos.mail (message_id, at_s) values ('<24@x>', 9)",
+    "a mail that succeeded was received": "delete from chaos.mail",
+    "a mail that was received is known as sent, or as uncertain": (
+        "delete from rota.effect where key = 'mail:24:hello:chaos'"
+    ),
+    "a delivery that succeeded was received": "delete from chaos.hook",
+    "what an endpoint received was emitted for it": "delete from rota.webhook_delivery",
+    "an endpoint has one delivery of an event": (
+        "update rota.job_history set job_type = 'webhook.ordered', "
+        'payload = \'{"endpoint": "plain", "event_id": "25"}\' where id = 14'
+    ),
 }
 
 OTHER_BREAKS: list[tuple[str, LiteralString]] = [
@@ -438,12 +494,15 @@ OTHER_BREAKS: list[tuple[str, LiteralString]] = [
 
 
 @pytest.fixture
-def court(connection: psycopg.Connection[TupleRow]) -> psycopg.Connection[TupleRow]:
+def court(database: str, connection: psycopg.Connection[TupleRow]) -> psycopg.Connection[TupleRow]:
     """A database with a run in which nothing went wrong."""
+    rota.App(database, jobs=[webhook.Webhooks().jobs]).migrate()
     connection.execute(TABLES.read_bytes())
     connection.execute(SOUND)
     connection.execute(SOUND_ORDER)
     connection.execute(SOUND_BATCHES)
+    connection.execute(SOUND_MAILS)
+    connection.execute(SOUND_HOOKS)
     return connection
 
 
@@ -452,8 +511,8 @@ def test_a_sound_run_is_found_sound(court: psycopg.Connection[TupleRow]) -> None
     assert judge(court) == []
     found = dict(figures(court))
     assert (found["jobs"], found["starts"], found["reaped"], found["reaped, charged"]) == (
-        23,
-        28,
+        25,
+        30,
         6,
         1,
     )

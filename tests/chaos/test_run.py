@@ -18,7 +18,7 @@ MOST_S = 240
 
 @pytest.mark.slow
 @pytest.mark.system
-@rule("M2", "M31", "M32", "M33", "M52", "M60", "M62", "M63", "M72")
+@rule("M2", "M31", "M32", "M33", "M52", "M60", "M62", "M63", "M70", "M72")
 def test_three_workers_keep_every_promise_through_twenty_seconds_of_chaos(tmp_path: Path) -> None:
     command = [
         sys.executable,

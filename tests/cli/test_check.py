@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from uuid import uuid4
 
 import psycopg
@@ -31,7 +32,7 @@ def test_check_says_in_one_line_what_is_wrong_and_exits_as_plugins_do(
 ) -> None:
     well = rota("check")
     assert (well.status, well.err) == (0, "")
-    assert well.out.startswith("OK - 13 rules, nothing found | 'breaker open'=0 'dead jobs'=0 ")
+    assert well.out.startswith("OK - 14 rules, nothing found | 'breaker open'=0 'dead jobs'=0 ")
 
     connection.execute(ATTEMPTS)
     warning = rota("check")
@@ -154,3 +155,26 @@ def test_alerts_lists_the_rules_and_what_stands(rota: CommandLine, connection: C
     ]
     assert {rule["name"]: rule["enabled"] for rule in facts["rules"]}["same error"] is False
     assert {rule["name"]: rule["period_s"] for rule in facts["rules"]}["dead jobs"] == 3600
+
+
+@rule("M73")
+def test_check_of_the_types_needs_no_database_and_its_hints_fail_nothing(tmp_path: Path) -> None:
+    (tmp_path / "hinted.py").write_text(
+        "import rota\napp = rota.App('postgresql://nowhere.invalid/x')\n\n\n"
+        "@app.job\ndef send_mail(n: int) -> None: ...\n"
+    )
+    cli = CommandLine(tmp_path, ROTA_APP="hinted:app")
+    said = cli.ok("check", "--types").out.splitlines()
+    assert said[1].startswith(
+        f"{tmp_path}/hinted.py:5: 'send_mail' seems to send mail, maybe days late"
+    )
+    assert said[2] == "1 job type, 2 hints"
+    found = cli.ok("check", "--types", "--json").json
+    assert (found["status"], found["rules"], found["error"]) == ("ok", [], None)
+    assert [(one["job_type"], one["about"]) for one in found["hints"]] == [
+        ("send_mail", "repeated"), ("send_mail", "expires"),
+    ]  # fmt: skip
+    unknown = cli("check", "--types", "--app", "hintd:app")
+    assert (unknown.status, unknown.out.startswith("UNKNOWN - 'hintd:app'")) == (3, True)
+    both = cli("check", "--types", "--rule", "dead jobs")
+    assert (both.status, both.err) == (2, "rota: give --rule or --types, not both\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -9,7 +10,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
 
 import psycopg
 import pytest
@@ -18,7 +23,16 @@ from psycopg.rows import TupleRow
 
 from rota import embedded
 from rota.cli import run
-from rota.cli.crontab import EVERY_MINUTES, CronUnit, crontab_file, kubernetes, systemd_units
+from rota.cli.crontab import (
+    EVERY_MINUTES,
+    HEALTH_PORT,
+    STOP_S,
+    CronUnit,
+    compose_files,
+    crontab_file,
+    kubernetes,
+    systemd_units,
+)
 from rota.model.cron import parse
 from rota.store.migrate import migrate
 from tests.support.cli import CommandLine
@@ -160,7 +174,7 @@ def a_plan(directory: str = '/srv/50% of the "shop\'s" $HOME\\', **changes: obje
         "mailto": "ops@example.com",
         "user": "shop",
         "image": "registry.example/shop:7",
-        "schema": None,
+        "variables": {},
     }
     return CronUnit(**{**settings, **changes})  # type: ignore[arg-type]
 
@@ -170,11 +184,16 @@ def a_plan(directory: str = '/srv/50% of the "shop\'s" $HOME\\', **changes: obje
     reason="NO systemd-analyze: units for systemd were not verified",
 )
 @rule("M80")
-@pytest.mark.parametrize("every", EVERY_MINUTES)
+@pytest.mark.parametrize("every", [0, *EVERY_MINUTES])
 def test_systemd_takes_the_units(tmp_path: Path, every: int) -> None:
     (tmp_path / "50% of the shop's").mkdir()
     files = systemd_units(
-        a_plan(str(tmp_path / "50% of the shop's"), every=every, user="root", schema="jobs2")
+        a_plan(
+            str(tmp_path / "50% of the shop's"),
+            every=every,
+            user="root",
+            variables={"ROTA_SCHEMA": "jobs2"},
+        )
     )
     for name, text in files.items():
         (tmp_path / name).write_text(text)
@@ -190,6 +209,8 @@ def test_systemd_takes_the_units(tmp_path: Path, every: int) -> None:
         if str(tmp_path) in line or line.startswith("rota.")
     ]
     assert (verified.returncode, about) == (0, []), verified.stderr
+    if not every:
+        return
     when = next(line for line in files["rota.timer"].splitlines() if line.startswith("OnCalendar="))
     times = subprocess.run(
         ["systemd-analyze", "calendar", "--iterations=3", when.removeprefix("OnCalendar=")],
@@ -203,7 +224,9 @@ def test_systemd_takes_the_units(tmp_path: Path, every: int) -> None:
 @rule("M80")
 @pytest.mark.parametrize("every", EVERY_MINUTES)
 def test_the_manifest_is_a_cron_job_whose_runs_may_overlap(every: int) -> None:
-    manifest = yaml.safe_load(kubernetes(a_plan(every=every, schema="jobs2"))["rota-cronjob.yaml"])
+    manifest = yaml.safe_load(
+        kubernetes(a_plan(every=every, variables={"ROTA_SCHEMA": "jobs2"}))["rota-cronjob.yaml"]
+    )
     assert (manifest["apiVersion"], manifest["kind"]) == ("batch/v1", "CronJob")
     spec = manifest["spec"]
     assert (spec["concurrencyPolicy"], spec["jobTemplate"]["spec"]["backoffLimit"]) == ("Allow", 0)
@@ -219,6 +242,72 @@ def test_the_manifest_is_a_cron_job_whose_runs_may_overlap(every: int) -> None:
         "key": "ROTA_DATABASE_URL",
     }
     parse(spec["schedule"], "UTC")
+
+
+@rule("M81")
+def test_a_deployment_has_probes_and_its_migration_is_a_job_before_it() -> None:
+    files = kubernetes(a_plan(every=0, variables={"ROTA_SCHEMA": "jobs2"}))
+    job, worker = (yaml.safe_load(text) for text in files.values())
+    assert list(files) == ["rota-migrate.yaml", "rota-worker.yaml"]
+    assert (job["kind"], worker["kind"]) == ("Job", "Deployment")
+    [migrates], [works] = (one["spec"]["template"]["spec"]["containers"] for one in (job, worker))
+    assert migrates["command"] == ["rota", "migrate", "--app", "shop:app"]
+    assert works["command"] == ["rota", "work", "--app", "shop:app", "--health-port", "8080"]
+    assert works["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": 8080}
+    assert works["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": 8080}
+    labels = worker["spec"]["template"]["metadata"]["labels"]
+    assert worker["spec"]["selector"]["matchLabels"] == labels
+    assert migrates["env"] == works["env"] and works["env"][1]["value"] == "jobs2"
+
+
+@rule("M80", "M81")
+@pytest.mark.skipif(
+    find_spec("kubernetes_validate") is None,
+    reason="NO kubernetes-validate: manifests were not held against the schema of Kubernetes",
+)
+@pytest.mark.parametrize("every", [0, 5])
+def test_kubernetes_takes_the_manifests(every: int) -> None:
+    schema = import_module("kubernetes_validate")
+    for text in kubernetes(a_plan(every=every, variables={"ROTA_SCHEMA": "jobs2"})).values():
+        schema.validate(yaml.safe_load(text), "1.32", strict=True)
+
+
+@rule("M81")
+def test_a_compose_file_migrates_before_its_worker_starts_and_gives_it_time_to_stop(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "requirements.txt").touch()
+    files = compose_files(a_plan(str(tmp_path), every=0, variables={"ROTA_SCHEMA": "jobs2"}))
+    services = yaml.safe_load(files["compose.yaml"])["services"]
+    assert services["migrate"]["command"] == ["rota", "migrate", "--app", "shop:app"]
+    worker = services["worker"]
+    assert worker["depends_on"]["migrate"] == {"condition": "service_completed_successfully"}
+    assert worker["stop_grace_period"] == f"{STOP_S}s"
+    assert worker["environment"]["ROTA_SCHEMA"] == "jobs2"
+    assert worker["environment"]["ROTA_DATABASE_URL"].startswith("${ROTA_DATABASE_URL:?")
+    dockerfile = files["Dockerfile"]
+    assert "RUN pip install --no-cache-dir -r requirements.txt\n" in dockerfile
+    [start] = re.findall(r"^CMD (.*)$", dockerfile, re.MULTILINE)
+    assert json.loads(start) == [
+        "rota", "work", "--app", "shop:app", "--health-port", str(HEALTH_PORT)
+    ]  # fmt: skip
+    # The health check runs in the image, against the port of the worker.
+    check = worker["healthcheck"]["test"]
+    assert check[:3] == ["CMD", "python", "-c"]
+    with HTTPServer(("127.0.0.1", 0), Healthy) as server:
+        Thread(target=server.handle_request).start()
+        code = check[3].replace(str(HEALTH_PORT), str(server.server_port))
+        subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
+
+
+class Healthy(BaseHTTPRequestHandler):
+    """A worker that is well."""
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/healthz" else 404)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None: ...
 
 
 @rule("M80")
@@ -290,6 +379,10 @@ def test_what_is_printed_follows_a_link_from_release_to_release(
     [
         (["--every", "7"], "--every must divide an hour evenly"),
         (["--systemd", "--k8s"], "give --systemd or --k8s, not both"),
+        (["--worker"], "--worker does not apply here"),
+        (["--compose", "--worker"], "--worker does not apply here"),
+        (["--systemd", "--worker", "--every", "5"], "--every and --for are for drains"),
+        (["--compose", "--for", "5s"], "--every and --for are for drains"),
         (["--image", "shop:7"], "--image does not apply here: it is for `rota crontab --k8s`"),
         (["--systemd", "--log", "said.log"], "--log does not apply here"),
         (

@@ -85,10 +85,15 @@ def test_effects_are_listed_by_job_and_name_and_a_step_settled_by_its_job(
     assert listed("--status", "intended") == []
     settled = rota.ok("effects", "resolve", "mail:5", "--not-done", "--json").json
     assert settled == {"key": "mail:5", "job": None, "done": False}
-    assert (
-        rota.ok("effects", "resolve", "reserve", "--job", "1", "--not-done").out
-        == "reserve: not done\n"
+    of_step = ("effects", "resolve", "reserve", "--job", "1", "--not-done")
+    ended, sentence = rota(*of_step).error
+    assert (ended, sentence) == (
+        2,
+        "step 'reserve' is done: nothing was changed; if it is to happen once more, say again "
+        "(`--again`)",
     )
+    assert listed("--key", "reserve") == [("reserve", "done")]
+    assert rota.ok(*of_step, "--again").out == "reserve: not done\n"
     assert listed("--key", "reserve") == []
 
 

@@ -131,7 +131,10 @@ def test_help_and_version_need_neither_an_app_nor_a_database(tmp_path: Path) -> 
     assert rota.ok("--version").out == f"{VERSION}\n"
     assert "Set up" in rota.ok("--help").out
     assert rota().status == 2 and rota("db").status == 2
-    assert rota("nonsense").error == (2, "there is no command 'nonsense'; see rota --help")
+    assert rota("nonsense").error == (
+        2,
+        "there is no command 'nonsense'; see rota --help; commands of your jobs need --app",
+    )
     assert list(tmp_path.iterdir()) == []
 
 

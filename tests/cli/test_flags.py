@@ -52,7 +52,7 @@ SEND = ["enqueue", "send_mail", "--payload", '{"user_id": 1}']
         (
             ["cancel", *URL],
             "give ids, or at least one of --status, --type, --queue, --key, --group-key, "
-            "--payload, --meta, --error-type, --release and --since",
+            "--payload, --meta, --error-type, --error, --release and --since",
         ),
         (
             ["retry", "--again", "--status", "succeeded", "--why", "w", *URL],

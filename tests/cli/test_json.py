@@ -27,6 +27,7 @@ READING = (
     ["sync"],
     ["crontab"],
     ["jobs"],
+    ["errors"],
     ["schedules"],
     ["stats", "--type", "t"],
     ["queues"],
@@ -41,6 +42,7 @@ READING = (
     ["limits"],
     ["batches"],
     ["breakers"],
+    ["secrets"],
 )
 """What a program may ask of an empty database too."""
 ABOUT = (
@@ -71,6 +73,7 @@ ABOUT = (
     ["discard", "4"],
     ["retry", "3"],
     ["archive", "4", "--why", "solved"],
+    ["erase", "--job", "4", "--why", "asked", "--yes"],
     ["retry", "--again", "1"],
     ["effects", "resolve", "mail:1", "--not-done"],
     ["queues", "pause", "email", "--for", "1h"],
@@ -81,7 +84,8 @@ ABOUT = (
     ["limits", "set", "smtp", "50"],
     ["work", "--drain"],
 )
-ELSEWHERE = {"demo", "run", "db url", "db psql", "db stop", "db reset"}
+ELSEWHERE = {"demo", "web", "run", "db url", "db psql", "db stop", "db reset", "secrets new-key"}
+ELSEWHERE |= {"secrets rotate"}
 """They print no instant and no duration of their own, or are tested with what they start."""
 INSTANTS = re.compile(
     r"(at|.*_at|since|until|.*_until|scheduled_for|hour|complete_to|oldest_due|next|enqueued_at)"

@@ -81,6 +81,12 @@ def test_jobs_are_found_by_every_filter(rota: CommandLine) -> None:
     assert rota.ok("jobs", "--status", "dead").out == "no jobs found\n"
     assert "'ded' is not one of" in rota("jobs", "--status", "ded").error[1]
     assert found("--error", "NO DATA for", "--since", "1h") == [report]
+    assert [
+        (one["job_type"], one["message"], one["attempts"])
+        for one in rota.ok("errors", "--json").json["errors"]
+    ] == [("report", "no data for …", 1)]
+    assert "ValueError: no data for …" in rota.ok("errors", "--type", "report").out
+    assert "'banana'" in rota("errors", "--since", "banana").error[1]
     assert found("--since", "2001-01-01", "--until", "2001-01-02T10:00") == []
     assert "next page" not in rota.ok("jobs", "--limit", "2").err
     assert rota.ok("jobs", "--limit", "1").err.splitlines() == [

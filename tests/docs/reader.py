@@ -26,7 +26,7 @@ from tests.support.server import PostgresServer, unused_port
 from tests.support.wait import eventually
 
 ROOT = Path(__file__).parents[2]
-WAIT_S = 60
+WAIT_S = 180
 PROGRAMS = {"pytest": "-m pytest", "python": "", "uvicorn": "-m uvicorn"}
 PROGRAMS |= {"flask": "-m flask", "django-admin": "-m django"}
 STRICT = (
@@ -36,17 +36,22 @@ STRICT = (
 )
 """A warning is an error to this reader, but for those that are not about what the pages say: who
 installs no pytest-asyncio has none of it, and Starlette's is about a client that is not there."""
-FILE = re.compile(r"(?:#|--) ([\w/.-]+\.\w+)(, at the end)?\n")
-SERVES = re.compile(r"uvicorn |flask .*run|python manage.py runserver|rota work(?!.*--drain)")
+FILE = re.compile(r"(?:#|--|\{#) ([\w/.-]+\.\w+)(, at the end)?(?:\n| #\})")
+SERVES = re.compile(
+    r"uvicorn |flask .*run|python manage.py runserver|(python manage.py )?rota work(?!.*--drain)"
+)
 PORT = re.compile(r"\b[58]00\d\b")
-READS = re.compile(r"rota jobs? |curl -s http")
+RELOADED = "Application startup complete"
+READS = re.compile(r"(python manage.py )?rota jobs? |curl -s http")
 """What may be typed again, until a worker is through."""
 
 
 class Reader:
     """The directory of a reader, whose database and test server are these."""
 
-    def __init__(self, place: Path, server: PostgresServer, url: str) -> None:
+    def __init__(
+        self, place: Path, server: PostgresServer, url: str, *, python: str = sys.executable
+    ) -> None:
         self.place = place
         self._ports: dict[str, str] = {}
         """Those of this reader, by those of the page."""
@@ -54,13 +59,20 @@ class Reader:
         self._printed = ""
         self._last = ""
         self._stack = ExitStack()
+        self._reloads: Path | None = None
+        """The log of a server that reloads itself, and how often it had started before a file."""
+        self._started = 0
         programs = place / ".venv" / "bin"
         programs.mkdir(parents=True)
         for name, options in PROGRAMS.items():
-            text = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {options} "$@"\n'
+            text = f'#!/bin/sh\nexec {shlex.quote(python)} {options} "$@"\n'
             (programs / name).write_text(text)
             (programs / name).chmod(0o755)
-        forked.write_rota(programs)
+        if python == sys.executable:
+            forked.write_rota(programs)
+        else:
+            (programs / "rota").write_text(f'#!/bin/sh\nexec {python} -m rota "$@"\n')
+            (programs / "rota").chmod(0o755)
         (programs / "psql").symlink_to(server.program("psql"))
         found = psycopg.conninfo.conninfo_to_dict(url)
         self.environment = {
@@ -108,6 +120,8 @@ class Reader:
         path = self.place / name
         path.parent.mkdir(parents=True, exist_ok=True)
         before = path.read_text() + "\n\n" if is_added else ""
+        if self._reloads is not None:
+            self._started = self._reloads.read_text().count(RELOADED)
         path.write_text(before + text)
 
     def type(self, line: str) -> str:
@@ -118,10 +132,15 @@ class Reader:
             self.environment[name] = self._url if "://" in value else shlex.split(value)[0]
         elif line.startswith("pip install "):
             for wanted in shlex.split(line)[2:]:
+                if wanted in ("-e", "."):  # the project of the page: it is run where it stands
+                    continue
                 importlib.metadata.distribution(wanted.partition("[")[0])
         elif SERVES.match(line):
             self._serve(line)
         else:
+            if self._reloads is not None and line.startswith("curl"):
+                log, before = self._reloads, self._started
+                eventually(lambda: log.read_text().count(RELOADED) > before)
             self._printed = self._run(line)
         return self._printed
 
@@ -166,7 +185,10 @@ class Reader:
                 start_new_session=True,
             )
         self._stack.callback(_stop, process, log)
-        ready = re.compile(r"started, release|http://127.0.0.1:\d+")
+        if "--reload" in line:
+            self._reloads = log
+        serves = RELOADED if "--reload" in line else r"http://127.0.0.1:\d+"
+        ready = re.compile(f"started, release|{serves}")
         try:
             eventually(lambda: ready.search(log.read_text()) or process.poll() is not None)
         finally:
@@ -191,3 +213,21 @@ def read_page(name: str, section: str | None = None) -> str:
     found = re.search(rf"^## {re.escape(section)}\n.*?(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     assert found is not None, section
     return found[0]
+
+
+def list_files(text: str) -> dict[str, str]:
+    """Return the files that a page shows, by their names, without the line that names them."""
+    blocks = re.findall(r"^```\w+\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    found = [(FILE.match(block), block) for block in blocks]
+    return {name[1]: block[name.end() :] for name, block in found if name is not None}
+
+
+def assert_quoted(page: str, folder: str) -> None:
+    """A page shows the files of a folder of examples/, all of them, as they are."""
+    place = ROOT / "examples" / folder
+    files = {
+        str(file.relative_to(place)): file.read_text(encoding="utf-8")
+        for file in sorted(place.rglob("*"))
+        if file.is_file() and "__pycache__" not in file.parts
+    }
+    assert files == dict(sorted(list_files(page).items()))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
+import django
 import psycopg
 import pytest
 
+from tests.django.project import install_django
 from tests.docs.reader import Reader, read_page
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
@@ -15,27 +18,37 @@ pytestmark = [pytest.mark.system, pytest.mark.slow]
 
 READS = """
 from django.test import TransactionTestCase
-from mysite.queue import queue
+from rota.integrations.django import app
 
 
 class ReadTest(TransactionTestCase):
     def test_a_job_is_read(self):
-        assert queue.find() == []
+        assert app.find() == []
 
     async def test_a_job_is_read_on_a_loop(self):
-        assert await queue.afind() == []
+        assert await app.afind() == []
 
-    async def test_a_job_is_read_on_a_later_loop(self):
-        assert await queue.afind() == []
+    def test_a_pool_of_the_app_does_not_keep_the_database(self):
+        with app._database.lend() as connection:
+            connection.execute("select 1")
 """
 
 
 @rule("M1", "M20")
+@pytest.mark.parametrize("is_newest", [False, True])
 def test_a_reader_of_the_page_has_a_project_whose_jobs_commit_with_its_rows(
-    server: PostgresServer, empty_database: str, tmp_path: Path
+    server: PostgresServer,
+    empty_database: str,
+    run_place: Path,
+    tmp_path: Path,
+    is_newest: bool,
 ) -> None:
-    with Reader(tmp_path, server, empty_database) as reader:
-        reader.follow(read_page("django.md"))
+    python = install_django(run_place) if is_newest else sys.executable
+    page = read_page("django.md")
+    if not is_newest and django.VERSION < (6, 0):  # as the page says
+        page = page.replace("from django.tasks import", "from django_tasks import")
+    with Reader(tmp_path, server, empty_database, python=python) as reader:
+        reader.follow(page)
         reader.write("shop/test_reads.py", READS)
         # Django drops its database at the end, in which the App has connections of its own.
         reader.type("python manage.py test")

@@ -46,7 +46,7 @@ def test_the_page_works_as_it_stands(
             exec(block, {"app": app})  # the page is ours
         else:
             connection.execute(block.encode())
-    assert len(BLOCKS) == 9 and len(said) == 10
+    assert len(BLOCKS) == 12 and len(said) == 13
     of = dict(said)
     assert (
         "4711" in of["rota jobs --type send_mail --status dead"]
@@ -57,4 +57,5 @@ def test_the_page_works_as_it_stands(
         "enqueued" in of["rota job 4711"]
         and "connection refused; fatal (raised Dead)" in of["rota job 4711"]
     )
+    assert "Dead: connection refused" in of["rota errors"]
     app.close()

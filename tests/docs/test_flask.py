@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.reader import Reader, read_page
+from tests.docs.reader import Reader, assert_quoted, read_page
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
 
@@ -19,3 +19,7 @@ def test_a_reader_of_the_page_has_a_site_whose_jobs_commit_with_its_rows(
 ) -> None:
     with Reader(tmp_path, server, empty_database) as reader:
         reader.follow(read_page("flask.md"))
+
+
+def test_the_page_shows_the_files_of_the_example() -> None:
+    assert_quoted(read_page("flask.md"), "flask")

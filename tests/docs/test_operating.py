@@ -7,6 +7,7 @@ import configparser
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import yaml
 from rota.cli import run
 from rota.declare.config import WorkerConfig
 from tests.docs.shop import Shop
+from tests.support.project import enter
 from tests.support.rules import rule
 from tests.support.server import unused_port
 from tests.support.wait import eventually
@@ -43,7 +45,26 @@ def unit() -> configparser.SectionProxy:
 
 def pod() -> Any:
     """The pod of the Deployment."""
-    return yaml.safe_load(the_block("yaml"))["spec"]["template"]["spec"]
+    _, deployment = yaml.safe_load_all(the_block("yaml"))
+    return deployment["spec"]["template"]["spec"]
+
+
+@rule("M81")
+@pytest.mark.parametrize("language", ["ini", "yaml", "dockerfile"])
+def test_what_the_page_shows_is_what_the_command_prints(
+    language: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "shop.py").write_text("import rota\n\napp = rota.App()\n")
+    enter(tmp_path, monkeypatch)
+    monkeypatch.setenv("ROTA_DATABASE_URL", "postgresql://shop:secret@db.internal/shop")
+    monkeypatch.setattr(sys, "executable", "/srv/shop/.venv/bin/python")
+    [typed] = re.findall(rf"^```sh\n(.*)\n```\n\n```{language}\n", PAGE, re.MULTILINE)
+    assert run(shlex.split(typed)[1:]) == 0
+    printed = capsys.readouterr().out.replace(str(tmp_path), "/srv/shop")
+    assert re.sub(r"python:3\.\d+-slim", "python:3.11-slim", printed) == the_block(language)
 
 
 @rule("M3")
@@ -74,8 +95,8 @@ def test_the_commands_of_a_deploy_work_in_their_order(empty_database: str, place
 
 @rule("M83")
 def test_the_unit_and_the_manifest_give_a_worker_more_time_than_it_takes() -> None:
-    assert int(unit()["TimeoutStopSec"]) >= GRACE_S + 10
-    assert pod()["terminationGracePeriodSeconds"] >= GRACE_S + 10
+    assert int(unit()["TimeoutStopSec"]) >= GRACE_S + 20
+    assert pod()["terminationGracePeriodSeconds"] >= GRACE_S + 20
 
 
 @rule("M81")

@@ -12,6 +12,7 @@ import pytest
 from psycopg.rows import TupleRow
 
 from rota import cli
+from rota.declare.program import OUTPUT_BYTES_MAX, STOP_S
 from rota.model.schedule import CATCH_UP_MAX, MISSED_S
 from rota.upkeep.asker import LATE_S
 from rota.upkeep.scheduler import Scheduler
@@ -61,7 +62,7 @@ def test_every_block_of_the_page_works_in_its_order(
         name
         for (name,) in connection.execute("select name from rota.schedule order by 1").fetchall()
     ]
-    assert left == ["cleanup", "nightly-mail", "report-eu", "sweep"]
+    assert left == ["backup", "cleanup", "nightly-mail", "report-eu", "sweep"]
     assert "weekly-digest" in said["rota schedules"]
     assert (
         "Mon " in said["rota schedules show weekly-digest"]
@@ -78,4 +79,6 @@ def test_no_block_of_the_page_goes_untried_and_its_numbers_are_the_code_s() -> N
     assert PAGE.count("```") == 2 * len(BLOCKS) > 10
     assert f"at most {MISSED_S / 60:.0f} minutes late" in PAGE
     assert f"at most {CATCH_UP_MAX}: the latest hundred" in PAGE
+    assert f"SIGKILL after {STOP_S:g} s" in PAGE
+    assert f"the last {OUTPUT_BYTES_MAX // 1024} KiB" in PAGE
     assert Scheduler.asked_every_s + LATE_S <= 5 and "within 5 seconds" in PAGE

@@ -34,11 +34,17 @@ ELSEWHERE = {
     "docs/once.md": "test_once.py has a provider for it",
     "docs/breakers.md": "test_breakers.py has an endpoint for it",
     "docs/arguments.md": "its handlers do nothing; test_arguments.py runs them",
+    "docs/django.md": "its handlers have models; test_django.py runs them",
+    "docs/from-celery.md": "its handlers print; test_from.py runs them",
+    "docs/from-procrastinate.md": "the same",
+    "docs/from-rq.md": "the same",
+    "docs/kinds.md": "one of its handlers has faults; test_kinds.py runs the other one",
     "docs/lanes.md": "its handlers do next to nothing; test_lanes.py runs them",
     "docs/rate-limits.md": "its handlers do nothing; test_rate_limits.py runs them",
     "docs/waiting.md": "its handler runs again when it has waited; test_waiting.py runs it",
     "docs/testing.md": "its own tests call run_twice; test_testing.py runs them",
     "docs/transactions.md": "its handlers do nothing; test_transactions.py runs them",
+    "docs/tutorial.md": "its files need each other; test_tutorial.py follows it",
 }
 
 

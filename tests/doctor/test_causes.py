@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -381,3 +382,14 @@ def test_the_doctor_prints_what_follows_under_its_cause(
     checks = {one["name"]: one for one in rota("doctor", "--json").json["checks"]}
     assert (checks["oldest"]["level"], checks["oldest"]["follows_from"]) == ("follows", "queues")
     assert checks["queues"]["follows_from"] is None
+
+
+@rule("M45", "M86")
+def test_jobs_that_wait_for_a_key_are_not_said_to_wait_for_busy_workers(
+    database: str, connection: Connection
+) -> None:
+    at_work(connection)
+    connection.execute("select rota.declare('t', secret_fields => '{token}')")
+    sealed = {"token": {"sealed": "A" * 40, "key": "k7"}}
+    wait_long(connection, payload=json.dumps(sealed))
+    assert look(database) == (["secrets"], {"oldest": "secrets"})

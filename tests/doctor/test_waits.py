@@ -58,6 +58,31 @@ def test_payloads_that_no_release_at_work_reads_are_reported_with_argument_and_d
     assert f"at {until} they try again, and the next job is dead if no other" in found.what
 
 
+@rule("M3", "M45")
+def test_jobs_whose_secrets_no_live_worker_can_open_are_bad_and_their_key_is_named(
+    database: str, connection: Connection
+) -> None:
+    assert look(database, "secrets").what == "no type has secret arguments"
+    connection.execute("select rota.declare('charge', secret_fields => '{token}')")
+    assert look(database, "secrets").level is Level.OK
+    sealed = json.dumps({"token": {"sealed": "A" * 40, "key": "k7"}})
+    connection.execute(
+        "insert into rota.job (job_type, payload) select 'charge', %s::jsonb"
+        " from generate_series(1, 2)",
+        [sealed],
+    )
+    Hand(connection, "keyless").send_heartbeat()
+    found = look(database, "secrets")
+    assert found.level is Level.BAD and "k7: 2 jobs, as job 1" in found.what
+    connection.execute("update rota.worker set secret_keys = '{k7}'")
+    assert look(database, "secrets").what == (
+        "workers have the keys of 2 waiting jobs with secret arguments"
+    )
+    connection.execute("update rota.job set waits_for = 'key k7' where id = 2")
+    found = look(database, "secrets")
+    assert found.level is Level.WARN and "k7: 2 jobs, as job 1" in found.what
+
+
 @rule("M3", "M60")
 def test_a_halted_lane_is_bad_and_says_which_job_a_person_must_resolve(
     database: str, connection: Connection

@@ -12,7 +12,7 @@ from http.client import RemoteDisconnected
 import pytest
 
 import rota
-from rota.model.breaker import Endpoint, judge_endpoint
+from rota.model.breaker import EndpointHealth, judge_endpoint
 from rota.model.classify import is_endpoint_failure
 from rota.model.outcome import Errored, Failed, HandedBack, Succeeded
 from rota.model.retry import DEFAULT_RETRY
@@ -75,23 +75,23 @@ def raise_from(outcome: rota.Retry | rota.Dead, error: BaseException) -> rota.Re
 @rule("M63")
 def test_an_outcome_counts_by_its_cause_and_without_one_says_nothing() -> None:
     for outcome in (rota.Retry("later"), rota.Dead("never")):
-        assert judge_endpoint(outcome, RULES) == (Endpoint.UNKNOWN, None)
+        assert judge_endpoint(outcome, RULES) == (EndpointHealth.UNKNOWN, None)
         failed, reason = judge_endpoint(raise_from(outcome, answer(503)), RULES)
-        assert failed is Endpoint.FAILS
+        assert failed is EndpointHealth.FAILS
         assert reason is not None
         assert "HTTP Error 503" in reason
-        assert judge_endpoint(raise_from(outcome, ValueError()), RULES)[0] is Endpoint.UNKNOWN
+        assert judge_endpoint(raise_from(outcome, ValueError()), RULES)[0] is EndpointHealth.UNKNOWN
 
 
 @rule("M63")
 def test_a_failure_that_another_process_judged_counts_alike() -> None:
     failed = Failed(judge(TimeoutError("no answer"), RULES))
-    assert judge_endpoint(failed, RULES) == (Endpoint.FAILS, "TimeoutError: no answer")
-    assert judge_endpoint(Errored(ValueError()), RULES)[0] is Endpoint.UNKNOWN
+    assert judge_endpoint(failed, RULES) == (EndpointHealth.FAILS, "TimeoutError: no answer")
+    assert judge_endpoint(Errored(ValueError()), RULES)[0] is EndpointHealth.UNKNOWN
 
 
 @rule("M63")
 def test_a_success_says_that_it_serves_and_a_job_that_did_not_run_says_nothing() -> None:
-    assert judge_endpoint(Succeeded(None), RULES)[0] is Endpoint.SERVES
+    assert judge_endpoint(Succeeded(None), RULES)[0] is EndpointHealth.SERVES
     for end in (HandedBack("no slot"), rota.Snooze("1m"), rota.Cancel()):
-        assert judge_endpoint(end, RULES)[0] is Endpoint.UNKNOWN
+        assert judge_endpoint(end, RULES)[0] is EndpointHealth.UNKNOWN

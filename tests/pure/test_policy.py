@@ -231,6 +231,20 @@ def test_an_smtp_code_means_later_for_4xx_and_never_for_5xx(code: int, verdict: 
 
 
 @rule("M41")
+def test_an_error_that_is_known_by_its_class_alone_may_name_its_rule() -> None:
+    class Told(ConnectionError):
+        rota_rule = "the bank is\nclosed"
+
+    class Later(smtplib.SMTPResponseException, Told):
+        pass
+
+    seen = classify(Told())
+    assert (seen.verdict, seen.rule, seen.is_endpoint) == ("transient", "the bank is closed", True)
+    assert classify(Later(450, "later")).rule == "smtp 450"
+    assert classify(Told(), fatal_on=(Told,)).rule == "fatal_on Told"
+
+
+@rule("M41")
 def test_a_date_of_retry_after_is_computed_by_the_date_of_the_same_answer() -> None:
     """By our clock it would be years ago."""
     headers = {

@@ -62,7 +62,75 @@ LINES = [
     ("Bearer Authorization: Token abcdef123456", "Bearer Authorization: Token ***"),
     ("Basic password: hunter2, then", "Basic password: ***, then"),
     ("BASIC dXNlcjpwYXNz and bearer 3f9a0c1d2e", "BASIC *** and bearer ***"),
-    # Prose about such things is no secret.
+    ("it said sk_live_4eC39HqLyjWDarjt and rk_test_51", "it said sk_live_*** and rk_test_51"),
+    (
+        "ghp_16C7e42F292c6912E7710c83, github_pat_11ABCDEFG0abcdefgh, whsec_MfKQ9r8GKYqrTwjUPD8I",
+        "ghp_***, github_pat_***, whsec_***",
+    ),
+    ("xoxb-2345678901-abc, glpat-Kj3h4kj5h6, AKIAIOSFODNN7EXAMPLE", "xoxb-***, glpat-***, AKIA***"),
+    ("AIzaSyA-1234567890abcdefghij (npm_3xT7pQ9rL2mK8vB5wZ1c)", "AIza*** (npm_***)"),
+    (
+        "read -----BEGIN RSA PRIVATE KEY-----\\nMIIE-x=\\n-----END RSA PRIVATE KEY----- and died",
+        "read (RSA PRIVATE KEY ***) and died",
+    ),
+    ("-----BEGIN PRIVATE KEY-----MIIEvQIBADANBg", "(PRIVATE KEY ***)"),
+    (
+        "ROTA_SECRET_KEYS=k1=q83vEjRWeJCrze8SNFZ4kKvN7xI0VniQq83vEjRWeJA=,k2=AAECAwQF"
+        "BgcICQoLDA0ODw== HOME=/root",
+        "ROTA_SECRET_KEYS=*** HOME=/root",
+    ),
+    (
+        "{'ROTA_SECRET_KEYS': 'k1=q83vEjRWeJCrze8SNFZ4kKvN7xI0VniQq83vEjRWeJA=', 'HOME': '/'}",
+        "{'ROTA_SECRET_KEYS': '***', 'HOME': '/'}",
+    ),
+    (
+        "got eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.dozjgNryP4J3jVmNHl0w-N.",
+        "got eyJ***.",
+    ),
+    (
+        "sk-ant-api03-Ab_cdEFgh1, sk-proj-Ab-cdEFgh12 SG.ngeVfQFYQlKU0u.TwL2iGABf9DHoTf",
+        "sk-ant-***, sk-proj-*** SG.***",
+    ),
+    (
+        "hf_AbCdEfGhIjKlMnOpQrStUvWx xapp-1-A0123-456-abc pypi-AgEIcHlwaS5vcmcCJ",
+        "hf_*** xapp-*** pypi-Ag***",
+    ),
+    ("DB_PASS=hunter2 pass=hunter2 {'pass': 'x y'}", "DB_PASS=*** pass=*** {'pass': ***}"),
+    (
+        "signing_key=abc encryption_key: abc123, secret_key_base: 0a1b2c",
+        "signing_key=*** encryption_key: ***, secret_key_base: ***",
+    ),
+    (
+        "https://b.s3.amazonaws.com/x?X-Amz-Date=1&X-Amz-Signature=fe5f80&y=1",
+        "https://b.s3.amazonaws.com/x?X-Amz-Date=1&X-Amz-Signature=***&y=1",
+    ),
+    (
+        "https://a.blob.core.windows.net/c?sv=1&sig=Ab%2Bc",
+        "https://a.blob.core.windows.net/c?sv=1&sig=***",
+    ),
+    ("curl -u bob:hunter2 http://db", "curl -u bob:*** http://db"),
+    ("['curl', '-u', 'bob:hun,ter2', 'x']", "['curl', '-u', 'bob:***', 'x']"),
+    ("password = SecretStr('a b'), token = abc.def1", "password = ***, token = ***"),
+    ("password = Tr0ub(4dor token = a.b$c", "password = *** token = ***"),
+    ("token=get_token", "token=***"),
+    ("Bearer AbcdefGhijkl, Basic DB_PASSWORD=abc", "Bearer ***, Basic DB_PASSWORD=***"),
+    ("bearer abcdefgh.ijklmnop.qrs", "bearer ***"),
+    # Source and prose about such things is no secret.
+    ("token = get_token(user)", "token = get_token(user)"),
+    ("self.password = config.password", "self.password = config.password"),
+    ("if token == self._token:", "if token == self._token:"),
+    (
+        "set token = %(token)s, secret = $1 where pwd = :pwd and token = %s",
+        "set token = %(token)s, secret = $1 where pwd = :pwd and token = %s",
+    ),
+    ("basic connectivity restored.", "basic connectivity restored."),
+    ("Basic Authentication, bearer something", "Basic Authentication, bearer something"),
+    ("Basic connectivity, Bearer abcdefghijkl", "Basic connectivity, Bearer ***"),
+    ("ROTA_SECRET_KEYS: part 1 is not id=key", "ROTA_SECRET_KEYS: part 1 is not id=key"),
+    ("docker run -u 1000:1000 of the msg.SG.", "docker run -u 1000:1000 of the msg.SG."),
+    ("bypass=1, compass: 12, pass: 3, fail: 0", "bypass=1, compass: 12, pass: 3, fail: 0"),
+    ("npm_config_registry and sk_live_ are names", "npm_config_registry and sk_live_ are names"),
+    ("the task_live_migration of AKIA in ASIA", "the task_live_migration of AKIA in ASIA"),
     (
         "Basic authentication is required, no bearer credentials.",
         "Basic authentication is required, no bearer credentials.",

@@ -10,7 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rota.runtime.child_process import ChildProcess, describe_exit
+from rota.declare.program import describe_exit
+from rota.runtime.child_process import ChildProcess
 from rota.runtime.supervisor import WorkerChild
 from tests.support.rules import rule
 from tests.support.wait import eventually

@@ -6,7 +6,7 @@ import psycopg
 from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
-from rota.model.breaker import BreakerRules, Endpoint, format_waits_for
+from rota.model.breaker import BreakerRules, EndpointHealth, format_waits_for
 from rota.model.job import Job
 from rota.store import ops
 from tests.store.work import Hand, insert
@@ -23,7 +23,7 @@ def fail(hand: Hand, count: int = 1, key: str = "", ago_s: float = 0.0) -> ops.R
     return recorded
 
 
-def end_trial(hand: Hand, job: Job, health: Endpoint, key: str = "") -> ops.Recorded:
+def end_trial(hand: Hand, job: Job, health: EndpointHealth, key: str = "") -> ops.Recorded:
     """Record the end of a trial."""
     result = ops.EndpointResult(RULES, key, [], "no answer", health, job.id, job.claims)
     [recorded] = hand.run(ops.record_at_breakers([result]))

@@ -493,8 +493,27 @@ def test_retries_of_many_do_what_fits_each_job(app: rota.App, connection: Connec
     assert app.retry(succeeded, again=True).created
     with pytest.raises(rota.WrongStatus, match="a new payload and a fresh start are for dead jobs"):
         app.retry(failed, fresh=True)
-    with pytest.raises(rota.UsageError, match="give again, or payload and fresh"):
-        app.retry(succeeded, again=True, payload={})
+    with pytest.raises(rota.UsageError, match="give again, or fresh"):
+        app.retry(succeeded, again=True, fresh=True)
+    with pytest.raises(rota.UsageError, match="a key is for a job that runs again"):
+        app.retry(died, key="k")
+
+
+@rule("M44", "M51", "M87")
+def test_a_run_again_with_a_payload_and_a_key_happens_once(
+    app: rota.App, connection: Connection
+) -> None:
+    old = dead(connection, idempotency_key="k")
+    held = app.retry(old, again=True, key="k")
+    assert held == rota.Enqueued(old, False, "dead")
+    assert app.jobs.log() == [], "nothing was done"
+    new = app.retry(old, again=True, key="k2", payload={"n": 2}, by="ann")
+    made = app.get(new.id)
+    assert (new.created, made.idempotency_key, dict(made.payload)) == (True, "k2", {"n": 2})
+    assert app.retry(old, again=True, key="k2") == rota.Enqueued(new.id, False, "queued")
+    assert [(one.verb, one.job, one.by) for one in app.jobs.log()] == [("run_again", old, "ann")]
+    with pytest.raises(psycopg.Error, match="a payload and a key are for one job"):
+        connection.execute("select rota.job_run_again('{1,2}', p_key => 'k')")
 
 
 @rule("M12", "M44", "M51")

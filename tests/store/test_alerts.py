@@ -24,6 +24,7 @@ KINDS = [
     "group_halted",
     "limit_backlog",
     "no_worker",
+    "package",
     "paused",
     "payload_unread",
     "refused",

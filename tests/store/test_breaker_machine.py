@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 from hypothesis.stateful import rule as step
 from psycopg.rows import TupleRow
 
-from rota.model.breaker import BreakerRules, Endpoint
+from rota.model.breaker import BreakerRules, EndpointHealth
 from rota.store import ops
 from tests.store.test_machine import CLOCK
 from tests.store.work import Hand, insert
@@ -61,16 +61,16 @@ class Model:
         over = now >= self.until or (self.state == "trial" and self.trial not in live)
         return "due" if over else self.state
 
-    def end_trial(self, now: float, job: int, health: Endpoint) -> str | None:
+    def end_trial(self, now: float, job: int, health: EndpointHealth) -> str | None:
         """Take in the end of a trial."""
         if self.state != "trial" or self.trial != job:
             return None
         self.trial = None
-        if health is Endpoint.SERVES:
+        if health is EndpointHealth.SERVES:
             self.state, self.failed_at, self.openings, self.closed_at = "closed", [], 0, now
             return "closed"
         self.state = "open"
-        if health is Endpoint.UNKNOWN:
+        if health is EndpointHealth.UNKNOWN:
             self.until = now
             return "untried"
         self.until = now + min(RULES.max_open_s, RULES.open_for_s * 2**self.openings)
@@ -118,8 +118,8 @@ class Breakers(RuleBasedStateMachine):
             assert isinstance(answer, ops.Blocked)
             assert (answer.state, answer.wait_s) == (expected, self.model.until - self.now)
 
-    @step(place=st.integers(0, JOBS - 1), health=st.sampled_from(Endpoint))
-    def end(self, place: int, health: Endpoint) -> None:
+    @step(place=st.integers(0, JOBS - 1), health=st.sampled_from(EndpointHealth))
+    def end(self, place: int, health: EndpointHealth) -> None:
         job = self.jobs[place]
         result = ops.EndpointResult(RULES, "", [], "no answer", health, job.id, job.claims)
         [recorded] = self.hand.run(ops.record_at_breakers([result]))

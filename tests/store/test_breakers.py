@@ -8,7 +8,7 @@ from threading import Barrier
 import psycopg
 import pytest
 
-from rota.model.breaker import Endpoint
+from rota.model.breaker import EndpointHealth
 from rota.model.job import Job, Status
 from rota.store import ops
 from tests.store.breakers import (
@@ -112,7 +112,7 @@ def test_of_24_connections_at_the_end_of_the_window_one_gets_the_trial(
             assert len(won) == 1, f"turn {turn}: {answers}"
             others = [answer for answer in answers if isinstance(answer, ops.Blocked)]
             assert {(one.state, len(others)) for one in others} == {("trial", 23)}
-            assert end_trial(hand, won[0], Endpoint.FAILS).change == "reopened"
+            assert end_trial(hand, won[0], EndpointHealth.FAILS).change == "reopened"
 
 
 @rule("M63")
@@ -143,7 +143,7 @@ def test_each_trial_that_fails_doubles_the_wait_up_to_the_longest(
         let_window_pass(connection)
         [job] = claim(hand)
         assert try_one(hand, job) is True
-        reopened = end_trial(hand, job, Endpoint.FAILS)
+        reopened = end_trial(hand, job, EndpointHealth.FAILS)
         assert reopened.change == "reopened"
         assert reopened.blocked is not None
         assert reopened.blocked.wait_s == pytest.approx(wait_s, abs=1)
@@ -159,7 +159,7 @@ def test_a_success_of_the_trial_closes_it_and_releases_the_jobs_that_wait_in_the
     let_window_pass(connection)
     [job] = claim(hand)
     assert try_one(hand, job) is True
-    assert end_trial(hand, job, Endpoint.SERVES) == ops.Recorded(("mail", ""), None, "closed")
+    assert end_trial(hand, job, EndpointHealth.SERVES) == ops.Recorded(("mail", ""), None, "closed")
     assert [hand.run(ops.release_breakers(2, batch / 10)) for batch in range(4)] == [2, 2, 1, 0]
     rows = connection.execute(
         "select id, run_at < rota.clock() + interval '1 s', waits_for from rota.job"
@@ -179,13 +179,13 @@ def test_a_trial_that_says_nothing_of_the_endpoint_lets_another_try_at_once(
     let_window_pass(connection)
     first, second = claim(hand, 2)
     assert try_one(hand, first) is True
-    assert end_trial(hand, first, Endpoint.UNKNOWN).change == "untried"
+    assert end_trial(hand, first, EndpointHealth.UNKNOWN).change == "untried"
     due = connection.execute(
         "select id from rota.job where status = 'queued' and run_at <= rota.clock()"
     ).fetchall()
     assert due == [(waiting[0].id,)]
     assert try_one(hand, second) is True
-    reopened = end_trial(hand, second, Endpoint.FAILS).blocked
+    reopened = end_trial(hand, second, EndpointHealth.FAILS).blocked
     assert reopened is not None
     assert reopened.wait_s == pytest.approx(60, abs=1)  # not four times
 
@@ -204,7 +204,7 @@ def test_a_trial_whose_worker_is_lost_gives_way_once_its_job_is_taken_away(
     hand.reap()
     assert look(hand) == "due"
     assert try_one(hand, second) is True
-    assert end_trial(hand, first, Endpoint.SERVES).change is None  # it is late
+    assert end_trial(hand, first, EndpointHealth.SERVES).change is None  # it is late
     assert look(hand) == "trial"
 
 
@@ -215,7 +215,7 @@ def test_a_trial_gives_way_after_its_deadline(connection: Connection, hand: Hand
     first, second = claim(hand, 2)
     assert try_one(hand, first, deadline_s=0.0) is True
     assert try_one(hand, second) is True
-    assert end_trial(hand, first, Endpoint.FAILS).change is None
+    assert end_trial(hand, first, EndpointHealth.FAILS).change is None
 
 
 @rule("M63")
@@ -229,7 +229,7 @@ def test_a_late_end_of_an_earlier_claim_of_the_trials_job_changes_nothing(
     [job] = hand.claim(1).jobs
     assert (job.id, job.claims > early.claims) == (early.id, True)
     assert try_one(hand, job) is True
-    assert end_trial(hand, early, Endpoint.SERVES).change is None
+    assert end_trial(hand, early, EndpointHealth.SERVES).change is None
     assert look(hand) == "trial"
 
 
@@ -241,7 +241,7 @@ def test_jobs_that_are_handed_back_just_after_it_closed_are_released_too(
     let_window_pass(connection)
     job, late = claim(hand, 2)
     try_one(hand, job)
-    end_trial(hand, job, Endpoint.SERVES)
+    end_trial(hand, job, EndpointHealth.SERVES)
     assert hand.run(ops.release_breakers(10, 0.0)) == 0
     hand_back(hand, late)
     assert hand.run(ops.release_breakers(10, 0.0)) == 1
@@ -255,7 +255,7 @@ def test_failures_of_attempts_that_began_before_it_closed_do_not_open_it_again(
     let_window_pass(connection)
     [job] = claim(hand)
     try_one(hand, job)
-    end_trial(hand, job, Endpoint.SERVES)
+    end_trial(hand, job, EndpointHealth.SERVES)
     assert fail(hand, 10, ago_s=20.0).change is None
     assert fail(hand, 3).change == "opened"
 

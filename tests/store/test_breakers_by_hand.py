@@ -10,7 +10,7 @@ import pytest
 
 import rota
 from rota.declare.key import PlainKey
-from rota.model.breaker import Endpoint
+from rota.model.breaker import EndpointHealth
 from rota.store import ops
 from tests.store.breakers import (
     Connection,
@@ -165,5 +165,5 @@ def test_a_result_of_a_trial_that_a_person_reset_counts_no_more(
     [job] = claim(hand)
     try_one(hand, job)
     app.breakers.reset("mail")
-    assert end_trial(hand, job, Endpoint.FAILS).change is None
+    assert end_trial(hand, job, EndpointHealth.FAILS).change is None
     assert look(hand) == "closed"

@@ -464,3 +464,26 @@ async def test_actions_join_the_transaction_of_a_session(
         await session.commit()
     assert (await app.aget(job)).status == "cancelled"
     await app.aclose()
+
+
+WITHOUT_GREENLET = """
+import sys
+sys.modules["greenlet"] = None  # as where SQLAlchemy is installed without its extra `asyncio`
+import rota
+from sqlalchemy import create_engine, make_url
+from sqlalchemy.orm import Session
+app = rota.App(sys.argv[1])
+app.job("mail")(lambda user_id: None)
+engine = create_engine(make_url(sys.argv[1]).set(drivername="postgresql+psycopg"))
+with Session(engine) as session, session.begin():
+    print(app.enqueue(app.types["mail"].using(session).new(1)).created)
+"""
+
+
+@rule("M20")
+def test_a_plain_session_needs_no_greenlet(database: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", WITHOUT_GREENLET, database],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.stdout == "True\n", ran.stderr

@@ -337,11 +337,17 @@ def test_a_person_settles_what_is_uncertain_and_the_log_keeps_who_and_why(
 
 
 @rule("M52")
-def test_what_is_done_can_be_settled_as_not_done_also_while_its_job_runs(shell: Shell) -> None:
+def test_what_is_done_is_settled_as_not_done_only_where_it_is_to_happen_again(
+    shell: Shell,
+) -> None:
     job = claim(shell)
     begin(shell, job)
     shell.call("effect_finish", *job, KEY)
-    assert settle(shell, done=False) == "not_done"
+    for refused in (False, None):
+        assert settle(shell, done=False, p_again=refused) == "is_done"
+    assert status(shell.connection) == "done"
+    assert shell.connection.execute("select from rota.action").fetchall() == []
+    assert settle(shell, done=False, p_again=True) == "not_done", "also while its job runs"
     assert begin(shell, job) == ("begun", None)
 
 
@@ -392,7 +398,7 @@ def test_a_step_is_settled_by_any_job_of_its_chain(shell: Shell, hand: Hand) -> 
     for job in chain:
         shell.connection.execute("update rota.effect set done_at = null")
         assert settle(shell, "charge", done=True, p_step_of=job) == "done"
-    assert settle(shell, "charge", done=False, p_step_of=chain[1]) == "not_done"
+    assert settle(shell, "charge", done=False, p_step_of=chain[1], p_again=True) == "not_done"
 
 
 # A requeue

@@ -3,6 +3,7 @@ job of a bulk costs."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,7 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 import rota
+from rota.store.statements import Statements
 from tests.support.rules import rule
 from tests.support.wait import eventually
 
@@ -118,6 +120,22 @@ def test_a_bulk_with_keys_calls_no_function_of_the_server_for_each_job(
             "select funcname, calls from pg_stat_xact_user_functions where calls > 1"
         ).fetchall()
     assert called == []
+
+
+@rule("M45")
+def test_a_search_asks_once_what_is_hidden_where_nothing_is(
+    connection: Connection, app: rota.App
+) -> None:
+    plain = app.job("plain")(lambda: None)
+    app.enqueue_many([plain.new() for _ in range(JOBS)])
+    search = Statements("rota")["job_search"]
+    parameters = dict.fromkeys(re.findall(r"%\((\w+)\)s", search.decode()))
+    calls = "select calls from pg_stat_xact_user_functions where funcname = 'hidden_fields'"
+    with connection.transaction():
+        connection.execute("set local track_functions = 'all'")
+        found = connection.execute(search, {**parameters, "limit": JOBS}).fetchall()
+        assert connection.execute(calls).fetchall() == [(1,)]
+    assert len(found) == JOBS
 
 
 @rule("M14", "M51")

@@ -387,6 +387,8 @@ NOT_GRANTED = [
     ("my_producer", """select rota.effect_forget('{"to": "x"}')"""),
     ("my_producer", "select rota.job_requeue('{1}')"),
     ("my_producer", "select rota.job_archive('{1}', 'x')"),
+    ("my_producer", "select rota.job_erase('{1}', 'x')"),
+    ("my_producer", """select rota.payload_erase('{"to": "x"}')"""),
     ("my_producer", "select rota.job_run_again('{1}')"),
     ("my_operator", "select rota.job_take_over('discard', '{1}', null, null, true)"),
     ("my_operator", "select rota.dead_resolve('{1}', '{}', null, null)"),

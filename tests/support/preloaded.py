@@ -30,7 +30,7 @@ from typing import Any, NoReturn
 import rota.cli
 from rota.store.statements import Statements
 
-IMPORTED = ("rota.demo.jobs", "multiprocessing.spawn", "psycopg_pool", "uvloop")
+IMPORTED = ("multiprocessing.spawn", "psycopg_pool", "uvloop")
 LENGTH = struct.Struct("I")
 ANSWER = struct.Struct("i")
 """First the pid, then the exit status as `subprocess.Popen.returncode` has it."""

@@ -14,6 +14,7 @@ import pytest
 from psycopg.rows import TupleRow
 
 import rota
+from rota.declare.secret import VARIABLE, make_key
 from rota.testing import Harness
 from tests.support.databases import Databases
 from tests.support.rules import rule
@@ -302,6 +303,26 @@ def test_a_message_shows_what_is_there_nearest_first(app: rota.App, harness: Har
     )
     with pytest.raises(AssertionError, match="a job of type 'report' is enqueued; there are 3"):
         harness.refute_enqueued(report)
+
+
+@rule("M45")
+def test_a_message_has_no_secret_and_nothing_personal(
+    app: rota.App, harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, make_key("k1"))
+
+    @app.job("pay")
+    def pay(token: rota.Secret[str], from_: rota.Personal[str], n: int = 1) -> None: ...
+
+    pay.enqueue(rota.Secret("S3CR-test"), "Perx test")
+    with pytest.raises(AssertionError) as told:
+        harness.enqueued(pay, token=rota.Secret("S3CR-other"), from_="Perx other", n=2)
+    assert str(told.value) == (
+        "no job of type 'pay' with token=***, from_=***, n=2 is enqueued; "
+        "there is 1 job, nearest first:\n"
+        "  job 1 pay(token=***, n=1, from_=***) is queued: token is another; from_ is another; "
+        "n is 1, not 2"
+    )
 
 
 def test_a_block_is_asked_for_what_it_enqueues_itself(app: rota.App, harness: Harness) -> None:

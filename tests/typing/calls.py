@@ -7,6 +7,7 @@ from typing import assert_type
 import psycopg
 
 import rota
+from rota.kinds import mail
 
 app = rota.App(lambda: "postgresql://h/d")
 
@@ -19,6 +20,15 @@ app.cancel(1, reason="late")  # E: call-arg | reportCallIssue
 app.jobs.archive(1)  # E: call-arg | reportCallIssue
 app.jobs.cancel_many(kue="mail")  # E: call-arg | reportCallIssue
 app.queues.pause("mail", duration=None, why="a deploy", by="anna")
+
+
+def mails(mailer: mail.Mailer) -> None:
+    sent = mailer.send("hi", to="a@x.example", user_id=1, event="e", data={"n": 1}, delay="1m")
+    assert_type(sent, rota.Enqueued)
+    mailer.send("hi", to="a@x.example", user_id=1)  # E: call-arg | reportCallIssue
+    mailer.send("hi", to="a@x.example", user_id=1, event="e", dta={})  # E: call-arg | reportCallIssue
+    mailer.new("hi", to="a@x.example", user_id=1, event="e", data=1)  # E: arg-type | reportArgumentType
+    mailer.send_many("hi", [mail.Recipient("a@x.example", 1)])  # E: call-arg | reportCallIssue
 
 
 async def awaited() -> None:

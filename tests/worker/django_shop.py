@@ -9,6 +9,7 @@ import os
 import sys
 
 import django
+from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.db import connection
 from psycopg.conninfo import conninfo_to_dict
@@ -26,6 +27,12 @@ def read() -> int:
         cursor.execute("select 7")
         [seven] = cursor.fetchone()
     return int(seven)
+
+
+@app.job("aread", retry=rota.Fixed("1s", jitter=0))
+async def aread() -> int:
+    """Read as async code does."""
+    return await sync_to_async(read.func)()
 
 
 if __name__ == "__main__":

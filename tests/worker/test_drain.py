@@ -155,8 +155,10 @@ async def test_a_drain_with_a_limit_of_time_claims_nothing_more_after_it(
     put(connection, "again")
     clock = Clock(lambda: monotonic() + passed_s[0])
     report = await Hand(database, jobs, drain=True, drain_for_s=3600, clock=clock).run()
-    assert report.claimed == report.succeeded == over(connection) == len(ran)
-    assert len(ran) in (3, 4), "one that was being claimed meanwhile"
+    assert report.succeeded == over(connection) == len(ran)
+    # One that was being claimed meanwhile may have run, or was handed back.
+    assert len(ran) in (3, 4)
+    assert report.claimed - len(ran) in (0, 1)
     assert rows(connection, "select status, attempts from rota.job") == [("queued", 0)]
     assert report.oldest_due is not None
 

@@ -15,6 +15,7 @@ import psycopg
 import pytest
 
 import rota
+from rota.declare.secret import VARIABLE, make_key
 from rota.observe.events import JobSnoozed, LeaseLost
 from tests.pure.test_settle_lost import job as make_job
 from tests.support.rules import rule
@@ -884,3 +885,26 @@ async def test_an_effect_of_what_json_cannot_tell_apart_is_kept_as_plain_values(
     put(connection, "sends", max_attempts=1)
     await work(database, connection, sends)
     assert rows(connection, "select result from rota.jobs") == [("r-1",)]
+
+
+@rule("M45")
+def test_what_rota_says_of_an_effect_has_no_secret_that_is_in_its_key(
+    database: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, make_key("k1"))
+    app = rota.App(database)
+
+    @app.job(takes_context=True)
+    def charge(ctx: Context, token: rota.Secret[str]) -> None:
+        """Do it without asking whether it was done; its result cannot be kept."""
+        for _ in range(2):
+            with ctx.effect(f"charge:{token.reveal()}") as effect:
+                effect.result = object()
+
+    app.sync()
+    charge.enqueue(rota.Secret("tok-8f2e71"))
+    app.drain()
+    app.close()
+    assert "the result of effect 'charge:***' of job 1 is not kept" in caplog.text
+    assert "effect 'charge:***' of job 1 was done before" in caplog.text
+    assert "tok-8f2e71" not in caplog.text

@@ -827,7 +827,7 @@ async def test_closing_kills_what_runs(pool: Processes, tmp_path: Path) -> None:
 def test_a_process_whose_worker_is_gone_ends_also_where_the_kernel_does_not_see_to_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rota.runtime.child_process._kill_at_hang_up", lambda *_: None)
+    monkeypatch.setattr("rota.runtime.child_process.kill_at_hang_up", lambda *_: None)
     process = HandlerChild(
         describe_handler(heavy.jobs.types["until"]._declaration, "worker", None, Database(""), "r")
     )

@@ -30,6 +30,8 @@ from rota.cli import (
     doctor,
     effects,
     enqueue,
+    erase,
+    errors,
     groups,
     jobs,
     limits,
@@ -38,7 +40,9 @@ from rota.cli import (
     run_job,
     schedules,
     schema,
+    secrets,
     top,
+    web,
     work,
 )
 from rota.cli.bundle import spread
@@ -63,11 +67,13 @@ _VERBS: dict[str, Callable[..., Any]] = {
     "sync": schema.sync,
     "crontab": crontab.crontab,
     "demo": demo.demo,
+    "web": web.web,
     "work": work.work,
     "enqueue": enqueue.enqueue,
     "run": run_job.run,
     "jobs": jobs.jobs,
     "job": jobs.job,
+    "errors": errors.errors,
     "top": top.top,
     "stats": overview.stats,
     "doctor": doctor.doctor,
@@ -77,6 +83,7 @@ _VERBS: dict[str, Callable[..., Any]] = {
     "reschedule": actions.reschedule,
     "discard": actions.command(Action.DISCARD),
     "archive": actions.command(Action.ARCHIVE),
+    "erase": erase.erase,
     "groups": groups.groups,
     "alerts": check.alerts,
     "workers": overview.workers,
@@ -89,6 +96,7 @@ _NOUNS: dict[str, typer.Typer] = {
     "effects": effects.app,
     "limits": limits.app,
     "breakers": breakers.app,
+    "secrets": secrets.app,
     "db": db.app,
 }
 for _name, _callback in _VERBS.items():

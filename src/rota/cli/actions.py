@@ -76,6 +76,15 @@ ErrorOption = Annotated[
         help="Filter: jobs whose last error has this class.",
     ),
 ]
+ErrorTextOption = Annotated[
+    str | None,
+    typer.Option(
+        "--error",
+        metavar="TEXT",
+        help="Filter: jobs with this text in their last error; an ellipsis in it stands for any "
+        "text.",
+    ),
+]
 ReleaseOption = Annotated[
     str | None,
     typer.Option(metavar="TEXT", help="Filter: jobs last attempted by this release of your code."),
@@ -129,6 +138,7 @@ class Filters:
     payload: PayloadOption = None
     meta: MetaOption = None
     error_type: ErrorOption = None
+    error: ErrorTextOption = None
     release: ReleaseOption = None
     since: SinceOption = None
     limit: LimitOption = MANY
@@ -166,6 +176,7 @@ class Given:
             "payload": read_part(filters.payload, "--payload"),
             "meta": read_part(filters.meta, "--meta"),
             "error_type": filters.error_type,
+            "error": filters.error,
             "release": filters.release,
             "since": read_moment(filters.since, "--since"),
             "status": status,

@@ -6,11 +6,13 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from rota.app import App
 from rota.cli.listing import Field, Listing, Screen, label, number, spare
 from rota.cli.output import Times, name_seconds, print_json
 from rota.cli.table import Kind
-from rota.cli.target import JsonOption, Place
+from rota.cli.target import JsonOption, Place, need_app
 from rota.client.session import Session
+from rota.declare.checklist import find_hints
 from rota.errors import DatabaseUnavailable, RotaError, UsageError
 from rota.model.alert import AlertMatch
 from rota.model.failure import one_line
@@ -22,7 +24,7 @@ _WORDS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
 _SAID_MAX = 5
 """Most findings on the line: a pager message need not list all."""
 
-_RULES = (
+RULE_COLUMNS = (
     "name", "kind", "at_least", "factor", "period", "queue", "job_type", "severity",
     "critical_from", "repeat_after", "notify_job", "enabled",
 )  # fmt: skip
@@ -37,14 +39,25 @@ def check(
             metavar="NAME", help="Check only this rule, even if it is disabled. Repeatable."
         ),
     ] = None,
+    types: Annotated[
+        bool,
+        typer.Option(
+            "--types", help="Instead: what may be missing from the App's job types, as hints."
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Evaluate the alert rules now, for Nagios or cron. Changes nothing; sends no alerts.
 
     Prints one line. Exit status: 0 OK, 1 WARNING, 2 CRITICAL (also if the database is
-    unavailable), 3 UNKNOWN.
+    unavailable), 3 UNKNOWN. --types needs no database, and exits with 0 if it has hints too.
     """
+    if types and rule:
+        raise UsageError("give rule or types, not both")
     try:
+        if types:
+            _check_types(need_app(place.app), as_json=as_json)
+            return
         with place.session() as opened:
             found = _evaluate(opened, rule)
     except DatabaseUnavailable as error:
@@ -76,10 +89,22 @@ def check(
     raise typer.Exit(worst)
 
 
+def _check_types(app: App, *, as_json: bool) -> None:
+    types = app._declarations.types
+    hints = find_hints(types.values())
+    if as_json:
+        facts = [one._asdict() for one in hints]
+        print_json({"status": "ok", "rules": [], "hints": facts, "error": None})
+        return
+    for one in hints:
+        typer.echo(f"{one.place}: {one.job_type!r} {one.message}")
+    typer.echo(f"{plural(len(types), 'job type')}, {plural(len(hints), 'hint')}")
+
+
 def alerts(place: Place, screen: Screen) -> None:
     """List the alerts that are active or ended in the last 24 h, and below them the rules."""
     with place.session() as opened:
-        rules = opened.read_table("alert_rules", columns=_RULES)
+        rules = opened.read_table("alert_rules", columns=RULE_COLUMNS)
         found = opened.alerts.list()
         times = Times(opened.read_clock(), screen.utc)
     if screen.as_json:
@@ -126,7 +151,7 @@ ALERTS = Listing(
 def _evaluate(
     opened: Session, names: list[str] | None
 ) -> list[tuple[dict[str, Any], list[AlertMatch]]]:
-    rules = opened.read_table("alert_rules", columns=_RULES)
+    rules = opened.read_table("alert_rules", columns=RULE_COLUMNS)
     if unknown := sorted(set(names or ()) - {rule["name"] for rule in rules}):
         raise UsageError(f"there is no rule {unknown[0]!r}; `rota alerts` lists the rules")
     wanted = [rule for rule in rules if (rule["name"] in names if names else rule["enabled"])]

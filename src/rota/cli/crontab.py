@@ -1,4 +1,5 @@
-"""`rota crontab`: prints the files with which cron, systemd or Kubernetes starts drains."""
+"""`rota crontab`: prints the files with which cron, systemd, Kubernetes or Docker starts drains, or
+a worker that keeps running."""
 
 from __future__ import annotations
 
@@ -10,10 +11,12 @@ import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import indent
 from typing import Annotated
 
 import typer
 
+from rota.cli.crontab_import import convert_crontab, find_zone
 from rota.cli.output import print_json
 from rota.cli.target import AppOption, JsonOption, need_app, need_reference
 from rota.errors import UsageError
@@ -24,14 +27,18 @@ EVERY_MINUTES = (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60)
 """Divisors of an hour: the steps of cron begin again with each hour."""
 SPARE_S = 10
 """A run stops claiming this many seconds before the next run begins. The default of --for."""
-STOP_S = 45
-"""Seconds to stop a drain: 30 for running handlers, 10 to record results, 5 in reserve."""
+STOP_S = 50
+"""Seconds to stop: the grace period and 20 more, as docs/concepts.md says."""
+HEALTH_PORT = 8080
 OPTIONS = {
     "crontab": {"--env-file", "--log", "--mailto", "--user"},
-    "--systemd": {"--env-file", "--user"},
-    "--k8s": {"--image"},
+    "--systemd": {"--env-file", "--user", "--worker"},
+    "--k8s": {"--image", "--worker"},
+    "--compose": set(),
+    "--import": set(),
 }
 """Options that apply, by what is printed."""
+RESTARTS = "Restart=always\nRestartSec=5"
 PLAIN_WORD = re.compile(r"[\w/.:-]+")
 """A word of ExecStart that needs no quotes."""
 DEADLINE_S = 3600
@@ -40,12 +47,12 @@ DEADLINE_S = 3600
 
 @dataclass(frozen=True, slots=True)
 class CronUnit:
-    """The drain to start: where, how often, and as which user."""
+    """What to start: where, how often, and as which user."""
 
     app: str
     directory: Path
     every: int
-    """Minutes."""
+    """Minutes between drains; 0: a worker that keeps running."""
     for_: str
     env_file: Path | None
     """The file that sets ROTA_DATABASE_URL."""
@@ -53,13 +60,14 @@ class CronUnit:
     mailto: str | None
     user: str | None
     image: str
-    schema: str | None
-    """ROTA_SCHEMA of the process that prints the files."""
+    variables: dict[str, str]
+    """What is set for the process that prints the files, and has to be for a drain."""
 
     @property
     def work(self) -> list[str]:
         """The command's arguments."""
-        return ["work", "--app", self.app, "--drain", "--for", self.for_]
+        drain = ["--drain", "--for", self.for_] if self.every else []
+        return ["work", "--app", self.app, *drain]
 
     @property
     def fields(self) -> str:
@@ -73,6 +81,18 @@ def crontab(
         bool, typer.Option("--systemd", help="Print a systemd service and its timer.")
     ] = False,
     k8s: Annotated[bool, typer.Option("--k8s", help="Print a Kubernetes CronJob.")] = False,
+    compose: Annotated[
+        bool,
+        typer.Option("--compose", help="Print a Dockerfile and a compose file, with a worker."),
+    ] = False,
+    worker: Annotated[
+        bool,
+        typer.Option(
+            "--worker",
+            help="With --systemd: a service that keeps running. With --k8s: a Deployment, and a "
+            "Job that migrates.",
+        ),
+    ] = False,
     every: Annotated[
         int,
         typer.Option(metavar="MINUTES", help="Interval between runs; must divide an hour evenly."),
@@ -114,18 +134,29 @@ def crontab(
         str | None,
         typer.Option(help="Kubernetes: image that contains your project. Default: YOUR-IMAGE."),
     ] = None,
+    import_: Annotated[
+        str | None,
+        typer.Option(
+            "--import",
+            metavar="FILE",
+            help="Print Python that declares the commands of this crontab. -: standard input.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print a crontab that runs `rota work --drain` periodically.
 
-    With --systemd or --k8s: systemd units or a Kubernetes manifest. Installs nothing, and prints no
-    secrets.
+    With --systemd or --k8s: systemd units or a Kubernetes manifest. With --import: Python that
+    declares the commands of a crontab. Installs nothing, and prints no secrets but those of FILE.
     """
-    if systemd and k8s:
-        raise UsageError("give --systemd or --k8s, not both")
+    ways = {"--systemd": systemd, "--k8s": k8s, "--compose": compose, "--import": bool(import_)}
+    chosen = [way for way, is_given in ways.items() if is_given] or ["crontab"]
+    if len(chosen) > 1:
+        raise UsageError(f"give {' or '.join(chosen)}, not both")
     _refuse_options_of_another_way(
-        "--systemd" if systemd else "--k8s" if k8s else "crontab",
+        chosen[0],
         {
+            "--worker": worker or None,
             "--env-file": env_file,
             "--log": log,
             "--mailto": mailto,
@@ -133,10 +164,19 @@ def crontab(
             "--image": image,
         },
     )
-    _check_pace(every, for_)
+    if import_:
+        _print({"commands.py": _convert(import_)}, as_json=as_json)
+        return
+    if worker or compose:
+        if every != 1 or for_ is not None:
+            raise UsageError(
+                "--every and --for are for drains, not for a worker that keeps running"
+            )
+        every = 0
+    else:
+        _check_pace(every, for_)
     need_app(app)
     directory, reference = need_reference(app)
-    schema = os.environ.get("ROTA_SCHEMA")
     unit = CronUnit(
         app=reference,
         directory=directory,
@@ -147,14 +187,26 @@ def crontab(
         mailto=mailto,
         user=user,
         image=image or "YOUR-IMAGE",
-        schema=check_schema(schema) if schema else None,
+        variables=_find_variables(reference),
     )
     _refuse_what_a_line_cannot_hold(unit)
-    files = systemd_units(unit) if systemd else kubernetes(unit) if k8s else crontab_file(unit)
+    _print(PRINTERS[chosen[0]](unit), as_json=as_json)
+
+
+def _print(files: dict[str, str], *, as_json: bool) -> None:
     if as_json:
         print_json({"files": files})
     else:
         typer.echo("\n".join(files.values()), nl=False)
+
+
+def _convert(file: str) -> str:
+    try:
+        read = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        raise UsageError(f"--import: cannot read {file}: {error.strerror}") from None
+    name = "a crontab" if file == "-" else file
+    return convert_crontab(read.decode(errors="surrogateescape"), name, find_zone())
 
 
 def crontab_file(unit: CronUnit) -> dict[str, str]:
@@ -163,8 +215,7 @@ def crontab_file(unit: CronUnit) -> dict[str, str]:
     steps = [f"cd {shlex.quote(str(unit.directory))}"]
     if unit.env_file:
         steps.append(f"set -a && . {shlex.quote(str(unit.env_file))}")
-    if unit.schema:
-        command = f"ROTA_SCHEMA={unit.schema} {command}"
+    command = " ".join([*(f"{name}={value}" for name, value in unit.variables.items()), command])
     # Only the drain's output goes to the log. cron mails the rest: what the steps before it print,
     # and the status of a drain that failed.
     says = 'echo "rota: exit status $?"'
@@ -190,26 +241,33 @@ def crontab_file(unit: CronUnit) -> dict[str, str]:
 def systemd_units(unit: CronUnit) -> dict[str, str]:
     """Make the service and its timer. Returns their texts by file name."""
     environment = f"EnvironmentFile={_specifiers(str(unit.env_file))}\n" if unit.env_file else ""
-    if unit.schema:
-        environment += f"Environment=ROTA_SCHEMA={unit.schema}\n"
+    environment += "".join(
+        f"Environment={name}={value}\n" for name, value in unit.variables.items()
+    )
     command = " ".join(_systemd_word(word) for word in (sys.executable, "-m", "rota", *unit.work))
+    start = "# systemctl daemon-reload && systemctl enable --now rota.service\n"
+    limit = "StartLimitIntervalSec=0\n"
     service = f"""\
 # /etc/systemd/system/rota.service
-{_about_url(unit)}
+{"" if unit.every else start}{_about_url(unit)}
 # To read its output: journalctl -u rota
 [Unit]
-Description=Rota: run due jobs
+Description=Rota: {"run due jobs" if unit.every else "worker"}
 Wants=network-online.target
 After=network-online.target
-
+{"" if unit.every else limit}
 [Service]
-Type=oneshot
+{"Type=oneshot" if unit.every else RESTARTS}
 User={_specifiers(unit.user or getpass.getuser())}
 WorkingDirectory={_specifiers(str(unit.directory))}
 {environment}ExecStart={command}
-# When stopped it finishes running jobs, or returns them to the queue.
+# When stopped it finishes running jobs, or returns them to the queue. Programs that it runs get no
+# signal before.
+KillMode=mixed
 TimeoutStopSec={STOP_S}
 """
+    if not unit.every:
+        return {"rota.service": f"{service}\n[Install]\nWantedBy=multi-user.target\n"}
     when = {1: "*:*", 60: "*:00"}.get(unit.every, f"*:00/{unit.every}")
     timer = f"""\
 # /etc/systemd/system/rota.timer
@@ -229,13 +287,9 @@ WantedBy=timers.target
 
 
 def kubernetes(unit: CronUnit) -> dict[str, str]:
-    """Make the manifest. Returns its text by file name."""
-    command = json.dumps(["rota", *unit.work])
-    schema = (
-        f"\n                - name: ROTA_SCHEMA\n                  value: {json.dumps(unit.schema)}"
-        if unit.schema
-        else ""
-    )
+    """Make the manifests. Returns their texts by file name."""
+    if not unit.every:
+        return deployment(unit)
     manifest = f"""\
 # Rota: runs all due jobs, every {_minutes(unit.every)}. kubectl apply -f rota-cronjob.yaml
 # The database URL comes from a secret: kubectl create secret generic rota --from-env-file=FILE
@@ -260,19 +314,130 @@ spec:
           restartPolicy: Never
           terminationGracePeriodSeconds: {STOP_S}
           containers:
-            - name: rota
-              image: {json.dumps(unit.image)}
-              command: {command}
-              env:
-                - name: ROTA_ENV
-                  value: production{schema}
-                - name: ROTA_DATABASE_URL
-                  valueFrom:
-                    secretKeyRef:
-                      name: rota
-                      key: ROTA_DATABASE_URL
-"""
+{indent(_container(unit, unit.work), " " * 12)}"""
     return {"rota-cronjob.yaml": manifest}
+
+
+def deployment(unit: CronUnit) -> dict[str, str]:
+    """Make the Deployment of a worker, and the Job that migrates before its rollout."""
+    migrate = f"""\
+# Rota: migrates, before each rollout. A Job cannot be changed, so it is replaced:
+# kubectl replace --force -f rota-migrate.yaml
+# kubectl wait --for=condition=complete --timeout=10m job/rota-migrate
+# The database URL comes from a secret: kubectl create secret generic rota --from-env-file=FILE
+# FILE contains the line ROTA_DATABASE_URL=… without quotes.
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: rota-migrate
+spec:
+  backoffLimit: 3
+  template:
+    spec:
+      restartPolicy: Never
+      containers:
+{indent(_container(unit, ["migrate", "--app", unit.app]), " " * 8)}"""
+    probe = f"httpGet: {{path: /%s, port: {HEALTH_PORT}}}"
+    work = [*unit.work, "--health-port", str(HEALTH_PORT)]
+    worker = f"""\
+---
+# Rota: the workers. After the Job: kubectl apply -f rota-worker.yaml
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: rota-worker
+spec:
+  replicas: 1
+  selector:
+    matchLabels: {{app: rota-worker}}
+  template:
+    metadata:
+      labels: {{app: rota-worker}}
+    spec:
+      # When stopped it finishes running jobs, or returns them to the queue.
+      terminationGracePeriodSeconds: {STOP_S}
+      containers:
+{indent(_container(unit, work), " " * 8)}\
+          livenessProbe:
+            {probe % "healthz"}
+          readinessProbe:
+            {probe % "readyz"}
+"""
+    return {"rota-migrate.yaml": migrate, "rota-worker.yaml": worker}
+
+
+def _container(unit: CronUnit, arguments: list[str]) -> str:
+    more = "".join(
+        f"\n    - name: {name}\n      value: {json.dumps(value)}"
+        for name, value in unit.variables.items()
+    )
+    return f"""\
+- name: rota
+  image: {json.dumps(unit.image)}
+  command: {json.dumps(["rota", *arguments])}
+  env:
+    - name: ROTA_ENV
+      value: production{more}
+    - name: ROTA_DATABASE_URL
+      valueFrom:
+        secretKeyRef:
+          name: rota
+          key: ROTA_DATABASE_URL
+"""
+
+
+def compose_files(unit: CronUnit) -> dict[str, str]:
+    """Make the Dockerfile of a project, and a compose file with a worker. Returns their texts by
+    file name."""
+    has_list = (unit.directory / "requirements.txt").exists()
+    install = "-r requirements.txt" if has_list else "."
+    more = "".join(f"\n      {name}: {json.dumps(value)}" for name, value in unit.variables.items())
+    work = json.dumps(["rota", *unit.work, "--health-port", str(HEALTH_PORT)])
+    look = f"import urllib.request as r; r.urlopen('http://127.0.0.1:{HEALTH_PORT}/healthz')"
+    dockerfile = f"""\
+# Dockerfile
+FROM python:{sys.version_info.major}.{sys.version_info.minor}-slim
+WORKDIR /app
+COPY . .
+RUN pip install --no-cache-dir {install}
+USER nobody
+CMD {work}
+"""
+    composed = f"""\
+# compose.yaml
+# The database URL is not in this file: export it, or write ROTA_DATABASE_URL=… into .env.
+services:
+  migrate:
+    build: .
+    command: {json.dumps(["rota", "migrate", "--app", unit.app])}
+    environment: &environment
+      ROTA_ENV: production{more}
+      ROTA_DATABASE_URL: ${{ROTA_DATABASE_URL:?is not set}}
+  worker:
+    build: .
+    init: true
+    environment: *environment
+    depends_on:
+      migrate:
+        condition: service_completed_successfully
+    restart: unless-stopped
+    # When stopped it finishes running jobs, or returns them to the queue.
+    stop_grace_period: {STOP_S}s
+    healthcheck:
+      test: {json.dumps(["CMD", "python", "-c", look])}
+      interval: 30s
+      timeout: 10s
+"""
+    ignored = "# .dockerignore\n.env\n.git\n.rota\n.venv\nrota.env\n"
+    return {"Dockerfile": dockerfile, "compose.yaml": composed, ".dockerignore": ignored}
+
+
+PRINTERS = {
+    "crontab": crontab_file,
+    "--systemd": systemd_units,
+    "--k8s": kubernetes,
+    "--compose": compose_files,
+}
 
 
 def _about_url(unit: CronUnit) -> str:
@@ -330,6 +495,19 @@ def _refuse_what_a_line_cannot_hold(unit: CronUnit) -> None:
     for option, word in (("--user", unit.user), ("--mailto", unit.mailto), ("--image", unit.image)):
         if word is not None and (not word or set(word) & set(" '\"\\%")):
             raise UsageError(f"{option} takes one word without quotes, not {word!r}")
+
+
+def _find_variables(reference: str) -> dict[str, str]:
+    """Return what a drain needs of this environment. Raises UsageError for what is no name."""
+    found = {}
+    if schema := os.environ.get("ROTA_SCHEMA"):
+        found["ROTA_SCHEMA"] = check_schema(schema)
+    settings = os.environ.get("DJANGO_SETTINGS_MODULE")
+    if settings and reference.startswith("rota.integrations.django."):
+        if not all(part.isidentifier() for part in settings.split(".")):
+            raise UsageError(f"DJANGO_SETTINGS_MODULE names no module: {settings!r}")
+        found["DJANGO_SETTINGS_MODULE"] = settings
+    return found
 
 
 def _absolute(path: Path | None) -> Path | None:

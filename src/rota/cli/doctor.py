@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from rota.app import App
 from rota.cli.output import COLUMNS_MIN, cell, columns_wide, print_json, print_lines
 from rota.cli.table import wrap
 from rota.cli.target import JsonOption, Place
@@ -41,9 +42,7 @@ def doctor(
     found = doctors.examine(
         place.make_database(owner),
         notify=None if owner is None else owner._notify,
-        types=None
-        if owner is None
-        else [_declare(one) for one in owner._declarations.types.values()],
+        types=None if owner is None else list_declared(owner),
         app_failure=app_failure,
     )
     counts = {level.value: len(found.at(level)) for level in (*_ORDER, Level.FOLLOWS)}
@@ -51,7 +50,7 @@ def doctor(
         print_json(
             {
                 "counts": counts,
-                "checks": [_facts(check, finding) for check, finding in found.findings],
+                "checks": [list_facts(check, finding) for check, finding in found.findings],
             }
         )
     else:
@@ -61,8 +60,12 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _declare(job_type: Declaration) -> dict[str, Any]:
+def list_declared(owner: App) -> list[dict[str, Any]]:
     """Return what doctor compares with the database."""
+    return [_describe(one) for one in owner._declarations.types.values()]
+
+
+def _describe(job_type: Declaration) -> dict[str, Any]:
     options = job_type.options
     return {
         "name": job_type.name,
@@ -76,7 +79,8 @@ def _declare(job_type: Declaration) -> dict[str, Any]:
     }
 
 
-def _facts(check: doctors.Check, finding: Finding) -> dict[str, str | None]:
+def list_facts(check: doctors.Check, finding: Finding) -> dict[str, str | None]:
+    """Return a finding by its names in JSON."""
     return {
         "name": check.name,
         "question": check.question,

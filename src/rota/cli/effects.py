@@ -96,6 +96,10 @@ def resolve(
         int | None,
         typer.Option(metavar="ID", min=1, max=ID_MAX, help="Of a step: any job of its chain."),
     ] = None,
+    again: Annotated[
+        bool,
+        typer.Option("--again", help="With --not-done: also what is done happens once more."),
+    ] = False,
     *,
     actor: Actor,
     place: Place,
@@ -109,7 +113,13 @@ def resolve(
         raise UsageError("say --done or --not-done")
     with place.session() as opened:
         opened.effects.resolve(
-            key, done=done, result=_decode(result), job=job, why=actor.why, by=actor.by
+            key,
+            done=done,
+            result=_decode(result),
+            job=job,
+            again=again,
+            why=actor.why,
+            by=actor.by,
         )
     if as_json:
         print_json({"key": key, "job": job, "done": done})

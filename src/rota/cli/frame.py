@@ -77,7 +77,7 @@ def frame(
     lines = [cell(stale_why or f"{stopped}{head}").copy()]
     lines[0].stylize("bold red" if stale_why or stopped else "bold")
     # Few have the second and the third; they are shown only if there is something to show.
-    rare = [one for one in (_waits(facts["waits"]), _batches(facts)) if one[2]]
+    rare = [one for one in (list_waits(facts["waits"]), _batches(facts)) if one[2]]
     sections = [_queues(facts), *rare, _running(facts), _workers(facts), _errors(facts)]
     # The sections share the screen: a section that needs less leaves the rest to the others.
     room = height - len(lines)
@@ -149,7 +149,7 @@ def _queues(facts: dict[str, Any]) -> _Section:
     )
 
 
-def _waits(facts: dict[str, Any]) -> _Section:
+def list_waits(facts: dict[str, Any]) -> _Section:
     """Show lanes, caps, limits, breakers and awaited jobs only while they hold jobs back."""
     laned = show_count(facts["laned"], FRAME_COUNT_MAX)
     rows: list[tuple[Any, ...]] = [

@@ -23,33 +23,33 @@ PAGE: Mapping[str, Mapping[str, str]] = {
     "Set up": {
         "migrate, sync": "Create or update the tables; declare types and schedules",
         "crontab": "Print a crontab: jobs without a permanent worker",
-        "demo": "See it work: real jobs, a killed worker, each promise",
+        "demo": "See it work: an evening and a morning in a small shop",
     },
     "Run": {
         "work": "Run jobs until stopped; with --drain until none is due",
-        "enqueue": "Enqueue a job",
-        "run": "Run one job here and now, to debug it",
+        "enqueue, run": "Enqueue a job; run one here and now, to debug it",
     },
     "Look": {
         "jobs, job": "List jobs; show one with its timeline",
-        "top, stats": "Watch queues, jobs and workers; recent statistics",
-        "doctor": "What is wrong, and what to do",
+        "errors": "How attempts failed, each error once",
+        "top, web": "Watch queues, jobs and workers: here, or in a browser",
+        "doctor, stats": "What is wrong, and what to do; recent statistics",
         "alerts, check": "Alerts and their rules; the rules now, for a monitor",
     },
     "Act on jobs": {
-        "retry": "Run jobs now: failed, running or dead; --again: finished",
+        "retry, discard": "Run jobs now, finished ones with --again; make jobs dead",
         "cancel, reschedule": "Cancel jobs; move them to another time or queue",
-        "discard, archive": "Make jobs dead; archive dead jobs",
+        "archive, erase": "Archive dead jobs; erase a person's data",
     },
     "Nouns: alone they list, with a verb they act (rota queues pause email)": {
         "queues": "Due jobs, limits and pauses: set, pause, resume",
         "schedules": "Schedules: show, put, pause, resume, trigger, delete",
         "batches": "Batches: show, cancel",
-        "groups": "Ordered groups: what holds each, and what waits",
-        "effects": "Effects and steps: resolve",
+        "effects, groups": "Effects and steps, ordered groups: resolve",
         "limits": "Rate limits: set",
         "breakers": "Circuit breakers: trip, reset",
         "workers, types": "Workers; job types",
+        "secrets": "Keys of secrets: new-key, rotate",
         "db": "The private PostgreSQL: url, psql, stop, reset",
     },
 }
@@ -119,6 +119,7 @@ class Root(TyperGroup):
             for names, text in lines.items():
                 typer.echo(f"  {names:<18}  {text}")
         typer.echo("\nrota COMMAND --help shows the options of one; rota --version the version.")
+        typer.echo("An App may add commands of its Jobs, such as rota webhook: name it by --app.")
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command. Raises UsageError for an unknown one."""
@@ -128,7 +129,8 @@ class Root(TyperGroup):
         if word not in self.commands:
             nouns = {name: getattr(one, "commands", {}) for name, one in self.commands.items()}
             meant = [f"{noun} {word}" for noun, verbs in nouns.items() if word in verbs]
-            _refuse(word, _MEANT.get(word) or meant or get_close_matches(word, nouns), "rota")
+            hints = _MEANT.get(word) or meant or get_close_matches(word, nouns)
+            _refuse(word, hints, "rota", "; commands of your jobs need --app")
         return super().resolve_command(ctx, args)
 
 
@@ -145,9 +147,9 @@ class Noun(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-def _refuse(word: str, meant: Iterable[str], path: str) -> None:
+def _refuse(word: str, meant: Iterable[str], path: str, also: str = "") -> None:
     hint = " or ".join(f"`rota {one}`" for one in meant)
-    more = f": did you mean {hint}?" if hint else f"; see {path} --help"
+    more = f": did you mean {hint}?" if hint else f"; see {path} --help{also}"
     raise UsageError(f"there is no command {word!r}{more}")
 
 
@@ -173,7 +175,7 @@ def make_noun(listing: Callable[..., None], **verbs: Callable[..., None]) -> typ
     call.__annotations__ = {one.name: one.annotation for one in (first, *options)}
     app.callback(invoke_without_command=True, help=read_help(listing))(call)
     for verb, command in verbs.items():
-        app.command(verb.rstrip("_"), help=read_help(command))(spread(command))
+        app.command(verb.rstrip("_").replace("_", "-"), help=read_help(command))(spread(command))
     return app
 
 

@@ -20,10 +20,10 @@ from rota.cli.output import (
     print_text,
 )
 from rota.cli.table import Column, Kind
-from rota.cli.target import Place
+from rota.cli.target import Actor, Place
 from rota.client.base import ID_MAX, LIST_MAX, parse_moment
 from rota.client.find import Search, check_search
-from rota.client.timeline import describe_resolution
+from rota.client.timeline import Timeline, describe_resolution
 from rota.errors import UsageError
 from rota.model.job import Job, Progress, Status
 from rota.model.units import words
@@ -74,8 +74,8 @@ def jobs(
         str | None,
         typer.Option(
             metavar="TEXT",
-            help="Only jobs with this text in an error message, in any attempt in the period. "
-            "Case is ignored.",
+            help="Only jobs with this text in an error message, in any attempt in the period; an "
+            "ellipsis in it stands for any text. Case is ignored.",
         ),
     ] = None,
     since: Annotated[
@@ -188,7 +188,15 @@ def job(
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Also show ids, claims, times and the stack trace.")
     ] = False,
+    reveal: Annotated[
+        bool,
+        typer.Option(
+            "--reveal",
+            help="Show secret and personal values. Needs --why, which is recorded.",
+        ),
+    ] = False,
     *,
+    actor: Actor,
     place: Place,
     screen: Screen,
 ) -> None:
@@ -196,11 +204,14 @@ def job(
 
     The timeline includes the jobs as which it was retried, and that it is a retry of.
     """
+    if not reveal and (actor.why or actor.by):
+        raise UsageError("--why and --by are for --reveal, which is recorded")
     with place.session() as opened:
+        payload = opened.jobs.reveal(id, why=actor.why or "", by=actor.by) if reveal else None
         timeline = opened.jobs.timeline(id)
         times = Times(opened.read_clock(), screen.utc)
     if screen.as_json:
-        print_json(timeline)
+        print_json(timeline if payload is None else _show_revealed(timeline, payload))
         return
     one = timeline.job
     print_text(f"job {one.id} {cell(one.job_type).plain}: {_status(one, times)}")
@@ -216,7 +227,11 @@ def job(
         times=times,
     )
     typer.echo("")
-    print_facts(_facts(one, times, verbose=verbose), times)
+    facts = [
+        (name, payload if name == "payload" and payload is not None else value)
+        for name, value in list_facts(one, times, verbose=verbose)
+    ]
+    print_facts(facts, times)
     if timeline.attempts and (stack := timeline.attempts[-1].stack):
         if verbose:
             typer.echo("\nStack trace of the last failed attempt")
@@ -225,9 +240,14 @@ def job(
             typer.echo(f"\nthe stack trace: rota job {id} --verbose", err=True)
 
 
-def _facts(job: Job, times: Times, *, verbose: bool) -> Iterator[tuple[str, Any]]:
+def _show_revealed(timeline: Timeline, payload: dict[str, Any]) -> dict[str, Any]:
+    facts = timeline.facts(msgspec.json.decode)
+    return {**facts, "job": {**facts["job"], "payload": payload}}
+
+
+def list_facts(job: Job, times: Times, *, verbose: bool) -> Iterator[tuple[str, Any]]:
     yield "queue", f"{job.queue}, priority {job.priority}"
-    yield "payload", job.payload_json
+    yield "payload", job.shown_payload
     yield "meta", job.meta_json
     yield "key", job.idempotency_key
     yield "group key", job.group_key

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import operator
+import re
 import typing
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from inspect import Parameter
 from typing import Any
 
 import typer
 
-from rota.cli.grammar import Noun, read_help
+from rota.cli.grammar import make_noun
 from rota.cli.output import print_facts, print_json, print_table
 from rota.cli.target import AppOption, JsonOption, find_app
-from rota.errors import RotaError
+from rota.errors import RotaError, UsageError
 
 
 def find_noun(word: str, arguments: Sequence[str]) -> Any:
@@ -26,37 +30,50 @@ def find_noun(word: str, arguments: Sequence[str]) -> Any:
     except RotaError:
         return None  # whoever needs the App says what is wrong with it
     commands = {} if owner is None else owner._declarations.commands
-    app = typer.Typer(cls=Noun)
-    app.callback()(lambda: None)
-    verbs = {name.split()[1]: one for name, one in commands.items() if name.split()[0] == word}
-    for verb, function in verbs.items():
-        app.command(verb, help=read_help(function).split("\n\n")[0])(_make(function))
+    named = {tuple(name.split()): _make(one) for name, one in commands.items()}
+    verbs = {verb: one for (noun, verb), one in named.items() if noun == word}
     if not verbs:
         return None
-    found: Any = typer.main.get_command(app)
+
+    def explain(app: AppOption = None) -> None:
+        """Commands that the Jobs of your App bring along."""
+        raise UsageError(f"rota {word} needs a verb: {', '.join(verbs)}")
+
+    found: Any = typer.main.get_group(make_noun(verbs.get("list", explain), **verbs))
     found.name = word
     return found
 
 
 def _make(function: Callable[..., Any]) -> Callable[..., None]:
     """Make a command of a function: its positional arguments are those of the command, the others
-    are options; what it returns is printed."""
+    are options, with the help of its docstring; what it returns is printed."""
     hints = typing.get_type_hints(function)
+    text, _, more = (inspect.getdoc(function) or "").partition("\n\nArgs:\n")
+    said = re.findall(r"(?m)^    (\w+): (.+(?:\n {8}.+)*)", more.partition("\n\n")[0])
+    helps = {"by": "Who acts.", "why": "Why, for the action log.", **dict(said)}
 
     def call(*, app: str | None, as_json: bool, **given: Any) -> None:
         _print(function(**given), as_json=as_json)
 
     parameters = []
     for one in inspect.signature(function).parameters.values():
-        hint: Any = hints[one.name]
-        if one.kind is Parameter.KEYWORD_ONLY and one.default is Parameter.empty:
-            hint = typing.Annotated[hint, typer.Option()]
+        hint: Any = _without_timedelta(hints[one.name])
+        is_argument = (one.kind, one.default) == (one.POSITIONAL_OR_KEYWORD, Parameter.empty)
+        info = (typer.Argument if is_argument else typer.Option)(help=helps.get(one.name))
+        hint = typing.Annotated[hint, info]
         parameters.append(one.replace(kind=Parameter.KEYWORD_ONLY, annotation=hint))
     for name, hint, default in (("app", AppOption, None), ("as_json", JsonOption, False)):
         parameters.append(Parameter(name, Parameter.KEYWORD_ONLY, annotation=hint, default=default))
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {one.name: one.annotation for one in parameters}
+    call.__doc__ = text.split("\n\n")[0]
     return call
+
+
+def _without_timedelta(hint: Any) -> Any:
+    """Return the hint of a duration as the command line gives it: a text."""
+    kinds = [one for one in typing.get_args(hint) if one is not timedelta]
+    return functools.reduce(operator.or_, kinds) if timedelta in typing.get_args(hint) else hint
 
 
 def _print(value: Any, *, as_json: bool) -> None:
@@ -68,8 +85,12 @@ def _print(value: Any, *, as_json: bool) -> None:
         columns = [name.replace("_", " ") for name in rows[0]] if rows else ()
         print_table(columns, [list(one.values()) for one in rows], empty="nothing found")
         return
-    facts = value.to_dict() if hasattr(value, "to_dict") else {"answer": value}
+    if isinstance(value, str | int) and not as_json:
+        typer.echo(value)
+        return
+    if not isinstance(value, dict):
+        value = value.to_dict() if hasattr(value, "to_dict") else {"answer": value}
     if as_json:
-        print_json(facts)
+        print_json(value)
     else:
-        print_facts(facts.items())
+        print_facts(value.items())

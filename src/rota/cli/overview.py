@@ -162,10 +162,10 @@ def _overrun(one: Overrun) -> tuple[Any, ...]:
 
 def workers(place: Place, screen: Screen) -> None:
     """List the workers seen in the last hour: alive, silent, gone or stopped."""
-    WORKERS.show(place, screen, _find_workers)
+    WORKERS.show(place, screen, find_workers)
 
 
-def _find_workers(opened: Session) -> list[dict[str, Any]]:
+def find_workers(opened: Session) -> list[dict[str, Any]]:
     found = opened.read_table("workers", {"counted": COUNT_MAX}, columns=_WORKERS)
     return [row | {"queues": msgspec.json.decode(row["queues"])} for row in found]
 
@@ -203,10 +203,10 @@ WORKERS = Listing(
 
 def types(place: Place, as_json: JsonOption = False) -> None:
     """List the declared job types, each with its retry policy in words."""
-    TYPES.show(place, Screen(as_json=as_json), _find_types)
+    TYPES.show(place, Screen(as_json=as_json), find_types)
 
 
-def _find_types(opened: Session) -> list[dict[str, Any]]:
+def find_types(opened: Session) -> list[dict[str, Any]]:
     found = opened.read_table("job_types", columns=JOB_TYPE)
     return [name_seconds(_with_plan(row), _DURATIONS) for row in found]
 

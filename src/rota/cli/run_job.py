@@ -19,9 +19,11 @@ from rota.cli.output import cell, print_json
 from rota.cli.target import AppOption, JsonOption, need_app
 from rota.client.base import check_by
 from rota.declare.config import WorkerConfig
-from rota.errors import UnknownJobType, UsageError
+from rota.declare.secret import find_keys_problem
+from rota.errors import ConfigurationError, UnknownJobType, UsageError
 from rota.model.job import Job, Status
 from rota.model.outcome import End, Expired, HandedBack, Interrupted, Outcome, Succeeded
+from rota.model.scrub import scrub
 from rota.runtime.loop import run_alone
 from rota.store import migrate
 from rota.worker.attempt import Attempt
@@ -67,6 +69,9 @@ def run(
     job_type = found._type_of(job.job_type)
     if job_type is None:
         raise UnknownJobType(job.job_type, advice="; this App cannot run the job")
+    problem = find_keys_problem()
+    if problem is not None and job_type._declaration.codec.secret:
+        raise ConfigurationError(f"job {id} has secret arguments: {problem}")
     is_dead = job.status is Status.DEAD
     if is_dead and record:
         raise UsageError(
@@ -106,7 +111,7 @@ def _run_worker(
         running.append((asyncio.get_running_loop(), worker))
         try:
             with handle_signals(worker, signals=True):
-                await app._database.arun(migrate.check(app.schema))
+                await app._database.arun(migrate.check(app.schema, app._declarations.packages))
                 await worker.run()
         finally:
             here.close()
@@ -163,7 +168,7 @@ def _print(job: Job, end: End, error: BaseException | None, after: Job) -> None:
     """Print what the handler came to, and what became of the job."""
     what = f"job {job.id} {job.job_type}"
     if error is not None and not isinstance(error, Outcome | KeyboardInterrupt):
-        typer.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+        typer.echo(scrub("".join(traceback.format_exception(error))), err=True, nl=False)
     typer.echo(cell(f"{what}: {_say(end, error)}").plain)
     if after.id != job.id:
         typer.echo(cell(f"{what} is dead, as before; copy {after.id} is {after.status}").plain)
@@ -186,8 +191,8 @@ def _say(end: End, error: BaseException | None) -> str:
     if isinstance(error, KeyboardInterrupt):
         return "its handler was interrupted"
     if isinstance(end, Outcome):  # the handler's, or that of a request to stop
-        return f"its outcome is {type(end).__name__}" + (f": {end}" if str(end) else "")
-    return f"its handler raised {type(error).__name__}: {error}"
+        return f"its outcome is {type(end).__name__}" + (scrub(f": {end}") if str(end) else "")
+    return scrub(f"its handler raised {type(error).__name__}: {error}")
 
 
 def _show(at: datetime) -> str:
@@ -201,7 +206,7 @@ def _describe(end: End, error: BaseException | None, after: Job) -> dict[str, An
         "succeeded": isinstance(end, Succeeded),
         "result": None if result is None else msgspec.json.decode(result),
         "error_type": None if error is None else type(error).__name__,
-        "error": None if error is None else str(error),
+        "error": None if error is None else scrub(str(error)),
         "status": after.status.value,
         "run_at": after.run_at,
     }

@@ -81,13 +81,13 @@ def show(
     facts = [("schedule", name), ("state", "deleted")] if found is None else _facts(found)
     print_facts([*facts, ("problem", problem)], ages)
     if found is not None and coming:
-        inactive = "" if found.is_active else f" (does not run: {_state(found)})"
+        inactive = "" if found.is_active else f" (does not run: {name_state(found)})"
         typer.echo(f"\nNext times, {found.timezone}{inactive}")
         for at in coming:
             typer.echo(at.strftime("%a %Y-%m-%d %H:%M %z"))
     if limit:
         typer.echo("\nLast runs")
-        _RUNS.print(runs, ages)
+        RUN_LIST.print(runs, ages)
 
 
 def put(
@@ -219,9 +219,9 @@ def _say(schedule: Schedule, *, as_json: bool) -> None:
 
 def _facts(schedule: Schedule) -> Iterator[tuple[str, Any]]:
     yield "schedule", schedule.name
-    yield "state", _state(schedule)
+    yield "state", name_state(schedule)
     yield "job type", schedule.job_type
-    yield "payload", schedule.payload_json
+    yield "payload", schedule.shown_payload
     yield (
         "cron",
         "none: it runs only if triggered"
@@ -254,13 +254,21 @@ def _facts(schedule: Schedule) -> Iterator[tuple[str, Any]]:
         yield name.replace("_", " "), getattr(schedule, name)
 
 
-def _state(schedule: Schedule) -> str:
+LATE = timedelta(minutes=1)
+"""From then on a schedule is overdue."""
+
+
+def name_state(schedule: Schedule) -> str:
+    """Return the state of a schedule in one word."""
     if schedule.disabled_at is not None:
         return "disabled"
     if schedule.paused_at is not None:
         return "paused"
     if schedule.last_error is not None:
         return "failing"
+    next_at = schedule.next_run_at
+    if schedule.is_active and next_at is not None and schedule.now - next_at > LATE:
+        return "overdue"
     return "active" if schedule.cron is not None else "manual"
 
 
@@ -282,15 +290,16 @@ SCHEDULES = Listing(
         Field("type", "job_type", Kind.TYPE),
         label("cron", lambda one, _: one.cron or "-"),
         spare(Field("time zone", "timezone")),
-        Field("state", lambda one, _: _state(one)),
+        Field("state", lambda one, _: name_state(one)),
         Field("next run", "next_run_at"),
         spare(Field("last run", "last_run_at")),
         spare("last job"),
         spare(label("from", "origin")),
+        spare(Field("why", lambda one, _: one.last_error or one.paused_why, Kind.ERROR)),
     ),
     empty="no schedules",
 )
-_RUNS = Listing(
+RUN_LIST = Listing(
     "runs",
     (
         "job",

@@ -129,11 +129,12 @@ def migrate(
     _refuse_conflicts(changes, after, sql=sql, check=check)
     if sql:
         name = place.find_schema()
-        text = migrations.as_sql(name, after)
+        text = migrations.as_sql(name, after, place.find_packages())
         print_json({"schema": name, "sql": text}) if as_json else typer.echo(text)
     elif check:
         with place.session() as opened:
-            opened.run(migrations.check(opened._database.schema, server_text=True))
+            packages = place.find_packages()
+            opened.run(migrations.check(opened._database.schema, packages, server_text=True))
             _say(opened._database.schema, migrations.Migrated([], [], {}), as_json=as_json)
     else:
         database, owner = place.find_target()
@@ -141,6 +142,7 @@ def migrate(
         did = migrations.migrate(
             database.url,
             database.schema,
+            () if owner is None else owner._declarations.packages,
             payload_bytes_max=payload_bytes_max,
             keep=keep,
             archive="" if no_archive else archive,
@@ -213,7 +215,7 @@ def sync(app: AppOption = None, as_json: JsonOption = False) -> None:
     """
     chosen = need_app(app)
     with connect(chosen._database) as opened:
-        opened.run(migrations.check(chosen.schema))
+        opened.run(migrations.check(chosen.schema, chosen._declarations.packages))
     with translate_refusals():
         synced = chosen.sync()
     if as_json:

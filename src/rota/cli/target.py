@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from rota import embedded
 from rota.app import App
 from rota.client.session import Session
 from rota.declare.load import load
+from rota.declare.tables import Tables
 from rota.declare.url import find_url
 from rota.errors import ConfigurationError, RotaError
 from rota.model.failure import one_line
@@ -118,6 +119,12 @@ class Place:
     def find_schema(self) -> str:
         """Return the schema. No App is imported if it is given."""
         return self.schema or self._find_schema(find_app(self.app))
+
+    def find_packages(self) -> Sequence[Tables]:
+        """Return those of the App whose tables it needs; none, if it cannot be imported. No App is
+        imported if the schema is given and it is not."""
+        owner = None if self.schema and not self.app else self.find_app()[0]
+        return () if owner is None else owner._declarations.packages
 
     def find_app(self) -> tuple[App | None, str | None]:
         """Return the App if there is one, and why it cannot be imported.

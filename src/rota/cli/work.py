@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Collection
 from enum import StrEnum
 from typing import Annotated
 
@@ -12,7 +13,8 @@ import typer
 
 from rota.app import App
 from rota.cli.output import print_json
-from rota.cli.target import AppOption, JsonOption, connect, need_app
+from rota.cli.reload import Reloader
+from rota.cli.target import AppOption, JsonOption, connect, need_app, need_reference
 from rota.declare.config import HEALTH_PORT_MAX, PROCESSES_MAX, SLOTS
 from rota.errors import ConfigurationError, UsageError
 from rota.runtime import logs, supervised
@@ -33,6 +35,7 @@ class LogLevel(StrEnum):
 
 
 NOT_PASSED_ON = ("processes", "health_port", "ping", "channel")
+"""What the parent of several processes does itself."""
 
 
 def work(
@@ -90,6 +93,14 @@ def work(
             "dies is replaced. Linux only. Default: one, without a parent.",
         ),
     ] = None,
+    reload: Annotated[
+        bool,
+        typer.Option(
+            "--reload",
+            help="For development: restart the worker when Python files of the project change. "
+            "Needs the extra reload. Not with --drain or --processes.",
+        ),
+    ] = False,
     health_port: Annotated[
         int | None,
         typer.Option(
@@ -130,11 +141,18 @@ def work(
         supervised.join(channel)
     queues = _queues(queue) if queue else None
     _refuse_conflicts(queues, concurrency, max_time, health_port, drain=drain)
+    if reload:
+        if drain or processes is not None:
+            raise UsageError("give --reload alone, without --drain and --processes")
+        logs.setup(log_format, log_level)
+        directory, _ = need_reference(app)
+        Reloader(["work", *_arguments(context, ["reload", "channel"])], directory).run()
+        return
     ping = _ping_url(ping) if channel is None else None  # with a parent, only the parent pings
     if processes is not None:
         _work_in_processes(
             processes,
-            _arguments(context),
+            _arguments(context, NOT_PASSED_ON),
             log_level,
             log_format,
             health_port,
@@ -228,12 +246,12 @@ def _work_in_processes(
         raise typer.Exit(status)
 
 
-def _arguments(context: typer.Context) -> list[str]:
+def _arguments(context: typer.Context, but: Collection[str]) -> list[str]:
     """Make the arguments of a worker process: the options of this command without the parent's."""
     arguments: list[str] = []
     for option in context.command.params:
         value = context.params[str(option.name)]
-        if value is None or value is False or option.name in NOT_PASSED_ON:
+        if value is None or value is False or option.name in but:
             continue
         name = option.opts[0]
         for one in value if isinstance(value, list | tuple) else [value]:
@@ -271,7 +289,7 @@ def _queues(given: list[str]) -> dict[str, int | None]:
 def _refuse_unfit(app: App) -> None:
     """Raise at once if the database or its schema would keep the worker from working."""
     with connect(app._database) as opened:
-        opened.run(migrate.check(app.schema))
+        opened.run(migrate.check(app.schema, app._declarations.packages))
 
 
 def _say(report: Summary, *, drain: bool, as_json: bool) -> None:

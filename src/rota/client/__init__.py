@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from rota.client.actions import ActionCalls, JobActions
 from rota.client.alerts import Alerts
 from rota.client.batches import BatchCalls, Batches
+from rota.client.both import awaitable, both
 from rota.client.breakers import Breakers
+from rota.client.carry import carry_meta
 from rota.client.effects import Effects
 from rota.client.find import FindCalls
 from rota.client.groups import Groups
 from rota.client.limits import Limit, Limits
 from rota.client.queues import Queues
 from rota.client.schedules import Schedules
+from rota.declare.connection import AnyConnection
+from rota.store import ops
 
 if TYPE_CHECKING:
+    from rota.declare.job_type import NewJob
     from rota.store.db import Database
     from rota.store.driver import Operation
 
@@ -58,6 +67,27 @@ class Client(BatchCalls, FindCalls, ActionCalls):
     def limits(self) -> Limits:
         """List rate limits, and change one."""
         return Limits(self)
+
+    @both
+    def _call(
+        self, function: str, arguments: Mapping[str, Any], *, connection: AnyConnection | None
+    ) -> Operation[list[dict[str, Any]]]:
+        """Call the function that this file makes."""
+        return ops.call_function(function, arguments)
+
+    _acall = awaitable(_call)
+
+    @contextmanager
+    def _carry(self, job: NewJob | None, connection: object, /) -> Iterator[dict[str, Any]]:
+        """Go around a call that enqueues such jobs; yield their meta, as the argument of that
+        name."""
+        if job is None:
+            yield {}
+            return
+        self._check_joins([job], connection)
+        with carry_meta(self._enqueue_arounds, [job]) as [carried]:
+            text = carried.options.meta_json
+            yield {"meta": None if text is None else msgspec.json.decode(text)}
 
     def limit(self, name: str) -> Limit:
         """Return a rate limit, to take from it: `app.limit("smtp").take(3)`.

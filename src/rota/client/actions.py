@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Unpack
 
-from rota.client.base import LIST_MAX, Caller, Namespace, check_id, parse_moment
+from rota.client.base import LIST_MAX, Caller, Namespace, check_id, check_texts, parse_moment
 from rota.client.both import awaitable, both
+from rota.client.erase import Erased, erase
 from rota.client.requests import (
     OF_MANY,
     ActionRequest,
@@ -21,16 +22,17 @@ from rota.client.requests import (
     correct_payload,
     make_request,
     make_retry,
+    reveal_payload,
 )
 from rota.client.selection import ActionFilters
 from rota.client.timeline import Timeline, read_timeline
 from rota.declare.connection import AnyConnection
 from rota.declare.job_type import JobType
-from rota.model.bounds import check_integer
+from rota.model.bounds import check_aware, check_integer
 from rota.model.job import Action, Enqueued, Status
 from rota.model.units import Duration
 from rota.store import ops
-from rota.store.ops import ActionRecord
+from rota.store.ops import ActionRecord, ErrorRecord
 
 if TYPE_CHECKING:
     from rota.store.driver import Operation
@@ -85,6 +87,7 @@ class ActionCalls(Caller):
         payload: Mapping[str, Any] | None = None,
         fresh: bool = False,
         again: bool = False,
+        key: str | None = None,
         why: str | None = None,
         by: str | None = None,
         connection: AnyConnection | None = None,
@@ -99,22 +102,26 @@ class ActionCalls(Caller):
         that says who retried it, when, why and as which job.
 
         Args:
-            payload: for a dead job: corrected arguments of the handler by name, checked against the
-                type if this App declares it. The dead job keeps its own. Defaults to the dead
-                job's.
+            payload: for a dead job, or with `again`: corrected arguments of the handler by name,
+                checked against the type if this App declares it. The old job keeps its own.
+                Defaults to those of the old job.
             fresh: for a dead job: forget the steps that its handler finished, and start over.
             again: for a finished job: run its content once more, as a new job with an origin of
                 its own and without an idempotency key. The old job stays as it is, also a dead one.
+            key: with `again`, the idempotency key of the new job. If another job has it, nothing is
+                done: `created` of the result is False, and it is that job.
 
         Raises:
             PayloadError: the payload does not fit the type, or cannot be stored. Nothing changed.
-            UsageError: `again` is given with `payload` or `fresh`.
+            UsageError: `again` is given with `fresh`, or `key` without `again`.
             WrongStatus: the job is waiting for another job, finished (give `again`), archived, or
                 of a status that the arguments do not fit; or it is dead, and another job has taken
                 its key.
             JobNotFound: there is no such job.
         """
-        request = make_retry(by, why, again=again, fresh=fresh, corrected=payload is not None)
+        request = make_retry(
+            by, why, again=again, fresh=fresh, corrected=payload is not None, key=key
+        )
         return self._retry(request, check_id(id), payload)
 
     aretry = awaitable(retry)
@@ -227,22 +234,101 @@ class JobActions(Namespace):
     aarchive = awaitable(archive)
 
     @both
+    def reveal(
+        self, id: int, *, why: str, by: str | None = None, connection: AnyConnection | None = None
+    ) -> Operation[dict[str, Any]]:
+        """Return the payload of a job with its secret values in clear, as far as this process has
+        the keys; the others are `***`. The action log records who looked, and why.
+
+        Raises:
+            UsageError: no reason is given.
+            JobNotFound: there is no such job.
+        """
+        return reveal_payload(check_id(id), by, why)
+
+    areveal = awaitable(reveal)
+
+    @both
+    def erase(
+        self,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        job: int | None = None,
+        why: str,
+        by: str | None = None,
+    ) -> Operation[Erased]:
+        """Erase what jobs were given and what they said, and what quotes them.
+
+        A job that waits is cancelled first, a dead one archived. One that runs is erased within an
+        hour of its end. Idempotency keys and keys of effects become hashes, and stay taken. If it
+        stops, call it again.
+
+        Args:
+            payload: jobs whose payload contains this, as in `{"user_id": 42}`.
+            job: a job's id, instead.
+            why: the reason. It stays, so it must not have a value of the payload.
+
+        Raises:
+            UsageError: neither or both of payload and job are given, or there is no such reason.
+            JobNotFound: there is no such job.
+        """
+        return erase(payload, job, why, by)
+
+    aerase = awaitable(erase)
+
+    @both
     def log(
-        self, *, since: datetime | Duration | None = None, limit: int = 100
+        self,
+        *,
+        since: datetime | Duration | None = None,
+        until: datetime | None = None,
+        verb: str | None = None,
+        limit: int = 100,
     ) -> Operation[list[ActionRecord]]:
         """Read the log of actions on jobs, queues and schedules, the newest first.
 
         Args:
             since: an aware datetime, or how long ago, such as "2h". Defaults to the oldest kept.
+            until: actions before this aware datetime, as for a next page. Defaults to now.
+            verb: actions of this kind only, such as "pause". Defaults to all.
             limit: maximum number of actions, 1 … 10,000. Defaults to 100.
 
         Raises:
             UsageError: an argument is out of range.
         """
         check_integer(limit, "limit", 1, LIST_MAX)
-        return ops.action_log(parse_moment(since, "since"), limit)
+        until = None if until is None else check_aware(until, "until")
+        return ops.action_log(parse_moment(since, "since"), until, verb, limit)
 
     alog = awaitable(log)
+
+    @both
+    def errors(
+        self,
+        *,
+        since: datetime | Duration = "1d",
+        job_type: str | None = None,
+        limit: int = 100,
+    ) -> Operation[list[ErrorRecord]]:
+        """List how attempts failed, each error once, that which was met last first.
+
+        An error is a class, a response code and a message of a job type; addresses and words with a
+        digit in it do not count. It reads the newest 30,000 attempts that failed, of a type,
+        class and code at most 1,000: a flood hides nothing that is rare.
+
+        Args:
+            since: an aware datetime, or how long ago. Defaults to a day.
+            job_type: errors of this type only. Defaults to all types.
+            limit: maximum number of errors, 1 … 10,000. Defaults to 100.
+
+        Raises:
+            UsageError: an argument is out of range.
+        """
+        check_integer(limit, "limit", 1, LIST_MAX)
+        check_texts(job_type=job_type)
+        return ops.errors(parse_moment(since, "since"), job_type, limit)
+
+    aerrors = awaitable(errors)
 
     @both
     def cancel_many(

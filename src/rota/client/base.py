@@ -63,6 +63,8 @@ class Caller(ABC):
     """Runs store operations, on its own connections or on the application's."""
 
     _warned = False
+    _joined: Any = None
+    """The connection of a call that names none; None: one of the database's own."""
 
     @property
     @abstractmethod
@@ -76,6 +78,7 @@ class Caller(ABC):
         **options: Unpack[RunOptions],
     ) -> T:
         """Run an operation and wait for it. Warn once if that blocks a running event loop."""
+        connection = self._joined if connection is None else connection
         self._warn_in_loop(connection)
         return self._database.run(operation, connection, **options)
 

@@ -79,26 +79,31 @@ class Effects(Namespace):
         done: bool,
         result: Any = None,
         job: int | None = None,
+        again: bool = False,
         why: str | None = None,
         by: str | None = None,
     ) -> Operation[None]:
         """Say whether an effect has happened, after you asked the provider.
 
         Done: no attempt does it again. Not done: it is forgotten, and the next attempt that asks
-        does it, even if it was done before. A dead job must still be requeued.
+        does it. A dead job must still be requeued.
 
         Args:
             key: the effect's key; with `job`, a step's name.
             result: of one that is done, what `effect.result` is from then on.
             job: of a step, any job of its chain.
+            again: with `done=False`, also one that is done is forgotten: it happens once more.
 
         Raises:
             EffectNotFound: there is no such effect.
             EffectHeld: a running job is at it. Nothing was changed.
-            UsageError: an argument cannot be stored.
+            UsageError: an argument cannot be stored; or it is done, and `again` is not given.
+                Nothing was changed.
         """
         check_text(key, "key", KEY_MAX)
         check_bool(done, "done")
+        if check_bool(again, "again") and done:
+            raise UsageError("again is for what is not done")
         encoded, problem = (None, None) if result is None else encode_result(result)
         if problem is not None:
             raise UsageError(f"the result cannot be stored: {problem}")
@@ -111,7 +116,13 @@ class Effects(Namespace):
             step_of=None if job is None else check_id(job),
             why=check_why(why),
             by=check_by(by),
+            again=again,
         )
+        if answer == "is_done":
+            raise UsageError(
+                f"{'effect' if job is None else 'step'} {key!r} is done: nothing was changed; if "
+                "it is to happen once more, say again (`--again`)"
+            )
         if answer == "unknown":
             raise EffectNotFound(key, job)
         if answer == "held":

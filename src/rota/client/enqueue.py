@@ -252,6 +252,7 @@ class EnqueueCalls(Caller):
         """Refuse jobs that need a transaction of the caller's and have no connection; return what
         they would be too early without one, None if they need none."""
         needing = [job for job in jobs if job.job_type._declaration.options.transactional]
+        connection = self._joined if connection is None else connection
         if connection is None and self._require_connection:
             raise UsageError(
                 "this App has require_connection=True, so that each job commits with your "

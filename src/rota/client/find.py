@@ -20,7 +20,7 @@ from rota.client.base import (
 )
 from rota.client.both import awaitable, both
 from rota.declare.connection import AnyConnection
-from rota.errors import JobNotFound, JoinTimeout, UsageError
+from rota.errors import JoinTimeout, UsageError
 from rota.model.bounds import check_integer
 from rota.model.job import Job, Status
 from rota.model.units import Duration, seconds
@@ -48,7 +48,8 @@ class Search(JobFilters, total=False):
     """Jobs with an error of this class in the period, in any attempt; unfinished jobs by their last
     error."""
     error: str | None
-    """Jobs with this text in such an error, 1 … 500 characters. Case is ignored."""
+    """Jobs with this text in such an error, 1 … 500 characters; "…" in it stands for any text.
+    Case is ignored."""
     since: datetime | Duration | None
     """Start of the period in which a job finished or died: an aware datetime, or how long ago, such
     as "2h". Unfinished jobs belong to now. Defaults to a day before `until` for finished jobs, to
@@ -74,7 +75,7 @@ class FindCalls(Caller):
         Raises:
             JobNotFound: there is no such job.
         """
-        return _get(id)
+        return ops.get(check_id(id))
 
     aget = awaitable(get)
 
@@ -122,13 +123,6 @@ class FindCalls(Caller):
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 1.5, JOIN_POLL_S[1])
         return job
-
-
-def _get(id: int) -> Operation[Job]:
-    found = yield from ops.find(Filter(ids=[check_id(id)]))
-    if not found:
-        raise JobNotFound(id)
-    return found[0]
 
 
 def check_search(search: Search) -> Filter:

@@ -20,16 +20,25 @@ from rota.client.enqueue import refuse_too_large
 from rota.client.selection import ActionFilters, find_jobs
 from rota.declare.job_type import JobType
 from rota.declare.options import EnqueueOptions
-from rota.declare.payload import encode_untyped
-from rota.errors import JobNotFound, KeyNotFound, RotaError, UsageError, WrongStatus
+from rota.declare.payload import encode_untyped, refuse_mask
+from rota.declare.secret import Secret, is_sealed
+from rota.errors import (
+    ConfigurationError,
+    JobNotFound,
+    KeyNotFound,
+    RotaError,
+    UsageError,
+    WrongStatus,
+)
 from rota.model.bounds import KEY_MAX, check_text
 from rota.model.failure import list_names
 from rota.model.job import Action, Enqueued, Status
 from rota.model.record import Record
+from rota.model.scrub import MASK
 from rota.model.states import takes
 from rota.model.units import Duration
 from rota.store import ops
-from rota.store.ops import Filter, Moved
+from rota.store.ops import Moved
 
 if TYPE_CHECKING:
     from rota.store.driver import Operation
@@ -140,21 +149,31 @@ def act_on_key(
 
 
 def make_retry(
-    by: object, why: object, *, again: bool, fresh: bool, corrected: bool = False
+    by: object,
+    why: object,
+    *,
+    again: bool,
+    fresh: bool,
+    corrected: bool = False,
+    key: str | None = None,
 ) -> ActionRequest:
     """Return the request of a retry. Its exact forms, with which only some jobs can be retried, are
     actions of their own. Raises UsageError."""
-    if again and (fresh or corrected):
-        raise UsageError("give again, or payload and fresh: a new run is fresh")
+    if again and fresh:
+        raise UsageError("give again, or fresh: a new run is fresh")
+    if key is not None and not again:
+        raise UsageError("a key is for a job that runs again: a retry keeps the old one")
     exact = Action.REQUEUE if fresh or corrected else Action.RETRY
-    return replace(make_request(Action.RUN_AGAIN if again else exact, by, why), fresh=fresh)
+    request = make_request(Action.RUN_AGAIN if again else exact, by, why)
+    key = None if key is None else check_text(key, "key", KEY_MAX)
+    return replace(request, fresh=fresh, key=key)
 
 
 def act_anew(request: ActionRequest, id: int) -> Operation[Enqueued]:
     """Retry a job; return the job that runs now: this one, or a new one."""
     answer = yield from _act_on_one(request, id)
-    if answer.new_id is None:
-        return Enqueued(id, False, answer.status or Status.QUEUED.value)
+    if answer.new_id is None or answer.answer == "key held":
+        return Enqueued(answer.new_id or id, False, answer.status or Status.QUEUED.value)
     return Enqueued(answer.new_id, True, Status.QUEUED.value)
 
 
@@ -164,6 +183,27 @@ def _act_on_one(request: ActionRequest, id: int) -> Operation[Answer]:
     if refusal is not None:
         raise refusal
     return answer
+
+
+def reveal_payload(id: int, by: str | None, why: str | None) -> Operation[dict[str, Any]]:
+    """Read the payload of a job, record who did, and open its secrets. Raises UsageError without a
+    reason, and JobNotFound."""
+    reason = check_why(why)
+    if reason is None:
+        raise UsageError("say why the values are shown: the reason is recorded")
+    payload = yield from ops.reveal(id, reason, check_by(by))
+    if payload is None:
+        raise JobNotFound(id)
+    return {name: _reveal(value) for name, value in payload.items()}
+
+
+def _reveal(value: Any) -> Any:
+    if not is_sealed(value):
+        return value
+    try:
+        return Secret.open(value).reveal()
+    except ConfigurationError:
+        return MASK
 
 
 def correct_payload(
@@ -176,10 +216,9 @@ def correct_payload(
     limit. Raises PayloadError, JobNotFound."""
     if not isinstance(payload, Mapping):
         raise UsageError(f"payload must be a mapping of the handler's arguments, not {payload!r}")
-    found = yield from ops.find(Filter(ids=[id]))
-    if not found:
-        raise JobNotFound(id)
-    name = found[0].job_type
+    job = yield from ops.get(id)
+    name = job.job_type
+    refuse_mask(name, job.hidden_fields or (), payload)
     job_type = type_of(name)
     text = (
         encode_untyped(name, dict(payload))
@@ -188,7 +227,7 @@ def correct_payload(
     )
     yield from refuse_too_large(name, text, None)
     version = None if job_type is None else job_type._declaration.options.version
-    return replace(request, payload=text, payload_version=version)
+    return replace(request, payload=text, version=version)
 
 
 # Many jobs
@@ -201,6 +240,19 @@ def act_on_many(request: ActionRequest, filters: ActionFilters) -> Operation[Act
     return sort_answers(request.action, answers, refusals)
 
 
+def act_on_portion(
+    request: ActionRequest, filters: ActionFilters, after: int, until: int
+) -> Operation[tuple[ActionResult, int | None]]:
+    """Act on the first thousand jobs of a filter with ids above `after` and up to `until`. Return
+    the result, and the last of their ids if there are more."""
+    request, ids = yield from find_jobs(request, filters)
+    left = [one for one in ids if after < one <= until]
+    portion = left[: ops.ACTION_MAX]
+    answers, refusals = yield from ops.act_on_many(request, portion)
+    more = portion[-1] if len(left) > len(portion) else None
+    return sort_answers(request.action, answers, refusals), more
+
+
 # Answers
 
 
@@ -208,11 +260,13 @@ def explain_refusal(action: Action, answer: Answer) -> RotaError | None:
     """Return why an action on a job was refused; None if it was not."""
     if answer.status is None:
         return JobNotFound(answer.job)
-    if answer.answer == "key held":
+    if answer.answer == "key held" and action is not Action.RUN_AGAIN:
         advice = "; retry it when that has finished"
         return WrongStatus(answer.job, (answer.status,), answer.status, advice, answer.new_id)
     if answer.answer != "refused":
         return None
+    if action is Action.RUN_AGAIN and answer.status in takes(action):
+        return UsageError(f"job {answer.job}: what it was given was erased; nothing was changed")
     # A running one that is refused began after its filter found it.
     runs = answer.status == Status.RUNNING
     wanted = tuple(one.value for one in takes(action) if not (runs and one is Status.RUNNING))

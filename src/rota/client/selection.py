@@ -55,6 +55,9 @@ class ActionFilters(JobFilters, total=False):
     """Jobs with this key."""
     error_type: str | None
     """Jobs whose last error has this class, by its stored name."""
+    error: str | None
+    """Jobs with this text in their last error, 1 … 500 characters; "…" in it stands for any text.
+    Case is ignored."""
     release: str | None
     """Jobs last attempted by this release of your code."""
     since: datetime | Duration | None
@@ -99,6 +102,7 @@ def select_jobs(
     payload: Mapping[str, Any] | None = None,
     meta: Mapping[str, Any] | None = None,
     error_type: str | None = None,
+    error: str | None = None,
     release: str | None = None,
     since: datetime | Duration | None = None,
     limit: int = MANY,
@@ -115,6 +119,7 @@ def select_jobs(
         "key": key,
         "group_key": group_key,
         "error_type": error_type,
+        "error": error,
         "release": release,
     }
     parts = {name: encode_part(one, name) for name, one in (("payload", payload), ("meta", meta))}
@@ -122,7 +127,8 @@ def select_jobs(
     if filters.count(None) == len(filters):
         raise UsageError(
             f"{action.value}: give ids, or at least one of "
-            "status, job_type, queue, key, group_key, payload, meta, error_type, release and since"
+            "status, job_type, queue, key, group_key, payload, meta, error_type, error, release "
+            "and since"
         )
     check_texts(**texts)
     check_integer(limit, "limit", 1, MANY_MAX)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from rota.client import DirectClient
+from rota.client import Client, DirectClient
 from rota.store import ops
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from datetime import datetime
 
     from rota.model.alert import AlertMatch
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from rota.store.ops import ActionRequest, Answer, Behind
 
 T = TypeVar("T")
+LOOK_MS = 3_000
+"""Longest statement of who only looks."""
 
 
 class Session(DirectClient):
@@ -45,6 +48,10 @@ class Session(DirectClient):
         """Read an overview: workers, job_types or alert_rules."""
         return self.run(ops.table(name, params, columns=columns))
 
+    def read_top(self, limits: dict[str, Any]) -> dict[str, Any]:
+        """Read what a frame of the live view shows, with at most so many of each kind."""
+        return self.run(ops.read_top(limits))
+
     def find_alert_matches(self, rule: str) -> list[AlertMatch]:
         """Read what an alert rule finds now."""
         return self.run(ops.find_alert_matches(rule))
@@ -57,3 +64,16 @@ class Session(DirectClient):
     def ids_behind(self) -> list[Behind]:
         """List the sequences that are behind their ids; `queues.resume_copy` moves them."""
         return self.run(ops.ids_behind())
+
+
+@contextmanager
+def open_session(app: Client, *, is_read_only: bool) -> Iterator[Session]:
+    """Open a session on a connection of an App's pool, in one transaction.
+
+    One that is read-only writes nothing, and no statement of it takes longer than `LOOK_MS`.
+    """
+    with app._database.lend() as connection:
+        if is_read_only:
+            connection.execute(b"set transaction read only")
+            connection.execute(b"set local statement_timeout = %d" % LOOK_MS)
+        yield Session(app._database, connection)

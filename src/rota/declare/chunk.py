@@ -9,13 +9,14 @@ import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from rota.declare.option import duration, whole
 from rota.declare.parameter import from_json
 from rota.declare.payload import Arguments, Codec
+from rota.declare.secret import Personal, Secret, is_personal
 from rota.declare.storable import is_pydantic
 from rota.errors import DeclarationError, PayloadError, UsageError
 from rota.model.units import Duration
@@ -83,6 +84,7 @@ class ItemCodec(Codec):
         fields = _list_fields(kind)
         self._attributes = {name: field for name, (field, _) in fields.items()}
         self._hints = _find_hints(kind)
+        self._note_private(self._hints)
         self.names = frozenset(self._attributes.values())
         self.required = frozenset(field for field, required in fields.values() if required)
         self._has_options = len(self.required) < len(self.names)
@@ -91,6 +93,11 @@ class ItemCodec(Codec):
     def parameters(self) -> frozenset[str]:
         """The names of the item's attributes."""
         return frozenset(self._attributes)
+
+    @property
+    def secret_parameters(self) -> frozenset[str]:
+        """Of these, those that are a Secret."""
+        return frozenset(name for name, field in self._attributes.items() if field in self.secret)
 
     @classmethod
     def of(cls, func: Callable[..., Any], *, job_type: str, takes_context: bool) -> ItemCodec:
@@ -135,11 +142,26 @@ class ItemCodec(Codec):
         elif not self._is_item(item):
             why = f"a job takes one {_name(self._kind)}, not {type(item).__name__}"
             raise PayloadError(self.job_type, None, why, index)
+        if self.secret:
+            item = self._reveal(item)
         try:
             text = self._items.encode((item,), {}, index)
         except PayloadError as error:
             raise self._without_item(error) from None
-        return text[len(_BEFORE) : -len(_AFTER)]
+        text = text[len(_BEFORE) : -len(_AFTER)]
+        return self.seal(text, index)
+
+    def _reveal(self, item: Any) -> dict[str, Any]:
+        """Return the fields of an item, its secrets in clear."""
+        if not isinstance(item, Mapping):
+            fields = ((field, getattr(item, name)) for name, field in self._attributes.items())
+            item = {field: one for field, one in fields if one is not msgspec.UNSET}
+        return {
+            name: one.reveal()
+            if isinstance(one, Secret) and self._attributes.get(name, name) in self.secret
+            else one
+            for name, one in item.items()
+        }
 
     def decode(self, payload: str | bytes) -> Arguments:
         """Return the attributes of a stored item, and the names of its unknown fields. Raises as
@@ -172,7 +194,7 @@ class ItemCodec(Codec):
             items = self._decode_many(text)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return None
-        if len(items) != len(payloads) or self._items.checks_again:
+        if len(items) != len(payloads) or self._items.checks_again or self.hides:
             return None
         if not self._has_options and text.count(":") == len(self.names) * len(items):
             return items, frozenset()
@@ -200,7 +222,9 @@ class ItemCodec(Codec):
     def _without_item(self, error: PayloadError) -> PayloadError:
         """Return the error of the codec of items as one of this job type."""
         path = (error.argument or "").removeprefix(_ITEM).removeprefix(".")
-        return PayloadError(self.job_type, path or None, error.reason, error.index)
+        return PayloadError(
+            self.job_type, path or None, self._word(path, error.reason), error.index
+        )
 
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -234,9 +258,14 @@ def _list_fields(kind: Any) -> dict[str, tuple[str, bool]]:
 
 def _find_hints(kind: Any) -> dict[str, Any]:
     """Return the type of each field, by its name in JSON."""
-    found = _find_fields(kind)
+    found, mark = _find_fields(kind), cast("Any", Personal)
     if found is kind:
-        return {field.alias or name: field.annotation for name, field in kind.model_fields.items()}
+        return {
+            field.alias or name: mark[field.annotation]
+            if is_personal(field.annotation, field.metadata)
+            else field.annotation
+            for name, field in kind.model_fields.items()
+        }
     hints = typing.get_type_hints(typing.get_origin(kind) or kind, include_extras=True)
     return {field.encode_name: hints[field.name] for field in found.fields}
 

@@ -22,6 +22,7 @@ from rota.errors import AttemptCancelled, UsageError
 from rota.model.awaited import NO_RESULTS
 from rota.model.batch import META_KEY, BatchEnd
 from rota.model.failure import one_line
+from rota.model.scrub import entered, is_hiding, scrub
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
@@ -42,7 +43,7 @@ PROGRESS_MOST = 2**53
 """Up to this, every JSON reader keeps a whole number exact."""
 
 _making_journals = threading.Lock()
-_current: ContextVar[Context | OpensContext] = ContextVar("rota_context")
+_current: ContextVar[Context | OpensContext | None] = entered
 
 
 class OpensContext(Protocol):
@@ -181,7 +182,8 @@ class Context:
         self._progress = (
             _amount(done, "done"),
             None if total is None else _amount(total, "total"),
-            note,
+            # Here it is known whose values to mask.
+            scrub(note) if note and is_hiding() else note,
         )
         if self._on_progress is not None:
             self._on_progress(self)
@@ -238,6 +240,7 @@ class Context:
         about: Mapping[str, Any] | None = None,
         if_uncertain: IfUncertain = "dead",
         safe: Errors = (),
+        not_done: datetime | None = None,
     ) -> EffectBlock:
         """Guard something that must not be repeated blindly, such as a mail or a charge:
         `ctx.effect("welcome_email:user:42").call(send, 42)`, which an async handler awaits. It
@@ -257,6 +260,8 @@ class Context:
             if_uncertain: what a later attempt does if it may have happened: "dead" ends the job, so
                 to ask the provider; "skip" treats it as done; "repeat" does it again.
             safe: exception classes and status codes that prove that nothing happened.
+            not_done: the `intended_at` of an uncertain effect that you found not to have happened:
+                if nobody has begun it since, it is done, whatever `if_uncertain` is.
 
         Raises:
             UsageError: an argument is invalid, the effect is open in this attempt, or the `with`
@@ -265,7 +270,9 @@ class Context:
             Snooze: another job is at it; this one comes back later, and no attempt counts.
             AttemptCancelled: this attempt does not hold the job any more.
         """
-        return EffectBlock(self._find_journal(), key, if_uncertain, safe, about=about)
+        return EffectBlock(
+            self._find_journal(), key, if_uncertain, safe, about=about, not_done=not_done
+        )
 
     @overload
     def step(

@@ -9,9 +9,12 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec.structs import replace
+
 from rota.declare.chunk import Chunk, ItemCodec
 from rota.declare.key import KeyMaker
 from rota.declare.options import EnqueueOptions, JobTypeOptions
+from rota.declare.parameter import refuse_hidden
 from rota.declare.payload import Codec
 from rota.declare.place import CodePlace
 from rota.declare.rate_limit import LimitReader
@@ -63,6 +66,7 @@ class Declaration:
         if chunk is not None:
             self.item_codec = ItemCodec.of(func, job_type=name, takes_context=takes_context)
         self.codec = self.item_codec or Codec.of(func, job_type=name, takes_context=takes_context)
+        refuse_hidden(self.codec._hints, name)
         self.key_maker = self._make_maker("key", options.key)
         self.group_maker = self._make_maker("group_key", options.group_key)
         breaker = options.breaker
@@ -87,6 +91,7 @@ class Declaration:
                 job_type=name,
                 names=self.codec.parameters,
                 defaults=self.codec.defaults,
+                secret=self.codec.secret_parameters,
             )
         )
         """What reads the key and the cost of a job from its arguments; None: it has no limit."""
@@ -105,6 +110,7 @@ class Declaration:
             job_type=self.name,
             names=self.codec.parameters,
             defaults=self.codec.defaults,
+            secret=self.codec.secret_parameters,
         )
 
     def is_again(self, before: Declaration) -> bool:
@@ -168,6 +174,17 @@ class Declaration:
             return None
         return self.item_codec.read_items([job.payload_json for job in jobs])
 
+    def upgrade(self, job: Job) -> Job:
+        """Return a job with the payload that the handler takes. Raises as `arguments`."""
+        if not self.options.upgrade:
+            return job
+        text = self._read(job, self._keep)
+        return replace(job, payload_json=text, payload_version=self.options.version or 1)
+
+    def _keep(self, text: str) -> str:
+        self.codec.decode(text)
+        return text
+
     def _read(self, job: Job, decode: Callable[[str], T]) -> T:
         """Decode a stored payload, of whatever version."""
         stored, current = job.payload_version, self.options.version or 1
@@ -199,6 +216,8 @@ def make_row(job_type: Declaration, lease_s: float) -> dict[str, Any]:
         "lease": format_interval(options.lease_s or lease_s),
         "key_arguments": job_type.key_arguments,
         "group_arguments": job_type.group_arguments,
+        "secret_fields": sorted(job_type.codec.secret) or None,
+        "personal_fields": sorted(job_type.codec.personal) or None,
         "breaker": None if job_type.breaker is None else job_type.breaker.name,
         "breaker_has_keys": None if job_type.breaker is None else job_type.breaker_key is not None,
         "retry_after": [format_interval(wait_s) for wait_s in options.retry.plan_s(PLAN_MAX)],

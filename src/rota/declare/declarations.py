@@ -20,6 +20,7 @@ from rota.declare.load import load
 from rota.declare.rate_limit import RateLimit
 from rota.declare.schedule import ScheduleOptions
 from rota.declare.shared import encode_limits, index_limits, refuse_other_figures
+from rota.declare.tables import Tables
 from rota.errors import DeclarationError
 
 
@@ -66,6 +67,15 @@ class Declarations:
     def commands(self) -> dict[str, Callable[..., Any]]:
         """The commands of the Jobs, by noun and verb."""
         return {name: one for jobs in self._registries for name, one in jobs._commands.items()}
+
+    @property
+    def packages(self) -> tuple[Tables, ...]:
+        """The packages whose tables they need. Raises DeclarationError if two share a name."""
+        found = [one.tables for one in self._registries if one.tables is not None]
+        names = [one.name for one in found]
+        if len(set(names)) < len(names):
+            raise DeclarationError(f"two Jobs have tables of one name: {', '.join(names)}")
+        return tuple(found)
 
     @property
     def types(self) -> dict[str, Declaration]:

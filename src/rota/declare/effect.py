@@ -18,7 +18,7 @@ from rota.declare.options import check_errors
 from rota.declare.parameter import find_unreadable, from_json
 from rota.declare.result import encode_result
 from rota.errors import RotaError, UsageError
-from rota.model.bounds import KEY_MAX, check_text
+from rota.model.bounds import KEY_MAX, check_aware, check_text
 from rota.model.effect import (
     EffectAnswer,
     EffectCall,
@@ -27,8 +27,11 @@ from rota.model.effect import (
     proves_not_done,
 )
 from rota.model.outcome import Dead, Outcome
+from rota.model.scrub import scrub
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from rota.model.retry import Errors
 
 logger = logging.getLogger("rota")
@@ -100,6 +103,7 @@ class EffectBlock:
         safe: Errors,
         place: int | None = None,
         about: Mapping[str, Any] | None = None,
+        not_done: datetime | None = None,
     ) -> None:
         what = "an effect's key" if place is None else "a step's name"
         check_text(key, what, KEY_MAX)
@@ -118,6 +122,7 @@ class EffectBlock:
             place,
             if_uncertain,
             about_json=_encode_about(about),
+            not_done=None if not_done is None else check_aware(not_done, "not_done"),
         )
         self.effect = Effect(key)
         """What entering the block returns."""
@@ -247,7 +252,7 @@ class EffectBlock:
                     "effect %r of job %d was done before, and its block did not ask effect.done: "
                     "it may have done it again"
                 )
-                logger.warning(what, self.effect.key, self._journal.job)
+                logger.warning(what, scrub(self.effect.key), self._journal.job)
                 self._journal.unasked.append(self.effect.key)
             return None
         if error is None:
@@ -262,7 +267,8 @@ class EffectBlock:
         encoded, problem = encode_result(result)
         if problem is not None:
             what = "the result of effect %r of job %d is not kept: %s"
-            logger.warning(what, self.effect.key, self._journal.job, problem)
+            # In Rota's own lines no values are looked for, but a key is the handler's text.
+            logger.warning(what, scrub(self.effect.key), self._journal.job, problem)
         self._kept = encoded
         return encoded
 
@@ -287,7 +293,7 @@ class EffectBlock:
         if error is None:
             raise failure
         what = "effect %r of job %d stays uncertain: %s"
-        logger.warning(what, self.effect.key, self._journal.job, failure)
+        logger.warning(what, scrub(self.effect.key), self._journal.job, failure)
 
 
 class StepBlock(EffectBlock):

@@ -11,6 +11,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -109,6 +110,18 @@ class Sender(Protocol):
         self, jobs: Iterable[NewJob], /, *, connection: AsyncConnection | None = None
     ) -> list[Enqueued]: ...
     def _make_statement(self, job: NewJob, paramstyle: str) -> tuple[str, Any]: ...
+
+    @property
+    def _call(self) -> Any:
+        """Calls a function of a package: its file, arguments and `connection`."""
+
+    @property
+    def _acall(self) -> Any:
+        """The same, to be awaited."""
+
+    def _carry(
+        self, job: NewJob | None, connection: object, /
+    ) -> AbstractContextManager[dict[str, Any]]: ...
 
 
 class SenderOfJobs(Protocol):
@@ -305,8 +318,9 @@ class JobType(Generic[P, Q, R]):
 
     def _check_mapping(self, given: object, index: int) -> dict[str, Any]:
         if not isinstance(given, Mapping):
+            shown = type(given) if self._declaration.codec.hides else given
             raise UsageError(
-                f"job type {self.name!r}: job {index} of the list is {given!r}; "
+                f"job type {self.name!r}: job {index} of the list is {shown!r}; "
                 "enqueue_many takes a list of mappings"
             )
         return dict(given)

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from types import MappingProxyType
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from rota.declare.chunk import Chunk, read_chunk
+from rota.declare.connection import AsyncConnection, Connection
 from rota.declare.context import Context
 from rota.declare.declaration import Declaration
 from rota.declare.job_type import JobType, NewJob, Sender
 from rota.declare.options import JobOptions, JobTypeOptions
 from rota.declare.place import CodePlace
+from rota.declare.program import make_handler
 from rota.declare.schedule import (
+    TIMING_DEFAULTS,
+    CommandOptions,
     ScheduleOptions,
     Timing,
     check_schedule,
     check_timing,
     make_bare_job,
 )
+from rota.declare.tables import Tables
 from rota.errors import DeclarationError, UsageError
 from rota.model.bounds import NAME_MAX, check_bool, check_text
 from rota.model.units import plural
@@ -62,6 +67,7 @@ class Jobs:
         *,
         lifespan: Lifespan | None = None,
         commands: Mapping[str, Callable[..., Any]] | None = None,
+        tables: Tables | None = None,
     ) -> None:
         """Args:
             lifespan: as of `App`, for what these jobs share: each worker process enters it before
@@ -69,6 +75,7 @@ class Jobs:
             commands: functions that `rota NOUN VERB` calls, by both words, as in `{"mail find":
                 find}`. Positional arguments are those of the command, keyword-only ones its
                 options. It prints what is returned: a list of named tuples as a table.
+            tables: what these jobs have of their own in the schema: `call` calls its functions.
 
         Raises:
             DeclarationError: the lifespan is no function, or a command has not two words.
@@ -79,6 +86,8 @@ class Jobs:
                 raise DeclarationError(f"Jobs: a command is 'NOUN VERB': function, not {name!r}")
         self._lifespan = lifespan
         self._commands = dict(commands or {})
+        self.tables = tables
+        """Their own part of the schema; None: they have none."""
         self._types: dict[str, JobType[..., ..., Any]] = {}
         self._schedules: dict[str, ScheduleOptions] = {}
         self._owner: Sender | None = None
@@ -98,6 +107,57 @@ class Jobs:
                 "these jobs belong to no App yet: create rota.App(jobs=[jobs]) before enqueueing"
             )
         return self._owner
+
+    def call(
+        self,
+        function: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        connection: Connection | None = None,
+        enqueues: NewJob | None = None,
+    ) -> list[dict[str, Any]]:
+        """Call a function of `tables`, and return its rows by column.
+
+        Args:
+            function: its name.
+            arguments: by the names of its parameters, without `p_`; those that are not given are
+                NULL. One of type jsonb takes what JSON can hold.
+            connection: yours, whose transaction it joins. Defaults to one of Rota's.
+            enqueues: a job such as those that the function enqueues: the App's rules and its
+                enqueue middleware are around the call, and their meta is the argument `meta`.
+
+        Raises:
+            UsageError: there is no such function or parameter, or the function has refused a value.
+            DatabaseUnavailable: the database does not answer.
+        """
+        text = self._find_function(function)
+        with self._sender._carry(enqueues, connection) as more:
+            rows: list[dict[str, Any]] = self._sender._call(
+                text, {**(arguments or {}), **more}, connection=connection
+            )
+        return rows
+
+    async def acall(
+        self,
+        function: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        connection: AsyncConnection | None = None,
+        enqueues: NewJob | None = None,
+    ) -> list[dict[str, Any]]:
+        """Call a function of `tables`. Arguments and errors are those of `call`."""
+        text = self._find_function(function)
+        with self._sender._carry(enqueues, connection) as more:
+            rows: list[dict[str, Any]] = await self._sender._acall(
+                text, {**(arguments or {}), **more}, connection=connection
+            )
+        return rows
+
+    def _find_function(self, name: str) -> str:
+        known = {} if self.tables is None else self.tables.functions
+        if name not in known:
+            raise UsageError(f"these jobs have no function {name!r} in their tables")
+        return known[name]
 
     def _refuse_other(self, owner: Sender) -> None:
         if self._owner is not None and self._owner is not owner:
@@ -194,6 +254,53 @@ class Jobs:
             return self._add(JobType(self, name, func, takes_context, checked, many))
 
         return declare
+
+    def command(
+        self,
+        name: str,
+        program: str | Sequence[str],
+        *,
+        schedule: str | None = None,
+        **options: Unpack[CommandOptions],
+    ) -> JobType[[], [], Coroutine[Any, Any, dict[str, Any]]]:
+        """Declare a program as a job type: `jobs.command("backup", "pg_dump -f /b shop",
+        schedule="0 3 * * *", timeout="1h")`.
+
+        It runs in a process group of its own, as the worker's user, in its directory and with its
+        environment. Exit status 0 is a success, whose result is `{"exit_status": 0, "output":
+        "…"}`; any other fails the attempt. Of the output, at most the last 4 KiB are kept.
+
+        Args:
+            name: as of `job`, and the name of its schedule.
+            program: its words as a shell would split them, or a list of them. No shell runs it; if
+                you need one: `["sh", "-c", "…"]`.
+            schedule: a cron expression of five fields. Defaults to None: it runs when enqueued.
+            options: those of `JobOptions` but `process`; `max_attempts` defaults to 1. With
+                `schedule` those of `Timing` too.
+
+        Raises:
+            DeclarationError: as `job` and `schedule`; the program has no words.
+        """
+        place = _find_caller()
+        given: Any = {"max_attempts": 1, **options}
+        timing: Any = {one: given.pop(one) for one in TIMING_DEFAULTS if one in given}
+        try:
+            if timing and schedule is None:
+                raise UsageError(f"{min(timing)} needs schedule=")
+            if given.get("process"):
+                raise UsageError("a command takes no process: a program is a process of its own")
+            handler = make_handler(program)
+            handler.__name__ = handler.__qualname__ = check_text(name, "the name", NAME_MAX)
+            handler.__module__ = place.module
+            made: JobType[[], [], Any] = JobType(
+                self, name, handler, False, JobTypeOptions.check(given)
+            )
+            made._declaration.place = place
+            if schedule is not None:
+                self._add_schedule(check_schedule(name, schedule, made.new(), timing, place))
+        except UsageError as error:
+            raise DeclarationError(f"command {name!r} at {place}: {error}") from None
+        return self._add(made)
 
     @overload
     def schedule(

@@ -35,12 +35,14 @@ class KeyMaker:
         job_type: str,
         names: frozenset[str],
         defaults: Mapping[str, Any],
+        secret: frozenset[str] = frozenset(),
     ) -> None:
         """Take the function of this option, and the names and defaults of the handler's
-        parameters.
+        parameters; and which of them are a Secret.
 
         Raises:
-            DeclarationError: it takes something else than these arguments, or it is async.
+            DeclarationError: it takes something else than these arguments, or a secret one, or it
+                is async.
         """
         self._func = func
         self._job_type = job_type
@@ -60,6 +62,10 @@ class KeyMaker:
                 takes = f"it takes {', '.join(sorted(names))}" if names else "it takes none"
                 raise self._wrong(
                     f"takes {parameter.name!r}, which is no argument of the handler; {takes}"
+                )
+            if parameter.name in secret:
+                raise self._wrong(
+                    f"takes {parameter.name!r}, which is a Secret: what it makes is stored in clear"
                 )
         self.arguments = tuple(parameter.name for parameter in parameters)
         self._defaults = {name: defaults[name] for name in self.arguments if name in defaults}

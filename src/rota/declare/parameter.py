@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from rota.declare.secret import Secret, hides_within, inner_of, is_personal, is_sealed
 from rota.declare.storable import is_pydantic
 from rota.errors import DeclarationError
 
@@ -62,6 +63,25 @@ def type_of(parameter: inspect.Parameter, known: dict[str, Any], *, job_type: st
             f"{where}: its type {unreadable.__name__} cannot be read from JSON; {advice}"
         )
     return hint
+
+
+def refuse_hidden(hints: Mapping[str, Any], job_type: str) -> None:
+    """Raise DeclarationError if a Secret or a Personal is within one of these types: only the names
+    of arguments are known to the database, and to what masks them."""
+    for name, hint in hints.items():
+        if hides_within(hint):
+            raise DeclarationError(
+                f"job type {job_type!r}, argument {name!r}: a Secret or a Personal within another "
+                "type is not seen; make it an argument of its own"
+            )
+
+
+def list_private(hints: Mapping[str, Any]) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the names whose types are Secret, and those whose types are Personal."""
+    return (
+        frozenset(name for name, hint in hints.items() if inner_of(hint) is not None),
+        frozenset(name for name, hint in hints.items() if is_personal(hint)),
+    )
 
 
 def _resolve(parameter: inspect.Parameter, known: dict[str, Any], where: str) -> Any:
@@ -125,7 +145,7 @@ def _nodes(hint: Any) -> Iterable[msgspec.inspect.Type]:
 
 
 def _is_readable(kind: type) -> bool:
-    return kind is object or is_pydantic(kind)
+    return kind in (object, Secret) or is_pydantic(kind)
 
 
 def to_json(value: Any) -> Any:
@@ -148,19 +168,28 @@ def to_json(value: Any) -> Any:
             return date(value.year, value.month, value.day)
         case Mapping():
             return dict(value)
-        case _ if is_pydantic(type(value)):
-            return value.model_dump(mode="json", by_alias=True)
         case _:
-            raise TypeError(
-                f"a {type(value).__name__} cannot be stored as JSON; "
-                "pass its id, or the values that the job needs"
-            )
+            return _dump(value)
+
+
+def _dump(value: Any) -> Any:
+    if isinstance(value, Secret):
+        raise TypeError("a Secret is stored only as an argument that is annotated so")
+    if is_pydantic(type(value)):
+        return value.model_dump(mode="json", by_alias=True)
+    raise TypeError(
+        f"a {type(value).__name__} cannot be stored as JSON; "
+        "pass its id, or the values that the job needs"
+    )
 
 
 def from_json(kind: type, value: Any) -> Any:
     """The decoder's hook: types that msgspec does not decode by itself."""
     if kind is object:
         return value
+    inner = inner_of(kind)
+    if inner is not None:
+        return read_secret(value, inner)
     try:
         return kind.model_validate_json(msgspec.json.encode(value))  # type: ignore[attr-defined]
     except ValueError as error:
@@ -173,3 +202,14 @@ def from_json(kind: type, value: Any) -> Any:
         raise ValueError(
             ": ".join([".".join(map(str, first["loc"])) or kind.__name__, str(first["msg"])])
         ) from None
+
+
+def read_secret(value: Any, inner: Any) -> Secret[Any]:
+    """Return the Secret of a sealed value, or of a clear one: what an enqueue is given, and what
+    was stored before its argument was a Secret. Raises ValueError."""
+    if is_sealed(value):
+        return Secret._take(value, inner)
+    try:
+        return Secret(msgspec.convert(value, inner, str_keys=True))
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error).partition(" - at `$")[0]) from None

@@ -6,14 +6,23 @@ import difflib
 import inspect
 import re
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NoReturn
 
 import msgspec
 
-from rota.declare.parameter import field_of, from_json, may_be_unstorable, to_json, type_of
+from rota.declare.parameter import (
+    field_of,
+    from_json,
+    list_private,
+    may_be_unstorable,
+    to_json,
+    type_of,
+)
+from rota.declare.secret import Secret, is_sealed
 from rota.declare.storable import PLAIN, first_unstorable
 from rota.errors import DeclarationError, PayloadError
+from rota.model.scrub import MASK, Hidden
 from rota.model.units import plural
 
 Arguments = tuple[dict[str, Any], frozenset[str]]
@@ -27,7 +36,8 @@ class Codec:
 
     __slots__ = (
         *("_decode", "_fields", "_hints", "_parameters", "checks_again"),
-        *("defaults", "job_type", "names", "positional", "required"),
+        *("defaults", "hides", "job_type", "names", "personal", "positional", "required"),
+        "secret",
     )
 
     job_type: str
@@ -39,6 +49,12 @@ class Codec:
     """Whether JSON that fits the types may still be what cannot be stored."""
     defaults: Mapping[str, Any]
     """The handler's, by the parameters that a payload may lack."""
+    secret: frozenset[str]
+    """The fields that are stored sealed."""
+    personal: frozenset[str]
+    """The fields that are masked where they are shown."""
+    hides: bool
+    """Whether there are fields of these two kinds."""
 
     def __init__(
         self, job_type: str, parameters: list[inspect.Parameter], hints: Mapping[str, Any]
@@ -74,11 +90,21 @@ class Codec:
         self._hints = {fields[name]: hint for name, hint in hints.items()}
         self._decode = msgspec.json.Decoder(make("Payload", types), dec_hook=from_json).decode
         self.checks_again = any(may_be_unstorable(hint) for hint in hints.values())
+        self._note_private(self._hints)
+
+    def _note_private(self, hints: Mapping[str, Any]) -> None:
+        self.secret, self.personal = list_private(hints)
+        self.hides = bool(self.secret or self.personal)
 
     @property
     def parameters(self) -> frozenset[str]:
         """The names of the handler's parameters: `from_`, if the payload's field is `from`."""
         return frozenset(self._parameters.get(field, field) for field in self.names)
+
+    @property
+    def secret_parameters(self) -> frozenset[str]:
+        """Of these, those that are a Secret."""
+        return frozenset(self._parameters.get(field, field) for field in self.secret)
 
     @classmethod
     def of(cls, func: Callable[..., Any], *, job_type: str, takes_context: bool) -> Codec:
@@ -108,7 +134,8 @@ class Codec:
         hints = {
             parameter.name: type_of(parameter, known, job_type=job_type) for parameter in parameters
         }
-        return cls(job_type, parameters, hints)
+        kind = SealingCodec if any(list_private(hints)) else cls
+        return kind(job_type, parameters, hints)
 
     def encode(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], index: int | None = None
@@ -138,6 +165,35 @@ class Codec:
             self._refuse_unstorable(arguments, index)
         return text
 
+    def seal(self, text: str, index: int | None = None) -> str:
+        """Return the JSON text of a payload with each secret field sealed.
+
+        Raises:
+            PayloadError: a secret or personal field has the mask instead of a value.
+            ConfigurationError: there is no key to seal with.
+        """
+        if not self.secret and MASK not in text:
+            return text
+        payload: dict[str, Any] = msgspec.json.decode(text)
+        refuse_mask(self.job_type, self.secret | self.personal, payload, index)
+        for name in self.secret & payload.keys():
+            value = payload[name]
+            if value is not None and not is_sealed(value):
+                payload[name] = Secret(value).seal()
+        return msgspec.json.encode(payload).decode() if self.secret else text
+
+    def hide(self, *payloads: Mapping[str, Any]) -> Hidden:
+        """Hide the values of a payload's secret and personal fields, as stored and as upgraded,
+        their defaults, and whatever is sealed in it. Raises SecretKeyMissing if that is so under a
+        key that this process lacks."""
+        defaults = {field_of(name): one for name, one in self.defaults.items()}
+        given = [{**defaults, **one} for one in payloads]
+        secret = [one.get(name) for one in given for name in self.secret]
+        clear = [one for one in secret if not is_sealed(one)]
+        opened = [Secret.open(one).reveal() for one in _list_sealed(list(payloads))]
+        personal = [one.get(name) for one in given for name in self.personal]
+        return Hidden(_list_texts([*clear, *opened]), _list_texts(personal))
+
     def decode(self, payload: str | bytes) -> Arguments:
         """Return the keyword arguments of a stored payload, and the names of its unknown fields,
         which are ignored.
@@ -157,7 +213,7 @@ class Codec:
     def decode_many(self, payloads: list[str]) -> list[dict[str, Any]] | None:
         """Return the keyword arguments of stored payloads. None: one of them needs a look of its
         own, because it does not fit or has fields that the handler does not take."""
-        if self.checks_again or self._parameters:
+        if self.checks_again or self._parameters or self.hides:
             return None
         decode = self._decode
         try:
@@ -204,7 +260,7 @@ class Codec:
         try:
             return msgspec.json.decode(text, type=hint, dec_hook=from_json)
         except msgspec.ValidationError as error:
-            raise PayloadError(self.job_type, name, _lower_first(str(error))) from None
+            raise PayloadError(self.job_type, name, self._word(name, str(error))) from None
 
     def write(self, payload: Mapping[str, Any]) -> str:
         """Return the JSON text of a payload that is not text, such as an upgraded one.
@@ -310,7 +366,14 @@ class Codec:
         value = given.get(path)
         if "got `object`" in reason and value is not None and not isinstance(value, Mapping):
             reason = f"{reason}, a {type(value).__name__}; pass its id"
-        raise PayloadError(self.job_type, path or None, _lower_first(reason), index) from None
+        reason = self._word(path, reason)
+        raise PayloadError(self.job_type, path or None, reason, index) from None
+
+    def _word(self, path: str, reason: str) -> str:
+        """Return what is wrong with a field, without the value of one that is hidden."""
+        if self.hides and re.split(r"[.\[]", path)[0] in self.secret | self.personal:
+            reason = _QUOTED_VALUE.sub(MASK, reason)
+        return _lower_first(reason)
 
     def _refuse_unencodable(
         self, error: Exception, given: dict[str, Any], index: int | None
@@ -324,11 +387,29 @@ class Codec:
         raise PayloadError(self.job_type, None, _reason(error), index) from None
 
 
+class SealingCodec(Codec):
+    """The codec of a type with secret or personal arguments."""
+
+    __slots__ = ()
+
+    def encode(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], index: int | None = None
+    ) -> str:
+        """As of any codec: the secrets among the arguments are checked in clear, then sealed.
+        Raises ConfigurationError too, if there is no key to seal with."""
+        given = self._bind(args, kwargs, index)
+        for name in self.secret & given.keys():
+            if isinstance(given[name], Secret):
+                given[name] = given[name].reveal()
+        return self.seal(super().encode((), given, index), index)
+
+
 _NONE: frozenset[str] = frozenset()
 _UNENCODABLE = (TypeError, ValueError, OverflowError, RecursionError)
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 _WHERE = re.compile(r"(.*) - at (?:`key` in )?`\$(.*)`", re.DOTALL)
 _MISSING = re.compile("Object missing required field `(.*)`")
+_QUOTED_VALUE = re.compile(r"(?<=value )['\"].*['\"]|(?<=value )[-0-9.]+", re.DOTALL)
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder(enc_hook=to_json).encode
 
@@ -348,11 +429,47 @@ def _lower_first(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
+def _list_texts(value: Any) -> list[str]:
+    """Return the texts of which a value of JSON consists, its numbers among them."""
+    match value:
+        case str():
+            return [value]
+        case dict():
+            return [text for one in value.values() for text in _list_texts(one)]
+        case list():
+            return [text for one in value for text in _list_texts(one)]
+        case int() | float() if not isinstance(value, bool):
+            return [str(value)]
+        case Secret():  # a default of the handler
+            return _list_texts(msgspec.to_builtins(value.reveal(), enc_hook=to_json))
+        case _:
+            return []
+
+
+def _list_sealed(value: Any) -> list[dict[str, str]]:
+    """Return what is sealed in a value of JSON, at any depth."""
+    if is_sealed(value):
+        return [value]
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [sealed for one in parts for sealed in _list_sealed(one)]
+
+
+def refuse_mask(
+    job_type: str, fields: Collection[str], payload: Mapping[str, Any], index: int | None = None
+) -> None:
+    """Raise PayloadError if one of these fields has the mask: it was copied from a screen."""
+    for name in fields:
+        if payload.get(name) == MASK:
+            why = f"{MASK} is what is shown instead of the value; give the value"
+            raise PayloadError(job_type, name, why, index)
+
+
 def encode_untyped(job_type: str, arguments: dict[str, Any]) -> str:
-    """Return the JSON text of arguments for a type that this process does not know. Raises
-    PayloadError only for what cannot be stored."""
+    """Return the JSON text of arguments for a type that this process does not know: a Secret is
+    sealed. Raises PayloadError only for what cannot be stored."""
+    given = {n: one.seal() if isinstance(one, Secret) else one for n, one in arguments.items()}
     text = Codec.of(_takes_anything, job_type=job_type, takes_context=False).encode(
-        (), {"payload": arguments}
+        (), {"payload": given}
     )
     return text[len('{"payload":') : -1]
 

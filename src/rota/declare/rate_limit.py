@@ -136,10 +136,13 @@ class LimitReader:
         job_type: str,
         names: frozenset[str],
         defaults: Mapping[str, Any],
+        secret: frozenset[str] = frozenset(),
     ) -> None:
         """Raises DeclarationError if a function of the limit takes no arguments of the handler."""
         self.limit = limit
-        handler: dict[str, Any] = {"job_type": job_type, "names": names, "defaults": defaults}
+        handler: dict[str, Any] = {
+            "job_type": job_type, "names": names, "defaults": defaults, "secret": secret,
+        }  # fmt: skip
         self._key = limit.key and KeyMaker(limit.key, **handler, option="rate_limit key")
         cost = limit.cost
         self._cost = KeyMaker(cost, **handler, option="rate_limit cost") if callable(cost) else cost

@@ -8,7 +8,7 @@ from typing import Any, TypedDict, get_args
 import msgspec
 
 from rota.declare.job_type import JobType, NewJob
-from rota.declare.options import EnqueueOptions
+from rota.declare.options import EnqueueOptions, JobOptions
 from rota.declare.place import CodePlace
 from rota.errors import PayloadError, UsageError
 from rota.model.bounds import NAME_MAX, check_choice, check_text
@@ -31,6 +31,10 @@ class Timing(TypedDict, total=False):
     jitter: Duration | None
     """A duration up to a day over which the runs are spread, each by a hash of name and tick.
     Defaults to none."""
+
+
+class CommandOptions(JobOptions, Timing, total=False):
+    """The options of a command: those of its job type, and of its schedule if it has one."""
 
 
 TIMING_DEFAULTS: Timing = {

@@ -1,13 +1,15 @@
-"""An HTTP endpoint that drains, for platforms whose only cron is a URL.
+"""An HTTP endpoint that drains, for platforms whose only cron is a URL, and the lifespan of a site.
 
-It is an ASGI application of its own and needs no framework.
+The endpoint is an ASGI application of its own and needs no framework.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 from rota.app import App
@@ -21,7 +23,7 @@ from rota.integrations.drain_request import (
     explain,
     report,
 )
-from rota.model.units import Duration
+from rota.model.units import Duration, seconds
 from rota.worker.summary import Summary
 
 Message = MutableMapping[str, Any]
@@ -29,6 +31,44 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 logger = logging.getLogger("rota")
+
+
+def lifespan(
+    app: App, *, run_worker: bool = False, grace: Duration = "5s"
+) -> Callable[[Any], AbstractAsyncContextManager[None]]:
+    """Return the lifespan of a site: `FastAPI(lifespan=rota.asgi.lifespan(app))`. Starlette takes
+    it too, and Litestar in a list.
+
+    At the end of the site the connections of `app` are closed.
+
+    Args:
+        run_worker: whether a worker runs on the loop of the site meanwhile, with the defaults of
+            `App.run` and without signals. It is for development: a handler that blocks the loop
+            blocks the site too. If the worker fails, the log says so and the site continues.
+            Defaults to False.
+        grace: how long handlers may continue when the site ends, before their jobs return to the
+            queue. Defaults to 5 s.
+
+    Raises:
+        UsageError: `grace` is no duration.
+    """
+    grace_s = seconds(grace, name="grace")
+
+    @asynccontextmanager
+    async def open_app(_: Any) -> AsyncIterator[None]:
+        worker = None
+        if run_worker:
+            worker = asyncio.create_task(app.arun(grace=timedelta(seconds=grace_s)))
+            worker.add_done_callback(_log_end)
+        try:
+            yield
+        finally:
+            if worker is not None:
+                worker.cancel()
+                await asyncio.wait([worker])
+            await app.aclose()
+
+    return open_app
 
 
 def drain_endpoint(
@@ -148,6 +188,13 @@ def _outcome(drain: asyncio.Task[Summary]) -> DrainAnswer:
         return explain(error)
     except asyncio.CancelledError:
         return STOPPING
+
+
+def _log_end(worker: asyncio.Task[Summary]) -> None:
+    """Log why a worker has ended before its site did."""
+    if not worker.cancelled() and (error := worker.exception()) is not None:
+        stack = None if isinstance(error, RotaError) else error
+        logger.error("the worker of this site has ended: %s", error, exc_info=stack)
 
 
 def _log_failure(drain: asyncio.Task[Summary]) -> None:

@@ -36,7 +36,7 @@ class BreakerRules:
         )
 
 
-class Endpoint(StrEnum):
+class EndpointHealth(StrEnum):
     """What the end of an attempt says of the endpoint."""
 
     SERVES = "serves"
@@ -47,21 +47,24 @@ class Endpoint(StrEnum):
     """Neither: the job was at fault, or did not get so far."""
 
 
-def judge_endpoint(end: End, rules: RetryRules) -> tuple[Endpoint, str | None]:
-    """Return what the end of an attempt says of the endpoint, and of a failure its text."""
+def judge_endpoint(end: End, rules: RetryRules) -> tuple[EndpointHealth, str | None]:
+    """Return what the end of an attempt says of the endpoint, and of a failure its text, or the
+    `endpoint_reason` of its error."""
     failure: Failure | None = None
+    reason: str | None = None
     match end:
         case Succeeded():
-            return Endpoint.SERVES, None
+            return EndpointHealth.SERVES, None
         case Errored(error):
             failure = judge(error, rules)
+            reason = getattr(error, "endpoint_reason", None)
         case Failed(failure):
             pass
         case Retry() | Dead():
             failure = judge_cause(end, rules)
     if failure is None or not failure.is_endpoint:
-        return Endpoint.UNKNOWN, None
-    return Endpoint.FAILS, f"{failure.error_type}: {failure.message}"[:REASON_MAX]
+        return EndpointHealth.UNKNOWN, None
+    return EndpointHealth.FAILS, f"{failure.error_type}: {reason or failure.message}"[:REASON_MAX]
 
 
 def format_waits_for(name: str, key: str) -> str:

@@ -12,6 +12,7 @@ from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from traceback import walk_tb
 
+from rota.model.failure import one_line
 from rota.model.retry import Errors
 
 RETRY_AFTER_MAX_S = 86_400.0
@@ -19,6 +20,7 @@ RETRY_AFTER_MAX_S = 86_400.0
 
 UNKNOWN_ERROR = "unknown error"
 """The rule of an error that no other rule knows. It is retried."""
+_BY_CLASS = ("timeout", "connection", UNKNOWN_ERROR)
 
 
 class Verdict(StrEnum):
@@ -46,9 +48,13 @@ def classify(error: BaseException, retry_on: Errors = (), fatal_on: Errors = ())
 
     A status code in fatal_on and retry_on decides; then the class in them that is the nearest in
     the error's method resolution order; fatal_on on a tie; then the defaults. Only the error itself
-    counts, not its cause. A group is fatal if all its errors are.
+    counts, not its cause. A group is fatal if all its errors are. An error that is known by its
+    class alone may name its rule: `rota_rule`.
     """
     seen = replace(_classify(error, retry_on, fatal_on), is_endpoint=is_endpoint_failure(error))
+    named = _read(type(error), "rota_rule")
+    if isinstance(named, str) and seen.rule in _BY_CLASS:
+        seen = replace(seen, rule=one_line(named, 100))
     if seen.response_code is None or isinstance(error, BaseExceptionGroup):
         return seen  # that of a group is one of its members'
     return replace(seen, retry_after_s=_retry_after_s(error))
@@ -79,7 +85,7 @@ def may_be_of_one_job(error: BaseException, retry_on: Errors = (), fatal_on: Err
     It is not if the error says that trying again helps: a timeout, a connection, a status such as
     503, or one of `retry_on`.
     """
-    seen = classify(error, retry_on, fatal_on)
+    seen = _classify(error, retry_on, fatal_on)
     return seen.verdict is Verdict.FATAL or seen.rule == UNKNOWN_ERROR
 
 

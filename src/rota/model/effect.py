@@ -4,7 +4,7 @@ the answer means, and which errors prove that nothing happened. Pure."""
 from __future__ import annotations
 
 import errno
-from datetime import timedelta
+from datetime import datetime, timedelta
 from shlex import quote
 from typing import Literal
 
@@ -39,6 +39,8 @@ class EffectCall(msgspec.Struct, frozen=True):
     result_json: str | None = None
     about_json: str | None = None
     """What it is found by."""
+    not_done: datetime | None = None
+    """When the intent was written that a person has found not to have happened."""
 
 
 class EffectAnswer(msgspec.Struct, frozen=True):

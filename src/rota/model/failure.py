@@ -9,48 +9,9 @@ import traceback
 from collections.abc import Iterable
 from pathlib import Path
 
-TEXT_MAX = 65536
-"""Longer error texts are cut to this many characters before they are searched."""
+from rota.model.scrub import scrub, scrub_own
+
 _OUR_FRAMES = str(Path(__file__).parent.parent / "worker")
-_URL_USER = re.compile(
-    r"(://)(?:[^\s/?#]{0,2000}@|[^\s:/?#@]{0,200}:(?![0-9]+[/?#])[^\s@\"']{0,2000}@)"
-)
-# The SQL function `redact` has the same patterns; tests/pure/test_redaction.py tests both.
-_NAME = (
-    r"(?:passw(?:or)?d|passphrase|pwd|secret|(?:api|access|private)[_-]?key|token)"
-    r"(?:[_-]?(?:access[_-]?)?key)?[0-9]{0,3}"
-)
-_QUOTED = (
-    r"[a-z]{0,2}\"(?:[^\"\\]|\\.){0,2000}\"?|[a-z]{0,2}'(?:[^'\\]|\\.){0,2000}'?"
-    r"|\\\"(?:[^\"\\]|\\[^\"]){0,2000}(?:\\\")?"  # JSON within a text within JSON
-    r"|[\w.]{1,100}\((?:\"[^\"]{0,2000}\"|'[^']{0,2000}')\)"  # SecretStr('…')
-)
-# The name of a second secret is no value ("bad token: api_key: …"): the second pattern takes it.
-_NOTHING = (
-    r"(?!(?:none|null|true|false)(?!\w)|\*\*\*(?:[\s:,;&)}\]]|$)"
-    rf"|(?:[a-z]{{1,20}}[_-]){{0,3}}{_NAME}\s{{0,3}}[:=]\s)"
-)
-_BARE = r"[^\s,;&)}\]\"'][^\s,;&)}\]]{0,2000}"
-# After a colon a bare word is mostly prose ("'password': missing"). A secret is long or has a digit
-# or a sign in it.
-_SECRETLIKE = r"(?=[^\s,;&)}\]\"']{0,2000}[0-9+/=_$!@#%^~]|[^\s,;&)}\]\"']{20})" + _BARE
-_ASSIGNED = re.compile(
-    rf"(?i)({_NAME})(\s{{0,3}}={{1,2}}(?!=)\s{{0,3}}){_NOTHING}(?:{_QUOTED}|{_BARE})"
-)
-_SAID = re.compile(
-    rf"(?i)((?<!unexpected )(?<!expected ){_NAME})((?:\\?[\"'])?\s{{0,3}}:\s{{0,3}}){_NOTHING}"
-    rf"(?:{_QUOTED}|{_SECRETLIKE})"
-)
-_AUTHORIZATION = re.compile(
-    r"(?i)(authorization(?:\\?[\"'])?\s{0,3}[:=]\s{0,3}(?:\\?[\"'])?)"
-    r"((?:token|api-?key|key|digest|negotiate|ntlm|hmac|jwt|oauth) )?"
-    rf"(?:{_SECRETLIKE})"
-)
-_BEARER = re.compile(
-    # Prose is no secret: "Basic authentication is required".
-    r"(?i)\b(bearer|basic) (?!(?:authenticat|authori[sz]|credential)[a-z]{0,5}(?![\w~+/=-])"
-    rf"|(?:[a-z]{{1,20}}[_-]){{0,3}}{_NAME}\s{{0,3}}[:=])[a-z0-9._~+/=-]{{8,2000}}"
-)
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 # Loaded at import: the codec is a file, and must work when no descriptors are left.
 _escape = codecs.getencoder("unicode_escape")
@@ -77,7 +38,7 @@ def message(error: BaseException, limit: int = 500) -> str:
         text = str(error)
     except (Exception, SystemExit):  # noqa: BLE001 - foreign __str__
         text = "(the error's text cannot be shown: its __str__ raised)"
-    return one_line(text, limit) or _cut(type(error).__name__, limit)
+    return one_line(scrub(text), limit) or _cut(type(error).__name__, limit)
 
 
 def one_line(text: str, limit: int = 500) -> str:
@@ -85,7 +46,7 @@ def one_line(text: str, limit: int = 500) -> str:
 
     Control characters and credentials are removed.
     """
-    return _cut(_on_one_line(_redact(_crudely_cut(text))), limit)
+    return _cut(_on_one_line(scrub_own(text)), limit)
 
 
 def list_names(names: Iterable[str], most: int = 20) -> str:
@@ -110,7 +71,7 @@ def stack(error: BaseException, limit_bytes: int = 16384) -> str:
         )
     except (Exception, SystemExit):  # noqa: BLE001 - formatting runs foreign code
         text = f"{error_type(error)}: {message(error)}\n(its traceback cannot be shown)"
-    return _middle_cut(_clean(_redact(_crudely_cut(text))), limit_bytes)
+    return _middle_cut(_clean(scrub(text)), limit_bytes)
 
 
 def escape(text: str) -> str:
@@ -125,14 +86,6 @@ def escape(text: str) -> str:
     )
 
 
-def _redact(text: str) -> str:
-    text = _URL_USER.sub(r"\1***@", text)
-    text = _BEARER.sub(r"\1 ***", text)
-    text = _AUTHORIZATION.sub(r"\1\2***", text)
-    text = _SAID.sub(r"\1\2***", text)
-    return _ASSIGNED.sub(r"\1\2***", text)
-
-
 def _clean(text: str) -> str:
     return _SURROGATE.sub("\ufffd", _CONTROL.sub("\ufffd", text))
 
@@ -143,12 +96,6 @@ def _on_one_line(text: str) -> str:
 
 def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: max(0, limit - 1)] + "…"
-
-
-def _crudely_cut(text: str) -> str:
-    return (
-        text if len(text) <= TEXT_MAX else f"{text[: TEXT_MAX // 4]}…{text[-TEXT_MAX * 3 // 4 :]}"
-    )
 
 
 def _middle_cut(text: str, limit_bytes: int) -> str:

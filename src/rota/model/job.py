@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from rota.errors import refuse_attribute
 from rota.model.record import ReadJson, Record, describe
+from rota.model.scrub import mask_fields
 
 
 class Status(StrEnum):
@@ -88,6 +89,8 @@ class Job(Record, frozen=True, gc=False):
     its columns: the first fields, down to `started_at`, stand in their order. In a handler the
     others have their defaults.
     """
+
+    __json_names__: ClassVar[dict[str, str | None]] = {"hidden_fields": None}
 
     id: int
     """Identifies the job, live and in history."""
@@ -175,14 +178,22 @@ class Job(Record, frozen=True, gc=False):
     """Release of the code that finished it; None: it is live, or no worker finished it."""
     resolution_json: str | None = None
     """Who archived a dead job, when and why, as JSON text; None: it is not archived."""
+    hidden_fields: list[str] | None = None
+    """The fields of its payload that are not shown: its type's secret and personal ones."""
 
     def __repr__(self) -> str:  # what it shows is in logs and notebooks: nothing of the payload
         return f"<job {self.id} {self.job_type} {self.status}>"
 
     @property
     def payload(self) -> dict[str, Any]:
-        """The payload as stored, not converted to the handler's types."""
+        """The payload as stored, not converted to the handler's types: secrets are sealed."""
         return msgspec.json.decode(self.payload_json, type=dict[str, Any])
+
+    @property
+    def shown_payload(self) -> str:
+        """The payload as JSON text, as it may be shown: `***` stands for secret and personal
+        values."""
+        return mask_fields(self.payload_json, self.hidden_fields)
 
     @property
     def timeout(self) -> timedelta | None:
@@ -210,7 +221,7 @@ class Job(Record, frozen=True, gc=False):
 
     def facts(self, read_json: ReadJson) -> dict[str, Any]:
         """Return its values by their names in JSON. Called by the command line."""
-        facts = super().facts(read_json)
+        facts = super().facts(read_json) | {"payload": read_json(self.shown_payload)}
         # Rota writes these two, and they contain an instant.
         for name, text in (("progress", self.progress_json), ("resolution", self.resolution_json)):
             if text is not None:

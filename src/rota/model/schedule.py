@@ -15,7 +15,8 @@ import msgspec
 from rota.errors import UsageError
 from rota.model.bounds import check_integer
 from rota.model.cron import count_fires, latest_fires, next_fire, next_fires, parse
-from rota.model.record import Record
+from rota.model.record import ReadJson, Record
+from rota.model.scrub import mask_fields
 
 if TYPE_CHECKING:
     from rota.model.cron import Cron
@@ -142,7 +143,7 @@ class Schedule(Record, frozen=True, kw_only=True):
     Names are the column names; instants are aware datetimes.
     """
 
-    __json_names__: ClassVar[dict[str, str | None]] = {"now": None}
+    __json_names__: ClassVar[dict[str, str | None]] = {"now": None, "hidden_fields": None}
 
     name: str
     """Identifies the schedule."""
@@ -201,6 +202,21 @@ class Schedule(Record, frozen=True, kw_only=True):
     """When its definition was last changed."""
     now: datetime
     """The database's clock at the time of the read."""
+    hidden_fields: list[str] | None = None
+    """The fields of its payload that are not shown: its type's secret and personal ones."""
+
+    @property
+    def shown_payload(self) -> str:
+        """The arguments as JSON text, as they may be shown: `***` stands for secret and personal
+        values."""
+        return mask_fields(self.payload_json, self.hidden_fields)
+
+    def facts(self, read_json: ReadJson) -> dict[str, Any]:
+        """Return its values by their names in JSON. Called by the command line."""
+        return super().facts(read_json) | {"payload": read_json(self.shown_payload)}
+
+    def __repr__(self) -> str:  # as that of a job: nothing of the payload
+        return f"<schedule {self.name!r} of {self.job_type}>"
 
     @property
     def payload(self) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from rota.model.units import local_time
 
 _WAITING = (Status.QUEUED, Status.FAILED, Status.WAITING)
 _CAPS = ("type", "queue")
+_UNREADABLE = ("payload", "key")
 _GATES = {"limit": "rate limit", "breaker": "breaker"}
 
 
@@ -102,11 +103,8 @@ def explain_wait(job: Job, facts: WaitFacts) -> WaitReason | None:
         return WaitReason(since, "waits", _explain_awaited(facts.awaited))
     if kind in _CAPS and job.status is Status.WAITING:
         return WaitReason(since, "waits", f"for a free slot of {kind} {name}{_count(facts)}")
-    if kind == "payload":
-        until = local_time(job.run_at + UNREAD)
-        releases = ", ".join(facts.mismatched)
-        text = f"for a release that can read its payload: {releases} cannot; at {until} they try "
-        return WaitReason(since, "waits", f"{text}again, and it is dead if no other is alive")
+    if kind in _UNREADABLE:
+        return WaitReason(since, "waits", _explain_unreadable(job, facts, kind, name))
     if job.run_at > facts.now:
         if kind in _GATES:
             text = f"delayed by {_GATES[kind]} {name} until {local_time(job.run_at)}"
@@ -118,6 +116,17 @@ def explain_wait(job: Job, facts: WaitFacts) -> WaitReason | None:
     if job.group_key is None or facts.holds:
         return None
     return _explain_lane(job, facts)
+
+
+def _explain_unreadable(job: Job, facts: WaitFacts, kind: str, name: str) -> str:
+    if kind == "key":
+        return f"for a worker that has key {name} in ROTA_SECRET_KEYS, to open its secrets"
+    until = local_time(job.run_at + UNREAD)
+    releases = ", ".join(facts.mismatched)
+    return (
+        f"for a release that can read its payload: {releases} cannot; at {until} they try again, "
+        "and it is dead if no other is alive"
+    )
 
 
 def _explain_running(job: Job, facts: WaitFacts) -> WaitReason | None:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import select
 import signal
@@ -19,6 +18,7 @@ from multiprocessing.connection import Connection
 from time import monotonic, sleep
 from typing import Any, TextIO
 
+from rota.declare.program import kill_at_hang_up
 from rota.embedded import SESSION_VARIABLE
 from rota.runtime.procfs import is_alive
 
@@ -138,7 +138,7 @@ class ChildProcess:
             self.pid = self._process.pid
             """Also the number of its process group."""
             if dies_with_parent:
-                _kill_at_hang_up(watched, self.pid)
+                kill_at_hang_up(watched, self.pid)
         except BaseException:
             self.close()
             raise
@@ -220,16 +220,6 @@ def find_exited() -> int | None:
     return None if found is None else found.si_pid
 
 
-def describe_exit(status: int) -> str:
-    """Return an exit status in words: "was killed by SIGSEGV"."""
-    if status >= 0:
-        return f"exited with status {status}"
-    known = -status in set(signal.Signals)
-    name = signal.Signals(-status).name if known else f"signal {-status}"
-    cause = ", as the kernel does when memory runs out" if status == -signal.SIGKILL else ""
-    return f"was killed by {name}{cause}"
-
-
 def _spawn(
     arguments: list[str], channel: int, watched: int, stdout: TextIO | None
 ) -> subprocess.Popen[bytes]:
@@ -246,14 +236,6 @@ def _spawn(
         )
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _kill_at_hang_up(watched: int, group: int) -> None:
-    """Let the kernel kill a group when the other end of a pipe is closed, as it is when this
-    process is killed: also while the child does not let go of the interpreter's lock."""
-    fcntl.fcntl(watched, fcntl.F_SETOWN, -group)
-    fcntl.fcntl(watched, fcntl.F_SETSIG, signal.SIGKILL)
-    fcntl.fcntl(watched, fcntl.F_SETFL, fcntl.fcntl(watched, fcntl.F_GETFL) | os.O_ASYNC)
 
 
 def _wait_until(is_so: Callable[[], bool]) -> None:

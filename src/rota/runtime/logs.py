@@ -1,5 +1,5 @@
 """The format of log lines: plain or JSON, each record on one line, with the job whose handler wrote
-it."""
+it, and without credentials (`scrub`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
@@ -20,6 +20,8 @@ from typing import Any
 from rota.declare.context import find_context
 from rota.errors import UsageError
 from rota.model.failure import escape
+from rota.model.scrub import is_hiding, scrub_forms
+from rota.model.scrub import scrub as scrub  # noqa: PLC0414 - also for others
 
 TEXT_MAX = 32_768
 """A message or a stack longer than this loses its middle: log collectors drop or split longer
@@ -137,7 +139,8 @@ def _unraisable(failed: sys.UnraisableHookArgs) -> None:
 
 class JobFilter(logging.Filter):
     """Gives each record `rota_job`, `rota_type` and `rota_attempt` of the handler that wrote it, or
-    None; passes every record.
+    None; passes every record. What a handler wrote goes through `scrub`, and while one has secret
+    arguments, what any other code wrote.
 
     For a program with logging of its own: `handler.addFilter(rota.logs.JobFilter())`, then
     `%(rota_job)s` in its format.
@@ -145,8 +148,21 @@ class JobFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Add the job to the record."""
-        record.rota_job, record.rota_type, record.rota_attempt = _job_of(record)
+        if not hasattr(record, "rota_job"):
+            job, job_type, attempt = _job_of(record)
+            if job is not None or is_hiding():
+                _scrub_record(record)
+            record.rota_job, record.rota_type, record.rota_attempt = job, job_type, attempt
         return True
+
+
+_JOB_FILTER = JobFilter()
+
+
+def filter_last_resort() -> None:
+    """Mask what handlers log in a program without any logging of its own, which Python prints."""
+    if logging.lastResort is not None:
+        logging.lastResort.addFilter(_JOB_FILTER)  # a second time it changes nothing
 
 
 class PlainFormatter(logging.Formatter):
@@ -155,14 +171,14 @@ class PlainFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the one line."""
-        text = _message(record)
-        if record.name.partition(".")[0] != "rota":
+        text = _find_scrub(record)(_message(record))
+        if not _is_own(record):
             text = f"{_text(record.name)}: {text}"
         job, job_type, attempt = _job_of(record)
         if job is not None and getattr(record, "rota_event", None) is None:
             text += f" [job {job} {_text(job_type)} attempt {attempt}]"
         for stack in _stacks(record):
-            text += f" | {stack}"
+            text += f" | {_scrub_stack(record, stack)}"
         at = _time(record).astimezone().isoformat(sep=" ", timespec="milliseconds")
         return escape(f"{at} {record.levelname:7} {text}")
 
@@ -178,24 +194,24 @@ class JsonFormatter(logging.Formatter):
             "at": _time(record).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": str(record.levelname).lower(),
             "logger": _text(record.name),
-            "message": _clean(_message(record)),
+            "message": _find_scrub(record)(_clean(_message(record))),
         }
         event = getattr(record, "rota_event", None)
         if event is not None and is_dataclass(event):
             line["event"] = type(event).__name__
-            line |= _facts(event)
+            line |= _scrub_texts(_facts(event), scrub_forms)
         else:
             job, job_type, attempt = _job_of(record)
             if job is not None:
                 line |= {"job": job, "job_type": _plain(job_type), "attempt": attempt}
         stacks = _stacks(record)
         if stacks:
-            line["stack"] = _clean("\n".join(stacks))
+            line["stack"] = _scrub_stack(record, _clean("\n".join(stacks)))
         extra = {
             _text(name): _plain(value) for name, value in vars(record).items() if name not in _USUAL
         }
         if extra:
-            line["extra"] = extra
+            line["extra"] = _scrub_texts(extra, _find_scrub(record))
         return json.dumps(line, allow_nan=False).replace("\x7f", "\\u007f")
 
 
@@ -225,6 +241,71 @@ def _job_of(record: logging.LogRecord) -> tuple[int | None, str | None, int | No
         if found is None
         else (found.job.id, found.job.job_type, found.job.attempts)
     )
+
+
+def _is_own(record: logging.LogRecord) -> bool:
+    """Whether it is a record of Rota."""
+    return record.name.partition(".")[0] == "rota"
+
+
+def _find_scrub(record: logging.LogRecord) -> Callable[[str], str]:
+    """Return what masks the texts of a record: no values are looked for in Rota's own, nor in what
+    `JobFilter` has masked, perhaps in another thread."""
+    return scrub_forms if _is_own(record) or hasattr(record, "rota_job") else scrub
+
+
+def _scrub_stack(record: logging.LogRecord, stack: str) -> str:
+    """Mask a stack; also in Rota's records it is the text of others."""
+    return (scrub_forms if hasattr(record, "rota_job") else scrub)(stack)
+
+
+def _scrub_record(record: logging.LogRecord) -> None:
+    """Mask what a record says, for handlers with a format of their own too."""
+    mask, text = _find_scrub(record), _message(record)
+    args = _scrub_any(record.args, mask)
+    if (masked := mask(text)) != text or args is not record.args:
+        record.msg, record.args = masked, None
+    if record.exc_info and (stacks := _stacks(record)) and (stack := scrub(stacks[0])) != stacks[0]:
+        # A format of its own would read the exception.
+        record.exc_info, record.exc_text = None, stack
+    elif record.exc_text:
+        record.exc_text = scrub(record.exc_text)
+    if record.stack_info:
+        record.stack_info = scrub(record.stack_info)
+    for name, value in list(vars(record).items()):
+        if name not in _USUAL:
+            setattr(record, name, _scrub_any(value, mask))
+
+
+def _scrub_any(value: Any, mask: Callable[[str], str]) -> Any:
+    """Return a value with its texts masked: the same one, if there is nothing to mask."""
+    if value is None or isinstance(value, bool):
+        return value
+    try:
+        texts = (value,) if isinstance(value, str) else (repr(value), str(value))
+        masked = list(map(mask, texts))
+        if masked == list(texts):
+            return value
+        if isinstance(value, dict):
+            return {_scrub_any(name, mask): _scrub_any(one, mask) for name, one in value.items()}
+        if isinstance(value, list | tuple):
+            return [_scrub_any(one, mask) for one in value]
+    except Exception:  # noqa: BLE001 - a foreign __repr__, __str__ or __hash__
+        return mask(_text(value))
+    return masked[0]
+
+
+def _scrub_texts(value: Any, mask: Callable[[str], str]) -> Any:
+    """Return a value of JSON with its texts masked."""
+    match value:
+        case str():
+            return mask(value)
+        case dict():
+            return {name: _scrub_texts(one, mask) for name, one in value.items()}
+        case list():
+            return [_scrub_texts(one, mask) for one in value]
+        case _:
+            return value
 
 
 def _time(record: logging.LogRecord) -> datetime:

@@ -22,11 +22,11 @@ from typing import Any
 
 import msgspec
 
+from rota.declare.program import describe_exit
 from rota.errors import ProcessesFailed
 from rota.model.back_off import find_pause_s
 from rota.runtime.child_process import (
     ChildProcess,
-    describe_exit,
     find_exited,
     is_hang_up_ignored,
 )

@@ -57,6 +57,9 @@ _VALUES = {
     "progress_json": "progress::text",
     "result_json": "result::text",
     "resolution_json": "resolution::text",
+    # Of all types first, once: nearly always no type hides anything.
+    "hidden_fields": "case when (select :schema.hidden_fields(null)) is not null "
+    "then :schema.hidden_fields(job_type) end",
     "suspected": "losses > 0 and error_type = 'LeaseExpired'",
     "refusal": "null",
 }

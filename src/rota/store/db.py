@@ -216,6 +216,20 @@ class Database:
                         ours, operation, self.statements, atomic=atomic, limit=limit
                     )
 
+    @contextmanager
+    def lend(self) -> Iterator[psycopg.Connection]:
+        """Lend a connection of the sync pool for a block, which is one transaction. An error of a
+        statement is a RotaError on one line."""
+        with (
+            Border(is_own=True),
+            own.translate_errors(),
+            own.translate_refusals(),
+            self._pools.connection() as pooled,
+            pooled.transaction(),
+        ):
+            pooled.answer_s = ANSWER_S
+            yield pooled
+
     def close(self) -> None:
         """Close the sync pool. The next use opens it again."""
         self._pools.close()

@@ -32,6 +32,8 @@ class Query:
     params: Params = field(default_factory=dict)
     command: str | None = None
     """A command that the database has built, to run instead of the file. It returns no rows."""
+    text: str | None = None
+    """The text of the statement, if it is no file of Rota's."""
     each: Iterable[Params] | None = None
     """Parameters to run the file with, time after time, instead of `params`."""
 
@@ -206,6 +208,8 @@ def _run(driver: Any, query: Query, statements: Statements) -> Any:
     """Let a driver run a query. Return its rows, or the coroutine of an async driver."""
     if query.command is not None:
         return driver.run(query.command.encode(), None)
+    if query.text is not None:
+        return driver.run(statements.translate(query.text), query.params)
     if query.each is not None:
         return driver.run_each(statements[query.name], query.each)
     return driver.run(statements[query.name], query.params)

@@ -26,7 +26,8 @@ from hashlib import sha256
 import psycopg
 
 from rota.declare.release import VERSION
-from rota.errors import SchemaError, SchemaMissing, SchemaTooNew
+from rota.declare.tables import Tables
+from rota.errors import DeclarationError, SchemaError, SchemaMissing, SchemaTooNew
 from rota.store.db import Database
 from rota.store.driver import Operation, Query, Row
 from rota.store.drivers.own import translate_errors
@@ -53,8 +54,9 @@ _TABLES = """\
 set search_path = {schema}, pg_temp;
 set check_function_bodies = off;
 create table if not exists migration (
-  number int primary key, name text not null, oldest_release text not null, release text not null,
-  applied_at timestamptz not null default now());
+  package text not null default '',              -- whose it is; empty: Rota's own
+  number int, name text not null, oldest_release text not null, release text not null,
+  applied_at timestamptz not null default now(), primary key (package, number));
 create table if not exists definition (
   name text primary key,
   hash text not null,                            -- of the file that made it
@@ -85,6 +87,12 @@ do $others$ declare v_what text; v_cure text; begin
   end if;
 end $others$;
 """
+_ONCE = """\
+do $once$ begin if not exists (
+  select from {schema}.migration m where m.package = '{package}' and m.number = {number}
+) then execute $package${text}$package$; end if; end $once$;
+"""
+"""A package's migration in a script that is printed: --after counts those of Rota."""
 _SETTING = """\
 do $setting$ begin if to_regprocedure('{schema}.{name}()') is null then
 {text}
@@ -110,11 +118,20 @@ class Migration:
     number: int
     name: str
     text: str
+    package: str = ""
+    """Whose it is; empty: Rota's own."""
+
+    @property
+    def label(self) -> str:
+        """Its name, with that of its package."""
+        return f"{self.package}/{self.name}" if self.package else self.name
 
     @property
     def oldest_release(self) -> str:
         """The oldest release whose workers can run on the schema once this is applied."""
         found = _OLDEST.search(self.text)
+        if self.package:
+            return VERSION if found is None else found.group(1)
         if found is None:
             raise AssertionError(
                 f"migration {self.name} does not say the oldest release that can live with it"
@@ -173,6 +190,23 @@ def migrations() -> tuple[Migration, ...]:
     )
 
 
+def _package_migrations(packages: Iterable[Tables]) -> list[Migration]:
+    return [
+        Migration(int(name[:4]), name, text, one.name)
+        for one in packages
+        for name, text in one.migrations.items()
+    ]
+
+
+def _package_definitions(packages: Iterable[Tables]) -> list[Definition]:
+    """Raises DeclarationError if a package's names could be those of Rota's own."""
+    for one in packages:
+        own = next((own.name for own in definitions() if own.name.startswith(f"{one.name}_")), None)
+        if own is not None:
+            raise DeclarationError(f"Tables {one.name}: Rota itself has {own}; take another name")
+    return [Definition(*both) for one in packages for both in one.functions.items()]
+
+
 @cache
 def definitions() -> tuple[Definition, ...]:
     """Return all definitions of this release, in the order in which they can be made.
@@ -192,9 +226,9 @@ def definitions() -> tuple[Definition, ...]:
     )
 
 
-def as_sql(schema: str = "rota", after: int = 0) -> str:
+def as_sql(schema: str = "rota", after: int = 0, packages: Sequence[Tables] = ()) -> str:
     """Return the migrations after number `after` and all definitions as SQL, for Alembic, Django or
-    a DBA.
+    a DBA; with those of `packages`, whatever their numbers.
 
     Run it in one transaction, as the owner of the schema. It refuses a schema with definitions of a
     newer release, or in which others may create objects or have some, and leaves the session's
@@ -202,7 +236,9 @@ def as_sql(schema: str = "rota", after: int = 0) -> str:
     """
     title = f"-- Rota {VERSION}, migrations after {after:04}. Run it in one transaction.\n"
     missing = [migration for migration in migrations() if migration.number > after]
-    return title + "\n".join(_script(schema, missing, definitions(), is_printed=True))
+    missing += _package_migrations(packages)
+    stale = [*definitions(), *_package_definitions(packages)]
+    return title + "\n".join(_script(schema, missing, stale, is_printed=True))
 
 
 def _script(
@@ -227,7 +263,11 @@ def _script(
         text = name_schema(file.read_text(encoding="utf-8"), schema).rstrip()
         yield _SETTING.format(schema=schema, name=name, text=text)
     for migration in missing:
-        yield f"{migration.text.rstrip()}\n{_record(migration)}\n"
+        text = f"{migration.text.rstrip().removesuffix(';')};\n{_record(migration)}\n"
+        if migration.package and is_printed:
+            facts = {"package": migration.package, "number": migration.number}
+            text = _ONCE.format(schema=schema, text=text, **facts)
+        yield text
     for definition in stale:
         text = definition.replacement(schema, is_new=definition.name not in there)
         yield f"{text.rstrip()}\n{definition.record()}\n"
@@ -237,15 +277,16 @@ def _script(
 
 def _record(migration: Migration) -> str:
     return (
-        "insert into migration (number, name, oldest_release, release) "
-        f"values ({migration.number}, '{migration.name}', '{migration.oldest_release}', "
-        f"'{VERSION}');"
+        "insert into migration (package, number, name, oldest_release, release) "
+        f"values ('{migration.package}', {migration.number}, '{migration.name}', "
+        f"'{migration.oldest_release}', '{VERSION}');"
     )
 
 
 def migrate(
     url: str,
     schema: str = "rota",
+    packages: Sequence[Tables] = (),
     *,
     payload_bytes_max: int | None = None,
     keep: Mapping[str, timedelta] | None = None,
@@ -254,6 +295,7 @@ def migrate(
     """Apply what is missing, all of it or nothing.
 
     Args:
+        packages: those whose tables it makes too.
         payload_bytes_max: the new payload limit. Defaults to the current one.
         keep: how long finished jobs (`history`), failed `attempts`, unresolved `dead` jobs,
             `actions` and `figures` are kept, at least a day. Defaults to the current periods.
@@ -275,7 +317,7 @@ def migrate(
     ):
         refuse_unfit_server(connection)
         with _explain_refusals(connection, schema), connection.transaction():
-            migrated = _apply(connection, schema)
+            migrated = _apply(connection, schema, packages)
             change_settings(connection, schema, payload_bytes_max, keep or {}, archive)
             return migrated
 
@@ -288,6 +330,11 @@ def _explain_refusals(connection: psycopg.Connection, schema: str) -> Iterator[N
         yield
     except psycopg.errors.InsufficientPrivilege as error:
         raise _missing_privilege(connection, schema, error) from error
+    except psycopg.errors.UndefinedColumn as error:
+        raise SchemaError(
+            f"schema {schema!r} was made by an unreleased Rota: DROP SCHEMA {schema} CASCADE and "
+            "migrate again (a private server: `rota db reset`)"
+        ) from error
     except (
         psycopg.errors.DuplicateFunction,
         psycopg.errors.DuplicateTable,
@@ -301,7 +348,7 @@ def _explain_refusals(connection: psycopg.Connection, schema: str) -> Iterator[N
         ) from error
 
 
-def _apply(connection: psycopg.Connection, schema: str) -> Migrated:
+def _apply(connection: psycopg.Connection, schema: str, packages: Sequence[Tables]) -> Migrated:
     # An advisory lock, because the table may not exist yet. LOCAL, so that it ends with the
     # transaction.
     connection.execute(
@@ -310,25 +357,21 @@ def _apply(connection: psycopg.Connection, schema: str) -> Migrated:
     )
     connection.execute("select pg_advisory_xact_lock(1919906912, hashtext(%s))", [schema])
     _refuse_others(schema, connection.execute(Statements(schema)["schema_others"]).fetchall())
-    applied, recorded = _read_applied(connection, schema), _read_definitions(connection, schema)
-    if applied and recorded is None:
-        raise SchemaError(
-            f"schema {schema!r} was made by an unreleased Rota, before functions left the "
-            f"migrations: DROP SCHEMA {schema} CASCADE and migrate again "
-            "(a private server: `rota db reset`)"
-        )
-    recorded = recorded or ()
-    missing = pending(applied, schema)
-    stale, newer = compare(recorded)
+    applied = _read(connection, schema, "migration")
+    recorded = _read(connection, schema, "definition")
+    missing = pending(applied, schema, packages)
+    stale, newer = compare(recorded, packages)
     if missing or stale:
         there = frozenset(row[0] for row in recorded)
         connection.execute("\n".join(_script(schema, missing, stale, there=there)).encode())
     return Migrated(
-        [migration.name for migration in missing], [definition.name for definition in stale], newer
+        [migration.label for migration in missing], [definition.name for definition in stale], newer
     )
 
 
-def compare(recorded: Sequence[Row]) -> tuple[list[Definition], dict[str, str]]:
+def compare(
+    recorded: Sequence[Row], packages: Sequence[Tables] = ()
+) -> tuple[list[Definition], dict[str, str]]:
     """Compare this release's definitions with rows of (name, hash, release).
 
     Returns those to make or to replace, and by name the newer release of each that is to be left
@@ -337,7 +380,7 @@ def compare(recorded: Sequence[Row]) -> tuple[list[Definition], dict[str, str]]:
     there = {name: (hash_, release) for name, hash_, release, *_ in recorded}
     stale: list[Definition] = []
     newer: dict[str, str] = {}
-    for definition in definitions():
+    for definition in (*definitions(), *_package_definitions(packages)):
         hash_, release = there.get(definition.name, (None, VERSION))
         if hash_ == definition.hash:
             continue
@@ -348,34 +391,42 @@ def compare(recorded: Sequence[Row]) -> tuple[list[Definition], dict[str, str]]:
     return stale, newer
 
 
-def pending(applied: Sequence[Row], schema: str) -> list[Migration]:
-    """Return the migrations that are not applied, given rows of (number, name, oldest release).
+def pending(
+    applied: Sequence[Row], schema: str, packages: Sequence[Tables] = ()
+) -> list[Migration]:
+    """Return the migrations that are not applied, given rows of (number, name, oldest release,
+    package).
 
     Raises SchemaTooNew if one of the rows is not for this release.
     """
-    for number, name, oldest in applied:
-        if number > migrations()[-1].number and _version(oldest) > _version(VERSION):
+    newest_of = {one.package: one.number for one in (*migrations(), *_package_migrations(packages))}
+    for number, name, oldest, package in applied:
+        newest_here = newest_of.get(package, number)  # of a package that is not here: no matter
+        if number > newest_here and _version(oldest) > _version(VERSION):
             raise SchemaTooNew(
                 f"schema {schema!r} has migration {name}, which needs Rota {oldest} or newer; this "
                 f"is {VERSION}: install the newer release"
             )
-    numbers = {row[0] for row in applied}
-    return [migration for migration in migrations() if migration.number not in numbers]
+    there = {(package, number) for number, _, _, package in applied}
+    every = (*migrations(), *_package_migrations(packages))
+    return [one for one in every if (one.package, one.number) not in there]
 
 
-def check(schema: str, *, server_text: bool = False) -> Operation[None]:
-    """Raise SchemaMissing if the schema lacks something of this release, SchemaTooNew if it is too
-    new.
+def check(
+    schema: str, packages: Sequence[Tables] = (), *, server_text: bool = False
+) -> Operation[None]:
+    """Raise SchemaMissing if the schema lacks something of this release or of the packages,
+    SchemaTooNew if it is too new.
 
     With `server_text`, the server's own text of each function, view and trigger is compared too:
     SchemaError names those that were changed by hand. It also names what `migrate` refuses: others
     who may create objects in the schema, and objects of theirs.
     """
-    missing = pending((yield Query("migrations")), schema)
+    missing = pending((yield Query("migrations")), schema, packages)
     if missing:
-        names = ", ".join(migration.name for migration in missing)
+        names = ", ".join(migration.label for migration in missing)
         raise SchemaMissing(f"schema {schema!r} lacks {names}: run `rota migrate`")
-    stale, _ = compare((yield Query("definitions")))
+    stale, _ = compare((yield Query("definitions")), packages)
     if stale:
         names = ", ".join(definition.name for definition in stale)
         raise SchemaMissing(f"schema {schema!r} lacks this release's {names}: run `rota migrate`")
@@ -423,23 +474,14 @@ def _refuse_others(schema: str, rows: Sequence[Row]) -> None:
         )
 
 
-def _read_applied(connection: psycopg.Connection, schema: str) -> Sequence[Row]:
+def _read(connection: psycopg.Connection, schema: str, table: str) -> Sequence[Row]:
+    """Return the rows of `migration` or `definition`; none: there is no such table yet."""
     found = connection.execute(
-        "select to_regclass(%s) is not null", [f"{schema}.migration"]
+        "select to_regclass(%s) is not null", [f"{schema}.{table}"]
     ).fetchone()
     if found is None or not found[0]:
         return ()
-    return connection.execute(Statements(schema)["migrations"]).fetchall()
-
-
-def _read_definitions(connection: psycopg.Connection, schema: str) -> Sequence[Row] | None:
-    """Return the rows of `definition`; None: the table is missing."""
-    found = connection.execute(
-        "select to_regclass(%s) is not null", [f"{schema}.definition"]
-    ).fetchone()
-    if found is None or not found[0]:
-        return None
-    return connection.execute(Statements(schema)["definitions"]).fetchall()
+    return connection.execute(Statements(schema)[f"{table}s"]).fetchall()
 
 
 def _missing_privilege(

@@ -179,6 +179,10 @@ class Statements(dict[str, bytes]):
         text = self[name] = _for_driver(source(name), self.schema)
         return text
 
+    def translate(self, text: str) -> bytes:
+        """Return a statement of another package as a driver takes it."""
+        return _for_driver(text, self.schema)
+
     def read_all(self) -> None:
         """Read every file now.
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Generator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -36,6 +37,7 @@ from rota.worker.summary import Performed, find_error
 if TYPE_CHECKING:
     from rota.declare.around import Around
     from rota.declare.jobs import Lifespan
+    from rota.model.scrub import Hidden
     from rota.testing.bound import BoundDatabase
     from rota.worker.spec import WorkerSpec
 
@@ -80,7 +82,10 @@ def perform(database: BoundDatabase, spec: WorkerSpec, state: Any, id_: int) -> 
     try:
         step = next(steps)
         while True:
-            step = steps.send(_call(step) if isinstance(step, HandlerCall) else database.run(step))
+            if isinstance(step, HandlerCall):
+                step = steps.send(_call(database, step))
+            else:
+                step = steps.send(database.run(step))
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
 
@@ -103,7 +108,9 @@ async def aperform(database: BoundDatabase, spec: WorkerSpec, state: Any, id_: i
             elif step.is_async:
                 answer = await _acall(step)
             elif database.is_async:
-                answer = await asyncio.to_thread(_call, step)
+                answer = await asyncio.to_thread(_call, database, step)
+            elif database.has_thread:
+                answer = await database.call_from_loop(partial(_call, database, step))
             else:
                 raise UsageError(
                     f"the handler of {step.attempt.job_type.name!r} is a plain function and the "
@@ -219,6 +226,11 @@ class BoundRun:
         self.end: End
         """How it ended. Set once the handler was called."""
 
+    @property
+    def hidden(self) -> Hidden | None:
+        """What is masked in the handler's texts."""
+        return self._attempt.hidden
+
     def open_context(self) -> Context:
         """Return what the handler sees."""
         return self._attempt.open_context()
@@ -246,9 +258,9 @@ class BoundRun:
         self.end = end
 
 
-def _call(step: HandlerCall) -> End:
+def _call(database: BoundDatabase, step: HandlerCall) -> End:
     if step.is_async:
-        return asyncio.run(_acall(step))
+        return database.run_coroutine(_acall(step))
     run = BoundRun(step.attempt)
     call = contextvars.copy_context().run
     call(invoke, run, step.call, step.arounds, time.monotonic, BoundRun.take_end)

@@ -4,7 +4,7 @@ connection."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar, Unpack
 
@@ -114,8 +114,27 @@ class BoundDatabase(Database):
         if connection is not None and connection is not self.connection:
             return await super().arun(operation, connection, **options)
         if self.loop is None:
-            return super().run(operation, self.connection, **options)
+            return await self.call_from_loop(lambda: self.run(operation, **options))
         return await super().arun(operation, self.connection, **options)
+
+    def run_coroutine(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in a loop of its own, from the thread of a plain connection."""
+        driver: Any = find_driver(self.connection)
+        run: Callable[[Coroutine[Any, Any, T]], T] = getattr(driver, "run_coroutine", asyncio.run)
+        return run(coroutine)
+
+    async def call_from_loop(self, call: Callable[[], T]) -> T:
+        """Call a function that uses a plain connection: one of Django's in its own thread."""
+        driver: Any = find_driver(self.connection)
+        if not hasattr(driver, "call_from_loop"):
+            return call()
+        called: T = await driver.call_from_loop(call)
+        return called
+
+    @property
+    def has_thread(self) -> bool:
+        """Whether a loop can reach the thread of its connection, as with one of Django's."""
+        return not self.is_async and hasattr(find_driver(self.connection), "call_from_loop")
 
     @contextmanager
     def open_transaction(self) -> Iterator[Any]:

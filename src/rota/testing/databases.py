@@ -149,7 +149,7 @@ class TestDatabases:
         self._execute(f"drop database if exists {unfinished} with (force)")
         self._execute(f"create database {unfinished}")
         url = self._find_url(unfinished)
-        migrate.migrate(url, self._app.schema)
+        migrate.migrate(url, self._app.schema, self._app._declarations.packages)
         if self._make_tables is not None:
             made = self._make_tables(url)
             if inspect.iscoroutine(made):

@@ -61,7 +61,8 @@ class Harness:
     Args:
         app: the App.
         url: the test's database, migrated. Defaults to the App's own.
-        connection: the test's connection, in an open transaction. Defaults to none.
+        connection: the test's connection, in an open transaction. Defaults to that of Django's
+            TestCase for the App of `rota.integrations.django`, otherwise to none.
         state: what `ctx.state` is in attempts on the test's connection; there the App's lifespan is
             not entered. Defaults to None.
 
@@ -79,6 +80,8 @@ class Harness:
         """The App that is tested."""
         self.state = state
         """What `ctx.state` is in attempts on the test's connection; None: nothing."""
+        if url is None and connection is None:
+            connection = app._tested
         self._database: Database
         if connection is not None:
             self._database = BoundDatabase(app.schema, connection)

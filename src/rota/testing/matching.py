@@ -12,9 +12,11 @@ import msgspec
 from rota.declare.declaration import Declaration
 from rota.declare.job_type import JobType
 from rota.declare.options import EnqueueOptions
+from rota.declare.parameter import field_of
 from rota.errors import PayloadError, UsageError
 from rota.model.failure import list_names, one_line
 from rota.model.job import Job, Status
+from rota.model.scrub import MASK
 from rota.model.units import plural, words
 
 PENDING = (Status.QUEUED, Status.WAITING, Status.FAILED)
@@ -80,7 +82,10 @@ class Wanted:
 
     def describe(self) -> str:
         """Return what is wanted, in words."""
-        wanted = [f"{name}={value!r}" for name, value in self.arguments.items()]
+        wanted = [
+            f"{name}={_show_argument(self.job_type, name, value)}"
+            for name, value in self.arguments.items()
+        ]
         wanted += [f"{name} {shown}" for name, shown in _list_options(self.options)]
         return f"{self.name!r}" + (f" with {', '.join(wanted)}" if wanted else "")
 
@@ -93,7 +98,9 @@ class Wanted:
             if has is _ABSENT:
                 differences.append(f"it has no {name}")
             elif has != value:
-                differences.append(f"{name} is {has!r}, not {value!r}")
+                shown = [_show_argument(self.job_type, name, one) for one in (has, value)]
+                is_other = "another" if MASK in shown else f"{shown[0]}, not {shown[1]}"
+                differences.append(f"{name} is {is_other}")
         return differences + _compare_options(self.options, job)
 
 
@@ -125,6 +132,14 @@ def read_arguments(job_type: Declaration | None, job: Job) -> dict[str, Any]:
     arguments = {**job_type.codec.defaults, **arguments}
     first = [name for name in job_type.codec.positional if name in arguments]
     return {name: arguments[name] for name in (*first, *arguments)}
+
+
+def _show_argument(job_type: Declaration | None, name: str, value: object) -> str:
+    """Return a value in a message: `***` of a secret or personal argument."""
+    codec = None if job_type is None else job_type.codec
+    if codec is not None and field_of(name) in codec.secret | codec.personal:
+        return MASK
+    return repr(value)
 
 
 def _list_options(options: EnqueueOptions) -> list[tuple[str, str]]:
@@ -191,8 +206,11 @@ def explain_jobs(wanted: Wanted, types: Mapping[str, Declaration], jobs: Sequenc
 
 
 def _explain(wanted: Wanted, types: Mapping[str, Declaration], job: Job) -> str:
-    arguments = read_arguments(types.get(job.job_type), job)
-    shown = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    job_type = types.get(job.job_type)
+    arguments = read_arguments(job_type, job)
+    shown = ", ".join(
+        f"{name}={_show_argument(job_type, name, value)}" for name, value in arguments.items()
+    )
     line = f"job {job.id} {job.job_type}({shown}) is {job.status}"
     if job.job_type not in wanted.names:
         return line

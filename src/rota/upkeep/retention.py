@@ -138,6 +138,7 @@ class Retention(Service):
         refusal: DatabaseUnavailable | None = None
         forgets = [
             partial(self._archive_dead, link),
+            partial(self._erase_ended, link),
             partial(self._free_keys, link),
             *(partial(link.run, ops.forget_rows(what, PORTION)) for what in ops.FORGOTTEN),
         ]
@@ -165,3 +166,8 @@ class Retention(Service):
         if dead:
             self.bus.emit(DeadArchived(jobs=dead))
         return dead + len(refusals) if dead else 0
+
+    async def _erase_ended(self, link: StoreLink) -> int:
+        erased, refusals = await link.run(ops.erase_ended(PORTION))
+        self._refused.report(refusals)
+        return erased + len(refusals) if erased else 0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import msgspec
 
 from rota.declare.result import read_error, read_list, read_return
-from rota.errors import PayloadError
+from rota.errors import PayloadError, SecretKeyMissing
 from rota.model.awaited import NO_RESULTS
 from rota.model.outcome import (
     Cancel,
@@ -22,6 +22,7 @@ from rota.model.outcome import (
     Expired,
     HandedBack,
     PayloadMismatch,
+    Snooze,
 )
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from rota.declare.declaration import Declaration
     from rota.model.awaited import Results
     from rota.model.job import Job
+    from rota.model.scrub import Hidden
     from rota.store.ops import Claimed
 
 T = TypeVar("T")
@@ -38,10 +40,17 @@ logger = logging.getLogger("rota")
 LEASE_SHARE = 0.75
 """How much of its lease may have passed when a handler begins: a quarter is time to renew it
 twice."""
+KEYLESS_S = 60.0
+"""Seconds until a job may be claimed again of which this worker cannot open a secret: another one
+may have the key."""
+MISSED_MAX = 100
+"""Keys that a process names in its log as missing: ids are given by whoever inserts jobs."""
 UNSTARTED_S = 10.0
 """Seconds until a job may be claimed again for which no thread or process could be started."""
 
 _opening = threading.Lock()
+_missed = set[str]()
+"""The ids of the keys that the log has named."""
 
 
 class State(StrEnum):
@@ -226,6 +235,9 @@ class Attempt(msgspec.Struct, eq=False):
     """Set once, by `end`."""
     ended_at: float | None = None
     """Set once, by `end`."""
+    hidden: Hidden | None = None
+    """Masks its secret and personal arguments in all texts while it exists. Set when they are
+    read."""
     write_unconfirmed: bool = False
     """Whether the outcome may have been committed: the answer was lost with the connection. Written
     by the finisher."""
@@ -318,7 +330,15 @@ class Attempt(msgspec.Struct, eq=False):
 
     def _read(self, read: Callable[[Job], T]) -> T | End:
         try:
+            if self.job_type.codec.hides:
+                # Before the upgrade, whose error may have a value, and again with what it made.
+                self.hidden = self.job_type.codec.hide(self.job.payload)
+                job = self.job_type.upgrade(self.job)
+                self.hidden = self.job_type.codec.hide(self.job.payload, job.payload)
+                return read(job)
             return read(self.job)
+        except SecretKeyMissing as missing:
+            return _wait_for_key(missing)
         except BaseException as error:  # noqa: BLE001 - an upgrade function may raise anything
             return PayloadMismatch(error) if isinstance(error, PayloadError) else Errored(error)
 
@@ -344,7 +364,10 @@ class Attempt(msgspec.Struct, eq=False):
         return read_list(self.job, result, self.stop_outcome)
 
     def read_error(self, error: BaseException) -> End:
-        """Return the outcome of a handler that raised."""
+        """Return the outcome of a handler that raised. One that is put off for want of a key waits
+        for that key."""
+        if isinstance(error, Snooze) and isinstance(error.__cause__, SecretKeyMissing):
+            return _wait_for_key(error.__cause__)
         return read_error(error, self.stop_outcome)
 
     # The verbs of `TRANSITIONS`: what an attempt usually goes through
@@ -492,6 +515,13 @@ class Attempt(msgspec.Struct, eq=False):
         assert self.job.started_at is not None
         left_s = (self.job.expires_at - self.job.started_at).total_seconds()
         return self.claimed_at + left_s
+
+
+def _wait_for_key(missing: SecretKeyMissing) -> HandedBack:
+    if missing.key_id not in _missed and len(_missed) < MISSED_MAX:
+        _missed.add(missing.key_id)
+        logger.warning("%s; jobs wait for a worker that can open it", missing)
+    return HandedBack(str(missing), KEYLESS_S, f"key {missing.key_id}")
 
 
 def make_attempts(

@@ -25,6 +25,7 @@ from rota.model.outcome import (
     Interrupted,
     Outcome,
 )
+from rota.model.scrub import Hidden
 from rota.worker.packs import Pack, sort_by_pack
 
 if TYPE_CHECKING:
@@ -72,6 +73,11 @@ class Call:
     def name(self) -> str:
         """Names its task."""
         return f"rota jobs {self.attempts[0].job.id}, …"
+
+    @property
+    def hidden(self) -> Hidden | None:
+        """What is masked in the handler's texts: the values of all of its jobs."""
+        return self.attempts[0].hidden
 
     def find_live(self) -> list[Attempt]:
         """Return those whose outcome still depends on the handler."""
@@ -308,6 +314,11 @@ class CallRunner:
             attempts.append(attempt)
             self._runner.tell_unknown(call.job_type, read[1])
         call.attempts = attempts
+        if [1 for attempt in attempts if attempt.hidden is not None]:
+            # An error of the call may have the values of any.
+            hidden = Hidden.merge([attempt.hidden for attempt in attempts])
+            for attempt in attempts:
+                attempt.hidden = hidden
         return items
 
     def _take_end(self, call: Call, end: End) -> None:

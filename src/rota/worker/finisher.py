@@ -17,6 +17,7 @@ from rota.model.awaited import NO_RESULTS
 from rota.model.job import Status
 from rota.model.outcome import (
     NOTHING,
+    End,
     Errored,
     Failure,
     Interrupted,
@@ -24,6 +25,7 @@ from rota.model.outcome import (
     refuse_outcome,
 )
 from rota.model.retry import DEFAULT_RETRY
+from rota.model.scrub import hide
 from rota.model.settle import RetryRules, Transition, settle
 from rota.observe.events import (
     Event,
@@ -501,13 +503,26 @@ class Finisher(Service):
 
 def make_ending(attempt: Attempt, now: float) -> Ending:
     """Settle an attempt that ended; return what to write of it."""
-    end, rules = attempt.outcome, attempt.job_type.rules
+    end = attempt.outcome
     assert end is not None
     if attempt.completes and isinstance(end, Succeeded):
         # If this is wrong, the job is gone, and its success is found.
         end = Errored(NotCommitted())
+    if isinstance(end, Succeeded):
+        transition = _settle(attempt, end)  # it has no text that could be masked
+    else:
+        with hide(attempt.hidden):
+            transition = _settle(attempt, end)
+    began_at = attempt.began_at
+    # Until now, not until the handler ended: the database subtracts it from its own now.
+    ran_s = None if began_at is None else now - began_at
+    return ops.Ending(attempt.job, transition, ran_s, attempt.completes, attempt.frees_place)
+
+
+def _settle(attempt: Attempt, end: End) -> Transition:
+    rules = attempt.job_type.rules
     try:
-        transition = settle(
+        return settle(
             attempt.job,
             end,
             rules,
@@ -516,11 +531,7 @@ def make_ending(attempt: Attempt, now: float) -> Ending:
         )
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's classes
         rules = RetryRules(rules.max_attempts, DEFAULT_RETRY)
-        transition = settle(attempt.job, refuse_outcome(error), rules)
-    began_at = attempt.began_at
-    # Until now, not until the handler ended: the database subtracts it from its own now.
-    ran_s = None if began_at is None else now - began_at
-    return ops.Ending(attempt.job, transition, ran_s, attempt.completes, attempt.frees_place)
+        return settle(attempt.job, refuse_outcome(error), rules)
 
 
 def find_late_result(attempt: Attempt) -> str | None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rota.declare.around import Around
     from rota.declare.context import Context
     from rota.model.outcome import End
+    from rota.model.scrub import Hidden
 
 
 class HandlerRun(Protocol):
@@ -25,6 +26,10 @@ class HandlerRun(Protocol):
 
     All methods are called where the handler runs.
     """
+
+    @property
+    def hidden(self) -> Hidden | None:
+        """What is masked in the handler's texts."""
 
     def open_context(self) -> Context: ...
 

@@ -7,12 +7,14 @@ import socket
 import uuid
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cached_property
 from hashlib import md5
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from rota.declare.release import VERSION
+from rota.declare.secret import find_keys_problem, read_keys
 from rota.model.units import plural
 from rota.store import ops
 from rota.worker.slots import SlotGroup
@@ -30,7 +32,7 @@ def _make_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class WorkerSpec:
     """The types, queues and settings of a worker, and its name."""
 
@@ -63,7 +65,7 @@ class WorkerSpec:
     @property
     def peer(self) -> str:
         """Its kind, which is common to workers that can take each other's jobs; and its name."""
-        facts = [self.release, sorted(self.types), self.list_queues()]
+        facts = [self.release, self.claimed_types, self.list_queues()]
         kind = md5(msgspec.json.encode(facts), usedforsecurity=False).hexdigest()[:8]
         return f"{kind} {self.name}"
 
@@ -75,9 +77,21 @@ class WorkerSpec:
             for queues, slots in self._group_queues().items()
         ]
 
+    @cached_property
+    def keyless(self) -> frozenset[str]:
+        """The types, by name, that this worker does not claim: they have secret arguments, and it
+        can open none."""
+        sealed = [name for name, one in self.types.items() if one.codec.secret]
+        return frozenset(sealed if sealed and find_keys_problem() is not None else ())
+
+    @property
+    def claimed_types(self) -> list[str]:
+        """The names of the types that this worker claims."""
+        return sorted(self.types.keys() - self.keyless)
+
     def make_claimant(self) -> ops.Claimant:
         """Return its facts for a claim."""
-        names = sorted(self.types)
+        names = self.claimed_types
         rules = [self.types[name].rules for name in names]
         return ops.Claimant(
             worker=self.name,
@@ -109,6 +123,7 @@ class WorkerSpec:
             "version": VERSION,
             "release": self.release,
             "job_types": sorted(self.types),
+            "secret_keys": [] if find_keys_problem() is not None else sorted(read_keys()),
             "queues": msgspec.json.encode(self._slots_of_queues()).decode(),
             "slots": sum(self._group_queues().values()),
         }

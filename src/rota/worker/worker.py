@@ -5,13 +5,17 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 from rota.declare.context import Context
+from rota.declare.secret import find_keys_problem
 from rota.errors import CopiedDatabase, DeclarationError
+from rota.model.failure import list_names
 from rota.observe.events import WorkerStarted, WorkerStopped
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
+from rota.runtime.logs import filter_last_resort
 from rota.runtime.service import LoopThread, PauseGate
 from rota.store import ops
 from rota.store.link import StoreLink
@@ -49,6 +53,8 @@ if TYPE_CHECKING:
     from rota.worker.attempt import Attempt
     from rota.worker.gates import Gate
     from rota.worker.spec import WorkerSpec
+
+logger = logging.getLogger("rota")
 
 GATES_LOCK_S = 1.0
 """The longest that the gatekeeper waits for a row that another transaction holds: all gated jobs of
@@ -190,6 +196,7 @@ class Worker:
     async def _begin(self, upkeep: StoreLink, upkeep_set: UpkeepSet) -> None:
         """Prepare the first claim; in a drain, also run one pass of all upkeep."""
         spec = self._spec
+        filter_last_resort()
         self._pause_gate.closed = copied = await upkeep.run(ops.copy_check())
         if spec.config.drain and copied is not None:
             raise CopiedDatabase(copied)
@@ -198,6 +205,11 @@ class Worker:
         await upkeep.run(ops.declare_schedules(spec.schedules, spec.release, is_deploy=False))
         await upkeep.run(ops.declare_limits(spec.limits, spec.release, is_deploy=False))
         await upkeep.run(ops.write_heartbeat({**spec.describe(), "running": 0}))
+        if spec.keyless:
+            logger.warning(
+                "jobs of %s wait: they have secret arguments, and this worker can open none: %s",
+                list_names(spec.keyless), find_keys_problem(),
+            )  # fmt: skip
         # Retention makes the partitions of the days ahead, and may have to wait for locks.
         await upkeep.run(ops.ensure_partitions(days=0))
         if spec.config.drain and self._hand is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rota.kinds.mail.mailer import Mailer, Recipient, Sent
+from rota.kinds.mail.mailer import Mailer, NewMail, Recipient, Sent
 from rota.kinds.mail.message import Attachment
 from rota.kinds.mail.outbox import outbox
 from rota.kinds.mail.transport import SMTP, AccountRefused, Folder, MailRefused, NotSent, Transport
@@ -14,6 +14,7 @@ __all__ = [
     "Folder",
     "MailRefused",
     "Mailer",
+    "NewMail",
     "NotSent",
     "Recipient",
     "Sent",

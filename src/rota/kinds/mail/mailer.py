@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import secrets
+import inspect
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack
 
@@ -20,19 +21,53 @@ from rota.kinds.mail.message import (
     build_message,
     check_address,
     check_sender,
+    check_url,
+    make_attachment,
     unsubscribe_headers,
 )
 from rota.kinds.mail.transport import SMTP, MailRefused, NotSent, Transport
+from rota.records import UsingOptions
 
 if TYPE_CHECKING:
     from email.message import EmailMessage
 
-    from rota.records import EffectRecord, JobOptions, NewJob, UsingOptions
+    from rota.records import EffectRecord, JobOptions, NewJob
 
 Content = Literal["as-sent", "latest"]
 """Of a mail that is sent once more: what a reader saw then, or what the template says now."""
+_KEY_MAX = 225
+"""Characters of a key: `resend` adds up to 30."""
 Attach = tuple[str, dict[str, Any]]
 """The name of a function that makes an attachment, and its arguments."""
+
+
+class MailOptions(UsingOptions, total=False):
+    """What a mail may have, besides the options of its job. All are optional."""
+
+    data: Mapping[str, Any] | None
+    """Variables of the template, small JSON. Defaults to none."""
+    urgent: bool
+    """Of `rota.kinds.URGENT_MAIL`: quick, and of no use after 15 minutes. Defaults to False."""
+    attach: Sequence[Attach]
+    """Names of `attachments=` with their arguments: `[("invoice", {"order": 17})]`."""
+    unsubscribe: str | None
+    """A URL for `List-Unsubscribe`. Defaults to none."""
+
+
+class MailToMany(MailOptions):
+    """The arguments of `send_many`."""
+
+    event: str
+    """What it is sent for, such as `signup` or `order:17`; part of the key."""
+
+
+class NewMail(MailToMany):
+    """The arguments of `send`."""
+
+    to: str
+    """The address. It is checked without a look into DNS."""
+    user_id: int | str
+    """Who that is in your data, such as `42`; part of the key."""
 
 
 class Recipient(NamedTuple):
@@ -95,7 +130,8 @@ class Mailer:
             templates: a folder with a folder for each template: `subject.txt`, and `text.txt` or
                 `html.html` or both, in Jinja2. HTML is escaped, and a variable that is missing is
                 an error.
-            name: of the job types: `mail`, and `mail.urgent` for those with `urgent`.
+            name: of the job types: `mail`, and `mail.urgent` for those with `urgent`; also part of
+                the keys, so that two mailers send beside each other.
             load: called with template and data when the mail is rendered, in a thread, as those of
                 `attachments`; returns the variables, for what is too large, or too personal, for a
                 payload. Defaults to the data.
@@ -113,7 +149,7 @@ class Mailer:
             commands={
                 f"{name} find": self.find,
                 f"{name} forget": self.forget,
-                f"{name} resend": self._resend,
+                f"{name} resend": self.resend,
             },
         )
         """The job types, for `App(jobs=[…])`."""
@@ -122,7 +158,8 @@ class Mailer:
         self._load = load
         self._attachments = dict(attachments or {})
         self._if_uncertain: Any = if_uncertain
-        shared: JobOptions = {"unique": _key_of, "breaker": rota.Breaker(f"{name}.provider")}
+        self._name = name
+        shared: JobOptions = {"unique": self._key_of, "breaker": rota.Breaker(f"{name}.provider")}
         if rate_limit is not None:
             shared["rate_limit"] = rate_limit
         ordinary: Any = {**MAIL, **shared, **(options or {})}
@@ -132,73 +169,80 @@ class Mailer:
             True: self.jobs.job(f"{name}.urgent", takes_context=True, **urgent)(self._handle),
         }
 
-    def new(
-        self,
-        template: str,
-        *,
-        to: str,
-        user_id: int | str,
-        event: str,
-        data: Mapping[str, Any] | None = None,
-        urgent: bool = False,
-        attach: Sequence[Attach] = (),
-        unsubscribe: str | None = None,
-        **options: Unpack[UsingOptions],
-    ) -> NewJob:
+    def new(self, template: str, **mail: Unpack[NewMail]) -> NewJob:
         """Return a mail that is not enqueued yet, for `app.enqueue_many`. Arguments and errors are
         those of `send`."""
-        self._templates.check(template)
-        for name, _ in attach:
-            if name not in self._attachments:
-                listed = ", ".join(self._attachments) or "none"
-                raise rota.UsageError(f"no attachment {name!r} is declared; there are {listed}")
-        asked = self._types[urgent].using(**options)
-        made: NewJob = asked.new(
-            template=template,
-            to=check_address(to),
-            user=str(user_id),
-            event=event,
-            data=dict(data or {}),
-            attach=[(name, dict(arguments)) for name, arguments in attach],
-            unsubscribe=unsubscribe,
-        )
-        return made
+        return self._new("new", template, mail)
 
-    def send(self, template: str, **mail: Any) -> rota.Enqueued:
+    def send(self, template: str, **mail: Unpack[NewMail]) -> rota.Enqueued:
         """Enqueue a mail. A second one for the same user, template and event enqueues nothing.
 
         Args:
             template: the name of its folder.
-            to: the address. It is checked without a look into DNS.
-            user_id: who that is in your data, such as `42`; part of the key.
-            event: what it is sent for, such as `signup` or `order:17`; part of the key.
-            data: variables of the template, small JSON. Defaults to none.
-            urgent: of `rota.kinds.URGENT_MAIL`: quick, and of no use after 15 minutes.
-            attach: names of `attachments=` with their arguments: `[("invoice", {"order": 17})]`.
-            unsubscribe: a URL for `List-Unsubscribe`.
-            options: those of `UsingOptions`: `connection` names whose transaction it joins.
+            mail: `to`, `user_id`, `event`, and more of `NewMail`, each documented there; with the
+                options of `using`, of which `connection` names whose transaction it joins.
 
         Raises:
-            UsageError: there is no such template or attachment; the address is none.
+            UsageError: an argument is missing or unknown; there is no such template or attachment,
+                or its function does not take its arguments; the address is none.
             PayloadError: the data has no JSON form, or is too large.
         """
-        return self._app.enqueue(self.new(template, **mail))
+        return self._app.enqueue(self._new("send", template, mail))
 
-    async def asend(self, template: str, **mail: Any) -> rota.Enqueued:
+    async def asend(self, template: str, **mail: Unpack[NewMail]) -> rota.Enqueued:
         """Enqueue a mail. Arguments and errors are those of `send`."""
-        return await self._app.aenqueue(self.new(template, **mail))
+        return await self._app.aenqueue(self._new("asend", template, mail))
 
     def send_many(
-        self, template: str, recipients: Iterable[Recipient], **mail: Any
+        self, template: str, recipients: Iterable[Recipient], **mail: Unpack[MailToMany]
     ) -> list[rota.Enqueued]:
         """Enqueue a mail for each recipient, in one statement per 1,000. The other arguments are
-        those of `send`."""
-        shared = dict(mail.pop("data", None) or {})
-        jobs = [
-            self.new(template, to=one.to, user_id=one.user_id, data={**shared, **one.data}, **mail)
-            for one in recipients
-        ]
+        those of `send`; what a recipient has in `data` counts before theirs."""
+        jobs = []
+        for to, user_id, own in recipients:
+            data = {**(mail.get("data") or {}), **own}
+            one: NewMail = {**mail, "to": to, "user_id": user_id, "data": data}
+            jobs.append(self._new("send_many", template, one))
         return self._app.enqueue_many(jobs)
+
+    def _new(self, verb: str, template: str, mail: NewMail) -> NewJob:
+        _check_call(verb, mail)
+        self._templates.check(template)
+        attach = _read_attach(mail.get("attach", ()))
+        for name, arguments in attach:
+            self._check_attachment(name, arguments)
+        user = str(mail["user_id"])
+        key = self._key_of(template, user, mail["event"])
+        if len(key) > _KEY_MAX:
+            longest = "user_id" if len(user) > len(mail["event"]) else "event"
+            raise rota.UsageError(
+                f"{longest} is too long: it makes a key of {len(key)} characters, at most "
+                f"{_KEY_MAX} fit"
+            )
+        options = UsingOptions.__annotations__.keys()
+        using: Any = {name: value for name, value in mail.items() if name in options}
+        asked = self._types[bool(mail.get("urgent"))].using(**using)
+        made: NewJob = asked.new(
+            template=template,
+            to=check_address(mail["to"]),
+            user=user,
+            event=mail["event"],
+            data=dict(mail.get("data") or {}),
+            attach=attach,
+            unsubscribe=check_url(mail.get("unsubscribe")),
+        )
+        return made
+
+    def _check_attachment(self, name: str, arguments: Mapping[str, Any]) -> None:
+        function = self._attachments.get(name)
+        if function is None:
+            listed = ", ".join(self._attachments) or "none"
+            raise rota.UsageError(f"no attachment {name!r} is declared; there are {listed}")
+        try:
+            inspect.signature(function).bind(**arguments)
+        except TypeError as error:
+            called = getattr(function, "__name__", repr(function))
+            raise rota.UsageError(f"attachment {name!r}, {called}(…): {error}") from None
 
     def preview(
         self, template: str, *, to: str = "someone@example.org", data: Mapping[str, Any]
@@ -213,46 +257,68 @@ class Mailer:
         return self._build(rendered, check_address(to), "<preview@localhost>", (), None)
 
     def find(self, who: str) -> list[Sent]:
-        """Find mails by address or Message-ID, the latest first. They are kept for 90 days."""
-        return [_read(one) for one in self._app.effects.find(about=_about(who))]
+        """Find the latest 10,000 mails by address or Message-ID, the latest first. They are kept
+        for 90 days."""
+        return [_read(one) for one in self._app.effects.find(about=_about(who), limit=10_000)]
 
     def forget(self, address: str, *, why: str | None = None, by: str | None = None) -> int:
         """Forget what is known of the mails to an address; return how many there were. None of
         them is sent again."""
         return self._app.effects.forget(_about(address), why=why, by=by)
 
-    def resend(self, id: int, *, content: Content, connection: Any = None) -> rota.Enqueued:
-        """Send the mail of a job once more, on purpose: as a mail of its own.
+    def resend(
+        self, id: int, *, content: Content, why: str | None = None, by: str | None = None
+    ) -> rota.Enqueued:
+        """Send the mail of a finished job once more, on purpose: as-sent or latest.
+
+        A mail that was sent is sent as one of its own, and that once for each content: to send it a
+        third time, send the job again that this call has made. Any other has its key and Message-ID
+        as before. By this call you say that one which is uncertain was not sent: it stays uncertain
+        until the new job begins to send, and if that is uncertain, too, it is not sent again.
 
         Args:
-            id: of the job that sent it.
+            id: of the job.
             content: "latest": as the template is now. "as-sent": only if what a reader would see is
-                what was sent; otherwise the new job is dead, and says which version that was.
-            connection: whose transaction the enqueue joins.
+                what was sent, or tried; otherwise the job is dead, and says which version that was.
+            why: recorded with the action, as for `app.retry`.
+            by: as for `app.retry`.
 
         Raises:
             JobNotFound: there is no such job.
-            UsageError: it is no mail of this mailer.
+            WrongStatus: its mail is still to be sent.
+            rota.errors.EffectHeld: a job is sending it.
+            UsageError: it is no mail of this mailer, what it sent is not known, or it was sent
+                again as another job, which is named.
         """
-        return self._app.enqueue(self._make_resend(self._app.get(id), content, connection))
-
-    def _resend(self, id: int, *, content: Content) -> rota.Enqueued:
-        """Send the mail of a job once more: as-sent or latest."""
-        return self.resend(id, content=content)
-
-    def _make_resend(self, job: rota.Job, content: Content, connection: Any) -> NewJob:
-        types = {one.name: one for one in self._types.values()}
-        if job.job_type not in types:
-            raise rota.UsageError(f"job {job.id} is {job.job_type}, no mail of this mailer")
         if content not in ("as-sent", "latest"):
             raise rota.UsageError(f'content must be "as-sent" or "latest", not {content!r}')
-        number = secrets.token_hex(4)
+        job = self._app.get(id)
+        if job.job_type not in {one.name for one in self._types.values()}:
+            raise rota.UsageError(f"job {id} is {job.job_type}, no mail of this mailer")
+        if not job.status.is_settled:
+            settled = ("dead", "succeeded", "cancelled")
+            raise rota.WrongStatus(id, settled, job.status, "; its mail is still to be sent")
         payload = dict(job.payload)
-        key = _key_of(payload["template"], payload["user"], payload["event"])
-        meta = {"resend": {"content": content, "number": number, "of": job.id}}
-        asked = types[job.job_type].using(connection, key=f"{key}#{number}", meta=meta)
-        made: NewJob = asked.new(**payload)
-        return made
+        if "template" not in payload:
+            raise rota.UsageError(f"job {id} was erased: what it sent is not known")
+        if (later := (job.resolution or {}).get("requeued_as")) is not None:
+            raise rota.UsageError(f"job {id} was sent again as job {later}: send that again")
+        before = payload.get("again") or {}
+        key = self._key_of(payload["template"], payload["user"], payload["event"])
+        found = self._app.effects.find(_name_effect(key, before))
+        effect = next((one for one in found if one.step_of is None), None)
+        is_sent = job.status == "succeeded" or (effect is not None and effect.status == "done")
+        if is_sent and job.status != "succeeded" and effect is not None and effect.job != id:
+            raise rota.UsageError(f"job {effect.job} has sent the mail of job {id}: resend that")
+        number = f"{id}-{content}" if is_sent else before.get("number")
+        payload["again"] = _expect(id, content, effect, number)
+        # Each is one statement, which looks at the job or the key again; and whoever sends looks
+        # again at the effect. So this may stop anywhere, and may run twice at once.
+        actor: Any = {"by": by, "why": f"mail resend, {content}{f': {why}' if why else ''}"}
+        if job.status == "dead" and job.resolution is None and not is_sent:
+            return self._app.retry(id, payload=payload, **actor)
+        key = _name_effect(key, payload["again"])
+        return self._app.retry(id, again=True, payload=payload, key=key, **actor)
 
     @asynccontextmanager
     async def _lifespan(self) -> AsyncIterator[None]:
@@ -272,21 +338,20 @@ class Mailer:
         self,
         ctx: rota.Context,
         template: str,
-        to: str,
+        to: rota.Personal[str],
         user: str,
         event: str,
-        data: dict[str, Any],
+        data: rota.Personal[dict[str, Any]],
         attach: list[tuple[str, dict[str, Any]]],
         unsubscribe: str | None,
+        again: dict[str, str] | None = None,
     ) -> str | None:
-        key = _key_of(template, user, event)
+        again = again or {}
         # In a thread: templates, `load` and attachments read files and databases.
         rendered, made = await asyncio.to_thread(self._make, template, data, attach)
         digest = rendered.hash(made)
-        if (again := (ctx.job.meta or {}).get("resend")) is not None:
-            if again["content"] == "as-sent":
-                await _refuse_other_content(ctx, key, rendered, digest)
-            key = f"{key}#{again['number']}"
+        _refuse_other_content(again, rendered, digest)
+        key = _name_effect(self._key_of(template, user, event), again)
         message_id = _make_message_id(key, self._sender.domain)
         message = self._build(rendered, to, message_id, made, unsubscribe)
         about = {
@@ -296,12 +361,19 @@ class Mailer:
             "hash": digest,
             "message_id": message_id,
         }
-        effect = ctx.effect(key, about=about, if_uncertain=self._if_uncertain, safe=(NotSent,))
+        policy: Any = {"if_uncertain": self._if_uncertain, "safe": (NotSent,)}
+        if "not_done" in again:
+            policy["not_done"] = datetime.fromisoformat(again["not_done"])
+        effect = ctx.effect(key, about=about, **policy)
         try:
             answer: str | None = await effect.call(self._send, message, to)
         except MailRefused as error:
             raise rota.Dead("the server refuses this mail") from error
         return answer
+
+    def _key_of(self, template: str, user: str, event: str) -> str:
+        # Of the parts that may have a colon only the last one keeps it.
+        return f"{self._name}:{_escape(user)}:{_escape(template)}:{event}"
 
     async def _send(self, message: EmailMessage, to: str) -> str:
         return await self.transport.send(message, self._sender.addr_spec, to)
@@ -309,7 +381,7 @@ class Mailer:
     def _make(
         self, template: str, data: dict[str, Any], attach: Sequence[Attach]
     ) -> tuple[Rendered, list[Attachment]]:
-        made = [self._attachments[name](**arguments) for name, arguments in attach]
+        made = [make_attachment(name, self._attachments[name], given) for name, given in attach]
         return self._render(template, data), made
 
     def _render(self, template: str, data: dict[str, Any]) -> Rendered:
@@ -335,8 +407,35 @@ class Mailer:
         )
 
 
-def _key_of(template: str, user: str, event: str) -> str:
-    return f"mail:{user}:{template}:{event}"
+def _check_call(verb: str, given: Mapping[str, Any]) -> None:
+    known = NewMail.__annotations__
+    if unknown := sorted(given.keys() - known):
+        near = get_close_matches(unknown[0], known, 1)
+        meant = f" (did you mean {near[0]}?)" if near else f"; there are {', '.join(known)}"
+        raise rota.UsageError(f"Mailer.{verb}() takes no {unknown[0]!r}{meant}")
+    if missing := sorted(NewMail.__required_keys__ - given.keys()):
+        raise rota.UsageError(f"Mailer.{verb}() needs {', '.join(missing)}")
+    # None, or nothing, would be the same user for everybody, who got one mail.
+    user, event = given["user_id"], given["event"]
+    if isinstance(user, bool) or not isinstance(user, int | str) or user == "":
+        raise rota.UsageError(f"user_id must be an integer or a text, not {user!r}")
+    if not isinstance(event, str) or event == "":
+        raise rota.UsageError(f"event must be a text such as 'signup', not {event!r}")
+    if not isinstance(given.get("data") or {}, Mapping):
+        raise rota.UsageError(f"data must be a mapping of variables, not {given['data']!r}")
+
+
+def _read_attach(given: Any) -> list[Attach]:
+    try:
+        if not isinstance(given, str):
+            return [(name, dict(arguments)) for name, arguments in given]
+    except (TypeError, ValueError):
+        pass
+    raise rota.UsageError(f'attach must be like [("invoice", {{"order": 17}})], not {given!r}')
+
+
+def _escape(part: str) -> str:
+    return part.replace("%", "%25").replace(":", "%3A")
 
 
 def _make_message_id(key: str, domain: str) -> str:
@@ -345,16 +444,34 @@ def _make_message_id(key: str, domain: str) -> str:
     return f"<{hashlib.sha256(key.encode()).hexdigest()[:32]}@{domain}>"
 
 
-async def _refuse_other_content(
-    ctx: rota.Context, key: str, rendered: Rendered, digest: str
-) -> None:
-    found = await ctx.app.effects.afind(key)
-    about = found[0].about if found else None
-    if about is None:
-        raise rota.Dead(f"what was sent under {key!r} is not known any more: send the latest")
-    if about["hash"] != digest:
+def _name_effect(key: str, again: Mapping[str, str]) -> str:
+    """Return the key of a mail's effect: one that is sent once more, as a mail of its own, has a
+    number."""
+    return f"{key}#{again['number']}" if "number" in again else key
+
+
+def _expect(
+    id: int, content: Content, effect: EffectRecord | None, number: str | None
+) -> dict[str, str]:
+    """Return what a mail that is sent once more has in its payload. Raises UsageError."""
+    again = {} if number is None else {"number": number}
+    if effect is not None and effect.status != "done":
+        if effect.status == "intended":
+            raise rota.errors.EffectHeld(effect.key)
+        again["not_done"] = effect.intended_at.isoformat()
+    if content == "latest":
+        return again
+    if effect is None:
+        raise rota.UsageError(f"job {id} sent nothing: content must be latest")
+    if effect.about is None:
+        raise rota.UsageError(f"what job {id} sent was forgotten: content must be latest")
+    return {**again, "hash": effect.about["hash"], "version": effect.about["version"]}
+
+
+def _refuse_other_content(again: Mapping[str, str], rendered: Rendered, digest: str) -> None:
+    if again.get("hash", digest) != digest:
         raise rota.Dead(
-            f"mail template {rendered.template!r} was sent as version {about['version']}, and is "
+            f"mail template {rendered.template!r} was sent as version {again['version']}, and is "
             f"{rendered.version} now, or its data has changed: deploy that, or send the latest"
         )
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from email.headerregistry import Address
 from email.message import EmailMessage
@@ -20,6 +21,7 @@ import rota
 if TYPE_CHECKING:
     from datetime import datetime
 
+_URL = re.compile(r"(https?://|mailto:)[^\s<>]+")
 PARTS = ("subject.txt", "text.txt", "html.html")
 """The files of a template: its folder has the first, and one or both of the others."""
 
@@ -186,6 +188,31 @@ def build_message(
             one.content, maintype=main, subtype=sub or "octet-stream", filename=one.filename
         )
     return message
+
+
+def make_attachment(name: str, make: Callable[..., Any], given: Mapping[str, Any]) -> Attachment:
+    """Call the function that makes an attachment. Raises Dead: there is no such file, or what it
+    returns is none. Any other error is its own, and worth another attempt."""
+    try:
+        made = make(**given)
+    except FileNotFoundError as error:
+        raise rota.Dead(f"attachment {name!r}: {error}") from error
+    if not isinstance(made, Attachment):
+        raise rota.Dead(f"attachment {name!r}: its function must return a mail.Attachment")
+    if not isinstance(made.content, bytes):
+        raise rota.Dead(f"attachment {name!r}: its content must be bytes")
+    if not made.filename.isprintable() or not made.media_type.isprintable():
+        raise rota.Dead(f"attachment {name!r}: name or type has a line break: {made.filename!r}")
+    return made
+
+
+def check_url(url: Any) -> str | None:
+    """Return the URL of `unsubscribe`, if any. Raises UsageError: it is none."""
+    if url is None:
+        return None
+    if not isinstance(url, str) or not url.isprintable() or not _URL.fullmatch(url):
+        raise rota.UsageError(f"unsubscribe must be a URL such as https://…, not {url!r}")
+    return url
 
 
 def unsubscribe_headers(url: str | None) -> dict[str, str]:

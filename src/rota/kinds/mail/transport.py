@@ -7,7 +7,7 @@ import contextlib
 import time
 from email.message import EmailMessage
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
 
@@ -19,10 +19,15 @@ IDLE_S = 20.0
 """How long a connection is kept for the next mail: many servers close it after a minute or so."""
 _RESPONSE_MAX = 200
 """Characters of a server's answer that are kept."""
+_RULES = ("5.7.1", "5.7.2")
+"""At RCPT most often a rule of this recipient, which says nothing of the next one; but some servers
+say so to an account that may not relay, so it is not for good either."""
 
 
 class NotSent(Exception):
     """The server did not take the mail: it proves that nothing was sent. Worth another attempt."""
+
+    rota_rule = "the mail server does not take it now"
 
 
 class MailRefused(NotSent):
@@ -32,6 +37,8 @@ class MailRefused(NotSent):
 class AccountRefused(NotSent, ConnectionError):
     """The server refuses whoever sends, not this mail: a wrong password, a blocked account. Worth
     another attempt, and the breaker counts it."""
+
+    rota_rule = "the mail server or the account"
 
 
 class Transport(Protocol):
@@ -58,11 +65,17 @@ class SMTP:
             `smtps://…` (TLS from the start, port 465), `smtp://…?starttls=always` or `never`.
         timeout_s: for each answer of the server.
         """
-        parts = urlsplit(url)
-        if parts.scheme not in ("smtp", "smtps") or not parts.hostname:
+        try:
+            parts = urlsplit(url)
+            is_one = parts.scheme in ("smtp", "smtps") and parts.hostname and parts.port != 0
+            is_one = is_one and parts.path in ("", "/") and not parts.fragment
+        except ValueError:
+            is_one = False
+        if not is_one:  # without a word of it: it has a password
             raise rota.UsageError(
                 "the URL of a mail server looks like smtp://user:password@host:587 or "
-                f"smtps://host, not {parts.scheme or 'this'}://…"
+                "smtps://host; in user and password write / as %2F, @ as %40, : as %3A, ? as %3F, "
+                "# as %23 and % as %25"
             )
         starttls = {"": None, "starttls=always": True, "starttls=never": False}
         if parts.query not in starttls:
@@ -114,9 +127,10 @@ class SMTP:
             if not client.supports_extension("smtputf8"):
                 raise MailRefused(f"{self._host} takes no international addresses (SMTPUTF8)")
             options = ["SMTPUTF8", "BODY=8BITMIME"]
+        encoding: Literal["utf-8", "ascii"] = "utf-8" if options else "ascii"
         try:
-            await client.mail(sender, options=options, encoding="utf-8" if options else "ascii")
-            await client.rcpt(to, encoding="utf-8" if options else "ascii")
+            await client.mail(sender, options=options, encoding=encoding)
+            await client.rcpt(to, encoding=encoding)
         except (aiosmtplib.SMTPException, OSError) as error:
             raise self._explain(error) from error
         try:
@@ -170,9 +184,11 @@ class SMTP:
         text = f"{self._host}: {_tell(error)}"
         if not isinstance(error, aiosmtplib.SMTPResponseException):
             return AccountRefused(text)  # the connection broke, before there was a message
-        if error.code == 421 or error.message.lstrip().startswith(("5.7.", "4.7.0")):
+        said = (error.message.split() or [""])[0]
+        is_of_one = isinstance(error, aiosmtplib.SMTPRecipientRefused) and said in _RULES
+        if error.code == 421 or (said.startswith(("5.7.", "4.7.0")) and not is_of_one):
             return AccountRefused(text)
-        return MailRefused(text) if error.code >= 500 else NotSent(text)
+        return MailRefused(text) if error.code >= 500 and not is_of_one else NotSent(text)
 
 
 def _tell(error: Exception) -> str:

@@ -116,7 +116,9 @@ def _migrations(source: FactSource) -> Facts:
         "count": 0,
     }
     try:
-        applied = source.probe.rows("migrations", {}, ("number", "name", "oldest_release"))
+        columns = ("number", "name", "oldest_release", "package")
+        everything = source.probe.rows("migrations", {}, columns)
+        applied = [row for row in everything if not row["package"]]
         recorded = source.probe.rows("definitions", {}, ("name", "hash", "release"))
         changed = source.probe.rows("definitions_changed", {}, ("name",))
     except SchemaMissing:
@@ -157,6 +159,11 @@ def _privileges(source: FactSource) -> Facts:
         **source.facts("doctor_privileges", claims=f"{ROTAS}claim"),
         "strangers": strangers,
     }
+
+
+def _packages(source: FactSource) -> Facts:
+    columns = ("package", "subject", "message", "cure")
+    return {"found": source.probe.rows("package_findings", {}, columns)}
 
 
 def _ask(statement: str, **params: Any) -> Ask:
@@ -245,9 +252,16 @@ CHECKS = (
     Check("limits", "Do jobs wait long for a rate limit?", _waits, waits.rate_limits),
     Check("breakers", "Is a breaker open for long?", _waits, waits.breakers),
     Check("awaited", "Does a job wait for others for ever?", _waits, waits.wait_for_jobs),
+    Check(
+        "secrets",
+        "Can a worker open each secret?",
+        _ask("doctor_secrets", limit=COUNT_MAX),
+        waits.secrets,
+    ),
     Check("payloads", "Can a worker read each payload?", _waits, waits.payloads),
     Check("refusals", "Does the database refuse what workers do?", _workers, work.refusals),
     Check("fences", "Do workers finish jobs that they have lost?", _workers, work.fences),
+    Check("packages", "What do the packages find?", _packages, work.packages),
     Check("dead", "Are there dead jobs?", _jobs, work.dead),
     Check("contention", "Outgrown: do workers block each other?", _growth, growth.contention),
     Check("order", "Outgrown: does a queue need strict order?", _growth, growth.order),

@@ -44,6 +44,8 @@ class Cause(Enum):
     """No worker knows the type."""
     PAYLOAD = auto()
     """No release at work can read the payloads."""
+    KEYS = auto()
+    """No worker has the keys of secret arguments."""
     REFUSED = auto()
     """The database refuses what live workers must do."""
     PAUSE = auto()

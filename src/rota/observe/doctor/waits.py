@@ -91,6 +91,33 @@ def payloads(facts: Facts, thresholds: Thresholds) -> Finding:
     )
 
 
+def secrets(facts: Facts, thresholds: Thresholds) -> Finding:
+    """Judge whether jobs are sealed under keys that no worker has, or under other ones."""
+    keyless = facts["keyless"]
+    if not keyless:
+        return ok(
+            f"workers have the keys of {plural(facts['read'], 'waiting job')} with secret arguments"
+            if facts["sealed"]
+            else "no type has secret arguments"
+        )
+    lacking = [one for one in keyless if not one["known"]] or keyless
+    text = _list([f"{one['key']}: {_count(one)}, as job {one['job']}" for one in lacking])
+    if lacking[0]["known"]:
+        return warn(
+            f"jobs wait for keys of secrets with which a worker could not open them: {text}",
+            "give all workers the same ROTA_SECRET_KEYS: one lacks the key, or has another one of "
+            "its id; else the value was changed",
+            because=(Cause.COPY,),
+        )
+    return bad(
+        f"jobs wait for keys of secrets that no worker of the last hour has: {text}",
+        "add these keys to ROTA_SECRET_KEYS of the workers, and start them again; a worker without "
+        "the package cryptography has none: pip install 'rota[secrets]'",
+        cause=Cause.KEYS,
+        because=(Cause.COPY, Cause.NO_WORKER),
+    )
+
+
 def breakers(facts: Facts, thresholds: Thresholds) -> Finding:
     """Judge whether a breaker has been open for long."""
     long = [one for one in facts["breakers"] if (one["open_s"] or 0) >= thresholds.open_s]

@@ -196,7 +196,7 @@ def oldest(facts: Facts, thresholds: Thresholds) -> Finding:
     text = f"the oldest due job has been waiting for {words(waiting_s)}"
     if waiting_s < thresholds.due_s[0]:
         return ok(text)
-    because: tuple[Cause, ...] = (Cause.COPY, Cause.NO_WORKER)
+    because: tuple[Cause, ...] = (Cause.COPY, Cause.NO_WORKER, Cause.KEYS)
     if (claimable_s := facts["claimable_s"] or 0.0) >= thresholds.due_s[0]:
         # What other jobs wait for explains nothing of these.
         waiting_s = claimable_s
@@ -351,3 +351,13 @@ def dead(facts: Facts, thresholds: Thresholds) -> Finding:
         f"see `rota jobs {which}`, fix the cause, then `rota retry {which}`, or "
         "`rota archive` with these options",
     )
+
+
+def packages(facts: Facts, thresholds: Thresholds) -> Finding:
+    """Judge what packages have found in their own tables."""
+    found = facts["found"]
+    if not found:
+        return ok("packages have found nothing")
+    more = "" if len(found) <= 3 else f"; and {len(found) - 3} more"
+    said = "; ".join(f"{one['package']}: {one_line(one['message'])}" for one in found[:3])
+    return warn(f"{said}{more}", one_line(found[0]["cure"]))

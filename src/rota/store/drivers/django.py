@@ -6,10 +6,11 @@ errors are Django's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
+from asgiref.sync import async_to_sync, sync_to_async
 from django.db import DatabaseError, Error, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.connection import ConnectionDoesNotExist
@@ -19,6 +20,8 @@ from rota.errors import UsageError
 from rota.store.driver import Params, Row, format_params
 from rota.store.drivers import psycopg3
 from rota.store.errors import RowRefused, ServerTrouble, StoreError
+
+T = TypeVar("T")
 
 
 class DjangoDriver:
@@ -86,6 +89,21 @@ class DjangoDriver:
         """That of psycopg beneath it."""
         self._connection.ensure_connection()
         return self._connection.connection
+
+    @staticmethod
+    def run_coroutine(coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine whose `sync_to_async` calls come back to this thread, and so to its
+        connection."""
+
+        async def wait() -> T:
+            return await coroutine
+
+        return async_to_sync(wait)()
+
+    @staticmethod
+    async def call_from_loop(call: Callable[[], T]) -> T:
+        """Call a function in the thread of the connection."""
+        return await sync_to_async(call)()
 
     def translate(self, error: Exception) -> StoreError:
         """Return the StoreError for an error of Django's."""

@@ -10,18 +10,20 @@ import re
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractContextManager, asynccontextmanager
 from functools import cache
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sqlalchemy import Connection, TextClause
 from sqlalchemy import text as make_clause
 from sqlalchemy.exc import DBAPIError, PendingRollbackError, UnboundExecutionError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
 
 from rota.errors import UsageError
 from rota.store.driver import Params, Row, format_params
 from rota.store.drivers import psycopg3
 from rota.store.errors import RowRefused, ServerTrouble, StoreError
+
+if TYPE_CHECKING:  # needs greenlet, which SQLAlchemy brings only with its extra `asyncio`
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 ERRORS = (DBAPIError, PendingRollbackError, OSError, UnicodeEncodeError, IndexError)
 """The last two: psycopg raises them, and SQLAlchemy lets them pass."""
@@ -93,7 +95,10 @@ class AsyncSqlAlchemyDriver:
     joins_transaction: ClassVar[bool] = True
 
     def __init__(self, given: AsyncSession | AsyncConnection) -> None:
+        from sqlalchemy.ext.asyncio import AsyncSession  # noqa: PLC0415
+
         self._given = given
+        self._session = given if isinstance(given, AsyncSession) else None
         plain = given.sync_session if isinstance(given, AsyncSession) else given.sync_connection
         if plain is None:
             raise UsageError(
@@ -112,8 +117,7 @@ class AsyncSqlAlchemyDriver:
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[object]:
         """Make a savepoint and release it."""
-        given = self._given
-        connection = await given.connection() if isinstance(given, AsyncSession) else given
+        connection = await self._session.connection() if self._session else self._given
         async with connection.begin_nested() as nested:
             yield nested
 

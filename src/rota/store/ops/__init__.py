@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rota.store.ops.actions import (
+    ACTION_MAX,
     ActionRecord,
     ActionRequest,
     Answer,
@@ -15,6 +16,7 @@ from rota.store.ops.actions import (
     action_log,
     actions,
     choose,
+    reveal,
 )
 from rota.store.ops.alert import (
     AlertLook,
@@ -43,6 +45,7 @@ from rota.store.ops.breaker import (
     trip_breaker,
     try_breakers,
 )
+from rota.store.ops.call import call_function
 from rota.store.ops.claim import (
     Branches,
     Claimant,
@@ -75,6 +78,7 @@ from rota.store.ops.enqueue import (
     payload_bytes_max,
     read_on_duplicate,
 )
+from rota.store.ops.erase import erase_ended, erase_jobs, erase_payload, find_to_erase
 from rota.store.ops.expire import Overdue, expire
 from rota.store.ops.fan_out import (
     find_batches,
@@ -154,15 +158,19 @@ from rota.store.ops.pause import (
 from rota.store.ops.read import (
     AlertRecord,
     AttemptRecord,
+    ErrorRecord,
     Filter,
     QueueDepth,
     attempts,
     chain,
+    errors,
     find,
+    get,
     oldest_due,
     read_alerts,
     read_clock,
     read_queues,
+    read_top,
     table,
 )
 from rota.store.ops.reap import Reaped, reap
@@ -184,6 +192,7 @@ from rota.store.ops.schedules import (
     schedules_due,
     trigger_schedule,
 )
+from rota.store.ops.secrets import SEALED_PLACES, SealedRow, read_sealed, write_sealed
 from rota.store.ops.upkeep import UpkeepDue, find_upkeep_due
 from rota.store.ops.waits import (
     ConcurrencyLimit,
@@ -197,9 +206,11 @@ from rota.store.ops.waits import (
 from rota.store.ops.workers import COUNTS, stop, write_heartbeat
 
 __all__ = [
+    "ACTION_MAX",
     "COUNTS",
     "FORGOTTEN",
     "IN_FLIGHT",
+    "SEALED_PLACES",
     "ActionRecord",
     "ActionRequest",
     "Agenda",
@@ -224,6 +235,7 @@ __all__ = [
     "EffectRecord",
     "Ending",
     "EndpointResult",
+    "ErrorRecord",
     "Figures",
     "Filter",
     "Group",
@@ -249,6 +261,7 @@ __all__ = [
     "RefusedRun",
     "Renewed",
     "Reservation",
+    "SealedRow",
     "StartRequest",
     "Stats",
     "Try",
@@ -268,6 +281,7 @@ __all__ = [
     "archive_dead",
     "attempts",
     "call_effect",
+    "call_function",
     "chain",
     "choose",
     "claim",
@@ -285,6 +299,10 @@ __all__ = [
     "effects_about",
     "effects_of",
     "ensure_partitions",
+    "erase_ended",
+    "erase_jobs",
+    "erase_payload",
+    "errors",
     "expire",
     "fail_tick",
     "find",
@@ -294,6 +312,7 @@ __all__ = [
     "find_inner_batches",
     "find_members",
     "find_settled",
+    "find_to_erase",
     "find_upkeep_due",
     "finish",
     "finish_and_pass",
@@ -304,6 +323,7 @@ __all__ = [
     "forget_rows",
     "free_keys",
     "free_places",
+    "get",
     "ids_behind",
     "insert",
     "insert_batch",
@@ -332,7 +352,9 @@ __all__ = [
     "read_on_duplicate",
     "read_queues",
     "read_results",
+    "read_sealed",
     "read_stamps",
+    "read_top",
     "read_wait",
     "reap",
     "record_at_breakers",
@@ -348,6 +370,7 @@ __all__ = [
     "resume_copy",
     "resume_queue",
     "return_starts",
+    "reveal",
     "roll_up_stats",
     "runs",
     "schedules",
@@ -372,4 +395,5 @@ __all__ = [
     "wake_others",
     "write_alerts",
     "write_heartbeat",
+    "write_sealed",
 ]

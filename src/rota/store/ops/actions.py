@@ -39,8 +39,11 @@ class ActionRequest:
     by: str
     why: str | None = None
     payload: str | None = None
-    """For a requeue of one job: the new job's payload, as JSON."""
-    payload_version: int | None = None
+    """For a requeue or another run of one job: the new job's payload, as JSON."""
+    version: int | None = None
+    """Of that payload."""
+    key: str | None = None
+    """For another run of one job: the new job's key."""
     fresh: bool = False
     """For a requeue: whether the finished steps are forgotten."""
     moved: Moved | None = None
@@ -71,12 +74,12 @@ def act(request: ActionRequest, ids: Sequence[int]) -> Operation[list[Answer]]:
 
 def _params(request: ActionRequest) -> dict[str, Any]:
     params: dict[str, Any] = {"why": request.why, "by": request.by}
+    if request.action in (Action.REQUEUE, Action.RUN_AGAIN):
+        params |= {"payload": request.payload, "payload_version": request.version}
     if request.action is Action.REQUEUE:
-        params |= {
-            "payload": request.payload,
-            "payload_version": request.payload_version,
-            "fresh": request.fresh,
-        }
+        params["fresh"] = request.fresh
+    if request.action is Action.RUN_AGAIN:
+        params["key"] = request.key
     if request.action in (Action.RETRY, Action.DISCARD):
         params["running"] = request.running
     if request.moved is not None:
@@ -102,6 +105,12 @@ def act_on_key(
     params = {"key": key, "job_type": job_type, **_params(request)}
     rows = yield Query(f"key_{request.action.value}", params)
     return [KeyHolder(*row) for row in rows]
+
+
+def reveal(id: int, why: str, by: str) -> Operation[dict[str, Any] | None]:
+    """Read the payload of a job as it is stored, and record who did; None: there is no such job."""
+    text = (yield Query("payload_reveal", {"id": id, "why": why, "by": by}))[0][0]
+    return None if text is None else msgspec.json.decode(text, type=dict[str, Any])
 
 
 def act_on_many(
@@ -147,6 +156,8 @@ class Which:
     meta: str | None = None
     """JSON that the meta contains."""
     error_type: str | None = None
+    error: str | None = None
+    """A part of the last error's text; "…" in it stands for any text."""
     release: str | None = None
     since: datetime | timedelta | None = None
     limit: int = 100_000
@@ -224,7 +235,9 @@ def actions(
     return [ActionRecord(*row) for row in (yield Query("actions", asked))]
 
 
-def action_log(since: datetime | timedelta | None, limit: int) -> Operation[list[ActionRecord]]:
+def action_log(
+    since: datetime | timedelta | None, until: datetime | None, verb: str | None, limit: int
+) -> Operation[list[ActionRecord]]:
     """Read the log of all actions, the newest first."""
-    params = {"limit": limit, **instant_or_ago("since", since)}
+    params = {"until": until, "verb": verb, "limit": limit, **instant_or_ago("since", since)}
     return [ActionRecord(*row) for row in (yield Query("action_log", params))]

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from rota.errors import UsageError
-from rota.model.breaker import BreakerRules, Endpoint
+from rota.model.breaker import BreakerRules, EndpointHealth
 from rota.model.record import Record
 from rota.store.driver import Operation, Query
 from rota.store.errors import INVALID_PARAMETER, Unstorable
@@ -49,7 +49,7 @@ class EndpointResult(msgspec.Struct, frozen=True):
     failed_after_s: list[float]
     """Of each failure, how long ago its attempt began."""
     reason: str | None
-    trial: Endpoint | None = None
+    trial: EndpointHealth | None = None
     trial_job: int | None = None
     trial_claim: int | None = None
 

@@ -16,7 +16,7 @@ from rota.store.columns import CLAIMED, OF_THE_CLAIM
 from rota.store.driver import Operation, Query, Row, format_params
 from rota.store.errors import RowRefused
 from rota.store.ops.actions import ActionRequest, act
-from rota.store.ops.read import Filter, find, read_clock
+from rota.store.ops.read import Filter, find, get, read_clock
 from rota.store.ops.upkeep import UpkeepDue
 
 
@@ -266,17 +266,14 @@ def claim_one(who: Claimant, id_: int) -> Operation[Claimed]:
         UsageError: its queue is paused, another job of its lane comes before it, a cap is full, it
             waits for other jobs, or another transaction has locked it.
     """
-    wanted = Filter(ids=[id_])
-    found = yield from find(wanted)
-    if not found:
-        raise JobNotFound(id_)
-    if found[0].status != Status.WAITING:  # the database says what such a job waits for
-        _refuse_status(id_, found[0].status)
-    if found[0].job_type not in who.types:
-        raise UnknownJobType(found[0].job_type)
+    found = yield from get(id_)
+    if found.status != Status.WAITING:  # the database says what such a job waits for
+        _refuse_status(id_, found.status)
+    if found.job_type not in who.types:
+        raise UnknownJobType(found.job_type)
     rows = yield from _claim_row(who, id_)
     if not rows:
-        for now in (yield from find(wanted)):
+        for now in (yield from find(Filter(ids=[id_]))):
             _refuse_status(id_, now.status)
         raise JobNotFound(id_)
     if rows[0][_REFUSAL] is not None:

@@ -24,6 +24,7 @@ def call_effect(call: EffectCall) -> Operation[EffectAnswer]:
             "place": call.place,
             "if_uncertain": call.if_uncertain,
             "about": call.about_json,
+            "not_done": call.not_done,
         }
         [row] = yield Query("effect_intend", asked)
         state, result, earlier, holder, age_s, expected = row
@@ -107,10 +108,12 @@ def resolve_effect(
     step_of: int | None,
     why: str | None,
     by: str,
-) -> Operation[Literal["done", "not_done", "held", "unknown"]]:
+    again: bool,
+) -> Operation[Literal["done", "not_done", "held", "is_done", "unknown"]]:
     """Resolve an effect, or a step of a job, by hand; return what became of it."""
     settled = {
-        "key": key, "done": done, "result": result_json, "step_of": step_of, "why": why, "by": by
+        "key": key, "done": done, "result": result_json, "step_of": step_of, "why": why, "by": by,
+        "again": again,
     }  # fmt: skip
     return (yield Query("effect_resolve", settled))[0][0]  # type: ignore[no-any-return]
 

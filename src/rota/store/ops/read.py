@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
+
+from rota.errors import JobNotFound
 from rota.model.bounds import COUNT_MAX
 from rota.model.job import Job, Status
 from rota.model.record import Record
@@ -51,6 +54,15 @@ def find(wanted: Filter) -> Operation[list[Job]]:
         params | instant_or_ago("since", wanted.since) | instant_or_ago("until", wanted.until),
     )
     return [_job(row) for row in rows]
+
+
+def get(id_: int) -> Operation[Job]:
+    """Read a job. One that has not ended costs a tenth of a search. Raises JobNotFound."""
+    rows = yield Query("job_live", {"id": id_})
+    found = [_job(row) for row in rows] or (yield from find(Filter(ids=[id_])))
+    if not found:
+        raise JobNotFound(id_)
+    return found[0]
 
 
 def instant_or_ago(
@@ -105,6 +117,51 @@ def attempts(job: int) -> Operation[list[AttemptRecord]]:
     return [AttemptRecord(*row) for row in (yield Query("attempts", {"job": job}))]
 
 
+ERRORS_COUNTED = 1_000
+"""Attempts of a class of errors are counted up to this: a flood must not hide what is rare."""
+
+
+class ErrorRecord(Record, frozen=True):
+    """Attempts that failed in the same way, but for what differs from one job to the next."""
+
+    job_type: str
+    """Name of the job type."""
+    error_type: str | None
+    """Class name of the error; None: none is recorded."""
+    response_code: int | None
+    """HTTP or SMTP status code of the error; None: it has none."""
+    message: str | None
+    """The first line of its text, in which "…" stands for an address or a word with a digit; a
+    search for it finds the jobs. None: it has no text."""
+    attempts: int
+    """How many attempts failed so; counted up to 1,000 for a type, class and response code."""
+    jobs: int
+    """Of how many different jobs."""
+    dead: int
+    """How many of these are dead, and wait for a person."""
+    first_at: datetime
+    """When it was met first in the period, an aware datetime."""
+    last_at: datetime
+    """When it was met last, an aware datetime."""
+    last_job: int
+    """Id of the job that met it last."""
+    releases: dict[str, int]
+    """The attempts by the release that ran them, most first."""
+
+
+def errors(
+    since: datetime | timedelta | None, job_type: str | None, limit: int
+) -> Operation[list[ErrorRecord]]:
+    """Read the errors of a period, that which was met last first: of its newest 30,000 failed
+    attempts, and of these at most ERRORS_COUNTED of a class."""
+    params = {"job_type": job_type, "counted": ERRORS_COUNTED, "limit": limit}
+    rows = yield Query("errors", params | instant_or_ago("since", since))
+    return [ErrorRecord(*(*row[:-1], _RELEASES.decode(row[-1]))) for row in rows]
+
+
+_RELEASES = msgspec.json.Decoder(dict[str, int])
+
+
 def chain(job: int) -> Operation[list[int]]:
     """Read the ids of the jobs that are the same work, in order: the original and its requeues."""
     return [row[0] for row in (yield Query("job_chain", {"job": job}))]
@@ -143,7 +200,7 @@ class QueueDepth(Record, frozen=True):
 
 def read_queues() -> Operation[list[QueueDepth]]:
     """Read the queues and priorities that have jobs due or to come."""
-    return [QueueDepth(*row) for row in (yield Query("queues", {"limit": COUNT_MAX}))]
+    return [QueueDepth(*row) for row in (yield Query("queues_list", {"limit": COUNT_MAX}))]
 
 
 class AlertRecord(Record, frozen=True):
@@ -175,6 +232,13 @@ class AlertRecord(Record, frozen=True):
 def read_alerts() -> Operation[list[AlertRecord]]:
     """Read the alerts that stand, and those that ended within a day."""
     return [AlertRecord(*row) for row in (yield Query("alerts"))]
+
+
+def read_top(limits: dict[str, Any]) -> Operation[dict[str, Any]]:
+    """Read what a frame of `rota top` shows, with at most so many of each kind."""
+    [[text]] = yield Query("top", limits)
+    facts: dict[str, Any] = msgspec.json.decode(text)
+    return facts
 
 
 def table(

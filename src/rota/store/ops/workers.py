@@ -17,7 +17,8 @@ COUNTS = ("succeeded", "failed", "dead", "rejected")
 def write_heartbeat(worker: dict[str, Any]) -> Operation[int]:
     """Write a worker's heartbeat and its counters; return how many are alive that share a
     queue with it."""
-    unsaid = {"slots": None, "refused": None, **dict.fromkeys(COUNTS, 0)}
+    unsaid: dict[str, Any] = dict.fromkeys(COUNTS, 0)
+    unsaid |= {"slots": None, "refused": None, "secret_keys": []}
     rows = yield Query("worker_heartbeat", {**unsaid, **worker})
     return rows[0][0]  # type: ignore[no-any-return]
 

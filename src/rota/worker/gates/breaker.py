@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from rota.declare.key import check_plain_key
 from rota.errors import DatabaseUnavailable, UsageError
-from rota.model.breaker import Endpoint, format_waits_for, judge_endpoint
+from rota.model.breaker import EndpointHealth, format_waits_for, judge_endpoint
 from rota.model.outcome import HandedBack, RateLimited
+from rota.model.scrub import hide
 from rota.observe.events import BreakerClosed, BreakerOpened
 from rota.runtime.throttle import Throttle
 from rota.store import ops
@@ -83,7 +84,7 @@ class EndedAttempt:
 
     attempt: Attempt
     known: BreakerPass
-    health: Endpoint
+    health: EndpointHealth
     reason: str | None
 
 
@@ -239,14 +240,15 @@ class BreakerGate(Gate):
         if one is None:
             return False
         self._withdraw(attempt, one)
-        health, reason = Endpoint.UNKNOWN, None
+        health, reason = EndpointHealth.UNKNOWN, None
         if attempt.began_at is not None and not attempt.is_lost and attempt.outcome is not None:
-            health, reason = judge_endpoint(attempt.outcome, attempt.job_type.rules)
+            with hide(attempt.hidden):
+                health, reason = judge_endpoint(attempt.outcome, attempt.job_type.rules)
             if one.is_trial and isinstance(attempt.outcome, RateLimited):
                 # Otherwise all that wait would try, one right after the other.
-                health = Endpoint.FAILS
+                health = EndpointHealth.FAILS
                 reason = attempt.outcome.reason or "it wants no more for now"
-        if health is not Endpoint.FAILS and not one.is_trial:
+        if health is not EndpointHealth.FAILS and not one.is_trial:
             return False  # a success while it is closed writes nothing
         self._unrecorded.append(EndedAttempt(attempt, one, health, reason))
         self._deferred[attempt] = one.place

@@ -6,8 +6,9 @@ import json
 import sys
 from typing import Any
 
+from rota.declare.program import describe_exit
 from rota.errors import ProcessDied
-from rota.runtime.child_process import ChildProcess, describe_exit
+from rota.runtime.child_process import ChildProcess
 from rota.worker.processes import messages
 
 _BOOT = (

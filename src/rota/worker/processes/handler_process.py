@@ -40,6 +40,7 @@ from rota.model.outcome import (
     refuse_outcome,
 )
 from rota.model.retry import DEFAULT_RETRY
+from rota.model.scrub import Hidden, hide
 from rota.model.settle import RetryRules, judge, judge_cause
 from rota.runtime import logs
 from rota.runtime.child_process import SIGNALS, Channel, join_parent
@@ -117,8 +118,9 @@ class EffectChannel:
 class HandledJob:
     """A job whose handler is called here."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, hidden: Hidden | None) -> None:
         self._context = context
+        self.hidden = hidden
         self.end: End
         """How it ended. Set once the handler was called."""
 
@@ -189,12 +191,14 @@ class HandlerProcess:
         self._channel.send(messages.Ready())
         while True:
             run, context = self._runs.get()
-            end = contextvars.copy_context().run(self._attempt, run, context)
+            hidden = None if run.hidden is None else Hidden(*run.hidden)
+            end = contextvars.copy_context().run(self._attempt, run, context, hidden)
             if context._has_news:
                 self._tell_progress(context)
-            self._channel.send(
-                messages.Ended(run.job.id, run.job.claims, self._simplify(end, context))
-            )
+            with hide(hidden):
+                told = self._simplify(end, context)
+            self._channel.send(messages.Ended(run.job.id, run.job.claims, told))
+            del hidden, end
 
     def _receive(self) -> None:
         try:
@@ -247,13 +251,13 @@ class HandlerProcess:
 
     # Running
 
-    def _attempt(self, run: messages.RunJob, context: Context) -> End:
+    def _attempt(self, run: messages.RunJob, context: Context, hidden: Hidden | None) -> End:
         self._began_at = monotonic()
         try:
             arguments = pickle.loads(run.arguments)
         except BaseException as error:  # noqa: BLE001 - unpickling runs the application's code
             return _end_by_error(error)
-        handled = HandledJob(context)
+        handled = HandledJob(context, hidden)
         given = (context,) if self._setup.takes_context else ()
         call = partial(self._handler, *given, **arguments)
         if self._setup.is_async:

@@ -49,6 +49,8 @@ class RunJob(msgspec.Struct, frozen=True):
     """Pickled, because only the handler's module makes them loadable."""
     results: tuple[JobResult, ...] = ()
     """What came of the jobs that it waited for."""
+    hidden: tuple[tuple[str, ...], tuple[str, ...]] | None = None
+    """Its secret and personal values, which are masked in all texts."""
 
 
 class Stop(msgspec.Struct, frozen=True):

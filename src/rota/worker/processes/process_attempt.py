@@ -81,7 +81,8 @@ class ProcessAttempt:
         if late is not None:
             return late
         results = tuple(self._context.results.values())
-        self._process.send(messages.RunJob(self._attempt.job, arguments, results))
+        hidden = None if self._attempt.hidden is None else self._attempt.hidden.values
+        self._process.send(messages.RunJob(self._attempt.job, arguments, results, hidden))
         while True:
             match self._next():
                 case messages.Begun():

@@ -9,6 +9,8 @@ create or replace function {schema}.declare(
   aliases text[] default '{}',
   key_arguments text[] default null,
   group_arguments text[] default null,
+  secret_fields text[] default null,
+  personal_fields text[] default null,
   release text default 'unknown'
 )
 returns void
@@ -43,6 +45,8 @@ declare
     when array_position(group_arguments, null) is not null
       then 'group_arguments must be the names of arguments; leave it out if the type has no '
         'group_key'
+    when array_position(secret_fields || personal_fields, null) is not null
+      then 'secret_fields and personal_fields must be the names of arguments'
     when coalesce(length(release), 0) not between 1 and 200
       then 'release must be 1 to 200 characters'
   end;
@@ -58,7 +62,9 @@ begin
       'retry_after', retry_after,
       'aliases', aliases,
       'key_arguments', key_arguments,
-      'group_arguments', group_arguments
+      'group_arguments', group_arguments,
+      'secret_fields', nullif(secret_fields, '{}'),
+      'personal_fields', nullif(personal_fields, '{}')
     )),
     release
   );

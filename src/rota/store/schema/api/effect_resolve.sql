@@ -1,8 +1,8 @@
 -- Settles an effect by hand: a person looked at the provider's side, and says whether it happened.
 -- Done with a result: no job does it again. Not done: it is forgotten, and the next attempt that
--- asks begins it anew, also where it was done before. p_step_of: of a step, any job of its chain.
--- Returns what became of it: done; not_done; held, where a job is at it now and nothing was
--- changed; unknown, where there is no such effect.
+-- asks begins it anew. One that is done is only with p_again: it happens once more then. p_step_of:
+-- of a step, any job of its chain. Returns what became of it: done; not_done; or, where nothing was
+-- changed: held, a job is at it now; is_done; unknown, there is no such effect.
 -- Locks: the row of the effect; index effect_pkey.
 -- Keeps: M52, what is uncertain stops for a person; M87, who and why.
 create or replace function {schema}.effect_resolve(
@@ -11,7 +11,8 @@ create or replace function {schema}.effect_resolve(
   p_result jsonb default null,
   p_step_of bigint default null,
   p_why text default null,
-  p_by text default null
+  p_by text default null,
+  p_again boolean default false
 )
 returns text
 language plpgsql security definer
@@ -41,6 +42,7 @@ begin
       p_step_of
     );
   end if;
+  p_key := {schema}.effect_key(p_key, v_origin);
   select e.* into v_old
   from {schema}.effect e
   where e.key = p_key
@@ -51,6 +53,9 @@ begin
   end if;
   if v_old.done_at is null and {schema}.claim_is_live(v_old.job, v_old.claim) then
     return 'held';
+  end if;
+  if v_old.done_at is not null and not p_done and p_again is not true then
+    return 'is_done';
   end if;
   if p_done then
     update {schema}.effect e
@@ -75,5 +80,5 @@ begin
   return case when p_done then 'done' else 'not_done' end;
 end $$;
 revoke execute on function {schema}.effect_resolve(
-  text, boolean, jsonb, bigint, text, text
+  text, boolean, jsonb, bigint, text, text, boolean
 ) from public;

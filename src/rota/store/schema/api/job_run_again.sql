@@ -1,11 +1,17 @@
 -- Runs finished or dead jobs again. Each gets a new job with the same content, an origin of its own
--- and no key. The old jobs are unchanged.
--- Locks: none; indexes job_pkey and job_history_id.
--- Keeps: M87.
+-- and no key. The old jobs are unchanged. One whose payload was erased is refused. With p_payload
+-- and p_key, for a single job, the new one has that payload and that key instead;
+-- p_payload_version defaults to the old one's. If another job has the key, the answer is `key
+-- held`, and new_id and status are those of that job.
+-- Locks: none, or the row of the key; indexes job_pkey and job_history_id.
+-- Keeps: M87; M51, one job per key.
 create or replace function {schema}.job_run_again(
   p_ids bigint[],
   p_why text default null,
-  p_by text default null
+  p_by text default null,
+  p_payload jsonb default null,
+  p_payload_version smallint default null,
+  p_key text default null
 )
 returns table (id bigint, answer text, status text, new_id bigint)
 language plpgsql security definer
@@ -16,15 +22,33 @@ as $$
 declare
   v_old bigint[];
   v_new bigint[];
+  v_type text;
 begin
+  if cardinality(p_ids) <> 1 and (p_payload is not null or p_key is not null) then
+    raise exception 'rota.job_run_again: a payload and a key are for one job; nothing was changed'
+      using errcode = 'invalid_parameter_value';
+  end if;
   v_old := array(
     select j.id
     from {schema}.jobs j
     where j.id = any (p_ids)
       and j.status in ('dead', 'succeeded', 'cancelled')
+      and not {schema}.is_erased(j.payload)
     order by j.id
   );
   v_new := array(select nextval(pg_get_serial_sequence('{schema}.job', 'id')) from unnest(v_old));
+  while p_key is not null and v_old <> '{}' loop
+    select j.job_type into v_type
+    from {schema}.jobs j
+    where j.id = v_old[1];
+    exit when {schema}.key_take(v_new[1], v_type, p_key);
+    return query
+    select v_old[1], 'key held', h.status, h.id
+    from {schema}.key_holders(array[v_type], array[p_key]) h;
+    if found then
+      return;
+    end if;
+  end loop;
   perform set_config('{schema}.needs_no_key', 'on', true);
   insert into {schema}.job (
     id,
@@ -55,6 +79,14 @@ begin
     limit 1
   ) o on true;
   perform set_config('{schema}.needs_no_key', '', true);
+  if p_payload is not null or p_key is not null then
+    update {schema}.job j
+    set
+      payload = coalesce(p_payload, j.payload),
+      payload_version = coalesce(p_payload_version, j.payload_version),
+      idempotency_key = p_key
+    where j.id = any (v_new);
+  end if;
   insert into {schema}.action (verb, job, by, why, detail)
   select
     'run_again',
@@ -70,4 +102,6 @@ begin
   left join unnest(v_old, v_new) p(id, new_id) on p.id = a.id
   order by a.id;
 end $$;
-revoke execute on function {schema}.job_run_again(bigint[], text, text) from public;
+revoke execute on function {schema}.job_run_again(
+  bigint[], text, text, jsonb, smallint, text
+) from public;

@@ -32,7 +32,19 @@ begin
   if v_made is null then
     return 'code';
   end if;
-  perform {schema}.log_action('put'::text, p_why, p_by, v_name, p_detail => p_schedule);
+  perform {schema}.log_action(
+    'put'::text, p_why, p_by, v_name,
+    -- What the payload says of people is not for the log, nor what it may say of them.
+    p_detail => case
+      when {schema}.hidden_fields(p_schedule ->> 'job_type') is null
+        and exists (
+          select from {schema}.job_type t
+          where t.name = {schema}.canonical_type(p_schedule ->> 'job_type')
+        )
+        then p_schedule
+      else p_schedule - 'payload'
+    end
+  );
   return case when v_made then 'made' else 'changed' end;
 end $$;
 revoke execute on function {schema}.schedule_put(jsonb, text, text, text) from public;

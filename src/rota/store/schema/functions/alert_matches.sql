@@ -46,6 +46,10 @@ begin
     union all
     select h.* from {schema}.alert_lanes(v_rule) h where v_rule.kind = 'group_halted'
     union all
+    select concat_ws(' ', p.package, p.subject), 1, concat_ws(': ', p.message, p.cure)
+    from {schema}.package_findings() p
+    where v_rule.kind = 'package'
+    union all
     select l.* from {schema}.alert_limits(v_rule) l where v_rule.kind = 'limit_backlog'
     union all
     select b.*

@@ -24,6 +24,7 @@ begin
   if v_job.id is null then
     return false;
   end if;
+  p_key := {schema}.effect_key(p_key, v_origin);
   if p_done then
     update {schema}.effect e
     set

@@ -1,6 +1,7 @@
 -- Writes what a claim is about to do, and says whether it may. p_place: of a step, how many steps
 -- its handler called with this one; NULL: an effect. p_entry tells the intents of one claim apart:
--- the same call again, after a lost answer, answers the same. Returns one row:
+-- the same call again, after a lost answer, answers the same. p_not_done: when the intent was
+-- written of which a person says that it did not happen; a later one is another. Returns one row:
 --   begun      it is this claim's now; `earlier` says how many intents before it may have happened
 --   done       it has happened; with its result
 --   skip       it may have happened, and by p_if_uncertain it is not to be repeated
@@ -19,7 +20,8 @@ create or replace function {schema}.effect_intend(
   p_key text,
   p_place int,
   p_if_uncertain text,
-  p_about jsonb default null
+  p_about jsonb default null,
+  p_not_done timestamptz default null
 )
 returns table (
   state text,
@@ -59,11 +61,16 @@ begin
     )
     values (v_origin, p_key, p_place, p_id, p_claims, p_entry, p_if_uncertain, p_about)
     on conflict do nothing;
-    if found then
+    if found and {schema}.effect_key(p_key, v_origin) = p_key then
       state := 'begun';
       earlier := 0;
       return next;
       return;
+    elsif found then
+      delete from {schema}.effect e
+      where e.key = p_key
+        and e.origin_id = v_origin;
+      p_key := {schema}.effect_key(p_key, v_origin);
     end if;
     select e.* into v_old
     from {schema}.effect e
@@ -87,9 +94,9 @@ begin
     and {schema}.claim_is_live(v_old.job, v_old.claim)
   then
     state := 'held';
-  elsif p_if_uncertain = 'dead' then
+  elsif p_if_uncertain = 'dead' and v_old.intended_at is distinct from p_not_done then
     state := 'uncertain';
-  elsif p_if_uncertain = 'skip' then
+  elsif p_if_uncertain = 'skip' and v_old.intended_at is distinct from p_not_done then
     state := 'skip';
     update {schema}.effect e
     set if_uncertain = 'skip'
@@ -98,7 +105,10 @@ begin
       and e.if_uncertain <> 'skip';
   else
     state := 'begun';
-    earlier := v_old.uncertain_before + 1;
+    earlier := case
+      when v_old.intended_at is distinct from p_not_done then v_old.uncertain_before + 1
+      else 0
+    end;
     update {schema}.effect e
     set
       job = p_id,

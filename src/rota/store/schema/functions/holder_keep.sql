@@ -44,7 +44,7 @@ begin
   return exists (
     select from {schema}.idempotency i
     where i.job_type = any (v_names)
-      and i.key = p_key
+      and i.key in (p_key, {schema}.key_hash(p_key))
       and i.job = p_job
   );
 end $$;

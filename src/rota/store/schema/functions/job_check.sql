@@ -3,8 +3,9 @@
 -- DEFINER: a producer needs INSERT on job and nothing else.
 -- At an INSERT also an id that the sequence has not given: it blocks the producer that will get it,
 -- and below 1 no call of Python's can name it. And a run of a schedule that would never start,
--- because every tick of that schedule would be skipped. And a job that key_refusal refuses: that is
--- asked only if some type declares a key or a group_key.
+-- because every tick of that schedule would be skipped. And a job that key_refusal or
+-- secret_refusal refuses: that is asked only if some type declares a key, a group_key or a secret
+-- argument.
 -- After an INSERT it wakes as many workers as there are jobs. A commit that carries a NOTIFY holds
 -- a database-wide lock until it is flushed. So only rows that are due wake one (or that will be
 -- before it looks again), and only one that waits for their queue.
@@ -19,7 +20,7 @@ declare
   v_last_id bigint;
   v_are_plain boolean;
   v_is_awaited boolean;
-  v_has_keys boolean;
+  v_has_rules boolean;
 begin
   if tg_op = 'INSERT' then
     v_last_id := coalesce(pg_sequence_last_value('{schema}.job_id_seq'), 0);
@@ -33,8 +34,9 @@ begin
         select from {schema}.job_type t
         where t.key_arguments is not null
           or t.group_arguments is not null
+          or t.secret_fields is not null
       )
-    into v_are_plain, v_is_awaited, v_has_keys
+    into v_are_plain, v_is_awaited, v_has_rules
     from fresh f;
     if not v_are_plain then
       select min(coalesce(
@@ -50,7 +52,7 @@ begin
       into v_refusal
       from fresh f;
     end if;
-    if v_has_keys and v_refusal is null then
+    if v_has_rules and v_refusal is null then
       -- Asked without a call: where a type declares one, every INSERT comes here.
       if exists (
         select from {schema}.job_type t
@@ -69,6 +71,12 @@ begin
           array(select distinct f.job_type from fresh f where f.group_key is null)
         );
       end if;
+      if v_refusal is null then
+        select min({schema}.secret_refusal(f.job_type, f.payload)) into v_refusal
+        from {schema}.job_type t
+        join fresh f on f.job_type = t.name or f.job_type = any (t.aliases)
+        where t.secret_fields is not null;
+      end if;
     end if;
     if v_is_awaited and v_refusal is null then
       perform {schema}.wake_up(array_agg(distinct f.queue), count(*)::int)
@@ -77,9 +85,15 @@ begin
         and f.run_at <= {schema}.clock() + interval '2 seconds';
     end if;
   else
-    v_refusal := {schema}.job_refusal(new);
+    v_refusal := coalesce(
+      {schema}.job_refusal(new), {schema}.secret_refusal(new.job_type, new.payload)
+    );
     -- What was so before, such as a payload over a limit that was lowered, is not refused now.
-    if v_refusal is not null and v_refusal = {schema}.job_refusal(old) then
+    if v_refusal is not null
+      and v_refusal = coalesce(
+        {schema}.job_refusal(old), {schema}.secret_refusal(old.job_type, old.payload)
+      )
+    then
       return null;
     end if;
   end if;

@@ -1,5 +1,6 @@
 -- Declares job types: an array of objects, all with the same columns of job_type. A column that
--- the release does not know is left alone, and one that this schema does not know is left out. Keys
+-- the release does not know is left alone, and one that this schema does not know is left out. A
+-- field that was ever personal or secret stays masked: it joins the personal ones. Keys
 -- that were taken under a former name move to the new name. Where key_scope becomes 'pending', the
 -- keys of jobs that have started, are dead or over are free; where it becomes 'live', of those that
 -- are dead or over. A cap (max_running) holds at once; of
@@ -7,7 +8,8 @@
 -- Locks: the rows of the types, in the order of their names; the rows of keys that move or become
 --   free; then as caps_release.
 -- Keeps: M15, a plain INSERT takes what the type declares; M51, with key_scope 'pending' no change
---   is joined to a job that has begun, also not to one that began before the type said so.
+--   is joined to a job that has begun, also not to one that began before the type said so; M45, an
+--   earlier release does not take away the mask, nor does a renamed argument.
 create or replace function {schema}.job_type_declare(p_types jsonb, p_release text)
 returns int
 language plpgsql
@@ -36,7 +38,16 @@ begin
     'set %s, release = excluded.release, declared_at = {schema}.clock()',
     string_agg(format('%I', a.attname), ', '),
     string_agg(format('d.%I', a.attname), ', '),
-    string_agg(format('%1$I = excluded.%1$I', a.attname), ', ')
+    string_agg(
+      case a.attname
+        when 'personal_fields' then
+          'personal_fields = nullif(array('
+            'select unnest(t.personal_fields || t.secret_fields || excluded.personal_fields) '
+            'except select unnest(excluded.secret_fields) order by 1), ''{}'')'
+        else format('%1$I = excluded.%1$I', a.attname)
+      end,
+      ', '
+    )
   )
   into v_statement
   from pg_attribute a

@@ -1,6 +1,6 @@
 -- Returns the job that holds each key. SECURITY DEFINER: the caller of a refused job learns the id
 -- and status of the first job and nothing else. A key whose job has left no row belongs to a job
--- that succeeded, because cancelling a job frees its key.
+-- that succeeded, because cancelling a job frees its key, unless an erasure does it.
 -- Locks: none; index idempotency_pkey.
 -- Keeps: M51, the second caller gets the id and status of the first job.
 create or replace function {schema}.key_holders(p_job_types text[], p_keys text[])
@@ -18,6 +18,13 @@ as $$
     )
   from unnest(p_job_types, p_keys) with ordinality asked(job_type, key, n)
   cross join lateral (select {schema}.canonical_type(asked.job_type) as name) called
+  cross join lateral (
+    select {schema}.key_hash(asked.key) as key
+    where (select n.keys_erased from {schema}.installation n)
+    union all
+    select null
+    limit 1
+  ) erased
   left join {schema}.job_type t on t.name = called.name
   cross join lateral (
     -- One array, not "or": before PostgreSQL 18, an index whose first column is not fixed is read
@@ -25,8 +32,8 @@ as $$
     select i.job
     from {schema}.idempotency i
     where i.job_type = any (array_append(t.aliases, called.name))
-      and i.key = asked.key
-    order by i.job_type <> called.name
+      and i.key = any (array[asked.key, erased.key])
+    order by i.key <> asked.key, i.job_type <> called.name
     limit 1
   ) held
 $$;

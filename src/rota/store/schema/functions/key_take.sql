@@ -5,7 +5,7 @@
 -- Locks: the row of `idempotency` that the key becomes; waits for a transaction that is inserting
 --   the same key, or claiming its holder. With key_scope 'pending' the row of the holder, against
 --   claims only.
--- Keeps: M51, one job per (job type, key).
+-- Keeps: M51, one job per (job type, key), also where the key was erased.
 create or replace function {schema}.key_take(p_job bigint, p_job_type text, p_key text)
 returns boolean
 language plpgsql
@@ -38,6 +38,9 @@ begin
       values (v_name, p_key, p_job)
       on conflict do nothing;
       if found then
+        -- Only now: an erasure for which the INSERT waited is seen. Without any, no call is made.
+        exit when (select n.keys_erased from {schema}.installation n)
+          and {schema}.key_is_erased(array_append(v_aliases, v_name), p_key);
         return true;
       end if;
       update {schema}.idempotency
@@ -63,4 +66,9 @@ begin
     end if;
     -- Retention deleted the key between these statements, or the key was freed: try again.
   end loop;
+  delete from {schema}.idempotency
+  where job_type = v_name
+    and key = p_key
+    and job = p_job;
+  return false;
 end $$;

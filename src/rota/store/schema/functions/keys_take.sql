@@ -76,5 +76,19 @@ begin
   )
   select coalesce(array_agg(t.job), '{}') into v_taken
   from taken t;
+  -- Only now: an erasure for which the INSERT waited is seen.
+  if exists (select from {schema}.installation n where n.keys_erased) then
+    with back as (
+      delete from {schema}.idempotency i
+      using unnest(p_ids, p_keys, p_which) a(id, key, which)
+      where a.id = any (v_taken)
+        and i.job_type = v_names[coalesce(a.which, 1)]
+        and i.key = a.key
+        and i.job = a.id
+        and {schema}.key_is_erased(array[i.job_type], i.key)
+      returning i.job
+    )
+    select array(select unnest(v_taken) except select b.job from back b) into v_taken;
+  end if;
   return v_taken;
 end $$;

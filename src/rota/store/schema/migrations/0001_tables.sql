@@ -41,8 +41,9 @@ create table job (
   capped boolean,
   -- Why it was handed back after a claim, or waits outside of the ready ones: 'type NAME',
   -- 'queue NAME', 'limit NAME …' or 'breaker NAME …'; 'payload TYPE': it waits for a release whose
-  -- code can read it; 'job ID': it waits for that one to end, and then maybe for others; 'person':
-  -- it is dead and halts its lane. Since when.
+  -- code can read it; 'key ID': it waits for a worker that has this key of secrets; 'job ID': it
+  -- waits for that one to end, and then maybe for others; 'person': it is dead and halts its lane.
+  -- Since when.
   waits_for text collate "C",
   waits_since timestamptz,
   batch bigint,                                  -- the batch of which it is a member; NULL: none
@@ -114,9 +115,10 @@ create index job_lane on job (group_key, in_lane, priority desc, run_at, id)
 create index job_waits on job (waits_for, priority desc, run_at, id)
   where waits_for is not null or capped;
 
--- The statement that ends a job appends its row here; rows are never updated. A partition is a day
--- of UTC; there is no default partition. finished_at stands first, because a search without an
--- index reads it in every row: to reach a column, PostgreSQL steps over all columns before it.
+-- The statement that ends a job appends its row here; only an erasure, or a rotation of keys,
+-- updates it. A partition is a day of UTC; there is no default partition. finished_at stands first,
+-- because a search without an index reads it in every row: to reach a column, PostgreSQL steps over
+-- all columns before it.
 create table job_history (
   finished_at timestamptz not null,
   release text,
@@ -186,6 +188,10 @@ create table job_type (
   -- The arguments of which the type's code makes the group_key of each job. NULL: the type declares
   -- none.
   group_arguments text[],
+  -- The fields of a payload that are stored sealed, as the last declaration says; and those that
+  -- are masked where they are shown, as any declaration has said. NULL: there are none.
+  secret_fields text[],
+  personal_fields text[],
   group_capacity smallint check (group_capacity between 1 and 1000),
   -- Whether a job that failed and waits for its next attempt keeps its place in its lane.
   on_retry text not null default 'hold' check (on_retry in ('hold', 'release')),
@@ -443,7 +449,9 @@ create table installation (
   -- not differ.
   copied text,
   -- The schema to which expired partitions move; NULL: they are dropped.
-  archive text
+  archive text,
+  -- Whether keys were erased: only then is a key also looked for by its hash.
+  keys_erased boolean not null default false
 );
 
 -- A day that moves to where it is would stay for ever, and each pass would report it as moved.
@@ -479,7 +487,8 @@ create table worker (
   -- Parts of it, maintenance above all, whose statements the database refuses, each with the
   -- reason, as of the last heartbeat; NULL: none. Since when.
   refused text,
-  refused_since timestamptz
+  refused_since timestamptz,
+  secret_keys text[] not null default '{}'       -- ids of the keys with which it opens secrets
 );
 
 -- How long finished things are kept; without a row, for ever. `rota migrate --keep-history 30d` or
@@ -513,6 +522,12 @@ create index idempotency_live on idempotency (job) where expires_at is null;
 create table idempotency_read (
   id int primary key default 1 check (id = 1),
   job bigint not null
+);
+
+-- Jobs that ran when they were to be erased: a pass does it when they have ended.
+create table erasure (
+  job bigint primary key,
+  asked_at timestamptz not null default clock()
 );
 
 -- Every finish reads this; it is empty unless a type keeps failures only.
@@ -686,7 +701,7 @@ create table alert_rule (
     'dead', 'same_error', 'failure_rate',
     'unclaimed', 'unknown_type', 'no_worker',
     'payload_unread', 'paused', 'refused',
-    'schedule_overdue', 'breaker_open', 'group_halted', 'limit_backlog'
+    'schedule_overdue', 'breaker_open', 'group_halted', 'limit_backlog', 'package'
   )),
   at_least int not null default 1 check (at_least between 1 and 10000),
   factor float8 check (factor > 1 and factor <= 1000000),
@@ -727,12 +742,13 @@ create table alert_rule (
   constraint alert_rule_type_counts check (
     job_type is null
     or kind not in (
-      'paused', 'refused', 'schedule_overdue', 'breaker_open', 'group_halted', 'limit_backlog'
+      'paused', 'refused', 'schedule_overdue', 'breaker_open', 'group_halted', 'limit_backlog',
+      'package'
     )
   ),
   constraint alert_rule_at_least_counts check (
     at_least = 1
-    or kind not in ('refused', 'schedule_overdue', 'breaker_open', 'group_halted')
+    or kind not in ('refused', 'schedule_overdue', 'breaker_open', 'group_halted', 'package')
   )
 );
 
@@ -749,7 +765,8 @@ insert into alert_rule (name, kind, at_least, factor, period, severity, critical
   ('schedule overdue', 'schedule_overdue', 1, null, '10 minutes', 'critical', null),
   ('breaker open', 'breaker_open', 1, null, '15 minutes', 'warning', null),
   ('group halted', 'group_halted', 1, null, '1 minute', 'critical', null),
-  ('limit backlog', 'limit_backlog', 1, null, '1 hour', 'warning', null);
+  ('limit backlog', 'limit_backlog', 1, null, '1 hour', 'warning', null),
+  ('packages', 'package', 1, null, '1 minute', 'warning', null);
 
 -- What a rule has found: one row for each subject, from the time it first fires. `notifications`
 -- counts those of the subject and only grows. A worker that writes one names the count that it

@@ -1,5 +1,6 @@
 -- Read the audit log, the newest action first.
--- Parameters: since timestamptz; since_ago interval (the same, back from now); limit int
+-- Parameters: since timestamptz; since_ago interval (the same, back from now); until timestamptz
+--   (before it); verb text (NULL: any); limit int
 -- Rows: at timestamptz; verb text; job int8; queue text; by text; why text; detail text;
 --   schedule text
 -- Locks: none; index action_at.
@@ -9,5 +10,7 @@ from :schema.action a
 where a.at >= coalesce(
   :since::timestamptz, :schema.clock() - :since_ago::interval, '-infinity'
 )
+  and a.at < coalesce(:until::timestamptz, 'infinity')
+  and (:verb::text is null or a.verb = :verb::text)
 order by a.at desc, a.id desc
 limit :limit::int

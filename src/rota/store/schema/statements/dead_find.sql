@@ -1,7 +1,8 @@
 -- Find the dead jobs that a person wants to act on. Every filter is optional (NULL).
 -- Parameters: job_type text; queue text; key text; group_key text; payload text; meta text
---   (JSON that they contain); error_type text; release text (of the last attempt);
---   since timestamptz (when it died); since_ago interval (instead of since); limit int
+--   (JSON that they contain); error_type text; error text (as of error_like); release text (of
+--   the last attempt); since timestamptz (when it died); since_ago interval (instead of since);
+--   limit int
 -- Rows: id int8. In ascending order.
 -- Locks: none; index job_dead, and attempt_job of the days that the job lived.
 -- Keeps: M44, by type, error, release and time.
@@ -17,6 +18,7 @@ where j.status = 'dead'
   and (:payload::text is null or j.payload @> :payload::text::jsonb)
   and (:meta::text is null or j.meta @> :meta::text::jsonb)
   and (:error_type::text is null or j.error_type = :error_type::text)
+  and (:error::text is null or j.last_error ilike :schema.error_like(:error::text))
   and (
     :release::text is null
     or (

@@ -1,9 +1,9 @@
 -- Find the live jobs that a person wants to act on. Every filter but the statuses is optional
 -- (NULL).
 -- Parameters: statuses text[]; job_type text; queue text; key text; group_key text; payload
---   text; meta text (JSON that they contain); error_type text; release text (of the last
---   attempt); since timestamptz (when it failed, else when it was made); since_ago interval
---   (instead of since); limit int
+--   text; meta text (JSON that they contain); error_type text; error text (as of error_like);
+--   release text (of the last attempt); since timestamptz (when it failed, else when it was made);
+--   since_ago interval (instead of since); limit int
 -- Rows: id int8. In ascending order.
 -- Locks: none; reads the live jobs once, in the order of job_pkey.
 -- Keeps: M87.
@@ -19,6 +19,7 @@ where j.status = any (:statuses::text[])
   and (:payload::text is null or j.payload @> :payload::text::jsonb)
   and (:meta::text is null or j.meta @> :meta::text::jsonb)
   and (:error_type::text is null or j.error_type = :error_type::text)
+  and (:error::text is null or j.last_error ilike :schema.error_like(:error::text))
   and (
     :release::text is null
     or (

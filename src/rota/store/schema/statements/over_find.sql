@@ -1,8 +1,9 @@
 -- Find the finished jobs that a person wants to run again. Every filter but the statuses and the
 -- time is optional (NULL).
 -- Parameters: statuses text[]; job_type text; queue text; key text; group_key text; payload text;
---   meta text (JSON that they contain); error_type text; release text (that ended it);
---   since timestamptz (when it ended); since_ago interval (instead of since); limit int
+--   meta text (JSON that they contain); error_type text; error text (as of error_like);
+--   release text (that ended it); since timestamptz (when it ended); since_ago interval (instead
+--   of since); limit int
 -- Rows: id int8. In ascending order.
 -- Locks: none; reads the history of the days since then.
 -- Keeps: M87.
@@ -17,6 +18,7 @@ where h.status = any (:statuses::text[])
   and (:payload::text is null or h.payload @> :payload::text::jsonb)
   and (:meta::text is null or h.meta @> :meta::text::jsonb)
   and (:error_type::text is null or h.error_type = :error_type::text)
+  and (:error::text is null or h.last_error ilike :schema.error_like(:error::text))
   and (:release::text is null or h.release = :release::text)
 order by h.id
 limit :limit::int

@@ -6,7 +6,7 @@
 --   paused_why text; disabled_at timestamptz; next_run_at timestamptz; since timestamptz;
 --   last_run_at timestamptz; last_job int8; last_error text (or why its runs do nothing);
 --   release text;
---   created_at timestamptz; updated_at timestamptz; now timestamptz
+--   created_at timestamptz; updated_at timestamptz; now timestamptz; hidden_fields text[]
 -- Locks: none; indexes schedule_pkey, schedule_run_pkey and job_pkey.
 -- Keeps: M10, a schedule is a row that holds everything about it.
 select
@@ -37,7 +37,8 @@ select
   s.release,
   s.created_at,
   s.updated_at,
-  :schema.clock() as now
+  :schema.clock() as now,
+  :schema.hidden_fields(s.job_type) as hidden_fields
 from :schema.schedule s
 where :name::text is null
   or s.name = :name::text

@@ -4,20 +4,19 @@
 --   batches int (most batches); listed int (most rows of each other kind)
 -- Rows: facts text (JSON: at; queues: queue, priority, due, later, oldest_at, waiting_s; paused:
 --   names; installation: as of doctor_queues; running: id, job_type, worker, ran_s, done, total,
---   note; running_count: of all; workers: name, release, running, slots, silent_s, quiet_s
---   [since last_seen], up_s,
---   heartbeat_at, heartbeat_epoch_s [seconds since 1970], stopped, is_alive, state [of
---   worker_state], succeeded, failed, dead, of which the last three are NULL for a worker in
---   another language; waits: as of waits_now; batches: id, total, succeeded, dead, cancelled,
---   made_s, of those that have not ended; errors: job, job_type, attempt, outcome, error_type,
---   message, ago_s; dead)
+--   note; running_count: of all; running_by_queue: of each; workers: name, release, running, slots,
+--   silent_s, quiet_s [since last_seen], up_s, heartbeat_at, heartbeat_epoch_s [seconds since
+--   1970], stopped, is_alive, state [of worker_state], succeeded, failed, dead, of which the last
+--   three are NULL for a worker in another language; waits: as of waits_now; batches: id, total,
+--   succeeded, dead, cancelled, made_s, of those that have not ended; errors: job, job_type,
+--   attempt, outcome, error_type, message, ago_s; dead)
 -- Locks: none; indexes job_ready, job_lease, job_dead, job_waits, job_put_off, attempt_finished,
 --   batch_live.
 -- Keeps: M85, with a bound on the rows read.
 with held as materialized (
-  select r.worker, count(*)::int as jobs
+  select r.worker, r.queue, count(*)::int as jobs
   from :schema.running_jobs(:held::int) r
-  group by r.worker
+  group by r.worker, r.queue
 )
 select json_build_object(
   'at', :schema.clock(),
@@ -56,6 +55,10 @@ select json_build_object(
     ) j
   ),
   'running_count', (select coalesce(sum(h.jobs), 0) from held h),
+  'running_by_queue', (
+    select coalesce(json_object_agg(q.queue, q.jobs), '{}')
+    from (select h.queue, sum(h.jobs) as jobs from held h group by h.queue) q
+  ),
   'workers', (
     select coalesce(json_agg(w), '[]')
     from (
@@ -63,7 +66,7 @@ select json_build_object(
         w.name,
         w.release,
         w.slots,
-        coalesce((select h.jobs from held h where h.worker = w.name), 0) as running,
+        coalesce((select sum(h.jobs) from held h where h.worker = w.name), 0) as running,
         extract(epoch from :schema.clock() - w.heartbeat_at)::float8 as silent_s,
         extract(
           epoch from :schema.clock() - :schema.last_seen(w.heartbeat_at, w.stopped_at)

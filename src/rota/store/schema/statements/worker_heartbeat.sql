@@ -3,20 +3,21 @@
 -- Parameters: name text; host text; pid int; version text; release text; job_types text[];
 --   queues text (JSON: slots by queue); slots int (in all); running int; succeeded int8;
 --   failed int8; dead int8; rejected int8 (results that came too late to be written);
---   refused text (parts of it that the database refuses, and why)
+--   refused text (parts of it that the database refuses, and why);
+--   secret_keys text[] (ids of the keys with which it opens secrets)
 -- Rows: workers int8
 -- Locks: the worker's row.
 -- Keeps: M13, which worker and release ran a job; it is known which releases could read a payload.
 insert into :schema.worker as w (
   name, host, pid, version, release,
   job_types, queues, slots,
-  running, succeeded, failed, dead, rejected, refused
+  running, succeeded, failed, dead, rejected, refused, secret_keys
 )
 values (
   :name::text, :host::text, :pid::int, :version::text, :release::text,
   :job_types::text[], :queues::text::jsonb, :slots::int,
   :running::int, :succeeded::int8, :failed::int8, :dead::int8, :rejected::int8,
-  :refused::text
+  :refused::text, :secret_keys::text[]
 )
 on conflict (name) do update
 set

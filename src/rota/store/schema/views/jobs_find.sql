@@ -1,7 +1,7 @@
 -- Finds jobs, newest (by id) first. A NULL filter matches any job. A finished job is found by when
 -- it ended: since p_since, which defaults to a day before p_until. A dead job is found by when it
 -- died, if p_since or p_until is given. A job that has not ended belongs to now. p_payload and
--- p_meta match what contains them. p_error_type and p_error (a part of its text, case-insensitive)
+-- p_meta match what contains them. p_error_type and p_error (as of error_like, case-insensitive)
 -- match an attempt that failed in that time, or the last error of a job that has not ended. A
 -- search by key or by p_ids ignores time, and one by p_batch goes back to when the batch was made.
 -- The query is built from the filters that are given, so that each search gets its own plan: it
@@ -42,7 +42,7 @@ declare
       || 'on v.id between r.first_id and r.last_id where '
   end;
   v_has_error boolean := p_error_type is not null or p_error is not null;
-  v_like text := '%' || replace(replace(replace(p_error, '\', '\\'), '%', '\%'), '_', '\_') || '%';
+  v_like text := {schema}.error_like(p_error);
   v_same text := concat(
     case when p_status is not null then ' and v.status = $2' end,
     case when p_job_type is not null then ' and v.job_type = $3' end,

@@ -1,0 +1,104 @@
+"""`rota erase` erases a person's data."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rota.cli.jobs import PART, PART_HELP, read_part
+from rota.cli.output import print_json, print_text
+from rota.cli.target import Actor, JsonOption, Place
+from rota.client.base import ID_MAX
+from rota.client.erase import find_to_erase
+from rota.errors import RotaError
+from rota.model.failure import list_names
+from rota.model.units import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rota.client.erase import Erased
+
+
+def erase(
+    payload: Annotated[
+        list[str] | None,
+        typer.Option(metavar=PART, help=f"Jobs with this argument. {PART_HELP}"),
+    ] = None,
+    job: Annotated[
+        int | None,
+        typer.Option(metavar="ID", min=1, max=ID_MAX, help="This job, instead of --payload."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    *,
+    actor: Actor,
+    place: Place,
+    as_json: JsonOption = False,
+) -> None:
+    """Erase what jobs were given and what they said, with a reason (--why).
+
+    A job that waits is cancelled, a dead one archived. One that runs is erased within an hour of
+    its end. Keys become hashes, and stay taken. If it stops, run it again.
+    """
+    sought = read_part(payload, "--payload")
+    with place.session() as opened:
+        found, _ = opened.run(find_to_erase(sought, job, actor.why))
+        ids = f": {list_names(map(str, found))}" if found and not yes else ""
+        typer.echo(f"{plural(len(found), 'job')} to be erased{ids}", err=True)
+        if not found and (other := _swap_types(sought or {})) != sought:
+            others, _ = opened.run(find_to_erase(other, None, actor.why))
+            if others:
+                had = " ".join(f"--payload {quote(_assign(*one))}" for one in other.items())
+                typer.echo(f"{plural(len(others), 'job')} found for {had}", err=True)
+        if not (yes or sys.stdin.isatty()):
+            raise RotaError("nothing is erased: stdin is not a terminal to confirm it; add --yes")
+        if not yes:
+            typer.confirm("Continue?", abort=True, err=True)
+        erased = opened.jobs.erase(sought, job=job, why=actor.why or "", by=actor.by)
+    if as_json:
+        print_json(erased)
+    else:
+        print_text("\n".join(_say(erased)))
+    if erased.refused:
+        raise RotaError(f"the database refuses to erase {plural(len(erased.refused), 'job')}")
+
+
+def _say(erased: Erased) -> Iterator[str]:
+    yield f"{plural(erased.jobs, 'job')} erased"
+    if erased.running:
+        runs = plural(len(erased.running), "job")
+        ids = list_names([str(one) for one in erased.running])
+        yield f"{runs} still running, erased within an hour of the end: {ids}"
+    if erased.corrected:
+        ids = list_names([str(one) for one in erased.corrected])
+        yield f"not erased, because they had another payload before they were retried: {ids}"
+    for job, why in erased.refused.items():
+        yield f"job {job} is not erased: {why}"
+    for batch in erased.batches:
+        yield f"batch {batch}: the job that was to follow it is erased, and is not enqueued"
+    for schedule in erased.schedules:
+        yield f"schedule {schedule} is not erased: change or delete it, and run this again"
+    for name in erased.secrets:
+        yield f"{name} is a secret argument: it is stored sealed, and cannot be searched"
+    for partition, statement in erased.partitions.items():
+        yield f"{partition} is detached and not erased; in psql: {statement}"
+
+
+def _swap_types(part: dict[str, Any]) -> dict[str, Any]:
+    """Return what a payload may have instead: numbers as texts, and texts of a number as it."""
+    return {name: _swap(value) for name, value in part.items()}
+
+
+def _swap(value: Any) -> Any:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return int(value) if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,18}", value) else value
+
+
+def _assign(name: str, value: Any) -> str:
+    return f"{name}={json.dumps(value, ensure_ascii=False)}"

@@ -1,0 +1,73 @@
+"""`rota errors` lists how attempts failed, each error once."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rota.cli.jobs import TIME, read_moment
+from rota.cli.listing import Field, Listing, Screen, label, number, spare
+from rota.cli.table import Kind
+from rota.cli.target import Place
+from rota.client.base import LIST_MAX
+from rota.model.units import show_count
+from rota.records import ErrorRecord
+
+SINCE = "1d"
+RELEASES_SHOWN = 3
+ERRORS_COUNTED = 1_000
+"""Where counting stops, for a type, a class and a response code."""
+
+
+def errors(
+    job_type: Annotated[
+        str | None, typer.Option("--type", metavar="NAME", help="Only errors of this type.")
+    ] = None,
+    since: Annotated[str, typer.Option(metavar="TIME", help=f"Start of the period. {TIME}.")] = (
+        SINCE
+    ),
+    limit: Annotated[int, typer.Option(min=1, max=LIST_MAX, help="Maximum number.")] = 20,
+    *,
+    place: Place,
+    screen: Screen,
+) -> None:
+    """List how attempts failed, each error once, the latest first.
+
+    Counts up to 1,000 attempts of a type and class. To act on the jobs of an error, give its type,
+    class and message to an action: rota retry --type T --error-type E --error TEXT.
+    """
+    begin = read_moment(since, "--since") or SINCE
+    ERRORS.show(
+        place,
+        screen,
+        lambda opened: opened.jobs.errors(since=begin, job_type=job_type, limit=limit),
+        counted_to=ERRORS_COUNTED,
+    )
+
+
+def _show(error: ErrorRecord, _: object) -> str:
+    code = f" ({error.response_code})" if error.response_code is not None else ""
+    return f"{error.error_type or 'failed'}{code}: {error.message or ''}"
+
+
+def _list_releases(error: ErrorRecord, _: object) -> str:
+    names = list(error.releases)
+    return ", ".join([*names[:RELEASES_SHOWN], *(["…"] if len(names) > RELEASES_SHOWN else [])])
+
+
+ERRORS = Listing(
+    "errors",
+    (
+        Field("type", "job_type", Kind.TYPE),
+        Field("error", _show, Kind.ERROR),
+        number("attempts", lambda one, _: show_count(one.attempts, ERRORS_COUNTED)),
+        number("jobs", lambda one, _: show_count(one.jobs, ERRORS_COUNTED)),
+        number("dead"),
+        spare(label("releases", _list_releases)),
+        spare(Field("first", "first_at")),
+        Field("last", "last_at"),
+        spare(label("last job", "last_job")),
+    ),
+    empty="no attempt failed in this time",
+)

@@ -1,0 +1,46 @@
+"""`rota web`: the dashboard, for those who have no application to mount it in."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Annotated
+
+import typer
+
+from rota.app import App
+from rota.cli.target import Place
+from rota.errors import UsageError
+
+TOKEN_MIN = 16
+HERE = ("127.0.0.1", "::1", "localhost")
+
+
+def web(
+    place: Place,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on.")] = HERE[0],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.")] = 8080,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Nobody may act, also with the token.")
+    ] = False,
+) -> None:
+    """Serve the dashboard until Ctrl-C.
+
+    Who gives the password of ROTA_WEB_TOKEN (at least 16 characters), with any user name, may act
+    under that name. Without that variable it is for this machine only, and only to look.
+    """
+    missing = [name for name in ("jinja2", "uvicorn") if find_spec(name) is None]
+    if missing:
+        raise UsageError(f"rota web needs {' and '.join(missing)}: pip install 'rota[web]'")
+    token = os.environ.get("ROTA_WEB_TOKEN")
+    if token is not None and len(token) < TOKEN_MIN:
+        raise UsageError(f"ROTA_WEB_TOKEN must have at least {TOKEN_MIN} characters")
+    if token is None and host not in HERE:
+        raise UsageError("set ROTA_WEB_TOKEN to serve others: they give it as password")
+    database, owner = place.find_target()
+    app = owner or App(database.url, schema=database.schema)
+    typer.echo(f"the dashboard: http://{host}:{port}/", err=True)
+    # By its name: that room stands above this one.
+    serving = import_module("rota.dashboard.serving")
+    serving.serve(app, host, port, token, read_only=read_only)

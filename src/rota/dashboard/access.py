@@ -1,0 +1,71 @@
+"""Who may see the pages, and what they may do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+VERBS = frozenset(
+    {
+        "archive", "cancel", "discard", "limit", "pause", "reset", "resolve", "resume", "retry",
+        "trigger",
+    }
+)  # fmt: skip
+"""What can be done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who somebody is, and what he may do."""
+
+    who: str
+    """Stands in the audit log of each action."""
+    verbs: frozenset[str] = VERBS
+    """What may be done: some of `VERBS`, or nothing, to look only. Defaults to everything."""
+
+
+Authorize = Callable[[Any], Access | None]
+"""Returns the access of a request, of which it gets the `scope` of ASGI or the `environ` of WSGI;
+None: none at all."""
+
+
+def find_access(
+    authorize: Authorize | None, scope: Any, peer: str | None, host: str
+) -> Access | None:
+    """Return what a request may do; None: nothing at all.
+
+    Without a function somebody on this machine may look, and nobody else; nor does the page of a
+    stranger whose name leads to this machine.
+    """
+    if authorize is None:
+        is_here = _is_here(peer) and _is_here(_split(f"//{host}").hostname)
+        return Access("somebody here", frozenset()) if is_here else None
+    found = authorize(scope)
+    # Only a real answer counts: a coroutine that nobody awaits, or a True, is none.
+    return found if isinstance(found, Access) else None
+
+
+def is_from_here(headers: Mapping[str, str]) -> bool:
+    """Return whether a form was sent by a page of this site, and not by one of a stranger's."""
+    site = headers.get("sec-fetch-site")
+    if site is not None:
+        return site == "same-origin"
+    origin = headers.get("origin")
+    return origin is not None and _split(origin).netloc == headers.get("host", "")
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError:  # a bracket that is not closed
+        return urlsplit("")
+
+
+def _is_here(name: str | None) -> bool:
+    try:
+        return name == "localhost" or (name is not None and ip_address(name).is_loopback)
+    except ValueError:
+        return False

@@ -1,0 +1,85 @@
+"""The dashboard in a Django project, for who may sign in to the admin.
+
+`path("admin/jobs/", include("rota.dashboard.django"))`, before `path("admin/", admin.site.urls)`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from django.contrib.auth.views import redirect_to_login
+from django.db.transaction import non_atomic_requests
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.middleware.csrf import get_token
+from django.urls import NoReverseMatch, re_path, reverse
+
+from rota.dashboard.access import VERBS, Access
+from rota.dashboard.request import Request, read_form, read_query
+from rota.dashboard.site import Dashboard, dashboard
+from rota.integrations.django.django_app import find_app
+
+SEE = "rota.view_jobrow"
+FORM = "application/x-www-form-urlencoded"
+PERMISSIONS = {
+    "limit": ("limit_queue",),
+    "pause": ("pause_queue", "pause_schedule"),
+    "reset": ("reset_breaker",),
+    "resolve": ("resolve_effect",),
+    "resume": ("resume_queue", "resume_schedule"),
+    "trigger": ("trigger_schedule",),
+}
+"""What a user needs for a verb, each of the app `rota`; for the others `VERB_job`."""
+
+
+@cache
+def _find_dashboard() -> Dashboard:
+    return dashboard(find_app(), authorize=find_access)
+
+
+def find_access(request: HttpRequest) -> Access | None:
+    """Return what the permissions of a user allow; None: he may see no job."""
+    user: Any = request.user
+    if not (user.is_active and user.is_staff and user.has_perm(SEE)):
+        return None
+    verbs = {
+        verb
+        for verb in VERBS
+        if user.has_perms([f"rota.{one}" for one in PERMISSIONS.get(verb, (f"{verb}_job",))])
+    }
+    return Access(user.get_username(), frozenset(verbs))
+
+
+def show(request: HttpRequest, path: str) -> HttpResponseBase:
+    """Answer a request; who has not signed in is sent to where one does."""
+    user: Any = getattr(request, "user", None)
+    if user is None or not user.is_authenticated:
+        return redirect_to_login(request.get_full_path(), _find_login())
+    if request.method == "POST" and request.content_type != FORM:
+        return HttpResponse("a form of this site is urlencoded", status=400)
+    query = read_query(request.META.get("QUERY_STRING", ""))
+    asked = Request(
+        method=request.method or "GET",
+        prefix=request.path.removesuffix(path).rstrip("/"),
+        path=f"/{path}",
+        query=query,
+        headers={name.lower(): value for name, value in request.headers.items()},
+        peer=request.META.get("REMOTE_ADDR"),
+        form=read_form(request.content_type or "", request.body),
+        scope=request,
+        token=get_token(request),
+    )
+    answer = _find_dashboard().answer(asked, len(request.body))
+    return HttpResponse(answer.body, status=answer.status, headers=dict(answer.headers))
+
+
+def _find_login() -> str | None:
+    try:
+        return reverse("admin:login")
+    except NoReverseMatch:
+        return None  # that of settings.LOGIN_URL
+
+
+# An action on many is a transaction for each thousand.
+urlpatterns = [re_path(r"^(?P<path>.*)$", non_atomic_requests(find_app().using)(show))]

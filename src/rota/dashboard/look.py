@@ -1,0 +1,111 @@
+"""What a page gets: a request, and what it reads or acts with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rota.dashboard.access import VERBS
+from rota.dashboard.html import Lists, redirect, render, send_json
+from rota.errors import UsageError
+
+if TYPE_CHECKING:
+    from rota.app import App
+    from rota.client.session import Session
+    from rota.dashboard.kept import Memory
+    from rota.dashboard.request import Request, Response
+
+SAID_MAX = 300
+"""Most characters of what a page says of an action."""
+
+
+class Forbidden(UsageError):
+    """Who asks may not do this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A request to read."""
+
+    opened: Session
+    request: Request
+    app: App
+    memory: Memory
+
+    def show(self, template: str, title: str, facts: dict[str, Any], **more: Any) -> Response:
+        """Return a page; or its facts as JSON, if that is asked for.
+
+        Args:
+            facts: what JSON has, and the template by the same names.
+            more: what only the template needs.
+        """
+        if self.request.wants_json:
+            return send_json(facts)
+        now = self.opened.read_clock()
+        known = {"title": title, "now": now, "lists": Lists(now, self.request.url)}
+        return render(self.request, template, **{**facts, **more, **known})
+
+    def read(self, name: str) -> str | None:
+        """Return a value of the query; None: it is empty, or not there."""
+        return self.request.query.get(name, "").strip() or None
+
+    def read_number(self, name: str, default: int, most: int) -> int:
+        """Return a whole number of the query, 1 … most. Raises UsageError."""
+        return _number(name, self.read(name), 1, most, default)
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """A form that asks for something to be done."""
+
+    request: Request
+    app: App
+    memory: Memory
+
+    def begin(self, verb: str) -> dict[str, Any]:
+        """Return who acts, and why. Raises Forbidden: he may not; UsageError: no reason is
+        given."""
+        assert verb in VERBS, verb
+        access = self.request.access
+        if verb not in access.verbs:
+            raise Forbidden(f"{access.who} may look, but not {verb}")
+        why = self.read("why")
+        if why is None:
+            raise UsageError("an action needs a reason: who looks at the audit log wants to know")
+        return {"why": why, "by": access.who}
+
+    def read(self, field: str) -> str | None:
+        """Return a field of the form, without blanks around it; None: it is empty, or not there."""
+        return (self.request.form.get(field) or [""])[0].strip() or None
+
+    def need(self, field: str) -> str:
+        """Return a field. Raises UsageError: it is not there."""
+        value = self.read(field)
+        if value is None:
+            raise UsageError(f"the form has no {field}")
+        return value
+
+    def read_number(self, field: str, least: int, most: int, default: int | None = None) -> int:
+        """Return a whole number, which must be there if it has no default. Raises UsageError."""
+        return _number(field, self.read(field), least, most, default)
+
+    def back(self, said: str) -> Response:
+        """Return to the page that the form was on, with what became of it."""
+        path, query = self.request.back
+        return self.go(path, said, **query)
+
+    def go(self, path: str, said: str, **query: str) -> Response:
+        """Lead to a page, with what became of the form."""
+        return redirect(self.request, self.request.url(path, **query), said[:SAID_MAX])
+
+
+def _number(name: str, text: str | None, least: int, most: int, default: int | None) -> int:
+    if text is None and default is not None:
+        return default
+    if (
+        text is None
+        or not (text.isascii() and text.isdecimal())
+        or not (least <= int(text[:20]) <= most)
+    ):
+        raise UsageError(f"{name} must be a whole number from {least:,} to {most:,}")
+    return int(text)

@@ -1,0 +1,98 @@
+"""The overview: what needs somebody now, and whether jobs are on their way."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from rota.cli.errors import ERRORS
+from rota.cli.frame import list_waits
+from rota.cli.overview import find_types
+from rota.cli.schedules import SCHEDULES, name_state
+from rota.cli.top import LIMITS as TOP_LIMITS
+from rota.dashboard.charts import Bar
+from rota.dashboard.look import Look
+from rota.dashboard.request import Response
+from rota.records import Figures
+
+HOURS = 24
+ERRORS_SHOWN = 10
+TROUBLE = ("failing", "overdue", "paused")
+
+
+def show_overview(look: Look) -> Response:
+    """What needs somebody now, then errors, queues, running jobs and workers."""
+    stats = look.opened.queues.stats(hours=HOURS)
+    top = look.opened.read_top(dict(TOP_LIMITS))
+    rate = look.memory.see_workers(top["workers"])
+    schedules = [one for one in look.opened.schedules.list() if name_state(one) in TROUBLE]
+    errors = look.memory.errors.get(lambda: look.opened.jobs.errors(limit=ERRORS_SHOWN))
+    return look.show(
+        "overview.html", "Overview",
+        {
+            "checks": look.memory.find_checks(),
+            "alerts": [one for one in look.opened.alerts.list() if one.over_at is None],
+            "schedules": schedules,
+            "errors": errors,
+            "top": top,
+            "stats": stats,
+        },
+        rate=rate, queues=list_queues(top), waits=list_waits(top["waits"]),
+        bars=list_bars(stats.hours, HOURS, look.opened.read_clock()),
+        SCHEDULES=SCHEDULES, ERRORS=ERRORS,
+        guide=None if stats.types or any(stats.jobs.values()) else _guide(look, top),
+    )  # fmt: skip
+
+
+def list_queues(top: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the queues with due, future or running jobs, and those that are paused; the one that
+    waits longest comes first."""
+    queues: dict[str, dict[str, Any]] = defaultdict(
+        lambda: dict.fromkeys(("due", "later", "running", "waiting_s", "is_more", "is_paused"), 0)
+    )
+    for one in top["queues"]:
+        queue = queues[one["queue"]]
+        queue["due"] += one["due"]
+        queue["later"] += one["later"]
+        queue["is_more"] |= max(one["due"], one["later"]) >= TOP_LIMITS["counted"]
+        if one["due"]:
+            queue["waiting_s"] = max(queue["waiting_s"], one["waiting_s"])
+    for name, jobs in top["running_by_queue"].items():
+        queues[name]["running"] = jobs
+    for name in top["paused"]:
+        queues[name]["is_paused"] = True
+    listed = [{"queue": name, **facts} for name, facts in queues.items()]
+    return sorted(listed, key=lambda one: (-one["waiting_s"], one["queue"]))
+
+
+def list_bars(figures: list[Figures], hours: int, now: datetime) -> list[Bar]:
+    """Return how many jobs ended in each hour, the latest last: succeeded, retried, dead."""
+    ended: dict[datetime, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+    for one in figures:
+        if one.hour is not None:
+            for place, count in enumerate((one.succeeded, one.retried, one.dead)):
+                ended[one.hour.astimezone(UTC)][place] += count
+    last = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    each = [last - timedelta(hours=back) for back in reversed(range(hours))]
+    return [Bar(f"{hour:%Y-%m-%d %H:00} UTC", ended[hour]) for hour in each]
+
+
+def _guide(look: Look, top: dict[str, Any]) -> list[tuple[bool, str, str]]:
+    """Return the steps to the first job: whether it is done, what it is, and how."""
+    types = find_types(look.opened)
+    is_alive = any(one["is_alive"] for one in top["workers"])
+    return [
+        (bool(types), "Declare a job type", DECLARE),
+        (is_alive, "Start a worker", "rota work --app shop:app"),
+        (False, "Enqueue a job", ENQUEUE),
+    ]
+
+
+DECLARE = """\
+app = rota.App()
+
+@app.job
+def greet(name: str) -> None:
+    print(f"Hello {name}")"""
+ENQUEUE = """greet.enqueue("Ann")"""

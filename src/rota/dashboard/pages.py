@@ -1,0 +1,266 @@
+"""The pages: what each reads, and which template shows it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from rota.cli.batches import BATCHES
+from rota.cli.breakers import BREAKERS
+from rota.cli.check import ALERTS, RULE_COLUMNS, RULES
+from rota.cli.effects import EFFECTS
+from rota.cli.errors import ERRORS
+from rota.cli.errors import SINCE as ERRORS_SINCE
+from rota.cli.groups import GROUPS
+from rota.cli.jobs import JOBS, list_facts, read_moment
+from rota.cli.limits import LIMITS
+from rota.cli.output import Times
+from rota.cli.overview import TYPES, WORKERS, find_types, find_workers
+from rota.cli.queues import QUEUES
+from rota.cli.schedules import RUN_LIST, SCHEDULES
+from rota.client.base import ID_MAX
+from rota.client.queues import HOURS_MAX
+from rota.client.session import open_session
+from rota.dashboard import actions, filters
+from rota.dashboard.charts import Bar
+from rota.dashboard.look import Act, Look
+from rota.dashboard.overview import HOURS, list_bars, show_overview
+from rota.dashboard.request import Response
+from rota.errors import UsageError
+from rota.model.job import Action, Status
+from rota.model.states import takes
+
+ON_PAGE = 50
+SCHEDULE_TIMES = 10
+JOB_VERBS = ("retry", "cancel", "discard", "archive")
+
+
+def find_page(
+    routes: Sequence[tuple[str, Callable[..., Response]]], path: str
+) -> Callable[[Any], Response] | None:
+    """Return the page of a path; None: there is none."""
+    for pattern, page in routes:
+        found = re.fullmatch(pattern, path)
+        if found is not None:
+            return partial(page, **found.groupdict())
+    return None
+
+
+def list_jobs(look: Look) -> Response:
+    """Jobs that match, the newest first; the next page by the last one's id."""
+    return _show_jobs(look, "Jobs", {})
+
+
+def list_dead(look: Look) -> Response:
+    """Dead jobs that wait for a person."""
+    return _show_jobs(look, "Dead jobs", {"status": "dead"})
+
+
+def _show_jobs(look: Look, title: str, fixed: dict[str, str]) -> Response:
+    picked = filters.pick({**look.request.query, **fixed})
+    only_searched = {name: text for name in ("until", "batch") if (text := look.read(name))}
+    search: Any = filters.parse(picked)
+    search["until"] = read_moment(look.read("until"), "until")
+    for name in ("before", "batch"):
+        if look.read(name):
+            search[name] = look.read_number(name, 1, ID_MAX)
+    found = look.opened.find(**search, limit=ON_PAGE + 1)
+    jobs = found[:ON_PAGE]
+    more = jobs[-1].id if len(found) > ON_PAGE else None
+    asked = {name: text for name, text in picked.items() if name not in fixed} | only_searched
+    verbs = _list_verbs(look, picked.get("status"))
+    return look.show(
+        "jobs.html", title, {"jobs": jobs, "next_before": more},
+        JOBS=JOBS, asked=asked, picked=picked, fixed=fixed, labels=filters.FILTERS,
+        statuses=list(Status), verbs=verbs,
+        verbs_of_all=verbs if jobs and picked and not only_searched else [],
+    )  # fmt: skip
+
+
+def _list_verbs(look: Look, status: str | None) -> list[str]:
+    """Return what one may do to jobs with a status; None: with any."""
+    able = [one for one in JOB_VERBS if status is None or status in takes(Action(one))]
+    return [one for one in able if one in look.request.access.verbs]
+
+
+def show_job(look: Look, id: str, refused: str = "") -> Response:
+    """A job: what happened to it, and what it is now; and why a correction was refused."""
+    timeline = look.opened.jobs.timeline(int(id))
+    now = look.opened.read_clock()
+    effects = look.opened.effects.find(job=int(id))
+    job = timeline.job
+    return look.show(
+        "job.html", f"Job {id}", {"job": timeline},
+        its=list(list_facts(job, Times(now), verbose=True)), effects=effects, EFFECTS=EFFECTS,
+        refused=refused, typed=(look.request.form.get("payload") or [job.payload_json])[0],
+        is_open=job.status is Status.DEAD and not job.resolution,
+        verbs=[] if job.resolution else _list_verbs(look, job.status),
+    )  # fmt: skip
+
+
+def fix_job(act: Act, id: str) -> Response:
+    """Retry a dead job with corrected arguments, which the type checks; say what is wrong with
+    them beside what was typed."""
+    who = act.begin("retry")
+    try:
+        payload = msgspec.json.decode(act.need("payload"))
+        if not isinstance(payload, dict):
+            raise UsageError("the payload must be an object: the arguments by name")
+        made = act.app.retry(int(id), payload=payload, **who)
+    except (msgspec.DecodeError, RecursionError, UsageError) as error:
+        is_json = isinstance(error, UsageError)
+        said = str(error) if is_json else f"the payload is no JSON: {error}"
+        with open_session(act.app, is_read_only=True) as opened:
+            look = Look(opened, act.request, act.app, act.memory)
+            return replace(show_job(look, id, said), status=400)
+    return act.go(f"/jobs/{made.id}", f"retried with other arguments, as job {made.id}")
+
+
+def list_errors(look: Look) -> Response:
+    """How attempts failed, each error once; its dead jobs are a link away."""
+    since = look.read("since") or ERRORS_SINCE
+    found = look.opened.jobs.errors(
+        since=read_moment(since, "since") or ERRORS_SINCE, job_type=look.read("job_type")
+    )
+    return look.show("errors.html", "Errors", {"errors": found}, since=since, ERRORS=ERRORS)
+
+
+def list_queues(look: Look) -> Response:
+    """Queues, their pauses and their limits."""
+    return look.show(
+        "queues.html", "Queues",
+        {
+            "queues": look.opened.queues.list(),
+            "pauses": look.opened.queues.pauses(),
+            "limits": look.opened.queues.concurrency_limits(),
+        },
+        QUEUES=QUEUES,
+    )  # fmt: skip
+
+
+def show_schedule(look: Look, name: str) -> Response:
+    """A schedule: its next times, and what became of its last runs."""
+    found = look.opened.schedules.get(name)
+    runs = look.opened.schedules.runs(name, limit=ON_PAGE)
+    times = found.next_times(SCHEDULE_TIMES) if found.cron is not None else []
+    return look.show(
+        "schedule.html", f"Schedule {name}", {"schedule": found, "next_times": times, "runs": runs},
+        RUNS=RUN_LIST,
+    )  # fmt: skip
+
+
+def show_statistics(look: Look) -> Response:
+    """What ended in the last hours, by type; of one type by hour."""
+    hours = look.read_number("hours", HOURS, HOURS_MAX)
+    job_type = look.read("job_type")
+    stats = look.opened.queues.stats(hours=hours, job_type=job_type)
+    now = look.opened.read_clock()
+    return look.show(
+        "statistics.html", "Statistics", {"stats": stats}, hours=hours, job_type=job_type,
+        bars=list_bars(stats.hours, hours, now),
+        took=[
+            Bar(f"{one.hour:%Y-%m-%d %H:00}", [one.waited_p95_s or 0, one.ran_p95_s or 0])
+            for one in reversed(stats.hours)
+        ],
+        types=[one["name"] for one in find_types(look.opened)],
+    )  # fmt: skip
+
+
+def list_log(look: Look) -> Response:
+    """Who did what, and why."""
+    verb, until = look.read("verb"), read_moment(look.read("before"), "before")
+    if isinstance(until, timedelta):
+        raise UsageError("before must be an instant, such as 2026-01-14T09:30+00:00")
+    found = look.opened.jobs.log(until=until, verb=verb, limit=ON_PAGE * 4 + 1)
+    shown = found[: ON_PAGE * 4]
+    more = shown[-1].at if len(found) > len(shown) else None
+    return look.show("log.html", "Audit log", {"log": shown}, verb=verb, next_before=more)
+
+
+def list_effects(look: Look) -> Response:
+    """Effects that are not done; a person says what became of those that are uncertain."""
+    rows = {"effects": look.opened.effects.find()}
+    return look.show("effects.html", "Effects", rows, EFFECTS=EFFECTS)
+
+
+def list_breakers(look: Look) -> Response:
+    """Breakers that count failures, or are not closed."""
+    rows = {"breakers": look.opened.breakers.list()}
+    return look.show("breakers.html", "Breakers", rows, BREAKERS=BREAKERS)
+
+
+def list_limits(look: Look) -> Response:
+    """Rate limits, and what waits for them."""
+    rows = {"limits": look.opened.limits.list()}
+    return look.show("limits.html", "Rate limits", rows, LIMITS=LIMITS)
+
+
+def list_alerts(look: Look) -> Response:
+    """Alerts and their rules."""
+    rows = {
+        "alerts": look.opened.alerts.list(),
+        "rules": look.opened.read_table("alert_rules", columns=RULE_COLUMNS),
+    }
+    both = [(ALERTS, "alerts"), (RULES, "rules")]
+    return look.show("lists.html", "Alerts", rows, all=both, rows_of=rows)
+
+
+def show_doctor(look: Look) -> Response:
+    """What doctor finds."""
+    return look.show("doctor.html", "Doctor", {"checks": look.memory.find_checks()})
+
+
+def _list(title: str, listed: Any, find: Callable[[Any], Any]) -> Callable[[Look], Response]:
+    def page(look: Look) -> Response:
+        rows = list(find(look.opened))
+        return look.show(
+            "lists.html",
+            title,
+            {listed.name: rows},
+            all=[(listed, listed.name)],
+            rows_of={listed.name: rows},
+        )
+
+    return page
+
+
+GETS: list[tuple[str, Callable[..., Response]]] = [
+    (r"/", show_overview),
+    (r"/jobs", list_jobs),
+    (r"/jobs/(?P<id>[0-9]{1,18})", show_job),
+    (r"/dead", list_dead),
+    (r"/errors", list_errors),
+    (r"/many/(?P<verb>retry|cancel|discard|archive)", actions.preview),
+    (r"/queues", list_queues),
+    (r"/schedules", _list("Schedules", SCHEDULES, lambda opened: opened.schedules.list())),
+    (r"/schedules/(?P<name>.+)", show_schedule),
+    (r"/workers", _list("Workers", WORKERS, find_workers)),
+    (r"/types", _list("Job types", TYPES, find_types)),
+    (r"/groups", _list("Ordered groups", GROUPS, lambda opened: opened.groups.list())),
+    (r"/limits", list_limits),
+    (r"/breakers", list_breakers),
+    (r"/batches", _list("Batches", BATCHES, lambda opened: opened.batches.list())),
+    (r"/effects", list_effects),
+    (r"/statistics", show_statistics),
+    (r"/log", list_log),
+    (r"/alerts", list_alerts),
+    (r"/doctor", show_doctor),
+]
+POSTS: list[tuple[str, Callable[..., Response]]] = [
+    (r"/jobs/(?P<verb>retry|cancel|discard|archive)", actions.act_on_jobs),
+    (r"/jobs/(?P<id>[0-9]{1,18})/retry", fix_job),
+    (r"/jobs/(?P<id>[0-9]{1,18})/again", actions.run_again),
+    (r"/many/(?P<verb>retry|cancel|discard|archive)", actions.act_on_many),
+    (r"/queues/(?P<verb>pause|resume)", actions.turn_queue),
+    (r"/queues/limit", actions.limit_queue),
+    (r"/limits/limit", actions.change_limit),
+    (r"/schedules/(?P<verb>pause|resume|trigger)", actions.turn_schedule),
+    (r"/effects/resolve", actions.resolve_effect),
+    (r"/breakers/reset", actions.reset_breaker),
+]

@@ -1,0 +1,88 @@
+"""A request and a response, whatever server brings the one and takes the other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl, quote, unquote, urlencode
+
+from rota.dashboard.access import Access
+
+FORM_MAX = 256 * 1024
+"""Most bytes of a form: a corrected payload is 64 kB, and a form writes a byte with up to three."""
+SAID = "rota_said"
+"""The cookie that carries a word from an action to the page after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked for."""
+
+    method: str
+    prefix: str
+    """Where the dashboard is mounted, such as `/admin/jobs`; empty: at the root."""
+    path: str
+    """Below that, such as `/jobs/7`."""
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    """By their names in small letters."""
+    peer: str | None
+    """The address of the client; None: the server does not say."""
+    form: Mapping[str, list[str]]
+    scope: Any
+    """The scope of ASGI, or the environ of WSGI."""
+    token: str = ""
+    """What Django wants to see in each form; empty: nothing."""
+    environment: str = ""
+    """Which it is: production, staging; empty: nobody said."""
+    access: Access = field(default_factory=lambda: Access("nobody", frozenset()))
+
+    @property
+    def wants_json(self) -> bool:
+        """Whether it asks for the facts, and not for a page."""
+        return "application/json" in self.headers.get("accept", "")
+
+    def url(self, path: str, **query: object) -> str:
+        """Return the URL of a page, below the prefix. A value that is None or empty is left out."""
+        given = {name: value for name, value in query.items() if value not in (None, "")}
+        return quote(self.prefix + path) + (f"?{urlencode(given)}" if given else "")
+
+    @property
+    def said(self) -> str:
+        """What the action before it has to say: a link of a stranger's cannot set it."""
+        found = re.search(rf"(?:^|;\s*){SAID}=([^;]*)", self.headers.get("cookie", ""))
+        return unquote(found[1]) if found else ""
+
+    @property
+    def back(self) -> tuple[str, dict[str, str]]:
+        """The page that a form was on, one of this site: its path and its query."""
+        given = (self.form.get("back") or [self.query.get("back", "/")])[0]
+        path, _, query = given.partition("?")
+        if not path.startswith("/") or path.startswith(("//", "/\\")) or ".." in path:
+            return "/", {}
+        return path, read_query(query)
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What is answered."""
+
+    status: int
+    body: bytes = b""
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+def read_query(text: str) -> dict[str, str]:
+    """Read a query; of a name that comes twice the last one counts."""
+    return dict(parse_qsl(text))
+
+
+def read_form(content_type: str, body: bytes) -> dict[str, list[str]]:
+    """Read a form as browsers send it; another content is none."""
+    form: dict[str, list[str]] = {}
+    if content_type.partition(";")[0].strip() == "application/x-www-form-urlencoded":
+        for name, value in parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True):
+            form.setdefault(name, []).append(value)
+    return form

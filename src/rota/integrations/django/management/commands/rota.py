@@ -1,0 +1,76 @@
+"""`manage.py rota …`: the commands of `rota`, on the App of the project."""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import REMAINDER, ArgumentParser
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from rota.cli import main, run
+from rota.integrations.django.django_app import SETUP
+
+OF_DJANGO = ("--settings", "--pythonpath")
+"""What manage.py itself reads, wherever it stands."""
+
+
+class RotaCommand(BaseCommand):
+    """All commands of Rota: `manage.py rota --help` lists them."""
+
+    help = "Run and look after background jobs: `manage.py rota --help` lists the commands."
+
+    def run_from_argv(self, argv: Sequence[str]) -> None:
+        """Run the command that these name, and exit as `rota` does."""
+        arguments = strip_options(argv[2:])
+        _prepare(argv[0])
+        if "work" in arguments and any(one.startswith("--processes") for one in arguments):
+            # Its parent process imports nothing of the application.
+            os.execv(sys.executable, [sys.executable, "-m", "rota", *arguments])
+        sys.argv = ["rota", *arguments]
+        main()
+
+    def print_help(self, prog_name: str, subcommand: str) -> None:
+        """Print the page of all commands."""
+        run(["--help"])
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Take whatever `rota` takes."""
+        parser.add_argument("arguments", nargs=REMAINDER)
+
+    def handle(self, *arguments: Any, **options: Any) -> None:
+        """Run a command for `call_command("rota", "jobs", …)`. Raises CommandError with its exit
+        status."""
+        _prepare(sys.argv[0])
+        with redirect_stdout(options.get("stdout") or sys.stdout):
+            status = run(options["arguments"])
+        if status:
+            raise CommandError(f"exit status {status}", returncode=status)
+
+
+Command = RotaCommand  # the name that Django looks for
+
+
+def strip_options(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments without those of Django."""
+    left, skips = [], False
+    for one in arguments:
+        if skips:
+            skips = False
+        elif one in OF_DJANGO:
+            skips = True
+        elif not one.startswith(tuple(f"{name}=" for name in OF_DJANGO)):
+            left.append(one)
+    return left
+
+
+def _prepare(program: str) -> None:
+    """Let this process, and those that it starts, find the App."""
+    os.environ["ROTA_APP"] = f"{SETUP}:app"
+    place, known = str(Path(program).resolve().parent), os.environ.get("PYTHONPATH", "")
+    if Path(program).name == "manage.py" and place not in known.split(os.pathsep):
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [place, known]))

@@ -1,0 +1,30 @@
+"""Rota 0.1.0. Each release that changes the schema has one migration more, which does the same."""
+
+from __future__ import annotations
+
+from django.db import migrations
+from django.db.migrations.state import ModelState
+
+from rota.integrations.django.models import AttemptRow, JobRow, QueueRow, ScheduleRow
+from rota.integrations.django.schema import InstallSchema
+
+# Nothing is made of them in the database, so they are always those of the installed release.
+STATES = [ModelState.from_model(one) for one in (JobRow, AttemptRow, ScheduleRow, QueueRow)]
+
+
+class InstallRelease(migrations.Migration):
+    """Makes the schema."""
+
+    initial = True
+    operations = [
+        InstallSchema(),
+        *(
+            migrations.CreateModel(
+                one.name, list(one.fields.items()), one.options, one.bases, one.managers
+            )
+            for one in STATES
+        ),
+    ]
+
+
+Migration = InstallRelease  # the name that Django looks for

@@ -1,0 +1,17 @@
+"""The App of a Django project for who starts outside of manage.py: ROTA_APP or `--app` is
+"rota.integrations.django.setup:app", and DJANGO_SETTINGS_MODULE names the settings."""
+
+from __future__ import annotations
+
+import django
+from django.apps import apps
+
+if not apps.ready:
+    django.setup()
+    from rota.integrations.django.connections import use_names_of_parent
+
+    use_names_of_parent()
+
+from rota.integrations.django import app
+
+__all__ = ["app"]

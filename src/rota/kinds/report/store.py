@@ -1,0 +1,129 @@
+"""Where the files of reports are: a directory, or anything with these four methods."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import shutil
+from datetime import timedelta
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+import rota
+
+
+class Store(Protocol):
+    """Keeps files by name, such as `12/345-1/activity.csv`."""
+
+    def put(self, name: str, file: IO[bytes]) -> None:
+        """Keep what `file` has from here on under a name: whole, or not at all. One that is there
+        is replaced."""
+
+    def open(self, name: str) -> IO[bytes]:
+        """Open a file to read it. Raises FileNotFoundError: it is gone."""
+
+    def delete(self, name: str) -> None:
+        """Delete a file; one that is gone is no error."""
+
+    def url(self, name: str, expires_s: float) -> str | None:
+        """Return where everybody can download it for so long; None: only `open` gives it."""
+
+
+class Directory:
+    """A directory, which all workers share, and whoever serves the files."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path)
+
+    def __repr__(self) -> str:
+        return f"<Directory {self._path}>"
+
+    def put(self, name: str, file: IO[bytes]) -> None:
+        """Write it under a temporary name, and rename it."""
+        target = self._find(name)
+        for is_last in (False, False, True):
+            try:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with rota.write_file(target) as written:
+                    shutil.copyfileobj(file, written)
+                break
+            except FileNotFoundError:  # a deletion has just removed the empty directory
+                if is_last:
+                    raise
+
+    def open(self, name: str) -> IO[bytes]:
+        """Open a file to read it. Raises FileNotFoundError: it is gone."""
+        return self._find(name).open("rb")
+
+    def delete(self, name: str) -> None:
+        """Delete a file, and its directories when they are empty."""
+        self._find(name).unlink(missing_ok=True)
+        for folder in Path(name).parents[:-1]:
+            with contextlib.suppress(OSError):  # another file is there
+                (self._path / folder).rmdir()
+
+    def url(self, name: str, expires_s: float) -> str | None:
+        """None: a directory serves nothing."""
+        return None
+
+    def _find(self, name: str) -> Path:
+        found = self._path / name
+        if not found.resolve().is_relative_to(self._path.resolve()):
+            raise rota.UsageError(f"{name!r} is no name within {self._path}")
+        return found
+
+
+class ObjectStore:
+    """A bucket of S3, GCS or Azure, by `obstore` (extra `objects`):
+    `ObjectStore(obstore.store.S3Store("bucket"))`."""
+
+    def __init__(self, store: Any) -> None:
+        """Args:
+            store: one of `obstore.store`; its `prefix` is where the files are.
+
+        Raises:
+            ConfigurationError: the extra is missing.
+        """
+        try:
+            import obstore  # noqa: PLC0415 - optional
+        except ModuleNotFoundError:
+            raise rota.errors.ConfigurationError(
+                "an object store needs a library: pip install 'rota[objects]'"
+            ) from None
+        self._objects: Any = obstore
+        self._store = store
+
+    def put(self, name: str, file: IO[bytes]) -> None:
+        """Upload it; large ones in parts. It is there when the last part is."""
+        self._objects.put(self._store, name, file)
+
+    def open(self, name: str) -> IO[bytes]:
+        """Read it as it comes. Raises FileNotFoundError: it is gone."""
+        reader = self._objects.open_reader(self._store, name)
+        return io.BufferedReader(_Reader(reader), buffer_size=1024 * 1024)
+
+    def delete(self, name: str) -> None:
+        """Delete it; one that is gone is no error."""
+        with contextlib.suppress(FileNotFoundError):
+            self._objects.delete(self._store, name)
+
+    def url(self, name: str, expires_s: float) -> str | None:
+        """Sign a URL of the store; None: this kind of store signs none."""
+        try:
+            signed: str = self._objects.sign(self._store, "GET", name, timedelta(seconds=expires_s))
+        except (NotImplementedError, ValueError):
+            return None
+        return signed
+
+
+class _Reader(io.RawIOBase):
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: Any) -> int:
+        part = bytes(self._reader.read(len(into)))
+        into[: len(part)] = part
+        return len(part)

@@ -1,0 +1,117 @@
+"""Where a request may go: addresses that everybody can reach, and none within a network of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Any
+from weakref import WeakKeyDictionary
+
+Address = IPv4Address | IPv6Address
+
+LOOKUPS_MAX = 64
+"""Names that are looked up at once: a resolver that is silent holds a thread for each."""
+_LOOKUP_S = 10.0
+_EVERYBODY = ip_network("2000::/3")
+"""What is given out of IPv6 at all."""
+_REFUSED = tuple(
+    map(
+        ip_network,
+        (
+            "192.0.0.0/24",  # special purposes, some of which Python calls global
+            "192.88.99.0/24",  # relays of 6to4
+            "100.64.0.0/10",  # behind a provider's NAT; Alibaba's metadata
+            "168.63.129.16/32",  # Azure's host: a public address that is not public
+            "2001::/23",  # Teredo, and others of special purposes
+            "2002::/16",  # 6to4: an IPv4 address, whichever it is
+            "3fff::/20",  # of documents
+        ),
+    )
+)
+"""What `is_global` lets pass in some release of Python, or in all of them."""
+_lookups: WeakKeyDictionary[
+    asyncio.AbstractEventLoop, dict[tuple[str, int], asyncio.Future[list[str]]]
+] = WeakKeyDictionary()
+"""Those that run: one for each name, however many requests wait for it."""
+
+
+class AddressRefused(Exception):
+    """The host of an endpoint is in a private network, or its URL cannot be one. The job is dead:
+    another attempt would go there too."""
+
+
+def is_public(address: Address) -> bool:
+    """Whether everybody can reach an address, so that a request to it says nothing of ours."""
+    if isinstance(address, IPv6Address):
+        if address.ipv4_mapped is not None:
+            return is_public(address.ipv4_mapped)
+        if address not in _EVERYBODY:
+            return False
+    return (
+        address.is_global
+        and not address.is_multicast
+        and not any(address in one for one in _REFUSED if one.version == address.version)
+    )
+
+
+async def resolve(host: str, port: int, *, allow_private: bool = False) -> list[str]:
+    """Return the addresses of a host, to connect to: nobody must resolve its name again, for it
+    may have another address then.
+
+    Raises:
+        AddressRefused: one of them is not public.
+        TimeoutError: the resolver does not respond.
+        OSError: the name is unknown, or too many are being looked up.
+    """
+    addresses = await _look_up(host, port)
+    if not allow_private:
+        for text in addresses:
+            # A zone, as in fe80::1%eth0, is only of private ones.
+            if not is_public(ip_address(text.partition("%")[0])):
+                raise AddressRefused(
+                    f"{host} is {text}, in a private or special network; allow_private=True "
+                    "permits that for an endpoint"
+                )
+    return addresses
+
+
+async def _look_up(host: str, port: int) -> list[str]:
+    """Look a name up in a thread of its own: those of the loop are few, and one silent resolver
+    would hold them all."""
+    with contextlib.suppress(ValueError):
+        return [str(ip_address(host))]
+    loop = asyncio.get_running_loop()
+    running = _lookups.setdefault(loop, {})
+    found = running.get((host, port))
+    if found is None:
+        if len(running) >= LOOKUPS_MAX:
+            raise OSError(f"{LOOKUPS_MAX} other names are being looked up")
+        found = running[host, port] = loop.create_future()
+        found.add_done_callback(lambda _: running.pop((host, port)))
+        found.add_done_callback(lambda one: one.cancelled() or one.exception())
+        arguments = (loop, found, host, port)
+        threading.Thread(target=_ask_resolver, args=arguments, daemon=True).start()
+    async with asyncio.timeout(_LOOKUP_S):
+        return await asyncio.shield(found)
+
+
+def _ask_resolver(
+    loop: asyncio.AbstractEventLoop, found: asyncio.Future[list[str]], host: str, port: int
+) -> None:
+    result: Any = None
+    try:
+        kind, protocol = socket.SOCK_STREAM, socket.IPPROTO_TCP
+        answers = socket.getaddrinfo(host, port, type=kind, proto=protocol)
+        result = list(dict.fromkeys(str(one[4][0]) for one in answers))
+    except (OSError, UnicodeError) as error:
+        result = error if isinstance(error, OSError) else OSError(str(error))
+
+    def tell() -> None:
+        if not found.done():
+            found.set_exception(result) if isinstance(result, OSError) else found.set_result(result)
+
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+        loop.call_soon_threadsafe(tell)

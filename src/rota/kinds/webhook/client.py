@@ -1,0 +1,222 @@
+"""How a request leaves: to an address that was checked, bounded in time and size, once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+from weakref import WeakKeyDictionary
+
+import rota
+from rota.kinds.webhook.address import AddressRefused, resolve
+
+if TYPE_CHECKING:
+    import httpx2
+
+TOTAL_S = 10.0
+"""Longest time of a request: the look-up of its name, the connection, and what is read of the
+response."""
+CONNECT_S = 3.0
+"""Longest time for the connection to one address."""
+BODY_BYTES_MAX = 16 * 1024
+ADDRESSES_MAX = 3
+"""Most addresses of a host that are tried, one after the other."""
+HOSTS_MAX = 100
+"""Most hosts to which connections are kept."""
+_EXCERPT = 300
+"""Characters of a response that are kept."""
+
+
+class Reply(NamedTuple):
+    """What an endpoint responded."""
+
+    code: int
+    headers: Mapping[str, str]
+    seconds: float
+    excerpt: str
+    """The beginning of the body, on one line, without what looks like a secret."""
+
+
+class NotDelivered(Exception):
+    """The endpoint did not take the event. `status_code` is that of its response; None: there was
+    none."""
+
+    def __init__(self, text: str, said: str = "", reply: Reply | None = None) -> None:
+        super().__init__(text + said)
+        self.endpoint_reason = text
+        """Without what the endpoint said, which may be personal: all that is kept where
+        `rota erase` does not look."""
+        self.status_code = None if reply is None else reply.code
+        self.headers = {} if reply is None else reply.headers
+
+
+class NoConnection(NotDelivered, ConnectionError):
+    """No connection, or one that ended before a response."""
+
+
+class NoResponse(NotDelivered, TimeoutError):
+    """No response in time."""
+
+
+class WebhookClient(Protocol):
+    """Sends one request. One for another library needs these few lines, and the same care."""
+
+    async def post(
+        self, url: str, body: bytes, headers: Mapping[str, str], *, allow_private: bool
+    ) -> Reply:
+        """Send it, follow no redirect, and return the response, whatever its code.
+
+        Raises:
+            NotDelivered: there is none.
+            AddressRefused: the host is in a private network, or the URL cannot be one.
+        """
+
+    async def aclose(self) -> None:
+        """Close what is open on the running loop."""
+
+
+@dataclass(slots=True)
+class _Host:
+    """The connections to one host. They are never shared with another name at the same address,
+    whose certificate nobody has checked."""
+
+    transport: httpx2.AsyncHTTPTransport
+    busy: int = 0
+
+
+class HttpClient:
+    """Requests by `httpx2`: no redirects, no cookies, no proxies of the environment."""
+
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        """Args:
+            tls: whose certificates are trusted. Defaults to those that the system trusts.
+
+        Raises:
+            ConfigurationError: the extra is missing.
+        """
+        try:
+            import httpx2  # noqa: PLC0415 - who only verifies needs no client
+        except ModuleNotFoundError:
+            raise rota.errors.ConfigurationError(
+                "webhooks need a client: pip install 'rota[webhook]'"
+            ) from None
+        self._http = httpx2
+        self._tls = tls or httpx2.create_ssl_context(trust_env=False)
+        self._hosts: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Host]] = (
+            WeakKeyDictionary()
+        )
+
+    async def post(
+        self, url: str, body: bytes, headers: Mapping[str, str], *, allow_private: bool
+    ) -> Reply:
+        """Send it to an address of the host that is allowed."""
+        began = time.monotonic()
+        response: httpx2.Response | None = None
+        read = bytearray()
+        try:
+            asked = self._http.URL(url)
+            name = asked.raw_host.decode("ascii").strip("[]").rstrip(".")
+            name.encode("idna")
+        except (self._http.InvalidURL, ValueError) as error:
+            raise AddressRefused(f"the URL of the endpoint cannot be one: {error}") from None
+        try:
+            async with asyncio.timeout(TOTAL_S):
+                addresses = await self._resolve(asked, allow_private=allow_private)
+                async with self._take(asked.netloc.decode()) as transport:
+                    response = await self._connect(transport, asked, addresses, body, headers)
+                    try:
+                        await _read(response, read)
+                    finally:
+                        await response.aclose()
+        except TimeoutError:
+            if response is None:
+                raise NoResponse(f"{asked.host} did not respond within {TOTAL_S:.0f} s") from None
+        except self._http.TransportError as error:
+            if response is None:
+                what = f"{asked.host}: {type(error).__name__}"
+                raise NoConnection(what, f": {error}"[:_EXCERPT]) from error
+        # Once the code is there, it counts, whatever becomes of the body.
+        seconds = round(time.monotonic() - began, 3)
+        return Reply(response.status_code, response.headers, seconds, _excerpt(response, read))
+
+    async def aclose(self) -> None:
+        """Close the connections of the running loop."""
+        for host in self._hosts.pop(asyncio.get_running_loop(), {}).values():
+            await host.transport.aclose()
+
+    async def _resolve(self, url: httpx2.URL, *, allow_private: bool) -> list[str]:
+        host, port = url.raw_host.decode(), url.port or (443 if url.scheme == "https" else 80)
+        try:
+            return await resolve(host, port, allow_private=allow_private)
+        except TimeoutError:
+            raise NoResponse(f"the name {host} was not resolved in time") from None
+        except OSError as error:
+            raise NoConnection(f"{host} has no address: {error}"[:_EXCERPT]) from error
+
+    async def _connect(
+        self,
+        transport: httpx2.AsyncHTTPTransport,
+        url: httpx2.URL,
+        addresses: list[str],
+        body: bytes,
+        headers: Mapping[str, str],
+    ) -> httpx2.Response:
+        """Send the request to the first address that can be connected to."""
+        for place, address in enumerate(addresses[:ADDRESSES_MAX], 1):
+            request = self._http.Request(
+                "POST",
+                url.copy_with(host=address),
+                headers={**headers, "host": url.netloc.decode(), "accept-encoding": "identity"},
+                content=body,
+                extensions={
+                    "sni_hostname": url.raw_host.decode().strip("[]").rstrip("."),
+                    "timeout": self._http.Timeout(TOTAL_S, connect=CONNECT_S).as_dict(),
+                },
+            )
+            try:
+                return await transport.handle_async_request(request)
+            except (self._http.ConnectError, self._http.ConnectTimeout):
+                if place == min(len(addresses), ADDRESSES_MAX):
+                    raise
+        raise NoConnection(f"{url.host} has no address")
+
+    @contextlib.asynccontextmanager
+    async def _take(self, netloc: str) -> AsyncIterator[httpx2.AsyncHTTPTransport]:
+        """Lend the connections to a host. Of too many hosts, close those of the one that has waited
+        longest."""
+        hosts = self._hosts.setdefault(asyncio.get_running_loop(), {})
+        limits = self._http.Limits(max_connections=None, keepalive_expiry=20.0)
+        host = hosts.pop(netloc, None) or _Host(
+            self._http.AsyncHTTPTransport(verify=self._tls, trust_env=False, limits=limits)
+        )
+        hosts[netloc] = host
+        host.busy += 1
+        try:
+            yield host.transport
+        finally:
+            host.busy -= 1
+            idle = [name for name, one in hosts.items() if not one.busy]
+            surplus = [hosts.pop(name) for name in idle[: max(0, len(hosts) - HOSTS_MAX)]]
+            for one in surplus:  # nobody finds them any more
+                with contextlib.suppress(self._http.TransportError):
+                    await one.transport.aclose()
+
+
+async def _read(response: httpx2.Response, into: bytearray) -> None:
+    """Read the body as it comes, no more than 16 kB of it."""
+    async for part in response.aiter_raw():
+        into += part[: BODY_BYTES_MAX - len(into)]
+        if len(into) >= BODY_BYTES_MAX:
+            return
+
+
+def _excerpt(response: httpx2.Response, body: bytearray) -> str:
+    coding = response.headers.get("content-encoding", "identity")
+    if coding != "identity":
+        return f"({len(body)} bytes of {coding})"[:_EXCERPT]
+    text = "".join(one if one.isprintable() else " " for one in body.decode("utf-8", "replace"))
+    return rota.logs.scrub(" ".join(text.split()))[:_EXCERPT]

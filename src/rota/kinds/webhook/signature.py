@@ -1,0 +1,112 @@
+"""Signatures as Standard Webhooks 1.0 has them: made by who sends, verified by who receives.
+
+https://www.standardwebhooks.com. This file needs no package beside Python: a receiver may use it
+without the extra.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import secrets as random
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import rota
+
+TOLERANCE_S = 300.0
+"""How far the time of a request may be from now: an older one may be a copy."""
+_PREFIX = "whsec_"
+_KEY_BYTES = (24, 64)
+
+
+class NotVerified(Exception):
+    """The request is not from who has the secret, or it is a copy of an old one."""
+
+
+def decode_secret(secret: str) -> bytes:
+    """Return the key of a secret: `whsec_` and 24 to 64 bytes in base64.
+
+    Raises:
+        UsageError: it is none. The message does not repeat it.
+    """
+    try:
+        key = base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    if not _KEY_BYTES[0] <= len(key) <= _KEY_BYTES[1]:
+        raise rota.UsageError("the secret of a webhook is whsec_ and 24 to 64 bytes in base64")
+    return key
+
+
+def new_secret() -> str:
+    """Return a new secret, of 32 bytes."""
+    return f"{_PREFIX}{base64.b64encode(random.token_bytes(32)).decode()}"
+
+
+def sign(secrets: Iterable[str], id: str, body: bytes, at: int) -> dict[str, str]:
+    """Return the headers of a request, with a signature for each secret.
+
+    Args:
+        at: the time of this attempt, in seconds since 1970.
+    """
+    signatures = [f"v1,{_make(decode_secret(one), id, str(at), body)}" for one in secrets]
+    return {
+        "webhook-id": id,
+        "webhook-timestamp": str(at),
+        "webhook-signature": " ".join(signatures),
+    }
+
+
+def verify(
+    headers: Mapping[str, str],
+    body: bytes | str,
+    secrets: str | Iterable[str],
+    *,
+    now: float | None = None,
+) -> Any:
+    """Return the event of a request, once it is certain who sent it, and that it is not a copy of
+    one that is older than five minutes.
+
+    Give the same event only one effect: its `webhook-id` is the same at every attempt.
+
+    Args:
+        headers: of the request, in any case.
+        body: as it came, not parsed and made again.
+        secrets: the secret, or those of which one has signed.
+        now: seconds since 1970. Defaults to this machine's clock.
+
+    Raises:
+        NotVerified: answer 400.
+        UsageError: a secret cannot be one, or there is none.
+    """
+    given = {name.lower(): value for name, value in headers.items()}
+    raw = body.encode() if isinstance(body, str) else body
+    name, at = given.get("webhook-id"), given.get("webhook-timestamp")
+    if not name or not at or "webhook-signature" not in given:
+        raise NotVerified("a header is missing: webhook-id, webhook-timestamp, webhook-signature")
+    if not (at.isascii() and at.isdigit() and len(at) <= 12):
+        raise NotVerified("webhook-timestamp is no number of seconds")
+    if abs((time.time() if now is None else now) - int(at)) > TOLERANCE_S:
+        raise NotVerified("webhook-timestamp is more than five minutes from now")
+    keys = [decode_secret(one) for one in ([secrets] if isinstance(secrets, str) else secrets)]
+    if not keys:
+        raise rota.UsageError("verify needs a secret, or a list of some")
+    wanted = [_make(key, name, at, raw).encode() for key in keys]
+    signed = [one.partition(",") for one in given["webhook-signature"].split()]
+    found = [text.encode() for version, _, text in signed if version == "v1"]
+    if not any(hmac.compare_digest(one, other) for one in wanted for other in found):
+        raise NotVerified("no signature fits")
+    try:
+        return json.loads(raw)
+    except ValueError:
+        raise NotVerified("the body is no JSON") from None
+
+
+def _make(key: bytes, id: str, at: str, body: bytes) -> str:
+    digest = hmac.new(key, f"{id}.{at}.".encode() + body, hashlib.sha256).digest()
+    return base64.b64encode(digest).decode()

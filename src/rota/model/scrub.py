@@ -1,0 +1,331 @@
+"""Takes credentials and personal data out of texts that are stored, shown or logged: by their usual
+forms, by the application's own patterns, and by the values that running attempts have been given.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import string
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+from urllib.parse import quote, quote_plus
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from rota.errors import UsageError
+
+MASK = "***"
+TEXT_MAX = 65536
+"""Longer texts are cut to this many characters before they are searched."""
+VALUE_MIN = 4
+"""A shorter value is not looked for: nearly any text would have it by chance."""
+NESTED_MAX = 1000
+"""A longer value is not looked for in what is quoted twice: that would be many long texts."""
+LINE_MIN = 8
+"""A shorter line of a value is not looked for by itself."""
+_PLAIN = re.compile(r"[A-Za-z0-9_.~-]+")
+_BEFORE = r"(?:(?<!\w)|(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{2}))"
+"""What a word begins after: no letter, unless that is an escape in Python, JSON or a URL."""
+_FEW_DIGITS = re.compile(r"[0-9.,-]{0,5}")
+"""A personal value that is not looked for: a number of a line may be it by chance."""
+_URL_USER = re.compile(
+    r"(://)(?:[^\s/?#]{0,2000}@|[^\s:/?#@]{0,200}:(?![0-9]+[/?#])[^\s@\"']{0,2000}@)"
+)
+# The SQL function `redact` has the same patterns; tests/pure/test_redaction.py tests both.
+_NAME = (
+    r"(?:passw(?:or)?d|passphrase|pwd|secret|(?:api|access|private|signing|encryption)[_-]?key"
+    r"|token|(?<![a-z])pass(?=[\"'\\]|\s{0,3}=)|(?<=[?&])(?:x-[a-z]{1,9}-)?sig(?:nature)?(?==))"
+    r"(?:[_-]?(?:access[_-]?)?key(?:_base)?)?[0-9]{0,3}"
+)
+_QUOTED = (
+    r"[a-z]{0,2}\"(?:[^\"\\]|\\.){0,2000}\"?|[a-z]{0,2}'(?:[^'\\]|\\.){0,2000}'?"
+    r"|\\\"(?:[^\"\\]|\\[^\"]){0,2000}(?:\\\")?"  # JSON within a text within JSON
+    r"|[\w.]{1,100}\((?:\"[^\"]{0,2000}\"|'[^']{0,2000}')\)"  # SecretStr('…')
+)
+# The name of a second secret is no value ("bad token: api_key: …"): the second pattern takes it.
+_NOTHING = (
+    r"(?!(?:none|null|true|false)(?!\w)|\*\*\*(?:[\s:,;&)}\]]|$)"
+    rf"|(?:[a-z]{{1,20}}[_-]){{0,3}}{_NAME}\s{{0,3}}[:=]\s)"
+)
+_BARE = r"[^\s,;&)}\]\"'][^\s,;&)}\]]{0,2000}"
+# After a colon a bare word is mostly prose ("'password': missing"). A secret is long or has a digit
+# or a sign in it.
+_SECRETLIKE = r"(?=[^\s,;&)}\]\"']{0,2000}[0-9+/=_$!@#%^~]|[^\s,;&)}\]\"']{20})" + _BARE
+# Lines of source have blanks around the sign, and then a call, an attribute or a parameter.
+_SOURCE = (
+    r"[a-z_][\w.]{0,100}\([^()\"']{0,200}\)(?![\w~+/=@!#$%^&*-])"
+    r"|[a-z_]{1,50}(?:\.[a-z_]{1,50}){1,5}(?![\w.~+/=@!#$%^&*-])"
+    r"|(?:%\(\w{1,50}\)s|%s|\$[0-9]{1,3}|:[a-z_]{1,50})(?![\w~+/=@!#$%^&*-])"
+)
+_ASSIGNED = re.compile(
+    rf"(?i)({_NAME})(?!\s{{1,3}}={{1,2}}\s{{1,3}}(?:{_SOURCE}))"
+    rf"(\s{{0,3}}={{1,2}}(?!=)\s{{0,3}}){_NOTHING}(?:{_QUOTED}|{_BARE})"
+)
+_SAID = re.compile(
+    rf"(?i)((?<!unexpected )(?<!expected ){_NAME})((?:\\?[\"'])?\s{{0,3}}:\s{{0,3}}){_NOTHING}"
+    rf"(?:{_QUOTED}|{_SECRETLIKE})"
+)
+_AUTHORIZATION = re.compile(
+    r"(?i)(authorization(?:\\?[\"'])?\s{0,3}[:=]\s{0,3}(?:\\?[\"'])?)"
+    r"((?:token|api-?key|key|digest|negotiate|ntlm|hmac|jwt|oauth) )?"
+    rf"(?:{_SECRETLIKE})"
+)
+# Prose is no secret: "basic connectivity restored", "Basic Authentication is required". Nor is the
+# name of another one.
+_BEARER = re.compile(
+    r"\b([Bb]earer|BEARER|[Bb]asic|BASIC) (?!(?<!Bearer )[a-z]{8,200}(?![\w~+/=-]|\.\w)"
+    r"|(?:[Aa]uthenticat|[Aa]uthori[sz]|[Cc]redential)[a-z]{0,5}(?![\w~+/=-])"
+    r"|(?:[A-Za-z]{1,20}[_-]){0,3}(?:[Pp]ass(?:w(?:or)?d|phrase)?|PASS(?:W(?:OR)?D|PHRASE)?|[Pp]wd"
+    r"|PWD|[Ss]ecret|SECRET|[Tt]oken|TOKEN|[Kk]ey|KEY|[Aa]pi[Kk]ey|APIKEY)"
+    r"(?:[_-](?:[Kk]ey|KEY))?[0-9]{0,3}\s{0,3}[:=])[A-Za-z0-9._~+/=-]{8,2000}"
+)
+_PRIVATE_KEY = re.compile(
+    r"-----BEGIN ([A-Z ]{0,30}PRIVATE KEY)-----(?:[^-]|-(?!-))*"
+    r"(?:-----END [A-Z ]{0,30}PRIVATE KEY-----)?"
+)
+_KEY_END = re.compile(r"-----END ([A-Z ]{0,30}PRIVATE KEY)-----")
+_BASE64 = f"{string.ascii_letters}{string.digits}+/=\\ \r\n"
+# What providers begin their keys with: Stripe, GitHub, Slack, AWS, Google, GitLab, npm, Anthropic,
+# OpenAI, Hugging Face, PyPI, SendGrid; and a JWT.
+_PREFIXED = re.compile(
+    r"(?<![A-Za-z0-9])(?:([sr]k_(?:live|test)_|whsec_|gh[pousr]_|github_pat_)[\w+/=]{8,2000}"
+    r"|(xox[a-z]-|xapp-|glpat-|sk-(?:ant|proj)-|pypi-Ag)[\w-]{8,2000}|(AKIA|ASIA)[A-Z0-9]{12,200}"
+    r"|(AIza)[\w-]{20,200}|(npm_|hf_)[A-Za-z0-9]{20,200}|(SG\.)[\w-]{8,200}\.[\w-]{8,200}"
+    r"|(eyJ)[\w-]{8,2000}(?:\.[\w-]{4,2000}){1,4})"
+)
+_SECRET_KEYS = re.compile(
+    # As Rota's own are, with their ids.
+    r"(?i)(secret_keys(?:\\?[\"'])?\s{0,3}[:=]\s{0,3}(?:\\?[\"'])?)"
+    r"[a-z0-9_.-]{1,50}=[^\s\"'\\)}\]]{8,2000}"
+)
+# curl, also as the list of its arguments.
+_USER = re.compile(
+    r"(?<![\w-])((?:-u|--user)[\"']?,?[ =]{1,3}[\"']?[^\s:\"']{1,100}:)"
+    r"(?![0-9]{1,9}(?:\s|$))[^\s\"']{1,2000}"
+)
+_MARKS = (
+    *("://", "pass", "pwd", "secret", "key", "token", "authorization", "bearer ", "basic "),
+    *("k_live_", "k_test_", "whsec_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
+    *(
+        "xox",
+        "glpat-",
+        "akia",
+        "asia",
+        "aiza",
+        "npm_",
+        "sig=",
+        "signature=",
+        "-u ",
+        "-u'",
+        "--user",
+    ),
+    *("sk-ant-", "sk-proj-", "hf_", "xapp-", "pypi-", "eyj"),
+)
+"""A text without any of these in it has nothing that the patterns find."""
+_patterns: dict[re.Pattern[str], None] = {}
+"""The application's own."""
+_hidden: WeakValueDictionary[int, Hidden] = WeakValueDictionary()
+"""What running attempts hide, each for as long as that holds it."""
+entered: ContextVar[Any] = ContextVar("rota_context", default=None)
+"""What code runs for, which knows what is `hidden`; None: that is not known."""
+_own: ContextVar[Hidden | None] = ContextVar("rota_hidden", default=None)
+"""What is hidden in the block of a `hide`."""
+
+
+def scrub(text: str) -> str:
+    """Return a text in which `***` stands for credentials, for what matches a pattern of
+    `App(scrub=…)`, and for the values of secret and personal arguments: in a handler those of its
+    job, elsewhere those of all jobs that run in this process. Of more than 65,536 characters the
+    middle is left out."""
+    own = _find_own()
+    if own is not None:
+        return scrub_forms(own.mask(text))
+    every = [one for reference in _hidden.valuerefs() if (one := reference()) is not None]
+    return scrub_forms(_mask(text, [form for one in every for form in one._forms]))
+
+
+def scrub_own(text: str) -> str:
+    """As `scrub`, but outside of an attempt no values are looked for: Rota's own texts may have
+    them by chance."""
+    own = _find_own()
+    return scrub_forms(text if own is None else own.mask(text))
+
+
+def scrub_forms(text: str) -> str:
+    """As `scrub`, but no values are looked for."""
+    if "PRIVATE KEY-----" in text:
+        text = _mask_private_keys(text)  # the cut may take away where one begins
+    if len(text) > TEXT_MAX:
+        text = f"{text[: TEXT_MAX // 4]}…{text[-TEXT_MAX * 3 // 4 :]}"
+    for pattern in list(_patterns):
+        text = pattern.sub(MASK, text)
+    small = text.lower()
+    if not [1 for mark in _MARKS if mark in small] and "SG." not in text:
+        return text
+    text = _SECRET_KEYS.sub(r"\1***", text)
+    text = _USER.sub(r"\1***", text)
+    text = _URL_USER.sub(r"\1***@", text)
+    text = _BEARER.sub(r"\1 ***", text)
+    text = _AUTHORIZATION.sub(r"\1\2***", text)
+    text = _SAID.sub(r"\1\2***", text)
+    text = _ASSIGNED.sub(r"\1\2***", text)
+    return _PREFIXED.sub(r"\1\2\3\4\5\6\7***", text)
+
+
+def _mask_private_keys(text: str) -> str:
+    """Mask keys in PEM, also the last part of one, of which a cut has taken the first."""
+    text = _PRIVATE_KEY.sub(r"(\1 ***)", text)
+    *parts, last = _KEY_END.split(text)
+    cut = zip(parts[::2], parts[1::2], strict=True)
+    return "".join(f"{one.rstrip(_BASE64)}({kind} ***)" for one, kind in cut) + last
+
+
+def is_sealed(value: object) -> bool:
+    """Whether a value of JSON is one that `Secret.seal` made. The SQL function `is_sealed` says the
+    same."""
+    return (
+        isinstance(value, dict)
+        and value.keys() == {"sealed", "key"}
+        and all(isinstance(one, str) for one in value.values())
+        and re.fullmatch(r"[A-Za-z0-9+/]{38,}={0,2}", value["sealed"]) is not None
+    )
+
+
+def mask_fields(payload: str, hidden: Collection[str] | None) -> str:
+    """Return the JSON text of a payload in which `***` stands for these fields and for what is
+    sealed. All else stays as it is, whatever numbers are in it."""
+    if not hidden and '"sealed"' not in payload:
+        return payload
+    fields = msgspec.json.decode(payload, type=dict[str, msgspec.Raw])
+    shown: dict[str, Any] = {
+        name: MASK
+        if (name in (hidden or ()) and bytes(value) != b"null")
+        or is_sealed(msgspec.json.decode(value))
+        else value
+        for name, value in fields.items()
+    }
+    return msgspec.json.encode(shown).decode()
+
+
+def add_patterns(patterns: Iterable[str | re.Pattern[str]]) -> None:
+    """Mask what matches these in all texts from now on. Raises UsageError for what is none."""
+    if isinstance(patterns, str | re.Pattern):
+        patterns = [patterns]
+    for one in patterns:
+        try:
+            pattern = re.compile(one)
+            if not all(found[0] for found in pattern.finditer("a text of 2 words, or none")):
+                raise UsageError(f"scrub: {one!r} matches the empty text, which is everywhere")
+            _patterns[pattern] = None
+        except (re.error, TypeError) as error:
+            raise UsageError(f"scrub takes regular expressions, not {one!r}: {error}") from None
+
+
+def is_hiding() -> bool:
+    """Whether a value of any running attempt is hidden."""
+    return bool(_hidden)
+
+
+class Hidden:
+    """Values of a running attempt. While it exists, they are masked in its texts, and in those of
+    which it is not known whose they are: a personal one only as whole words, because it may be as
+    short as a name."""
+
+    __slots__ = ("__weakref__", "_forms", "values")
+
+    def __init__(self, secrets: Iterable[str], personal: Iterable[str]) -> None:
+        self.values = tuple(secrets), tuple(personal)
+        """The secret ones and the personal ones, as another process can hide them too."""
+        forms = [
+            (form.lower(), True)
+            for value in self.values[1]
+            if not _FEW_DIGITS.fullmatch(value)
+            for form in _list_forms(value)
+        ]
+        forms += [(form, False) for value in self.values[0] for form in _list_forms(value)]
+        self._forms = tuple(forms)
+        if forms:
+            _hidden[id(self)] = self
+
+    @classmethod
+    def merge(cls, parts: Iterable[Hidden | None]) -> Hidden:
+        """Return what hides the values of all of these."""
+        values = [one.values for one in parts if one is not None]
+        return cls(*([text for one in values for text in one[kind]] for kind in (0, 1)))
+
+    def mask(self, text: str) -> str:
+        """Return a text without these values."""
+        return _mask(text, self._forms)
+
+
+NOTHING_HIDDEN = Hidden((), ())
+
+
+def _find_own() -> Hidden | None:
+    """Return what the attempt hides whose texts these are; None: it is not known whose they are."""
+    own, run = _own.get(), entered.get()
+    if own is not None or run is None:
+        return own
+    return getattr(run, "hidden", None) or NOTHING_HIDDEN
+
+
+@contextmanager
+def hide(hidden: Hidden | None) -> Iterator[None]:
+    """Let the texts of a block be those of an attempt."""
+    token = _own.set(hidden or NOTHING_HIDDEN)
+    try:
+        yield
+    finally:
+        _own.reset(token)
+
+
+def _mask(text: str, forms: Iterable[tuple[str, bool]]) -> str:
+    """Mask these forms, the longest first: one may be part of another. One with True is masked in
+    any case, and as whole words."""
+    small = text.lower()
+    found = [one for one in forms if one[0] in (small if one[1] else text)]
+    for form, is_word in sorted(found, key=lambda one: len(one[0]), reverse=True):
+        if is_word:
+            text = re.sub(rf"(?i){_BEFORE}{re.escape(form)}(?!\w)", MASK, text)
+        else:
+            text = text.replace(form, MASK)
+    return text
+
+
+def _list_forms(value: str) -> set[str]:
+    """Return a value, and each long line of it, in the forms that texts have it in: also quoted for
+    a URL, and for Python, JSON or HTML, a value that is not long also twice."""
+    value = value.strip()
+    if len(value) < VALUE_MIN:
+        return set()
+    if _PLAIN.fullmatch(value):
+        return {value}
+    forms = {value, *_quote(value)}
+    if len(value) <= NESTED_MAX:
+        forms |= {twice for once in forms for twice in _quote(once)}
+    for safe in ("", "/"):
+        forms |= {make(value, safe, errors="replace") for make in (quote, quote_plus)}
+    lines = [line for line in value.splitlines() if len(line) >= LINE_MIN and line != value]
+    # The first line of a key in PEM is no secret.
+    return forms.union(*(_list_forms(line) for line in lines if not line.startswith("-----")))
+
+
+def _quote(text: str) -> set[str]:
+    """Return a text as Python, JSON and HTML quote it. Python escapes an apostrophe only beside a
+    double quote."""
+    of_bytes = text.encode(errors="replace")
+    return {
+        *(form(text)[1:-1] for form in (repr, ascii, json.dumps)),
+        *(form(f'"{text}')[2:-1] for form in (repr, ascii)),
+        json.dumps(text, ensure_ascii=False)[1:-1],
+        repr(of_bytes)[2:-1],
+        repr(b'"' + of_bytes)[3:-1],
+        html.escape(text),
+        html.escape(text).replace("&#x27;", "&#39;").replace("&quot;", "&#34;"),
+        html.escape(text, quote=False),
+    }

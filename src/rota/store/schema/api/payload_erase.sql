@@ -1,0 +1,180 @@
+-- Erases what other rows than those of its jobs have of a payload: jobs that would follow a batch,
+-- the log of schedules, and mail addresses in texts. An address is a text with an @ in the payload,
+-- or in a personal argument of a job that contains it: call this first, then job_erase. Others,
+-- such as `Will` or 1000, stand in what is said of somebody else.
+-- `erased` takes the place of an address, in any case, also with %40 as in a URL: in errors, stacks
+-- and reasons of other jobs, in actions, alerts and breakers, and in effects whose job has left
+-- history. A key that has one becomes its hash. Another address that ends or begins so stays.
+-- Returns what it took away from live work, and what it could not erase:
+--   batch      a job that was to follow this batch is not enqueued
+--   schedule   this schedule gives it to its jobs
+--   partition  this table is detached or archived
+--   secret     this argument is stored sealed: it cannot be searched
+-- Locks: the rows that it writes; of live jobs in id order. It reads these tables whole, once per
+--   hundred addresses.
+-- Keeps: M45, a person's data can be erased, and what is said of somebody else stays; M51 and M52,
+--   a key becomes its hash.
+create or replace function {schema}.payload_erase(p_payload jsonb)
+returns table (what text, name text)
+language plpgsql security definer
+set jit = off set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  v_some text[];
+  v_find text;  -- as v_any, but ten times as fast: also within another address
+  v_any text;
+begin
+  if jsonb_typeof(p_payload) is distinct from 'object' or p_payload = '{}' then
+    raise exception 'rota.payload_erase: p_payload must be an object with names'
+      using errcode = 'invalid_parameter_value';
+  end if;
+  return query
+  with without as (
+    update {schema}.batch b
+    set then_jobs = (
+      select jsonb_object_agg(t.key, t.value)
+      from jsonb_each(b.then_jobs) t
+      where not coalesce(t.value -> 'payload' @> p_payload, false)
+    )
+    where exists (
+      select from jsonb_each(b.then_jobs) t where t.value -> 'payload' @> p_payload
+    )
+    returning b.id, b.then_at
+  )
+  select 'batch', w.id::text
+  from without w
+  where w.then_at is null
+  order by w.id;
+  update {schema}.action a
+  set detail = a.detail - 'payload'
+  where a.detail -> 'payload' @> p_payload;
+  for v_some in
+    select array_agg(n.address order by n.number)
+    from (
+      select a.address, row_number() over (order by a.address) as number
+      from (
+        select one.value
+        from jsonb_path_query(p_payload, 'strict $.**') one(value)
+        union all
+        select one.value
+        from (
+          select j.job_type, j.payload
+          from {schema}.job j
+          where j.payload @> p_payload
+          union all
+          select h.job_type, h.payload
+          from {schema}.job_history h
+          where h.payload @> p_payload
+        ) mine
+        join {schema}.job_type t on t.name = {schema}.canonical_type(mine.job_type)
+        cross join lateral unnest(t.personal_fields) field(name)
+        -- A text: an object has addresses of others, such as one to write to.
+        cross join lateral (select mine.payload -> field.name) one(value)
+      ) v
+      cross join lateral (
+        -- Alone, or behind a name: of a longer text nobody knows whose address it has.
+        select lower(substring(
+          v.value #>> '{}' from '^(?:[^<>@]*<)?([^\s<>@"\\]+@[^\s<>@"\\]+)>?$'
+        )) as address
+      ) a
+      where jsonb_typeof(v.value) = 'string'
+        and a.address is not null
+      group by a.address
+    ) n
+    group by n.number / 100  -- an expression of thousands is slow, or too long
+  loop
+    v_find := (
+      select string_agg(
+        replace(
+          replace(regexp_replace(a.address, '(\W)', '\\\1', 'g'), '\@', '(?:@|%40)'),
+          '\+', '(?:\+|%2B)'
+        ), '|'
+      )
+      from unnest(v_some) a(address)
+    );
+    v_any := '(?:(?<![\w.+-])|(?<=\\[nrt])|(?<=%[0-9a-f]{2})|(?<=\\u[0-9a-f]{4}))(?:'
+      || v_find || ')(?![\w-]|\.\w)';
+    with quoting as materialized (
+      select j.id
+      from {schema}.job j
+      where concat_ws(' ', j.last_error, j.cancel_reason) ~* v_find
+        and not j.payload @> p_payload
+      order by j.id
+      for no key update
+    )
+    update {schema}.job j
+    set
+      last_error = regexp_replace(j.last_error, v_any, 'erased', 'gi'),
+      cancel_reason = regexp_replace(j.cancel_reason, v_any, 'erased', 'gi')
+    from quoting q
+    where j.id = q.id;
+    update {schema}.job_history h
+    set
+      last_error = regexp_replace(h.last_error, v_any, 'erased', 'gi'),
+      cancel_reason = regexp_replace(h.cancel_reason, v_any, 'erased', 'gi'),
+      resolution = h.resolution || jsonb_strip_nulls(
+        jsonb_build_object('why', regexp_replace(h.resolution ->> 'why', v_any, 'erased', 'gi'))
+      )
+    where concat_ws(' ', h.last_error, h.cancel_reason, h.resolution ->> 'why') ~* v_find
+      and not h.payload @> p_payload;
+    update {schema}.attempt a
+    set
+      message = regexp_replace(a.message, v_any, 'erased', 'gi'),
+      stack = regexp_replace(a.stack, v_any, 'erased', 'gi')
+    where concat_ws(' ', a.message, a.stack) ~* v_find;
+    update {schema}.action a
+    set
+      why = regexp_replace(a.why, v_any, 'erased', 'gi'),
+      detail = regexp_replace(a.detail::text, v_any, 'erased', 'gi')::jsonb
+    where concat_ws(' ', a.why, a.detail) ~* v_find;
+    update {schema}.alert a
+    set
+      subject = case when a.subject ~* v_any then {schema}.key_hash(a.subject) else a.subject end,
+      message = regexp_replace(a.message, v_any, 'erased', 'gi')
+    where concat_ws(' ', a.subject, a.message) ~* v_find;
+    update {schema}.breaker b
+    set reason = regexp_replace(b.reason, v_any, 'erased', 'gi')
+    where b.reason ~* v_find;
+    perform {schema}.keys_erase('{0}'::bigint[]);
+    delete from {schema}.idempotency i
+    where i.key like 'erased:%'
+      and i.expires_at <= {schema}.clock();
+    update {schema}.idempotency i
+    set key = {schema}.key_hash(i.key)
+    where i.key ~* v_find
+      and i.key ~* v_any
+      and i.expires_at is not null;
+    update {schema}.effect e
+    set
+      key = case when e.key ~* v_any then {schema}.key_hash(e.key) else e.key end,
+      about = regexp_replace(e.about::text, v_any, 'erased', 'gi')::jsonb,
+      result = regexp_replace(e.result::text, v_any, 'erased', 'gi')::json
+    where concat_ws(' ', e.key, e.about, e.result) ~* v_find
+      and not exists (select from {schema}.job j where j.id in (e.job, e.origin_id));
+  end loop;
+  return query
+  select 'schedule', s.name
+  from {schema}.schedule s
+  where s.payload @> p_payload
+  order by s.name;
+  return query
+  select 'partition', format('%I.%I', n.nspname, c.relname)
+  from pg_class c
+  join pg_namespace n on n.oid = c.relnamespace
+  where c.relkind = 'r'
+    and c.relname ~ '^(job_history|attempt)_[0-9]{8}$'
+    and n.nspname in ('{schema}', (select i.archive from {schema}.installation i))
+    and not exists (
+      select from pg_inherits h
+      where h.inhrelid = c.oid
+        and not h.inhdetachpending
+    )
+  order by c.relname;
+  return query
+  select 'secret', asked.name
+  from jsonb_object_keys(p_payload) asked(name)
+  where exists (select from {schema}.job_type t where asked.name = any (t.secret_fields))
+  order by asked.name;
+end $$;
+revoke execute on function {schema}.payload_erase(jsonb) from public;

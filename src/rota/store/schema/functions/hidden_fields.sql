@@ -1,0 +1,15 @@
+-- Returns the fields of a type's payloads that are not shown: those of its secret and of its
+-- personal arguments, now or ever; without a type, of all types. NULL: there are none. SECURITY
+-- DEFINER: a reader has no right on job_type.
+create or replace function {schema}.hidden_fields(p_job_type text)
+returns text[]
+language sql stable parallel safe security definer
+set search_path = pg_catalog, pg_temp
+as $$
+  select array_agg(distinct field.name)
+  from {schema}.job_type t
+  cross join lateral unnest(t.secret_fields || t.personal_fields) field(name)
+  where p_job_type is null
+    or t.name = p_job_type
+    or p_job_type = any (t.aliases)
+$$;

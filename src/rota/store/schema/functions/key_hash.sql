@@ -1,0 +1,11 @@
+-- Returns what stands for a key once it was erased: its SHA-256; for one that was erased, itself.
+create or replace function {schema}.key_hash(p_key text)
+returns text
+language sql immutable strict parallel safe
+set search_path = pg_catalog, pg_temp
+as $$
+  select case
+    when p_key ~ '^erased:[0-9a-f]{64}$' then p_key
+    else 'erased:' || encode(sha256(convert_to(p_key, 'UTF8')), 'hex')
+  end
+$$;

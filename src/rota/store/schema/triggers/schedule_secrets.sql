@@ -1,0 +1,6 @@
+-- Calls secret_check for what the jobs of a schedule get.
+create or replace trigger schedule_secrets
+before insert or update of job_type, payload
+on {schema}.schedule
+for each row
+execute function {schema}.secret_check();

@@ -1,0 +1,28 @@
+-- Shows the queues that are known: those with jobs, those of declared job types, and those that
+-- were paused or limited. The columns of a pause are those of one that is in force.
+create or replace view {schema}.queues as
+select
+  known.name,
+  q.max_running,
+  q.paused_at, q.paused_until, q.paused_by, q.paused_why
+from (
+  select r.queue as name
+  from {schema}.ready_queues() r
+  union
+  select t.queue
+  from {schema}.job_type t
+  union
+  select p.name
+  from {schema}.queue p
+) known
+left join lateral (
+  select
+    p.max_running,
+    pause.paused_at, pause.paused_until, pause.paused_by, pause.paused_why
+  from {schema}.queue p
+  left join lateral (
+    select p.paused_at, p.paused_until, p.paused_by, p.paused_why
+    where {schema}.is_in_force(p.paused_at, p.paused_until)
+  ) pause on true
+  where p.name = known.name
+) q on true;

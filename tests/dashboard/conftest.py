@@ -1,0 +1,111 @@
+"""A shop with jobs of every kind, and its dashboard on real servers, under a prefix."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+import fastapi
+import httpx
+import pytest
+import uvicorn
+
+import rota
+from rota.dashboard import Access, Dashboard, dashboard
+
+PREFIX = "/admin/jobs"
+HOSTILE = '<script>alert("x")</script>\u202e&amp;\x1b[31m'
+HERE = {"sec-fetch-site": "same-origin"}
+
+Serve = Callable[..., "Site"]
+
+
+@dataclass
+class Site:
+    """A dashboard that is served, and a client of it."""
+
+    client: httpx.Client
+    url: str
+
+    def get(self, path: str, **options: Any) -> httpx.Response:
+        return self.client.get(self.url + path, **options)
+
+    def post(self, path: str, **fields: Any) -> httpx.Response:
+        return self.client.post(self.url + path, data=fields, headers=HERE)
+
+
+@pytest.fixture
+def app(database: str) -> Iterator[rota.App]:
+    app = rota.App(database, release="shop-1")
+
+    @app.job(max_attempts=1, unique=lambda user_id: f"user:{user_id}")
+    def greet(user_id: int, name: str) -> str:
+        if name == "dies":
+            raise ValueError(f"cannot greet {HOSTILE}")
+        return name
+
+    app.schedule("nightly", "0 2 * * *", greet.new(0, "nightly"))
+    app.sync()
+    yield app
+    app.close()
+
+
+@pytest.fixture
+def serve(app: rota.App) -> Iterator[Serve]:
+    """Serves a dashboard of the App: `serve("wsgi", authorize=…)`."""
+    with ExitStack() as stack:
+
+        def serve(gateway: str = "asgi", **options: Any) -> Site:
+            options.setdefault("authorize", lambda scope: Access("ann"))
+            made = dashboard(app, **options)
+            run = {"asgi": _run_asgi, "wsgi": _run_wsgi}[gateway]
+            url = stack.enter_context(run(made)) + PREFIX
+            client = stack.enter_context(httpx.Client(timeout=20))
+            return Site(client, url)
+
+        yield serve
+
+
+@contextmanager
+def _run_asgi(made: Dashboard) -> Iterator[str]:
+    api = fastapi.FastAPI()
+    api.mount(PREFIX, made.asgi)
+    config = uvicorn.Config(api, host="127.0.0.1", port=0, log_level="warning")
+    server = uvicorn.Server(config)
+    socket = config.bind_socket()
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{socket.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+class _Quiet(WSGIRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Log nothing."""
+
+
+@contextmanager
+def _run_wsgi(made: Dashboard) -> Iterator[str]:
+    def mounted(environ: dict[str, Any], start_response: Any) -> Any:
+        path = environ["PATH_INFO"]
+        assert path.startswith(PREFIX), path
+        return made.wsgi(
+            environ | {"SCRIPT_NAME": PREFIX, "PATH_INFO": path.removeprefix(PREFIX)},
+            start_response,
+        )
+
+    with make_server("127.0.0.1", 0, mounted, WSGIServer, _Quiet) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()

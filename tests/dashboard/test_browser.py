@@ -1,0 +1,162 @@
+"""The dashboard in a real browser: every page, with and without JavaScript, at three widths."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib.resources import files
+from typing import TypeVar
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+import rota
+from tests.dashboard.conftest import HOSTILE, Serve, Site
+from tests.support.rules import rule
+
+T = TypeVar("T")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+PAGES = (
+    "/", "/jobs", "/dead", "/errors", "/many/archive?status=dead", "/queues", "/schedules",
+    "/schedules/nightly", "/workers", "/types", "/batches", "/groups", "/limits", "/breakers",
+    "/effects", "/statistics", "/log", "/alerts",
+    "/doctor",
+)  # fmt: skip
+WIDTHS = (400, 1_000, 1_920)
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="CHROMIUM IS NOT INSTALLED: no page is looked at"),
+]
+
+
+@pytest.fixture
+def browser(site: Site) -> Iterator[Browser]:
+    """A browser; its driver has a loop in this thread, so that Rota is called in another."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM,
+            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def site(app: rota.App, serve: Serve) -> Site:
+    greet = app.types["greet"]
+    greet.enqueue(1, "ok")
+    greet.enqueue(2, "dies")
+    app.drain()
+    greet.using(delay="1h").enqueue(3, HOSTILE.replace("\x1b", ""))
+    return serve()
+
+
+def apart(call: Callable[[], T]) -> T:
+    """Call something in another thread."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call).result()
+
+
+def open_page(browser: Browser, site: Site, path: str, **options: object) -> tuple[Page, list[str]]:
+    """Open a page; return it, and what the browser complains of."""
+    complaints: list[str] = []
+    page = browser.new_page(**options)  # type: ignore[arg-type]
+    page.on("console", lambda said: complaints.append(said.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto(site.url + path)
+    return page, complaints
+
+
+@rule("M85")
+def test_no_page_breaks_a_rule_of_accessibility_or_its_own_security(
+    browser: Browser, site: Site
+) -> None:
+    axe = (files("axe_playwright_python") / "axe.min.js").read_text()
+    for scheme in ("light", "dark"):
+        for path in (*PAGES, "/jobs/2"):
+            page, complaints = open_page(browser, site, path, color_scheme=scheme)
+            page.evaluate(axe)
+            found = page.evaluate("axe.run()")["violations"]
+            assert [(one["id"], one["nodes"][0]["html"]) for one in found] == [], (path, scheme)
+            assert complaints == [], path
+            page.close()
+
+
+def test_no_page_is_wider_than_its_window(browser: Browser, site: Site) -> None:
+    for width in WIDTHS:
+        for path in (*PAGES, "/jobs/2"):
+            page, _ = open_page(browser, site, path, viewport={"width": width, "height": 800})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, (path, width)
+            page.close()
+
+
+@rule("M44", "M87")
+@pytest.mark.parametrize("javascript", [True, False])
+def test_a_dead_job_is_found_fixed_and_seen_to_succeed(
+    app: rota.App, browser: Browser, site: Site, javascript: bool
+) -> None:
+    page, complaints = open_page(browser, site, "/", java_script_enabled=javascript)
+    page.get_by_role("link", name="1 dead").click()
+    page.get_by_role("link", name="2", exact=True).click()
+    assert "cannot greet <script>" in page.locator("main").inner_text()
+    page.get_by_text("Retry with other arguments").click()
+    page.get_by_label("Arguments").fill('{"user_id": 2, "name": "Ada"}')
+    page.locator(".fix").get_by_label("Why").fill("a typo")
+    page.get_by_role("button", name="Retry with these").click()
+    page.wait_for_url("**/jobs/4")
+    assert page.locator("h1 .badge").inner_text() == "queued"
+    apart(app.drain)
+    if javascript:  # the page looks again by itself
+        page.get_by_text("succeeded").first.wait_for()
+    else:
+        page.reload()
+    assert "succeeded" in page.locator(".timeline").inner_text()
+    page.get_by_role("link", name="Log", exact=True).click()
+    assert "a typo" in page.locator("table").inner_text()
+    assert complaints == []
+
+
+@rule("M44", "M87")
+@pytest.mark.parametrize("javascript", [True, False])
+def test_the_dead_jobs_of_an_error_are_archived_from_the_overview(
+    app: rota.App,
+    browser: Browser,
+    site: Site,
+    javascript: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rota.store.ops.ACTION_MAX", 2)
+    greet = app.types["greet"]
+    apart(lambda: app.enqueue_many([greet.new(number, "dies") for number in range(10, 14)]))
+    apart(app.drain)
+    page, complaints = open_page(browser, site, "/", java_script_enabled=javascript)
+    page.get_by_role("row").filter(has_text="cannot greet").get_by_role("link", name="5").click()
+    page.get_by_role("button", name="Archive…").click()
+    page.get_by_label("Why").fill("of a test")
+    page.get_by_role("button", name="Archive 5").click()
+    while not javascript and page.get_by_role("button", name="Continue").count():
+        page.get_by_role("button", name="Continue").click()
+    page.get_by_text("5 of 5 jobs done").wait_for()  # with JavaScript it goes on by itself
+    assert apart(lambda: app.find(status="dead")) == []
+    page.get_by_role("link", name="Back").click()
+    assert "No jobs match" in page.locator("main").inner_text()
+    assert complaints == []
+
+
+@rule("M87")
+def test_jobs_are_chosen_and_archived_by_keyboard(
+    app: rota.App, browser: Browser, site: Site
+) -> None:
+    page, _ = open_page(browser, site, "/dead")
+    page.get_by_label("job 2").focus()
+    page.keyboard.press("Space")
+    page.get_by_label("Why").focus()
+    page.keyboard.type("nobody waits for it")
+    page.get_by_role("button", name="Archive", exact=True).focus()
+    page.keyboard.press("Enter")
+    page.get_by_role("status").wait_for()
+    assert "archive: 1 of 1 done" in page.get_by_role("status").inner_text()
+    assert apart(lambda: app.get(2)).resolution["why"] == "nobody waits for it"

@@ -1,0 +1,73 @@
+"""The dashboard in a Django project, under the login of the admin."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib.auth.models import Permission, User
+from django.test import Client, TransactionTestCase
+
+from rota.integrations.django import app
+from tests.django.shop.jobs import welcome
+
+
+class DashboardTest(TransactionTestCase):
+    """Ada may look and cancel jobs."""
+
+    def setUp(self) -> None:
+        self.ada = User.objects.create_user("ada", password="secret", is_staff=True)
+        self.client = Client(enforce_csrf_checks=True)
+
+    def allow(self, *names: str) -> None:
+        """Give Ada permissions, and sign her in."""
+        found = Permission.objects.filter(content_type__app_label="rota", codename__in=names)
+        assert found.count() == len(names)
+        self.ada.user_permissions.add(*found)
+        self.client.force_login(self.ada)
+
+    def test_who_is_not_signed_in_is_sent_to_the_login_others_are_refused(
+        self,
+    ) -> None:
+        sent = self.client.get("/admin/jobs/dead?queue=email")
+        self.assertRedirects(
+            sent,
+            "/admin/login/?next=/admin/jobs/dead%3Fqueue%3Demail",
+            fetch_redirect_response=False,
+        )
+        self.client.force_login(self.ada)
+        assert self.client.get("/admin/jobs/").status_code == 403
+        self.allow("view_jobrow")
+        self.assertContains(self.client.get("/admin/jobs/"), "ada, who may look only")
+        User.objects.filter(username="ada").update(is_staff=False)
+        assert self.client.get("/admin/jobs/").status_code == 403
+
+    def test_permissions_are_verbs_and_a_form_has_the_token_of_django(self) -> None:
+        self.allow("view_jobrow", "cancel_job", "pause_queue")
+        job = welcome.using(delay="1h").enqueue(1)
+        page = self.client.get(f"/admin/jobs/jobs/{job.id}").content.decode()
+        assert re.findall(r"<button[^>]*>(\w+)", page) == ["Cancel"]
+        fields: dict[str, Any] = {
+            unescape(name): unescape(value)
+            for name, value in re.findall('type="hidden" name="([^"]+)" value="([^"]*)"', page)
+        }
+        fields["why"] = "not wanted"
+        without = {name: text for name, text in fields.items() if name != "csrfmiddlewaretoken"}
+        assert self.post("jobs/cancel", without).status_code == 403
+        assert app.get(job.id).status == "queued"
+        assert self.post("jobs/cancel", fields).status_code == 303
+        assert app.get(job.id).status == "cancelled"
+        assert app.jobs.log()[0].by == "ada"
+        refused = self.post("queues/pause", fields | {"queue": "email"})
+        self.assertContains(refused, "ada may look, but not pause", status_code=403)
+
+    def post(self, path: str, fields: dict[str, Any]) -> Any:
+        """Send a form as browsers do."""
+        return self.client.post(
+            f"/admin/jobs/{path}",
+            urlencode(fields),
+            content_type="application/x-www-form-urlencoded",
+            HTTP_SEC_FETCH_SITE="same-origin",
+        )

@@ -1,0 +1,1 @@
+"""The shop: its customers, and the mails that they get."""

@@ -1,0 +1,191 @@
+"""The endpoints of reports, through a real server: who has a link, or is allowed, gets the file."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, make_server
+
+import fastapi
+import httpx
+import psycopg
+import pytest
+import uvicorn
+from psycopg.rows import TupleRow
+
+import rota
+from rota.kinds import report
+from tests.support.rules import rule
+from tests.support.wait import eventually
+
+SECRET = "a secret of sixteen characters or more"
+Made = tuple[rota.App, report.Reports, report.ReportRun]
+
+
+@pytest.fixture
+def made(database: str, tmp_path: Path) -> Iterator[Made]:
+    """A report that is ready."""
+    reports = report.Reports(tmp_path)
+    app = rota.App(database, jobs=[reports.jobs])
+    app.migrate()
+
+    @reports.report("sales/2026", columns=["n"])
+    class Sales:
+        @staticmethod
+        def ranges(params: dict[str, Any]) -> list[int]:
+            return [1]
+
+        @staticmethod
+        def rows(params: dict[str, Any], range: int) -> Iterator[tuple[str]]:
+            yield from (("x" * 100,) for _ in builtin_range(2_000))
+
+    run = reports.request("sales/2026")
+    app.drain()
+    yield app, reports, run.refresh()
+    app.close()
+
+
+builtin_range = range
+
+
+@contextmanager
+def serving(endpoints: report.Endpoints, kind: str) -> Iterator[str]:
+    """Serve them by uvicorn or wsgiref, mounted under a path or `directly`; yield its URL."""
+    if kind != "wsgi":
+        app: Any = fastapi.FastAPI()
+        app.mount("/reports", endpoints.asgi)
+        served = endpoints.asgi if kind == "directly" else app
+        config = uvicorn.Config(served, port=0, log_level="error", lifespan="off")
+        server = uvicorn.Server(config)
+        listening = config.bind_socket()
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        port = listening.getsockname()[1]
+        stop = partial(setattr, server, "should_exit", True)
+    else:
+        plain = make_server("127.0.0.1", 0, _mount(endpoints.wsgi), handler_class=_Silent)
+        thread = threading.Thread(target=plain.serve_forever)
+        port = plain.server_port
+        stop = partial(plain.shutdown)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{port}" + ("" if kind == "directly" else "/reports")
+    finally:
+        stop()
+        thread.join()
+        if kind == "wsgi":
+            plain.server_close()
+
+
+def _mount(app: Any) -> Any:
+    def mounted(environ: Any, start_response: Any) -> Any:
+        assert environ["PATH_INFO"].startswith("/reports")
+        environ["SCRIPT_NAME"] = "/reports"
+        environ["PATH_INFO"] = environ["PATH_INFO"].removeprefix("/reports")
+        return app(environ, start_response)
+
+    return mounted
+
+
+class _Silent(WSGIRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@rule("M72")
+@pytest.mark.parametrize("kind", ["asgi", "wsgi", "directly"])
+def test_the_file_is_given_to_who_has_a_link_that_has_not_expired(made: Made, kind: str) -> None:
+    _, reports, run = made
+    endpoints = report.Endpoints(reports, secret=SECRET)
+    other = reports.request("sales/2026", {"of": "another"})
+    with serving(endpoints, kind) as url:
+        link = endpoints.link(run)
+        got = httpx.get(f"{url}{link}")
+        assert got.status_code == 200
+        assert hashlib.sha256(got.content).hexdigest() == run.checksum
+        assert got.headers["content-disposition"] == 'attachment; filename="sales-2026.csv"'
+        status = httpx.get(f"{url}{link.replace('/file', '')}").json()
+        assert (status["status"], status["rows"], status["progress"]) == ("ready", 2_000, "ready")
+        assert httpx.head(f"{url}{link}").headers["content-length"] == str(run.size)
+        for wrong in (
+            f"/{run.id}/file",
+            link.replace("signature=", "signature=0"),
+            link.replace(f"/{run.id}/", f"/{other.id}/"),
+            link.replace(f"/{run.id}/", "/99/"),
+            endpoints.link(run, expires_s=-1),
+            f"/{run.id}/file?expires={int(time.time()) + 99}&signature=",
+            f"/{run.id}/file?expires=x&signature=\N{SNOWMAN}",
+        ):
+            assert httpx.get(f"{url}{wrong}").status_code in (403, 404), wrong
+        assert httpx.post(f"{url}{link}").status_code == 405
+        assert httpx.get(f"{url}/x").status_code == 404
+        assert run.file is not None
+        reports.store.delete(run.file)
+        assert httpx.get(f"{url}{link}").status_code == 410
+
+
+@pytest.mark.parametrize("kind", ["asgi", "wsgi"])
+def test_the_application_s_own_check_allows_a_request(made: Made, kind: str) -> None:
+    _, reports, run = made
+
+    def allow(asked: report.ReportRun, request: Any) -> bool:
+        if kind == "wsgi":
+            return bool(request.get("HTTP_X_USER") == "anna")
+        return (b"x-user", b"anna") in request["headers"]
+
+    endpoints = report.Endpoints(reports, allow=allow)
+    with serving(endpoints, kind) as url:
+        assert httpx.get(f"{url}/{run.id}/file").status_code == 403
+        assert httpx.get(f"{url}/{run.id}", headers={"x-user": "anna"}).status_code == 200
+        assert httpx.get(f"{url}/{run.id}/file", headers={"x-user": "anna"}).status_code == 200
+    with pytest.raises(rota.UsageError, match="no secret to sign"):
+        endpoints.link(run)
+
+
+def test_endpoints_that_would_give_to_everybody_are_refused(made: Made) -> None:
+    _, reports, _ = made
+    with pytest.raises(rota.UsageError, match="a secret, or a check"):
+        report.Endpoints(reports)
+    with pytest.raises(rota.UsageError, match="at least 16"):
+        report.Endpoints(reports, secret="short")
+
+    async def allow(run: report.ReportRun, request: Any) -> bool:
+        return False
+
+    wrong: Any = allow
+    with pytest.raises(rota.UsageError, match="no async function"):
+        report.Endpoints(reports, allow=wrong)
+
+
+class Endless(io.RawIOBase):
+    """A file that goes on until a test is over."""
+
+    def __init__(self) -> None:
+        self.is_over = False
+
+    def read(self, size: int = -1) -> bytes:
+        return b"" if self.is_over else bytes(size)
+
+
+@rule("M72")
+def test_a_file_is_closed_when_its_reader_has_gone(
+    made: Made, connection: psycopg.Connection[TupleRow], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, reports, run = made
+    connection.execute("update rota.report_run set size = 1e15")
+    file = Endless()
+    monkeypatch.setattr(reports.store, "open", lambda name: file)
+    endpoints = report.Endpoints(reports, secret=SECRET)
+    with serving(endpoints, "asgi") as url:
+        with httpx.stream("GET", f"{url}{endpoints.link(run)}") as response:
+            next(response.iter_raw())
+        try:
+            eventually(lambda: file.closed, 5)
+        finally:
+            file.is_over = True

@@ -1,0 +1,723 @@
+"""Webhooks to a real receiver: each endpoint once, each answer as the rules say."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+from standardwebhooks.webhooks import Webhook
+
+import rota
+from rota.kinds import webhook
+from rota.kinds.webhook import client as clients
+from tests.support.cli import CommandLine
+from tests.support.receiver import Receiver
+from tests.support.rules import rule
+
+Make = Callable[..., tuple[rota.App, webhook.Webhooks]]
+Connection = psycopg.Connection[TupleRow]
+
+
+def put(
+    hooks: webhook.Webhooks, receiver: Receiver, name: str = "crm", path: str = "/", **more: Any
+) -> str:
+    given = {"allow_private": True, **more}
+    return hooks.put(name, receiver.url(path), **given) or ""
+
+
+def drain(app: rota.App, connection: Connection) -> None:
+    """Run what is due, and what was delayed."""
+    connection.execute("update rota.job set run_at = now() where status in ('queued', 'failed')")
+    app.drain()
+
+
+@rule("M71")
+def test_each_endpoint_that_asks_for_it_gets_an_event_once_and_signed(
+    make: Make, receiver: Receiver, connection: Connection
+) -> None:
+    app, hooks = make()
+    secret = put(hooks, receiver, "crm", "/crm", events=["order.*"])
+    put(hooks, receiver, "all", "/all")
+    put(hooks, receiver, "other", "/other", events=["invoice.*", "ordering"])
+    put(hooks, receiver, "theirs", "/theirs", account="42")
+    with connection.transaction():
+        made = hooks.emit("order.paid", {"order": 17}, event_id="order:17", connection=connection)
+        assert sorted(made) == ["all", "crm"]
+        again = hooks.emit("order.paid", {"order": 17}, event_id="order:17", connection=connection)
+        assert again == {}
+    assert app.drain().succeeded == 2
+    [taken] = receiver.of("/crm")
+    assert json.loads(taken.body)["data"] == {"order": 17}
+    assert taken.headers["webhook-id"] == "order:17"
+    verified = webhook.verify(taken.headers, taken.body, secret)
+    assert verified == Webhook(secret).verify(taken.body.decode(), taken.headers)
+    assert verified["type"] == "order.paid"
+    [delivery] = hooks.deliveries("crm")
+    assert (delivery.event, delivery.event_id) == ("order.paid", "order:17")
+    assert (delivery.status, delivery.code, delivery.response) == ("succeeded", 200, "thanks")
+    assert len(receiver.requests) == 2
+
+
+@rule("M45", "M71")
+def test_an_event_that_was_erased_is_found_nowhere_and_not_delivered_again(
+    make: Make, receiver: Receiver, connection: Connection
+) -> None:
+    app, hooks = make()
+    put(hooks, receiver)
+    event = {"who": "ada@planted"}
+    hooks.emit("user.left", event, event_id="user:ada@planted")
+    assert app.drain().succeeded == 1
+    assert app.jobs.erase({"data": event}, why="she asked").jobs == 1
+    for table in ("jobs", "webhook_delivery", "action", "attempt"):
+        query = f"select from rota.{table} t where t::text like '%planted%'"
+        assert connection.execute(query.encode()).fetchall() == []
+    assert hooks.emit("user.left", event, event_id="user:ada@planted") == {}
+    with pytest.raises(rota.UsageError, match="cannot be sent again"):
+        hooks.replay("crm", event_id=hooks.deliveries("crm")[0].event_id)
+    assert len(receiver.requests) == 1
+
+
+@rule("M20")
+def test_an_event_that_is_rolled_back_goes_nowhere(
+    make: Make, receiver: Receiver, connection: Connection
+) -> None:
+    app, hooks = make()
+    put(hooks, receiver)
+    with connection.transaction(force_rollback=True):
+        hooks.emit("order.paid", event_id="1", connection=connection)
+    assert app.drain().succeeded == 0
+    assert hooks.emit("order.paid", event_id="1") != {}
+
+
+@rule("M71")
+def test_events_of_an_account_are_for_its_endpoints_alone(make: Make, receiver: Receiver) -> None:
+    _, hooks = make()
+    put(hooks, receiver, "mine")
+    put(hooks, receiver, "a", account="A")
+    put(hooks, receiver, "b", account="B")
+    assert list(hooks.emit("x", event_id="1", account="A")) == ["a"]
+    assert list(hooks.emit("x", event_id="1")) == ["mine"]
+    assert [one.name for one in hooks.endpoints(account="B")] == ["b"]
+
+
+def attempt(connection: Connection) -> tuple[Any, ...]:
+    found = connection.execute(
+        "select status, response_code, verdict, verdict_rule, last_error, run_at - failed_at "
+        "from rota.jobs where job_type like 'webhook%' order by id desc limit 1"
+    ).fetchone()
+    assert found is not None
+    return found
+
+
+@rule("M71")
+@pytest.mark.parametrize(
+    ("path", "status", "code", "text"),
+    [
+        ("/500", "failed", 500, "responded with 500 after"),
+        ("/408", "failed", 408, "responded with 408"),
+        ("/425", "failed", 425, "responded with 425"),
+        ("/busy", "failed", 503, "later"),
+        ("/busy-until", "failed", 429, "later"),
+        ("/drop", "failed", None, "RemoteProtocolError"),
+        ("/redirect", "dead", 302, "it leads to http"),
+        ("/304", "dead", 304, "responded with 304"),
+        ("/400", "dead", 400, "thanks"),
+        ("/404", "dead", 404, "responded with 404"),
+        ("/204", "succeeded", None, None),
+        ("/cut", "succeeded", None, None),
+        ("/endless", "succeeded", None, None),
+        ("/bomb", "succeeded", None, None),
+    ],
+)
+def test_each_answer_is_judged(
+    make: Make,
+    receiver: Receiver,
+    connection: Connection,
+    path: str,
+    status: str,
+    code: int | None,
+    text: str | None,
+) -> None:
+    app, hooks = make()
+    put(hooks, receiver, path=path)
+    hooks.emit("x", event_id="1")
+    app.drain()
+    found = attempt(connection)
+    assert found[:2] == (status, code), found
+    assert text is None or text in found[4]
+    assert len(receiver.requests) == 1
+    if path == "/busy":
+        assert found[5].total_seconds() >= 119
+    if path == "/busy-until":
+        assert found[5].total_seconds() > 250
+    [delivery] = hooks.deliveries("crm")
+    assert delivery.response is not None and len(delivery.response) < 500
+    if path == "/bomb":
+        assert "of gzip" in delivery.response
+
+
+@rule("M71")
+@pytest.mark.parametrize(
+    ("path", "status", "text"),
+    [
+        ("/hang", "failed", "did not respond within"),
+        ("/drip-headers", "failed", "did not respond within"),
+        ("/drip", "succeeded", None),
+    ],
+)
+def test_no_request_takes_longer_than_its_time(
+    make: Make,
+    receiver: Receiver,
+    connection: Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+    status: str,
+    text: str | None,
+) -> None:
+    monkeypatch.setattr(clients, "TOTAL_S", 0.5)
+    app, hooks = make()
+    put(hooks, receiver, path=path)
+    hooks.emit("x", event_id="1")
+    app.drain()
+    found = attempt(connection)
+    assert found[0] == status
+    assert text is None or text in found[4]
+
+
+@rule("M71")
+def test_an_endless_body_is_not_read_to_its_end(make: Make, receiver: Receiver) -> None:
+    app, hooks = make()
+    put(hooks, receiver, path="/endless")
+    hooks.emit("x", event_id="1")
+    app.drain()
+    [delivery] = hooks.deliveries("crm")
+    assert delivery.status == "succeeded"
+    assert delivery.seconds is not None
+    assert delivery.seconds < clients.TOTAL_S - 1
+
+
+@rule("M71")
+def test_a_failed_delivery_comes_again_with_the_same_id(
+    make: Make, receiver: Receiver, connection: Connection
+) -> None:
+    app, hooks = make()
+    put(hooks, receiver, path="/flaky")
+    receiver.codes["/flaky"] = [500, 503, 200]
+    hooks.emit("x", event_id="1")
+    for _ in range(3):
+        drain(app, connection)
+    assert {one.headers["webhook-id"] for one in receiver.requests} == {"1"}
+    [delivery] = hooks.deliveries("crm")
+    assert (delivery.status, delivery.attempts, delivery.code) == ("succeeded", 3, 200)
+    assert hooks.endpoints()[0].state == "on"
+
+
+@rule("M71")
+def test_both_secrets_sign_while_one_is_rotated(
+    make: Make, receiver: Receiver, connection: Connection
+) -> None:
+    app, hooks = make()
+    old = put(hooks, receiver)
+    new = hooks.rotate("crm")
+    assert new != old
+    hooks.emit("x", event_id="1")
+    app.drain()
+    connection.execute("update rota.webhook_endpoint set old_until = now()")
+    hooks.emit("x", event_id="2")
+    app.drain()
+    first, second = receiver.requests
+    for secret in (old, new):
+        webhook.verify(first.headers, first.body, secret)
+    webhook.verify(second.headers, second.body, [old, new])
+    with pytest.raises(webhook.NotVerified, match="no signature fits"):
+        webhook.verify(second.headers, second.body, old)
+
+
+@rule("M71")
+def test_an_endpoint_that_is_gone_is_disabled_until_a_person_enables_it(
+    make: Make, receiver: Receiver, connection: Connection
+) -> None:
+    app, hooks = make()
+    put(hooks, receiver, path="/gone")
+    receiver.codes["/gone"] = [410]
+    hooks.emit("x", event_id="1")
+    hooks.emit("x", event_id="2")
+    app.drain(concurrency=1)
+    [endpoint] = hooks.endpoints()
+    assert (endpoint.state, endpoint.by) == ("disabled", "rota")
+    assert "410" in str(endpoint.why)
+    assert len(receiver.requests) == 1
+    assert [one.status for one in hooks.deliveries("crm")] == ["dead", "dead"]
+    assert hooks.emit("x", event_id="3") == {}
+    found = connection.execute("select subject, message from rota.alert_matches('packages')")
+    [(subject, message)] = found.fetchall()
+    assert subject == "webhook crm"
+    assert "410" in message
+    hooks.enable("crm", why="they are back")
+    assert hooks.replay("crm", since="1h") == 2
+    assert app.drain().succeeded == 2
+    assert [one.status for one in hooks.deliveries("crm")] == ["succeeded", "succeeded"]
+    assert connection.execute("select count(*) from rota.package_findings()").fetchone() == (0,)
+
+
+@rule("M71")
+def test_five_days_of_nothing_but_failures_disable_an_endpoint(
+    make: Make, receiver: Receiver, connection: Connection
+) -> None:
+    app, hooks = make()
+    put(hooks, receiver, path="/500")
+    hooks.emit("x", event_id="1")
+    app.drain()
+    assert hooks.endpoints()[0].state == "failing"
+    connection.execute(
+        "update rota.webhook_endpoint set failing_since = now() - interval '5 days', failures = 18"
+    )
+    drain(app, connection)
+    assert hooks.endpoints()[0].state == "failing"
+    drain(app, connection)
+    assert hooks.endpoints()[0].state == "disabled"
+    assert "20 of them" in str(hooks.endpoints()[0].why)
+
+
+def test_an_endpoint_that_failed_lately_is_not_disabled(
+    make: Make, receiver: Receiver, connection: Connection
+) -> None:
+    app, hooks = make()
+    put(hooks, receiver, path="/500")
+    hooks.emit("x", event_id="1")
+    app.drain()
+    connection.execute(
+        "update rota.webhook_endpoint set failing_since = now() - interval '4 days', failures = 99"
+    )
+    drain(app, connection)
+    assert hooks.endpoints()[0].state == "failing"
+
+
+@rule("M71")
+def test_a_paused_endpoint_waits_and_a_removed_one_is_forgotten(
+    make: Make, receiver: Receiver, connection: Connection
+) -> None:
+    app, hooks = make()
+    put(hooks, receiver)
+    hooks.pause("crm", why="they move")
+    hooks.emit("x", event_id="1")
+    drain(app, connection)
+    assert receiver.requests == []
+    assert hooks.endpoints()[0].state == "paused"
+    hooks.enable("crm")
+    drain(app, connection)
+    assert len(receiver.requests) == 1
+    hooks.emit("x", event_id="2")
+    hooks.remove("crm")
+    drain(app, connection)
+    assert len(receiver.requests) == 1
+    found = connection.execute(
+        "select status from rota.jobs where job_type = 'webhook' order by id"
+    )
+    assert found.fetchall() == [("succeeded",), ("cancelled",)]
+    with pytest.raises(rota.UsageError, match="no endpoint 'crm'"):
+        hooks.pause("crm")
+
+
+@rule("M71")
+def test_an_endpoint_in_order_gets_an_event_after_the_one_before(
+    make: Make, receiver: Receiver, connection: Connection
+) -> None:
+    app, hooks = make()
+    put(hooks, receiver, path="/flaky", in_order=True)
+    receiver.codes["/flaky"] = [500]
+    for number in range(4):
+        hooks.emit("x", event_id=f"{number}")
+    drain(app, connection)
+    assert [one.headers["webhook-id"] for one in receiver.requests] == ["0"]
+    drain(app, connection)
+    assert [one.headers["webhook-id"] for one in receiver.requests] == ["0", "0", "1", "2", "3"]
+
+
+def test_one_event_is_sent_once_more_on_purpose(
+    make: Make, receiver: Receiver, connection: Connection
+) -> None:
+    app, hooks = make()
+    put(hooks, receiver)
+    hooks.emit("x", event_id="1")
+    app.drain()
+    assert hooks.replay("crm", event_id="1", why="they lost it") == 1
+    app.drain()
+    assert [one.headers["webhook-id"] for one in receiver.requests] == ["1", "1"]
+    assert len(hooks.deliveries("crm")) == 1
+
+
+def test_a_test_event_goes_to_one_endpoint(make: Make, receiver: Receiver) -> None:
+    app, hooks = make()
+    put(hooks, receiver, "crm", "/crm", events=["order.*"])
+    put(hooks, receiver, "other", "/other")
+    hooks.test("crm")
+    app.drain()
+    [taken] = receiver.requests
+    assert (taken.path, json.loads(taken.body)["type"]) == ("/crm", "test")
+    with pytest.raises(rota.UsageError, match="no endpoint 'none'"):
+        hooks.test("none")
+
+
+def test_a_body_is_built_when_it_is_sent(make: Make, receiver: Receiver) -> None:
+    app, hooks = make(load=lambda event, data: {**data, "total": 5, "event": event})
+    put(hooks, receiver)
+    hooks.emit("order.paid", {"order": 17}, event_id="1")
+    app.drain()
+    sent = json.loads(receiver.requests[0].body)["data"]
+    assert sent == {"order": 17, "total": 5, "event": "order.paid"}
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"event": "order paid"}, "event has words"),
+        ({"event": "x" * 101}, "event has words"),
+        ({"event_id": "a b"}, "event_id has"),
+        ({"event_id": ""}, "event_id has"),
+        ({"account": ""}, "account has"),
+        ({"data": {"x": float("nan")}}, "data"),
+        ({"data": {"x": object()}}, "data"),
+        ({"data": {"x": "\0"}}, "data"),
+    ],
+)
+def test_an_event_that_cannot_be_one_is_refused_and_the_transaction_goes_on(
+    make: Make, connection: Connection, change: dict[str, Any], text: str
+) -> None:
+    _, hooks = make()
+    given: dict[str, Any] = {"event": "x", "event_id": "1", **change}
+    with connection.transaction():
+        with pytest.raises((rota.UsageError, rota.PayloadError), match=text):
+            hooks.emit(connection=connection, **given)
+        assert connection.execute("select 1").fetchone() == (1,)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"url": "ftp://a.example"}, "begins with https"),
+        ({"url": "https://u:p@a.example"}, "no user and no password"),
+        ({"events": "order.*"}, "events is a list"),
+        ({"events": ["order*"]}, "events are such as"),
+        ({"events": []}, "at least one"),
+        ({"events": [None]}, "at least one"),
+        ({"name": "a b"}, "name has 1 to 100"),
+        ({"account": ""}, "account has"),
+        ({"url": "https://[::1"}, "begins with https"),
+        ({"url": "https://a.example:99999/"}, "begins with https"),
+        ({"url": "https://a.example/ b"}, "begins with https"),
+        ({"url": "https://a.example/\n"}, "begins with https"),
+        ({"secret": "whsec_short"}, "24 to 64 bytes"),
+    ],
+)
+def test_an_endpoint_that_cannot_be_one_is_refused(
+    make: Make, change: dict[str, Any], text: str
+) -> None:
+    _, hooks = make()
+    with pytest.raises(rota.RotaError, match=text):
+        hooks.put(**{"name": "crm", "url": "https://a.example/", **change})
+
+
+def test_an_endpoint_is_changed_and_keeps_its_secret(make: Make) -> None:
+    _, hooks = make()
+    secret = hooks.put("crm", "https://a.example/", events=["order.*"])
+    assert secret is not None
+    assert hooks.put("crm", "https://b.example/") is None
+    [endpoint] = hooks.endpoints()
+    assert (endpoint.url, endpoint.events) == ("https://b.example/", ["order.*"])
+    with pytest.raises(rota.UsageError, match="another account"):
+        hooks.put("crm", "https://b.example/", account="42")
+
+
+def test_old_deliveries_are_forgotten(
+    make: Make, receiver: Receiver, connection: Connection
+) -> None:
+    app, hooks = make()
+    put(hooks, receiver)
+    hooks.emit("x", event_id="1")
+    hooks.emit("x", event_id="2")
+    connection.execute(
+        "update rota.webhook_delivery set created_at = now() - interval '91 days' "
+        "where event_id = '1'"
+    )
+    app.enqueue("webhook.forget", {})
+    app.drain()
+    assert [one.event_id for one in hooks.deliveries("crm")] == ["2"]
+
+
+@rule("M45")
+def test_secrets_of_endpoints_are_sealed_where_there_are_keys_and_rotated_with_them(
+    make: Make, receiver: Receiver, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, hooks = make()
+    clear = put(hooks, receiver, "clear")
+    old_key, new_key = (
+        f"{one}={base64.b64encode(one.encode() * 16).decode()}" for one in ("k1", "k2")
+    )
+    monkeypatch.setenv("ROTA_SECRET_KEYS", old_key)
+    secret = put(hooks, receiver)
+    assert put(hooks, receiver) == ""
+    monkeypatch.setenv("ROTA_SECRET_KEYS", f"{new_key},{old_key}")
+    cli = CommandLine(Path.cwd(), ROTA_DATABASE_URL=app.url)
+    assert cli.ok("secrets", "rotate", "--json").json["unused"] == ["k1"]
+    assert cli.ok("secrets", "--json").json["keys"][0]["packages"] == 1
+    monkeypatch.setenv("ROTA_SECRET_KEYS", new_key)
+    rotated = hooks.rotate("crm")
+    stored = connection.execute("select sealed from rota.webhook_endpoint order by name").fetchall()
+    assert stored[0] == ({"secret": clear},)
+    assert {one["key"] for one in stored[1][0].values()} == {"k2"}
+    hooks.emit("x", event_id="1")
+    app.drain()
+    assert len(receiver.requests) == 2
+    first = next(one for one in receiver.requests if "," in one.headers["webhook-signature"][3:])
+    for one in (secret, rotated):
+        webhook.verify(first.headers, first.body, one)
+
+
+@rule("M45")
+def test_a_delivery_waits_for_a_worker_with_the_key_of_its_secret(
+    make: Make, receiver: Receiver, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = base64.b64encode(b"k" * 32).decode()
+    app, hooks = make()
+    monkeypatch.setenv("ROTA_SECRET_KEYS", f"k1={key}")
+    put(hooks, receiver)
+    hooks.emit("x", event_id="1")
+    monkeypatch.delenv("ROTA_SECRET_KEYS")
+    app.drain()
+    [delivery] = hooks.deliveries("crm")
+    assert (delivery.status, delivery.attempts, receiver.requests) == ("queued", 0, [])
+    monkeypatch.setenv("ROTA_SECRET_KEYS", f"k1={key}")
+    drain(app, connection)
+    assert len(receiver.requests) == 1
+
+
+@rule("M45")
+def test_what_an_endpoint_answers_is_kept_without_secrets(
+    make: Make, receiver: Receiver, connection: Connection
+) -> None:
+    app, hooks = make()
+    for path in ("/200/echo-token", "/500/echo-token"):
+        put(hooks, receiver, path.replace("/", "-")[1:], path)
+    hooks.emit("x", event_id="1")
+    app.drain()
+    kept = connection.execute(
+        "select string_agg(h::text, '') from (select to_jsonb(j) from rota.jobs j union all "
+        "select to_jsonb(a) from rota.attempt a) h"
+    ).fetchone()
+    assert kept is not None
+    assert "password=" in kept[0]
+    assert "hunter2" not in kept[0]
+
+
+@rule("M71")
+@pytest.mark.parametrize(
+    ("path", "status", "code", "state"),
+    [
+        ("/nul", "dead", 404, "failing"),
+        ("/nul-gone", "dead", 410, "disabled"),
+        ("/nul-ok", "succeeded", 200, "on"),
+    ],
+)
+def test_a_response_that_postgresql_cannot_store_hides_nothing(
+    make: Make, receiver: Receiver, path: str, status: str, code: int, state: str
+) -> None:
+    app, hooks = make()
+    put(hooks, receiver, path=path)
+    hooks.emit("x", event_id="1")
+    app.drain()
+    [delivery] = hooks.deliveries("crm")
+    assert (delivery.status, delivery.code) == (status, code)
+    assert delivery.response
+    assert delivery.response.isprintable()
+    assert hooks.endpoints()[0].state == state
+
+
+@rule("M71")
+def test_a_note_that_fails_does_not_decide_about_the_delivery(
+    make: Make, receiver: Receiver, connection: Connection
+) -> None:
+    app, hooks = make()
+    put(hooks, receiver, path="/404")
+    put(hooks, receiver, "well", "/well")
+    connection.execute("update rota.webhook_endpoint set failing_since = now()")
+    connection.execute(
+        "alter table rota.webhook_endpoint add constraint no check (id > 9) not valid"
+    )
+    hooks.emit("x", event_id="1")
+    app.drain()
+    assert [one.status for one in hooks.deliveries("crm")] == ["dead"]
+    assert [one.status for one in hooks.deliveries("well")] == ["succeeded"]
+    assert len(receiver.of("/well")) == 1
+
+
+@rule("M71")
+def test_a_new_endpoint_of_an_old_name_gets_nothing_of_the_old_one(
+    make: Make, receiver: Receiver, connection: Connection
+) -> None:
+    app, hooks = make()
+    put(hooks, receiver, "c", "/old", account="42")
+    hooks.emit("x", {"of": 42}, event_id="1", account="42")
+    hooks.remove("c")
+    put(hooks, receiver, "c", "/new", account="43")
+    drain(app, connection)
+    assert receiver.requests == []
+    assert hooks.deliveries("c") == []
+    assert list(hooks.emit("x", {"of": 43}, event_id="1", account="43")) == ["c"]
+    drain(app, connection)
+    [taken] = receiver.of("/new")
+    assert json.loads(taken.body)["data"] == {"of": 43}
+
+
+@rule("M71")
+def test_a_replay_takes_those_that_have_died_since_and_each_once(
+    make: Make, receiver: Receiver, connection: Connection
+) -> None:
+    app, hooks = make()
+    put(hooks, receiver, path="/404")
+    for number in range(3):
+        hooks.emit("x", event_id=f"{number}")
+    app.drain()
+    connection.execute("update rota.job set failed_at = now() - interval '3 days' where id = 1")
+    found = connection.execute(
+        "select sent, last from rota.webhook_replay('crm', p_since => '1 day', p_until => 2)"
+    ).fetchall()
+    assert found == [(1, 2)]
+    assert hooks.replay("crm", since="1d") == 1
+    drain(app, connection)
+    assert hooks.replay("crm", since="4d") == 3
+    drain(app, connection)
+    assert len(receiver.requests) == 3 + 2 + 3
+    for name, given in (("none", {"since": "1d"}), ("crm", {}), ("crm", {"since": 3600})):
+        with pytest.raises(rota.UsageError):
+            hooks.replay(name, **given)
+    with pytest.raises(rota.UsageError, match="no status 'daed'"):
+        hooks.deliveries("crm", status="daed")
+
+
+@rule("M71")
+def test_a_new_url_begins_without_the_failures_of_the_old_one(
+    make: Make, receiver: Receiver, connection: Connection
+) -> None:
+    app, hooks = make()
+    put(hooks, receiver, path="/500")
+    hooks.emit("x", event_id="1")
+    app.drain()
+    put(hooks, receiver, path="/500?again")
+    assert hooks.endpoints()[0].failures == 0
+    old = receiver.url("/500")
+    note = "select * from rota.webhook_note(1, %s, false, true, 'gone')"
+    assert connection.execute(note, [old]).fetchall() == []
+    assert hooks.endpoints()[0].state == "on"
+
+
+@rule("M71")
+def test_another_host_loses_the_right_to_a_private_network(make: Make) -> None:
+    _, hooks = make()
+    hooks.put("crm", "http://10.0.0.1/a", allow_private=True)
+    hooks.put("crm", "http://10.0.0.1/b")
+    assert hooks.endpoints()[0].allow_private is True
+    hooks.put("crm", "http://10.0.0.2/b")
+    assert hooks.endpoints()[0].allow_private is False
+    hooks.put("crm", "http://10.0.0.2/b", allow_private=True)
+    hooks.put("crm", "http://10.0.0.2/b", allow_private=False)
+    assert hooks.endpoints()[0].allow_private is False
+
+
+@rule("M45")
+def test_what_is_refused_says_nothing_of_a_secret(make: Make, connection: Connection) -> None:
+    _, hooks = make()
+    secret = hooks.put("crm", "https://a.example/")
+    assert secret is not None
+    with pytest.raises(rota.UsageError, match="has a secret: rotate that"):
+        hooks.put("crm", "https://a.example/", secret=secret)
+    assert hooks.rotate("crm", secret=secret) == secret
+    for refused in ("{}", "null", '"whsec_short"', '{"sealed": "x"}'):
+        for call in (
+            "webhook_put('new', 'https://a.example/', p_secret => %s)",
+            "webhook_rotate('crm', %s)",
+        ):
+            with pytest.raises(psycopg.Error) as error:
+                connection.execute(f"select * from rota.{call}".encode(), [refused])
+            assert "24 to 64 bytes" in str(error.value)
+            assert refused.strip('"') not in str(error.value)
+
+
+@rule("M71")
+def test_a_paused_endpoint_waits_also_without_its_breaker(
+    make: Make, receiver: Receiver, connection: Connection
+) -> None:
+    app, hooks = make()
+    put(hooks, receiver)
+    hooks.emit("x", event_id="1")
+    hooks.pause("crm")
+    app.breakers.reset("webhook")
+    drain(app, connection)
+    [delivery] = hooks.deliveries("crm")
+    assert (delivery.status, delivery.attempts, receiver.requests) == ("queued", 0, [])
+
+
+def test_an_endpoint_is_paused_before_a_worker_knows_its_types(database: str) -> None:
+    hooks = webhook.Webhooks()
+    app = rota.App(database, jobs=[hooks.jobs])
+    app.migrate()
+    hooks.put("crm", "https://a.example/")
+    for turn in (hooks.pause, hooks.disable, hooks.enable, hooks.remove):
+        turn("crm")
+    app.close()
+
+
+def test_a_person_who_is_called_rota_disables_an_endpoint_without_an_alert(
+    make: Make, connection: Connection
+) -> None:
+    _, hooks = make()
+    hooks.put("crm", "https://a.example/")
+    hooks.disable("crm", why="they asked", by="rota")
+    assert connection.execute("select count(*) from rota.package_findings()").fetchone() == (0,)
+
+
+@rule("M20")
+def test_an_event_is_an_enqueue_with_the_app_s_middleware_and_rules(
+    database: str, connection: Connection
+) -> None:
+    hooks = webhook.Webhooks()
+    app = rota.App(database, jobs=[hooks.jobs], require_connection=True)
+    seen = []
+
+    @app.enqueue_middleware
+    @contextmanager
+    def carry(jobs: Any) -> Iterator[dict[str, str]]:
+        seen.append([one.job_type.name for one in jobs])
+        yield {"tenant": "42"}
+
+    app.migrate()
+    hooks.put("crm", "https://a.example/")
+    with pytest.raises(rota.UsageError, match="require_connection"):
+        hooks.emit("x", event_id="1")
+    with connection.transaction():
+        hooks.emit("x", event_id="1", connection=connection)
+    assert len(seen) == 1
+    assert connection.execute("select meta from rota.job").fetchone() == ({"tenant": "42"},)
+    app.close()
+
+
+@pytest.mark.parametrize(
+    "loaded", [{"x": object()}, {"x": "y" * 2_000_000}], ids=["no JSON", "too large"]
+)
+def test_a_body_that_cannot_be_one_is_dead(
+    make: Make, receiver: Receiver, loaded: dict[str, Any]
+) -> None:
+    app, hooks = make(load=lambda event, data: loaded)
+    put(hooks, receiver)
+    hooks.emit("x", event_id="1")
+    app.drain()
+    [delivery] = hooks.deliveries("crm")
+    assert (delivery.status, receiver.requests) == ("dead", [])
+    assert "load returned" in str(delivery.response)

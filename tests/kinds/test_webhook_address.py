@@ -1,0 +1,261 @@
+"""Where a webhook may go: no notation, and no answer of a resolver, leads into our own network."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import subprocess
+import threading
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rota.kinds import webhook
+from rota.kinds.webhook import client as clients
+from rota.kinds.webhook.address import is_public, resolve
+from tests.support.receiver import receiving
+from tests.support.rules import rule
+
+PRIVATE = """
+    127.0.0.1 127.1.2.3 0.0.0.0 10.0.0.1 172.16.0.1 172.31.255.255 192.168.1.1 169.254.169.254
+    169.254.0.1 100.64.0.1 100.100.100.200 192.0.0.192 192.0.0.9 192.0.2.1 198.18.0.1
+    198.51.100.1 203.0.113.1 224.0.0.1 239.255.255.255 240.0.0.1 255.255.255.255 192.88.99.1
+    168.63.129.16 ::1 :: ::ffff:127.0.0.1 ::ffff:10.0.0.1 ::ffff:169.254.169.254 ::127.0.0.1
+    fe80::1 fc00::1 fd00:ec2::254 ff02::1 2001:db8::1 2001::1 2002:7f00:1:: 64:ff9b::7f00:1
+    64:ff9b:1::1 fec0::1 100::1 ::ffff:0:127.0.0.1 5f00::1 3fff::1 100:0:0:1::1 1::1
+    4000::1 e000::1
+"""
+PUBLIC = """
+    1.1.1.1 8.8.8.8 93.184.215.14 2606:4700::1111 2a00:1450::1 ::ffff:8.8.8.8
+"""
+LOCAL = """
+    127.0.0.1 127.1 127.0.1 2130706433 0x7f000001 0x7f.0.0.1 0177.0.0.1 017700000001 localhost
+    LOCALHOST 0 0.0.0.0 [::1] [::ffff:127.0.0.1] [::ffff:7f00:1] [0:0:0:0:0:0:0:1]
+"""
+"""This machine, in notations that a resolver takes."""
+
+
+@rule("M71")
+@pytest.mark.parametrize("address", PRIVATE.split())
+def test_an_address_that_is_not_everybodys_is_not_public(address: str) -> None:
+    assert not is_public(ip_address(address))
+
+
+@pytest.mark.parametrize("address", PUBLIC.split())
+def test_an_address_of_the_internet_is_public(address: str) -> None:
+    assert is_public(ip_address(address))
+
+
+@rule("M71")
+@pytest.mark.parametrize("host", LOCAL.split())
+def test_no_notation_of_this_machine_is_reached(host: str) -> None:
+    with receiving() as receiver:
+        sending = post(f"http://{host}:{receiver.port}/", allow_private=False)
+        with pytest.raises((webhook.AddressRefused, webhook.NoConnection)):
+            asyncio.run(sending)
+        assert receiver.requests == []
+
+
+@rule("M71")
+def test_a_host_of_ours_is_reached_if_that_is_allowed() -> None:
+    with receiving() as receiver:
+        answer = asyncio.run(post(receiver.url("/"), allow_private=True))
+        assert (answer.code, answer.excerpt) == (200, "thanks")
+
+
+@rule("M71")
+def test_a_name_is_resolved_once_and_each_of_its_answers_checked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A rebinding: the name is public when it is checked, and ours when it is asked again."""
+    answers = [["198.18.0.1", "93.184.215.14"], ["93.184.215.14", "127.0.0.1"]]
+    with receiving() as receiver:
+        for found in answers:
+            asked = patch_resolver(monkeypatch, found)
+            with pytest.raises(webhook.AddressRefused, match=r"hooks\.example is "):
+                asyncio.run(post(f"http://hooks.example:{receiver.port}/", allow_private=False))
+            assert asked == ["hooks.example"]
+        assert receiver.requests == []
+
+
+@rule("M71")
+def test_the_request_goes_to_the_address_that_was_checked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rota.kinds.webhook.address.is_public", lambda address: True)
+    asked = patch_resolver(monkeypatch, ["127.0.0.1"])
+    with receiving() as receiver:
+        asyncio.run(post(f"http://hooks.example:{receiver.port}/", allow_private=False))
+        assert asked == ["hooks.example"]
+        assert receiver.requests[0].headers["host"] == f"hooks.example:{receiver.port}"
+
+
+@rule("M71")
+def test_the_certificate_is_checked_for_the_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    patch_resolver(monkeypatch, ["127.0.0.1"])
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(*make_certificate(tmp_path, "hooks.example"))
+    trusting = ssl.create_default_context(cafile=tmp_path / "cert.pem")
+    with receiving(server) as receiver:
+        client = webhook.HttpClient(trusting)
+        for host in ("hooks.example", "other.example", "127.0.0.1"):
+            sending = post(f"https://{host}:{receiver.port}/", client, allow_private=True)
+            if host == "hooks.example":
+                assert asyncio.run(sending).code == 200
+            else:
+                with pytest.raises(webhook.NoConnection, match="CERTIFICATE_VERIFY_FAILED"):
+                    asyncio.run(sending)
+        with pytest.raises(webhook.NoConnection, match="CERTIFICATE_VERIFY_FAILED"):
+            asyncio.run(post(f"https://hooks.example:{receiver.port}/", allow_private=True))
+        assert len(receiver.requests) == 1
+
+
+def test_connections_to_a_host_are_kept_and_not_shared_with_another_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    patch_resolver(monkeypatch, ["127.0.0.1"])
+
+    async def send() -> None:
+        for host in ("a.example", "a.example", "b.example"):
+            await client.post(f"http://{host}:{receiver.port}/", b"", {}, allow_private=True)
+        await client.aclose()
+
+    with receiving() as receiver:
+        client = webhook.HttpClient()
+        asyncio.run(send())
+        assert receiver.connections == 2
+
+
+def test_an_address_of_the_sixth_version_is_connected_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    patch_resolver(monkeypatch, ["::1", "127.0.0.1"])  # nobody listens on the first
+    with receiving() as receiver:
+        sending = post(f"http://a.example:{receiver.port}/", allow_private=True)
+        assert asyncio.run(sending).code == 200
+        assert receiver.requests[0].headers["host"] == f"a.example:{receiver.port}"
+
+
+def test_the_next_address_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    patch_resolver(monkeypatch, ["127.0.0.2", "127.0.0.1"])
+    with receiving() as receiver:
+        sending = post(f"http://a.example:{receiver.port}/", allow_private=True)
+        assert asyncio.run(sending).code == 200
+
+
+def test_an_unknown_name_is_no_connection() -> None:
+    with pytest.raises(webhook.NoConnection, match=r"nowhere\.invalid has no address"):
+        asyncio.run(post("http://nowhere.invalid/", allow_private=False))
+
+
+def test_the_environment_s_proxy_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    with receiving() as receiver, receiving() as proxy:
+        for name in ("http_proxy", "all_proxy", "HTTP_PROXY"):
+            monkeypatch.setenv(name, proxy.url(""))
+        asyncio.run(post(receiver.url("/"), allow_private=True))
+        assert (len(receiver.requests), proxy.requests) == (1, [])
+
+
+def test_an_address_with_a_zone_is_judged_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    patch_resolver(monkeypatch, ["fe80::1%lo"])
+    with pytest.raises(webhook.AddressRefused):
+        asyncio.run(resolve("a.example", 443))
+
+
+async def post(
+    url: str, client: webhook.HttpClient | None = None, *, allow_private: bool
+) -> webhook.Reply:
+    """Send one request, and close what it has opened."""
+    client = client or webhook.HttpClient()
+    try:
+        return await client.post(url, b"{}", {}, allow_private=allow_private)
+    finally:
+        await client.aclose()
+
+
+def patch_resolver(
+    monkeypatch: pytest.MonkeyPatch, found: list[str], silent: threading.Event | None = None
+) -> list[str]:
+    """Reply what a DNS server would, for names: only of the test's own. Returns the list of names
+    that are asked for."""
+    real, asked = socket.getaddrinfo, list[str]()
+
+    def getaddrinfo(host: Any, port: Any, *rest: Any, **options: Any) -> Any:
+        if not str(host).endswith(".example"):
+            return real(host, port, *rest, **options)
+        asked.append(host)
+        if host.startswith("silent"):
+            assert silent is not None
+            silent.wait(30)
+        kinds = {one: socket.AF_INET6 if ":" in one else socket.AF_INET for one in found}
+        return [(kind, socket.SOCK_STREAM, 6, "", (one, port)) for one, kind in kinds.items()]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    return asked
+
+
+def make_certificate(folder: Path, name: str) -> tuple[Path, Path]:
+    """Make a certificate for a name, signed by itself."""
+    certificate, key = folder / "cert.pem", folder / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+         "-keyout", str(key), "-out", str(certificate),
+         "-subj", f"/CN={name}", "-addext", f"subjectAltName=DNS:{name}"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return certificate, key
+
+
+async def test_connections_to_many_hosts_are_closed_and_no_request_knows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    patch_resolver(monkeypatch, ["127.0.0.1"])
+    monkeypatch.setattr(clients, "HOSTS_MAX", 3)
+    client = webhook.HttpClient()
+    with receiving() as receiver:
+
+        async def send(number: int) -> int:
+            url = f"http://h{number % 20}.example:{receiver.port}/"
+            return (await client.post(url, b"", {}, allow_private=True)).code
+
+        for _ in range(5):
+            assert set(await asyncio.gather(*map(send, range(20)))) == {200}
+            assert len(client._hosts[asyncio.get_running_loop()]) <= 20
+        await client.aclose()
+
+
+@rule("M71")
+async def test_a_resolver_that_is_silent_holds_up_no_other_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    silent = threading.Event()
+    asked = patch_resolver(monkeypatch, ["127.0.0.1"], silent=silent)
+    monkeypatch.setattr(clients, "TOTAL_S", 0.5)
+    client = webhook.HttpClient()
+    with receiving() as receiver:
+        stuck = [
+            client.post("http://silent.example/", b"", {}, allow_private=True) for _ in range(9)
+        ]
+        waiting = [asyncio.ensure_future(one) for one in stuck]
+        for host in ("a.example", "b.example", "127.0.0.1"):
+            url = f"http://{host}:{receiver.port}/"
+            assert (await client.post(url, b"", {}, allow_private=True)).code == 200
+        for one in waiting:
+            with pytest.raises(webhook.NoResponse, match=r"silent\.example did not respond"):
+                await one
+        assert asked.count("silent.example") == 1
+        silent.set()
+        await client.aclose()
+
+
+@pytest.mark.parametrize("url", ["https://a..b/", f"https://{'x' * 64}.example/", "https://.x/"])
+async def test_a_name_that_can_be_none_is_refused(url: str) -> None:
+    client = webhook.HttpClient()
+    with pytest.raises((webhook.AddressRefused, webhook.NoConnection)):
+        await client.post(url, b"", {}, allow_private=False)
+    await client.aclose()

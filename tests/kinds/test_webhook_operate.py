@@ -1,0 +1,383 @@
+"""Webhooks and the people who operate them: two of them at once, erasures, keys, what SQL takes."""
+
+from __future__ import annotations
+
+import base64
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.types.json import Jsonb
+
+import rota
+from tests.kinds.test_webhook import Connection, Make, drain, put
+from tests.support.cli import CommandLine
+from tests.support.receiver import Receiver
+from tests.support.rules import rule
+from tests.support.wait import eventually
+
+
+def beside(database: str, connection: Connection, first: str, second: str) -> Any:
+    """Run a statement in a transaction, and another one beside it that waits for it; return the
+    rows of the second."""
+    found: list[Any] = []
+
+    def run(other: Connection) -> None:
+        try:
+            found.append(other.execute(second.encode()).fetchall())
+        except psycopg.Error as error:
+            found.append(error)
+
+    with psycopg.connect(database, autocommit=True) as other:
+        thread = threading.Thread(target=run, args=(other,))
+        waits = "select 1 where cardinality(pg_blocking_pids(%s)) > 0"
+        with connection.transaction():
+            connection.execute(first.encode())
+            thread.start()
+            pid = other.info.backend_pid
+            eventually(lambda: found or connection.execute(waits.encode(), [pid]).fetchone())
+        thread.join()
+    return found[0]
+
+
+def live(connection: Connection) -> Any:
+    return connection.execute(
+        "select count(*) from rota.job where job_type like 'webhook%' and status <> 'dead'"
+    ).fetchone()
+
+
+@rule("M71")
+def test_two_replays_at_once_send_each_event_once(
+    make: Make, receiver: Receiver, connection: Connection, database: str
+) -> None:
+    app, hooks = make()
+    put(hooks, receiver, path="/404")
+    hooks.emit("x", event_id="1")
+    app.drain()
+    since = "select sent from rota.webhook_replay('crm', p_since => '1 day')"
+    assert beside(database, connection, since, since) == []
+    assert live(connection) == (1,)
+    assert connection.execute("select 1 from rota.job where status = 'dead'").fetchall() == []
+    put(hooks, receiver)
+    drain(app, connection)
+    again = "select sent from rota.webhook_replay('crm', '1')"
+    beside(database, connection, again, again)
+    assert live(connection) == (1,)
+
+
+@rule("M71")
+def test_many_replays_at_once_send_each_event_once(
+    make: Make, receiver: Receiver, connection: Connection
+) -> None:
+    app, hooks = make()
+    put(hooks, receiver)
+    for number in range(40):
+        hooks.emit("x", event_id=f"{number}")
+    # A replay that reads long is in the middle of it when another one ends.
+    connection.execute(
+        "insert into rota.webhook_delivery (endpoint, event_id, event, job) "
+        "select 1, 'old:' || n, 'x', nextval('rota.job_id_seq') from generate_series(1, 20000) n"
+    )
+    kill = "select count(*) from rota.job_discard(array(select id from rota.job where status = %s))"
+    counts: list[int] = []
+    for _ in range(5):
+        connection.execute(kill.encode(), ["queued"])
+        threads = [
+            threading.Thread(target=lambda: counts.append(hooks.replay("crm", since="1d")))
+            for _ in range(4)
+        ]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+        assert live(connection) == (40,)
+    assert sum(counts) == 5 * 40
+    assert app.drain().succeeded == 40
+
+
+@rule("M71")
+def test_a_delivery_that_is_retried_by_hand_is_shown_and_sent_once(
+    make: Make, receiver: Receiver, connection: Connection, database: str
+) -> None:
+    app, hooks = make()
+    put(hooks, receiver, path="/404")
+    hooks.emit("x", event_id="1")
+    app.drain()
+    put(hooks, receiver, path="/ok")
+    retry = "select new_id from rota.job_retry(array[1])"
+    replay = "select sent from rota.webhook_replay('crm', '1')"
+    beside(database, connection, retry, replay)
+    [delivery] = hooks.deliveries("crm")
+    assert (delivery.status, live(connection)) == ("queued", (1,))
+    assert hooks.deliveries("crm", status="dead") == []
+    assert hooks.replay("crm", since="1d") == 0
+    hooks.replay("crm", event_id="1")
+    drain(app, connection)
+    assert len(receiver.of("/ok")) == 1
+    app.retry(delivery.job, again=True)
+    assert hooks.deliveries("crm")[0].job > delivery.job
+
+
+@rule("M71")
+def test_an_event_whose_data_is_gone_is_refused_by_a_replay(
+    make: Make, receiver: Receiver, connection: Connection
+) -> None:
+    app, hooks = make()
+    put(hooks, receiver)
+    hooks.emit("x", event_id="1")
+    app.drain()
+    connection.execute("delete from rota.job_history")
+    with pytest.raises(rota.UsageError, match="cannot be sent again: its job has left history"):
+        hooks.replay("crm", event_id="1")
+    with pytest.raises(rota.UsageError, match="endpoint crm has no event '2'"):
+        hooks.replay("crm", event_id="2")
+    with pytest.raises(rota.UsageError, match="no endpoint 'none'"):
+        hooks.replay("none", event_id="2")
+    with pytest.raises(psycopg.Error, match="replay what"):
+        connection.execute("select * from rota.webhook_replay('crm')")
+
+
+@rule("M20", "M71")
+def test_an_event_beside_the_removal_of_an_endpoint_goes_to_the_others(
+    make: Make, receiver: Receiver, connection: Connection, database: str
+) -> None:
+    _, hooks = make()
+    put(hooks, receiver, "a")
+    put(hooks, receiver, "b")
+    emit = "select endpoint from rota.webhook_emit('x', '1')"
+    found = beside(database, connection, "select rota.webhook_remove('a')", emit)
+    assert found == [("b",)]
+
+
+def search(connection: Connection, text: str) -> list[str]:
+    """Return the tables that have a text."""
+    tables = connection.execute(
+        "select c.relname from pg_class c where c.relnamespace = 'rota'::regnamespace "
+        "and c.relkind = 'r' order by 1"
+    ).fetchall()
+    query = "select 1 from rota.{} t where t::text like %s"
+    return [
+        name
+        for (name,) in tables
+        if connection.execute(query.format(name).encode(), [f"%{text}%"]).fetchone()
+    ]
+
+
+@rule("M45")
+@pytest.mark.parametrize(
+    ("path", "text"), [("/echo", "responded with 500"), ("/garbage", "RemoteProtocolError")]
+)
+def test_what_an_endpoint_quotes_of_a_person_is_erased_everywhere(
+    make: Make, receiver: Receiver, connection: Connection, path: str, text: str
+) -> None:
+    app, hooks = make()
+    put(hooks, receiver, path=path)
+    data = {"user": 812, "name": "planted"}
+    for number in range(20):
+        hooks.emit("x", data, event_id=f"{number}")
+    app.drain()
+    reason = connection.execute("select reason from rota.breaker where state = 'open'").fetchone()
+    assert text in str(reason)
+    assert "planted" not in str(reason)
+    connection.execute(
+        "update rota.webhook_endpoint set failing_since = now() - interval '5 days', failures = 19"
+    )
+    app.breakers.reset("webhook")
+    drain(app, connection)
+    [endpoint] = hooks.endpoints()
+    assert endpoint.state == "disabled"
+    assert text in str(endpoint.why)
+    assert "planted" in str(hooks.deliveries("crm", status="failed")[-1].response)
+    connection.execute("select * from rota.alert_matches('packages')")
+    app.jobs.erase({"data": data}, why="she asked")
+    assert search(connection, "planted") == []
+
+
+@rule("M45")
+def test_a_delivery_waits_for_a_worker_with_the_key_and_the_doctor_names_it(
+    make: Make,
+    receiver: Receiver,
+    connection: Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    app, hooks = make()
+    monkeypatch.setenv("ROTA_SECRET_KEYS", f"of-hooks={base64.b64encode(b'k' * 32).decode()}")
+    put(hooks, receiver)
+    for number in range(3):
+        hooks.emit("x", event_id=f"{number}")
+    monkeypatch.delenv("ROTA_SECRET_KEYS")
+    app.drain()
+    drain(app, connection)
+    waits = connection.execute("select distinct waits_for, attempts from rota.job").fetchall()
+    assert waits == [("key of-hooks", 0)]
+    assert len([one for one in caplog.records if "'of-hooks'" in one.getMessage()]) == 1
+    cli = CommandLine(Path.cwd(), ROTA_DATABASE_URL=app.url)
+    assert "of-hooks" in cli.ok("job", "1").out
+    [found] = [one for one in cli("doctor", "--json").json["checks"] if one["name"] == "secrets"]
+    assert found["level"] == "bad"
+    assert "of-hooks: 3 jobs" in found["what"]
+    monkeypatch.setenv("ROTA_SECRET_KEYS", f"of-hooks={base64.b64encode(b'k' * 32).decode()}")
+    drain(app, connection)
+    assert len(receiver.requests) == 3
+
+
+@rule("M42", "M45")
+def test_only_a_handler_that_says_so_waits_for_a_key(make: Make, connection: Connection) -> None:
+    app, _ = make()
+
+    @app.job(max_attempts=1)
+    def forward() -> None:
+        raise rota.errors.SecretKeyMissing("k9")  # after a call of somebody else's, say
+
+    app.sync()
+    forward.enqueue()
+    assert app.drain().dead == 1
+
+
+@rule("M71")
+def test_a_delivery_is_followed_also_when_the_log_of_actions_has_gone(
+    make: Make, receiver: Receiver, connection: Connection
+) -> None:
+    app, hooks = make()
+    put(hooks, receiver, path="/404")
+    hooks.emit("x", event_id="1")
+    app.drain()
+    [[job]] = connection.execute("select id from rota.job where status = 'dead'").fetchall()
+    app.retry(job)
+    connection.execute("delete from rota.action")
+    assert hooks.deliveries("crm")[0].status != "dead"
+    hooks.replay("crm", event_id="1")
+    assert live(connection) == (1,)
+
+
+URLS = [
+    "", None, "ftp://x.example/", "http://", "http://:80/", "http:///x", "http://x.example:0/",
+    "http://x.example:65536/", "http://x.example:abc/", "http://[::1/", "http://[::1]x/",
+    "http://[:::]/", "http://[1.2.3.4]/", "http://x..example/", "http://.example/",
+    "http://x.example/\x01", "http://x.example/\x7f", "http://x.example/\u202ex", "http://x\u200b/",
+    "http://x.example/a b", "http://x.example/\u00a0", "http://x.example/\n", " http://x.example/",
+    "http://x.example\\@127.0.0.1/", "http://u@x.example/", "http://" + "a" * 64 + ".example/",
+    "https://x.example/" + "a" * 2000,
+]  # fmt: skip
+FIT = [
+    "HTTP://X.example", "https://x.example:65535/a?b#c", "http://[2001:db8::1]:80/", "http://a-b_c./",
+    "https://x.example/p@y", "https://x.example?u@y",
+]  # fmt: skip
+SECRETS = [
+    "x", "A" * 32, "whsec_", "whsec_" + "A" * 31, "whsec_" + "A" * 33, "whsec_" + "A" * 30 + "==",
+    "whsec_" + "A" * 88, "whsec_" + "A" * 87 + "=", "whsec_" + "A" * 32 + "\n",
+]  # fmt: skip
+FITTING_SECRETS = ["whsec_" + "A" * 32, "whsec_" + "A" * 86 + "==", "whsec_" + "A" * 35 + "="]
+
+
+@rule("M71")
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_sql_and_python_refuse_the_same_endpoints(
+    make: Make, connection: Connection, monkeypatch: pytest.MonkeyPatch, is_sealed: bool
+) -> None:
+    _, hooks = make()
+    if is_sealed:
+        key = base64.b64encode(b"k" * 32).decode()
+        monkeypatch.setenv("ROTA_SECRET_KEYS", f"k1={key}")
+    fits = {"name": "new", "url": "https://x.example/"}
+    changes: list[tuple[bool, dict[str, Any]]] = [
+        *[(False, {"url": one}) for one in URLS],
+        *[(True, {"url": one}) for one in FIT],
+        *[(False, {"secret": one}) for one in SECRETS],
+        *[(True, {"secret": one}) for one in FITTING_SECRETS],
+        *[(False, {"account": one}) for one in ("", "a" * 101)],
+        *[(False, {"events": one}) for one in ([], [["a"], ["b"]], [None], ["order.**"])],
+        *[(False, {"name": one}) for one in ("", None, "a b", "a" * 101, "ä", "a\n")],
+    ]
+    for is_fit, change in changes:
+        in_python = succeeds(lambda: hooks.put(**{**fits, **change}))  # noqa: B023 - called here
+        if is_fit:
+            hooks.remove("new")
+        in_sql = succeeds(lambda: put_in_sql(connection, {**fits, **change}))  # noqa: B023
+        if is_fit:
+            hooks.remove("new")
+        assert (in_python, in_sql) == (is_fit, is_fit), change
+    assert hooks.endpoints() == []
+
+
+def put_in_sql(connection: Connection, given: dict[str, Any]) -> None:
+    names = ", ".join(f"p_{name} => %({name})s" for name in given)
+    values = {name: Jsonb(one) if name == "secret" else one for name, one in given.items()}
+    connection.execute(f"select * from rota.webhook_put({names})".encode(), values)
+
+
+def succeeds(call: Callable[[], object]) -> bool:
+    try:
+        call()
+    except (rota.UsageError, psycopg.errors.InvalidParameterValue):
+        return False
+    return True
+
+
+@rule("M45")
+def test_a_rotation_refuses_a_secret_that_cannot_sign(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, hooks = make()
+    monkeypatch.setenv("ROTA_SECRET_KEYS", f"k1={base64.b64encode(b'k' * 32).decode()}")
+    hooks.put("crm", "https://a.example/")
+    for one in SECRETS:
+        with pytest.raises(rota.UsageError, match="24 to 64 bytes"):
+            hooks.rotate("crm", secret=one)
+
+
+@rule("M71")
+def test_sql_gets_a_secret_as_it_is(make: Make, connection: Connection) -> None:
+    make()
+    for call in ("webhook_put('crm', 'https://a.example/')", "webhook_rotate('crm')"):
+        found = connection.execute(f"select * from rota.{call}".encode()).fetchone()
+        assert found is not None
+        assert succeeds(lambda: rota.kinds.webhook.sign(found, "1", b"", 1))  # noqa: B023
+        assert found[0].startswith("whsec_")
+
+
+@rule("M71")
+def test_what_sql_cannot_do_says_why(make: Make, connection: Connection, database: str) -> None:
+    _, hooks = make()
+    new = "select secret from rota.webhook_put('crm', 'https://a.example/')"
+    refused = beside(database, connection, new, new)
+    assert "another call has just made it" in str(refused)
+    with pytest.raises(psycopg.Error, match="paused, disabled or on, not NULL"):
+        connection.execute("select rota.webhook_turn('crm', null)")
+    data: Any = [1]
+    with pytest.raises(rota.UsageError, match="data is a dict, not list"):
+        hooks.emit("x", data, event_id="1")
+
+
+def test_the_commands_of_webhooks_explain_themselves(
+    tmp_path: Path, database: str, connection: Connection
+) -> None:
+    (tmp_path / "shop_hooks.py").write_text(
+        "import rota\nfrom rota.kinds import webhook\nhooks = webhook.Webhooks()\n"
+        "other = rota.Jobs(commands={'stock count': lambda: 1})\n"
+        "app = rota.App(jobs=[hooks.jobs, other])\n"
+    )
+    cli = CommandLine(tmp_path, ROTA_DATABASE_URL=database, ROTA_APP="shop_hooks:app", COLUMNS="90")
+    cli.ok("migrate")
+    cli.ok("webhook", "put", "crm", "https://a.example/")
+    assert "https://a.example/" in cli.ok("webhook").out
+    assert cli.ok("webhook", "--json").json == cli.ok("webhook", "list", "--json").json
+    assert "find_noun" not in cli.ok("webhook", "--help").out
+    shown = cli.ok("webhook", "replay", "--help").out
+    assert "all that have died" in shown
+    assert "for the action log" in shown
+    for words, said in (
+        (["replay", "crm"], "give --event-id or --since, not both"),
+        (["replay", "crm", "--event-id", "5"], "endpoint crm has no event '5'"),
+        (["--app", "shop_hooks:app", "list"], "--app goes after the verb"),
+    ):
+        status, sentence = cli("webhook", *words).error
+        assert status == 2
+        assert said in sentence
+    assert cli("stock").error == (2, "rota stock needs a verb: count")
+    assert cli.ok("stock", "count").out == "1\n"
+    assert "commands of its Jobs" in cli.ok("--help").out

@@ -1,0 +1,177 @@
+"""What is easily forgotten of a job type is found in its options and in the code of its handler."""
+
+from __future__ import annotations
+
+import functools
+import smtplib
+import types
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rota
+from rota.declare.checklist import find_hints
+from rota.kinds import mail, report, webhook
+from tests.support.rules import rule
+
+transaction = types.ModuleType("transaction")
+"""As Django's: no method of a context."""
+IS_LATER = False
+opener = urllib.request.build_opener()
+
+
+def hints(handler: Callable[..., Any], name: str = "t", **options: Any) -> list[str]:
+    jobs = rota.Jobs()
+    context: Any = handler.__code__.co_varnames[:1] == ("ctx",)
+    jobs.job(name, takes_context=context, **options)(handler)
+    return [one.about for one in find_hints(one._declaration for one in jobs.types.values())]
+
+
+def call() -> Any:
+    return urllib.request.urlopen("http://x.example")
+
+
+def in_another_function() -> None:
+    call()
+
+
+def in_a_lambda() -> Any:
+    return lambda: [call()]
+
+
+def imported_here() -> None:
+    import httpx
+
+    httpx.get("http://x.example")
+
+
+def with_a_client() -> None:
+    opener.open("http://x.example")
+
+
+class Client:
+    def handle(self) -> None:
+        self._call()
+
+    def _call(self) -> None:
+        call()
+
+
+def made_by_a_function() -> Callable[[], None]:
+    def inner() -> None:
+        imported_here()
+
+    @functools.wraps(inner)
+    def outer() -> None:
+        inner()
+
+    return outer
+
+
+def parses() -> str:
+    return urllib.parse.quote("a b")
+
+
+@rule("M73")
+@pytest.mark.parametrize(
+    "handler",
+    [call, in_another_function, in_a_lambda, imported_here, with_a_client, made_by_a_function()],
+)
+def test_a_call_to_the_network_with_the_default_timeout_is_found(handler: Any) -> None:
+    assert hints(handler, max_attempts=1) == ["timeout"]
+    assert hints(handler, max_attempts=1, timeout="15s") == []
+
+
+@rule("M73")
+def test_a_method_is_read_with_those_that_it_calls() -> None:
+    jobs = rota.Jobs()
+    jobs.job("t", max_attempts=1)(Client().handle)
+    assert [one.about for one in find_hints([jobs.types["t"]._declaration])] == ["timeout"]
+    assert hints(parses, max_attempts=1) == [], "urllib.parse calls nobody"
+
+
+def nothing(n: int) -> None: ...
+
+
+def with_effect(ctx: rota.Context) -> None:
+    with ctx.effect("key"):
+        pass
+
+
+def with_step_further_down(ctx: rota.Context) -> None:
+    take_step(ctx)
+
+
+def take_step(ctx: rota.Context) -> None:
+    ctx.step("first", parses)
+
+
+def with_file() -> None:
+    rota.write_file(Path("x"))
+
+
+def with_other_transaction() -> None:
+    transaction.atomic()
+
+
+def before_it_is_assigned() -> Callable[[], None]:
+    def handler() -> None:
+        later()
+
+    if IS_LATER:
+        later = parses
+    return handler
+
+
+@rule("M73", "M52")
+def test_a_type_that_is_retried_without_key_or_effect_is_found() -> None:
+    handlers: list[Callable[..., None]] = [nothing, with_other_transaction]
+    for handler in (*handlers, before_it_is_assigned()):
+        assert hints(handler) == ["repeated"]
+        assert hints(handler, max_attempts=1) == []
+    assert hints(nothing, unique=lambda n: f"n:{n}") == []
+    for guarded in (with_effect, with_step_further_down, with_file):
+        assert hints(guarded) == []
+
+
+def send(address: str) -> None:
+    smtplib.SMTP(address)
+
+
+def send_mail(address: str) -> None: ...
+
+
+@rule("M73")
+def test_a_mail_without_an_expiry_is_found() -> None:
+    assert hints(send, max_attempts=1, timeout="15s") == ["expires"]
+    assert hints(send_mail, max_attempts=1) == ["expires"]
+    assert hints(nothing, "E-Mail", max_attempts=1) == ["expires"]
+    assert hints(send, max_attempts=1, timeout="15s", expires="24h") == []
+
+
+@rule("M73")
+def test_a_lazy_object_of_the_handler_is_not_asked_what_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Lazy:
+        @property  # type: ignore[misc]
+        def __class__(self) -> Any:
+            raise RuntimeError("no settings are configured")
+
+    monkeypatch.setitem(globals(), "transaction", Lazy())
+    assert hints(with_other_transaction, max_attempts=1) == []
+
+
+@rule("M73")
+def test_the_kinds_of_rota_have_no_hints(tmp_path: Path) -> None:
+    mailer = mail.Mailer("smtp://127.0.0.1", sender="a@shop.example", templates=tmp_path)
+    hooks = webhook.Webhooks()
+    reports = report.Reports(tmp_path)
+    all_jobs = (mailer.jobs, hooks.jobs, reports.jobs)
+    types = [one for jobs in all_jobs for one in jobs.types.values()]
+    assert len(types) == 10
+    assert find_hints(one._declaration for one in types) == []

@@ -141,6 +141,7 @@ class App(Client):
         try:
             self._lease_s = seconds(lease, name="lease", least=LEASE_S_MIN)
             self._require_connection = check_bool(require_connection, "require_connection")
+            self._notify = check_bool(notify, "notify")
             if release is not None:
                 check_text(release, "release", NAME_MAX)
             add_patterns(scrub)
@@ -154,7 +155,6 @@ class App(Client):
             self.middleware(one)
         for one in list_arounds(enqueue_middleware, "enqueue_middleware"):
             self.enqueue_middleware(one)
-        self._notify = notify
         self._alert_url = alert_url
         self._bus = Bus()
         self._own = Jobs()

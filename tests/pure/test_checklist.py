@@ -138,6 +138,16 @@ def test_a_type_that_is_retried_without_key_or_effect_is_found() -> None:
         assert hints(guarded) == []
 
 
+@rule("M73", "M52")
+def test_a_program_that_is_retried_is_not_advised_to_call_python() -> None:
+    jobs = rota.Jobs()
+    jobs.command("backup", "pg_dump shop", max_attempts=3)
+    jobs.command("clean", "rm -r old", max_attempts=1)
+    [hint] = find_hints(rota.App(jobs=[jobs])._declarations.types.values())
+    assert hint.job_type == "backup" and "max_attempts=1" in hint.message
+    assert "ctx.effect" not in hint.message
+
+
 def send(address: str) -> None:
     smtplib.SMTP(address)
 

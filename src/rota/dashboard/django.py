@@ -14,6 +14,7 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.middleware.csrf import get_token
 from django.urls import NoReverseMatch, re_path, reverse
+from django.views.decorators.csrf import csrf_protect
 
 from rota.dashboard.access import VERBS, Access
 from rota.dashboard.request import Request, read_form, read_query
@@ -81,5 +82,7 @@ def _find_login() -> str | None:
         return None  # that of settings.LOGIN_URL
 
 
-# An action on many is a transaction for each thousand.
-urlpatterns = [re_path(r"^(?P<path>.*)$", non_atomic_requests(find_app().using)(show))]
+# An action on many is a transaction for each thousand. Django says whether a form is from here, as
+# the settings of the project have it, also where CsrfViewMiddleware is none of its MIDDLEWARE.
+view = non_atomic_requests(find_app().using)(csrf_protect(show))
+urlpatterns = [re_path(r"^(?P<path>.*)$", view)]

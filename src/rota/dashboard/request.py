@@ -34,7 +34,7 @@ class Request:
     scope: Any
     """The scope of ASGI, or the environ of WSGI."""
     token: str = ""
-    """What Django wants to see in each form; empty: nothing."""
+    """What Django wants to see in each form, and has seen in this one; empty: no Django here."""
     environment: str = ""
     """Which it is: production, staging; empty: nobody said."""
     access: Access = field(default_factory=lambda: Access("nobody", frozenset()))

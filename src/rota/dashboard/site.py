@@ -176,7 +176,7 @@ class Dashboard:
         if request.method != "POST" or act is None:
             response = explain(request, 405, "A page is read, or sent a form.")
             return replace(response, headers=(*response.headers, ("Allow", "GET, HEAD, POST")))
-        if not is_from_here(request.headers):
+        if not (request.token or is_from_here(request.headers)):
             return explain(request, 403, "This form came from another site.", _FROM_ELSEWHERE)
         return act(Act(request, self._app, self._memory))
 

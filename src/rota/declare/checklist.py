@@ -13,6 +13,7 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rota.declare.options import JobTypeOptions
+from rota.declare.program import run_program
 from rota.model.units import words
 
 if TYPE_CHECKING:
@@ -84,11 +85,15 @@ def _judge(
 ) -> Iterator[tuple[Literal["repeated", "timeout", "expires"], str]]:
     options = job_type.options
     if options.max_attempts > 1 and options.key is None and not uses.names & GUARDS:
+        advice = (
+            "let it run once, with max_attempts=1"
+            if run_program.__name__ in uses.names
+            else "give unique=, and ctx.effect around what must not be repeated"
+        )
         yield (
             "repeated",
             f"has up to {options.max_attempts} attempts, and neither a key nor an effect: unless a "
-            "second run changes nothing, give unique=, and ctx.effect around what must not be "
-            "repeated",
+            f"second run changes nothing, {advice}",
         )
     network = uses.find(NETWORK)
     if network is not None and options.timeout_s >= _TIMEOUT_S:

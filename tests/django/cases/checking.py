@@ -28,7 +28,8 @@ class SettingsTest(SimpleTestCase):
             ({"relase": "7"}, "ROTA has no option 'relase'; it has alert_url, "),
             (["default"], "ROTA must be a dict of options, not ['default']"),
             ({"using": "missing"}, "connection is 'missing', and Django's DATABASES has no such"),
-            ({"lease": "1ms"}, "App: lease must be"),
+            ({"lease": "1ms"}, "the setting ROTA: App: lease must be"),
+            ({"notify": "no"}, "the setting ROTA: App: notify must be True or False, not 'no'"),
         ]:
             with (
                 override_settings(ROTA=given),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from io import StringIO
 from typing import Any
 from unittest import mock
@@ -156,6 +157,34 @@ class CommitTest(TransactionTestCase):
         with self.assertRaises(CommandError) as refused:
             call_command("rota", "job", "99", stderr=printed)
         assert refused.exception.returncode == 2
+
+    def test_a_command_may_name_another_database(self) -> None:
+        welcome.enqueue(7)
+        with self.assertRaises(CommandError) as refused:
+            call_command("rota", "jobs", "--database", "other", stderr=StringIO())
+        assert refused.exception.returncode == 3, "it has no schema"
+        printed = StringIO()
+        call_command("rota", "migrate", "--database=other", stdout=printed)
+        call_command("rota", "jobs", "--json", "--database", "other", stdout=printed)
+        assert json.loads(printed.getvalue().splitlines()[-1])["jobs"] == []
+        assert app.using == "default" and len(app.find()) == 1
+        with connections["other"].cursor() as cursor:
+            cursor.execute("drop schema rota cascade")
+
+    def test_who_enqueues_in_on_commit_is_told_once_that_he_need_not(self) -> None:
+        with self.assertNoLogs("rota", "WARNING"):
+            with transaction.atomic():
+                welcome.enqueue(1)
+            welcome.enqueue(2)
+        with (
+            mock.patch.object(app, "_has_told", False),
+            self.assertLogs("rota", "WARNING") as logs,
+        ):
+            for customer in (3, 4):
+                with transaction.atomic():
+                    transaction.on_commit(partial(welcome.enqueue, customer))
+        [line] = logs.output
+        assert "without on_commit" in line and len(app.find()) == 4
 
     def test_nothing_is_written_into_the_database_of_the_settings(self) -> None:
         assert "dbname=test_" in app.url

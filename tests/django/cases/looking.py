@@ -7,6 +7,7 @@ from html import unescape
 from typing import Any
 from urllib.parse import urlencode
 
+from django.conf import settings
 from django.contrib.auth.models import Permission, User
 from django.test import Client, TransactionTestCase
 
@@ -26,6 +27,11 @@ class DashboardTest(TransactionTestCase):
         found = Permission.objects.filter(content_type__app_label="rota", codename__in=names)
         assert found.count() == len(names)
         self.ada.user_permissions.add(*found)
+        self.sign_in()
+
+    def sign_in(self) -> None:
+        """Open a new browser."""
+        self.client = Client(enforce_csrf_checks=True)
         self.client.force_login(self.ada)
 
     def test_who_is_not_signed_in_is_sent_to_the_login_others_are_refused(
@@ -47,15 +53,12 @@ class DashboardTest(TransactionTestCase):
     def test_permissions_are_verbs_and_a_form_has_the_token_of_django(self) -> None:
         self.allow("view_jobrow", "cancel_job", "pause_queue")
         job = welcome.using(delay="1h").enqueue(1)
-        page = self.client.get(f"/admin/jobs/jobs/{job.id}").content.decode()
+        page, fields = self.open_form(job.id)
         assert re.findall(r"<button[^>]*>(\w+)", page) == ["Cancel"]
-        fields: dict[str, Any] = {
-            unescape(name): unescape(value)
-            for name, value in re.findall('type="hidden" name="([^"]+)" value="([^"]*)"', page)
-        }
-        fields["why"] = "not wanted"
         without = {name: text for name, text in fields.items() if name != "csrfmiddlewaretoken"}
         assert self.post("jobs/cancel", without).status_code == 403
+        elsewhere: dict[str, Any] = {"HTTP_ORIGIN": "https://elsewhere.example"}
+        assert self.post("jobs/cancel", fields, **elsewhere).status_code == 403
         assert app.get(job.id).status == "queued"
         assert self.post("jobs/cancel", fields).status_code == 303
         assert app.get(job.id).status == "cancelled"
@@ -63,11 +66,45 @@ class DashboardTest(TransactionTestCase):
         refused = self.post("queues/pause", fields | {"queue": "email"})
         self.assertContains(refused, "ada may look, but not pause", status_code=403)
 
-    def post(self, path: str, fields: dict[str, Any]) -> Any:
+    def test_behind_a_proxy_a_form_is_from_here_if_the_settings_say_so(self) -> None:
+        self.allow("view_jobrow", "cancel_job")
+        job = welcome.using(delay="1h").enqueue(1)
+        _, fields = self.open_form(job.id)
+        behind: dict[str, Any] = {
+            "HTTP_ORIGIN": "https://jobs.example",
+            "HTTP_X_FORWARDED_HOST": "jobs.example",
+            "HTTP_HOST": "10.0.0.7",
+            "HTTP_SEC_FETCH_SITE": "none",  # an old browser sends nothing
+        }
+        assert self.post("jobs/cancel", fields, **behind).status_code == 403
+        with self.settings(CSRF_TRUSTED_ORIGINS=["https://jobs.example"]):
+            self.sign_in()  # a new client, whose middleware reads the settings again
+            _, fields = self.open_form(job.id)
+            assert self.post("jobs/cancel", fields, **behind).status_code == 303
+        assert app.get(job.id).status == "cancelled"
+
+    def test_a_project_without_the_middleware_is_guarded_too(self) -> None:
+        self.allow("view_jobrow", "cancel_job")
+        job = welcome.using(delay="1h").enqueue(1)
+        kept = [one for one in settings.MIDDLEWARE if "csrf" not in one]
+        with self.settings(MIDDLEWARE=kept):
+            _, fields = self.open_form(job.id)
+            without = {**fields, "csrfmiddlewaretoken": "x" * 64}
+            assert self.post("jobs/cancel", without).status_code == 403
+        assert app.get(job.id).status == "queued"
+
+    def open_form(self, job: int) -> tuple[str, dict[str, str]]:
+        """Return the page of a job and what its form sends."""
+        page = self.client.get(f"/admin/jobs/jobs/{job}").content.decode()
+        found = re.findall('type="hidden" name="([^"]+)" value="([^"]*)"', page)
+        fields = {unescape(name): unescape(value) for name, value in found}
+        return page, fields | {"why": "not wanted"}
+
+    def post(self, path: str, fields: dict[str, Any], **headers: Any) -> Any:
         """Send a form as browsers do."""
         return self.client.post(
             f"/admin/jobs/{path}",
             urlencode(fields),
             content_type="application/x-www-form-urlencoded",
-            HTTP_SEC_FETCH_SITE="same-origin",
+            **{"HTTP_SEC_FETCH_SITE": "same-origin", **headers},
         )

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import logging
+import os
+import sys
+from collections.abc import Sequence
 from functools import cache, partial
 from typing import Any, TypeVar, Unpack
 
@@ -10,22 +14,31 @@ from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from rota.app import App
 from rota.declare.around import list_arounds
 from rota.declare.config import Queues, WorkerConfig
+from rota.declare.job_type import NewJob
 from rota.declare.release import release_of
 from rota.declare.url import find_url
+from rota.errors import RotaError
 from rota.integrations.django.connections import check_connections
 from rota.store.db import Database, RunOptions
 from rota.store.driver import Operation
 
+logger = logging.getLogger("rota")
 T = TypeVar("T")
 
 SETUP = "rota.integrations.django.setup"
 """The module whose import sets Django up, and whose `app` is the App of the project."""
 OPTIONS = {*inspect.signature(App).parameters} - {"url", "require_connection"} | {"using"}
 """What the setting ROTA may have."""
+DATABASE = "ROTA_DJANGO_DATABASE"
+"""The variable by which `manage.py rota --database` tells the processes that it starts."""
+_HOOKS = BaseDatabaseWrapper.run_and_clear_commit_hooks.__code__
+_DEEP_MAX = 30
+"""So many calls may lie between a hook of on_commit and the enqueue."""
 
 
 class DjangoApp(App):
@@ -38,12 +51,13 @@ class DjangoApp(App):
     """
 
     _is_tested_by_its_framework = True
+    _has_told = False
 
     def __init__(self, using: str, **options: Any) -> None:
         arounds = [check_connections, *list_arounds(options.pop("middleware", ()), "middleware")]
-        super().__init__(lambda: connections[using], middleware=arounds, **options)
-        self.using = using
+        self.using: str = using
         """The alias of the database in DATABASES."""
+        super().__init__(lambda: connections[self.using], middleware=arounds, **options)
         self.more_queues: set[str] = set()
         """Queues that workers serve beside those of the job types: those of Django's tasks."""
         # A process that knows nothing but this module can then import the handlers.
@@ -77,6 +91,17 @@ class DjangoApp(App):
             return self.using
         return None
 
+    def _check_joins(self, jobs: Sequence[NewJob], connection: object) -> str | None:
+        """Check as every App; tell once who enqueues in a hook of on_commit that he need not."""
+        if not self._has_told and not connections[self.using].in_atomic_block and _is_in_hook():
+            self._has_told = True
+            logger.warning(
+                "a job is enqueued in transaction.on_commit: it would be lost if this process "
+                "ended just before; enqueue it within atomic(), without on_commit, and it is "
+                "committed with the rows"
+            )
+        return super()._check_joins(jobs, connection)
+
     def _config(self, queues: Queues | None, *others: Any) -> WorkerConfig:
         if queues is None and self.more_queues:
             used = {one._declaration.options.queue for one in self.types.values()}
@@ -105,7 +130,7 @@ def find_app() -> DjangoApp:
     """Return the App of the project; make it with the options of the setting ROTA.
 
     Raises:
-        ImproperlyConfigured: the setting is no mapping, or has an unknown option.
+        ImproperlyConfigured: the setting is no mapping, or one of its options is unknown or wrong.
     """
     given = getattr(settings, "ROTA", {})
     if not isinstance(given, dict):
@@ -114,4 +139,20 @@ def find_app() -> DjangoApp:
         raise ImproperlyConfigured(
             f"ROTA has no option {unknown[0]!r}; it has {', '.join(sorted(OPTIONS))}"
         )
-    return DjangoApp(**{"using": "default", **given})
+    using = os.environ.get(DATABASE) or given.get("using", "default")
+    try:
+        return DjangoApp(**{**given, "using": using})
+    except RotaError as error:
+        raise ImproperlyConfigured(f"the setting ROTA: {error}") from error
+
+
+def _is_in_hook() -> bool:
+    """Whether this is called by what was given to on_commit."""
+    frame = sys._getframe(2)
+    for _ in range(_DEEP_MAX):
+        if frame.f_code is _HOOKS:
+            return True
+        if frame.f_back is None:
+            return False
+        frame = frame.f_back
+    return False

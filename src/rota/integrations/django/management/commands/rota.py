@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import sys
 from argparse import REMAINDER, ArgumentParser
-from collections.abc import Sequence
-from contextlib import redirect_stdout
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
 from rota.cli import main, run
-from rota.integrations.django.django_app import SETUP
+from rota.integrations.django.django_app import DATABASE, SETUP, find_app
 
 OF_DJANGO = ("--settings", "--pythonpath")
 """What manage.py itself reads, wherever it stands."""
+ALIAS = "--database"
 
 
 class RotaCommand(BaseCommand):
@@ -26,13 +27,14 @@ class RotaCommand(BaseCommand):
 
     def run_from_argv(self, argv: Sequence[str]) -> None:
         """Run the command that these name, and exit as `rota` does."""
-        arguments = strip_options(argv[2:])
+        arguments, database = take_options(argv[2:])
         _prepare(argv[0])
-        if "work" in arguments and any(one.startswith("--processes") for one in arguments):
-            # Its parent process imports nothing of the application.
-            os.execv(sys.executable, [sys.executable, "-m", "rota", *arguments])
-        sys.argv = ["rota", *arguments]
-        main()
+        with _on(database):
+            if "work" in arguments and any(one.startswith("--processes") for one in arguments):
+                # Its parent process imports nothing of the application.
+                os.execv(sys.executable, [sys.executable, "-m", "rota", *arguments])
+            sys.argv = ["rota", *arguments]
+            main()
 
     def print_help(self, prog_name: str, subcommand: str) -> None:
         """Print the page of all commands."""
@@ -45,9 +47,10 @@ class RotaCommand(BaseCommand):
     def handle(self, *arguments: Any, **options: Any) -> None:
         """Run a command for `call_command("rota", "jobs", …)`. Raises CommandError with its exit
         status."""
+        left, database = take_options(options["arguments"])
         _prepare(sys.argv[0])
-        with redirect_stdout(options.get("stdout") or sys.stdout):
-            status = run(options["arguments"])
+        with _on(database), redirect_stdout(options.get("stdout") or sys.stdout):
+            status = run(left)
         if status:
             raise CommandError(f"exit status {status}", returncode=status)
 
@@ -55,17 +58,34 @@ class RotaCommand(BaseCommand):
 Command = RotaCommand  # the name that Django looks for
 
 
-def strip_options(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments without those of Django."""
-    left, skips = [], False
-    for one in arguments:
-        if skips:
-            skips = False
-        elif one in OF_DJANGO:
-            skips = True
-        elif not one.startswith(tuple(f"{name}=" for name in OF_DJANGO)):
+def take_options(arguments: Sequence[str]) -> tuple[list[str], str | None]:
+    """Return the arguments without those of Django, and the alias that `--database` names."""
+    left: list[str] = []
+    database, rest = None, iter(arguments)
+    for one in rest:
+        name, has_value, value = one.partition("=")
+        if name not in (*OF_DJANGO, ALIAS):
             left.append(one)
-    return left
+            continue
+        given = value if has_value else next(rest, "")
+        database = given if name == ALIAS else database
+    return left, database
+
+
+@contextmanager
+def _on(database: str | None) -> Iterator[None]:
+    """Let the App of this process, and those that it starts, work on the database of an alias."""
+    if database is None:
+        yield
+        return
+    app = find_app()
+    before, os.environ[DATABASE] = app.using, database
+    app.using = database
+    try:
+        yield
+    finally:
+        app.using = before
+        del os.environ[DATABASE]
 
 
 def _prepare(program: str) -> None:

@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test mutants check format bench chaos docs venv venv-dev
+.PHONY: help demo test mutants check format bench chaos site docs venv venv-dev
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -41,6 +41,10 @@ bench: venv-dev ## the benchmark: JSON and a table, up to 20 minutes
 
 chaos: venv-dev ## workers under kills, freezes, crashes and deploys, then a verdict; SECONDS=120 SEED=1
 	@$(BIN)/python -m chaos --seconds $(or $(SECONDS),120) --seed $(or $(SEED),1) $(ARGS)
+
+site: ## the site of the documentation, in site/; needs no network to look at
+	@PYTHON='$(PYTHON)' scripts/bootstrap site
+	@$(BIN)/python scripts/site.py
 
 docs: venv-dev ## writes the generated pages of docs/ again
 	@$(BIN)/python scripts/docs.py

@@ -1,6 +1,6 @@
 """What one lane and one rate limit carry, beside no-op jobs without either.
 
-docs/doctor.md cites the figures.
+doctor.md cites the figures.
 """
 
 from __future__ import annotations

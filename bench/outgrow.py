@@ -1,6 +1,6 @@
 """Signs that a team outgrows one table: the cost of workers, one slot, replays and streamed status.
 
-docs/doctor.md cites the figures.
+doctor.md cites the figures.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python bench/page.py [--check]`: writes docs/benchmarks.md from the JSON of runs.
+"""`python bench/page.py [--check]`: writes benchmarks.md from the JSON of runs.
 
 `bench/results/` has one run for each version of Python, and the text of parts that are not in them.
 """
@@ -18,7 +18,7 @@ from bench.figures import Figure, readable  # noqa: E402
 from bench.run import PARTS  # noqa: E402
 
 RESULTS = ROOT / "bench" / "results"
-PAGE = ROOT / "docs" / "benchmarks.md"
+PAGE = ROOT / "docs" / "project" / "benchmarks.md"
 HEAD = """\
 # Benchmarks
 
@@ -47,7 +47,7 @@ def main() -> int:
     if asked.check:
         if PAGE.read_text("utf-8") == page:
             return 0
-        print("docs/benchmarks.md is not what bench/results says: run `python bench/page.py`")
+        print("benchmarks.md is not what bench/results says: run `python bench/page.py`")
         return 1
     PAGE.write_text(page, encoding="utf-8")
     return 0

@@ -1,4 +1,4 @@
 """The chaos run: real workers under kills, freezes, cut connections, server crashes and deploys.
 
-A judge reads the database afterwards. `make chaos` runs it; docs/reliability.md lists the checks.
+A judge reads the database afterwards. `make chaos` runs it; reliability.md lists the checks.
 """

@@ -1,5 +1,5 @@
-"""Makes .venv and installs what is missing: `run` for Rota and its embedded PostgreSQL, `dev` adds
-tools.
+"""Makes .venv and installs what is missing: `run` for Rota and its embedded PostgreSQL, `site` for
+what makes the site of the documentation, `dev` for all that and the tools.
 
 It is cheap when nothing changed: a stamp beside the installed packages names the pyproject.toml,
 the Python and the path that they were installed from. It is safe when two start at once: one waits
@@ -43,7 +43,7 @@ def main(level: str) -> int:
 
 def bootstrap(level: str) -> None:
     """Bring .venv up to `level`, and do only what is missing."""
-    needed = ["run", "dev"] if level == "dev" else ["run"]
+    needed = ["run", "site", "dev"] if level == "dev" else [level]
     missing = [name for name in needed if not _is_stamped(name)]
     if not missing:
         return
@@ -112,8 +112,9 @@ def _install(level: str) -> None:
         wanted = ["--editable", f"{ROOT}[demo]"]
     else:
         # Without Rota itself, so that a demo that is running never finds it half installed.
-        print("bootstrap: installing the tools for tests and checks into .venv", file=sys.stderr)
-        wanted = project["dependency-groups"]["dev"]
+        what = "what makes the site" if level == "site" else "the tools for tests and checks"
+        print(f"bootstrap: installing {what} into .venv", file=sys.stderr)
+        wanted = project["dependency-groups"][level]
     stamp = VENV / f".stamp-{level}"
     stamp.unlink(missing_ok=True)
     # Compiling every module of every package takes longer than compiling the imported ones on
@@ -161,6 +162,6 @@ def _python() -> Path:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] not in (["run"], ["dev"]):
-        sys.exit("usage: scripts/bootstrap run|dev")
+    if sys.argv[1:] not in (["run"], ["site"], ["dev"]):
+        sys.exit("usage: scripts/bootstrap run|site|dev")
     sys.exit(main(sys.argv[1]))

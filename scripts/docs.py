@@ -52,7 +52,7 @@ def rules_page() -> str:
     for path in sorted(TESTS.rglob("test_*.py")):
         for test, numbers in tests_with_rules(path):
             sentence = test.removeprefix("test_").replace("_", " ")
-            link = f"[{sentence}](../{path.relative_to(ROOT).as_posix()})"
+            link = f"[{sentence}](../../{path.relative_to(ROOT).as_posix()})"
             for number in numbers:
                 tests[number].append(link)
     kept = {number: links for number, links in tests.items() if links}
@@ -130,7 +130,7 @@ def states_page() -> str:
         "",
         "This page lists the statuses of a job and every move between them.",
         "`make docs` generates it from `MEANING` and `TRANSITIONS` in",
-        "[states.py](../src/rota/model/states.py).",
+        "[states.py](../../src/rota/model/states.py).",
         "",
         "| Status | Table | Meaning |",
         "|---|---|---|",
@@ -151,8 +151,8 @@ def states_page() -> str:
             for before, verb, after in moves
         ),
         "",
-        "This table shows the status after an [action of a person](actions.md). A dash is a",
-        "refusal, `WrongStatus`:",
+        "This table shows the status after an [action of a person](../operate/actions.md). A dash",
+        "is a refusal, `WrongStatus`:",
         "",
         f"| Status | {' | '.join(Action)} |",
         f"|---|{'---|' * len(Action)}",
@@ -171,6 +171,21 @@ def states_page() -> str:
         *(f"    {before or '[*]'} --> {after}: {verb}" for before, verb, after in _arrows(moves)),
         *(f"    {status} --> [*]" for status in Status if status.is_over),
         "```",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def decisions_page() -> str:
+    """Return the list of the decisions, by their titles."""
+    files = sorted((DOCS / "project/decisions").glob("0*.md"))
+    titles = [(file.name, file.read_text().partition("\n")[0].removeprefix("# ")) for file in files]
+    lines = [
+        "# Decisions",
+        "",
+        "Why the house is as it is: what was measured, and what was decided against.",
+        "`make docs` generates this list.",
+        "",
+        *(f"- [{title}]({name})" for name, title in titles),
     ]
     return "\n".join(lines) + "\n"
 
@@ -196,12 +211,12 @@ MORE = {
     "ordered": "lanes.md",
     "max_running": "lanes.md#concurrency-limits",
     "transactional": "transactions.md#require-a-transaction",
-    "history": "retention.md#types-that-keep-failures-only",
+    "history": "../operate/retention.md#types-that-keep-failures-only",
     "breaker": "breakers.md",
     "rate_limit": "rate-limits.md",
     "process": "concepts.md#work-that-needs-the-cpu",
 }
-"""Where the reference sends a reader of an option."""
+"""Where the reference sends a reader of an option, from the part that explains."""
 _ROW = re.compile(r"\| `(\w+)` \|.*")
 
 
@@ -216,7 +231,9 @@ GROUPS = {
 def reference_page() -> str:
     """Return the reference with the rows of a job type's options written anew, where each stands;
     a new option comes last."""
-    before, heading, rest = (DOCS / "reference.md").read_text().partition("## `job(...)`\n")
+    before, heading, rest = (
+        (DOCS / "reference/reference.md").read_text().partition("## `job(...)`\n")
+    )
     table, after = re.split(r"(?<=\|\n)(?=\n)", rest, maxsplit=1)
     table = "".join(line for line in table.splitlines(keepends=True) if not _is_gone(line))
     rows = {name: option_row(name) for name in JOB_DEFAULTS}
@@ -250,7 +267,7 @@ def option_row(name: str) -> str:
     for said in (f": {values}", f", {values}", f"{values}; "):  # the column has it
         meaning = meaning.replace(said, "") if values else meaning
     meaning = meaning[0].upper() + meaning[1:]
-    more = f" [More]({MORE[name]})" if name in MORE else ""
+    more = f" [More](../understand/{MORE[name]})" if name in MORE else ""
     return f"| `{name}` | {unit} | `{shown}` | {values} | {meaning}{more} |"
 
 
@@ -270,9 +287,10 @@ def option_meanings() -> dict[str, str]:
 
 
 PAGES: dict[str, Callable[[], str]] = {
-    "rules.md": rules_page,
-    "states.md": states_page,
-    "reference.md": reference_page,
+    "project/rules.md": rules_page,
+    "project/decisions/README.md": decisions_page,
+    "understand/states.md": states_page,
+    "reference/reference.md": reference_page,
 }
 
 

@@ -1,7 +1,7 @@
 """Finds words of the house in what users read: pages, messages and the docstrings of public names
 say the words of the field.
 
-Part of `make check`. docs/concepts.md has the words to write in their place.
+Part of `make check`. docs/understand/concepts.md has the words to write in their place.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ PRIVATE = re.compile(
     )\b""",
     re.VERBOSE,
 )
-INTERNAL = {"rules.md", "internals.md", "design.md", "benchmarks.md", "reliability.md"}
-"""Pages about the inside, or that quote it."""
+INTERNAL = "project"
+"""The part of the pages about the inside, or that quote it."""
 QUOTED = re.compile(r"^```.*?^```$|`[^`]*`|\]\([^)]*\)", re.MULTILINE | re.DOTALL)
 """Code and addresses: names stay as they are."""
 
@@ -62,8 +62,8 @@ def main() -> int:
 
 def in_pages() -> Iterator[str]:
     """Each private word in the README and in the pages for users, with its place."""
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
-        if page.name not in INTERNAL:
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        if INTERNAL not in page.parts:
             text = QUOTED.sub(lambda found: "\n" * found[0].count("\n"), page.read_text("utf-8"))
             for number, line in enumerate(text.splitlines(), 1):
                 for found in PRIVATE.finditer(line):

@@ -94,8 +94,8 @@ class App(Client):
             the distribution that contains the calling module, otherwise to "unknown".
         lifespan: a function that returns an async context manager. Each worker process enters it
             once, on its loop; the value is `ctx.state`. Defaults to none.
-        alert_url: HTTP URL to which alerts are posted as JSON; see docs/alerts.md. Defaults to
-            ROTA_ALERT_URL, otherwise to none: alerts are only logged.
+        alert_url: HTTP URL to which alerts are posted as JSON; see docs/operate/alerts.md. Defaults
+            to ROTA_ALERT_URL, otherwise to none: alerts are only logged.
         middleware: a function, or a list of them, that gets the `Context` of each attempt and
             returns a context manager: the handler runs within it. The first is the outermost.
             Defaults to none.
@@ -105,7 +105,8 @@ class App(Client):
         notify: whether to use LISTEN/NOTIFY, prepared statements and startup options. Use False
             behind a transaction pooler. Defaults to True.
         scrub: regular expressions, as texts or compiled. What matches one is masked in the errors
-            and logs of this process, beside what always is; see docs/secrets.md. Defaults to none.
+            and logs of this process, beside what always is; see docs/operate/secrets.md. Defaults
+            to none.
         require_connection: whether every enqueue from code must name a connection of yours, so that
             the job commits with your transaction. Defaults to False.
 

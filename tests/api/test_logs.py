@@ -21,9 +21,10 @@ from hypothesis import strategies as st
 import rota
 from rota import events, logs
 from rota.model.outcome import Failure
+from tests.docs.reader import read_page
 from tests.support.rules import rule
 
-PAGE = (Path(__file__).parents[2] / "docs/logs.md").read_text(encoding="utf-8")
+PAGE = read_page("logs.md")
 NASTY = "one\ntwo\r\n\x1b[31mred\x00\x7f\x85\u2028\u2029\u202e\udc80 é 🎉\\n"
 shop = logging.getLogger("shop")
 

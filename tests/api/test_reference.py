@@ -1,4 +1,4 @@
-"""docs/reference.md is held against the code: a missing or extra option, or another default, fails
+"""reference.md is held against the code: a missing or extra option, or another default, fails
 here.
 """
 
@@ -36,6 +36,7 @@ from rota.declare.options import JOB_DEFAULTS, JobOptions, UsingOptions
 from rota.declare.schedule import TIMING_DEFAULTS, Timing
 from rota.model.retry import RetryPolicy
 from rota.store.ops import Filter
+from tests.docs.reader import read_page
 from tests.support.rules import rule
 from tests.support.wait import eventually
 
@@ -52,7 +53,7 @@ def tables() -> dict[str, list[Row]]:
     """The tables of the page, by the heading above each."""
     found: dict[str, list[Row]] = {}
     heading, columns = "", list[str]()
-    for line in (ROOT / "docs/reference.md").read_text().splitlines():
+    for line in read_page("reference.md").splitlines():
         if line.startswith("#"):
             heading, columns = line.strip("# "), []
         elif line.startswith("|"):

@@ -19,7 +19,7 @@ from tests.support.rules import rule
 
 ROOT = Path(__file__).parents[2]
 TABLES = ROOT / "chaos" / "tables.sql"
-PAGE = ROOT / "docs" / "reliability.md"
+PAGE = ROOT / "docs" / "project" / "reliability.md"
 
 # Job 1 is lost once, uncharged, and then succeeds; job 2 is lost for good. Both in the minute
 # before now, be that yesterday's last. Jobs 3 to 6 fare as job 1, but that 5 dies in its second

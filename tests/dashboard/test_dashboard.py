@@ -6,7 +6,6 @@ import hashlib
 import re
 from html import unescape
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -19,6 +18,7 @@ from rota.client.session import open_session
 from rota.dashboard import VERBS, Access, dashboard, kept
 from rota.observe import doctor as doctors
 from tests.dashboard.conftest import HERE, HOSTILE, PREFIX, Serve, Site
+from tests.docs.reader import read_page
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
@@ -273,7 +273,7 @@ def test_pages_are_facts_for_who_asks_for_json(app: rota.App, serve: Serve) -> N
     listed = site.get("/jobs?status=dead", headers=wanted).json()
     assert [job["id"] for job in listed["jobs"]] == [jobs["dead"]]
     assert site.get("/jobs/999", headers=wanted).json()["error"].startswith("no job 999")
-    page = (Path(__file__).parents[2] / "docs" / "dashboard.md").read_text()
+    page = read_page("dashboard.md")
     rows = re.findall(r"^\| (`/.*?) \| (.*) \|$", page, re.MULTILINE)
     assert len(rows) == 12
     for paths, fields in rows:

@@ -206,8 +206,9 @@ def _stop(process: subprocess.Popen[bytes], log: Path) -> None:
 
 
 def read_page(name: str, section: str | None = None) -> str:
-    """Return a page of docs/, or a section of it with its subsections."""
-    text = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    """Return a page of docs/, in whatever part it is, or a section of it with its subsections."""
+    [path] = (ROOT / "docs").rglob(name)
+    text = path.read_text(encoding="utf-8")
     if section is None:
         return text
     found = re.search(rf"^## {re.escape(section)}\n.*?(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)

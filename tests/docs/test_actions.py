@@ -1,4 +1,4 @@
-"""Every block of docs/actions.md does what it says."""
+"""Every block of actions.md does what it says."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from psycopg.rows import TupleRow
 
 import rota
 from rota.cli import run
+from tests.docs.reader import read_page
 from tests.support.project import enter
 from tests.support.rules import rule
 
-PAGE = (Path(__file__).parents[2] / "docs" / "actions.md").read_text(encoding="utf-8")
+PAGE = read_page("actions.md")
 Connection = psycopg.Connection[TupleRow]
 
 
@@ -65,7 +66,7 @@ def test_the_follow_up_of_the_page_is_moved_and_cancelled_when_the_user_acts_fir
     names: dict[str, Any] = {
         "app": app, "rota": rota, "follow_up": follow_up, "psycopg": psycopg, "datetime": datetime,
     }  # fmt: skip
-    exec(compile(block("py"), "docs/actions.md", "exec"), names)
+    exec(compile(block("py"), "actions.md", "exec"), names)
     day = datetime(2100, 1, 1, tzinfo=UTC)
     with psycopg.connect(database) as own:
         names["signed_up"](own, 42)
@@ -87,7 +88,7 @@ def test_each_python_line_works(
     database: str, connection: Connection, dead: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     app = rota.App(database)
-    exec(compile(block("python"), "docs/actions.md", "exec"), {"app": app})
+    exec(compile(block("python"), "actions.md", "exec"), {"app": app})
     app.close()
     assert capsys.readouterr().out.startswith("3 retried {2: ")
     verbs = connection.execute("select verb, count(*) from rota.action group by verb").fetchall()

@@ -1,4 +1,4 @@
-"""The blocks of docs/alerts.md and docs/asgi.md do what they say."""
+"""The blocks of alerts.md and asgi.md do what they say."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import pytest
 from psycopg.rows import TupleRow
 
 from rota.store import ops
+from tests.docs.reader import read_page
 from tests.store.work import Hand
 from tests.support import forked
 from tests.support.cli import CommandLine
@@ -22,8 +23,7 @@ from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.support.web import serving
 
-DOCS = Path(__file__).parents[2] / "docs"
-ALERTS, ASGI = (DOCS / "alerts.md").read_text(), (DOCS / "asgi.md").read_text()
+ALERTS, ASGI = read_page("alerts.md"), read_page("asgi.md")
 Connection = psycopg.Connection[TupleRow]
 
 

@@ -1,4 +1,4 @@
-"""docs/arguments.md: what its examples and tables enqueue is stored and arrives as they say."""
+"""arguments.md: what its examples and tables enqueue is stored and arrives as they say."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -16,9 +15,10 @@ import pytest
 from psycopg.rows import TupleRow
 
 import rota
+from tests.docs.reader import read_page
 from tests.support.rules import rule
 
-PAGE = (Path(__file__).parents[2] / "docs/arguments.md").read_text(encoding="utf-8")
+PAGE = read_page("arguments.md")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 PYTHON = "".join(block for language, block in BLOCKS if language == "python")
 JSON = [json.loads(block) for language, block in BLOCKS if language == "json"]

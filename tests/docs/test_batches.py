@@ -1,4 +1,4 @@
-"""The blocks of docs/batches.md do what the page says."""
+"""The blocks of batches.md do what the page says."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 import rota
+from tests.docs.reader import read_page
 from tests.support.cli import CommandLine
 from tests.support.rules import rule
 
-PAGE = (Path(__file__).parents[2] / "docs/batches.md").read_text()
+PAGE = read_page("batches.md")
 MANY, RESULTS, ONE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 [SHELL] = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
 

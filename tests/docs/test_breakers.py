@@ -1,4 +1,4 @@
-"""The blocks of docs/breakers.md do what the page says."""
+"""The blocks of breakers.md do what the page says."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 import rota
+from tests.docs.reader import read_page
 from tests.support import forked
 from tests.support.rules import rule
 from tests.support.web import serving
 from tests.worker.table import Connection, rows
 
-PAGE = (Path(__file__).parents[2] / "docs/breakers.md").read_text()
+PAGE = read_page("breakers.md")
 DECLARATION, *BY_HAND = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 

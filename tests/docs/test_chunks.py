@@ -1,17 +1,17 @@
-"""The blocks of docs/chunks.md do what the page says."""
+"""The blocks of chunks.md do what the page says."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import rota
+from tests.docs.reader import read_page
 from tests.support.rules import rule
 
-PAGE = (Path(__file__).parents[2] / "docs/chunks.md").read_text()
+PAGE = read_page("chunks.md")
 INDEX, SEND = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 

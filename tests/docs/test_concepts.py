@@ -1,16 +1,16 @@
-"""The blocks of docs/concepts.md work."""
+"""The blocks of concepts.md work."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import psycopg
 from psycopg.rows import TupleRow
 
 import rota
+from tests.docs.reader import read_page
 
-PAGE = (Path(__file__).parents[2] / "docs/concepts.md").read_text(encoding="utf-8")
+PAGE = read_page("concepts.md")
 EXAMPLE, KEY, PENDING_KEY, DROPPED, IN_A_PROCESS = re.findall(
     r"```python\n(.*?)```", PAGE, re.DOTALL
 )

@@ -1,4 +1,4 @@
-"""The blocks of docs/cron-mode.md are what the command prints, and work."""
+"""The blocks of cron-mode.md are what the command prints, and work."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pytest
 
 from rota.cli import run
 from rota.model.cron import latest_fires, parse
+from tests.docs.reader import read_page
 from tests.support.project import enter
 from tests.support.rules import rule
 
-DOCS = Path(__file__).parents[2] / "docs"
-PAGE = (DOCS / "cron-mode.md").read_text()
-CLOCKS = (DOCS / "clock-changes.md").read_text()
+PAGE = read_page("cron-mode.md")
+CLOCKS = read_page("clock-changes.md")
 BLOCKS: list[tuple[str, str]] = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 

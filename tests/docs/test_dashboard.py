@@ -1,4 +1,4 @@
-"""docs/dashboard.md: its sites run, and `rota web`."""
+"""dashboard.md: its sites run, and `rota web`."""
 
 from __future__ import annotations
 

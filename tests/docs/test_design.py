@@ -1,4 +1,4 @@
-"""docs/design.md and docs/internals.md name files that exist, and the layers that are enforced."""
+"""design.md and internals.md name files that exist, and the layers that are enforced."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.reader import read_page
+
 ROOT = Path(__file__).parents[2]
-DESIGN = (ROOT / "docs/design.md").read_text(encoding="utf-8")
+DESIGN = read_page("design.md")
 PATH = re.compile(
     r"(?<![\w/.:-])(?:[a-z_]+/)+(?:[a-z_0-9]+\.(?:py|sql))?(?=[`<\s\"]|$)", re.MULTILINE
 )
@@ -18,7 +20,7 @@ PATH = re.compile(
 @pytest.mark.parametrize("page", ["design.md", "internals.md"])
 def test_each_file_and_room_that_the_page_names_exists(page: str) -> None:
     places = [ROOT, ROOT / "src/rota", ROOT / "src/rota/store", ROOT / "src/rota/store/schema"]
-    named = set(PATH.findall((ROOT / "docs" / page).read_text(encoding="utf-8")))
+    named = set(PATH.findall(read_page(page)))
     assert len(named) >= (30 if page == "design.md" else 1)
     assert {path for path in named if not any((place / path).exists() for place in places)} == set()
 

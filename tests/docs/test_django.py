@@ -1,4 +1,4 @@
-"""docs/django.md, followed by a reader: a project, its worker and its tests."""
+"""django.md, followed by a reader: a project, its worker and its tests."""
 
 from __future__ import annotations
 

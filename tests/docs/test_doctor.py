@@ -1,4 +1,4 @@
-"""docs/doctor.md is held against the checks, and its blocks are run."""
+"""docs/operate/doctor.md is held against the checks, and its blocks are run."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from psycopg.rows import TupleRow
 from rota.observe.doctor import CHECKS, Level, Thresholds, examine
 from rota.observe.doctor.checks import UNCOUNTED_MAX
 from rota.store.db import Database
+from tests.docs.reader import read_page
 from tests.support.cli import SHOP, CommandLine
 from tests.support.rules import rule
 
-PAGE = (Path(__file__).parents[2] / "docs/doctor.md").read_text()
+PAGE = read_page("doctor.md")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 SIGNS = (
     "contention",

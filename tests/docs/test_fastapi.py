@@ -1,4 +1,4 @@
-"""docs/fastapi.md, followed by a reader: two applications, their workers and their tests."""
+"""fastapi.md, followed by a reader: two applications, their workers and their tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every block of docs/figures.md does what the page says, on a database of one's own."""
+"""Every block of figures.md does what the page says, on a database of one's own."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import pytest
 from psycopg.rows import TupleRow
 
 import rota
+from tests.docs.reader import read_page
 from tests.support.cli import CommandLine
 from tests.support.rules import rule
 
-PAGE = (Path(__file__).parents[2] / "docs/figures.md").read_text(encoding="utf-8")
+PAGE = read_page("figures.md")
 BLOCKS = re.findall(r"```(sh|python|sql)\n(.*?)```", PAGE, re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-"""docs/flask.md, followed by a reader: an application, its worker, its cron and its tests."""
+"""flask.md, followed by a reader: an application, its worker, its cron and its tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/kinds.md: its checklist finds what it says, and its table has the rules that are shipped."""
+"""kinds.md: its checklist finds what it says, and its table has the rules that are shipped."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ import rota
 from rota.declare.checklist import find_hints
 from rota.kinds import MAIL, REPORT, REPORT_PAGE, URGENT_MAIL, WEBHOOK
 from rota.testing import run_twice
+from tests.docs.reader import read_page
 from tests.support.cli import CommandLine
 from tests.support.rules import rule
 
-PAGE = (Path(__file__).parents[2] / "docs/kinds.md").read_text(encoding="utf-8")
+PAGE = read_page("kinds.md")
 BAD, GOOD, STOCK = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 [COMMAND] = re.findall(r"```sh\nrota (.*?)\n```", PAGE)
 [HINTS] = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)

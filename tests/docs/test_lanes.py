@@ -1,4 +1,4 @@
-"""The blocks of docs/lanes.md work, and its commands say what the page says."""
+"""The blocks of lanes.md work, and its commands say what the page says."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import pytest
 from psycopg.rows import TupleRow
 
 import rota
+from tests.docs.reader import read_page
 from tests.support.cli import CommandLine
 from tests.support.rules import rule
 
-PAGE = (Path(__file__).parents[2] / "docs/lanes.md").read_text(encoding="utf-8")
+PAGE = read_page("lanes.md")
 LANES, CAPS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 HALTED, LOOKS = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
 

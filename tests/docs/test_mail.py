@@ -1,4 +1,4 @@
-"""docs/mail.md: its code sends, finds and forgets mails."""
+"""mail.md: its code sends, finds and forgets mails."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import pytest
 from psycopg.rows import TupleRow
 
 import rota
+from tests.docs.reader import read_page
 from tests.support.post import posting
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
 from tests.testing.pytest_project import PytestProject
 
-PAGE = (Path(__file__).parents[2] / "docs/mail.md").read_text(encoding="utf-8")
+PAGE = read_page("mail.md")
 SHOP, FIND, TEST, FILES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 

@@ -1,9 +1,8 @@
-"""Every block of docs/middleware.md does what the page says."""
+"""Every block of middleware.md does what the page says."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -11,9 +10,10 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import TupleRow
 
+from tests.docs.reader import read_page
 from tests.support.rules import rule
 
-PAGE = (Path(__file__).parents[2] / "docs/middleware.md").read_text(encoding="utf-8")
+PAGE = read_page("middleware.md")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-"""The blocks of docs/once.md work, and its commands do what the page says."""
+"""The blocks of once.md work, and its commands do what the page says."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from psycopg.rows import TupleRow
 
 import rota
 from rota.testing import run_twice
+from tests.docs.reader import read_page
 from tests.support.rules import rule
 from tests.support.web import serving
 
-PAGE = (Path(__file__).parents[2] / "docs/once.md").read_text(encoding="utf-8")
+PAGE = read_page("once.md")
 EFFECT, BLOCK, ABOUT, STEPS, FILE, IN_A_TRANSACTION, TWICE = re.findall(
     r"```python\n(.*?)```", PAGE, re.DOTALL
 )

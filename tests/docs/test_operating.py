@@ -1,4 +1,4 @@
-"""What docs/operating.md says to type and to install works: its commands, its unit and its
+"""What operating.md says to type and to install works: its commands, its unit and its
 manifest."""
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ import yaml
 
 from rota.cli import run
 from rota.declare.config import WorkerConfig
+from tests.docs.reader import read_page
 from tests.docs.shop import Shop
 from tests.support.project import enter
 from tests.support.rules import rule
 from tests.support.server import unused_port
 from tests.support.wait import eventually
 
-PAGE = (Path(__file__).parents[2] / "docs/operating.md").read_text()
+PAGE = read_page("operating.md")
 GRACE_S = 30
 
 pytestmark = pytest.mark.system

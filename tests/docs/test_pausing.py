@@ -1,4 +1,4 @@
-"""The blocks of docs/pausing.md do what the page says."""
+"""The blocks of pausing.md do what the page says."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import psycopg
 import pytest
 
 import rota
+from tests.docs.reader import read_page
 from tests.store.test_copy import made
 from tests.support import forked
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
 
-PAGE = (Path(__file__).parents[2] / "docs/pausing.md").read_text()
+PAGE = read_page("pausing.md")
 SHOP = "import rota\n\napp = rota.App()\n\n\n@app.job('mail')\ndef mail() -> None: ...\n"
 
 

@@ -1,4 +1,4 @@
-"""The blocks of docs/rate-limits.md do what the page says."""
+"""The blocks of rate-limits.md do what the page says."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ import httpx
 import pytest
 
 import rota
+from tests.docs.reader import read_page
 from tests.support import forked
 from tests.support.rules import rule
 
-PAGE = (Path(__file__).parents[2] / "docs/rate-limits.md").read_text()
+PAGE = read_page("rate-limits.md")
 
 
 @rule("M62")

@@ -1,4 +1,4 @@
-"""docs/reports.md: its code makes a report, shows it, and its table has each status."""
+"""reports.md: its code makes a report, shows it, and its table has each status."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ import rota
 from rota.kinds import report
 from rota.kinds.report.formats import FORMATS
 from rota.kinds.report.run import Status
+from tests.docs.reader import read_page
 from tests.support.cli import CommandLine
 from tests.support.rules import rule
 
-PAGE = (Path(__file__).parents[2] / "docs/reports.md").read_text(encoding="utf-8")
+PAGE = read_page("reports.md")
 SHOP, SHOWING, LINKING, BUCKET = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 COMMANDS = re.findall(r"^rota (.*?)(?:  #.*)?$", PAGE, re.MULTILINE)
 

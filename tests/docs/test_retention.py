@@ -1,4 +1,4 @@
-"""docs/retention.md is held against the schema: a table that is missing from it fails here, and so
+"""retention.md is held against the schema: a table that is missing from it fails here, and so
 does another default."""
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
+from tests.docs.reader import read_page
 from tests.support.cli import CommandLine
 from tests.support.rules import rule
 
-PAGE = (Path(__file__).parents[2] / "docs/retention.md").read_text()
+PAGE = read_page("retention.md")
 
 
 @rule("M13")

@@ -1,4 +1,4 @@
-"""Every block of docs/schedules.md does what the page says, in the order of the page."""
+"""Every block of schedules.md does what the page says, in the order of the page."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from rota.declare.program import OUTPUT_BYTES_MAX, STOP_S
 from rota.model.schedule import CATCH_UP_MAX, MISSED_S
 from rota.upkeep.asker import LATE_S
 from rota.upkeep.scheduler import Scheduler
+from tests.docs.reader import read_page
 from tests.support.project import enter
 from tests.support.rules import rule
 
-PAGE = (Path(__file__).parents[2] / "docs/schedules.md").read_text(encoding="utf-8")
+PAGE = read_page("schedules.md")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 MAIL = """
 @app.job("send_mail")

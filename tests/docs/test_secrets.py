@@ -1,4 +1,4 @@
-"""docs/secrets.md: its blocks and commands do what the page says."""
+"""secrets.md: its blocks and commands do what the page says."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from psycopg.rows import TupleRow
 import rota
 from rota.declare.secret import VARIABLE, make_key
 from rota.model import scrub
+from tests.docs.reader import read_page
 from tests.support.cli import CommandLine
 from tests.support.rules import rule
 
-PAGE = (Path(__file__).parents[2] / "docs/secrets.md").read_text(encoding="utf-8")
+PAGE = read_page("secrets.md")
 DECLARING, ENQUEUEING = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 SQL, ERASING = re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)
 ROTATION, REVEAL, ERASURE = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)

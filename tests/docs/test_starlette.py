@@ -1,4 +1,4 @@
-"""docs/starlette.md, followed by a reader: an application with its worker, and its test."""
+"""starlette.md, followed by a reader: an application with its worker, and its test."""
 
 from __future__ import annotations
 

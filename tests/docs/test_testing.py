@@ -1,4 +1,4 @@
-"""The files of docs/testing.md are a project whose tests pass, with the plugin."""
+"""The files of testing.md are a project whose tests pass, with the plugin."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.reader import read_page
 from tests.support.server import PostgresServer
 from tests.testing.pytest_project import PytestProject
 
-PAGE = (Path(__file__).parents[2] / "docs/testing.md").read_text(encoding="utf-8")
+PAGE = read_page("testing.md")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 FILES = {block.splitlines()[0].removeprefix("# "): block for block in BLOCKS}
 

@@ -1,10 +1,9 @@
-"""The blocks of docs/transactions.md work, on each of the libraries."""
+"""The blocks of transactions.md work, on each of the libraries."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -17,10 +16,11 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 import rota
+from tests.docs.reader import read_page
 from tests.support.django_site import django_database
 from tests.support.rules import rule
 
-PAGE = (Path(__file__).parents[2] / "docs/transactions.md").read_text(encoding="utf-8")
+PAGE = read_page("transactions.md")
 SESSION, ASYNC, ASYNCPG, DJANGO, NEEDED, STATEMENT, NAMED, LATE = re.findall(
     r"```python\n(.*?)```", PAGE, re.DOTALL
 )

@@ -1,4 +1,4 @@
-"""docs/tutorial.md, followed by a reader to its end; and the example that is one file."""
+"""tutorial.md, followed by a reader to its end; and the example that is one file."""
 
 from __future__ import annotations
 

@@ -15,36 +15,36 @@ from tests.support.rules import rule
 ROOT = Path(__file__).parents[2]
 ARGUMENTS: dict[str, dict[str, dict[str, Any]]] = {
     "README.md": {"send_welcome_email": {"user_id": 1}, "daily_report": {}},
-    "docs/alerts.md": {
+    "docs/operate/alerts.md": {
         "page_somebody": {"rule": "r", "state": "fires", "severity": "warning", "message": "m"}
     },
-    "docs/asgi.md": {"greet": {"name": "Ada"}},
-    "docs/concepts.md": {
+    "docs/operate/asgi.md": {"greet": {"name": "Ada"}},
+    "docs/understand/concepts.md": {
         "greet": {"name": "Ada"}, "welcome": {"user_id": 1}, "index": {"doc": 1, "version": 1}
     },
-    "docs/schedules.md": {
+    "docs/understand/schedules.md": {
         "cleanup_nightly": {}, "daily_report": {"region": "eu"}, "sweep_carts": {}
     },
 }  # fmt: skip
 """What the handlers of a page are called with."""
 ELSEWHERE = {
-    "docs/batches.md": "its handlers write to lists; test_batches.py runs them",
-    "docs/chunks.md": "its handlers have a service; test_chunks.py runs them",
-    "docs/middleware.md": "its handlers need what is around them; test_around.py runs them",
-    "docs/once.md": "test_once.py has a provider for it",
-    "docs/breakers.md": "test_breakers.py has an endpoint for it",
-    "docs/arguments.md": "its handlers do nothing; test_arguments.py runs them",
-    "docs/django.md": "its handlers have models; test_django.py runs them",
-    "docs/from-celery.md": "its handlers print; test_from.py runs them",
-    "docs/from-procrastinate.md": "the same",
-    "docs/from-rq.md": "the same",
-    "docs/kinds.md": "one of its handlers has faults; test_kinds.py runs the other one",
-    "docs/lanes.md": "its handlers do next to nothing; test_lanes.py runs them",
-    "docs/rate-limits.md": "its handlers do nothing; test_rate_limits.py runs them",
-    "docs/waiting.md": "its handler runs again when it has waited; test_waiting.py runs it",
-    "docs/testing.md": "its own tests call run_twice; test_testing.py runs them",
-    "docs/transactions.md": "its handlers do nothing; test_transactions.py runs them",
-    "docs/tutorial.md": "its files need each other; test_tutorial.py follows it",
+    "docs/understand/batches.md": "its handlers write to lists; test_batches.py runs them",
+    "docs/how-to/chunks.md": "its handlers have a service; test_chunks.py runs them",
+    "docs/how-to/middleware.md": "its handlers need what is around them; test_around.py runs them",
+    "docs/understand/once.md": "test_once.py has a provider for it",
+    "docs/understand/breakers.md": "test_breakers.py has an endpoint for it",
+    "docs/how-to/arguments.md": "its handlers do nothing; test_arguments.py runs them",
+    "docs/how-to/django.md": "its handlers have models; test_django.py runs them",
+    "docs/how-to/from-celery.md": "its handlers print; test_from.py runs them",
+    "docs/how-to/from-procrastinate.md": "the same",
+    "docs/how-to/from-rq.md": "the same",
+    "docs/how-to/kinds.md": "one of its handlers has faults; test_kinds.py runs the other one",
+    "docs/understand/lanes.md": "its handlers do next to nothing; test_lanes.py runs them",
+    "docs/understand/rate-limits.md": "its handlers do nothing; test_rate_limits.py runs them",
+    "docs/understand/waiting.md": "its handler runs again after it waited; test_waiting.py runs it",
+    "docs/how-to/testing.md": "its own tests call run_twice; test_testing.py runs them",
+    "docs/understand/transactions.md": "its handlers do nothing; test_transactions.py runs them",
+    "docs/tutorial/tutorial.md": "its files need each other; test_tutorial.py follows it",
 }
 
 
@@ -57,7 +57,7 @@ def blocks(page: str) -> list[str]:
 
 
 def test_no_page_is_forgotten() -> None:
-    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     showing = {str(page.relative_to(ROOT)) for page in pages if blocks(str(page))}
     assert showing == ARGUMENTS.keys() | ELSEWHERE.keys()
 

@@ -1,4 +1,4 @@
-"""The blocks of docs/waiting.md do what the page says."""
+"""The blocks of waiting.md do what the page says."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import pytest
 
 import rota
 from rota.testing import make_context
+from tests.docs.reader import read_page
 from tests.support.cli import CommandLine
 from tests.support.rules import rule
 
-PAGE = (Path(__file__).parents[2] / "docs/waiting.md").read_text()
+PAGE = read_page("waiting.md")
 [CODE] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 [SHELL] = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
 PAGES = ["page 1", "page 2", "page 3"]

@@ -1,4 +1,4 @@
-"""docs/webhooks.md: its code sends, receives and replays events, and its tables are the rules."""
+"""webhooks.md: its code sends, receives and replays events, and its tables are the rules."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from psycopg.rows import TupleRow
 import rota
 from rota.kinds import WEBHOOK, webhook
 from rota.kinds.webhook import client as clients
+from tests.docs.reader import read_page
 from tests.support.cli import CommandLine
 from tests.support.django_site import django_database
 from tests.support.receiver import receiving
 from tests.support.rules import rule
 
-PAGE = (Path(__file__).parents[2] / "docs/webhooks.md").read_text(encoding="utf-8")
+PAGE = read_page("webhooks.md")
 SHOP, QUEUE, ENDPOINTS, FASTAPI, FLASK, DJANGO = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 COMMANDS = [
     line.partition("  #")[0].split()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -15,6 +14,7 @@ from psycopg.rows import TupleRow
 import rota
 from rota.store import ops
 from rota.store.ops import Filter, Which
+from tests.docs.reader import read_page
 from tests.store.work import CANCEL, FAIL, GIVE_UP, SUCCEED, Hand, insert
 from tests.support.history import DAYS, fill
 from tests.support.rules import rule
@@ -161,7 +161,7 @@ def test_the_index_of_the_page_serves_searches_and_actions_by_payload(
         "insert into rota.job (job_type, payload) "
         "select 't', jsonb_build_object('user_id', n) from generate_series(1, 20000) n"
     )
-    page = (Path(__file__).parents[2] / "docs/figures.md").read_text(encoding="utf-8")
+    page = read_page("figures.md")
     [index] = re.findall(r"^CREATE INDEX CONCURRENTLY .*;$", page, re.MULTILINE)
     connection.execute(index.encode())
     connection.execute("analyze rota.job")

@@ -1,4 +1,4 @@
-"""The worker in bash of docs/sql-contract.md, run as printed.
+"""The worker in bash of sql-contract.md, run as printed.
 
 Its role may call functions and nothing else.
 """
@@ -22,12 +22,13 @@ from psycopg.conninfo import make_conninfo
 from psycopg.rows import TupleRow
 
 import rota
+from tests.docs.reader import read_page
 from tests.store.work import insert
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.process import WorkerProcess
 
-PAGE = (Path(__file__).parents[2] / "docs" / "sql-contract.md").read_text(encoding="utf-8")
+PAGE = read_page("sql-contract.md")
 (SCRIPT,) = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
 GRANTS = next(
     block

@@ -1,4 +1,4 @@
-"""Every block of docs/sql-contract.md, run by roles that have the documented grants and nothing
+"""Every block of sql-contract.md, run by roles that have the documented grants and nothing
 else.
 """
 
@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import groupby
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -23,10 +22,11 @@ from psycopg.rows import TupleRow
 import rota
 from rota.cli import run
 from rota.store.migrate import migrate
+from tests.docs.reader import read_page
 from tests.store.work import Hand, insert
 from tests.support.rules import rule
 
-PAGE = (Path(__file__).parents[2] / "docs" / "sql-contract.md").read_text(encoding="utf-8")
+PAGE = read_page("sql-contract.md")
 BLOCKS = re.findall(
     r"```sql\n-- as (the owner|the superuser|a producer|a reader|an operator|a worker in "
     r"SQL)\n(.*?)```",

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.reader import read_page
 from tests.support import forked
 from tests.support.rules import rule
 from tests.support.wait import eventually
@@ -21,7 +22,7 @@ from tests.worker.conftest import StartWorker
 from tests.worker.table import Connection, expire_leases, over, put, rows
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/once.md").read_text(encoding="utf-8")
+PAGE = read_page("once.md")
 
 
 def promised() -> dict[tuple[str, str], tuple[int, str]]:

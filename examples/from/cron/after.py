@@ -9,7 +9,7 @@ import rota
 
 app = rota.App()
 
-# MAILTO=ops@example.com: Rota mails no output; docs/alerts.md has what to do instead.
+# MAILTO=ops@example.com: Rota mails no output; docs/operate/alerts.md has what to do instead.
 
 # the backup
 app.command(

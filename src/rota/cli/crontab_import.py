@@ -85,7 +85,8 @@ class CrontabReader:
         elif name == "SHELL":
             self.shell = value
         elif name == "MAILTO":
-            yield f"# MAILTO={value}: Rota mails no output; docs/alerts.md has what to do instead."
+            instead = "docs/operate/alerts.md has what to do instead"
+            yield f"# MAILTO={value}: Rota mails no output; {instead}."
         else:
             before = "*environment" if self.has_environment else '"env"'
             self.has_environment = True

@@ -1,7 +1,7 @@
 """Ready job types, and the options that each kind of job needs: they fit any `@app.job`.
 
-`@app.job("crm", **rota.kinds.WEBHOOK)`. docs/kinds.md has the table. Built on what `rota` exports,
-and on nothing below it.
+`@app.job("crm", **rota.kinds.WEBHOOK)`. docs/how-to/kinds.md has the table. Built on what `rota`
+exports, and on nothing below it.
 """
 
 from __future__ import annotations

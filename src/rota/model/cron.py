@@ -1,10 +1,10 @@
 """When a cron expression fires. Pure.
 
 cronsim knows which times of a plain calendar an expression names; this file knows when a zone's
-clock shows them. Where clocks change, the rule is Debian cron's
-(docs/decisions/0013-ticks-when-clocks-change.md). An expression with fixed hours and minutes fires
-once for each time that it names, even if the clock shows that time twice or skips it. An expression
-whose minutes or hours begin with a star follows the clock, and so keeps its pace in real time.
+clock shows them. Where clocks change, the rule is Debian cron's (decision 0013). An expression with
+fixed hours and minutes fires once for each time that it names, even if the clock shows that time
+twice or skips it. An expression whose minutes or hours begin with a star follows the clock, and so
+keeps its pace in real time.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ TRANSITIONS: Mapping[tuple[Status | None, str], Status] = {
     (Status.SUCCEEDED, "run_again"): Status.SUCCEEDED,
     (Status.CANCELLED, "run_again"): Status.CANCELLED,
 }
-"""Every way a job can move. Tests compare the CHECKs of the tables and docs/states.md with it.
+"""Every way a job can move. Tests compare the CHECKs of the tables and the page with it.
 
 A `retry` of a dead job is a `requeue`. That, `archive` and `run_again` do not change the status:
 they archive the dead job or make a new job. Nor does `reschedule`, except that a waiting job joins

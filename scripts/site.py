@@ -1,0 +1,142 @@
+"""Makes the site of the documentation in site/: `make site`.
+
+docs/README.md is its first page and says the order of the others: a list for each part. What a page
+says of a file outside of docs/ is no link there. The pages of the part "Project" are not searched.
+A link or an anchor that leads nowhere fails.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+MADE = ROOT / "site"
+BETWEEN = ROOT / ".site"
+"""What zensical reads: the pages as they are on the site."""
+FROM_ROOT = {
+    "CHANGELOG.md": "project/changelog.md",
+    "CONTRIBUTING.md": "project/contributing.md",
+    "LICENSE": "project/licence.md",
+}
+"""Files of the repository that are pages of the site."""
+UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n"
+LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
+LISTED = re.compile(r"\[([^\]]+)\]\(([^)#\s]+)\)")
+CODE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
+
+
+def main() -> int:
+    shutil.rmtree(BETWEEN, ignore_errors=True)
+    pages = BETWEEN / "docs"
+    for file in DOCS.rglob("*"):
+        if file.is_file():
+            write_page(file, pages / find_place(file))
+    for name, place in FROM_ROOT.items():
+        write_page(ROOT / name, pages / place)
+    (pages / "llms.txt").write_text(list_pages(), encoding="utf-8")
+    (BETWEEN / "zensical.toml").write_text(describe(), encoding="utf-8")
+    zensical = Path(sys.executable).with_name("zensical")
+    command = [str(zensical), "build", "--strict", "--clean", "-f", str(BETWEEN / "zensical.toml")]
+    done = subprocess.run(command, check=False)
+    if done.returncode == 0:
+        shutil.rmtree(MADE, ignore_errors=True)
+        (BETWEEN / "site").rename(MADE)
+        shutil.rmtree(BETWEEN)
+        print("the site is in site/: python3 -m http.server --directory site")
+    return done.returncode
+
+
+def find_place(file: Path) -> str:
+    """Return where a file of docs/, or one of FROM_ROOT, is below the pages of the site."""
+    if file.parent == ROOT:
+        return FROM_ROOT[file.name]
+    return re.sub(r"(^|/)README\.md$", r"\1index.md", file.relative_to(DOCS).as_posix())
+
+
+def write_page(file: Path, place: Path) -> None:
+    """Write a page as it is on the site; copy another file."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if place.suffix != ".md":
+        shutil.copyfile(file, place)
+        return
+    text = file.read_text(encoding="utf-8")
+    if file.name == "LICENSE":
+        text = f"# Licence\n\n```text\n{text}```\n"
+    parts = CODE.split(text)
+    parts[::2] = (LINK.sub(lambda found: lead(found, file), part) for part in parts[::2])
+    before = UNSEARCHED if place.relative_to(BETWEEN / "docs").parts[0] == "project" else ""
+    place.write_text(before + "".join(parts), encoding="utf-8")
+
+
+def lead(found: re.Match[str], page: Path) -> str:
+    """Return a link as it is on the site: to a page of it, or the text alone."""
+    text, target = found.groups()
+    if re.match(r"[a-z]+:|#", target):
+        return found[0]
+    path, _, anchor = target.partition("#")
+    there = (page.parent / path).resolve()
+    is_page = there.is_file() and (DOCS in there.parents or is_from_root(there))
+    if not is_page:
+        if there.exists():
+            return text
+        raise SystemExit(f"{page.relative_to(ROOT)}: there is no {target}")
+    start = Path(find_place(page)).parent
+    to = os.path.relpath(find_place(there), start)
+    return f"[{text}]({to}{'#' + anchor if anchor else ''})"
+
+
+def is_from_root(file: Path) -> bool:
+    """Whether a file of the repository is a page of the site."""
+    return file.parent == ROOT and file.name in FROM_ROOT
+
+
+def list_parts() -> Iterator[tuple[str, list[tuple[str, Path]]]]:
+    """Yield each part with its pages and their titles, as docs/README.md has them."""
+    for section in (DOCS / "README.md").read_text("utf-8").split("\n## ")[1:]:
+        title, _, text = section.partition("\n")
+        found = [(name, (DOCS / path).resolve()) for name, path in LISTED.findall(text)]
+        yield title.strip(), [(name, file) for name, file in found if file.is_file()]
+
+
+def describe() -> str:
+    """Return zensical.toml with the pages in their order."""
+    lines = ['nav = [\n    { "Rota" = "index.md" },']
+    for title, pages in list_parts():
+        listed = ", ".join(f'{{ "{name}" = "{find_place(file)}" }}' for name, file in pages)
+        lines.append(f'    {{ "{title}" = [{listed}] }},')
+    text = (ROOT / "zensical.toml").read_text("utf-8")
+    text = text.replace('paths = ["src"]', f'paths = ["{ROOT / "src"}"]')
+    return text.replace("[project]\n", "[project]\n" + "\n".join(lines) + "\n]\n", 1)
+
+
+def list_pages() -> str:
+    """Return llms.txt: each page with its first sentence, for who reads by machine."""
+    lines = ["# Rota", "", "> A PostgreSQL-backed job queue and scheduler for Python.", ""]
+    for title, pages in list_parts():
+        lines += [f"## {title}", ""]
+        for name, file in pages:
+            place = find_place(file).removesuffix("index.md").removesuffix(".md")
+            lines.append(f"- [{name}]({place}/): {first_sentence(file)}")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def first_sentence(file: Path) -> str:
+    """Return the first sentence of a page's text, without its marks."""
+    text = re.sub(r"\A---\n.*?\n---\n", "", file.read_text("utf-8"), flags=re.DOTALL)
+    for paragraph in re.split(r"\n\s*\n", text):
+        if re.match(r"[A-Z`\[*]", paragraph.strip()):
+            plain = LINK.sub(lambda found: found[1], " ".join(paragraph.split()))
+            return re.split(r"(?<=[.:])\s", plain)[0]
+    return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

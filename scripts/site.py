@@ -1,4 +1,4 @@
-"""Makes the site of the documentation in site/: `make site`.
+"""Makes the site of the documentation in site/, or in another directory: `make site`.
 
 docs/README.md is its first page and says the order of the others: a list for each part. What a page
 says of a file outside of docs/ is no link there. The pages of the part "Project" are not searched.
@@ -17,9 +17,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
-MADE = ROOT / "site"
-BETWEEN = ROOT / ".site"
-"""What zensical reads: the pages as they are on the site."""
 FROM_ROOT = {
     "CHANGELOG.md": "project/changelog.md",
     "CONTRIBUTING.md": "project/contributing.md",
@@ -32,24 +29,22 @@ LISTED = re.compile(r"\[([^\]]+)\]\(([^)#\s]+)\)")
 CODE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 
 
-def main() -> int:
-    shutil.rmtree(BETWEEN, ignore_errors=True)
-    pages = BETWEEN / "docs"
-    for file in DOCS.rglob("*"):
+def main(made: Path) -> int:
+    between = made.with_name(f".{made.name}")  # what zensical reads
+    shutil.rmtree(between, ignore_errors=True)
+    for file in [*DOCS.rglob("*"), *(ROOT / name for name in FROM_ROOT)]:
         if file.is_file():
-            write_page(file, pages / find_place(file))
-    for name, place in FROM_ROOT.items():
-        write_page(ROOT / name, pages / place)
-    (pages / "llms.txt").write_text(list_pages(), encoding="utf-8")
-    (BETWEEN / "zensical.toml").write_text(describe(), encoding="utf-8")
+            write_page(file, between / "docs")
+    (between / "docs" / "llms.txt").write_text(list_pages(), encoding="utf-8")
+    (between / "zensical.toml").write_text(describe(), encoding="utf-8")
     zensical = Path(sys.executable).with_name("zensical")
-    command = [str(zensical), "build", "--strict", "--clean", "-f", str(BETWEEN / "zensical.toml")]
+    command = [str(zensical), "build", "--strict", "--clean", "-f", str(between / "zensical.toml")]
     done = subprocess.run(command, check=False)
     if done.returncode == 0:
-        shutil.rmtree(MADE, ignore_errors=True)
-        (BETWEEN / "site").rename(MADE)
-        shutil.rmtree(BETWEEN)
-        print("the site is in site/: python3 -m http.server --directory site")
+        shutil.rmtree(made, ignore_errors=True)
+        (between / "site").rename(made)
+        shutil.rmtree(between)
+        print(f"the site is in {made}: python3 -m http.server --directory {made}")
     return done.returncode
 
 
@@ -60,8 +55,9 @@ def find_place(file: Path) -> str:
     return re.sub(r"(^|/)README\.md$", r"\1index.md", file.relative_to(DOCS).as_posix())
 
 
-def write_page(file: Path, place: Path) -> None:
+def write_page(file: Path, pages: Path) -> None:
     """Write a page as it is on the site; copy another file."""
+    place = pages / find_place(file)
     place.parent.mkdir(parents=True, exist_ok=True)
     if place.suffix != ".md":
         shutil.copyfile(file, place)
@@ -71,7 +67,7 @@ def write_page(file: Path, place: Path) -> None:
         text = f"# Licence\n\n```text\n{text}```\n"
     parts = CODE.split(text)
     parts[::2] = (LINK.sub(lambda found: lead(found, file), part) for part in parts[::2])
-    before = UNSEARCHED if place.relative_to(BETWEEN / "docs").parts[0] == "project" else ""
+    before = UNSEARCHED if find_place(file).startswith("project/") else ""
     place.write_text(before + "".join(parts), encoding="utf-8")
 
 
@@ -101,8 +97,11 @@ def list_parts() -> Iterator[tuple[str, list[tuple[str, Path]]]]:
     """Yield each part with its pages and their titles, as docs/README.md has them."""
     for section in (DOCS / "README.md").read_text("utf-8").split("\n## ")[1:]:
         title, _, text = section.partition("\n")
-        found = [(name, (DOCS / path).resolve()) for name, path in LISTED.findall(text)]
-        yield title.strip(), [(name, file) for name, file in found if file.is_file()]
+        found = [
+            (" ".join(name.split()), (DOCS / path).resolve()) for name, path in LISTED.findall(text)
+        ]
+        named = [(name[0].upper() + name[1:], file) for name, file in found if file.is_file()]
+        yield title.strip(), named
 
 
 def describe() -> str:
@@ -139,4 +138,4 @@ def first_sentence(file: Path) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(Path(sys.argv[1] if sys.argv[1:] else ROOT / "site").absolute()))

@@ -1,4 +1,4 @@
-"""Every block of actions.md does what it says."""
+"""Every block of actions.md and reschedule.md does what it says."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.docs.reader import read_page
 from tests.support.project import enter
 from tests.support.rules import rule
 
-PAGE = read_page("actions.md")
+PAGE = read_page("actions.md") + read_page("reschedule.md")
 Connection = psycopg.Connection[TupleRow]
 
 
@@ -66,7 +66,7 @@ def test_the_follow_up_of_the_page_is_moved_and_cancelled_when_the_user_acts_fir
     names: dict[str, Any] = {
         "app": app, "rota": rota, "follow_up": follow_up, "psycopg": psycopg, "datetime": datetime,
     }  # fmt: skip
-    exec(compile(block("py"), "actions.md", "exec"), names)
+    exec(compile(block("py"), "reschedule.md", "exec"), names)
     day = datetime(2100, 1, 1, tzinfo=UTC)
     with psycopg.connect(database) as own:
         names["signed_up"](own, 42)

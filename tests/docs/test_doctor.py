@@ -1,26 +1,22 @@
-"""docs/operate/doctor.md is held against the checks, and its blocks are run."""
+"""doctor.md, doctor-checks.md, outgrown.md and monitoring.md are held against the checks, and their
+blocks are run."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from uuid import uuid4
 
-import psycopg
 import pytest
-from psycopg import sql
-from psycopg.conninfo import make_conninfo
-from psycopg.rows import TupleRow
 
-from rota.observe.doctor import CHECKS, Level, Thresholds, examine
+from rota.observe.doctor import CHECKS, Thresholds
 from rota.observe.doctor.checks import UNCOUNTED_MAX
-from rota.store.db import Database
 from tests.docs.reader import read_page
 from tests.support.cli import SHOP, CommandLine
 from tests.support.rules import rule
 
-PAGE = read_page("doctor.md")
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+PAGE, TABLE = read_page("doctor.md"), read_page("doctor-checks.md")
+OUTGROWN, MONITORING = read_page("outgrown.md"), read_page("monitoring.md")
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE + MONITORING, re.MULTILINE | re.DOTALL)
 SIGNS = (
     "contention",
     "order",
@@ -32,12 +28,10 @@ SIGNS = (
     "streaming",
 )
 
-Connection = psycopg.Connection[TupleRow]
-
 
 def rows() -> dict[str, str]:
     """The lines of the table of checks."""
-    return dict(re.findall(r"^\| `([a-z-]+)` \|(.*)\|$", PAGE, re.MULTILINE))
+    return dict(re.findall(r"^\| `([a-z-]+)` \|(.*)\|$", TABLE, re.MULTILINE))
 
 
 @rule("M3")
@@ -80,8 +74,7 @@ def test_each_check_has_its_line_and_each_limit_is_the_one_that_holds() -> None:
 
 @rule("M3")
 def test_each_sign_of_outgrowing_it_has_a_figure_and_the_check_that_shows_it() -> None:
-    section = PAGE.partition("## When a team outgrows it")[2]
-    said = re.findall(r"^\| [A-Z].* \| (.*) \| `([a-z-]+)`.* \| .* \|$", section, re.MULTILINE)
+    said = re.findall(r"^\| [A-Z].* \| (.*) \| `([a-z-]+)`.* \| .* \|$", OUTGROWN, re.MULTILINE)
     assert [check for _, check in said] == list(SIGNS)
     assert all(re.search(r"\d", figure) for figure, _ in said)
 
@@ -90,35 +83,11 @@ def test_each_sign_of_outgrowing_it_has_a_figure_and_the_check_that_shows_it() -
 def test_the_commands_of_the_page_work(database: str, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(SHOP)
     rota = CommandLine(tmp_path, ROTA_DATABASE_URL=database)
-    [commands] = [text for language, text in BLOCKS if language == "sh"]
-    for line in commands.splitlines():
+    for line in "".join(text for _, text in BLOCKS).splitlines():
         ran = rota(*line.split("  #")[0].split()[1:])
         assert ran.status in (0, 1) and ran.out, ran
 
 
-@rule("M3")
-def test_a_watcher_with_the_grants_of_the_page_sees_everything(
-    database: str, connection: Connection
-) -> None:
-    watcher = f"watcher_{uuid4().hex[:12]}"
-    [grants] = [text for language, text in BLOCKS if language == "sql"]
-    connection.execute(sql.SQL("create role {} login").format(sql.Identifier(watcher)))
-    try:
-        connection.execute(grants.replace("my_watcher", watcher).encode())
-        with psycopg.connect(database, application_name="held") as other:
-            other.execute("create temp table mine (a int)")
-            found = examine(Database(make_conninfo(database, user=watcher)))
-        assert [
-            check.name for check, finding in found.findings if finding.level == Level.SKIPPED
-        ] == ["app"]
-        assert "idle in transaction" in found["snapshot"].what
-    finally:
-        connection.execute(
-            sql.SQL("drop owned by {0} cascade; drop role {0}").format(sql.Identifier(watcher))
-        )
-
-
 def test_no_block_of_the_page_goes_untried() -> None:
-    assert [language for language, _ in BLOCKS] == ["sh", "sql"] and PAGE.count("```") == 2 * len(
-        BLOCKS
-    )
+    assert [language for language, _ in BLOCKS] == ["sh", "sh"]
+    assert (PAGE + MONITORING).count("```") == 2 * len(BLOCKS)

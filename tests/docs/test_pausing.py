@@ -1,4 +1,4 @@
-"""The blocks of pausing.md do what the page says."""
+"""The blocks of pausing.md and failover-and-restore.md do what the pages say."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import psycopg
+import psycopg.conninfo
 import pytest
 
 import rota
@@ -15,16 +16,16 @@ from tests.docs.reader import read_page
 from tests.store.test_copy import made
 from tests.support import forked
 from tests.support.rules import rule
-from tests.support.server import PostgresServer
+from tests.support.server import PostgresServer, unused_port
 
-PAGE = read_page("pausing.md")
+PAGE, RESTORING = read_page("pausing.md"), read_page("failover-and-restore.md")
 SHOP = "import rota\n\napp = rota.App()\n\n\n@app.job('mail')\ndef mail() -> None: ...\n"
 
 
 @rule("M87")
 @pytest.mark.slow
 @pytest.mark.system
-def test_every_shell_line_of_the_page_does_what_it_says(
+def test_every_shell_line_of_the_pages_does_what_it_says(
     server: PostgresServer, database: str, tmp_path: Path
 ) -> None:
     (tmp_path / "shop.py").write_text(SHOP)
@@ -39,11 +40,12 @@ def test_every_shell_line_of_the_page_does_what_it_says(
             "ROTA_DATABASE_URL": database,
             "PRODUCTION": database,
             "STAGING": server.url(name),
+            "RESTORED": database,
         }
         said = {}
         for line in [
             line
-            for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+            for block in re.findall(r"```sh\n(.*?)```", PAGE + RESTORING, re.DOTALL)
             for line in block.splitlines()
         ]:
             done = subprocess.run(
@@ -64,8 +66,30 @@ def test_every_shell_line_of_the_page_does_what_it_says(
         )
         with psycopg.connect(server.url(name), autocommit=True) as copy:
             assert copy.execute(
-                "select rota.installation_paused() is not null, (select count(*) from rota.job)"
+                "select rota.installation_paused() is null, (select count(*) from rota.job)"
             ).fetchone() == (True, 1)
+
+
+@rule("M2")
+@pytest.mark.system
+def test_the_url_of_the_page_finds_the_server_that_can_write(
+    server: PostgresServer, database: str
+) -> None:
+    [line] = re.findall(r"```env\nROTA_DATABASE_URL='(.*)'\n```", RESTORING)
+    found = psycopg.conninfo.conninfo_to_dict(database)
+    absent = unused_port()
+    url = line.replace(
+        "shop@db1,db2/shop",
+        f"{found['user']}@127.0.0.1:{absent},127.0.0.1:{server.port}/{found['dbname']}",
+    )
+    assert url != line
+    app = rota.App(url)
+    app.queues.pause_all()
+    app.close()
+    with psycopg.connect(database) as own:
+        assert own.execute("select paused_at is not null from rota.installation").fetchone() == (
+            True,
+        )
 
 
 @rule("M87")

@@ -1,4 +1,4 @@
-"""secrets.md: its blocks and commands do what the page says."""
+"""secrets.md, masks.md and erase.md: their blocks and commands do what they say."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.docs.reader import read_page
 from tests.support.cli import CommandLine
 from tests.support.rules import rule
 
-PAGE = read_page("secrets.md")
+PAGE = read_page("secrets.md") + read_page("masks.md") + read_page("erase.md")
 DECLARING, ENQUEUEING = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 SQL, ERASING = re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)
 ROTATION, REVEAL, ERASURE = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)

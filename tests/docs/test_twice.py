@@ -18,7 +18,7 @@ ARGUMENTS: dict[str, dict[str, dict[str, Any]]] = {
     "docs/operate/alerts.md": {
         "page_somebody": {"rule": "r", "state": "fires", "severity": "warning", "message": "m"}
     },
-    "docs/operate/asgi.md": {"greet": {"name": "Ada"}},
+    "docs/operate/drain-endpoint.md": {"greet": {"name": "Ada"}},
     "docs/understand/concepts.md": {
         "greet": {"name": "Ada"}, "welcome": {"user_id": 1}, "index": {"doc": 1, "version": 1}
     },

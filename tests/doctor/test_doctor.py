@@ -924,7 +924,7 @@ def test_each_sign_that_a_team_outgrows_it_is_reported(
         only=["contention", "order", "fan-out", "teams", "replay", "streaming"],
     )
     for check, finding in found.findings:
-        assert "docs/operate/doctor.md" in is_red(finding, Level.WARN), check.name
+        assert "docs/operate/outgrown.md" in is_red(finding, Level.WARN), check.name
     assert "2 groups" in found["teams"].what and "'one'" in found["order"].what
 
 

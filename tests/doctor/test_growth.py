@@ -48,7 +48,7 @@ def test_a_lane_that_gets_more_jobs_than_it_can_run_is_reported(
         "1 ordered group falls behind while its jobs run: 'tenant:7' (1,000 jobs or more, "
         "the next due for 3 min)"
     )
-    assert "group key" in found.what_to_do and "docs/operate/doctor.md" in found.what_to_do
+    assert "group key" in found.what_to_do and "docs/operate/outgrown.md" in found.what_to_do
 
 
 @rule("M3", "M60")
@@ -97,7 +97,7 @@ def test_a_rate_limit_that_is_faster_than_its_row_is_reported_once_it_is_used(
     found = look(database, "fast-limits")
     assert found.level is Level.WARN
     assert found.what == "1 rate limit is faster than one key carries: api (5,000 a second)"
-    assert "docs/operate/doctor.md" in found.what_to_do
+    assert "docs/operate/outgrown.md" in found.what_to_do
     connection.execute("update rota.rate_limit_key set updated_at = now() - interval '2 hours'")
     assert look(database, "fast-limits").what == (
         "0 rate limits used within the hour, none too fast"

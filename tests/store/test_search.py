@@ -161,7 +161,7 @@ def test_the_index_of_the_page_serves_searches_and_actions_by_payload(
         "insert into rota.job (job_type, payload) "
         "select 't', jsonb_build_object('user_id', n) from generate_series(1, 20000) n"
     )
-    page = read_page("figures.md")
+    page = read_page("search-jobs.md")
     [index] = re.findall(r"^CREATE INDEX CONCURRENTLY .*;$", page, re.MULTILINE)
     connection.execute(index.encode())
     connection.execute("analyze rota.job")

@@ -341,7 +341,7 @@ def _judge(check: Check, source: FactSource, thresholds: Thresholds) -> Finding:
     except QueryForbidden as error:
         # For the check of privileges this is the answer itself.
         judge = bad if check.name == "privileges" else skip
-        return judge(str(error), "docs/operate/doctor.md lists the rights to grant")
+        return judge(str(error), "docs/operate/roles.md lists the rights to grant")
     except QueryFailed as error:
         # Not skipped: a locked table stops workers too.
         return warn(str(error), LOCKED, because=(Cause.SCHEMA,))

@@ -126,7 +126,7 @@ def skip(what: str, what_to_do: str = "") -> Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
-    """The values from which a figure becomes a finding; docs/operate/doctor.md has the reasons."""
+    """The values from which a figure becomes a finding: docs/reference/doctor-checks.md."""
 
     round_trip_s: float = 0.05
     skew_s: float = 5.0

@@ -1,6 +1,6 @@
 """Signs that a team outgrows one table of one database.
 
-Pure: facts in, a finding out. docs/operate/doctor.md has the figure behind each limit.
+Pure: facts in, a finding out. docs/operate/outgrown.md has the figure behind each limit.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rota.observe.doctor.finding import Finding, Thresholds, ok, size, warn
 Facts = dict[str, Any]
 NAMES = 3
 """Most names in a finding."""
-SEE = "see “When a team outgrows it” in docs/operate/doctor.md"
+SEE = "see docs/operate/outgrown.md"
 
 
 def contention(facts: Facts, thresholds: Thresholds) -> Finding:

@@ -1,4 +1,5 @@
-"""Every block of figures.md does what the page says, on a database of one's own."""
+"""Every block of search-jobs.md and statistics.md does what the page says, on a database of one's
+own."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from tests.docs.reader import read_page
 from tests.support.cli import CommandLine
 from tests.support.rules import rule
 
-PAGE = read_page("figures.md")
+PAGE = read_page("search-jobs.md") + read_page("statistics.md")
 BLOCKS = re.findall(r"```(sh|python|sql)\n(.*?)```", PAGE, re.DOTALL)
 
 

@@ -1,5 +1,5 @@
-"""What operating.md says to type and to install works: its commands, its unit and its
-manifest."""
+"""What the pages of a deploy say to type and to install works: their commands, units, manifests and
+the Procfile."""
 
 from __future__ import annotations
 
@@ -16,23 +16,31 @@ import yaml
 
 from rota.cli import run
 from rota.declare.config import WorkerConfig
-from tests.docs.reader import read_page
+from tests.docs.reader import ROOT, read_page
 from tests.docs.shop import Shop
 from tests.support.project import enter
 from tests.support.rules import rule
 from tests.support.server import unused_port
 from tests.support.wait import eventually
 
-PAGE = read_page("operating.md")
+PAGES = {
+    "ini": read_page("deploy-systemd.md"),
+    "yaml": read_page("deploy-kubernetes.md"),
+    "dockerfile": read_page("deploy-docker-compose.md"),
+    "text": read_page("deploy-heroku.md"),
+    "sh": read_page("deploy.md"),
+}
+"""The pages, by the language of the block that makes each."""
+SLOTS = read_page("reserved-slots.md")
+OPERATE = "".join(file.read_text() for file in sorted((ROOT / "docs" / "operate").glob("*.md")))
 GRACE_S = 30
 
 pytestmark = pytest.mark.system
 
 
 def the_block(language: str) -> str:
-    """The page's one block of a language."""
-    [block, *others] = re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    assert not others or language == "sh"
+    """The one block of a language of the page that shows it."""
+    [block] = re.findall(rf"^```{language}\n(.*?)^```$", PAGES[language], re.MULTILINE | re.DOTALL)
     return str(block)
 
 
@@ -62,7 +70,7 @@ def test_what_the_page_shows_is_what_the_command_prints(
     enter(tmp_path, monkeypatch)
     monkeypatch.setenv("ROTA_DATABASE_URL", "postgresql://shop:secret@db.internal/shop")
     monkeypatch.setattr(sys, "executable", "/srv/shop/.venv/bin/python")
-    [typed] = re.findall(rf"^```sh\n(.*)\n```\n\n```{language}\n", PAGE, re.MULTILINE)
+    [typed] = re.findall(r"^```sh\n(.*)\n```$", PAGES[language], re.MULTILINE)
     assert run(shlex.split(typed)[1:]) == 0
     printed = capsys.readouterr().out.replace(str(tmp_path), "/srv/shop")
     assert re.sub(r"python:3\.\d+-slim", "python:3.11-slim", printed) == the_block(language)
@@ -114,13 +122,26 @@ def test_what_the_unit_and_the_manifest_start_is_a_worker(database: str, place: 
         assert "started, release" in shop.work_until_stopped(command)
 
 
+@rule("M81")
+@pytest.mark.slow
+def test_the_procfile_migrates_and_starts_a_worker(empty_database: str, place: Path) -> None:
+    shop = Shop(place, None)
+    shop.environment["DATABASE_URL"] = empty_database
+    release, worker = (line.partition(": ")[2] for line in the_block("text").splitlines())
+    assert "daily_report, send_welcome_email" in shop.type(release)
+    assert f"--grace {GRACE_S - 20}s" in worker  # of the platform's 30 seconds
+    assert "started, release" in shop.work_until_stopped(
+        f"sh -c {shlex.quote(f'exec env {worker}')}"
+    )
+
+
 @rule("M61")
 @pytest.mark.slow
 def test_each_worker_of_the_page_says_how_many_slots_it_keeps_for_the_urgent(
     database: str, place: Path
 ) -> None:
     shop = Shop(place, database)
-    lines = re.findall(r"^(rota work .*?)  +# (.*)$", PAGE, re.MULTILINE)
+    lines = re.findall(r"^(rota work .*?)  +# (.*)$", SLOTS, re.MULTILINE)
     assert len(lines) == 5
     [app] = re.findall(r"--app \S+", unit()["ExecStart"])
     for command, comment in lines:
@@ -132,15 +153,17 @@ def test_each_worker_of_the_page_says_how_many_slots_it_keeps_for_the_urgent(
 
 @rule("M61")
 def test_the_table_of_slots_for_the_urgent_is_what_a_worker_does() -> None:
-    [(slots, kept)] = re.findall(r"^\| slots \|(.*)\|\n.*\n\| of these .*? \|(.*)\|$", PAGE, re.M)
+    [(slots, kept)] = re.findall(r"^\| slots \|(.*)\|\n.*\n\| of these .*? \|(.*)\|$", SLOTS, re.M)
     for span, count in zip(slots.split("|"), kept.split("|"), strict=True):
         for one in (int(number) for number in span.split(" to ")):
             assert WorkerConfig().count_urgent_slots(one) == int(count)
 
 
 @pytest.mark.parametrize(
-    "command", sorted({line.split()[1] for line in re.findall(r"`(rota [a-z][^`]*)`", PAGE)})
+    "command", sorted({line.split()[1] for line in re.findall(r"`(rota\s[a-z][^`]*)`", OPERATE)})
 )
-def test_the_commands_of_the_text_exist(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands_that_the_pages_name_exist(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run([command, "--help"]) == 0
     assert capsys.readouterr().out

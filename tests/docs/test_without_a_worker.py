@@ -1,4 +1,4 @@
-"""The blocks of cron-mode.md are what the command prints, and work."""
+"""The blocks of without-a-worker.md are what the command prints, and work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.docs.reader import read_page
 from tests.support.project import enter
 from tests.support.rules import rule
 
-PAGE = read_page("cron-mode.md")
+PAGE = read_page("without-a-worker.md")
 CLOCKS = read_page("clock-changes.md")
 BLOCKS: list[tuple[str, str]] = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 

@@ -187,6 +187,23 @@ def test_a_worker_with_processes_runs_jobs_and_stops(project: Project) -> None:
         assert worker.returncode == 0, printed
 
 
+@rule("M20")
+def test_a_process_that_is_no_test_leaves_the_databases_of_its_children_alone(
+    project: Project,
+) -> None:
+    code = (
+        "import os; from django.db import connection; connection.ensure_connection(); "
+        "print('told', os.environ.get('ROTA_DJANGO_NAMES'))"
+    )
+    assert "told None" in project.run("shell", "-c", code)
+
+
+def test_a_line_of_cron_names_the_database_that_the_command_named(project: Project) -> None:
+    for way in ("", "--systemd", "--k8s"):
+        printed = project.run("rota", "crontab", *filter(None, [way]), "--database", "other")
+        assert re.search(r"ROTA_DJANGO_DATABASE\W+(value: \W?)?other", printed), printed
+
+
 SQLITE = """
 import django
 from django.conf import settings

@@ -507,6 +507,8 @@ def _find_variables(reference: str) -> dict[str, str]:
         if not all(part.isidentifier() for part in settings.split(".")):
             raise UsageError(f"DJANGO_SETTINGS_MODULE names no module: {settings!r}")
         found["DJANGO_SETTINGS_MODULE"] = settings
+        if alias := os.environ.get("ROTA_DJANGO_DATABASE"):  # of `manage.py rota --database`
+            found["ROTA_DJANGO_DATABASE"] = alias
     return found
 
 

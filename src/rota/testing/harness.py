@@ -68,7 +68,8 @@ class Harness:
 
     Raises:
         UsageError: url and connection are both given, the connection is none that Rota knows, no
-            transaction is open on it, or it is an async one and no loop runs here.
+            transaction is open on it, or it is an async one and no loop runs here; or another
+            Harness of the App is open on a connection that is not the one of this code.
     """
 
     def __init__(
@@ -85,6 +86,11 @@ class Harness:
         self._database: Database
         if connection is not None:
             self._database = BoundDatabase(app.schema, connection)
+        elif url is None and isinstance(app._opened, BoundDatabase):
+            raise UsageError(
+                "a Harness of this App is open on the connection of the test, and async code has "
+                "another connection: use the Harness that is open"
+            )
         else:
             found = make_plain(url) if url else app._database.url
             self._database = LoopFreeDatabase(found, app.schema, notify=app._notify)

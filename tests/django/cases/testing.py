@@ -5,10 +5,11 @@ from __future__ import annotations
 from urllib.request import urlopen
 
 from asgiref.sync import sync_to_async
-from django.core.management import call_command
-from django.db import transaction
+from django.core.management import CommandError, call_command
+from django.db import connection, transaction
 from django.test import LiveServerTestCase, TestCase, TransactionTestCase
 
+import rota
 from rota.integrations.django import app
 from rota.testing import Harness
 from tests.django.shop.jobs import count, greet, welcome
@@ -53,6 +54,17 @@ class HarnessTest(TestCase):
         assert (await self.harness.adrain()).succeeded == 2
         await sync_to_async(self.customer.refresh_from_db)()
         assert self.customer.mails == 1
+
+    async def test_another_harness_in_async_code_is_refused(self) -> None:
+        with self.assertRaisesMessage(rota.UsageError, "use the Harness that is open"):
+            Harness(app)
+
+    def test_a_command_would_see_nothing_of_the_transaction_and_is_refused(self) -> None:
+        with self.assertRaisesMessage(CommandError, "use the Harness"):
+            call_command("rota", "queues", "pause", "email", "--why", "a test")
+        with connection.cursor() as cursor:
+            cursor.execute("select count(*) from rota.queue where paused_at is not null")
+            assert cursor.fetchone() == (0,)
 
     def test_a_handler_that_fails_leaves_the_test_s_transaction_sound(self) -> None:
         assert repr(self.harness.perform(welcome.new(-1)).error).startswith("DoesNotExist")

@@ -9,6 +9,7 @@ from django.conf import settings
 from django.db.models.signals import post_migrate
 from django.utils.module_loading import autodiscover_modules
 
+from rota.integrations.django.connections import use_names_of_parent
 from rota.integrations.django.schema import declare
 
 PATH = "rota.integrations.django.RotaBackend"
@@ -26,6 +27,7 @@ class RotaConfig(AppConfig):
     def ready(self) -> None:
         """Import `jobs.py` of each installed app, and `tasks.py` if Rota runs Django's tasks: what
         is declared there, workers can run."""
+        use_names_of_parent()
         importlib.import_module(f"{self.name}.checks")
         autodiscover_modules("jobs")
         if any(one["BACKEND"] == PATH for one in getattr(settings, "TASKS", {}).values()):

@@ -109,6 +109,9 @@ class RotaBackend(BaseTaskBackend):
     def validate_task(self, task: Task[..., Any]) -> None:
         """Refuse a task that cannot be run; declare its job type."""
         super().validate_task(task)
+        key = getattr(task, "key", None)
+        if key is not None and not callable(key):
+            raise InvalidTask(f"The key of a task is a function, not {key!r}.")
         if len(task.module_path) > NAME_MAX:
             raise InvalidTask(f"The path of the task has more than {NAME_MAX} characters.")
         self.declare(task)

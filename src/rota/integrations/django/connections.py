@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from asgiref.sync import sync_to_async
+from django.core import mail
 from django.db import connections
 from django.db.backends.base.base import NO_DB_ALIAS
 from django.db.backends.signals import connection_created
@@ -47,12 +48,12 @@ def _close_pools(connection: Any, **_: Any) -> None:
     one, from a connection to no database: their connections would keep it from that."""
     if connection.alias == NO_DB_ALIAS:
         close_all()
-    else:
+    elif hasattr(mail, "outbox"):  # a test run; any other process has what its settings say
         _tell_children(connection.alias, connection.settings_dict["NAME"])
 
 
 NAMES = "ROTA_DJANGO_NAMES"
-"""The variable by which a process that this one starts knows which databases it is on."""
+"""The variable by which a process that a test starts knows which databases the test is on."""
 
 
 def _tell_children(alias: str, name: str) -> None:
@@ -63,8 +64,8 @@ def _tell_children(alias: str, name: str) -> None:
 
 
 def use_names_of_parent() -> None:
-    """Let this process use the databases that the process that started it is on: a test's, if that
-    is a test run. To be called before a connection is made."""
+    """Let a process that a test started use the databases of the test. To be called before a
+    connection is made."""
     module = os.environ.get("DJANGO_SETTINGS_MODULE", "")
     for alias, name in json.loads(os.environ.get(NAMES, "{}")).get(module, {}).items():
         if alias in connections.settings:

@@ -8,9 +8,6 @@ from django.apps import apps
 
 if not apps.ready:
     django.setup()
-    from rota.integrations.django.connections import use_names_of_parent
-
-    use_names_of_parent()
 
 from rota.integrations.django import app
 

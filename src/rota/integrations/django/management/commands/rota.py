@@ -48,6 +48,11 @@ class RotaCommand(BaseCommand):
         """Run a command for `call_command("rota", "jobs", …)`. Raises CommandError with its exit
         status."""
         left, database = take_options(options["arguments"])
+        if find_app()._tested is not None:
+            raise CommandError(
+                "rota connects by itself and sees nothing of this transaction: use the Harness or "
+                "the App, or a TransactionTestCase"
+            )
         _prepare(sys.argv[0])
         with _on(database), redirect_stdout(options.get("stdout") or sys.stdout):
             status = run(left)

@@ -1,4 +1,5 @@
-"""arguments.md: what its examples and tables enqueue is stored and arrives as they say."""
+"""arguments.md and payload-errors.md: what their examples and tables enqueue is stored and
+arrives as they say, or is refused."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ import rota
 from tests.docs.reader import read_page
 from tests.support.rules import rule
 
-PAGE = read_page("arguments.md")
+PAGE = read_page("arguments.md") + read_page("payload-errors.md")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 PYTHON = "".join(block for language, block in BLOCKS if language == "python")
 JSON = [json.loads(block) for language, block in BLOCKS if language == "json"]

@@ -1,4 +1,4 @@
-"""django.md, followed by a reader: a project, its worker and its tests."""
+"""The pages of Django, followed by a reader: a project, its worker and its tests."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from tests.django.project import install_django
 from tests.docs.reader import Reader, read_page
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
+
+PAGES = ["django.md", "django-migrations.md", "django-admin.md", "django-tasks.md"]
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]
 
@@ -44,7 +46,7 @@ def test_a_reader_of_the_page_has_a_project_whose_jobs_commit_with_its_rows(
     is_newest: bool,
 ) -> None:
     python = install_django(run_place) if is_newest else sys.executable
-    page = read_page("django.md")
+    page = "".join(map(read_page, PAGES))
     if not is_newest and django.VERSION < (6, 0):  # as the page says
         page = page.replace("from django.tasks import", "from django_tasks import")
     with Reader(tmp_path, server, empty_database, python=python) as reader:

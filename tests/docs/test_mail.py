@@ -1,4 +1,4 @@
-"""mail.md: its code sends, finds and forgets mails."""
+"""mail.md and find-and-resend-mail.md: their code sends, finds and forgets mails."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.support.rules import rule
 from tests.support.server import PostgresServer
 from tests.testing.pytest_project import PytestProject
 
-PAGE = read_page("mail.md")
-SHOP, FIND, TEST, FILES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+PAGE = read_page("mail.md") + read_page("find-and-resend-mail.md")
+SHOP, TEST, FILES, FIND = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 def write_templates(folder: Path) -> None:

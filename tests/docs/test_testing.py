@@ -1,4 +1,5 @@
-"""The files of testing.md are a project whose tests pass, with the plugin."""
+"""The files of testing.md and testing-in-a-transaction.md are a project whose tests pass, with the
+plugin."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from tests.docs.reader import read_page
 from tests.support.server import PostgresServer
 from tests.testing.pytest_project import PytestProject
 
-PAGE = read_page("testing.md")
+PAGE = read_page("testing.md") + read_page("testing-in-a-transaction.md")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 FILES = {block.splitlines()[0].removeprefix("# "): block for block in BLOCKS}
 

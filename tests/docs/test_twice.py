@@ -43,6 +43,7 @@ ELSEWHERE = {
     "docs/understand/rate-limits.md": "its handlers do nothing; test_rate_limits.py runs them",
     "docs/understand/waiting.md": "its handler runs again after it waited; test_waiting.py runs it",
     "docs/how-to/testing.md": "its own tests call run_twice; test_testing.py runs them",
+    "docs/how-to/testing-in-a-transaction.md": "the same",
     "docs/understand/transactions.md": "its handlers do nothing; test_transactions.py runs them",
     "docs/tutorial/tutorial.md": "its files need each other; test_tutorial.py follows it",
 }

@@ -1,9 +1,11 @@
-"""webhooks.md: its code sends, receives and replays events, and its tables are the rules."""
+"""The pages of webhooks: their code sends, receives and replays events, and their tables are the
+rules."""
 
 from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from tests.support.django_site import django_database
 from tests.support.receiver import receiving
 from tests.support.rules import rule
 
-PAGE = read_page("webhooks.md")
+PAGE = "".join(map(read_page, ["webhooks.md", "webhook-endpoints.md", "receive-webhooks.md"]))
 SHOP, QUEUE, ENDPOINTS, FASTAPI, FLASK, DJANGO = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 COMMANDS = [
     line.partition("  #")[0].split()
@@ -67,24 +69,37 @@ def test_the_code_of_the_page_emits_an_event_and_its_commands_run(
     app.close()
 
 
-@rule("M71")
-def test_the_receivers_of_the_page_take_what_is_signed_and_nothing_else(
-    database: str,
+@rule("M51", "M71")
+def test_the_receivers_of_the_page_take_what_is_signed_once_and_nothing_else(
+    database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secret = "whsec_" + "A" * 43 + "="
-    body = b'{"type":"order.paid","data":{}}'
-    headers = webhook.sign([secret], "1", body, int(time.time()))
-    names: dict[str, Any] = {"webhook": webhook, "secret": secret}
+    monkeypatch.setenv("ROTA_DATABASE_URL", database)
+    monkeypatch.setenv("WEBHOOK_SECRET", secret)
+    names: dict[str, Any] = {}
     for text in (FASTAPI, FLASK, DJANGO):
-        exec(compile(text, "webhooks.md", "exec", dont_inherit=True), names)
+        exec(compile(text, "receive-webhooks.md", "exec", dont_inherit=True), names)
     fastapi, flask = TestClient(names["receiver"]), names["flask_app"].test_client()
+    body = b'{"type":"order.paid","data":{"order":17}}'
     with django_database(database):
-        for sent, code in ((body, 200), (body + b" ", 400)):
-            assert fastapi.post("/hooks", content=sent, headers=headers).status_code == code
-            assert flask.post("/hooks", data=sent, headers=headers).status_code == code
-            given: Any = {"content_type": "application/json", "headers": headers}
-            request = RequestFactory().post("/hooks", sent, **given)
-            assert names["django_hook"](request).status_code == code
+
+        def post(id: str) -> Iterator[tuple[bytes, int]]:
+            """Each body that is sent to each receiver, with the status of the response."""
+            headers = webhook.sign([secret], id, body, int(time.time()))
+            for sent in (body, body, body + b" "):
+                yield sent, fastapi.post("/hooks", content=sent, headers=headers).status_code
+                yield sent, flask.post("/hooks", data=sent, headers=headers).status_code
+                given: Any = {"content_type": "application/json", "headers": headers}
+                request = RequestFactory().post("/hooks", sent, **given)
+                yield sent, names["django_hook"](request).status_code
+
+        for id_ in ("1", "2"):
+            assert {(sent == body, code) for sent, code in post(id_)} == {(True, 200), (False, 400)}
+    app: rota.App = names["app"]
+    assert app.drain().succeeded == 2
+    assert {job.result for job in app.find()} == {"order.paid: order 17"}
+    assert {job.idempotency_key for job in app.find()} == {"1", "2"}
+    app.close()
 
 
 def test_the_tables_of_the_page_are_the_rules() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from psycopg.rows import TupleRow
 
 import rota
 from tests.docs.reader import read_page
+from tests.support.cli import CommandLine
 from tests.support.post import posting
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
@@ -19,6 +21,7 @@ from tests.testing.pytest_project import PytestProject
 
 PAGE = read_page("mail.md") + read_page("find-and-resend-mail.md")
 SHOP, TEST, FILES, FIND = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+COMMANDS = re.findall(r"^rota (mail .*)$", PAGE, re.MULTILINE)
 
 
 def write_templates(folder: Path) -> None:
@@ -61,6 +64,15 @@ def test_the_code_of_the_page_sends_finds_and_forgets_a_mail(
     exec(FIND, names)
     assert " sent welcome " in capsys.readouterr().out
     assert names["mailer"].find("ada@example.org") == []
+    app.close()
+
+    (tmp_path / "shop_mail.py").write_text(SHOP)
+    command = CommandLine(tmp_path, ROTA_DATABASE_URL=database)
+    assert [one.split()[1] for one in COMMANDS] == ["find", "forget", "resend"]
+    for one in COMMANDS:
+        command.ok(*shlex.split(one.replace("resend 7", "resend 1")))
+    assert [job.status for job in app.find(status="queued")] == ["queued"], "it is sent again"
+    app.cancel(2)
     app.close()
 
     exec(FILES, names)

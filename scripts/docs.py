@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import ast
-import inspect
-import re
 import sys
 from collections.abc import Callable, Iterator
-from functools import cache
-from itertools import pairwise
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -16,14 +13,9 @@ DOCS = ROOT / "docs"
 TESTS = ROOT / "tests"
 sys.path.insert(0, str(ROOT))
 
-from rota.declare.options import (  # noqa: E402
-    JOB_DEFAULTS,
-    JOB_OPTIONS,
-    JobOptions,
-)
 from rota.model.job import Action, Status  # noqa: E402
-from rota.model.retry import RetryPolicy  # noqa: E402
 from rota.model.states import MEANING, TRANSITIONS, action_table  # noqa: E402
+from scripts import reference  # noqa: E402
 from tests.support.rules import RULES  # noqa: E402
 
 
@@ -126,7 +118,7 @@ def states_page() -> str:
     moves = [(before, verb, after) for (before, verb), after in TRANSITIONS.items()]
     table = action_table()
     lines = [
-        "# The states of a job",
+        "# Statuses of a job",
         "",
         "This page lists the statuses of a job and every move between them.",
         "`make docs` generates it from `MEANING` and `TRANSITIONS` in",
@@ -205,92 +197,20 @@ def _arrows(
         yield before, ", ".join(between), after
 
 
-MORE = {
-    "expires": "concepts.md#expiry",
-    "unique": "concepts.md#idempotency-keys",
-    "ordered": "lanes.md",
-    "max_running": "lanes.md#concurrency-limits",
-    "transactional": "transactions.md#require-a-transaction",
-    "history": "../operate/retention.md#types-that-keep-failures-only",
-    "breaker": "breakers.md",
-    "rate_limit": "rate-limits.md",
-    "process": "concepts.md#work-that-needs-the-cpu",
-}
-"""Where the reference sends a reader of an option, from the part that explains."""
-_ROW = re.compile(r"\| `(\w+)` \|.*")
-
-
-GROUPS = {
-    "unique": ("function, or `rota.Unique`", "[see below](#rotaunique)"),
-    "ordered": ("function, or `rota.Ordered`", "[see below](#rotaordered)"),
-    "process": ("yes or no, or `rota.Process`", "[see below](#rotaprocess)"),
-}
-"""The unit and the values of options that are groups of others."""
-
-
-def reference_page() -> str:
-    """Return the reference with the rows of a job type's options written anew, where each stands;
-    a new option comes last."""
-    before, heading, rest = (
-        (DOCS / "reference/reference.md").read_text().partition("## `job(...)`\n")
-    )
-    table, after = re.split(r"(?<=\|\n)(?=\n)", rest, maxsplit=1)
-    table = "".join(line for line in table.splitlines(keepends=True) if not _is_gone(line))
-    rows = {name: option_row(name) for name in JOB_DEFAULTS}
-    lines = [
-        rows.pop(found[1], line) if (found := _ROW.fullmatch(line)) else line
-        for line in table.splitlines()
-    ]
-    return before + heading + "\n".join([*lines, *rows.values()]) + "\n" + after
-
-
-def _is_gone(line: str) -> bool:
-    """Whether a row is of an option that there is no more."""
-    found = _ROW.fullmatch(line.rstrip("\n"))
-    return found is not None and found[1] not in {*JOB_DEFAULTS, "name", "takes_context", "chunk"}
-
-
-def option_row(name: str) -> str:
-    """Return the row of an option: its kind's unit and range, its default, and its docstring."""
-    unit, values = GROUPS.get(name) or next(
-        (one.kind.unit, one.kind.range) for one in JOB_OPTIONS.values() if one.name == name
-    )
-    default = JOB_DEFAULTS[name]
-    if isinstance(default, RetryPolicy):
-        shown = 'rota.Exponential("10s", cap="1h")'
-    else:
-        shown = f'"{default}"' if isinstance(default, str) else repr(default)
-    meaning = option_meanings()[name]
-    if default is not None:
-        meaning = re.sub(r" Defaults to .*", "", meaning)
-    meaning = meaning.removesuffix(" Defaults to none.")
-    for said in (f": {values}", f", {values}", f"{values}; "):  # the column has it
-        meaning = meaning.replace(said, "") if values else meaning
-    meaning = meaning[0].upper() + meaning[1:]
-    more = f" [More](../understand/{MORE[name]})" if name in MORE else ""
-    return f"| `{name}` | {unit} | `{shown}` | {values} | {meaning}{more} |"
-
-
-@cache
-def option_meanings() -> dict[str, str]:
-    """Return the docstring of each option of a job type, as one line."""
-    [declaration] = ast.parse(inspect.getsource(JobOptions)).body
-    assert isinstance(declaration, ast.ClassDef)
-    return {
-        field.target.id: " ".join(str(below.value.value).split())
-        for field, below in pairwise(declaration.body)
-        if isinstance(field, ast.AnnAssign)
-        and isinstance(field.target, ast.Name)
-        and isinstance(below, ast.Expr)
-        and isinstance(below.value, ast.Constant)
-    }
+def fill_page(page: Path) -> str:
+    """Return a page of the reference with its generated parts written anew."""
+    return reference.fill(page.read_text("utf-8"))
 
 
 PAGES: dict[str, Callable[[], str]] = {
     "project/rules.md": rules_page,
     "project/decisions/README.md": decisions_page,
-    "understand/states.md": states_page,
-    "reference/reference.md": reference_page,
+    "reference/statuses.md": states_page,
+    # Last the one that reads the others.
+    **{
+        f"reference/{page.name}": partial(fill_page, page)
+        for page in sorted(reference.list_pages(), key=lambda page: page.name == "api.md")
+    },
 }
 
 

@@ -111,7 +111,8 @@ def describe() -> str:
         listed = ", ".join(f'{{ "{name}" = "{find_place(file)}" }}' for name, file in pages)
         lines.append(f'    {{ "{title}" = [{listed}] }},')
     text = (ROOT / "zensical.toml").read_text("utf-8")
-    text = text.replace('paths = ["src"]', f'paths = ["{ROOT / "src"}"]')
+    for path in ("src", "scripts/api.py"):  # the file is read in .site/
+        text = text.replace(f'["{path}"]', f'["{ROOT / path}"]')
     return text.replace("[project]\n", "[project]\n" + "\n".join(lines) + "\n]\n", 1)
 
 

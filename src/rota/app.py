@@ -240,7 +240,7 @@ class App(Client):
         return self._release
 
     def on(self, kind: type[E], listener: Callable[[E], object]) -> None:
-        """Call `listener(event)` for each event of this class in this process.
+        """Call `listener(event)` for each event of the class `kind` in this process.
 
         For example `app.on(rota.events.JobDead, report)`. The listener must return quickly. An
         exception from it is logged and affects no job.

@@ -1,5 +1,6 @@
-"""reference.md is held against the code: a missing or extra option, or another default, fails
-here.
+"""The pages of the reference are held against the code: a missing or extra option, or another
+default, fails here. What is generated is read as a reader would, and compared with what the code
+takes; what mkdocstrings shows comes from docstrings, which must name each argument.
 """
 
 from __future__ import annotations
@@ -10,30 +11,28 @@ import inspect
 import logging
 import pkgutil
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
+import griffe
 import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
 import rota
-from rota import errors, events
+from rota import errors, events, records
 from rota.cli import cli
-from rota.client.actions import JobActions
 from rota.client.base import JobFilters
 from rota.client.find import Search
-from rota.client.groups import Groups
-from rota.client.queues import Queues
-from rota.client.schedules import Schedules
 from rota.client.selection import ActionFilters
 from rota.declare.config import WorkerConfig
 from rota.declare.options import JOB_DEFAULTS, JobOptions, UsingOptions
 from rota.declare.schedule import TIMING_DEFAULTS, Timing
+from rota.model.outcome import Outcome
 from rota.model.retry import RetryPolicy
 from rota.store.ops import Filter
 from tests.docs.reader import read_page
@@ -41,28 +40,34 @@ from tests.support.rules import rule
 from tests.support.wait import eventually
 
 ROOT = Path(__file__).parents[2]
+PLACES = {page: page.read_text("utf-8") for page in (ROOT / "docs/reference").glob("*.md")}
 
-DEFAULTS = {"Unpack[JobOptions]": JOB_DEFAULTS, "Unpack[Timing]": TIMING_DEFAULTS}
+DEFAULTS = {
+    "Unpack[JobOptions]": JOB_DEFAULTS,
+    "Unpack[Timing]": TIMING_DEFAULTS,
+}
 """By the annotation of `**options`."""
 
 Row = dict[str, str]
 
 
 @cache
-def tables() -> dict[str, list[Row]]:
-    """The tables of the page, by the heading above each."""
+def tables(page: str) -> dict[str, list[Row]]:
+    """The tables of a page, by the heading above each."""
     found: dict[str, list[Row]] = {}
     heading, columns = "", list[str]()
-    for line in read_page("reference.md").splitlines():
+    for line in read_page(page).splitlines():
         if line.startswith("#"):
             heading, columns = line.strip("# "), []
         elif line.startswith("|"):
-            cells = [cell.strip() for cell in line.strip("|").split("|")]
+            cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line[1:-1])]
             if not columns:
                 columns = cells
             elif not set(cells[0]) <= set("-"):
                 assert len(cells) == len(columns), line
                 found.setdefault(heading, []).append(dict(zip(columns, cells, strict=True)))
+        else:
+            columns = []
     return found
 
 
@@ -85,104 +90,105 @@ def parameters(function: Callable[..., Any]) -> dict[str, Any]:
         if parameter.kind is parameter.VAR_KEYWORD:
             found |= DEFAULTS[parameter.annotation]
         elif name != "self":
-            found[name] = parameter.default
+            is_several = parameter.kind is parameter.VAR_POSITIONAL  # of `Delays`, at least one
+            found[name] = inspect.Parameter.empty if is_several else parameter.default
     return found
 
 
 @pytest.mark.parametrize(
-    ("heading", "function"),
+    ("page", "heading", "function"),
     [
-        ("`job(...)`", rota.Jobs.job),
-        ("`rota.Unique(...)`", rota.Unique),
-        ("`rota.Ordered(...)`", rota.Ordered),
-        ("`rota.Process(...)`", rota.Process),
-        ("`rota.Chunk(...)`", rota.Chunk),
-        ("`schedule(...)`", rota.Jobs.schedule),
-        ("`app.schedules.put(...)` and `await app.schedules.aput(...)`", Schedules.put),
-        ("`app.schedules.put(...)` and `await app.schedules.aput(...)`", Schedules.aput),
+        ("job-types.md", "`rota.records.JobOptions`", rota.Jobs.job),
         *(
-            (
-                "`app.schedules.pause(...)` and `await app.schedules.apause(...)`",
-                getattr(Schedules, a + verb),
+            ("job-types.md", f"`rota.{kind.__name__}`", kind)
+            for kind in (
+                rota.Unique, rota.Ordered, rota.Process, rota.Chunk, rota.RateLimit, rota.Breaker,
             )
-            for verb in ("pause", "resume", "trigger", "delete")
-            for a in ("", "a")
         ),
-        ("`App(...)`", rota.App),
-        ("`app.run(...)` and `await app.arun(...)`", rota.App.arun),
-        ("`app.drain(...)` and `await app.adrain(...)`", rota.App.drain),
-        ("`app.drain(...)` and `await app.adrain(...)`", rota.App.adrain),
-        ("`app.queues.stats(...)` and `await app.queues.astats(...)`", Queues.stats),
-        ("`app.queues.stats(...)` and `await app.queues.astats(...)`", Queues.astats),
-        ("`app.join(...)` and `await app.ajoin(...)`", rota.App.join),
-        ("`app.join(...)` and `await app.ajoin(...)`", rota.App.ajoin),
-        ("`app.cancel(...)` and `await app.acancel(...)`", rota.App.cancel),
-        ("`app.cancel(...)` and `await app.acancel(...)`", rota.App.acancel),
-        ("`app.jobs.discard(...)` and other actions on one job", JobActions.adiscard),
-        ("`app.jobs.discard(...)` and other actions on one job", JobActions.discard),
-        ("`app.jobs.reschedule(...)` and `await app.jobs.areschedule(...)`", JobActions.reschedule),
-        (
-            "`app.jobs.reschedule(...)` and `await app.jobs.areschedule(...)`",
-            JobActions.areschedule,
+        *(
+            ("retry-policies.md", f"`rota.{kind.__name__}`", kind)
+            for kind in RetryPolicy.__subclasses__()
         ),
-        ("`app.retry(...)` and `await app.aretry(...)`", rota.App.retry),
-        ("`app.retry(...)` and `await app.aretry(...)`", rota.App.aretry),
-        ("`app.queues.pause(...)` and `await app.queues.apause(...)`", Queues.pause),
-        ("`app.queues.pause(...)` and `await app.queues.apause(...)`", Queues.apause),
-        (
-            "`app.queues.pause_all(...)` and `await app.queues.apause_all(...)`",
-            Queues.pause_all,
-        ),
-        (
-            "`app.queues.pause_all(...)` and `await app.queues.apause_all(...)`",
-            Queues.apause_all,
-        ),
-        (
-            "`app.queues.set_max_running(...)` and `await app.queues.aset_max_running(...)`",
-            Queues.set_max_running,
-        ),
-        (
-            "`app.queues.set_max_running(...)` and `await app.queues.aset_max_running(...)`",
-            Queues.aset_max_running,
-        ),
-        ("`app.groups.list(...)` and `await app.groups.alist(...)`", Groups.list),
-        ("`app.groups.list(...)` and `await app.groups.alist(...)`", Groups.alist),
-        ("`rota.asgi.lifespan(...)`", rota.asgi.lifespan),
-        ("`rota.asgi.drain_endpoint(...)`", rota.asgi.drain_endpoint),
-        ("`rota.wsgi.drain_endpoint(...)`", rota.wsgi.drain_endpoint),
     ],
-)
+)  # fmt: skip
 def test_each_option_is_on_the_page_with_its_default(
-    heading: str, function: Callable[..., Any]
+    page: str, heading: str, function: Callable[..., Any]
 ) -> None:
     assert {
-        names(row["option"])[0]: as_written(row["default"]) for row in tables()[heading]
+        names(row["option"])[0]: as_written(row["default"]) for row in tables(page)[heading]
     } == parameters(function)
 
 
-def test_each_option_of_rota_work_is_on_the_page_with_its_default() -> None:
+def test_each_option_of_a_schedule_is_on_the_page_with_its_default() -> None:
+    assert {
+        names(row["option"])[0]: as_written(row["default"])
+        for row in tables("schedule-calls.md")["Options of a schedule"]
+    } == TIMING_DEFAULTS
+
+
+def list_commands() -> Iterator[tuple[str, Any]]:
+    """Yield each command as typer has made it, by its words."""
     import typer
 
-    command = typer.main.get_command(cli).commands["work"]  # type: ignore[attr-defined]
-    written = {names(row["option"])[0]: row["default"] for row in tables()["`rota work`"]}
+    def walk(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+        commands = getattr(command, "commands", {})
+        if not commands or (command.invoke_without_command and path != "rota"):
+            yield path, command
+        for name, inner in commands.items():
+            yield from walk(inner, f"{path} {name}")
 
-    assert [option.opts[0] for option in command.params if not option.hidden] == list(written)
+    yield from walk(typer.main.get_command(cli), "rota")
+
+
+def test_the_page_has_every_command_and_no_other() -> None:
+    headings = re.findall(r"^### `(rota .*)`$", read_page("command-line.md"), re.MULTILINE)
+    assert sorted(headings) == sorted(dict(list_commands()))
+
+
+@pytest.mark.parametrize(("name", "command"), list(list_commands()), ids=str)
+def test_each_option_of_a_command_is_on_the_page_with_its_default(name: str, command: Any) -> None:
+    page = read_page("command-line.md")
+    section = re.split(r"^##", page.partition(f"### `{name}`\n")[2], flags=re.MULTILINE)[0]
+    rows = {
+        names(row["option"])[0]: row
+        for heading in (f"`{name}`", "Shared options", "Filters")
+        for row in reversed(tables("command-line.md").get(heading, []))
+    } | {names(row["option"])[0]: row for row in tables("command-line.md").get(f"`{name}`", [])}
+    also = section.rpartition("\nAnd ")[2] if "\nAnd " in section else ""
+    written = {names(row["option"])[0] for row in tables("command-line.md").get(f"`{name}`", [])}
+    written |= set(names(also))
+    if "(#filters)" in also:
+        written |= {names(row["option"])[0] for row in tables("command-line.md")["Filters"]}
+    known = {
+        option.opts[0]
+        if option.opts[0].startswith("-")
+        else (option.metavar or option.name).upper()
+        for option in command.params
+        if not option.hidden
+    }
+    assert written == known
     for option in command.params:
-        if not option.hidden and option.default not in (None, False):
-            assert written[option.opts[0]] == str(option.default)
+        is_shown = option.default not in (None, False, [], ()) and not option.hidden
+        if is_shown and option.opts[0].startswith("-"):
+            default = getattr(option.default, "value", option.default)
+            assert rows[option.opts[0]]["default"] == f"`{default}`", option.opts
+        if option.help and not option.hidden and option.opts[0] in rows:
+            said = rows[option.opts[0]]["meaning"]
+            whole = option.help.replace("\\[", "[").removeprefix("Filter: ").casefold()
+            said = said.removeprefix("Filter: ").replace("\\|", "|")
+            assert " ".join(whole.split()) == said.casefold()
 
 
 def test_each_filter_of_an_action_and_of_a_search_is_on_the_page() -> None:
-    filters = {names(row["filter"])[0] for row in tables()["Many jobs"]}
-    assert filters == ActionFilters.__annotations__.keys()
-    heading = "`app.find(...)` and `await app.afind(...)`"
-    defaults = {
-        name: as_written(row["default"])
-        for row in tables()[heading]
-        for name in names(row["option"])
+    found = {
+        heading: {names(row["filter"])[0]: row["meaning"] for row in rows}
+        for heading, rows in tables("job-filters.md").items()
     }
-    assert defaults.keys() == Search.__annotations__.keys()
-    assert defaults == {part.name: part.default for part in fields(Filter) if part.name in defaults}
+    search = found["Filters of a search"]
+    assert search.keys() == Search.__annotations__.keys()
+    assert f"Defaults to {Filter().limit}." in search["limit"]
+    assert {part.default for part in fields(Filter) if part.name in search} == {None, 100}
+    assert found["Filters of an action on many jobs"].keys() == ActionFilters.__annotations__.keys()
 
 
 def test_run_has_the_options_of_arun_except_signals_which_it_always_handles() -> None:
@@ -216,80 +222,205 @@ def test_each_option_is_documented_where_it_is_declared(options: type) -> None:
 
 
 def test_each_option_of_using_is_on_the_page() -> None:
-    assert [names(row["option"])[0] for row in tables()["`using(...)`"]] == list(
-        UsingOptions.__annotations__
-    )
+    [rows] = tables("enqueue-options.md").values()
+    assert [names(row["option"])[0] for row in rows] == list(UsingOptions.__annotations__)
 
 
-def test_each_retry_policy_is_on_the_page_with_its_options() -> None:
-    written: dict[str, dict[str, Any]] = {}
-    for row in tables()["Retry policies"]:
-        policy = names(row["policy"])[0] if "`" in row["policy"] else row["policy"]
-        written.setdefault(policy, {})[names(row["option"])[0]] = as_written(row["default"])
-    shared = written.pop("all")
+def test_each_outcome_is_on_the_page() -> None:
+    written = {name for row in tables("outcomes.md")["Outcomes"] for name in names(row["outcome"])}
+    assert written == {f"rota.{kind.__name__}" for kind in Outcome.__subclasses__()}
 
-    assert {name: options | shared for name, options in written.items()} == {
-        policy.__name__: parameters(policy) for policy in RetryPolicy.__subclasses__()
+
+BLOCK = re.compile(r"^::: (\S+)", re.MULTILINE)
+IN_COMMON = {"why", "by", "connection"}
+"""Arguments that app.md explains for all calls."""
+
+
+def test_each_block_names_what_there_is() -> None:
+    named = [name for text in PLACES.values() for name in BLOCK.findall(text)]
+    assert len(named) == len(set(named)) > 70
+    for name in named:
+        pkgutil.resolve_name(name)
+
+
+def find_places() -> dict[str, list[str]]:
+    """The pages that are about each name: by a block, or by a heading."""
+    found: dict[str, list[str]] = {}
+    for page, text in PLACES.items():
+        of_rota = re.findall(r"^### (\w+)$", text, re.MULTILINE) if page.stem == "errors" else []
+        headings = re.findall(r"^#+ `(rota[\w.]+)`", text, re.MULTILINE)
+        for name in (*BLOCK.findall(text), *headings, *(f"rota.{one}" for one in of_rota)):
+            found.setdefault(name, []).append(page.name)
+    return found
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(f"rota.{name}" for name in rota.__all__ if name != "__version__"),
+        *(f"rota.records.{name}" for name in records.__all__),
+    ],
+)
+def test_each_public_name_is_on_exactly_one_page(name: str) -> None:
+    [page] = find_places()[name]
+    assert f"| `{name}` | [{page}]({page}) |" in read_page("api.md")
+
+
+def list_returned() -> Iterator[type]:
+    """Yield each public class of Rota that App, its parts, Job and Context return."""
+    waiting: list[type] = [rota.App, rota.Job, rota.Context, rota.JobType, rota.Jobs]
+    seen = set(waiting)
+    while waiting:
+        kind = waiting.pop()
+        for name in dir(kind):
+            member = inspect.getattr_static(kind, name)
+            member = getattr(member, "func", getattr(member, "fget", member))
+            said = str(getattr(member, "__annotations__", {}).get("return", ""))
+            where = getattr(member, "__globals__", {})
+            is_hidden = name.startswith("_") and name != "__enter__"
+            for word in () if is_hidden else re.findall(r"[A-Z]\w+", said):
+                one = where.get(word) or getattr(records, word, None)
+                if not isinstance(one, type) or not one.__module__.startswith("rota."):
+                    continue
+                if one not in seen:
+                    seen.add(one)
+                    waiting.append(one)
+                    yield one
+
+
+def test_each_class_that_a_call_returns_is_on_a_page() -> None:
+    returned = list(list_returned())
+    public = {
+        getattr(module, name): f"{module.__name__}.{name}"
+        for module in (records, rota)
+        for name in module.__all__
+        if isinstance(getattr(module, name), type)
     }
+    assert records.Queues in returned and records.Pause in returned and records.Effect in returned
+    places = find_places()
+    lost = [one for one in returned if public.get(one, "") not in places]
+    assert lost == []
 
 
-OUTCOMES = rota.Retry, rota.Snooze, rota.RateLimited, rota.WaitFor, rota.Dead, rota.Cancel
+def list_calls() -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Yield each function, class and public method that a block shows."""
+    for text in PLACES.values():
+        for name in BLOCK.findall(text):
+            shown = pkgutil.resolve_name(name)
+            if get_origin(shown) is not None or isinstance(shown, str):
+                continue
+            if not inspect.ismodule(shown) and not inspect.isclass(shown):
+                yield name, shown
+            elif f"::: {name}\n    options:\n      members: false\n" in text:
+                continue
+            elif inspect.ismodule(shown):
+                for one in ("lifespan", "drain_endpoint", "setup"):
+                    if hasattr(shown, one):
+                        yield f"{name}.{one}", getattr(shown, one)
+            else:
+                yield from _list_methods(name, shown)
 
 
-def test_each_outcome_is_on_the_page_with_its_options() -> None:
-    written: dict[str, dict[str, Any]] = {}
-    for row in tables()["Outcomes"]:
-        written.setdefault(names(row["outcome"])[0], {})[names(row["option"])[0]] = as_written(
-            row["default"]
+def _list_methods(name: str, kind: type) -> Iterator[tuple[str, Callable[..., Any]]]:
+    if issubclass(kind, rota.App | Outcome):
+        yield name, kind
+    for one in dir(kind):
+        if not one.startswith("_") and one not in NOT_SHOWN:
+            member = inspect.getattr_static(kind, one)
+            is_ours = str(getattr(member, "__module__", "")).startswith("rota.")
+            if callable(member) and is_ours and not inspect.isclass(member):
+                yield f"{name}.{one}", member
+
+
+NOT_SHOWN = {"facts", "request_stop", "encode_progress"}
+
+
+@pytest.mark.parametrize(("name", "call"), list(list_calls()))
+def test_each_argument_of_a_call_is_explained(name: str, call: Callable[..., Any]) -> None:
+    """By its own line, in the words of the docstring, or by a call that has the same."""
+    said = inspect.getdoc(call) or ""
+    passed_on = {"self", "args", "kwargs"}
+    arguments = [one for one in inspect.signature(call).parameters if one not in passed_on]
+    for argument in {*arguments} - {*IN_COMMON, *SELF_EVIDENT}:
+        is_explained = (
+            re.search(rf"^\s+\**{argument}: ", said, re.MULTILINE)
+            or re.search(rf"`{argument}\b", said)
+            or re.search(ELSEWHERE, " ".join(said.split()))
+            or arguments == [argument]  # that the first sentence is about
         )
+        assert is_explained, argument
 
-    assert written == {outcome.__name__: parameters(outcome) for outcome in OUTCOMES}
+
+ELSEWHERE = r"\b(?:[Aa]s|those of) `[\w.]+`"
+"""Where a docstring leaves its arguments to that of another call."""
+SELF_EVIDENT = {"id", "name"}
+"""Arguments that the name says: of the job, or of what the call is about."""
 
 
-def test_each_attribute_of_the_context_is_on_the_page() -> None:
-    # Those are the worker's.
-    public = {name for name in dir(rota.Context) if not name.startswith("_")} - {
-        "request_stop",
-        "encode_progress",
-    }
+def read_sections(page: str) -> dict[str, str]:
+    """The text below each heading of the third level."""
+    parts = re.split(r"^##+ ", read_page(page), flags=re.MULTILINE)
+    return {part.partition("\n")[0]: part.partition("\n")[2] for part in parts}
 
-    assert {names(row["name"])[0].partition("(")[0] for row in tables()["Context"]} == public
+
+def list_fields(text: str) -> set[str]:
+    """The names of a list of fields, each with its meaning."""
+    return set(re.findall(r"^- `(\w+)`: \S", text, re.MULTILINE))
 
 
 @rule("M84")
 def test_each_event_is_on_the_page_with_its_level_and_fields() -> None:
+    sections = read_sections("events.md")
     shared = {part.name for part in fields(events.JobEvent)}
-    written = {}
-    for row in tables()["Events"]:
-        own = set(names(row["fields"]))
-        written[names(row["event"])[0]] = (
-            row["level"].upper(),
-            own | shared if row["fields"].startswith("those") else own,
-        )
-
+    assert shared <= set(names(sections["Jobs"]))
     kinds = [
         kind
         for kind in vars(events).values()
-        if isinstance(kind, type) and issubclass(kind, events.Event)
+        if isinstance(kind, type)
+        and issubclass(kind, events.Event)
+        and kind not in (events.Event, events.JobEvent)
     ]
+    written = {
+        name: (text.split()[1].strip(".").upper(), list_fields(text))
+        for name, text in sections.items()
+        if text.strip().startswith("Level ")
+    }
     assert written == {
-        kind.__name__: (logging.getLevelName(kind.level), {part.name for part in fields(kind)})
+        kind.__name__: (
+            logging.getLevelName(kind.level),
+            {part.name for part in fields(kind)}
+            - (shared if issubclass(kind, events.JobEvent) else set()),
+        )
         for kind in kinds
-        if kind not in (events.Event, events.JobEvent)
     }
 
 
-def test_each_exception_is_on_the_page_with_its_exit_status() -> None:
+def test_each_exception_is_on_the_page_with_its_exit_status_and_fields() -> None:
     kinds = [
         kind
         for kind in vars(errors).values()
         if isinstance(kind, type) and issubclass(kind, errors.RotaError)
     ]
-
     written = {
-        names(row["exception"])[0]: int(row["exit status"]) for row in tables()["Exceptions"]
+        name: (int(text.split()[2].strip(".")), list_fields(text))
+        for name, text in read_sections("errors.md").items()
+        if text.strip().startswith("Exit status ")
     }
-    assert written == {kind.__name__: kind.exit_code for kind in kinds}
+    assert written == {
+        kind.__name__: (kind.exit_code, set(inspect.get_annotations(kind))) for kind in kinds
+    }
+
+
+def test_a_call_is_shown_with_what_it_returns_and_with_its_twin() -> None:
+    extensions = griffe.load_extensions(str(ROOT / "scripts/api.py"))
+    package = griffe.load("rota", search_paths=[str(ROOT / "src")], extensions=extensions)
+    assert isinstance(package, griffe.Module)
+    shown = package["client.queues.Queues.list"]
+    assert str(shown.returns) == "builtins.list[QueueDepth]"
+    assert shown.labels == {"await alist"}
+    # How Rota makes the parts of an App is left out; how programs make an App is not.
+    assert "__init__" not in package["client.base.Namespace"].members
+    assert "__init__" in package["app.App"].members
 
 
 def test_each_environment_variable_is_on_the_page() -> None:
@@ -297,11 +428,13 @@ def test_each_environment_variable_is_on_the_page() -> None:
     read = set(re.findall(r"""environ(?:\.get\(|\[)["'](\w+)["']""", source))
 
     read -= {"PWD", "PYTHONPATH"}  # the shell's own variable, and Python's, are no settings
-    assert {names(row["variable"])[0] for row in tables()["Environment variables"]} == read
+    assert {
+        names(row["variable"])[0] for row in tables("environment.md")["Environment variables"]
+    } == read
 
 
 @pytest.mark.parametrize(
-    "row", tables()["Fixed times and limits"], ids=lambda row: names(row["where"])[0]
+    "row", tables("limits.md")["Fixed times and limits"], ids=lambda row: names(row["where"])[0]
 )
 def test_each_fixed_time_and_limit_is_what_the_page_says(row: Row) -> None:
     where, _, constant = names(row["where"])[0].rpartition(".")
@@ -315,7 +448,8 @@ async def test_a_worker_holds_the_connections_that_the_page_names_with_their_tim
     database: str, connection: psycopg.Connection[TupleRow]
 ) -> None:
     written = {
-        names(row["application_name"])[0]: row["how many"] for row in tables()["Connections"]
+        names(row["application_name"])[0]: row["how many"]
+        for row in tables("workers.md")["Connections"]
     }
     app = rota.App(database)
     app.job("work")(lambda: None)

@@ -1,4 +1,4 @@
-"""The worker in bash of sql-contract.md, run as printed.
+"""The worker in bash of sql-worker.md, run as printed.
 
 Its role may call functions and nothing else.
 """
@@ -28,11 +28,13 @@ from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.process import WorkerProcess
 
-PAGE = read_page("sql-contract.md")
+PAGE = read_page("sql-worker.md")
 (SCRIPT,) = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
 GRANTS = next(
     block
-    for block in re.findall(r"```sql\n-- as the owner\n(.*?)```", PAGE, re.DOTALL)
+    for block in re.findall(
+        r"```sql\n-- as the owner\n(.*?)```", read_page("tables-and-sql.md"), re.DOTALL
+    )
     if "my_sql_worker" in block
 )
 Connection = psycopg.Connection[TupleRow]

@@ -1,4 +1,4 @@
-"""Every block of sql-contract.md, run by roles that have the documented grants and nothing
+"""Every block of the pages on SQL, run by roles that have the documented grants and nothing
 else.
 """
 
@@ -26,7 +26,9 @@ from tests.docs.reader import read_page
 from tests.store.work import Hand, insert
 from tests.support.rules import rule
 
-PAGE = read_page("sql-contract.md")
+PAGES = ["tables-and-sql.md", "sql-enqueue.md", "sql-read.md", "sql-actions.md", "sql-worker.md"]
+"""In the order of a reader: what a later one reads or changes, an earlier one has made."""
+PAGE = "\n".join(map(read_page, PAGES))
 BLOCKS = re.findall(
     r"```sql\n-- as (the owner|the superuser|a producer|a reader|an operator|a worker in "
     r"SQL)\n(.*?)```",

@@ -49,7 +49,7 @@ def check(
 ) -> None:
     """Evaluate the alert rules now, for Nagios or cron. Changes nothing; sends no alerts.
 
-    Prints one line. Exit status: 0 OK, 1 WARNING, 2 CRITICAL (also if the database is
+    Prints one line. Exit status: 0 OK, 1 WARNING, 2 CRITICAL (or the database is
     unavailable), 3 UNKNOWN. --types needs no database, and exits with 0 if it has hints too.
     """
     if types and rule:

@@ -16,7 +16,7 @@ from rota.model.units import words
 
 
 def limits(place: Place, screen: Screen) -> None:
-    """List rate limits: their figures, who changed them, and the jobs that were handed back."""
+    """List rate limits: their values, who changed them, and the jobs that wait for them."""
     LIMITS.show(place, screen, lambda opened: opened.limits.list(), counted_to=COUNT_MAX)
 
 
@@ -62,7 +62,7 @@ def set_(
 ) -> None:
     """Change a rate limit, for all workers and at once.
 
-    It stands until code declares other figures than it did last.
+    It stands until code declares other values than it did last.
     """
     with place.session() as opened:
         changed = opened.limits.set(name, limit, per=per, burst=burst, why=actor.why, by=actor.by)

@@ -52,13 +52,14 @@ def run(
     """Run one queued, failed or dead job here, in the foreground, whatever its run_at.
 
     A plain handler runs in the main thread, so breakpoint() and Ctrl-C work. There is no timeout,
-    and the lease is renewed meanwhile. When the handler ends, however it ends, the job is handed
-    back uncharged and is due as before; --record finishes it instead. Effects and steps are
-    recorded in both cases, so a later attempt does not repeat them. SIGTERM and SIGHUP end the
-    handler as Ctrl-C does. If this command is killed, its lease expires as that of any worker.
+    and the lease is renewed meanwhile. When the handler ends, however it ends, the job returns to
+    the queue: no attempt is used, and it is due as before. --record records its outcome instead, as
+    a worker does. Effects and steps are recorded in both cases, so a later attempt does not repeat
+    them. SIGTERM and SIGHUP end the handler as Ctrl-C does. If this command is killed, its lease
+    expires as that of any worker.
 
     A dead job stays as it is: a copy of it runs, which no worker takes, and which is cancelled at
-    the end. If this command is killed, the copy becomes dead. It has no key, no lane and no
+    the end. If this command is killed, the copy becomes dead. It has no key, no group and no
     schedule, but the steps of the dead job: those that are done are not repeated, and those that it
     does are recorded.
 

@@ -108,7 +108,7 @@ def put(
         str,
         typer.Option(
             metavar="skip|latest|all",
-            help="Ticks (scheduled times) missed while no worker ran. skip: drop those over 5 min "
+            help="Scheduled times missed while no worker ran. skip: drop those over 5 min "
             "late; latest: run the latest; all: run all, at most 100.",
         ),
     ] = "latest",
@@ -185,7 +185,7 @@ def pause(name: Name, *, actor: Actor, place: Place, as_json: JsonOption = False
 
 
 def resume(name: Name, *, actor: Actor, place: Place, as_json: JsonOption = False) -> None:
-    """End a pause. The ticks missed during the pause are not run later."""
+    """End a pause. The scheduled times missed during the pause do not run later."""
     with place.session() as opened:
         _say(opened.schedules.resume(name, by=actor.by, why=actor.why), as_json=as_json)
 

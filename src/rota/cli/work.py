@@ -134,7 +134,7 @@ def work(
     """Run jobs until SIGTERM, SIGINT or SIGHUP; with --drain, until no job is due.
 
     After the signal the worker claims no more jobs, waits for running jobs for the grace period,
-    and hands the rest back to other workers. A second SIGTERM or SIGINT skips the grace period.
+    and returns the rest to the queue. A second SIGTERM or SIGINT skips the grace period.
     Exits 0, even if jobs failed. The database is the App's.
     """
     if channel is not None:

@@ -218,7 +218,8 @@ class Batches(Namespace):
         Running ones are asked to stop. Members that were enqueued while it ran are cancelled too.
 
         Args:
-            why, by: as in `app.cancel`.
+            why: as in `app.cancel`.
+            by: as in `app.cancel`.
 
         Raises:
             BatchNotFound: there is no such batch.

@@ -175,6 +175,7 @@ class EnqueueCalls(Caller):
         Returns the results in the order of the input.
 
         Args:
+            jobs: made with `job_type.new(…)`.
             connection: whose transaction the INSERTs join. Defaults to that of the jobs, if they
                 were made with one.
 

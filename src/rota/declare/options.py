@@ -206,7 +206,8 @@ class JobTypeOptions:
     priority: int = option(0, _PRIORITY)
     max_attempts: int = option(DEFAULT_MAX_ATTEMPTS, _MAX_ATTEMPTS)
     retry: RetryPolicy = option(
-        DEFAULT_RETRY, OptionKind("retry policy", "[see below](#retry-policies)", _check_retry)
+        DEFAULT_RETRY,
+        OptionKind("retry policy", "[retry policies](retry-policies.md)", _check_retry),
     )
     timeout_s: float = option("5m", _TIMEOUT, "timeout")
     lease_s: float | None = option(

@@ -18,18 +18,18 @@ from rota.model.units import Duration, format_interval, seconds
 
 
 class Timing(TypedDict, total=False):
-    """When a schedule ticks besides its cron expression, and which ticks run. All are optional."""
+    """The options of a schedule besides its cron expression. All are optional."""
 
     timezone: str
     """The IANA name of the zone of the cron expression. Defaults to "UTC"."""
     catch_up: CatchUp
-    """Which missed ticks run later: `skip` drops those more than 5 minutes late, `latest` runs the
-    last one, `all` runs at most 100. Defaults to "latest"."""
+    """Which runs that were missed while no worker ran come later: `skip` drops those more than 5
+    minutes late, `latest` runs the last one, `all` runs at most 100. Defaults to "latest"."""
     overlap: Overlap
-    """Whether to `skip` a tick while an earlier run is queued, running or waits for a retry, or to
-    `allow` both. Defaults to "skip"."""
+    """What happens to a scheduled time while an earlier run is queued, running or waits for another
+    attempt: `skip` drops it, `allow` runs both. Defaults to "skip"."""
     jitter: Duration | None
-    """A duration up to a day over which the runs are spread, each by a hash of name and tick.
+    """A duration up to a day over which the runs are spread, each by a hash of its name and time.
     Defaults to none."""
 
 

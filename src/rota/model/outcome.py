@@ -57,6 +57,11 @@ class Retry(Outcome):
 
     The attempt counts as a failure; after max_attempts the job is dead. `raise Retry(…) from
     error` keeps the error's class, status code and stack, and waits as long as its server asks.
+
+    Args:
+        reason: recorded with the attempt. Defaults to none.
+        after: 0 … 100 years; less than 1 s means 1 s. Defaults to the delay that the error's server
+            asks for, otherwise to that of the policy.
     """
 
     after_s: float | None
@@ -72,7 +77,12 @@ class Retry(Outcome):
 
 
 class Snooze(Outcome):
-    """Run the job again after the given time (at least 1 s). The attempt does not count."""
+    """Run the job again after the given time (at least 1 s). The attempt does not count.
+
+    Args:
+        after: 0 … 100 years; less than 1 s means 1 s.
+        reason: recorded with the job. Defaults to none.
+    """
 
     after_s: float
     """Seconds until the job runs again; less than 1 means 1."""
@@ -86,10 +96,14 @@ class Snooze(Outcome):
 
 
 class RateLimited(Outcome):
-    """The other side wants no more for now: run the job again after the given time (at least 1 s).
+    """The provider wants no more for now: run the job again after the given time (at least 1 s).
 
     The attempt does not count. If its type has a rate limit, no job of that limit and key starts
     before then, on any worker.
+
+    Args:
+        reason: recorded with the job. Defaults to none.
+        retry_after: 0 … 100 years; less than 1 s means 1 s.
     """
 
     retry_after_s: float
@@ -142,12 +156,20 @@ def _make_wait_for(jobs: tuple[int, ...], on_failure: OnFailure) -> WaitFor:
 
 
 class Dead(Outcome):
-    """End the job as dead: no further attempt until you retry it. `raise Dead(…) from error` keeps
-    the error's class, status code and stack."""
+    """End the job as dead: no further attempt until you retry it. It keeps its idempotency key.
+    `raise Dead(…) from error` keeps the error's class, status code and stack.
+
+    Args:
+        reason: recorded as its last error. Defaults to none.
+    """
 
 
 class Cancel(Outcome):
-    """Cancel it: the job is over, and its idempotency key is free again."""
+    """Cancel it: the job is finished, and its idempotency key is free again.
+
+    Args:
+        reason: recorded as why it was cancelled. Defaults to none.
+    """
 
 
 class Succeeded(msgspec.Struct, frozen=True):

@@ -240,7 +240,7 @@ def _translate_schema(error: StoreError) -> RotaError | None:
             why = "the database has no Rota schema, or an older one; run `rota migrate`"
             return SchemaMissing(f"{why} ({error.first_line})")
         case PrivilegeMissing():
-            advice = "docs/reference/sql-contract.md lists the GRANTs of each role"
+            advice = "docs/reference/tables-and-sql.md lists the GRANTs of each role"
             return SchemaError(f"the database role lacks a privilege: {error.first_line}; {advice}")
         case Unencodable():
             return UsageError(str(error))

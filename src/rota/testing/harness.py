@@ -156,7 +156,7 @@ class Harness:
 
     @both
     def all_enqueued(self, job_type: AnyType | str, /, **arguments: Any) -> Operation[list[Job]]:
-        """Return all jobs that `enqueued` could return, the oldest first; maybe none."""
+        """Return all such jobs, as `enqueued` finds them, the oldest first; maybe none."""
         return self._find_all(self._want(job_type, arguments))
 
     aall_enqueued = awaitable(all_enqueued)

@@ -527,7 +527,7 @@ def test_the_error_for_a_missing_privilege_says_where_the_grants_are(adapter: Ad
     adapter.execute("set role pg_monitor")
     with pytest.raises(PrivilegeMissing):
         adapter.run(ops.insert(row()))
-    with pytest.raises(SchemaError, match=r"lacks a privilege: .*sql-contract\.md"):
+    with pytest.raises(SchemaError, match=r"lacks a privilege: .*tables-and-sql\.md"):
         adapter.ask(ops.insert(row()))
 
 

@@ -1,0 +1,450 @@
+"""Makes the generated parts of docs/reference/, each from its one declaration.
+
+A page has them between `<!-- made: NAME -->` and `<!-- end -->`; scripts/docs.py fills them in.
+"""
+
+from __future__ import annotations
+
+import ast
+import enum
+import inspect
+import logging
+import re
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import fields
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import typer
+from typer.models import ArgumentInfo, OptionInfo
+
+import rota
+from rota import errors, events
+from rota.cli import cli
+from rota.cli.flags import find_flags
+from rota.cli.grammar import PAGE
+from rota.client.base import JobFilters
+from rota.client.find import Search
+from rota.client.selection import ActionFilters
+from rota.declare.options import JOB_DEFAULTS, JOB_OPTIONS, JobOptions, UsingOptions
+from rota.declare.schedule import TIMING_DEFAULTS, Timing
+from rota.model.retry import RetryPolicy
+
+REFERENCE = Path(__file__).resolve().parent.parent / "docs/reference"
+MADE = re.compile(r"(<!-- made: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+NAMED = re.compile(r"^(?:::: |#+ `)(rota(?:\.\w+)+)", re.MULTILINE)
+"""What a page is the place of: a block of mkdocstrings, or a heading of its own."""
+ERROR = re.compile(r"^### (\w+)$", re.MULTILINE)
+"""A heading of the page of errors."""
+
+
+def fill(text: str) -> str:
+    """Return a page with what is generated written anew."""
+
+    def make(found: re.Match[str]) -> str:
+        made = re.sub(r"\n{3,}", "\n\n", PARTS[found[2]]().strip())
+        return f"{found[1]}\n{made}\n\n{found[3]}"
+
+    return MADE.sub(make, text)
+
+
+def list_pages() -> Iterator[Path]:
+    """Yield the pages that have generated parts."""
+    for page in sorted(REFERENCE.glob("*.md")):
+        if MADE.search(page.read_text("utf-8")):
+            yield page
+
+
+# Options
+
+
+MORE = {
+    "expires": "../understand/concepts.md#expiry",
+    "unique": "../understand/concepts.md#idempotency-keys",
+    "ordered": "../understand/lanes.md",
+    "max_running": "../understand/lanes.md#concurrency-limits",
+    "transactional": "../understand/transactions.md#require-a-transaction",
+    "history": "../operate/retention.md#types-that-keep-failures-only",
+    "breaker": "../understand/breakers.md",
+    "rate_limit": "../understand/rate-limits.md",
+    "process": "../understand/concepts.md#work-that-needs-the-cpu",
+}
+"""Where a reader of an option goes on, to the part that explains."""
+GROUPS = {
+    "unique": ("function, or `rota.Unique`", "[see below](#rotaunique)"),
+    "ordered": ("function, or `rota.Ordered`", "[see below](#rotaordered)"),
+    "process": ("yes or no, or `rota.Process`", "[see below](#rotaprocess)"),
+}
+"""The unit and the values of options that are groups of others."""
+OF_DECORATOR = {
+    "name": "| `name` | text | `None` | 1 … 200 printable characters | Name of the job type, "
+    "stored in every job. None: the function's name; `@jobs.job` alone will do. |",
+    "takes_context": "| `takes_context` | yes or no | `False` | `True`, `False` | Whether the "
+    "handler's first parameter is its `Context`. It is not an argument of the job. |",
+    "chunk": "| `chunk` | jobs, or `rota.Chunk` | `None` | 1 … 10,000, or "
+    "[see below](#rotachunk) | Most jobs that [one call of the handler](../how-to/chunks.md) "
+    "takes; its parameter is a list then. Not with `process`. None: a call takes one job. |",
+}
+"""Parameters of `job` that are no fields of JobOptions."""
+
+
+def job_table() -> str:
+    """Return the table of a job type's options."""
+    rows = [*OF_DECORATOR.values(), *(option_row(name) for name in JOB_DEFAULTS)]
+    return make_table(("option", "unit", "default", "range", "meaning"), rows)
+
+
+def option_row(name: str) -> str:
+    """Return the row of an option: its kind's unit and range, its default, and its docstring."""
+    unit, values = GROUPS.get(name) or next(
+        (one.kind.unit, one.kind.range) for one in JOB_OPTIONS.values() if one.name == name
+    )
+    meaning = cut_default(option_meanings(JobOptions)[name], JOB_DEFAULTS[name])
+    for said in (f": {values}", f", {values}", f"{values}; "):  # the column has it
+        meaning = meaning.replace(said, "") if values else meaning
+    meaning = meaning[0].upper() + meaning[1:]
+    more = f" [More]({MORE[name]})" if name in MORE else ""
+    return f"| `{name}` | {unit} | `{show(JOB_DEFAULTS[name])}` | {values} | {meaning}{more} |"
+
+
+def cut_default(meaning: str, default: object) -> str:
+    """Return a meaning without the default, which another column shows."""
+    if default is not None:
+        meaning = re.sub(r" Defaults to (?!.*\w: ).*", "", meaning)
+    return meaning.removesuffix(" Defaults to none.")
+
+
+def show(default: object) -> str:
+    """Return a default as a program writes it."""
+    if isinstance(default, RetryPolicy):
+        return 'rota.Exponential("10s", cap="1h")'
+    if isinstance(default, str):
+        return f'"{default}"'
+    return f"{default:_}" if type(default) is int else repr(default)
+
+
+def meanings_table(*kinds: type, of: str = "option") -> str:
+    """Return the table of the fields of a TypedDict, or of several, with their docstrings."""
+    rows = [f"| `{name}` | {said} |" for name, said in option_meanings(*kinds).items()]
+    return make_table((of, "meaning"), rows)
+
+
+def timing_table() -> str:
+    """Return the table of a schedule's options."""
+    defaults = dict(TIMING_DEFAULTS)
+    rows = [
+        f"| `{name}` | `{show(defaults[name])}` | {cut_default(said, defaults[name])} |"
+        for name, said in option_meanings(Timing).items()
+    ]
+    return make_table(("option", "default", "meaning"), rows)
+
+
+def classes_of(*kinds: type) -> str:
+    """Return a section for each class whose fields are options."""
+    return "\n\n".join(map(class_section, kinds))
+
+
+def class_section(kind: type) -> str:
+    """Return a class whose fields are options: its docstring, and a table."""
+    defaults = {
+        name: one.default
+        for name, one in inspect.signature(kind).parameters.items()
+        if one.kind is not one.VAR_POSITIONAL
+    }
+    rows = []
+    for name, said in option_meanings(kind).items():
+        default = defaults.get(name, inspect.Parameter.empty)
+        is_required = default is inspect.Parameter.empty
+        shown = "required" if is_required else f"`{show(default)}`"
+        meaning = said if is_required else cut_default(said, default)
+        rows.append(f"| `{name}` | {shown} | {meaning} |")
+    table = make_table(("option", "default", "meaning"), rows)
+    return f"## `rota.{kind.__name__}`\n\n{write_doc(kind)}\n\n{table}"
+
+
+def option_meanings(*kinds: Any) -> dict[str, str]:
+    """Return the docstring of each field of a class, or of several, as one line; those of a
+    dataclass with those of the classes above it."""
+    above = [base for base in kinds[0].__mro__[1:] if base.__module__.startswith("rota.")]
+    found: dict[str, str] = {}
+    for kind in (*kinds, *above):
+        found |= own_meanings(kind)
+    return found
+
+
+def own_meanings(kind: Any) -> dict[str, str]:
+    """Return the docstring of each field that a class adds, as one line."""
+    [declaration] = ast.parse(inspect.getsource(kind)).body
+    assert isinstance(declaration, ast.ClassDef)
+    return {
+        field.target.id: " ".join(str(below.value.value).split())
+        for field, below in pairwise(declaration.body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(below, ast.Expr)
+        and isinstance(below.value, ast.Constant)
+    }
+
+
+def write_doc(thing: object) -> str:
+    """Return a docstring as paragraphs, without the sections for arguments and errors."""
+    text = inspect.getdoc(thing) or ""
+    text = re.split(r"\n\n(?:Args|Raises|Returns):\n", text)[0]
+    return "\n\n".join(" ".join(one.split()) for one in text.split("\n\n"))
+
+
+def make_table(columns: Iterable[str], rows: Iterable[str]) -> str:
+    """Return a table of rows that are written out."""
+    names = list(columns)
+    return "\n".join([f"| {' | '.join(names)} |", f"|{'---|' * len(names)}", *rows])
+
+
+# The command line
+
+
+SHARED_BY = 15
+"""Options of at least so many commands stand at the top of the page, once."""
+FILTERED = "retry, cancel, reschedule, discard, archive"
+"""The commands that take jobs by a filter."""
+
+
+def commands() -> dict[str, tuple[Any, str]]:
+    """Return each command by its words: the function that typer calls, and its help."""
+    return dict(_walk(cli, "rota"))
+
+
+def _walk(app: typer.Typer, path: str) -> Iterator[tuple[str, tuple[Any, str]]]:
+    for one in app.registered_commands:
+        name = one.name or getattr(one.callback, "__name__", "")
+        yield f"{path} {name}", (one.callback, one.help or inspect.getdoc(one.callback) or "")
+    for group in app.registered_groups:
+        inner = group.typer_instance
+        assert inner is not None
+        first = inner.registered_callback
+        if first is not None and first.invoke_without_command:
+            yield f"{path} {group.name}", (first.callback, str(first.help))
+        yield from _walk(inner, f"{path} {group.name}")
+
+
+Row = tuple[str, str, str, str]
+"""An option: its flag or argument, what it takes, its default, and its meaning."""
+
+
+def command_rows(callback: Any) -> list[Row]:
+    """Return the arguments and options of a command."""
+    parameters = inspect.signature(callback, eval_str=True).parameters
+    flags = find_flags(parameters.values())
+    rows = []
+    for name, one in parameters.items():
+        kind, *infos = typing.get_args(one.annotation) or (one.annotation,)
+        info = next((each for each in infos if isinstance(each, ArgumentInfo | OptionInfo)), None)
+        if info is None or info.hidden:
+            continue
+        label = flags.get(name) or (info.metavar or name).upper()
+        default = one.default.value if isinstance(one.default, enum.Enum) else one.default
+        is_said = default in (None, False) or default == []
+        shown = "" if is_said or default is inspect.Parameter.empty else f"`{default}`"
+        meaning = (info.help or "").replace("\\[", "[").replace("|", "\\|")
+        rows.append((f"`{label}`", _takes(kind, info), shown, " ".join(meaning.split())))
+    return rows
+
+
+def _takes(kind: Any, info: ArgumentInfo | OptionInfo) -> str:
+    """Return what an option takes: the name of its value, choices, or a range."""
+    inner = [
+        one
+        for one in (typing.get_args(kind) if not isinstance(kind, type) else [kind])
+        if one is not types.NoneType
+    ]
+    while typing.get_origin(inner[0]) is list:
+        inner = list(typing.get_args(inner[0]))
+    [plain] = inner
+    if isinstance(plain, type) and issubclass(plain, enum.Enum):
+        return ", ".join(f"`{one.value}`" for one in plain)
+    if info.min is not None or info.max is not None:
+        most = "" if info.max is None else f"{info.max:,}"
+        if info.max == 2**63 - 1:  # an id
+            return f"{(info.metavar or 'id').upper()}" if isinstance(info, OptionInfo) else "id"
+        return f"{info.min:,} … {most}".strip()
+    if isinstance(info, OptionInfo) and info.metavar:
+        return info.metavar.replace("|", "\\|")
+    return {bool: "", int: "number", float: "number"}.get(plain, "text")
+
+
+def command_page() -> str:
+    """Return all commands: shared options first, then each command in the order of the help."""
+    found = commands()
+    rows = {name: command_rows(callback) for name, (callback, _) in found.items()}
+    users: dict[Row, list[str]] = {}
+    for name, own in rows.items():
+        for row in own:
+            users.setdefault(row, []).append(name)
+    filtered = [f"rota {one}" for one in FILTERED.split(", ")]
+    shared = [row for row, names in users.items() if len(names) >= SHARED_BY]
+    filters = [
+        row for row, names in users.items() if names == filtered and row[0].startswith("`--")
+    ]
+    parts = [
+        "## Shared options\n\nWhere a command lists one of these by its name, it means:\n",
+        option_table(shared),
+        f"\n## Filters\n\n`{'`, `'.join(filtered)}` take ids, or these filters. A job must match "
+        "all that are given.\n",
+        option_table((*row[:3], row[3].removeprefix("Filter: ").capitalize()) for row in filters),
+    ]
+    for title, lines in PAGE.items():
+        parts.append(f"\n## {title.partition(':')[0]}")
+        for noun in ", ".join(lines).split(", "):
+            parts += [
+                _command_section(name, found[name][1], rows[name], shared, filters)
+                for name in found
+                if f"{name} ".startswith(f"rota {noun} ")
+            ]
+    return "\n".join(parts)
+
+
+def _command_section(
+    name: str, said: str, rows: list[Row], shared: list[Row], filters: list[Row]
+) -> str:
+    own = [row for row in rows if row not in shared and row not in filters]
+    lines = [f"\n### `{name}`", "", _escape(" ".join(said.split("\n\n", maxsplit=1)[0].split()))]
+    for paragraph in said.split("\n\n")[1:]:
+        lines += ["", _escape(" ".join(paragraph.split()))]
+    if own:
+        lines += ["", option_table(own)]
+    also = [row[0] for row in rows if row in shared]
+    if any(row in filters for row in rows):
+        also.insert(0, "[filters](#filters)")
+    if also:
+        lines += ["", f"And {', '.join(also)}."]
+    return "\n".join(lines)
+
+
+def _escape(text: str) -> str:
+    """Return help as Markdown: what is typed stands in backticks."""
+    text = text.replace("\\[", "[")
+    return re.sub(r"(?<![`\w-])(--[a-z][a-z0-9-]*)", r"`\1`", text) if "`" not in text else text
+
+
+def option_table(rows: Iterable[Row]) -> str:
+    """Return the table of a command's options."""
+    return make_table(
+        ("option", "takes", "default", "meaning"), (f"| {' | '.join(row)} |" for row in rows)
+    )
+
+
+# Events and errors
+
+
+EVENT_GROUPS = {
+    "job": "Jobs",
+    "worker": "Workers",
+    "schedule": "Schedules",
+    "breaker": "Breakers",
+    "alert": "Alerts",
+    "upkeep": "Maintenance",
+}
+"""The headings of the events, by the modules that have them."""
+
+
+def event_page() -> str:
+    """Return all events, each with its level and its own fields."""
+    kinds = [getattr(events, name) for name in events.__all__]
+    lines = []
+    for module, title in EVENT_GROUPS.items():
+        lines += [f"\n## {title}\n"]
+        if module == "job":
+            shared = ", ".join(f"`{one.name}`" for one in fields(events.JobEvent))
+            lines += [f"All of them have {shared}, as `JobEvent` has. Its subclasses:\n"]
+        for kind in kinds:
+            if kind.__module__.endswith(f".{module}") and kind is not events.JobEvent:
+                lines += [*_event_section(kind)]
+    return "\n".join(lines)
+
+
+def _event_section(kind: type[events.Event]) -> Iterator[str]:
+    yield f"### {kind.__name__}\n"
+    yield f"Level {logging.getLevelName(kind.level).lower()}. {write_doc(kind)}\n"
+    said = option_meanings(kind)
+    shared = {one.name for one in fields(events.JobEvent)}
+    is_of_job = issubclass(kind, events.JobEvent)
+    for one in fields(kind):
+        if not (is_of_job and one.name in shared):
+            yield f"- `{one.name}`: {said[one.name]}"
+    yield ""
+
+
+def error_page() -> str:
+    """Return all exceptions under the headings of their file, in its order."""
+    lines: list[str] = []
+    source = inspect.getsource(errors)
+    for found in re.finditer(r"^(?:# (?P<title>.+)|class (?P<name>\w+)\()", source, re.MULTILINE):
+        if found["title"]:
+            lines += [f"\n## {found['title']}\n"]
+        else:
+            lines += [*_error_section(getattr(errors, found["name"]))]
+    return "\n".join(lines)
+
+
+def _error_section(kind: type[errors.RotaError]) -> Iterator[str]:
+    bases = [one.__name__ for one in kind.__bases__]
+    yield f"### {kind.__name__}\n"
+    above = ", ".join(f"`{name}`" for name in bases if name not in ("Exception", "RotaError"))
+    kinds = f" Also a {above}." if above else ""
+    yield f"Exit status {kind.exit_code}.{kinds}\n"
+    yield f"{write_doc(kind)}\n"
+    for name, said in own_meanings(kind).items():
+        yield f"- `{name}`: {said}"
+    yield ""
+
+
+# The names
+
+
+def names_table() -> str:
+    """Return each public name with the page that is about it."""
+    places = find_places()
+    rows = [
+        f"| `{name}` | [{page.name}]({page.name}) |"
+        for name in sorted(public_names(), key=lambda name: (name.lower(), name))
+        for page in places.get(name, [])
+    ]
+    return make_table(("name", "page"), rows)
+
+
+def public_names() -> Iterator[str]:
+    """Yield each name of `rota` and `rota.records` with its module; an error as of `rota`."""
+    yield from (f"rota.{name}" for name in rota.__all__ if name != "__version__")
+    yield from (f"rota.records.{name}" for name in rota.records.__all__)
+
+
+def find_places() -> dict[str, list[Path]]:
+    """Return the pages that are about each name."""
+    found: dict[str, list[Path]] = {}
+    for page in sorted(REFERENCE.glob("*.md")):
+        text = page.read_text("utf-8")
+        of_rota = [f"rota.{name}" for name in ERROR.findall(text) if page.name == "errors.md"]
+        for name in (*NAMED.findall(text), *of_rota):
+            found.setdefault(name, []).append(page)
+    return found
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "job": job_table,
+    "groups": lambda: classes_of(rota.Unique, rota.Ordered, rota.Process, rota.Chunk),
+    "limits": lambda: classes_of(rota.RateLimit, rota.Breaker),
+    "using": lambda: meanings_table(UsingOptions),
+    "timing": timing_table,
+    "policies": lambda: classes_of(
+        rota.Fixed, rota.Linear, rota.Quadratic, rota.Exponential, rota.Delays
+    ),
+    "search": lambda: meanings_table(JobFilters, Search, of="filter"),
+    "many": lambda: meanings_table(JobFilters, ActionFilters, of="filter"),
+    "commands": command_page,
+    "events": event_page,
+    "errors": error_page,
+    "names": names_table,
+}
+"""What is generated, by the names in the pages."""

@@ -51,6 +51,7 @@ ELSEWHERE = {
     "docs/how-to/testing.md": "its own tests call run_twice; test_testing.py runs them",
     "docs/how-to/testing-in-a-transaction.md": "the same",
     "docs/understand/transactions.md": "its handlers do nothing; test_transactions.py runs them",
+    "docs/reference/agents.md": "half of its handlers are wrong; test_agents.py runs them",
     "docs/tutorial/tutorial.md": "its files need each other; test_tutorial.py follows it",
 }
 

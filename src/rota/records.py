@@ -26,6 +26,7 @@ from rota.model.awaited import JobResult
 from rota.model.batch import Batch, BatchEnd
 from rota.model.effect import IfUncertain
 from rota.model.job import Progress
+from rota.model.metric import Metric
 from rota.model.retry import RetryPolicy
 from rota.model.schedule import Run, Schedule
 from rota.model.units import Duration
@@ -84,6 +85,7 @@ __all__ = [
     "Limit",
     "LimitRecord",
     "Limits",
+    "Metric",
     "Migrated",
     "NewBatch",
     "NewJob",

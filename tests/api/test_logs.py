@@ -144,7 +144,7 @@ def test_an_event_is_written_with_its_fields() -> None:
     )
     assert said == {
         "level": "warning", "logger": "shop", "event": "JobDead", "job": 7, "job_type": "mail",
-        "attempt": 2, "claim": 3, "worker": "w",
+        "attempt": 2, "claim": 3, "worker": "w", "queue": None, "schedule": None, "ran_s": None,
         "error_type": "OSError", "error": "no route", "verdict": "transient",
         "verdict_rule": "default", "response_code": 503, "stack": "a\nstack",
         "retry_after_s": None,

@@ -34,6 +34,7 @@ READING = (
     ["workers"],
     ["types"],
     ["doctor"],
+    ["metrics"],
     ["top"],
     ["alerts"],
     ["check"],

@@ -31,9 +31,9 @@ PAGE: Mapping[str, Mapping[str, str]] = {
     },
     "Look": {
         "jobs, job": "List jobs; show one with its timeline",
-        "errors": "How attempts failed, each error once",
         "top, web": "Watch queues, jobs and workers: here, or in a browser",
-        "doctor, stats": "What is wrong, and what to do; recent statistics",
+        "doctor, errors": "What is wrong, and what to do; each error once",
+        "stats, metrics": "Recent statistics; gauges, as Prometheus reads them",
         "alerts, check": "Alerts and their rules; the rules now, for a monitor",
     },
     "Act on jobs": {
@@ -68,9 +68,11 @@ _MEANT: Mapping[str, tuple[str, ...]] = {
     "ignore": ("archive",),
     "init": ("migrate",),
     "inspect": ("top", "workers"),
+    "gauges": ("metrics",),
     "kill": ("cancel", "retry"),
     "lanes": ("groups",),
     "list": ("jobs",),
+    "prometheus": ("metrics",),
     "purge": ("cancel",),
     "requeue": ("retry",),
     "result": ("job",),

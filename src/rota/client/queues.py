@@ -11,6 +11,7 @@ from rota.client.both import awaitable, both, both_atomic
 from rota.declare.options import MAX_RUNNING_MAX
 from rota.errors import UsageError
 from rota.model.bounds import check_aware, check_integer, check_queue
+from rota.model.metric import Metric
 from rota.model.units import Duration, seconds
 from rota.store import ops
 from rota.store.ops import ConcurrencyLimit, Pause, QueueDepth, Stats, Until
@@ -59,6 +60,17 @@ class Queues(Namespace):
         return ops.stats(hours, job_type, queue)
 
     astats = awaitable(stats)
+
+    @both
+    def metrics(self) -> Operation[builtins.list[Metric]]:
+        """Read the gauges of the database: due, running, dead and blocked jobs, breakers, workers,
+        sizes of tables, and what holds vacuum up.
+
+        It counts up to 10,000 jobs of each kind, and reads up to 100 queues, breakers and tables.
+        """
+        return ops.read_metrics()
+
+    ametrics = awaitable(metrics)
 
     @both
     def concurrency_limits(self) -> Operation[builtins.list[ConcurrencyLimit]]:

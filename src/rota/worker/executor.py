@@ -139,7 +139,9 @@ class Executor(Service):
         """Take the expected jobs; start as many as there are free slots."""
         if self.bus.wants(JobClaimed):
             for attempt in attempts:
-                self.bus.emit(JobClaimed.of(attempt.job, self._spec.name))
+                since = attempt.job.started_at  # when it was claimed
+                waited_s = 0.0 if since is None else (since - attempt.job.run_at).total_seconds()
+                self.bus.emit(JobClaimed.of(attempt.job, self._spec.name, waited_s=waited_s))
         types = self.gatekeeper.types
         unusual = [
             one

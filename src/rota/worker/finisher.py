@@ -478,15 +478,17 @@ class Finisher(Service):
     def _make_event(self, attempt: Attempt, transition: Transition, outcome: Written) -> Event:
         of = attempt.job, self._worker
         failure = transition.failure or Failure("", "", "", "")
+        ran_s = None if attempt.began_at is None else attempt.ran_s
         match outcome.status:
             case Status.SUCCEEDED:
                 return JobSucceeded.of(*of, ran_s=attempt.ran_s)
             case Status.CANCELLED:
                 return JobCancelled.of(*of, reason=transition.reason or outcome.reason)
             case Status.DEAD:
-                return JobDead.of(*of, failure=failure)
+                return JobDead.of(*of, failure=failure, ran_s=ran_s)
             case Status.FAILED:
-                return JobFailed.of(*of, failure=failure, retry_in_s=transition.delay_s or 0.0)
+                retry_in_s = transition.delay_s or 0.0
+                return JobFailed.of(*of, failure=failure, retry_in_s=retry_in_s, ran_s=ran_s)
         if transition.verb == "snooze":
             return JobSnoozed.of(*of, run_in_s=transition.delay_s or 0.0, reason=transition.reason)
         if transition.awaits is not None:

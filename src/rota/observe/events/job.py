@@ -27,6 +27,10 @@ class JobEvent(Event):
     """The value of the job's `claims` under which the attempt runs."""
     worker: str
     """Name of the worker that holds or held the job."""
+    queue: str | None = None
+    """Its queue; None: the event is about a job of another worker's."""
+    schedule: str | None = None
+    """The schedule of which it is a run; None: it is no run, or of another worker's."""
 
     @classmethod
     def of(cls, job: Job, worker: str, **own: Any) -> Self:
@@ -41,6 +45,8 @@ class JobEvent(Event):
             attempt=job.attempts,
             claim=job.claims,
             worker=worker,
+            queue=job.queue,
+            schedule=job.schedule,
             **own,
         )
 
@@ -54,6 +60,8 @@ class JobClaimed(JobEvent):
 
     level = logging.DEBUG
     line = "claimed by {worker}"
+    waited_s: float = 0.0
+    """Seconds that it had been due, by the database's clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +86,8 @@ class JobFailed(JobEvent):
     """What is stored of the error."""
     retry_in_s: float
     """Seconds until the next attempt."""
+    ran_s: float | None = None
+    """Seconds that the handler ran; None: it did not begin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +98,8 @@ class JobDead(JobEvent):
     line = "dead: {failure.error_type}: {failure.message} ({failure.verdict_rule})"
     failure: Failure
     """What is stored of the error."""
+    ran_s: float | None = None
+    """Seconds that the handler ran; None: it did not begin, or its worker is lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

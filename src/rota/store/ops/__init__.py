@@ -136,6 +136,7 @@ from rota.store.ops.limits import (
     set_limit,
     take_starts,
 )
+from rota.store.ops.metrics import read_metrics, take_metrics
 from rota.store.ops.partitions import (
     PartitionStep,
     ensure_partitions,
@@ -349,6 +350,7 @@ __all__ = [
     "read_batch_results",
     "read_clock",
     "read_concurrency_limits",
+    "read_metrics",
     "read_on_duplicate",
     "read_queues",
     "read_results",
@@ -386,6 +388,7 @@ __all__ = [
     "sweep_waits",
     "table",
     "take_alert_rules",
+    "take_metrics",
     "take_starts",
     "take_step",
     "take_unposted",

@@ -451,7 +451,10 @@ create table installation (
   -- The schema to which expired partitions move; NULL: they are dropped.
   archive text,
   -- Whether keys were erased: only then is a key also looked for by its hash.
-  keys_erased boolean not null default false
+  keys_erased boolean not null default false,
+  -- The worker that reads the gauges for all, and until when it does if it does not ask again.
+  metrics_worker text,
+  metrics_until timestamptz
 );
 
 -- A day that moves to where it is would stay for ever, and each pass would report it as moved.

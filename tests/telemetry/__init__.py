@@ -1,0 +1,1 @@
+"""Metrics, traces and error reports, tried against the libraries that read them."""

@@ -118,6 +118,8 @@ class App(Client):
     """
 
     _opened: Database | None = None
+    _metrics: Callable[[], str] | None = None
+    """What a worker's health port serves as `/metrics`; None: nothing."""
 
     def __init__(
         self,
@@ -347,8 +349,8 @@ class App(Client):
                 queue with slots of its own or of those that all share; 0: none. Defaults to
                 ROTA_RESERVED, otherwise to one in five, at least one of two.
             grace: how long running handlers may continue after the signal. Defaults to 30 s.
-            health_port: port on which `/healthz` and `/readyz` answer over HTTP, on all interfaces.
-                Defaults to none.
+            health_port: port on which `/healthz` and `/readyz` answer over HTTP, on all interfaces,
+                and `/metrics` with `rota.integrations.prometheus`. Defaults to none.
             ping: URL of a dead-man switch, requested about once a minute after a successful pass of
                 maintenance. Defaults to none.
 
@@ -478,12 +480,14 @@ class App(Client):
         self, config: WorkerConfig, *, health_port: int | None = None, signals: bool
     ) -> Summary:
         worker = Worker(self._database, self._make_spec(config), self._bus)
+        health = worker.health
         with (
-            serve_health(health_port, worker.health.liveness, worker.health.readiness),
+            serve_health(health_port, health.liveness, health.readiness, self._metrics),
             handle_signals(worker, signals=signals),
         ):
             await self._database.arun(migrate.check(self.schema, self._declarations.packages))
             if supervised.current is not None:
+                supervised.current.metrics = self._metrics
                 supervised.current.confirm_fit()
             with stop_after(worker, config.stop_after_s):
                 report = await worker.run()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from psycopg.rows import TupleRow
 
@@ -18,13 +16,6 @@ from tests.support.cli import CommandLine
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
-
-
-@pytest.fixture
-def app(database: str) -> Iterator[rota.App]:
-    app = rota.App(database)
-    yield app
-    app.close()
 
 
 def read(app: rota.App) -> dict[tuple[str, str], float]:

@@ -12,8 +12,7 @@ from rota.model.metric import render_metrics
 def metrics(place: Place, as_json: JsonOption = False) -> None:
     """Print the gauges of the database in the text format of Prometheus.
 
-    A worker with rota.integrations.prometheus serves the same on its health port. This command is
-    for a setup without a permanent worker, as for the textfile collector of the node exporter.
+    For a setup without a permanent worker, as for the textfile collector of the node exporter.
     """
     with place.session() as opened:
         found = opened.queues.metrics()

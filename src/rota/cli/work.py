@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Collection
 from enum import StrEnum
+from importlib.util import find_spec
 from typing import Annotated
 
 import msgspec
@@ -20,7 +21,7 @@ from rota.errors import ConfigurationError, UsageError
 from rota.runtime import logs, supervised
 from rota.runtime.health_server import serve_health
 from rota.runtime.http import check_url
-from rota.runtime.supervisor import Supervisor
+from rota.runtime.supervisor import SumsMetrics, Supervisor
 from rota.store import migrate
 from rota.worker.summary import Summary
 
@@ -106,8 +107,8 @@ def work(
         typer.Option(
             min=1,
             max=HEALTH_PORT_MAX,
-            help="Serve /healthz and /readyz over HTTP on this port, on all interfaces. "
-            "Not with --drain. Default: none.",
+            help="Serve /healthz, /readyz and the App's /metrics over HTTP on this port, on all "
+            "interfaces. Not with --drain. Default: none.",
         ),
     ] = None,
     ping: Annotated[
@@ -233,8 +234,10 @@ def _work_in_processes(
         )
     logs.setup(log_format, log_level)
     command = ["-m", "rota", "work", *arguments, "--channel"]
-    supervisor = Supervisor(command, count, drain=drain, ping_url=ping)
-    with serve_health(health_port, supervisor.liveness, supervisor.readiness):
+    sums = make_sums() if health_port is not None else None
+    supervisor = Supervisor(command, count, drain=drain, ping_url=ping, sums=sums)
+    metrics = None if sums is None else supervisor.metrics
+    with serve_health(health_port, supervisor.liveness, supervisor.readiness, metrics):
         status = supervisor.run()
     if status == 0 or supervisor.reports:
         _say(
@@ -244,6 +247,15 @@ def _work_in_processes(
         )
     if status:
         raise typer.Exit(status)
+
+
+def make_sums() -> SumsMetrics | None:
+    """Return what sums the metrics of several processes; None: the extra is not installed."""
+    if find_spec("prometheus_client") is None:
+        return None
+    from rota.integrations.prometheus_sums import Sums  # noqa: PLC0415 - it needs an extra
+
+    return Sums()
 
 
 def _arguments(context: typer.Context, but: Collection[str]) -> list[str]:

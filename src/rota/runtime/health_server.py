@@ -1,4 +1,5 @@
-"""The port of a container's probes: `/healthz` (liveness) and `/readyz` (readiness)."""
+"""The port of a container's probes, `/healthz` (liveness) and `/readyz` (readiness), and of
+`/metrics`."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ CLIENTS_MAX = 16
 
 
 @contextmanager
-def serve_health(port: int | None, liveness: Probe, readiness: Probe) -> Iterator[None]:
+def serve_health(
+    port: int | None, liveness: Probe, readiness: Probe, metrics: Callable[[], str] | None = None
+) -> Iterator[None]:
     """Answer on a port of all interfaces, for a block, from a thread: 200, or 503 and the reason.
 
     Without a port it does nothing.
@@ -34,7 +37,7 @@ def serve_health(port: int | None, liveness: Probe, readiness: Probe) -> Iterato
     if port is None:
         yield
         return
-    with _Server(port, {"/healthz": liveness, "/readyz": readiness}) as server:
+    with _Server(port, {"/healthz": liveness, "/readyz": readiness}, metrics) as server:
         thread = threading.Thread(
             target=server.serve_forever,
             kwargs={"poll_interval": 0.1},
@@ -56,8 +59,10 @@ class _Server(socketserver.ThreadingTCPServer):
     block_on_close = False
     request_queue_size = 16
 
-    def __init__(self, port: int, probes: dict[str, Probe]) -> None:
-        self.probes = probes
+    def __init__(
+        self, port: int, probes: dict[str, Probe], metrics: Callable[[], str] | None
+    ) -> None:
+        self.probes, self.metrics = probes, metrics
         self._room = threading.Semaphore(CLIENTS_MAX)
         try:
             super().__init__(("", port), _Request)
@@ -96,8 +101,11 @@ class _Request(BaseHTTPRequestHandler):
     timeout = CLIENT_S
 
     def do_GET(self) -> None:
-        probe = self.server.probes.get(self.path.partition("?")[0])
-        if probe is None:
+        path = self.path.partition("?")[0]
+        probe = self.server.probes.get(path)
+        if path == "/metrics" and self.server.metrics is not None:
+            self._answer(HTTPStatus.OK, self.server.metrics(), "text/plain; version=0.0.4")
+        elif probe is None:
             self._answer(HTTPStatus.NOT_FOUND, "ask /healthz or /readyz")
         elif (problem := probe()) is None:
             self._answer(HTTPStatus.OK, "ok")
@@ -107,10 +115,10 @@ class _Request(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         self.do_GET()
 
-    def _answer(self, status: HTTPStatus, text: str) -> None:
-        body = f"{text}\n".encode()
+    def _answer(self, status: HTTPStatus, text: str, kind: str = "text/plain") -> None:
+        body = f"{text.rstrip()}\n".encode()
         self.send_response(status)
-        self.send_header("Content-Type", "text/plain; charset=utf-8")
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Cache-Control", "no-store")
         self.end_headers()

@@ -7,7 +7,7 @@ import faulthandler
 import logging
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -23,6 +23,7 @@ logger = logging.getLogger("rota")
 
 STOP = "stop"
 STOP_NOW = "stop now"
+METRICS = "metrics"
 REPORT_S = 1.0
 """Seconds between two reports of the worker's state."""
 OFFER_S = 1.0
@@ -67,6 +68,8 @@ class Vitals(msgspec.Struct, omit_defaults=True):
     """Good passes of upkeep since the worker started."""
     report: dict[str, Any] | None = None
     """The worker's summary; in the last message only."""
+    metrics: str | None = None
+    """What it has measured, in the last message and if the parent asked; empty: nothing."""
 
 
 class Supervised:
@@ -81,6 +84,8 @@ class Supervised:
         self._worker: SupervisedWorker | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._without_worker = "starting"
+        self.metrics: Callable[[], str] | None = None
+        """Renders what the process measures; None: it measures nothing."""
         self._devnull = Path(os.devnull).open("w")  # noqa: SIM115 - open as long as the process
         threading.Thread(target=self._receive_requests, name="rota-supervised", daemon=True).start()
 
@@ -104,7 +109,11 @@ class Supervised:
 
     def report(self, report: msgspec.Struct) -> None:
         """Send the parent the worker's summary."""
-        self._send(Vitals(report=msgspec.to_builtins(report), readiness="stopping"))
+        facts = msgspec.to_builtins(report)
+        self._send(Vitals(report=facts, readiness="stopping", metrics=self._render_metrics()))
+
+    def _render_metrics(self) -> str:
+        return "" if self.metrics is None else self.metrics()
 
     def _receive_requests(self) -> None:
         while True:
@@ -115,6 +124,11 @@ class Supervised:
                 return
             if request is None:
                 self._send_state()
+                continue
+            if request == METRICS:  # in a thread, because it may ask the database
+                threading.Thread(
+                    target=self._send_metrics, name="rota-metrics", daemon=True
+                ).start()
                 continue
             with self._lock:
                 self._requests.append(request)
@@ -136,17 +150,21 @@ class Supervised:
             with suppress(RuntimeError):  # the loop is closed: the worker has ended
                 self._loop.call_soon_threadsafe(act)
 
-    def _send_state(self) -> None:
+    def _send_metrics(self) -> None:
+        self._send_state(self._render_metrics())
+
+    def _send_state(self, metrics: str | None = None) -> None:
         with self._lock:
             health = None if self._worker is None else self._worker.health
         if health is None:
-            self._send(Vitals(readiness=self._without_worker))
+            self._send(Vitals(readiness=self._without_worker, metrics=metrics))
         else:
             self._send(
                 Vitals(
                     liveness=health.liveness(),
                     readiness=health.readiness(),
                     passes=health.passes,
+                    metrics=metrics,
                 )
             )
 

@@ -15,10 +15,11 @@ import signal
 import socket
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -31,7 +32,7 @@ from rota.runtime.child_process import (
     is_hang_up_ignored,
 )
 from rota.runtime.http import ping
-from rota.runtime.supervised import STOP, STOP_NOW, Vitals
+from rota.runtime.supervised import METRICS, STOP, STOP_NOW, Vitals
 
 logger = logging.getLogger("rota")
 
@@ -54,6 +55,14 @@ found both right, such an exit is like any other: a login that is refused for a 
 the other processes."""
 _DATABASE_AWAY = 5
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+
+
+class SumsMetrics(Protocol):
+    """Adds up what worker processes measure; also of those that have ended."""
+
+    def note(self, pid: int, text: str) -> None: ...
+    def end(self, pid: int) -> None: ...
+    def collect(self, asks: Mapping[int, Callable[[], None]]) -> str: ...
 
 
 class WorkerChild(ChildProcess):
@@ -96,7 +105,13 @@ class Supervisor:
     """
 
     def __init__(
-        self, arguments: list[str], count: int, *, drain: bool, ping_url: str | None = None
+        self,
+        arguments: list[str],
+        count: int,
+        *,
+        drain: bool,
+        ping_url: str | None = None,
+        sums: SumsMetrics | None = None,
     ) -> None:
         self.reports: list[dict[str, Any]] = []
         """The children's reports, in the order in which they ended."""
@@ -104,6 +119,7 @@ class Supervisor:
         self._count = count
         self._drain = drain
         self._ping_url = ping_url
+        self._sums = sums
         self._pinged_at = float("-inf")
         self._children: dict[int, WorkerChild] = {}
         self._started = 0
@@ -164,6 +180,12 @@ class Supervisor:
                 return f"worker process {child.pid}: {child.vitals.readiness}"
         return self.liveness()
 
+    def metrics(self) -> str:
+        """Ask all processes what they have measured, and return the sums. From any thread."""
+        children = list(self._children.values())
+        assert self._sums is not None
+        return self._sums.collect({one.pid: partial(one.send, METRICS) for one in children})
+
     # Starting
 
     @property
@@ -214,6 +236,8 @@ class Supervisor:
                 self._ping()
             if vitals.report is not None:
                 self.reports.append(vitals.report)
+            if vitals.metrics is not None and self._sums is not None:
+                self._sums.note(child.pid, vitals.metrics)
             child.vitals = vitals
 
     def _ping(self) -> None:
@@ -247,6 +271,8 @@ class Supervisor:
 
     def _handle_end(self, pid: int, status: int) -> None:
         del self._children[pid]
+        if self._sums is not None:
+            self._sums.end(pid)
         how = f"worker process {pid} {describe_exit(status)}"
         if self._stops or self._drain:
             logger.info("%s", how)

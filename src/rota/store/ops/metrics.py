@@ -7,7 +7,7 @@ from rota.model.metric import GAUGES, Metric
 from rota.store.driver import Operation, Query
 
 NAMES_MAX = 100
-"""Most queues, breakers and tables: labels are bounded, whatever an application names."""
+"""Most queues, breakers and tables: labels are bounded."""
 
 
 def read_metrics() -> Operation[list[Metric]]:

@@ -49,7 +49,6 @@ tables as materialized (
   limit :names::int
 ),
 holders as materialized (
-  -- As doctor_snapshot, which also runs where no schema is.
   select 'session' as kind, greatest(age(a.backend_xmin), age(a.backend_xid)) as xids,
     extract(epoch from clock_timestamp() - a.xact_start)::float8 as held_s
   from pg_stat_activity a

@@ -1,0 +1,113 @@
+"""The metrics of several worker processes, added up by their parent, which imports nothing of the
+application."""
+
+from __future__ import annotations
+
+import threading
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.parser import text_string_to_metric_families
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+ANSWER_S = 4.0
+"""Longest wait for the processes. One that is frozen counts with what it sent last."""
+ADDED = ("counter", "histogram", "summary")
+
+
+class Sums:
+    """What the processes measured: the counters of all, also of those that ended, and the gauges
+    of those that answered."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        """Guards all fields."""
+        self._texts: dict[int, str] = {}
+        """What each process sent last, by pid."""
+        self._places: dict[int, int] = {}
+        """Which of the processes it is, from 1: one that replaces another has its place."""
+        self._missing: set[int] = set()
+        self._ended = ""
+        """The sum of those that ended."""
+
+    def note(self, pid: int, text: str) -> None:
+        """Take what a process sent."""
+        with self._changed:
+            self._texts[pid] = text
+            self._find_place(pid)
+            self._missing.discard(pid)
+            self._changed.notify_all()
+
+    def end(self, pid: int) -> None:
+        """Keep the counters of a process that has ended: a sum that falls looks like a restart."""
+        with self._changed:
+            self._ended = _render([(None, self._ended), (None, self._texts.pop(pid, ""))])
+            self._places.pop(pid, None)
+            self._missing.discard(pid)
+            self._changed.notify_all()
+
+    def collect(self, asks: Mapping[int, Callable[[], None]]) -> str:
+        """Ask the processes, wait for their answers, and return the sums."""
+        with self._changed:
+            self._missing = set(asks)
+        for ask in asks.values():
+            ask()
+        until = monotonic() + ANSWER_S
+        with self._changed:
+            while self._missing and (left_s := until - monotonic()) > 0:
+                self._changed.wait(left_s)
+            texts = [
+                (None if pid in self._missing else self._places[pid], text)
+                for pid, text in self._texts.items()
+            ]
+            return _render([(None, self._ended), *texts])
+
+    def _find_place(self, pid: int) -> None:
+        if pid not in self._places:
+            taken = set(self._places.values())
+            self._places[pid] = next(n for n in range(1, len(taken) + 2) if n not in taken)
+
+
+def _render(texts: Iterable[tuple[int | None, str]]) -> str:
+    """Add up texts of Prometheus. One without a place gives its counters only."""
+    registry = CollectorRegistry()
+    registry.register(_Addition(texts))
+    return generate_latest(registry).decode()
+
+
+class _Addition:
+    def __init__(self, texts: Iterable[tuple[int | None, str]]) -> None:
+        self._families: dict[str, Family] = {}
+        self._values: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], float]] = {}
+        for place, text in texts:
+            for family in text_string_to_metric_families(text):
+                # When a counter was made says nothing of a sum.
+                if not family.name.endswith("_created"):
+                    self._add(family, place)
+
+    def _add(self, family: Family, place: int | None) -> None:
+        is_added = family.type in ADDED
+        if not is_added and place is None:
+            return
+        self._families.setdefault(family.name, family)
+        values = self._values.setdefault(family.name, {})
+        for sample in family.samples:
+            labels = dict(sample.labels)
+            if not is_added and not family.name.startswith("rota_"):
+                labels["process"] = str(place)  # a size or a time of one process
+            key = sample.name, tuple(labels.items())
+            values[key] = values.get(key, 0.0) + sample.value
+
+    def describe(self) -> list[Family]:
+        return []
+
+    def collect(self) -> Iterator[Family]:
+        for name, one in self._families.items():
+            family = Family(name, one.documentation, one.type)
+            for (sample, labels), value in self._values[name].items():
+                family.add_sample(sample, dict(labels), value)
+            yield family

@@ -23,6 +23,7 @@ ARGUMENTS: dict[str, dict[str, dict[str, Any]]] = {
         "greet": {"name": "Ada"}, "welcome": {"user_id": 1}, "index": {"doc": 1, "version": 1}
     },
     "docs/operate/metrics.md": {"greet": {"name": "Ada"}},
+    "docs/operate/tracing.md": {"greet": {"name": "Ada"}},
     "docs/understand/schedules.md": {
         "cleanup_nightly": {}, "daily_report": {"region": "eu"}, "sweep_carts": {}
     },

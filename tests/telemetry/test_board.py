@@ -22,8 +22,8 @@ from tests.support.rules import rule
 from tests.telemetry.scrape import work
 
 DOCS = Path(__file__).parents[2] / "docs"
-BOARD: dict[str, Any] = json.loads((DOCS / "operate/monitoring/rota.grafana.json").read_text())
-RULES: dict[str, Any] = yaml.safe_load((DOCS / "operate/monitoring/rota.rules.yaml").read_text())
+BOARD: dict[str, Any] = json.loads((DOCS / "operate/prometheus/rota.grafana.json").read_text())
+RULES: dict[str, Any] = yaml.safe_load((DOCS / "operate/prometheus/rota.rules.yaml").read_text())
 QUERIES = [
     *(target["expr"] for panel in BOARD["panels"] for target in panel["targets"]),
     *(one["query"]["query"] for one in BOARD["templating"]["list"] if one["type"] == "query"),

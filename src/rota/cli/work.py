@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Collection
 from enum import StrEnum
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Annotated
 
@@ -253,9 +254,7 @@ def make_sums() -> SumsMetrics | None:
     """Return what sums the metrics of several processes; None: the extra is not installed."""
     if find_spec("prometheus_client") is None:
         return None
-    from rota.integrations.prometheus_sums import Sums  # noqa: PLC0415 - it needs an extra
-
-    return Sums()
+    return import_module("rota.integrations.prometheus_sums").Sums()  # type: ignore[no-any-return]
 
 
 def _arguments(context: typer.Context, but: Collection[str]) -> list[str]:

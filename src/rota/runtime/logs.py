@@ -35,9 +35,11 @@ ENTRIES_MAX = 100
 LEVELS = ("debug", "info", "warning", "error")
 _BIGGEST = 2**63
 """Not every JSON reader takes larger whole numbers, and Python refuses to print the largest."""
-_OWN = ("rota_event", "rota_job", "rota_type", "rota_attempt")
+_OWN = ("rota_event", "rota_job", "rota_type", "rota_attempt", "rota_trace")
 _USUAL = frozenset([*vars(logging.makeLogRecord({})), "message", "asctime", *_OWN])
 """Attributes of a record that are not its `extra`."""
+_find_trace: Callable[[logging.LogRecord], dict[str, str]] = lambda _: {}  # noqa: E731
+"""Returns `trace_id` and `span_id` of a record; `rota.integrations.otel` sets it."""
 
 
 class Form(StrEnum):
@@ -153,6 +155,7 @@ class JobFilter(logging.Filter):
             if job is not None or is_hiding():
                 _scrub_record(record)
             record.rota_job, record.rota_type, record.rota_attempt = job, job_type, attempt
+            record.rota_trace = _find_trace(record)
         return True
 
 
@@ -204,6 +207,7 @@ class JsonFormatter(logging.Formatter):
             job, job_type, attempt = _job_of(record)
             if job is not None:
                 line |= {"job": job, "job_type": _plain(job_type), "attempt": attempt}
+        line |= getattr(record, "rota_trace", None) or _find_trace(record)
         stacks = _stacks(record)
         if stacks:
             line["stack"] = _scrub_stack(record, _clean("\n".join(stacks)))

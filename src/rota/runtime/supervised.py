@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -126,9 +127,8 @@ class Supervised:
                 self._send_state()
                 continue
             if request == METRICS:  # in a thread, because it may ask the database
-                threading.Thread(
-                    target=self._send_metrics, name="rota-metrics", daemon=True
-                ).start()
+                send = partial(self._send_state, asked=True)
+                threading.Thread(target=send, daemon=True).start()
                 continue
             with self._lock:
                 self._requests.append(request)
@@ -150,10 +150,8 @@ class Supervised:
             with suppress(RuntimeError):  # the loop is closed: the worker has ended
                 self._loop.call_soon_threadsafe(act)
 
-    def _send_metrics(self) -> None:
-        self._send_state(self._render_metrics())
-
-    def _send_state(self, metrics: str | None = None) -> None:
+    def _send_state(self, *, asked: bool = False) -> None:
+        metrics = self._render_metrics() if asked else None
         with self._lock:
             health = None if self._worker is None else self._worker.health
         if health is None:

@@ -1,0 +1,407 @@
+"""Traces, with the real SDK and its exporters."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+from psycopg.rows import TupleRow
+
+import rota
+from rota.errors import ConfigurationError, UsageError
+from rota.integrations import otel
+from tests.support.cli import CommandLine
+from tests.support.rules import rule
+from tests.telemetry.scrape import work
+
+Connection = psycopg.Connection[TupleRow]
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass
+class Item:
+    """A job of a call of many."""
+
+    id: int
+
+
+class Traced:
+    """An App with a provider that keeps its spans."""
+
+    def __init__(self, app: rota.App, **options: Any) -> None:
+        self.app = app
+        self.exporter = InMemorySpanExporter()
+        self.provider = TracerProvider()
+        self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+        otel.instrument(app, tracer_provider=self.provider, **options)
+
+    def spans(self, name: str | None = None) -> list[ReadableSpan]:
+        """The spans that have ended, in their order."""
+        found = self.exporter.get_finished_spans()
+        return [span for span in found if name is None or span.name == name]
+
+    def one(self, name: str) -> ReadableSpan:
+        [span] = self.spans(name)
+        return span
+
+
+@pytest.fixture
+def traced(app: rota.App) -> Traced:
+    return Traced(app)
+
+
+@pytest.fixture(autouse=True)
+def own_finder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Log lines of other tests have no traces."""
+    monkeypatch.setattr(rota.logs, "_find_trace", rota.logs._find_trace)
+
+
+def parent(span: ReadableSpan) -> int | None:
+    return None if span.parent is None else span.parent.span_id
+
+
+def ids(span: ReadableSpan) -> tuple[int, int]:
+    context = span.get_span_context()
+    assert context is not None
+    return context.trace_id, context.span_id
+
+
+@rule("M12")
+def test_a_request_its_enqueue_and_the_first_attempt_are_one_trace(traced: Traced) -> None:
+    app = traced.app
+
+    @app.job("mail", queue="post")
+    def mail(to: str) -> None:
+        second.enqueue("x")
+
+    @app.job("second")
+    async def second(text: str) -> None: ...
+
+    tracer = traced.provider.get_tracer("shop")
+    with tracer.start_as_current_span("POST /orders") as request:
+        job = mail.enqueue("ada@example.org")
+    app.drain()
+    sent, ran = traced.one("enqueue mail"), traced.one("run mail")
+    trace_id = request.get_span_context().trace_id
+    assert {ids(span)[0] for span in traced.spans()} == {trace_id}
+    assert parent(sent) == request.get_span_context().span_id
+    assert parent(ran) == ids(sent)[1]
+    assert parent(traced.one("enqueue second")) == ids(ran)[1]
+    assert parent(traced.one("run second")) == ids(traced.one("enqueue second"))[1]
+    assert (sent.kind, ran.kind) == (SpanKind.PRODUCER, SpanKind.CONSUMER)
+    assert dict(sent.attributes or {}) == {
+        "messaging.system": "rota",
+        "messaging.operation.name": "enqueue",
+        "messaging.operation.type": "send",
+        "messaging.destination.name": "post",
+        "rota.job.type": "mail",
+    }
+    attributes = dict(ran.attributes or {})
+    assert attributes.pop("rota.worker")
+    assert attributes == {
+        "messaging.system": "rota",
+        "messaging.operation.name": "run",
+        "messaging.operation.type": "process",
+        "messaging.destination.name": "post",
+        "messaging.message.id": str(job.id),
+        "rota.job.type": "mail",
+        "rota.job.attempt": 1,
+        "rota.job.claim": 1,
+    }
+    assert ran.status.status_code is StatusCode.UNSET
+    assert set(app.get(job.id).meta) == {"traceparent"}
+
+
+@rule("M40")
+async def test_a_retry_and_a_long_wait_are_roots_with_a_link_to_the_enqueue(
+    traced: Traced, connection: Connection
+) -> None:
+    app = traced.app
+    done = asyncio.Event()
+
+    @app.job("shaky", retry=rota.Fixed("1s", jitter=0), takes_context=True)
+    async def shaky(ctx: rota.Context) -> None:
+        if ctx.job.attempts == 1:
+            raise OSError("the line is down")
+        done.set()
+
+    @app.job("late")
+    async def late() -> None: ...
+
+    await shaky.aenqueue()
+    old = await late.aenqueue()
+    connection.execute(
+        "update rota.job set created_at = created_at - interval '301 s' where id = %s", [old.id]
+    )
+    async with work(app):
+        await asyncio.wait_for(done.wait(), 30)
+    first, again = traced.spans("run shaky")
+    sent = traced.one("enqueue shaky")
+    assert parent(first) == ids(sent)[1] and not first.links
+    for root, origin in ((again, sent), (traced.one("run late"), traced.one("enqueue late"))):
+        assert root.parent is None and ids(root)[0] != ids(origin)[0]
+        assert [(one.context.trace_id, one.context.span_id) for one in root.links] == [ids(origin)]
+    assert (again.attributes or {})["rota.job.attempt"] == 2
+
+
+@rule("M44")
+def test_a_requeued_job_and_a_run_of_a_schedule_begin_traces_of_their_own(traced: Traced) -> None:
+    app = traced.app
+
+    @app.job("fails", max_attempts=1)
+    def fails() -> None:
+        raise ValueError("no")
+
+    app.schedule("nightly", "0 2 * * *", fails.new())
+    job = fails.enqueue()
+    app.drain()
+    app.retry(job.id)
+    app.drain()
+    app.sync()
+    app.schedules.trigger("nightly")
+    app.drain()
+    first, requeued, scheduled = traced.spans("run fails")
+    assert first.parent is not None and requeued.parent is None and scheduled.parent is None
+    assert len(requeued.links) == 1 and not scheduled.links
+    assert (requeued.attributes or {})["rota.job.origin"] == job.id
+    assert (scheduled.attributes or {})["rota.job.schedule"] == "nightly"
+
+
+@rule("M45")
+def test_no_span_has_a_payload_and_errors_are_masked(traced: Traced) -> None:
+    app = traced.app
+
+    @app.job("pay", max_attempts=1)
+    def pay(card: rota.Personal[str], note: str) -> None:
+        raise ValueError(f"card {card} refused at postgresql://u:hunter2@db/x")
+
+    @app.job("put_off")
+    def put_off(note: str) -> None:
+        raise rota.Snooze("1h")
+
+    pay.enqueue("4929-1234", "private words")
+    put_off.enqueue("private words")
+    app.drain()
+    told = "".join(span.to_json() for span in traced.spans())
+    for word in ("4929-1234", "private words", "hunter2"):
+        assert word not in told, word
+    failed = traced.one("run pay")
+    assert failed.status.status_code is StatusCode.ERROR
+    assert (failed.attributes or {})["error.type"] == "ValueError"
+    [event] = failed.events
+    assert "refused" in str((event.attributes or {})["exception.message"])
+    assert "in pay" in str((event.attributes or {})["exception.stacktrace"])
+    snoozed = traced.one("run put_off")
+    assert (snoozed.attributes or {})["rota.outcome"] == "Snooze"
+    assert snoozed.status.status_code is StatusCode.UNSET
+
+
+@rule("M21")
+def test_many_jobs_of_one_call_have_one_span_and_a_call_of_many_links_to_all(
+    traced: Traced,
+) -> None:
+    app = traced.app
+
+    @app.job("index", chunk=10)
+    def index(items: list[Item]) -> None: ...
+
+    @app.job("other", queue="mail")
+    def other() -> None: ...
+
+    app.enqueue_many([index.new(Item(n)) for n in range(3)])
+    app.enqueue_many([index.new(Item(3)), other.new()])
+    app.drain()
+    first, mixed = traced.spans("enqueue index")[0], traced.one("enqueue")
+    assert (first.attributes or {})["messaging.batch.message_count"] == 3
+    assert "messaging.destination.name" not in (mixed.attributes or {})
+    run = traced.one("run index")
+    assert run.parent is None and (run.attributes or {})["messaging.batch.message_count"] == 4
+    assert {one.context.trace_id for one in run.links} == {ids(first)[0], ids(mixed)[0]}
+    assert parent(traced.one("run other")) == ids(mixed)[1]
+
+
+@rule("M12")
+@pytest.mark.parametrize(
+    "meta", [None, {"traceparent": 7}, {"traceparent": "00-zz-1-01"}, {"tracestate": "a=b"}]
+)
+def test_a_meta_without_a_trace_is_no_error(traced: Traced, meta: Any) -> None:
+    app = traced.app
+    app.job("given")(lambda: None)
+    with app._database.lend() as connection:
+        connection.execute(
+            "insert into rota.job (job_type, meta) values ('given', %s)",
+            [None if meta is None else json.dumps(meta)],
+        )
+    app.drain()
+    run = traced.one("run given")
+    assert run.parent is None and not run.links
+    assert (run.attributes or {})["messaging.message.id"]
+
+
+@rule("M3")
+async def test_an_idle_worker_makes_no_span(traced: Traced) -> None:
+    app = traced.app
+    app.job("a")(lambda: None)
+    async with work(app):
+        await asyncio.sleep(0)
+    assert traced.spans() == []
+
+
+@rule("M3")
+def test_without_an_sdk_no_job_gets_a_meta(app: rota.App) -> None:
+    otel.instrument(app, tracer_provider=trace.NoOpTracerProvider())
+    seen: list[Any] = []
+
+    @app.job("a", takes_context=True)
+    def a(ctx: rota.Context) -> None:
+        seen.append(ctx.job.meta)
+
+    a.enqueue()
+    app.drain()
+    assert seen == [None]
+
+
+@rule("M84")
+def test_log_lines_of_a_handler_and_of_its_end_have_its_trace(traced: Traced) -> None:
+    app = traced.app
+    out = io.StringIO()
+    handler = logging.StreamHandler(out)
+    handler.addFilter(rota.logs.JobFilter())
+    handler.setFormatter(rota.logs.JsonFormatter())
+    shop, own = logging.getLogger("shop"), logging.getLogger("rota")
+
+    @app.job("fails", max_attempts=1)
+    def fails() -> None:
+        shop.warning("looking")
+        raise ValueError("no")
+
+    job = fails.enqueue()
+    level = own.level
+    for one in (shop, own):
+        one.addHandler(handler)
+    own.setLevel(logging.INFO)
+    try:
+        app.drain()
+    finally:
+        own.setLevel(level)
+        for one in (shop, own):
+            one.removeHandler(handler)
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    [said] = [line for line in lines if line["message"] == "looking"]
+    [dead] = [line for line in lines if line.get("event") == "JobDead"]
+    trace_id, span_id = ids(traced.one("run fails"))
+    for line in (said, dead):
+        assert line["trace_id"] == f"{trace_id:032x}" and line["span_id"] == f"{span_id:016x}"
+        assert line["job"] == job.id
+    [started] = [line for line in lines if line.get("event") == "WorkerStarted"]
+    assert "trace_id" not in started
+
+
+@rule("M3")
+def test_what_cannot_be_is_refused(traced: Traced, database: str) -> None:
+    with pytest.raises(ConfigurationError, match="instrumented already"):
+        otel.instrument(traced.app)
+    with pytest.raises(UsageError, match="link_after"):
+        otel.instrument(rota.App(database), link_after="soon")
+
+
+class Collector(ThreadingHTTPServer):
+    """Takes OTLP over HTTP, in protobuf."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        self.requests: list[ExportTraceServiceRequest] = []
+        super().__init__(("127.0.0.1", 0), CollectorRequest)
+
+
+class CollectorRequest(BaseHTTPRequestHandler):
+    server: Collector
+
+    def do_POST(self) -> None:
+        assert self.path == "/v1/traces"
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.requests.append(ExportTraceServiceRequest.FromString(body))
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None: ...
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    with Collector() as server:
+        threading.Thread(target=server.serve_forever, args=[0.05], daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+@rule("M12")
+def test_an_otlp_endpoint_gets_the_spans_with_their_links(
+    app: rota.App, collector: Collector
+) -> None:
+    provider = TracerProvider()
+    host, port = collector.server_address[:2]
+    exporter = OTLPSpanExporter(f"http://{host!s}:{port}/v1/traces")
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    otel.instrument(app, tracer_provider=provider, link_after="1ms")
+
+    @app.job("export")
+    async def export() -> None: ...
+
+    export.enqueue()
+    with app._database.lend() as connection:
+        connection.execute("update rota.job set created_at = created_at - interval '1 minute'")
+    app.drain()
+    provider.shutdown()
+    spans = {
+        span.name: span
+        for request in collector.requests
+        for resource in request.resource_spans
+        for scope in resource.scope_spans
+        for span in scope.spans
+    }
+    sent, ran = spans["enqueue export"], spans["run export"]
+    assert [link.span_id for link in ran.links] == [sent.span_id]
+    assert not ran.parent_span_id and ran.kind == ran.SPAN_KIND_CONSUMER
+    texts = {one.key: one.value.string_value for one in ran.attributes}
+    assert texts["messaging.destination.name"] == "default"
+
+
+@pytest.mark.system
+@pytest.mark.skipif(sys.platform != "linux", reason="process=True is for Linux")
+@rule("M12")
+def test_a_handler_in_a_process_of_its_own_is_in_the_trace_of_its_enqueue(
+    database: str, tmp_path: Path
+) -> None:
+    spans = tmp_path / "spans"
+    rota = CommandLine(ROOT, ROTA_DATABASE_URL=database, SPANS=str(spans))
+    code = "from tests.telemetry.traced_app import apart; apart.enqueue(7)"
+    env = os.environ | {"ROTA_DATABASE_URL": database, "SPANS": str(spans)}
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, check=True)
+    rota.ok("work", "--drain", "--app", "tests.telemetry.traced_app:app")
+    sent, ran = [json.loads(line) for line in spans.read_text().splitlines()]
+    assert (sent["name"], ran["name"]) == ("enqueue apart", "run apart")
+    assert ran["parent_id"] == sent["context"]["span_id"]
+    assert ran["attributes"]["error.type"] == "ValueError"

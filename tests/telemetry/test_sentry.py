@@ -1,0 +1,291 @@
+"""Errors, queues and crons, with the real SDK and a server that takes its envelopes."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import sentry_sdk
+from psycopg.rows import TupleRow
+
+import rota
+from rota import events
+from rota.errors import ConfigurationError, UsageError
+from rota.integrations import sentry
+from rota.model.outcome import Failure
+from tests.support.cli import CommandLine
+from tests.support.rules import rule
+from tests.telemetry.scrape import work
+
+Connection = psycopg.Connection[TupleRow]
+Item = tuple[str, dict[str, Any]]
+ROOT = Path(__file__).parents[2]
+CARD = f"4929-{1234}"
+"""Not a literal: a report shows lines of the source."""
+
+
+class Receiver(ThreadingHTTPServer):
+    """Takes envelopes, as Sentry does."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        self.items: list[Item] = []
+        super().__init__(("127.0.0.1", 0), Request)
+
+    @property
+    def dsn(self) -> str:
+        return f"http://key@127.0.0.1:{self.server_address[1]}/1"
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        """What came of one kind, in order."""
+        sentry_sdk.flush(10)
+        return [item for name, item in self.items if name == kind]
+
+
+class Request(BaseHTTPRequestHandler):
+    server: Receiver
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.headers.get("Content-Encoding") == "gzip":
+            body = gzip.decompress(body)
+        _, *lines = body.split(b"\n")
+        for head, item in zip(lines[::2], lines[1::2], strict=False):
+            self.server.items.append((json.loads(head)["type"], json.loads(item)))
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, format: str, *args: Any) -> None: ...
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as receiver:
+        threading.Thread(target=receiver.serve_forever, args=[0.05], daemon=True).start()
+        yield receiver
+        receiver.shutdown()
+
+
+@pytest.fixture
+def reported(app: rota.App, receiver: Receiver) -> Iterator[rota.App]:
+    """The App, with the SDK set up as an application does."""
+    sentry_sdk.init(receiver.dsn, traces_sample_rate=1.0, release="shop-1")
+    yield app
+    sentry_sdk.flush(10)
+    sentry_sdk.get_client().close()
+    sentry_sdk.get_global_scope().set_client(None)
+
+
+@rule("M43")
+@pytest.mark.parametrize(
+    ("errors", "levels"), [("final", ["error"]), ("attempt", ["warning", "error"])]
+)
+async def test_an_error_is_reported_when_the_job_is_dead_or_for_each_attempt(
+    reported: rota.App, receiver: Receiver, errors: sentry.Errors, levels: list[str]
+) -> None:
+    app = reported
+    sentry.instrument(app, errors=errors)
+    dead = asyncio.Event()
+    app.on(events.JobDead, lambda _: dead.set())
+
+    @app.job("fails", max_attempts=2, retry=rota.Fixed("1s", jitter=0))
+    async def fails(card: rota.Personal[str]) -> None:
+        sentry_sdk.set_tag("customer", "a")
+        raise ValueError(f"card {card} refused")
+
+    job = await fails.aenqueue(CARD)
+    async with work(app):
+        await asyncio.wait_for(dead.wait(), 30)
+    found = receiver.of("event")
+    assert [one["level"] for one in found] == levels
+    last = found[-1]
+    [raised] = last["exception"]["values"]
+    assert raised["type"] == "ValueError" and "refused" in raised["value"]
+    assert raised["mechanism"] == {"type": "rota", "handled": False}
+    assert raised["stacktrace"]["frames"][-1]["function"] == "fails"
+    assert last["transaction"] == "fails" and last["release"] == "shop-1"
+    assert last["tags"] == {"rota.job_type": "fails", "customer": "a"}
+    assert last["contexts"]["rota"]["job"] == job.id and last["contexts"]["rota"]["attempt"] == 2
+    traces = [one["contexts"]["trace"]["trace_id"] for one in receiver.of("transaction")]
+    assert last["contexts"]["trace"]["trace_id"] in traces
+    assert CARD not in json.dumps(receiver.items)
+
+
+@rule("M43")
+def test_an_attempt_that_will_be_retried_or_that_is_no_failure_is_not_reported(
+    reported: rota.App, receiver: Receiver
+) -> None:
+    app = reported
+    sentry.instrument(app)
+
+    @app.job("fails")
+    def fails() -> None:
+        raise ValueError("no")
+
+    @app.job("put_off")
+    def put_off() -> None:
+        raise rota.Snooze("1h")
+
+    fails.enqueue()
+    put_off.enqueue()
+    app.drain()
+    assert receiver.of("event") == []
+    assert {one["transaction"] for one in receiver.of("transaction")} == {"fails", "put_off"}
+
+
+@rule("M43")
+def test_a_job_that_a_crashed_worker_lost_and_trouble_without_an_error_are_reported(
+    reported: rota.App, receiver: Receiver
+) -> None:
+    app = reported
+    sentry.instrument(app)
+    of: dict[str, Any] = {"job": 1, "job_type": "t", "attempt": 3, "claim": 3, "worker": "w"}
+    lost = Failure("LeaseExpired", "its worker is gone", "transient", "lease expired")
+    app._bus.emit(events.JobDead(**of, failure=lost))
+    app._bus.emit(events.LeaseLost(**of))
+    alert: dict[str, Any] = {"rule": "r", "subject": "", "message": "10 dead", "value": 10.0}
+    since = app._database.run(_read_clock())
+    app._bus.emit(events.AlertFired(**alert, since=since, severity="warning", repeated=False))
+    dead, trouble, fired = receiver.of("event")
+    assert dead["exception"]["values"] == [{"type": "LeaseExpired", "value": "its worker is gone"}]
+    assert dead["fingerprint"] == ["rota", "t", "LeaseExpired"]
+    assert "lease lost by w" in trouble["message"] and trouble["level"] == "error"
+    assert fired["fingerprint"] == ["rota", "AlertFired", "r"] and fired["level"] == "warning"
+
+
+def _read_clock() -> Any:
+    from rota.store import ops
+
+    return ops.read_clock()
+
+
+@rule("M12")
+def test_a_request_and_its_job_are_one_trace_of_the_queues_page(
+    reported: rota.App, receiver: Receiver
+) -> None:
+    app = reported
+    sentry.instrument(app)
+
+    @app.job("mail", queue="post")
+    def mail(to: str) -> None: ...
+
+    with sentry_sdk.start_transaction(op="http.server", name="POST /orders"):
+        job = mail.enqueue("ada@example.org")
+    mail.enqueue("nobody asks")
+    app.drain()
+    request, ran, other = sorted(receiver.of("transaction"), key=lambda one: one["start_timestamp"])
+    [published] = [one for one in request["spans"] if one["op"] == "queue.publish"]
+    assert published["data"]["messaging.destination.name"] == "post"
+    about = ran["contexts"]["trace"]
+    assert (about["op"], ran["transaction"]) == ("queue.process", "mail")
+    assert about["trace_id"] == request["contexts"]["trace"]["trace_id"]
+    assert about["parent_span_id"] == published["span_id"]
+    assert about["data"]["messaging.message.id"] == str(job.id)
+    assert about["data"]["messaging.destination.name"] == "post"
+    assert about["data"]["messaging.message.retry.count"] == 0
+    assert about["data"]["messaging.message.receive.latency"] >= 0
+    assert other["transaction"] == "mail"
+    assert "ada@example.org" not in json.dumps(receiver.items)
+
+
+@rule("M82")
+def test_a_schedule_is_a_monitor_and_its_retries_are_one_run(
+    reported: rota.App, receiver: Receiver, connection: Connection
+) -> None:
+    app = reported
+    sentry.instrument(app)
+    works = [False]
+
+    @app.job("report", timeout="20m", max_attempts=2)
+    def report() -> None:
+        if not works[0]:
+            raise OSError("no disk")
+
+    app.schedule("Nightly report!", "30 2 * * *", report.new(), timezone="Europe/Berlin")
+    app.sync()
+
+    def run_now() -> None:
+        connection.execute(
+            "update rota.schedule set next_run_at = clock_timestamp() - interval '1s'"
+        )
+        connection.execute("update rota.job set run_at = clock_timestamp()")
+        app.drain()
+
+    run_now()
+    first = receiver.of("check_in")
+    assert [one["status"] for one in first] == ["in_progress"]
+    works[0] = True
+    connection.execute("update rota.job set run_at = clock_timestamp()")
+    app.drain()
+    began, ended = receiver.of("check_in")
+    assert ended["status"] == "ok" and ended["check_in_id"] == began["check_in_id"]
+    assert ended["monitor_slug"] == "nightly-report"
+    assert ended["monitor_config"]["schedule"] == {"type": "crontab", "value": "30 2 * * *"}
+    assert ended["monitor_config"]["timezone"] == "Europe/Berlin"
+    assert ended["monitor_config"]["max_runtime"] == 20
+
+    works[0] = False
+    run_now()
+    run_now()
+    last = [one for one in receiver.of("check_in") if one["check_in_id"] != began["check_in_id"]]
+    assert last[-1]["status"] == "error"
+
+
+@rule("M82")
+def test_a_job_without_a_schedule_and_an_app_without_monitors_check_in_nowhere(
+    reported: rota.App, receiver: Receiver
+) -> None:
+    app = reported
+    sentry.instrument(app, monitors=False)
+    app.job("a")(lambda: None)
+    app.schedule("s", "0 2 * * *", app.types["a"].new())
+    app.sync()
+    app.types["a"].enqueue()
+    app.schedules.trigger("s")
+    app.drain()
+    assert receiver.of("check_in") == []
+
+
+@pytest.mark.system
+@rule("M43")
+def test_an_error_of_a_process_of_its_own_is_reported_by_the_worker(
+    database: str, receiver: Receiver, tmp_path: Path, app: rota.App
+) -> None:
+    app.enqueue("apart", {"number": 7})
+    line = CommandLine(
+        ROOT, ROTA_DATABASE_URL=database, SENTRY=receiver.dsn, SPANS=str(tmp_path / "spans")
+    )
+    line.ok("work", "--drain", "--app", "tests.telemetry.traced_app:app")
+    [event] = receiver.of("event")
+    [raised] = event["exception"]["values"]
+    assert (raised["type"], raised["value"]) == ("ValueError", "in its own process")
+    assert "traced_app" in event["extra"]["stack"]
+
+
+@rule("M3")
+def test_what_cannot_be_is_refused(app: rota.App) -> None:
+    with pytest.raises(UsageError, match="'final' or 'attempt'"):
+        sentry.instrument(app, errors="some")  # type: ignore[arg-type]
+    sentry.instrument(app)
+    with pytest.raises(ConfigurationError, match="instrumented already"):
+        sentry.instrument(app)
+
+
+@rule("M82")
+@pytest.mark.parametrize(
+    ("name", "slug"),
+    [("nightly", "nightly"), ("A b/c", "a-b-c"), ("ü", "schedule"), ("x" * 90, "x" * 50)],
+)
+def test_a_name_becomes_a_slug(name: str, slug: str) -> None:
+    assert sentry.make_slug(name) == slug

@@ -62,15 +62,15 @@ def list_pages() -> Iterator[Path]:
 
 
 MORE = {
-    "expires": "../understand/concepts.md#expiry",
-    "unique": "../understand/concepts.md#idempotency-keys",
-    "ordered": "../understand/lanes.md",
-    "max_running": "../understand/lanes.md#concurrency-limits",
+    "expires": "../understand/expiry-and-cancelling.md",
+    "unique": "../understand/idempotency-keys.md",
+    "ordered": "../understand/ordered-groups.md",
+    "max_running": "../understand/concurrency-limits.md",
     "transactional": "../understand/transactions.md#require-a-transaction",
     "history": "../operate/retention.md#types-that-keep-failures-only",
     "breaker": "../understand/breakers.md",
     "rate_limit": "../understand/rate-limits.md",
-    "process": "../understand/concepts.md#work-that-needs-the-cpu",
+    "process": "../how-to/cpu-work.md",
 }
 """Where a reader of an option goes on, to the part that explains."""
 GROUPS = {

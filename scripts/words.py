@@ -1,7 +1,7 @@
 """Finds words of the house in what users read: pages, messages and the docstrings of public names
 say the words of the field.
 
-Part of `make check`. docs/understand/concepts.md has the words to write in their place.
+Part of `make check`. docs/understand/glossary.md has the words to write in their place.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every block of schedules.md does what the page says, in the order of the page."""
+"""Every block of schedules.md, run-a-program.md and manage-schedules.md works, in this order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from tests.docs.reader import read_page
 from tests.support.project import enter
 from tests.support.rules import rule
 
-PAGE = read_page("schedules.md")
+NAMES = ("schedules.md", "run-a-program.md", "manage-schedules.md")
+PAGE = "".join(map(read_page, NAMES))
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 MAIL = """
 @app.job("send_mail")
@@ -29,7 +30,7 @@ def send_mail(user_id: int) -> None: ...
 
 
 @rule("M10", "M15", "M87")
-def test_every_block_of_the_page_works_in_its_order(
+def test_every_block_of_the_pages_works_in_its_order(
     database: str,
     connection: psycopg.Connection[TupleRow],
     tmp_path: Path,
@@ -75,7 +76,7 @@ def test_every_block_of_the_page_works_in_its_order(
     assert [verb for (verb,) in verbs][:4] == ["pause", "trigger", "resume", "delete"]
 
 
-def test_no_block_of_the_page_goes_untried_and_its_numbers_are_the_code_s() -> None:
+def test_no_block_of_the_pages_goes_untried_and_their_numbers_are_the_code_s() -> None:
     assert {language for language, _ in BLOCKS} == {"python", "sh", "sql"}
     assert PAGE.count("```") == 2 * len(BLOCKS) > 10
     assert f"at most {MISSED_S / 60:.0f} minutes late" in PAGE

@@ -1,4 +1,5 @@
-"""The blocks of transactions.md work, on each of the libraries."""
+"""The blocks of transactions.md work, on each of the libraries, and those of enqueue-by-name.md and
+database-url.md."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ from tests.docs.reader import read_page
 from tests.support.django_site import django_database
 from tests.support.rules import rule
 
-PAGE = read_page("transactions.md")
-SESSION, ASYNC, ASYNCPG, DJANGO, NEEDED, STATEMENT, NAMED, LATE = re.findall(
+PAGE = "".join(map(read_page, ("transactions.md", "enqueue-by-name.md", "database-url.md")))
+SESSION, ASYNC, ASYNCPG, DJANGO, NEEDED, NAMED, STATEMENT, LATE = re.findall(
     r"```python\n(.*?)```", PAGE, re.DOTALL
 )
 [SQL] = re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)

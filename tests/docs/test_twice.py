@@ -19,21 +19,26 @@ ARGUMENTS: dict[str, dict[str, dict[str, Any]]] = {
         "page_somebody": {"rule": "r", "state": "fires", "severity": "warning", "message": "m"}
     },
     "docs/operate/drain-endpoint.md": {"greet": {"name": "Ada"}},
-    "docs/understand/concepts.md": {
-        "greet": {"name": "Ada"}, "welcome": {"user_id": 1}, "index": {"doc": 1, "version": 1}
+    "docs/understand/jobs-and-workers.md": {"greet": {"name": "Ada"}},
+    "docs/understand/idempotency-keys.md": {
+        "welcome": {"user_id": 1}, "index": {"doc": 1, "version": 1}
     },
     "docs/operate/metrics.md": {"greet": {"name": "Ada"}},
     "docs/operate/tracing.md": {"greet": {"name": "Ada"}},
+    "docs/understand/payload-versions.md": {"charge": {"order": 7, "cents": 150}},
     "docs/understand/schedules.md": {
         "cleanup_nightly": {}, "daily_report": {"region": "eu"}, "sweep_carts": {}
     },
 }  # fmt: skip
 """What the handlers of a page are called with."""
 ELSEWHERE = {
+    "docs/how-to/progress.md": "it writes pages; test_jobs_and_workers.py runs it",
     "docs/understand/batches.md": "its handlers write to lists; test_batches.py runs them",
     "docs/how-to/chunks.md": "its handlers have a service; test_chunks.py runs them",
     "docs/how-to/middleware.md": "its handlers need what is around them; test_around.py runs them",
-    "docs/understand/once.md": "test_once.py has a provider for it",
+    "docs/understand/effects.md": "test_idempotent_handlers.py has a provider for it",
+    "docs/understand/idempotent-handlers.md": "test_idempotent_handlers.py has a table for it",
+    "docs/understand/steps.md": "test_idempotent_handlers.py runs it",
     "docs/understand/breakers.md": "test_breakers.py has an endpoint for it",
     "docs/how-to/arguments.md": "its handlers do nothing; test_arguments.py runs them",
     "docs/how-to/django.md": "its handlers have models; test_django.py runs them",
@@ -47,13 +52,14 @@ ELSEWHERE = {
     "docs/how-to/nightly-report.md": "test_how_to.py runs its handlers",
     "docs/how-to/tenant-and-session.md": "test_how_to.py runs its handlers",
     "docs/how-to/kinds.md": "one of its handlers has faults; test_kinds.py runs the other one",
-    "docs/understand/lanes.md": "its handlers do next to nothing; test_lanes.py runs them",
+    "docs/understand/ordered-groups.md": "test_ordered_groups.py runs its handlers",
+    "docs/understand/concurrency-limits.md": "test_ordered_groups.py declares its handler",
     "docs/understand/rate-limits.md": "its handlers do nothing; test_rate_limits.py runs them",
     "docs/understand/waiting.md": "its handler runs again after it waited; test_waiting.py runs it",
     "docs/how-to/testing.md": "its own tests call run_twice; test_testing.py runs them",
     "docs/how-to/testing-in-a-transaction.md": "the same",
-    "docs/understand/transactions.md": "its handlers do nothing; test_transactions.py runs them",
     "docs/reference/agents.md": "half of its handlers are wrong; test_agents.py runs them",
+    "docs/understand/transactions.md": "its handlers do nothing; test_transactions.py runs them",
     "docs/tutorial/tutorial.md": "its files need each other; test_tutorial.py follows it",
 }
 
@@ -80,7 +86,7 @@ def test_a_second_run_of_each_handler_of_a_page_is_harmless(
     monkeypatch.setenv("ROTA_DATABASE_URL", database)
     monkeypatch.setenv("TICK_SECRET", "a-secret-of-this-test")
     app = rota.App()
-    names: dict[str, Any] = {"app": app, "rota": rota, "send_mail": print}
+    names: dict[str, Any] = {"app": app, "rota": rota, "Any": Any, "send_mail": print}
     for block in blocks(page):
         exec(compile(block, page, "exec"), names)  # the page is ours
     types = names["app"].types

@@ -18,7 +18,7 @@ from tests.support.project import enter
 from tests.support.rules import rule
 
 PAGE = read_page("without-a-worker.md")
-CLOCKS = read_page("clock-changes.md")
+CLOCKS = read_page("daylight-saving.md")
 BLOCKS: list[tuple[str, str]] = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 

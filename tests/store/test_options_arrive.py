@@ -108,7 +108,7 @@ def test_an_option_arrives(
     value, name, expected = VALUES[option]
     options = {option: value} | ({"group_key": "g"} if option == "group_capacity" else {})
     if way is in_place_of_another and option == "queue":
-        pytest.skip("a holder keeps its queue: concepts.md says so")
+        pytest.skip("a holder keeps its queue: idempotency-keys.md says so")
     if way is from_a_schedule and option in ("timeout", "key", "group_capacity"):
         with pytest.raises(rota.UsageError, match=f"takes no {option}"):
             way(app, mail, connection, options)

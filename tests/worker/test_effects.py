@@ -22,7 +22,7 @@ from tests.worker.conftest import StartWorker
 from tests.worker.table import Connection, expire_leases, over, put, rows
 
 ROOT = Path(__file__).parents[2]
-PAGE = read_page("once.md")
+PAGE = read_page("effects.md")
 
 
 def promised() -> dict[tuple[str, str], tuple[int, str]]:

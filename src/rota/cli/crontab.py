@@ -28,7 +28,7 @@ EVERY_MINUTES = (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60)
 SPARE_S = 10
 """A run stops claiming this many seconds before the next run begins. The default of --for."""
 STOP_S = 50
-"""Seconds to stop: the grace period and 20 more, as docs/understand/concepts.md says."""
+"""Seconds to stop: the grace period and 20 more, as docs/operate/graceful-shutdown.md says."""
 HEALTH_PORT = 8080
 OPTIONS = {
     "crontab": {"--env-file", "--log", "--mailto", "--user"},

@@ -48,7 +48,8 @@ def _close_pools(connection: Any, **_: Any) -> None:
     one, from a connection to no database: their connections would keep it from that."""
     if connection.alias == NO_DB_ALIAS:
         close_all()
-    elif hasattr(mail, "outbox"):  # a test run; any other process has what its settings say
+    elif hasattr(mail, "outbox"):
+        # A test run; any other process is on what its settings say.
         _tell_children(connection.alias, connection.settings_dict["NAME"])
 
 

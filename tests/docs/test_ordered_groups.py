@@ -1,4 +1,5 @@
-"""The blocks of lanes.md work, and its commands say what the page says."""
+"""The blocks of ordered-groups.md and concurrency-limits.md work, and their commands say what
+these pages say."""
 
 from __future__ import annotations
 
@@ -16,8 +17,10 @@ from tests.docs.reader import read_page
 from tests.support.cli import CommandLine
 from tests.support.rules import rule
 
-PAGE = read_page("lanes.md")
-LANES, CAPS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+PAGE = read_page("ordered-groups.md")
+GROUPS, LIMITS = re.findall(
+    r"```python\n(.*?)```", PAGE + read_page("concurrency-limits.md"), re.DOTALL
+)
 HALTED, LOOKS = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
 
 Connection = psycopg.Connection[TupleRow]
@@ -29,7 +32,7 @@ def test_the_jobs_of_the_page_run_in_the_order_of_their_lanes(
 ) -> None:
     monkeypatch.setenv("ROTA_DATABASE_URL", database)
     page: dict[str, Any] = {}
-    exec(LANES, page)  # the page is ours
+    exec(GROUPS, page)  # the page is ours
     app: rota.App = page["app"]
     assert {lane.group_key: lane.waiting for lane in app.groups.list()} == {
         "invoice:7": 3,
@@ -44,7 +47,7 @@ def test_the_jobs_of_the_page_run_in_the_order_of_their_lanes(
 @rule("M60", "M87")
 def test_the_caps_of_the_page_are_set(database: str) -> None:
     app = rota.App(database)
-    exec(CAPS, {"app": app})  # the page is ours
+    exec(LIMITS, {"app": app})  # the page is ours
     app.sync()
     assert [(cap.kind, cap.name, cap.max_running) for cap in app.queues.concurrency_limits()] == [
         ("queue", "email", 20),

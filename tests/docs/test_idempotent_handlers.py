@@ -1,8 +1,9 @@
-"""The blocks of once.md work, and its commands do what the page says."""
+"""The blocks of idempotent-handlers.md, effects.md, steps.md and test-a-second-run.md work."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +14,21 @@ from psycopg.rows import TupleRow
 import rota
 from rota.testing import run_twice
 from tests.docs.reader import read_page
+from tests.support.cli import CommandLine
 from tests.support.rules import rule
 from tests.support.web import serving
 
-PAGE = read_page("once.md")
-EFFECT, BLOCK, ABOUT, STEPS, FILE, IN_A_TRANSACTION, TWICE = re.findall(
-    r"```python\n(.*?)```", PAGE, re.DOTALL
+SECOND_RUN = read_page("test-a-second-run.md")
+PAGES = [read_page(f"{name}.md") for name in ("effects", "steps", "idempotent-handlers")]
+EFFECT, BLOCK, ABOUT, STEPS, IN_A_TRANSACTION, FILE, TWICE = re.findall(
+    r"```python\n(.*?)```", "".join([*PAGES, SECOND_RUN]), re.DOTALL
 )
+RESOLVE, FRESH = re.findall(r"```sh\n(.*?)```", "".join(PAGES), re.DOTALL)
 
 
 def declare(app: rota.App, block: str, **names: Any) -> dict[str, Any]:
     names = {"app": app, "rota": rota, **names}
-    exec(compile(block, "once.md", "exec"), names)  # the page is ours
+    exec(compile(block, "page.md", "exec"), names)  # the page is ours
     return names
 
 
@@ -56,6 +60,61 @@ def test_the_receipt_of_the_page_is_found_by_its_address_until_it_is_forgotten(
     assert [one.key for one in app.effects.find(about=to)] == ["receipt:user:42"]
     assert app.effects.forget(to, why="she asked") == 1
     assert app.effects.find(about=to) == []
+    app.close()
+
+
+@rule("M52", "M87")
+def test_uncertain_effects_are_listed_and_resolved_by_the_commands_of_the_page(
+    database: str, connection: psycopg.Connection[TupleRow], tmp_path: Path
+) -> None:
+    app = rota.App(database)
+    sent: list[int] = []
+
+    @app.job("welcome", takes_context=True, max_attempts=1)
+    def welcome(ctx: rota.Context, user: int) -> None:
+        ctx.effect(f"welcome_email:user:{user}").call(send, user)
+
+    def send(user: int) -> None:
+        sent.append(user)
+        if sent.count(user) == 1:
+            raise RuntimeError("there is no response")
+
+    app.sync()
+    connection.execute("select setval(pg_get_serial_sequence('rota.job', 'id'), 41)")
+    assert [welcome.enqueue(user).id for user in (42, 43)] == [42, 43]
+    app.drain()
+    assert sorted(sent) == [42, 43]
+    command = CommandLine(tmp_path, ROTA_DATABASE_URL=database)
+    lines = [shlex.split(line, comments=True) for line in RESOLVE.splitlines()]
+    listed, *_ = [command.ok(*line[1:]).out for line in lines]
+    assert all(f"welcome_email:user:{user}" in listed for user in (42, 43))
+    [done] = app.effects.find("welcome_email:user:42")
+    assert (done.status, done.result) == ("done", "m-7")
+    app.drain()
+    assert sorted(sent) == [42, 43, 43]
+    app.close()
+
+
+@rule("M44", "M87")
+def test_a_dead_job_starts_over_by_the_command_of_the_page(
+    database: str, connection: psycopg.Connection[TupleRow], tmp_path: Path
+) -> None:
+    app = rota.App(database)
+    done: list[str] = []
+
+    @app.job("checkout", takes_context=True)
+    def checkout(ctx: rota.Context) -> None:
+        ctx.step("reserve", done.append, "reserve")
+        if len(done) == 1:
+            raise rota.Dead("no such account")
+
+    app.sync()
+    connection.execute("select setval(pg_get_serial_sequence('rota.job', 'id'), 6)")
+    checkout.enqueue()
+    app.drain()
+    CommandLine(tmp_path, ROTA_DATABASE_URL=database).ok(*shlex.split(FRESH, comments=True)[1:])
+    assert app.drain().succeeded == 1
+    assert done == ["reserve", "reserve"]
     app.close()
 
 
@@ -134,7 +193,7 @@ def test_the_test_of_the_page_fails_with_the_message_of_the_page(
         connection.execute("insert into reminder values (%s, '2026-01-14 09:30')", [user])
         mail.enqueue()
 
-    [said] = re.findall(r"```\n(a second run of .*?)```", PAGE, re.DOTALL)
+    [said] = re.findall(r"```text\n(a second run of .*?)```", SECOND_RUN, re.DOTALL)
     test = declare(app, TWICE, remind=remind)["test_a_second_run_of_the_handler_is_harmless"]
     with pytest.raises(AssertionError) as told:
         test()

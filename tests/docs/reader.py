@@ -1,11 +1,15 @@
 """A reader who follows a page: writes its files, types its commands, compares what they print.
 
-A block whose first line is `# PATH` is a file; `# PATH, at the end` adds to one. A block of `sh`
-has commands. A block of `text` is what the last of them prints; `…` stands for anything.
+A block whose first line is `# PATH` is a file; `# PATH, at the end` adds to one, and `# PATH, in
+place of NAME` replaces a function or a variable of it, or the imports. A block of `sh` has
+commands; after one that fails stands `# fails`. A block of `text` is what the last of them prints;
+`…` stands for anything. A sentence that says `press Ctrl-C` ends what stays. A block after a
+comment `<!-- not run: why -->` is left out.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib.metadata
 import os
 import re
@@ -36,9 +40,15 @@ STRICT = (
 )
 """A warning is an error to this reader, but for those that are not about what the pages say: who
 installs no pytest-asyncio has none of it, and Starlette's is about a client that is not there."""
-FILE = re.compile(r"(?:#|--|\{#) ([\w/.-]+\.\w+)(, at the end)?(?:\n| #\})")
+FILE = re.compile(
+    r"(?:#|--|\{#) ([\w/.-]+\.\w+)(, at the end)?(?:, in place of ([\w ]+))?(?:\n| #\})"
+)
+BLOCK = re.compile(
+    r"(<!-- not run: .*? -->\n)?^```(\w*)\n(.*?)^```$|[Pp]ress (Ctrl-C)", re.MULTILINE | re.DOTALL
+)
 SERVES = re.compile(
-    r"uvicorn |flask .*run|python manage.py runserver|(python manage.py )?rota work(?!.*--drain)"
+    r"uvicorn |flask .*run|python manage.py runserver"
+    r"|(python manage.py )?rota (work(?!.*--drain)|web)"
 )
 PORT = re.compile(r"\b[58]00\d\b")
 RELOADED = "Application startup complete"
@@ -53,7 +63,7 @@ class Reader:
         self, place: Path, server: PostgresServer, url: str, *, python: str = sys.executable
     ) -> None:
         self.place = place
-        self._ports: dict[str, str] = {}
+        self.ports: dict[str, str] = {}
         """Those of this reader, by those of the page."""
         self._url = url
         self._printed = ""
@@ -70,6 +80,7 @@ class Reader:
             (programs / name).chmod(0o755)
         if python == sys.executable:
             forked.write_rota(programs)
+            forked.write_python(programs)
         else:
             (programs / "rota").write_text(f'#!/bin/sh\nexec {python} -m rota "$@"\n')
             (programs / "rota").chmod(0o755)
@@ -103,13 +114,21 @@ class Reader:
 
     def follow(self, text: str) -> None:
         """Do what a page, or a part of one, says from its beginning to its end."""
-        for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        for is_left_out, language, block, stops in BLOCK.findall(text):
             file = FILE.match(block)
-            if file is not None:
+            if is_left_out:
+                continue
+            if stops:
+                self.stop()
+            elif file is not None and file[3] is not None:
+                before = (self.place / file[1]).read_text()
+                self.write(file[1], replace_part(before, file[3], block[file.end() :]))
+            elif file is not None:
                 self.write(file[1], block, is_added=file[2] is not None)
             elif language == "sh":
                 for line in block.splitlines():
-                    self.type(line.split("  #")[0].strip())
+                    command, _, remark = line.partition("  #")
+                    self.type(command.strip(), fails=remark.strip() == "fails")
             elif language == "text":
                 self.compare(block.strip())
             else:
@@ -124,8 +143,9 @@ class Reader:
             self._started = self._reloads.read_text().count(RELOADED)
         path.write_text(before + text)
 
-    def type(self, line: str) -> str:
-        """Run a line as a shell would; return what it printed. Fails when the command does."""
+    def type(self, line: str, *, fails: bool = False) -> str:
+        """Run a line as a shell would; return what it printed. Fails when the command does, or if
+        it does not and should."""
         self._last = line = PORT.sub(lambda found: self._find_port(found[0]), line)
         if line.startswith("export "):
             name, _, value = line.removeprefix("export ").partition("=")
@@ -136,12 +156,13 @@ class Reader:
                     continue
                 importlib.metadata.distribution(wanted.partition("[")[0])
         elif SERVES.match(line):
-            self._serve(line)
+            is_web = line == "rota web"
+            self._serve(f"{line} --port {self._find_port('8080')}" if is_web else line)
         else:
             if self._reloads is not None and line.startswith("curl"):
                 log, before = self._reloads, self._started
                 eventually(lambda: log.read_text().count(RELOADED) > before)
-            self._printed = self._run(line)
+            self._printed = self._run(line, fails=fails)
         return self._printed
 
     def compare(self, shown: str) -> None:
@@ -154,11 +175,16 @@ class Reader:
             self._printed = self._run(self._last)
 
     def _find_port(self, shown: str) -> str:
-        if shown not in self._ports:
-            self._ports[shown] = str(unused_port())
-        return self._ports[shown]
+        if shown not in self.ports:
+            self.ports[shown] = str(unused_port())
+        return self.ports[shown]
 
-    def _run(self, line: str) -> str:
+    def stop(self) -> None:
+        """End what stays, as Ctrl-C does."""
+        self._stack.close()
+        self._reloads = None
+
+    def _run(self, line: str, *, fails: bool = False) -> str:
         done = subprocess.run(
             ["sh", "-c", line],
             cwd=self.place,
@@ -169,7 +195,7 @@ class Reader:
             timeout=WAIT_S,
             check=False,
         )
-        assert done.returncode == 0, f"{line}\n{done.stdout}"
+        assert (done.returncode != 0) is fails, f"{line}\n{done.stdout}"
         return done.stdout
 
     def _serve(self, line: str) -> None:
@@ -214,6 +240,41 @@ def read_page(name: str, section: str | None = None) -> str:
     found = re.search(rf"^## {re.escape(section)}\n.*?(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     assert found is not None, section
     return found[0]
+
+
+def change_files(files: dict[str, str], text: str) -> dict[str, str]:
+    """Return files, by their names, as they are after what a page writes, adds and replaces. They
+    are without the lines that name them."""
+    changed = dict(files)
+    for is_left_out, _, block, _ in BLOCK.findall(text):
+        file = FILE.match(block)
+        if file is None or is_left_out:
+            continue
+        name, is_added, part = file.groups()
+        given = block[file.end() :]
+        if part is not None:
+            changed[name] = replace_part(changed[name], part, given)
+        else:
+            changed[name] = f"{changed[name]}\n\n{given}" if is_added else given
+    return changed
+
+
+def replace_part(source: str, what: str, text: str) -> str:
+    """Return a module with a text in place of one of its top-level functions or variables, with
+    their decorators, or of `the imports`."""
+    found = [node for node in ast.parse(source).body if what in _name(node)]
+    assert found, f"there is no {what} in\n{source}"
+    first = min(one.lineno for one in [found[0], *getattr(found[0], "decorator_list", [])])
+    lines = source.splitlines(keepends=True)
+    return "".join([*lines[: first - 1], text, *lines[found[-1].end_lineno :]])
+
+
+def _name(node: ast.stmt) -> list[str]:
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return ["the imports"]
+    if isinstance(node, ast.Assign):
+        return [target.id for target in node.targets if isinstance(target, ast.Name)]
+    return [node.name] if isinstance(node, ast.FunctionDef) else []
 
 
 def list_files(text: str) -> dict[str, str]:

@@ -1,5 +1,5 @@
-"""`rota` for a shell, from the process that forks for the tests:
-`python -IS ask.py SOCKET ARGUMENTS`."""
+"""`python -m rota` or `python -c CODE` for a shell, from the process that forks for the tests:
+`python -IS ask.py SOCKET ARGUMENTS`, with the arguments of Python."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
 def main() -> int:
     """Let it run the command on these streams; pass on signals, and return its exit status."""
-    address, *arguments = sys.argv[1:]
-    command = ["-m", "rota", *arguments]
+    address, *command = sys.argv[1:]
     here = os.getcwd()  # noqa: PTH109 - to import pathlib takes longer than all else here
     request = {"command": command, "directory": here, "environment": dict(os.environ)}
     body = json.dumps(request).encode()

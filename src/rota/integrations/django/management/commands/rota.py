@@ -84,13 +84,12 @@ def _on(database: str | None) -> Iterator[None]:
         yield
         return
     app = find_app()
-    before, os.environ[DATABASE] = app.using, database
-    app.using = database
+    before, told = app.using, os.environ.get(DATABASE, "")
+    app.using = os.environ[DATABASE] = database
     try:
         yield
     finally:
-        app.using = before
-        del os.environ[DATABASE]
+        app.using, os.environ[DATABASE] = before, told
 
 
 def _prepare(program: str) -> None:

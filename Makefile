@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test mutants check format bench chaos site docs venv venv-dev
+.PHONY: help demo test mutants check format bench chaos site docs pictures venv venv-dev
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -48,6 +48,11 @@ site: ## the site of the documentation, in site/; needs no network to look at
 
 docs: venv-dev ## writes the generated pages of docs/ again
 	@$(BIN)/python scripts/docs.py
+
+pictures: venv-dev ## records the terminals, draws the pictures, takes those of the dashboard
+	@$(BIN)/python scripts/screens.py
+	@$(BIN)/python scripts/drawings.py
+	@$(BIN)/python scripts/pictures.py
 
 venv:
 	@PYTHON='$(PYTHON)' scripts/bootstrap run

@@ -35,6 +35,8 @@ cores, with a fresh database for each part. Peers take turns with Rota, and rati
 turn: compare figures only within one run. Before it begins it watches the machine and times two
 empty loops. On a busy machine it says so, because other work slows a peer more than Rota.
 
+![No-op jobs a second, of one worker process](../pictures/benchmark.svg)
+
 """
 
 

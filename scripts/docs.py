@@ -158,11 +158,7 @@ def states_page() -> str:
         "history, still `dead`, and can only be run again. `requeue` and `run_again` make a new",
         "job, `queued`. `reschedule` moves a job to another time, priority or queue.",
         "",
-        "```mermaid",
-        "stateDiagram-v2",
-        *(f"    {before or '[*]'} --> {after}: {verb}" for before, verb, after in _arrows(moves)),
-        *(f"    {status} --> [*]" for status in Status if status.is_over),
-        "```",
+        "![The seven statuses of a job, and the moves between them](../pictures/states.svg)",
     ]
     return "\n".join(lines) + "\n"
 
@@ -184,17 +180,6 @@ def decisions_page() -> str:
 
 def _becomes(status: Status | None) -> str:
     return "—" if status is None else f"`{status}`"
-
-
-def _arrows(
-    moves: list[tuple[Status | None, str, Status]],
-) -> Iterator[tuple[Status | None, str, Status]]:
-    """Merge the moves between the same two statuses into one arrow."""
-    verbs: dict[tuple[Status | None, Status], list[str]] = {}
-    for before, verb, after in moves:
-        verbs.setdefault((before, after), []).append(verb)
-    for (before, after), between in verbs.items():
-        yield before, ", ".join(between), after
 
 
 def fill_page(page: Path) -> str:

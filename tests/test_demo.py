@@ -17,6 +17,7 @@ import psycopg
 import pytest
 
 from rota import embedded
+from scripts import drawings
 from tests.docs.reader import ROOT, Reader
 from tests.support.cli import CommandLine
 from tests.support.rules import rule
@@ -74,11 +75,18 @@ def held(rota: CommandLine, line: str, *options: str) -> Iterator[psutil.Process
                 demo.resume()
 
 
+def mask(text: str) -> str:
+    """Return a text without its numbers and the breaks of its lines."""
+    return re.sub(r"[\d,.]*\d", "0", " ".join(text.split()))
+
+
 @rule("M20", "M33", "M44", "M50", "M52", "M54", "M63", "M70", "M71", "M72")
 def test_the_demo_keeps_its_promises_and_leaves_nothing_behind(rota: CommandLine) -> None:
     said = play(rota)
     assert f"{PROMISES} of {PROMISES} as expected" in said
     assert [line for line in said.splitlines() if len(line) > 80] == []
+    for _, line in drawings.read_demo():  # which is what the picture of the README shows
+        assert mask(line) in mask(said), f"make pictures: the demo does not say {line!r} any more"
     assert processes(rota) == [] and [one.name for one in rota.directory.iterdir()] == [".rota"]
 
 

@@ -170,34 +170,34 @@ def states() -> Picture:
     dead = node(204, 404, Status.DEAD, "bad", "stays in job")
     succeeded = node(376, 404, Status.SUCCEEDED, "good", "job_history")
 
-    def said(befores: tuple[Status | None, ...], after: Status) -> str:
+    def say(befores: tuple[Status | None, ...], after: Status) -> str:
         return MOVES[befores, after]
 
     picture.arrow((102, 8), (102, queued.y))
-    picture.label(110, 19, said((None,), Status.QUEUED))
+    picture.label(110, 19, say((None,), Status.QUEUED))
     picture.arrow((failed.x, 90), queued.at(1, 0.5))
-    picture.label(260, 78, said((Status.FAILED,), Status.QUEUED), anchor="middle")
+    picture.label(260, 78, say((Status.FAILED,), Status.QUEUED), anchor="middle")
     picture.arrow((52, 128), (52, waiting.y))
-    picture.label(58, 148, said((Status.QUEUED, Status.FAILED), Status.WAITING))
+    picture.label(58, 148, say((Status.QUEUED, Status.FAILED), Status.WAITING))
     picture.arrow((106, waiting.y), (106, 114))
-    picture.label(112, 200, said((Status.WAITING,), Status.QUEUED))
+    picture.label(112, 200, say((Status.WAITING,), Status.QUEUED))
     picture.arrow((352, running.y), (352, 146), (146, 146), (146, 114))
-    picture.label(206, 166, said((Status.RUNNING,), Status.QUEUED))
+    picture.label(206, 166, say((Status.RUNNING,), Status.QUEUED))
     picture.arrow((404, 128), (404, running.y))
-    picture.label(399, 190, said((Status.QUEUED, Status.FAILED), Status.RUNNING), anchor="end")
+    picture.label(399, 190, say((Status.QUEUED, Status.FAILED), Status.RUNNING), anchor="end")
     picture.arrow((440, running.y), (440, 114))
-    picture.label(446, 180, said((Status.RUNNING,), Status.FAILED))
+    picture.label(446, 180, say((Status.RUNNING,), Status.FAILED))
     picture.arrow(running.at(0, 0.5), waiting.at(1, 0.5))
-    picture.label(244, 256, said((Status.RUNNING,), Status.WAITING), anchor="middle")
+    picture.label(244, 256, say((Status.RUNNING,), Status.WAITING), anchor="middle")
     picture.arrow((430, 292), (430, succeeded.y))
-    picture.label(436, 376, said((Status.RUNNING,), Status.SUCCEEDED))
+    picture.label(436, 376, say((Status.RUNNING,), Status.SUCCEEDED))
     picture.arrow((366, 292), (366, 326), (296, 326), (296, dead.y))
-    picture.label(302, 344, said((Status.RUNNING,), Status.DEAD))
+    picture.label(302, 344, say((Status.RUNNING,), Status.DEAD))
     picture.arrow((246, 308), (246, dead.y))
-    picture.label(240, 342, said(LIVE, Status.DEAD) + ",\n" + said(STOPPED, Status.DEAD)
+    picture.label(240, 342, say(LIVE, Status.DEAD) + ",\n" + say(STOPPED, Status.DEAD)
                   + "\n(unless it runs)", anchor="end")  # fmt: skip
     picture.arrow((86, 308), (86, cancelled.y))
-    picture.label(80, 342, said(LIVE, Status.CANCELLED), anchor="end")
+    picture.label(80, 342, say(LIVE, Status.CANCELLED), anchor="end")
     return picture
 
 
@@ -328,7 +328,7 @@ def effects() -> Picture:
     return picture
 
 
-def ordered() -> Picture:
+def one_by_one() -> Picture:
     """One after the other."""
     picture = thumbnail(
         "One after the other",
@@ -652,8 +652,8 @@ def _keyframes(name: str, stops: list[tuple[float, float]]) -> str:
 
 
 DRAWN: tuple[Callable[[], Picture], ...] = (
-    parts, commit, states, lease, retries, effects, ordered, at_once, per_minute, breaker, fan_out,
-    deploy, benchmark, life, top, job, demo,
+    parts, commit, states, lease, retries, effects, one_by_one, at_once, per_minute, breaker,
+    fan_out, deploy, benchmark, life, top, job, demo,
 )  # fmt: skip
 
 

@@ -52,7 +52,7 @@ SERVES = re.compile(
 )
 PORT = re.compile(r"\b[58]00\d\b")
 RELOADED = "Application startup complete"
-READS = re.compile(r"(python manage.py )?rota jobs? |curl -s http")
+READS = re.compile(r"(python manage.py )?rota jobs?( |$)|curl -s http")
 """What may be typed again, until a worker is through."""
 
 

@@ -18,8 +18,8 @@ test: venv-dev ## the tests; SMOKE=1: only the smoke tests, LONG=1: only those o
 	@$(if $(PG),TEST_POSTGRES="$$($(BIN)/python scripts/postgres.py $(PG))" && export TEST_POSTGRES &&) \
 		$(BIN)/python -m $(if $(ARGS),pytest,tests.run) $(if $(SMOKE),-m smoke) $(if $(LONG),-m long) $(ARGS)
 
-mutants: venv-dev ## takes out one changed guard at a time, and its tests must fail; ALL=1: all guards, ONLY='claim: charged', BASE=REV, FULL=1: the whole suite
-	@$(BIN)/python -m tests.mutants.run $(if $(ONLY),--only '$(ONLY)') $(if $(ALL),--all) $(if $(BASE),--base '$(BASE)') $(if $(FULL),--full)
+mutants: venv-dev ## takes out one changed guard at a time, and its tests must fail; ALL=1: all guards, ONLY='claim: charged', BASE=REV, MOST=N: a sample, FULL=1: the whole suite
+	@$(BIN)/python -m tests.mutants.run $(if $(ONLY),--only '$(ONLY)') $(if $(ALL),--all) $(if $(BASE),--base '$(BASE)') $(if $(MOST),--most $(MOST)) $(if $(FULL),--full)
 
 check: venv-dev ## format, lint, types, imports, generated docs, the budgets of the house
 	$(BIN)/ruff format --check .

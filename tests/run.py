@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 FLAKY = Path(__file__).with_name("FLAKY.md")
-MOST = 3
-"""Failures of one run that may be chance."""
+FEW, ONE_OF = 3, 500
+"""Failures of one run that may be chance: three, or one of so many tests if that is more."""
 LOOKS = 3
 """How often a failed test must pass, alone, one run after the other."""
 SAID_MAX = 120
@@ -33,11 +33,14 @@ class Failed:
         self.tests: dict[str, str] = {}
         """What each test said when it failed first, in the order of the failures."""
         self.seed: object = None
+        self.count = 0
+        """How many were called."""
 
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         self.seed = session.config.getoption("randomly_seed", None)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.count += report.when == "call"
         if report.failed:
             self.tests.setdefault(report.nodeid, _said(report))
 
@@ -47,7 +50,9 @@ def main(arguments: list[str], flaky: Path = FLAKY) -> int:
     began_at = time.monotonic()
     failed = Failed()
     status = int(pytest.main(["--durations=15", "--durations-min=5", *arguments], plugins=[failed]))
-    is_perhaps_chance = status == pytest.ExitCode.TESTS_FAILED and len(failed.tests) <= MOST
+    is_perhaps_chance = status == pytest.ExitCode.TESTS_FAILED and len(
+        failed.tests
+    ) <= _may_be_chance(failed.count)
     if is_perhaps_chance:
         status = _look_again(list(failed.tests))
     minutes, seconds = divmod(round(time.monotonic() - began_at), 60)
@@ -55,6 +60,10 @@ def main(arguments: list[str], flaky: Path = FLAKY) -> int:
     if is_perhaps_chance and status == pytest.ExitCode.OK:
         _record_flaky(failed, flaky)
     return status
+
+
+def _may_be_chance(count: int) -> int:
+    return max(FEW, count // ONE_OF)
 
 
 def _look_again(tests: list[str]) -> int:

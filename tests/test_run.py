@@ -74,6 +74,16 @@ def test_four_failures_at_once_are_no_chance(tmp_path: Path) -> None:
     assert (status, said.count(LOOK)) == (1, 0)
 
 
+def test_four_failures_of_two_thousand_tests_may_be_chance(tmp_path: Path) -> None:
+    status, said = _run(
+        tmp_path,
+        "import pytest\n"
+        + "".join(ONCE.replace("once", name).replace("seen", name) for name in ("a", "b", "c", "d"))
+        + "\n@pytest.mark.parametrize('one', range(1_996))\ndef test_others(one): ...\n",
+    )
+    assert (status, said.count(LOOK), said.count("FAILED ONCE")) == (0, 3, 4)
+
+
 def test_tests_that_cannot_be_read_are_a_failure(tmp_path: Path) -> None:
     status, said = _run(tmp_path, "import there_is_none\n")
     assert (status, said.count(LOOK)) == (2, 0)

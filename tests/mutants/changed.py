@@ -8,6 +8,7 @@ import subprocess
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 
 from tests.mutants.mutant import GUARDS, Mutant
 
@@ -24,6 +25,17 @@ def find_base(root: Path) -> str:
         return base
     older = _git(root, "rev-list", "-1", f"--before={ON_MAIN}", "HEAD")
     return older or _git(root, "rev-list", "--max-parents=0", "HEAD").splitlines()[0]
+
+
+def find_head(root: Path) -> str:
+    """Return the commit that is checked out."""
+    return _git(root, "rev-parse", "HEAD")
+
+
+def draw(mutants: Sequence[Mutant], count: int, commit: str) -> list[Mutant]:
+    """Return so many of them, in their order: the same for a commit, others for the next."""
+    drawn = set(Random(commit).sample(range(len(mutants)), count))
+    return [mutant for at, mutant in enumerate(mutants) if at in drawn]
 
 
 def choose_changed(mutants: Sequence[Mutant], root: Path, base: str) -> list[Mutant]:

@@ -32,7 +32,7 @@ import psycopg
 from psycopg import sql
 
 from tests.mutants import subreaper
-from tests.mutants.changed import choose_changed, find_base
+from tests.mutants.changed import choose_changed, draw, find_base, find_head
 from tests.mutants.mutant import ROOT, Mutant, mutants
 from tests.mutants.subreaper import LEAVE_S
 from tests.support.guard import PLACE, Run, stop_servers
@@ -82,22 +82,9 @@ class Ran:
 
 def main() -> int:
     options = _options()
-    if options.only:
-        chosen = [one for one in mutants() if one.name.startswith(options.only)]
-        if not chosen:
-            sys.exit(
-                f"no mutant begins with {options.only!r}: tests/mutants/guards.toml lists them"
-            )
-    elif options.all or options.full:
-        chosen = mutants()
-    else:
-        base = options.base or find_base(ROOT)
-        chosen = choose_changed(mutants(), ROOT, base)
-        print(
-            f"{len(chosen)} of {len(mutants())} guards have changed since {base[:12]}", flush=True
-        )
-        if not chosen:
-            return 0
+    chosen = _choose(options)
+    if not chosen:
+        return 0
     for mutant in chosen:
         # A mutant that no longer applies is reported at once.
         mutant.applied((ROOT / mutant.file).read_text(encoding="utf-8"))
@@ -143,6 +130,27 @@ def main() -> int:
     return 0 if killed and all(killed) else 1
 
 
+def _choose(options: argparse.Namespace) -> list[Mutant]:
+    if options.only:
+        chosen = [one for one in mutants() if one.name.startswith(options.only)]
+        if not chosen:
+            sys.exit(
+                f"no mutant begins with {options.only!r}: tests/mutants/guards.toml lists them"
+            )
+    elif options.all or options.full:
+        chosen = mutants()
+    else:
+        base = options.base or find_base(ROOT)
+        chosen = choose_changed(mutants(), ROOT, base)
+        print(
+            f"{len(chosen)} of {len(mutants())} guards have changed since {base[:12]}", flush=True
+        )
+    if options.most is not None and len(chosen) > options.most:
+        print(f"A SAMPLE OF {options.most} OF THEM: each commit draws another", flush=True)
+        chosen = draw(chosen, options.most, find_head(ROOT))
+    return chosen
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make mutants")
     parser.add_argument("--only", metavar="NAME", help="those only whose name begins so")
@@ -151,6 +159,9 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument(
         "--base", metavar="REV", help="what counts as changed is all since this commit"
+    )
+    parser.add_argument(
+        "--most", metavar="N", type=int, help="a sample of so many, if more are chosen"
     )
     parser.add_argument(
         "--full",

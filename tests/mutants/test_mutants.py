@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.changed import choose_changed, find_base
+from tests.mutants.changed import choose_changed, draw, find_base, find_head
 from tests.mutants.mutant import ROOT, Mutant, mutants
 
 MUTANTS = mutants()
@@ -83,6 +83,10 @@ def test_what_changed_since_the_merge_base_is_a_guards_file_its_tests_or_its_ent
     assert choose_changed(listed, tmp_path, "HEAD") == []
     _git(tmp_path, "update-ref", "refs/remotes/origin/main", "HEAD")
     assert find_base(tmp_path)  # on the main branch itself
+    drawn = draw(listed, 2, find_head(tmp_path))
+    assert drawn == draw(listed, 2, find_head(tmp_path)) and len(drawn) == 2
+    assert [one for one in listed if one in drawn] == drawn
+    assert len({tuple(one.name for one in draw(listed, 2, str(at))) for at in range(50)}) > 5
 
 
 @cache

@@ -106,7 +106,7 @@ def make_handler(pool: Any, behaviour: Behaviour) -> type[BaseHTTPRequestHandler
             self._send(204, b"")
 
         def do_GET(self) -> None:  # answers when a mail is held
-            self._send(204 if behaviour.held.wait(30) else 504, b"")
+            self._send(204 if behaviour.held.wait(120) else 504, b"")
 
         def _is_signed(self, receiver: str, body: bytes) -> bool:
             try:

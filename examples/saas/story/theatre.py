@@ -79,7 +79,7 @@ class Theatre:
         self.now = self._clock.freeze(stage.next_sunday(stage.real_now()))
         stage.fill(self.watch, self.files, self.now)
         self.site = enter(_serving())
-        self._client = enter(httpx2.Client(timeout=40))
+        self._client = enter(httpx2.Client(timeout=150))
         return self
 
     def __exit__(self, *raised: object) -> None:

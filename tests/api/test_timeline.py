@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from pathlib import Path
 
 import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
 import rota
+from rota.client.timeline import fold
 from tests.api.rows import Rows
 from tests.store.work import PAYLOAD_MISMATCH, Hand, insert
+from tests.support.cli import CommandLine
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
@@ -396,3 +399,28 @@ def test_figures_of_what_cannot_be_are_refused(
 ) -> None:
     with pytest.raises(rota.UsageError, match=message):
         app.queues.stats(**wanted)  # type: ignore[arg-type]
+
+
+@rule("M85")
+def test_many_effects_in_a_row_that_are_done_are_shown_as_one_line(
+    app: rota.App, database: str, tmp_path: Path
+) -> None:
+    @app.job("walk", max_attempts=1, takes_context=True)
+    def walk(ctx: rota.Context) -> None:
+        for at in range(50):
+            ctx.effect(f"note:{at}").call(lambda: None)
+        raise ValueError("at the end")
+
+    job = walk.enqueue().id
+    app.drain()
+    timeline = app.jobs.timeline(job)
+    assert len(timeline.entries) == 52
+    shown = [(entry.what, entry.text.partition(":")[0]) for entry in fold(timeline.entries)]
+    assert shown[:3] == [
+        ("enqueued", shown[0][1]), ("effect", "note"), ("effect", "48 more, all done"),
+    ]  # fmt: skip
+    assert [what for what, _ in shown[3:]] == ["effect", "dead"]
+    assert fold(timeline.entries[:7]) == timeline.entries[:7]
+    shop = CommandLine(tmp_path, ROTA_DATABASE_URL=database)
+    assert "48 more, all done" in shop("job", str(job)).out
+    assert "48 more" not in shop("job", str(job), "--verbose").out

@@ -17,7 +17,7 @@ import pytest
 from tests.support.guard import locked
 
 ROOT = Path(__file__).parents[2]
-RUN_S = 120
+RUN_S = 280
 PYTHONS = ("3.12", "3.13")
 """Those for Django 6: the newest Django of Python 3.11 is 5.2."""
 

@@ -183,7 +183,7 @@ def test_a_worker_with_processes_runs_jobs_and_stops(project: Project) -> None:
         mails = connection.execute("select mails from shop_customer order by id").fetchall()
         assert mails == [(20,), (1,)]
         worker.send_signal(signal.SIGTERM)
-        _, printed = worker.communicate(timeout=60)
+        _, printed = worker.communicate(timeout=120)
         assert worker.returncode == 0, printed
 
 

@@ -30,7 +30,7 @@ from tests.support.server import PostgresServer, unused_port
 from tests.support.wait import eventually
 
 ROOT = Path(__file__).parents[2]
-WAIT_S = 180
+WAIT_S = 280
 PROGRAMS = {"pytest": "-m pytest", "python": "", "uvicorn": "-m uvicorn"}
 PROGRAMS |= {"flask": "-m flask", "django-admin": "-m django"}
 STRICT = (

@@ -19,6 +19,7 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.docs.reader import ROOT
+from tests.support.guard import locked
 
 DOCS = ROOT / "docs"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -41,12 +42,16 @@ class Quiet(SimpleHTTPRequestHandler):
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, made of the pages as they are."""
-    made = tmp_path_factory.mktemp("made") / "site"
-    command = [sys.executable, str(ROOT / "scripts/site.py"), str(made)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+def site(run_place: Path) -> Path:
+    """The site, made of the pages as they are, once for all processes of the run."""
+    made = run_place / "site"
+    with locked(run_place / "site.lock"):
+        if not made.exists():
+            command = [sys.executable, str(ROOT / "scripts/site.py"), str(made)]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+            if done.returncode:
+                shutil.rmtree(made, ignore_errors=True)
+            assert done.returncode == 0, done.stdout + done.stderr
     return made
 
 

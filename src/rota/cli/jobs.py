@@ -23,7 +23,7 @@ from rota.cli.table import Column, Kind
 from rota.cli.target import Actor, Place
 from rota.client.base import ID_MAX, LIST_MAX, parse_moment
 from rota.client.find import Search, check_search
-from rota.client.timeline import Timeline, describe_resolution
+from rota.client.timeline import Timeline, describe_resolution, fold
 from rota.errors import UsageError
 from rota.model.job import Job, Progress, Status
 from rota.model.units import words
@@ -221,7 +221,7 @@ def job(
         ("when", "job", "what", Column("", Kind.TEXT)),
         [
             (entry.at, None if alone else entry.job, entry.what, entry.text)
-            for entry in timeline.entries
+            for entry in (timeline.entries if verbose else fold(timeline.entries))
         ],
         empty="",
         times=times,

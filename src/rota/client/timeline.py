@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
@@ -29,6 +30,10 @@ ACTIONS_MAX = 200
 """Most actions of one timeline; the latest ones are kept."""
 EFFECTS_MAX = 1_000
 """Most effects and steps of one timeline; the latest ones are kept."""
+
+
+EFFECTS_SHOWN = 6
+"""Most effects or steps in a row that are shown one by one after they are done."""
 
 
 class Entry(Record, frozen=True):
@@ -249,6 +254,22 @@ def describe_resolution(job: Job) -> str | None:
         else ""
     )
     return one_line(_append_reason(f"by {resolution.get('by')}{became}", resolution.get("why")))
+
+
+def fold(entries: Sequence[Entry]) -> list[Entry]:
+    """Return them with one entry for those in the middle of many effects or steps that are done."""
+    folded: list[Entry] = []
+    for (job, what, is_done), run in groupby(entries, _read_effect):
+        many = list(run)
+        if is_done and len(many) > EFFECTS_SHOWN:
+            text = f"{len(many) - 2} more, all done"
+            many[1:-1] = [Entry(many[-2].at, job, what, text)]
+        folded += many
+    return folded
+
+
+def _read_effect(entry: Entry) -> tuple[int, str, bool]:
+    return entry.job, entry.what, entry.what in ("effect", "step") and ": done" in entry.text
 
 
 def _make_effect_entry(effect: EffectRecord) -> Entry:

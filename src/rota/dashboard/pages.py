@@ -27,6 +27,7 @@ from rota.cli.schedules import RUN_LIST, SCHEDULES
 from rota.client.base import ID_MAX
 from rota.client.queues import HOURS_MAX
 from rota.client.session import open_session
+from rota.client.timeline import fold
 from rota.dashboard import actions, filters
 from rota.dashboard.charts import Bar
 from rota.dashboard.look import Act, Look
@@ -96,7 +97,7 @@ def show_job(look: Look, id: str, refused: str = "") -> Response:
     effects = look.opened.effects.find(job=int(id))
     job = timeline.job
     return look.show(
-        "job.html", f"Job {id}", {"job": timeline},
+        "job.html", f"Job {id}", {"job": timeline}, entries=fold(timeline.entries),
         its=list(list_facts(job, Times(now), verbose=True)), effects=effects, EFFECTS=EFFECTS,
         refused=refused, typed=(look.request.form.get("payload") or [job.payload_json])[0],
         is_open=job.status is Status.DEAD and not job.resolution,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import mmap
 import time
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any
 import rota
 
 LIMIT_KEYS = 1_000
+NAP_S = 2.0
 
 
 class Progress:
@@ -73,6 +75,10 @@ def declare(progress: Progress | None = None) -> Types:
     @jobs.job("stamped")
     async def stamp(n: int) -> float:
         return time.time()
+
+    @jobs.job("nap")
+    async def nap(n: int) -> None:
+        await asyncio.sleep(NAP_S)
 
     # Limits that no worker reaches: only what they cost is measured.
     of_all = rota.RateLimit("of_all", 1_000_000, per="1s")

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +35,10 @@ class Summary:
 
 
 class WorkerProcess:
-    """One worker process. Leaving the `with` kills it if it is still running."""
+    """One worker process. Leaving the `with` kills it if it is still running.
+
+    `host` is the command that runs another one on the host of the worker.
+    """
 
     def __init__(
         self,
@@ -45,8 +48,9 @@ class WorkerProcess:
         slots: int = SLOTS,
         notify: bool = True,
         progress: Path | None = None,
+        host: Sequence[str] = (),
     ) -> None:
-        command = [sys.executable, "-m", "bench.worker", mode, "--slots", str(slots)]
+        command = [*host, sys.executable, "-m", "bench.worker", mode, "--slots", str(slots)]
         command += [] if notify else ["--no-notify"]
         command += ["--progress", str(progress)] if progress else []
         self._process = subprocess.Popen(

@@ -260,6 +260,27 @@ def test_a_deployment_has_probes_and_its_migration_is_a_job_before_it() -> None:
     assert migrates["env"] == works["env"] and works["env"][1]["value"] == "jobs2"
 
 
+@rule("M81")
+def test_the_files_are_written_into_a_directory_and_replace_none(
+    shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    enter(shop, monkeypatch)
+    typed = ["crontab", "--k8s", "--worker", "--image", "shop:7"]
+    assert run([*typed, "--json"]) == 0
+    files = json.loads(capsys.readouterr().out)["files"]
+    assert run([*typed, "--out", "k8s"]) == 0
+    assert capsys.readouterr().out.split() == ["k8s/rota-migrate.yaml", "k8s/rota-worker.yaml"]
+    assert {file.name: file.read_text() for file in (shop / "k8s").iterdir()} == files
+
+    (shop / "k8s" / "rota-migrate.yaml").unlink()
+    (shop / "k8s" / "rota-worker.yaml").write_text("edited")
+    assert run([*typed, "--out", "k8s"]) == 2
+    assert "k8s/rota-worker.yaml exists already" in capsys.readouterr().err
+    assert [file.read_text() for file in (shop / "k8s").iterdir()] == ["edited"]
+    assert run([*typed, "--out", "shop.py"]) == 2
+    assert "--out: cannot write into shop.py" in capsys.readouterr().err
+
+
 @rule("M80", "M81")
 @pytest.mark.skipif(
     find_spec("kubernetes_validate") is None,

@@ -142,6 +142,13 @@ def crontab(
             help="Print Python that declares the commands of this crontab. -: standard input.",
         ),
     ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIRECTORY",
+            help="Write the files there instead of printing them, and print their names.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print a crontab that runs `rota work --drain` periodically.
@@ -165,7 +172,7 @@ def crontab(
         },
     )
     if import_:
-        _print({"commands.py": _convert(import_)}, as_json=as_json)
+        _print({"commands.py": _convert(import_)}, out, as_json=as_json)
         return
     if worker or compose:
         if every != 1 or for_ is not None:
@@ -190,14 +197,31 @@ def crontab(
         variables=_find_variables(reference),
     )
     _refuse_what_a_line_cannot_hold(unit)
-    _print(PRINTERS[chosen[0]](unit), as_json=as_json)
+    _print(PRINTERS[chosen[0]](unit), out, as_json=as_json)
 
 
-def _print(files: dict[str, str], *, as_json: bool) -> None:
+def _print(files: dict[str, str], out: Path | None, *, as_json: bool) -> None:
+    if out is not None:
+        _write(files, out)
     if as_json:
         print_json({"files": files})
+    elif out is not None:
+        typer.echo("\n".join(str(out / name) for name in files))
     else:
         typer.echo("\n".join(files.values()), nl=False)
+
+
+def _write(files: dict[str, str], out: Path) -> None:
+    """Write new files: one that exists may have been edited, and is not replaced."""
+    paths = {out / name: text for name, text in files.items()}
+    if found := [str(path) for path in paths if path.exists()]:
+        raise UsageError(f"--out: {', '.join(found)} exists already; remove it, or name another")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for path, text in paths.items():
+            path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--out: cannot write into {out}: {error.strerror}") from None
 
 
 def _convert(file: str) -> str:

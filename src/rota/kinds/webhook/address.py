@@ -71,9 +71,10 @@ async def resolve(host: str, port: int, *, allow_private: bool = False) -> list[
         for text in addresses:
             # A zone, as in fe80::1%eth0, is only of private ones.
             if not is_public(ip_address(text.partition("%")[0])):
+                where = host if host == text else f"{host} ({text})"
                 raise AddressRefused(
-                    f"{host} is {text}, in a private or special network; allow_private=True "
-                    "permits that for an endpoint"
+                    f"{where} is in a private or special network; allow_private=True "
+                    "(--allow-private) permits that for an endpoint"
                 )
     return addresses
 

@@ -49,6 +49,7 @@ BLOCK = re.compile(
 SERVES = re.compile(
     r"uvicorn |flask .*run|python manage.py runserver"
     r"|(python manage.py )?rota (work(?!.*--drain)|web)"
+    r"|python -m aiosmtpd |python receiver.py"
 )
 PORT = re.compile(r"\b[58]00\d\b")
 RELOADED = "Application startup complete"
@@ -214,7 +215,7 @@ class Reader:
         if "--reload" in line:
             self._reloads = log
         serves = RELOADED if "--reload" in line else r"http://127.0.0.1:\d+"
-        ready = re.compile(f"started, release|{serves}")
+        ready = re.compile(f"started, release|Server is listening|{serves}")
         try:
             eventually(lambda: ready.search(log.read_text()) or process.poll() is not None)
         finally:

@@ -12,11 +12,11 @@ import pytest
 from psycopg.rows import TupleRow
 
 import rota
-from tests.docs.reader import read_page
+from tests.docs.reader import Reader, read_page
 from tests.support.cli import CommandLine
 from tests.support.post import posting
 from tests.support.rules import rule
-from tests.support.server import PostgresServer
+from tests.support.server import PostgresServer, unused_port
 from tests.testing.pytest_project import PytestProject
 
 PAGE = read_page("mail.md") + read_page("find-and-resend-mail.md")
@@ -28,6 +28,22 @@ def write_templates(folder: Path) -> None:
     for file, text in re.findall(r"```jinja\n\{# (\S+) #\}(.*?)\n```", PAGE, re.DOTALL):
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         (folder / file).write_text(text)
+
+
+@pytest.mark.system
+@pytest.mark.slow
+@rule("M70")
+def test_a_reader_of_the_page_sees_a_mail_fail_and_arrive(
+    tmp_path: Path, server: PostgresServer, empty_database: str
+) -> None:
+    shown = read_page("mail.md").partition("## The server")[0].replace("1025", str(unused_port()))
+    with Reader(tmp_path, server, empty_database) as reader:
+        reader.environment["ROTA_DATABASE_URL"] = empty_database
+        reader.follow(shown)
+        told = reader.type("rota job 1")
+        assert "succeeded" in told and "AccountRefused" in told and "250 OK" in told
+        [log] = tmp_path.glob("*.log")
+        assert "Hello Ada, your shop is open." in log.read_text()
 
 
 def test_the_test_of_the_page_passes(tmp_path: Path, server: PostgresServer) -> None:

@@ -12,7 +12,9 @@ secret = os.environ["WEBHOOK_SECRET"]  # the sender gives it to you: whsec_…
 
 @app.job
 def take_event(event: dict[str, Any]) -> str:
-    return f"{event['type']}: order {event['data']['order']}"
+    if event["type"] != "order.paid":
+        return f"ignored: {event['type']}"  # for example, the event "test" of Rota
+    return f"order {event['data']['order']} is paid"
 
 
 @receiver.post("/hooks")

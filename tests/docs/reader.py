@@ -48,7 +48,7 @@ BLOCK = re.compile(
 )
 SERVES = re.compile(
     r"uvicorn |flask .*run|python manage.py runserver"
-    r"|(python manage.py )?rota (work(?!.*--drain)|web)"
+    r"|(python manage.py )?rota (work(?!.*--drain)|web\b)"
     r"|python -m aiosmtpd |python receiver.py"
 )
 PORT = re.compile(r"\b[58]00\d\b")

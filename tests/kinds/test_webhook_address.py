@@ -75,7 +75,9 @@ def test_a_name_is_resolved_once_and_each_of_its_answers_checked(
     with receiving() as receiver:
         for found in answers:
             asked = patch_resolver(monkeypatch, found)
-            with pytest.raises(webhook.AddressRefused, match=r"hooks\.example is "):
+            with pytest.raises(
+                webhook.AddressRefused, match=r"hooks\.example \([\d.]+\) is in a private"
+            ):
                 asyncio.run(post(f"http://hooks.example:{receiver.port}/", allow_private=False))
             assert asked == ["hooks.example"]
         assert receiver.requests == []
@@ -259,3 +261,9 @@ async def test_a_name_that_can_be_none_is_refused(url: str) -> None:
     with pytest.raises((webhook.AddressRefused, webhook.NoConnection)):
         await client.post(url, b"", {}, allow_private=False)
     await client.aclose()
+
+
+@rule("M71")
+def test_a_url_with_an_address_is_refused_by_a_message_that_names_it_once() -> None:
+    with pytest.raises(webhook.AddressRefused, match=r"^127\.0\.0\.1 is in a private"):
+        asyncio.run(post("http://127.0.0.1:1/", allow_private=False))

@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test mutants check format bench chaos site docs pictures venv venv-dev
+.PHONY: help demo test mutants check format bench peers chaos site docs pictures venv venv-dev
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -38,6 +38,9 @@ format: venv-dev ## puts right what ruff can put right
 
 bench: venv-dev ## the benchmark: JSON and a table, up to 20 minutes
 	@$(BIN)/python bench/run.py $(ARGS)
+
+peers: venv-dev ## Rota beside other queues: JSON and a page in .peers/, up to 40 minutes; ROUNDS=1, ONLY=drain,pg-boss, SECONDS=2
+	@$(BIN)/python -m bench.peers $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ONLY),--only '$(ONLY)') $(if $(SECONDS),--seconds $(SECONDS)) $(ARGS)
 
 chaos: venv-dev ## workers under kills, freezes, crashes and deploys, then a verdict; SECONDS=120 SEED=1
 	@$(BIN)/python -m chaos --seconds $(or $(SECONDS),120) --seed $(or $(SEED),1) $(ARGS)

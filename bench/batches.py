@@ -16,7 +16,7 @@ import rota
 from bench.app import declare
 from bench.drain import drain_all
 from bench.figures import Figure, percentile
-from bench.peers import DRAIN_S, Drained, count_finished
+from bench.pgbench import DRAIN_S, Drained, count_finished
 from bench.process import WorkerProcess
 from bench.producer import BATCH
 from bench.scale import Scale

@@ -15,7 +15,7 @@ import psycopg
 import rota
 from bench.app import declare
 from bench.figures import Figure
-from bench.peers import DRAIN_S, count_finished
+from bench.pgbench import DRAIN_S, count_finished
 from bench.process import WorkerProcess
 from bench.scale import Scale
 from bench.server import DurableServer, one, with_options

@@ -13,7 +13,8 @@ from statistics import median
 import psycopg
 
 from bench.figures import Figure
-from bench.peers import CLAIM, CLIENTS, DRAIN_S, Drained, Graphile, Pgbench, count_finished
+from bench.graphile import Graphile
+from bench.pgbench import CLAIM, CLIENTS, DRAIN_S, Drained, Pgbench, count_finished
 from bench.process import SLOTS, WorkerProcess
 from bench.producer import fill
 from bench.scale import Scale
@@ -25,7 +26,7 @@ OWN, CHUNKED = "Rota", "Rota, 100 jobs a call"
 
 def measure(server: DurableServer, place: Path, scale: Scale) -> Iterator[Figure]:
     """Drain in turns, so that other load on the machine affects all; ratios are within a round."""
-    pgbench, graphile = Pgbench(server, place), Graphile.install(place)
+    pgbench, graphile = Pgbench(server, place), Graphile.install()
     turns: dict[str, Callable[[], Drained]] = {
         OWN: lambda: drain_all(server, scale.jobs),
         CHUNKED: lambda: drain_all(server, scale.jobs, "many"),

@@ -14,7 +14,7 @@ import psycopg
 import rota
 from bench.app import declare
 from bench.figures import Figure
-from bench.peers import Graphile
+from bench.graphile import Graphile
 from bench.scale import Scale
 from bench.server import DurableServer
 
@@ -28,7 +28,7 @@ def measure(server: DurableServer, place: Path, scale: Scale) -> Iterator[Figure
 
     The bulks take turns with those of graphile-worker; ratios are within a round.
     """
-    graphile = Graphile.install(place)
+    graphile = Graphile.install()
     for keyed in (False, True):
         named = "with a key" if keyed else "no key"
         with server.database() as url, psycopg.connect(url, autocommit=True) as connection:

@@ -13,7 +13,7 @@ import psycopg
 
 from bench.drain import drain_all
 from bench.figures import Figure
-from bench.peers import DRAIN_S, Drained, count_finished
+from bench.pgbench import DRAIN_S, Drained, count_finished
 from bench.process import WorkerProcess
 from bench.producer import BATCH
 from bench.scale import Scale

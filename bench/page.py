@@ -35,6 +35,24 @@ cores, with a fresh database for each part. Peers take turns with Rota, and rati
 turn: compare figures only within one run. Before it begins it watches the machine and times two
 empty loops. On a busy machine it says so, because other work slows a peer more than Rota.
 
+## Beside other queues
+
+    make peers                                # all systems and scenarios, at most forty minutes
+    make peers ONLY=drain,pg-boss ROUNDS=1    # one scenario, of Rota and pg-boss
+    make peers ONLY=crash SECONDS=2           # short measurements
+
+`make peers` installs each system into an environment of its own under `.peers/`. A system that
+cannot be installed is skipped, and the run says so. It needs Node for graphile-worker and pg-boss,
+a Redis for Celery and RQ, and Python 3.12 for Django's tasks and Oban. All systems use one server,
+with its durable settings, and take turns in rounds, each turn in a fresh database. Each plays in
+the best configuration that its documentation knows, and at its defaults. Handlers write to a file
+outside of the database, and from it the run counts what a crash cost. At the end `.peers/` has a
+JSON file with all figures and a page that needs no other file. The page begins with the questions
+in which another system is ahead. [bench/peers/systems](../../bench/peers/systems) has one file for
+each system.
+
+## Results
+
 ![No-op jobs a second, of one worker process](../pictures/benchmark.svg)
 
 """

@@ -26,7 +26,6 @@ from rich.console import Console
 from bench import (
     batches,
     cost,
-    django_tasks,
     drain,
     enqueue,
     fleet,
@@ -64,7 +63,6 @@ PARTS: dict[str, Callable[[DurableServer, Path, Scale], Iterator[Figure]]] = {
     "outgrow": outgrow.measure,
     "one_key": one_key.measure,
     "webhooks": webhooks.measure,
-    "django_tasks": django_tasks.measure,
     "fleet": fleet.measure,
     "hosts": hosts.measure,
 }

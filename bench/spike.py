@@ -15,7 +15,7 @@ from typing import LiteralString
 import psycopg
 
 from bench.figures import Figure, percentile, readable
-from bench.peers import DRAIN_S
+from bench.pgbench import DRAIN_S
 from bench.process import WorkerProcess
 from bench.scale import Scale
 from bench.server import DurableServer, one

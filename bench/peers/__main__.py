@@ -1,0 +1,70 @@
+"""`python -m bench.peers [--only NAME,…] [--rounds N] [--seconds S] [--json FILE]`; see `make
+peers`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn
+
+from bench.peers.page import write
+from bench.peers.run import SCENARIO_NAMES, play
+from bench.peers.scenarios import SCENARIOS
+from bench.peers.stage import Scale
+from bench.peers.systems import NAMES, load
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT_S = 2_400
+"""The whole run ends after this, whatever is left."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.peers", description=__doc__)
+    parser.add_argument("--only", default="", help="scenarios and systems, separated by commas: "
+                        f"{', '.join((*SCENARIO_NAMES, *NAMES))}")  # fmt: skip
+    parser.add_argument("--rounds", type=int, default=Scale().rounds)
+    parser.add_argument("--jobs", type=int, default=Scale().jobs, help="no-op jobs of a drain")
+    parser.add_argument("--seconds", type=float, help="the longest time of one measurement; with "
+                        "more than the default, of the steady rate")  # fmt: skip
+    parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds of the whole run")
+    parser.add_argument("--json", type=Path, default=ROOT / ".peers" / "peers.json",
+                        help="where to write the JSON; the page stands beside it")  # fmt: skip
+    asked = parser.parse_args()
+    names = [name for name in asked.only.split(",") if name]
+    systems = load()
+    known = {*SCENARIOS, *(one.name for one in systems), *(one.module for one in systems)}
+    if unknown := [name for name in names if name not in known]:
+        parser.error(f"there is no {', '.join(unknown)}; there are {', '.join(sorted(known))}")
+    for name in [
+        name for name in os.environ if name.startswith(("ROTA_", "PG")) or name == "DATABASE_URL"
+    ]:
+        del os.environ[name]  # it measures its own server, never one in use
+    signal.signal(signal.SIGTERM, _terminate)
+    chosen = [one for one in systems if one.name in names or one.module in names] or systems
+    scenarios = [SCENARIOS[name] for name in names if name in SCENARIOS]
+    scale = replace(Scale(), rounds=asked.rounds, jobs=asked.jobs)
+    if asked.seconds is not None:
+        scale = scale.shortened(asked.seconds)
+    document = play(chosen, scenarios or [*SCENARIOS.values()], scale, asked.limit)
+    asked.json.parent.mkdir(parents=True, exist_ok=True)
+    asked.json.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    page = asked.json.with_suffix(".html")
+    page.write_text(write(document), "utf-8")
+    print(f"{page}: took {document['took_s']:,} s; the machine was {document['load']}")
+    return 1 if document["failed"] else 0
+
+
+def _terminate(*_: object) -> NoReturn:
+    raise SystemExit(143)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,179 @@
+"""Plays the scenarios in rounds: within a round each system has its turn, in the next in the other
+order, so that what else the machine does falls on all."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import psycopg
+from rich.console import Console
+
+from bench import quiet
+from bench.figures import readable
+from bench.peers.install import Installed, NotInstalled, install
+from bench.peers.played import Failed
+from bench.peers.result import Figure, Measured, fold
+from bench.peers.scenarios import SCENARIOS, Scenario
+from bench.peers.stage import Scale, Stage
+from bench.peers.system import Setup, System
+from bench.server import DurableServer
+from rota import errors
+from tests.support.guard import Run
+
+FAILURES = (
+    Failed, RuntimeError, OSError, psycopg.Error, subprocess.SubprocessError, errors.RotaError,
+)  # fmt: skip
+console = Console(stderr=True, width=None if sys.stderr.isatty() else 160)
+Key = tuple[str, str, str, str]
+"""Scenario, question, system, setup."""
+
+
+class OutOfTime(Exception):
+    """The whole run took as long as it may."""
+
+
+@dataclass
+class Played:
+    """Everything that a run has found."""
+
+    turns: dict[Key, list[Measured]] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+
+
+def play(
+    systems: Iterable[System], scenarios: Iterable[Scenario], scale: Scale, limit_s: float
+) -> dict[str, Any]:
+    """Play, and return the document."""
+    began = time.monotonic()
+    load = quiet.measure_load()
+    console.print(f"The machine is {load}", highlight=False)
+    found = Played()
+    installed = _install(systems, found)
+    present = [one for one in systems if one.module in installed]
+    run = Run()
+    try:
+        server = DurableServer(run.place)
+        server.start()
+        stage = Stage(server, run.place, scale, installed)
+        facts = server.facts()
+        try:
+            for scenario in scenarios:
+                _rounds(stage, scenario, present, found, began + limit_s)
+        except OutOfTime:
+            _say_loudly(f"OUT OF TIME after {limit_s:,.0f} s: the rest is not measured")
+            found.failed.append(f"out of time after {limit_s:,.0f} s: the rest is not measured")
+    finally:
+        run.end()
+    return {
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "load": str(load),
+        "is_comparable": load.is_quiet,
+        "took_s": round(time.monotonic() - began),
+        "cores": os.cpu_count(),
+        "system": platform.platform(),
+        "server": facts,
+        "scale": asdict(scale),
+        "skipped": found.skipped,
+        "failed": found.failed,
+        "scenarios": {one.name: one.about for one in scenarios},
+        "systems": [_describe(one, installed[one.module]) for one in present],
+        "figures": [one.as_json() for one in _figures(found, present)],
+    }
+
+
+def _install(systems: Iterable[System], found: Played) -> dict[str, Installed]:
+    installed = {}
+    for system in systems:
+        try:
+            installed[system.module] = made = install(system)
+            console.print(f"{system.name} {made.version}, {made.runtime}", highlight=False)
+        except NotInstalled as why:
+            found.skipped[system.name] = str(why)
+            _say_loudly(f"SKIPPED: {system.name} cannot be installed: {why}")
+    return installed
+
+
+def _say_loudly(text: str) -> None:
+    console.print(f"\n*** {text} ***\n", style="bold red", highlight=False, markup=False)
+
+
+def _rounds(
+    stage: Stage, scenario: Scenario, systems: list[System], found: Played, until: float
+) -> None:
+    turns = [(system, setup) for system in systems for setup in scenario.entries(system)]
+    began = time.monotonic()
+    for round_ in range(min(stage.scale.rounds, scenario.rounds_max)):
+        for system, setup in turns if round_ % 2 == 0 else reversed(turns):
+            if time.monotonic() > until:
+                raise OutOfTime
+            _turn(stage, scenario, system, setup, found)
+    took_s = time.monotonic() - began
+    console.print(f"{scenario.name} took {took_s:.0f} s", style="dim")
+
+
+def _turn(stage: Stage, scenario: Scenario, system: System, setup: Setup, found: Played) -> None:
+    who = f"{scenario.name}: {system.name}, {setup.name}"
+    try:
+        for measured in scenario.play(stage, system, setup):
+            key = scenario.name, measured.what, system.name, setup.name
+            found.turns.setdefault(key, []).append(measured)
+            value = "-" if measured.value is None else readable(measured.value)
+            console.print(
+                f"  {who}: {measured.what} {value} {measured.unit} {measured.note}",
+                highlight=False,
+                markup=False,
+            )
+    except FAILURES as error:
+        found.failed.append(f"{who}: {type(error).__name__}: {error}")
+        _say_loudly(found.failed[-1])
+
+
+def _describe(system: System, installed: Installed) -> dict[str, Any]:
+    return {
+        "name": system.name,
+        "version": installed.version,
+        "runtime": installed.runtime,
+        "store": system.store,
+        "durable": system.durable,
+        "recovery": system.recovery,
+        "default_recovery": system.default_recovery,
+        "setups": [
+            {"name": one.name, "about": one.about, "history": one.history} for one in system.setups
+        ],
+    }
+
+
+def _figures(found: Played, systems: list[System]) -> list[Figure]:
+    by_name = {one.name: one for one in systems}
+    figures = []
+    for (scenario, what, name, setup_name), turns in found.turns.items():
+        setup: Setup = by_name[name].setup(setup_name)
+        value, values, note = fold(turns)
+        figures.append(
+            Figure(
+                scenario=scenario,
+                what=what,
+                unit=turns[0].unit,
+                better=turns[0].better,
+                system=name,
+                setup=setup_name,
+                value=value,
+                values=values,
+                note=note,
+                history=setup.history,
+                is_lead=setup.is_lead,
+                is_default=setup.is_default,
+            )
+        )
+    return figures
+
+
+SCENARIO_NAMES = tuple(SCENARIOS)

@@ -1,0 +1,106 @@
+"""Where a system plays a turn: a fresh database on the one server, and a ledger outside of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import psycopg
+
+from bench.peers.install import Installed
+from bench.peers.ledger import LedgerFile
+from bench.peers.played import Failed, Played
+from bench.peers.system import Setup, System
+from bench.server import DurableServer, one
+
+APPLICATION = "create table application (n bigint)"
+EVERY_S = 0.005
+"""Between two looks at a condition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """Sizes and times."""
+
+    rounds: int = 3
+    jobs: int = 10_000
+    """Of a drain; ten times as many for a system that finishes FAST of them a second."""
+    drain_s: float = 6.0
+    """The longest time that a drain is measured."""
+    enqueue_s: float = 1.5
+    pick_up_s: float = 10.0
+    """At a hundred jobs a second."""
+
+    def shortened(self, seconds: float) -> Scale:
+        """Return it with no measurement longer than this."""
+        return replace(
+            self,
+            drain_s=min(self.drain_s, seconds),
+            enqueue_s=min(self.enqueue_s, seconds),
+            pick_up_s=min(self.pick_up_s, seconds),
+        )
+
+
+@dataclass
+class Stage:
+    """One server, and what is installed."""
+
+    server: DurableServer
+    place: Path
+    scale: Scale
+    installed: dict[str, Installed]
+    speeds: dict[tuple[str, str], float] = field(default_factory=dict)
+    """Jobs a second of the last drain of each system and setup."""
+    _turns: int = 0
+
+    @contextmanager
+    def turn(
+        self, system: System, setup: Setup, more: dict[str, str] | None = None
+    ) -> Iterator[Played]:
+        """Yield a system with its tables in a database of its own."""
+        self._turns += 1
+        place = self.place / f"turn-{self._turns}"
+        place.mkdir()
+        with self.server.database(migrated=False) as socket_url:
+            with psycopg.connect(socket_url, autocommit=True) as connection:
+                connection.execute(APPLICATION)
+                name = connection.info.dbname
+            played = Played(
+                system=system,
+                setup=setup,
+                installed=self.installed[system.module],
+                url=self.server.url(name),
+                place=place,
+                ledger=LedgerFile(place / "ledger"),
+                more=more or {},
+            )
+            played.run("prepare")
+            yield played
+
+
+@contextmanager
+def count_left(played: Played) -> Iterator[Callable[[], int]]:
+    """Yield a function that returns how many jobs are not finished."""
+    with psycopg.connect(played.url, autocommit=True) as connection:
+        yield lambda: int(one(connection, played.system.left))
+
+
+def wait_until(done: Callable[[], bool], within_s: float, every_s: float = EVERY_S) -> bool:
+    """Return whether it was done in time."""
+    until = time.monotonic() + within_s
+    while not done():
+        if time.monotonic() > until:
+            return False
+        time.sleep(every_s)
+    return True
+
+
+def first_begun(played: Played, within_s: float, why: str) -> float:
+    """Wait until a worker has begun a job; return when. Raises Failed."""
+    ledger = played.ledger
+    if not wait_until(lambda: bool(ledger.entries()), within_s):
+        raise Failed(why)
+    return ledger.entries()[0].at

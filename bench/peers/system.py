@@ -1,0 +1,71 @@
+"""What is said of a system: where it comes from, how it can be set up, what it promises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Runtime = Literal["python", "node"]
+Store = Literal["PostgreSQL", "Redis"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """One way to run its worker."""
+
+    name: str
+    about: str
+    """The settings, as a reader would write them."""
+    history: str
+    """What is left of a job that succeeded."""
+    is_default: bool = False
+    is_batched: bool = False
+    """Whether a call of the handler takes many jobs."""
+    is_lead: bool = False
+    """Whether the scenarios about one job at a time are played with it: the best that the system's
+    documentation knows for them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class System:
+    """A queue beside others. What runs it stands in the same module, or beside it in JavaScript."""
+
+    name: str
+    module: str
+    """Its module in `bench.peers.systems`."""
+    package: str = ""
+    """The package whose version is shown; by default Rota."""
+    packages: tuple[str, ...] = ()
+    """What pip or npm installs."""
+    setups: tuple[Setup, ...]
+    durable: str
+    recovery: str
+    """How it finds the jobs of a worker that has died, and the settings of the crash scenarios."""
+    default_recovery: str
+    """When that happens by default, as its documentation or source says."""
+    left: str = ""
+    """A statement that counts the jobs that are not finished. Of a system with Redis: the commands
+    whose sum does."""
+    runtime: Runtime = "python"
+    store: Store = "PostgreSQL"
+    environment: str = ""
+    """The environment that it shares with others; by default one of its own."""
+    needs_rota: bool = False
+    newest_python: bool = False
+    """Whether it needs Python 3.12."""
+    settings: dict[str, str] = field(default_factory=dict)
+    """Environment variables of its processes."""
+
+    @property
+    def place(self) -> str:
+        """The name of its environment."""
+        return self.environment or self.module
+
+    def setup(self, name: str) -> Setup:
+        """Return one of its setups."""
+        return next(one for one in self.setups if one.name == name)
+
+    @property
+    def lead(self) -> Setup:
+        """The setup for scenarios about one job at a time."""
+        return next(one for one in self.setups if one.is_lead)

@@ -1,0 +1,125 @@
+"""`make peers`: a round is played, its JSON and its page hold together, and pages quote it
+exactly."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.peers import page
+from bench.peers.install import NotInstalled, install
+from bench.peers.ledger import EACH, Ledger, LedgerFile
+from bench.peers.result import Measured, by_table, fold
+from bench.peers.run import play
+from bench.peers.scenarios import SCENARIOS
+from bench.peers.stage import Scale
+from bench.peers.system import System
+from bench.peers.systems import load
+from tests.docs.reader import ROOT
+
+TINY = Scale(rounds=1, jobs=200, drain_s=20, enqueue_s=0.1, pick_up_s=0.2)
+SYSTEMS = {one.name: one for one in load()}
+PEER = "PgQueuer"
+LIMIT_S = 240
+
+
+@pytest.fixture
+def two() -> list[System]:
+    """Rota and one peer; Rota alone, loudly, where that cannot be installed."""
+    try:
+        install(SYSTEMS[PEER])
+    except NotInstalled as why:
+        print(f"{PEER} CANNOT BE INSTALLED: {why}")  # noqa: T201
+        return [SYSTEMS["Rota"]]
+    return [SYSTEMS["Rota"], SYSTEMS[PEER]]
+
+
+@pytest.mark.slow
+@pytest.mark.system
+def test_a_round_is_played_and_its_page_stands_alone(two: list[System], tmp_path: Path) -> None:
+    scenarios = [SCENARIOS[name] for name in ("drain", "enqueue", "pick-up")]
+    document = play(two, scenarios, TINY, LIMIT_S)
+    assert document["failed"] == []
+    assert document["skipped"] == {}
+    figures = document["figures"]
+    asked = {(one["scenario"], one["what"]) for one in figures}
+    assert {scenario for scenario, _ in asked} == {"drain", "enqueue", "pick-up"}
+    for scenario, what in asked:
+        found = {
+            one["system"] for one in figures if (one["scenario"], one["what"]) == (scenario, what)
+        }
+        assert found == {one.name for one in two}, (scenario, what)
+    assert all(one["value"] > 0 for one in figures if one["unit"] == "jobs/s")
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    check_page(page.write(document), figures)
+
+
+def check_page(text: str, figures: list[dict[str, Any]]) -> None:
+    """Check that the page needs no other file, has no identifier twice, and has each figure."""
+    assert re.findall(r'(?:src|href)="|url\(|@import|<script', text) == []
+    ids = re.findall(r' id="([^"]+)"', text)
+    assert len(ids) == len({*ids})
+    assert "prefers-color-scheme: dark" in text
+    for figure in figures:
+        assert page._value(figure) in text, figure
+
+
+def figure(system: str, value: float | None, better: str = "more") -> dict[str, Any]:
+    """Return a figure of one table."""
+    return {
+        "scenario": "drain", "what": "no-op jobs", "unit": "jobs/s", "better": better,
+        "system": system, "setup": "defaults", "value": value, "values": [value], "note": "",
+        "history": "kept", "is_lead": True, "is_default": True,
+    }  # fmt: skip
+
+
+def test_the_best_comes_first_and_what_has_no_value_last() -> None:
+    more = [figure("a", 1.0), figure("b", None), figure("c", 3.0)]
+    [rows] = by_table(more).values()
+    assert [one["system"] for one in rows] == ["c", "a", "b"]
+    [rows] = by_table([{**one, "better": "less"} for one in more]).values()
+    assert [one["system"] for one in rows] == ["a", "c", "b"]
+
+
+def test_the_page_begins_with_where_another_system_is_ahead() -> None:
+    tables = by_table([figure("Rota", 1.0), figure("other", 3.0)])
+    assert "other, defaults" in "".join(page._losses(tables))
+    ahead = by_table([figure("Rota", 3.0), figure("other", 1.0)])
+    assert "In none" in "".join(page._losses(ahead))
+
+
+def test_turns_fold_to_their_median() -> None:
+    turns = [
+        Measured(what="p50", value=value, unit="ms", better="less", note=f"{value}")
+        for value in (3.0, None, 1.0, 2.0)
+    ]
+    value, values, note = fold(turns)
+    assert (value, values) == (2.0, [3.0, 1.0, 2.0])
+    assert note == "1.0; 2.0"
+
+
+def test_the_ledger_counts_the_jobs_of_all_processes(tmp_path: Path) -> None:
+    file = LedgerFile(tmp_path / "ledger")
+    ledger = Ledger(str(file.path))
+    for _ in range(2 * EACH):
+        ledger.count()
+    assert file.counted() == EACH + 1
+    with file.path.open("a") as other:
+        other.write("count 301 1 1.5\nbegin 7 1 2.5\nend 7 1 ")  # the last is not complete
+    assert file.counted() == EACH + 1 + 301
+    assert [(one.kind, one.n, one.at) for one in file.entries()][-1] == ("begin", 7, 2.5)
+
+
+def test_each_system_has_one_lead_and_a_default_and_says_its_contract() -> None:
+    for system in SYSTEMS.values():
+        assert [one.is_lead for one in system.setups].count(True) == 1, system.name
+        assert any(one.is_default for one in system.setups), system.name
+        assert system.durable, system.name
+        assert system.recovery, system.name
+        assert all(one.history for one in system.setups), system.name
+        program = f"{system.module}.{'cjs' if system.runtime == 'node' else 'py'}"
+        assert (ROOT / "bench" / "peers" / "systems" / program).exists()

@@ -43,7 +43,7 @@ empty loops. On a busy machine it says so, because other work slows a peer more 
 
 `make peers` installs each system into an environment of its own under `.peers/`. A system that
 cannot be installed is skipped, and the run says so. It needs Node for graphile-worker and pg-boss,
-a Redis for Celery and RQ, and Python 3.12 for Django's tasks and Oban. All systems use one server,
+and Python 3.12 for Django's tasks and Oban. All systems use one server,
 with its durable settings, and take turns in rounds, each turn in a fresh database. Each plays in
 the best configuration that its documentation knows, and at its defaults. Handlers write to a file
 outside of the database, and from it the run counts what a crash cost. At the end `.peers/` has a

@@ -62,12 +62,14 @@ class DurableServer(PostgresServer):
         name = f"bench_{self._databases}"
         with self.admin() as admin:
             admin.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
-            try:
-                if migrated:
-                    migrate(self.socket_url(name))
+        try:
+            if migrated:
+                migrate(self.socket_url(name))
+            with self.admin() as admin:
                 admin.execute("checkpoint")
-                yield self.socket_url(name)
-            finally:
+            yield self.socket_url(name)
+        finally:
+            with self.admin() as admin:  # another one: the server may have crashed meanwhile
                 admin.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
 
     def cpu_s(self, settle_s: float = EXIT_S) -> float:

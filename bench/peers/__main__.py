@@ -49,7 +49,7 @@ def main() -> int:
     scenarios = [SCENARIOS[name] for name in names if name in SCENARIOS]
     scale = replace(Scale(), rounds=asked.rounds, jobs=asked.jobs)
     if asked.seconds is not None:
-        scale = scale.shortened(asked.seconds)
+        scale = scale.shorten(asked.seconds)
     document = play(chosen, scenarios or [*SCENARIOS.values()], scale, asked.limit)
     asked.json.parent.mkdir(parents=True, exist_ok=True)
     asked.json.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", "utf-8")

@@ -95,7 +95,7 @@ class LedgerFile:
         self._entries += _parse(whole.decode())
         return self._entries
 
-    def counted(self) -> int:
+    def count_begun(self) -> int:
         """Return how many no-op jobs have begun; each process may have begun up to EACH − 1
         more."""
         most: dict[int, int] = {}

@@ -115,7 +115,7 @@ def _systems(document: dict[str, Any]) -> Iterator[str]:
         )
         name = f"{escape(system['name'])} {escape(system['version'])}<br>"
         rows.append([
-            f'{name}<span class="dim">{escape(system["runtime"])}, {system["store"]}</span>',
+            f'{name}<span class="dim">{escape(system["runtime"])}</span>',
             setups,
             escape(system["durable"]),
             f"{escape(system['recovery'])}; by default: {escape(system['default_recovery'])}",

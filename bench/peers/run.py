@@ -141,7 +141,6 @@ def _describe(system: System, installed: Installed) -> dict[str, Any]:
         "name": system.name,
         "version": installed.version,
         "runtime": installed.runtime,
-        "store": system.store,
         "durable": system.durable,
         "recovery": system.recovery,
         "default_recovery": system.default_recovery,

@@ -33,8 +33,11 @@ class Scale:
     enqueue_s: float = 1.5
     pick_up_s: float = 10.0
     """At a hundred jobs a second."""
+    crash_jobs: int = 1_000
+    recover_s: float = 45.0
+    """How long a system is given to run again what a crash has interrupted."""
 
-    def shortened(self, seconds: float) -> Scale:
+    def shorten(self, seconds: float) -> Scale:
         """Return it with no measurement longer than this."""
         return replace(
             self,
@@ -55,6 +58,10 @@ class Stage:
     speeds: dict[tuple[str, str], float] = field(default_factory=dict)
     """Jobs a second of the last drain of each system and setup."""
     _turns: int = 0
+
+    def crash(self, system: System) -> None:
+        """Stop the store of a system as a power cut does, and start it again."""
+        self.server.restart("immediate")
 
     @contextmanager
     def turn(

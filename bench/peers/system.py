@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Runtime = Literal["python", "node"]
-Store = Literal["PostgreSQL", "Redis"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,10 +43,8 @@ class System:
     default_recovery: str
     """When that happens by default, as its documentation or source says."""
     left: str = ""
-    """A statement that counts the jobs that are not finished. Of a system with Redis: the commands
-    whose sum does."""
+    """A statement that counts the jobs that are not finished."""
     runtime: Runtime = "python"
-    store: Store = "PostgreSQL"
     environment: str = ""
     """The environment that it shares with others; by default one of its own."""
     needs_rota: bool = False

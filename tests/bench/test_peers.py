@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,10 @@ import pytest
 
 from bench.peers import page
 from bench.peers.install import NotInstalled, install
-from bench.peers.ledger import EACH, Ledger, LedgerFile
+from bench.peers.ledger import EACH, Entry, Ledger, LedgerFile
 from bench.peers.result import Measured, by_table, fold
 from bench.peers.run import play
-from bench.peers.scenarios import SCENARIOS
+from bench.peers.scenarios import SCENARIOS, crash
 from bench.peers.stage import Scale
 from bench.peers.system import System
 from bench.peers.systems import load
@@ -107,10 +108,10 @@ def test_the_ledger_counts_the_jobs_of_all_processes(tmp_path: Path) -> None:
     ledger = Ledger(str(file.path))
     for _ in range(2 * EACH):
         ledger.count()
-    assert file.counted() == EACH + 1
+    assert file.count_begun() == EACH + 1
     with file.path.open("a") as other:
         other.write("count 301 1 1.5\nbegin 7 1 2.5\nend 7 1 ")  # the last is not complete
-    assert file.counted() == EACH + 1 + 301
+    assert file.count_begun() == EACH + 1 + 301
     assert [(one.kind, one.n, one.at) for one in file.entries()][-1] == ("begin", 7, 2.5)
 
 
@@ -123,3 +124,29 @@ def test_each_system_has_one_lead_and_a_default_and_says_its_contract() -> None:
         assert all(one.history for one in system.setups), system.name
         program = f"{system.module}.{'cjs' if system.runtime == 'node' else 'py'}"
         assert (ROOT / "bench" / "peers" / "systems" / program).exists()
+
+
+def test_a_job_ran_twice_at_once_unless_the_first_process_was_dead() -> None:
+    entries = [
+        Entry("begin", 1, 10, 1.0), Entry("begin", 1, 11, 2.0), Entry("end", 1, 10, 3.0),
+        Entry("begin", 2, 12, 1.0), Entry("begin", 2, 11, 2.0), Entry("end", 2, 11, 3.0),
+        Entry("begin", 3, 10, 1.0), Entry("end", 3, 10, 2.0), Entry("begin", 3, 11, 2.5),
+    ]  # fmt: skip
+    runs = crash.read_runs(entries)
+    assert {n: len(mine) for n, mine in runs.items()} == {1: 2, 2: 2, 3: 2}
+    assert crash.count_overlaps(runs, {12: 1.5}) == 1
+    assert crash.count_overlaps(runs, {}) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.system
+def test_a_crash_costs_rota_no_job_and_no_late_write_is_accepted() -> None:
+    scale = replace(TINY, crash_jobs=60)
+    document = play([SYSTEMS["Rota"]], [SCENARIOS["crash"]], scale, LIMIT_S)
+    assert document["failed"] == []
+    found = {one["what"]: one["value"] for one in document["figures"]}
+    for what in ("killed", "server crash"):
+        assert found[f"{what}: not run to their end"] == 0
+        assert found[f"{what}: ran twice at once"] == 0
+        assert found[f"{what}: until all had run"] < scale.recover_s
+    assert found["stopped: late writes accepted"] == 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from bench.peers.result import Measured
-from bench.peers.scenarios import drain, enqueue, pick_up
+from bench.peers.scenarios import crash, drain, enqueue, pick_up
 from bench.peers.stage import Stage
 from bench.peers.system import Setup, System
 
@@ -35,4 +35,4 @@ def _read(module: ModuleType) -> Scenario:
     )
 
 
-SCENARIOS = {one.name: one for one in map(_read, (drain, enqueue, pick_up))}
+SCENARIOS = {one.name: one for one in map(_read, (drain, enqueue, pick_up, crash))}

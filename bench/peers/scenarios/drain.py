@@ -56,7 +56,7 @@ def _drain(
             ends = began + stage.scale.drain_s
 
             def is_near() -> bool:
-                near = played.ledger.counted() >= jobs - EACH
+                near = played.ledger.count_begun() >= jobs - EACH
                 return near or time.time() > ends or not worker.is_alive
 
             wait_until(is_near, 2 * stage.scale.drain_s)

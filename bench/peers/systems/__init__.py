@@ -20,6 +20,8 @@ NAMES = (
     "django_tasks_db",
     "dj_queue",
     "pg_boss",
+    "oban_queue",
+    "chancy_queue",
 )
 """In the order of their turns."""
 

@@ -1,0 +1,211 @@
+"""What a crash costs, counted in the ledger, outside of the database.
+
+`killed`: two workers run 1,000 jobs, and one is killed with SIGKILL when a third have begun.
+`stopped`: a worker stands still (SIGSTOP) until another has its jobs, then goes on: a late write is
+one that ends a job which the other still runs. `server crash`: the server stops at once, as after a
+power cut, and starts again while two workers run 1,000 jobs; a worker that has ended is started
+again, as an operator's supervisor does.
+
+Each system notices a dead worker as soon as it can be told to, 10 seconds where it takes any time.
+A job is lost if it did not run to its end within the time that a system is given; it ran twice at
+once if a second run began before the first ended, while the first one's process lived. The seconds
+are from the crash until each job had run to its end once.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from bench.peers.harness import LEASE, SECONDS
+from bench.peers.ledger import Entry, LedgerFile
+from bench.peers.played import Failed, Played, Worker
+from bench.peers.result import Measured
+from bench.peers.stage import Stage, count_left, wait_until
+from bench.peers.system import Setup, System
+
+NAME = "crash"
+ROUNDS_MAX = 1
+SLOTS = 10
+"""Jobs at once of each worker."""
+WORK_S = 0.05
+LONG_S = 8.0
+"""A job that is stopped. Another worker must still run it when the first one writes."""
+LONG_JOBS = 4
+LEASE_S = 10
+START_S = 60
+LOOK_S = 2.0
+"""After a stopped worker goes on, its write is looked for so long."""
+
+
+def entries(system: System) -> list[Setup]:
+    return [system.lead]
+
+
+def play(stage: Stage, system: System, setup: Setup) -> Iterator[Measured]:
+    more = {SECONDS: str(WORK_S), LEASE: str(LEASE_S)}
+    with stage.turn(system, setup, more) as played:
+        yield from _kill(played, stage)
+    with stage.turn(system, setup, {**more, SECONDS: str(LONG_S)}) as played:
+        yield _freeze(played, stage.scale.recover_s)
+    with stage.turn(system, setup, more) as played:
+        yield from _crash_server(played, stage)
+
+
+def _kill(played: Played, stage: Stage) -> Iterator[Measured]:
+    jobs = stage.scale.crash_jobs
+    played.run("fill", "work", jobs)
+    with played.worker(SLOTS) as first, played.worker(SLOTS) as second:
+        _wait_for_begun(played.ledger, jobs // 3, first)
+        pids = {one.pid for one in first.tree()}
+        first.kill()
+        crashed_at = time.time()
+        _wait_for_ends(played.ledger, jobs, stage.scale.recover_s)
+        _wait_for_writes(played, stage.scale.recover_s)
+        died = dict.fromkeys(pids, crashed_at)
+        yield from _count("killed", played.ledger, jobs, crashed_at, died)
+        if not second.is_alive:
+            raise Failed(f"the other worker ended too: {second.said}")
+
+
+def _crash_server(played: Played, stage: Stage) -> Iterator[Measured]:
+    jobs = stage.scale.crash_jobs
+    played.run("fill", "work", jobs)
+    with ExitStack() as stack:
+        workers = [stack.enter_context(played.worker(SLOTS)) for _ in range(2)]
+        _wait_for_begun(played.ledger, jobs // 3, workers[0])
+        crashed_at = time.time()
+        stage.crash(played.system)
+        died: dict[int, float] = {}
+        until, restarts = time.monotonic() + stage.scale.recover_s, 0
+        while not _are_over(played.ledger, jobs) and time.monotonic() < until:
+            for at, worker in enumerate(workers):
+                if not worker.is_alive:
+                    died[worker.process.pid] = time.time()
+                    workers[at] = stack.enter_context(played.worker(SLOTS))
+                    restarts += 1
+            time.sleep(0.2)
+        _wait_for_writes(played, max(0.0, until - time.monotonic()))
+    note = f"workers ended {restarts} times" if restarts else ""
+    yield from _count("server crash", played.ledger, jobs, crashed_at, died, note)
+
+
+def _freeze(played: Played, within_s: float) -> Measured:
+    """Stop a worker until another has a job of it, let it go on, and see whether its write
+    counts."""
+    what = "stopped: late writes accepted"
+    played.run("fill", "work", LONG_JOBS)
+    ledger = played.ledger
+    with played.worker(SLOTS) as first:
+        _wait_for_begun(ledger, LONG_JOBS, first)
+        pids = {one.pid for one in first.tree()}
+        first.signal(signal.SIGSTOP)
+        with played.worker(SLOTS) as _, count_left(played) as left:
+
+            def find_taken() -> list[Entry]:
+                return [one for one in ledger.entries()[LONG_JOBS:] if one.kind == "begin"]
+
+            if not wait_until(lambda: bool(find_taken()), within_s):
+                first.signal(signal.SIGCONT)
+                note = f"no other worker took the jobs within {within_s:g} s"
+                return Measured(what=what, value=None, unit="jobs", better="less", note=note)
+            time.sleep(0.5)  # others that it takes at the same time
+            before, taken = left(), find_taken()
+            first.signal(signal.SIGCONT)
+            wait_until(lambda: _count_ends(ledger, pids) >= LONG_JOBS, LOOK_S)
+            time.sleep(LOOK_S)
+            over = sum(one.kind == "end" and one.pid not in pids for one in ledger.entries())
+            accepted = max(0, before - left() - over)
+    return Measured(
+        what=what,
+        value=float(accepted),
+        unit="jobs",
+        better="less",
+        note=f"of {len(taken)} that another worker ran then",
+    )
+
+
+def _count_ends(ledger: LedgerFile, pids: set[int]) -> int:
+    return sum(one.kind == "end" and one.pid in pids for one in ledger.entries())
+
+
+def _wait_for_begun(ledger: LedgerFile, jobs: int, worker: Worker) -> None:
+    if not wait_until(lambda: len(_find_begun(ledger)) >= jobs, START_S, 0.01):
+        raise Failed(f"{jobs} jobs did not begin within {START_S} s: {worker.said}")
+
+
+def _find_begun(ledger: LedgerFile) -> set[int]:
+    return {one.n for one in ledger.entries() if one.kind == "begin"}
+
+
+def _are_over(ledger: LedgerFile, jobs: int) -> bool:
+    return len({one.n for one in ledger.entries() if one.kind == "end"}) >= jobs
+
+
+def _wait_for_ends(ledger: LedgerFile, jobs: int, within_s: float) -> None:
+    wait_until(lambda: _are_over(ledger, jobs), within_s, 0.05)
+
+
+def _wait_for_writes(played: Played, within_s: float) -> None:
+    """Wait until each job is finished in the database too: one whose end was not written runs
+    again, and that counts."""
+    with count_left(played) as left:
+        wait_until(lambda: left() == 0, within_s, 0.1)
+
+
+@dataclass(slots=True)
+class RunOfJob:
+    """One run of a job."""
+
+    pid: int
+    began: float
+    ended: float | None = None
+
+
+def read_runs(entries: list[Entry]) -> dict[int, list[RunOfJob]]:
+    """Return the runs of each job."""
+    runs: dict[int, list[RunOfJob]] = defaultdict(list)
+    for one in entries:
+        if one.kind == "begin":
+            runs[one.n].append(RunOfJob(one.pid, one.at))
+        elif one.kind == "end":
+            mine = [run for run in runs[one.n] if run.pid == one.pid and run.ended is None]
+            if mine:
+                mine[0].ended = one.at
+    return runs
+
+
+def count_overlaps(runs: dict[int, list[RunOfJob]], died: dict[int, float]) -> int:
+    """Return how many jobs ran twice at once; a run ends with its process."""
+    twice = 0
+    for mine in runs.values():
+        ends = [run.ended or died.get(run.pid, float("inf")) for run in mine]
+        twice += any(later.began < ends[at] for at in range(len(mine)) for later in mine[at + 1 :])
+    return twice
+
+
+def _count(
+    what: str,
+    ledger: LedgerFile,
+    jobs: int,
+    crashed_at: float,
+    died: dict[int, float],
+    note: str = "",
+) -> Iterator[Measured]:
+    runs = read_runs(ledger.entries())
+    ends = {n: [run.ended for run in mine if run.ended] for n, mine in runs.items()}
+    over = [min(mine) for mine in ends.values() if mine]
+    lost = jobs - len(over)
+    again = sum(len(mine) > 1 for mine in runs.values())
+    said = f"{jobs:,} jobs, {again} ran again{'; ' if note else ''}{note}"
+    yield Measured(what=f"{what}: not run to their end", value=float(lost), unit="jobs",
+                   better="less", note=said)  # fmt: skip
+    yield Measured(what=f"{what}: ran twice at once", value=float(count_overlaps(runs, died)),
+                   unit="jobs", better="less")  # fmt: skip
+    seconds = None if lost else max(over) - crashed_at
+    yield Measured(what=f"{what}: until all had run", value=seconds, unit="s", better="less",
+                   note=f"{lost} jobs had not" if lost else "")  # fmt: skip

@@ -119,7 +119,11 @@ class Chancy(Harness):
             pass
 
     async def in_transaction(self, n: int) -> None:
-        async with self._chancy.pool.connection() as connection, connection.cursor() as cursor:
+        rows = library("psycopg.rows").dict_row
+        async with (
+            self._chancy.pool.connection() as connection,
+            connection.cursor(row_factory=rows) as cursor,
+        ):
             await cursor.execute("insert into application (n) values (%s)", [n])
             await self._chancy.push_ex(cursor, self._job("noop", n))
 

@@ -21,7 +21,7 @@ test: venv-dev ## the tests; SMOKE=1: only the smoke tests, LONG=1: only those o
 mutants: venv-dev ## takes out one changed guard at a time, and its tests must fail; ALL=1: all guards, ONLY='claim: charged', BASE=REV, MOST=N: a sample, FULL=1: the whole suite
 	@$(BIN)/python -m tests.mutants.run $(if $(ONLY),--only '$(ONLY)') $(if $(ALL),--all) $(if $(BASE),--base '$(BASE)') $(if $(MOST),--most $(MOST)) $(if $(FULL),--full)
 
-check: venv-dev ## format, lint, types, imports, generated docs, the budgets of the house
+check: venv-dev ## format, lint, types, imports, generated docs, spelling, the budgets of the house
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -29,6 +29,7 @@ check: venv-dev ## format, lint, types, imports, generated docs, the budgets of 
 	$(BIN)/python scripts/docs.py --check
 	$(BIN)/python scripts/house.py
 	$(BIN)/python scripts/words.py
+	$(BIN)/codespell README.md CHANGELOG.md CONTRIBUTING.md docs examples scripts src
 	$(BIN)/python scripts/trace.py
 	$(BIN)/python scripts/grow.py
 

@@ -138,8 +138,8 @@ MOVES: dict[tuple[tuple[Status | None, ...], Status], str] = {
 
 def list_drawn() -> Iterator[tuple[Status | None, str, Status]]:
     """Yield each move that an arrow of the picture shows."""
-    for (befores, after), verbs in MOVES.items():
-        for before in befores:
+    for (sources, after), verbs in MOVES.items():
+        for before in sources:
             yield from ((before, verb.strip(), after) for verb in verbs.split(","))
 
 
@@ -170,8 +170,8 @@ def states() -> Picture:
     dead = node(204, 404, Status.DEAD, "bad", "stays in job")
     succeeded = node(376, 404, Status.SUCCEEDED, "good", "job_history")
 
-    def say(befores: tuple[Status | None, ...], after: Status) -> str:
-        return MOVES[befores, after]
+    def say(sources: tuple[Status | None, ...], after: Status) -> str:
+        return MOVES[sources, after]
 
     picture.arrow((102, 8), (102, queued.y))
     picture.label(110, 19, say((None,), Status.QUEUED))

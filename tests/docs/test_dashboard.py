@@ -36,6 +36,28 @@ client = TestClient(signed_in)
 answer = client.get("/admin/jobs/queues")
 assert answer.status_code == 200 and 'href="/admin/jobs/dead"' in answer.text, answer.text
 """
+DJANGO = """
+import django
+from django.conf import settings
+from django.urls import resolve, reverse
+apps = ["admin", "auth", "contenttypes", "sessions", "messages"]
+settings.configure(
+    INSTALLED_APPS=[*(f"django.contrib.{app}" for app in apps), "rota.integrations.django"],
+    ROOT_URLCONF="urls",
+)
+django.setup()
+assert resolve("/admin/jobs/queues").func.__module__.startswith("rota.dashboard.")
+assert reverse("admin:index") == "/admin/"
+"""
+
+
+def test_the_addresses_of_a_django_site_lead_to_the_dashboard_before_the_admin(
+    server: PostgresServer, empty_database: str, tmp_path: Path
+) -> None:
+    with Reader(tmp_path, server, empty_database) as reader:
+        reader.follow(read_page("dashboard.md", "In Django"))
+        reader.write("try_django.py", DJANGO)
+        reader.type("python try_django.py")
 
 
 def test_the_sites_of_the_page_have_a_dashboard(

@@ -29,7 +29,7 @@ PYTHON = sys.executable
 MAILS = ["mail to ada", "mail to bob", "mail to eve"]
 BEFORE = {
     "celery": (
-        "celery -A before worker -P solo -Q celery,mail --loglevel warning",
+        "celery -A before worker -P solo -Q celery,mail -l warning",
         ["before.py", "-m celery -A before call digest"],
         [
             *(f"{mail}, attempt" for mail in MAILS),
@@ -142,6 +142,9 @@ def test_the_half_before_runs_as_its_library_runs_it(name: str, shell: Shell) ->
     if name == "procrastinate":
         shell.run("-m procrastinate --app before.app schema --apply")
     log = shell.serve([PYTHON, "-m", *serving.split()])
+    if name == "celery":
+        beat = shell.serve([PYTHON, "-m", *["celery", "-A", "before", "beat"]])
+        assert_said(beat, ["celery beat v"])
     for line in lines:
         shell.run(line)
     assert_said(log, said)
@@ -150,8 +153,8 @@ def test_the_half_before_runs_as_its_library_runs_it(name: str, shell: Shell) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PEERS)
 def test_the_half_after_says_the_same(name: str, shell: Shell) -> None:
-    shell.run("-m rota migrate")
-    log = shell.serve([PYTHON, "-m", "rota", "work"])
+    shell.run("-m rota migrate --app after:app")
+    log = shell.serve([PYTHON, "-m", *["rota", "work", "--app", "after:app"]])
     shell.run("after.py")
     said = list(BEFORE[name][2])
     if name in SCHEDULES:
@@ -188,7 +191,7 @@ def test_a_crontab_and_the_commands_made_of_it_start_the_same_programs(
             timeout=30,
         )  # fmt: skip
     before = read_calls()
-    shell.run("-m rota migrate")
+    shell.run("-m rota migrate --app after:app")
     with psycopg.connect(empty_database, autocommit=True) as connection:
         for schedule in list_schedules(connection):
             shell.run(f"-m rota schedules trigger {schedule}")

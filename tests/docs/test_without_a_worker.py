@@ -10,6 +10,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
+import yaml
 
 from rota.cli import run
 from rota.model.cron import latest_fires, parse
@@ -40,6 +41,8 @@ def test_what_the_page_shows_is_what_the_command_prints(
     assert run(shlex.split(typed[1])[1:]) == 0
     printed = capsys.readouterr().out.replace(str(tmp_path), "/srv/shop")
     assert printed == shown
+    if language == "yaml":
+        assert yaml.safe_load(shown)["kind"] == "CronJob"
 
 
 def test_no_block_of_the_page_goes_untried() -> None:

@@ -35,6 +35,7 @@ from chaos.hooks import TYPES as HOOKS
 from chaos.hooks import hooks
 from chaos.mails import NAME as MAIL
 from chaos.mails import mailer
+from chaos.schedules import NAME as SCHEDULE
 from chaos.witness import Witness
 
 LEASE = "3s"
@@ -554,6 +555,14 @@ async def gather(ctx: rota.Context, n: int) -> None:
         ended = ctx.ended_batch
         assert ended is not None
         assert ended.succeeded + ended.failed == ended.total
+
+
+@app.schedule(SCHEDULE, "* * * * *", catch_up="latest")
+@app.job("scheduled", max_attempts=TRIES, retry=RETRY, takes_context=True)
+async def run_each_minute(ctx: rota.Context) -> None:
+    """Be enqueued by a schedule."""
+    async with record(ctx):
+        await asyncio.sleep(chance(ctx).uniform(0, 0.3))
 
 
 TYPES: list[tuple[int, Any]] = [

@@ -10,7 +10,7 @@ BATCHES = [
         """
         select null::bigint as job, d.batch, 'not counted' as why from rota.batch_delta d
         union all
-        select null, b.id, 'not ended' from rota.batch b where b.outcome is null
+        select null, b.id, 'not ended' from chaos.batch b where b.outcome is null
         """,
     ),
     Check(
@@ -20,8 +20,8 @@ BATCHES = [
           count(m.batch) as members, count(*) filter (where m.status = 'succeeded') as really,
           count(*) filter (where m.status = 'dead') as really_dead,
           count(*) filter (where m.status = 'cancelled') as really_cancelled
-        from rota.batch b left join chaos.member m on m.batch = b.id
-        group by b.id
+        from chaos.batch b left join chaos.member m on m.batch = b.id
+        group by b.id, b.total, b.succeeded, b.dead, b.cancelled
         having (b.total, b.succeeded, b.dead, b.cancelled) is distinct from (count(m.batch),
           count(*) filter (where m.status = 'succeeded'),
           count(*) filter (where m.status = 'dead'),
@@ -33,8 +33,8 @@ BATCHES = [
         """
         select min(f.job) as job, b.id as batch, b.on_failure, b.outcome, b.then_job, b.then_error,
           count(f.job) as followers
-        from rota.batch b left join chaos.follower f on f.batch = b.id
-        group by b.id
+        from chaos.batch b left join chaos.follower f on f.batch = b.id
+        group by b.id, b.on_failure, b.outcome, b.then_job, b.then_jobs, b.then_error
         having count(f.job) <> (b.then_jobs is not null
             and (b.on_failure = 'continue' or b.outcome = 'succeeded'))::int
           or min(f.job) is distinct from b.then_job

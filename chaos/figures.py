@@ -24,7 +24,7 @@ union all select 'reaped, uncharged: not yet begun', count(*) from chaos.claim
   where ended_by in ('rota upkeep', 'rota reap') and not charged and recorded is false
 union all select 'given back by their worker, uncharged', count(*) from chaos.claim
   where ended_by not in ('rota upkeep', 'rota reap') and ended_status = 'queued' and not charged
-union all select 'attempts failed by their handler', count(*) from rota.attempt
+union all select 'attempts failed by their handler', count(*) from chaos.attempt
   where release is not null
 union all select 'attempts that overlapped, the lease of the first lost', count(*)
   from chaos.claim a
@@ -40,8 +40,8 @@ union all select 'messages sent again', count(*) - count(distinct key) from chao
 union all select 'mails received', count(*) from chaos.mail
 union all select 'events received', count(*) from chaos.hook
 union all select 'uncertain, ' || if_uncertain, count(*) from rota.effects
-  where status = 'uncertain' group by if_uncertain
-union all select 'dead of an uncertain effect', count(*) from rota.attempt
+  where status = 'uncertain' and job > (select job from chaos.floor) group by if_uncertain
+union all select 'dead of an uncertain effect', count(*) from chaos.attempt
   where outcome = 'dead' and message like '% may have happened %'
 union all select 'attempts that found another job at their effect', count(*) from chaos.witness
   where how = 'snoozed'
@@ -67,15 +67,16 @@ union all select 'waits for jobs that went on', count(*) from chaos.change
 union all select 'times a breaker opened', count(*) from chaos.breaker where state = 'open'
   and was_state is distinct from 'open'
 union all select 'trials', count(*) from chaos.breaker where state = 'trial'
-union all select 'batches', count(*) from rota.batch
-union all select 'batches in batches', count(*) from rota.batch where parent is not null
+union all select 'batches', count(*) from chaos.batch
+union all select 'batches in batches', count(*) from chaos.batch where parent is not null
 union all select 'members of batches', count(*) from chaos.job where batch is not null
 union all select 'members that were requeued', count(*) from chaos.job where batch is not null
   and is_requeued
-union all select 'batches with a cancelled member', count(*) from rota.batch where cancelled > 0
-union all select 'batches that a failed member holds back', count(*) from rota.batch
+union all select 'batches with a cancelled member', count(*) from chaos.batch where cancelled > 0
+union all select 'batches that a failed member holds back', count(*) from chaos.batch
   where then_jobs is not null and then_at is null
 union all select 'jobs that followed a batch', count(*) from chaos.follower
+union all select 'scheduled jobs', count(*) from chaos.job where schedule is not null
 union all select 'worker processes', count(*) from chaos.process
 union all select 'worker processes that found no database', count(*) from chaos.process
   where how = 'found no database'

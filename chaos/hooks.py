@@ -15,7 +15,7 @@ import rota
 from chaos.check import Check
 from rota.kinds import webhook
 
-TYPES = ("webhook", "webhook.ordered")
+TYPES = ("webhook", "webhook.ordered", "webhook.forget")
 ENDPOINTS = {"plain": False, "ordered": True}
 """Each with whether its deliveries are in order; also its account."""
 SLOW_S = 0.3
@@ -33,7 +33,7 @@ HOOKS = [
         """
         select j.id as job, j.payload->>'endpoint' as endpoint, j.payload->>'event_id' as event_id
         from chaos.job j
-        where j.job_type like 'webhook%' and j.status = 'succeeded' and not exists (
+        where j.payload ? 'endpoint' and j.job_type like 'webhook%' and j.status = 'succeeded' and not exists (
           select from chaos.hook h
           where (h.endpoint, h.event_id) = (j.payload->>'endpoint', j.payload->>'event_id'))
         """,
@@ -51,7 +51,7 @@ HOOKS = [
         "an endpoint has one delivery of an event",
         """
         select min(j.id) as job, j.payload->>'endpoint' as endpoint, count(*) from chaos.job j
-        where j.job_type like 'webhook%' and j.origin_id is null
+        where j.payload ? 'endpoint' and j.job_type like 'webhook%' and j.origin_id is null
         group by j.payload->>'endpoint', j.payload->>'event_id' having count(*) > 1
         """,
     ),
@@ -74,8 +74,8 @@ class Endpoints:
         try:
             while await self._take(reader, writer):
                 pass
-        except (asyncio.IncompleteReadError, ConnectionError):
-            return  # the worker was killed
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            return  # the worker was killed, or all is over
         finally:
             writer.close()
 
@@ -106,6 +106,7 @@ class Endpoints:
                 "insert into chaos.hook (endpoint, event_id, at_s) values (%s, %s, %s)",
                 self.received,
             )
+        self.received.clear()
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from chaos.check import Check
 from chaos.hooks import HOOKS
 from chaos.mails import MAILS
 from chaos.order import ORDER
+from chaos.schedules import SCHEDULES
 
 SHOWN = 5
 """Rows of a broken promise that are shown."""
@@ -43,9 +44,10 @@ CHECKS = [
         select j.id as job, j.job_type, j.payload from chaos.job j
         where not exists (select from chaos.ordered o
           where o.job in (coalesce(j.origin_id, j.id), (j.payload->>'of')::bigint))
-          -- A handler made a batch in the own one, and Rota what follows a batch.
-          and not exists (select from rota.batch b where b.id = j.batch and b.parent is not null)
-          and not exists (select from rota.batch b where b.then_job = coalesce(j.origin_id, j.id))
+          -- A handler made a batch in the own one; Rota what follows a batch, and scheduled jobs.
+          and not exists (select from chaos.batch b where b.id = j.batch and b.parent is not null)
+          and not exists (select from chaos.batch b where b.then_job = coalesce(j.origin_id, j.id))
+          and j.schedule is null
         """,
     ),
     Check(
@@ -129,7 +131,7 @@ CHECKS = [
     Check(
         "a succeeded job was ended by its last claim",
         """
-        select h.id as job, h.claims, h.locked_by, last.claim, last.worker from rota.job_history h
+        select h.id as job, h.claims, h.locked_by, last.claim, last.worker from chaos.history h
         left join lateral (select c.claim, c.worker from chaos.claim c where c.job = h.id
           order by c.seq desc limit 1) last on true
         where h.status = 'succeeded' and (h.claims, h.locked_by) is distinct
@@ -139,17 +141,17 @@ CHECKS = [
     Check(
         "for every success the handler of the same claim returned",
         """
-        select h.id as job, h.claims as claim, h.locked_by from rota.job_history h
+        select h.id as job, h.claims as claim, h.locked_by from chaos.history h
         where h.status = 'succeeded' and not exists (
           select from chaos.witness w where w.job = h.id and w.claim = h.claims
             and w.worker = h.locked_by and w.said = 'end' and w.how = 'returned'
-            and to_timestamp(w.at_s) <= h.finished_at)
+            and to_timestamp(w.at_s) <= chaos.real(h.finished_at))
         """,
     ),
     Check(
         "every recorded failure belongs to an attempt of the same claim",
         """
-        select a.job, a.claim, a.worker, a.error_type from rota.attempt a
+        select a.job, a.claim, a.worker, a.error_type from chaos.attempt a
         where not exists (select from chaos.claim c where c.job = a.job and c.claim = a.claim
           and c.worker = a.worker)
           or a.release is not null and not exists (
@@ -255,7 +257,7 @@ CHECKS = [
         "nothing is done again by an attempt that began after its effect or step was done",
         """
         select d.job, d.claim, d.key, d.began_at, e.done_at from chaos.deed d
-        join rota.effect e using (key, origin_id) where e.done_at < d.began_at
+        join rota.effect e using (key, origin_id) where chaos.real(e.done_at) < d.began_at
         union all
         select d.job, d.claim, d.key, d.began_at, o.done_at from chaos.deed d
         join chaos.deed o using (key, origin_id) where o.done_at < d.began_at
@@ -273,11 +275,11 @@ CHECKS = [
     Check(
         "an effect or step that is done has happened, in the attempt that is named",
         """
-        select e.job, e.claim, e.key, e.done_at from rota.effect e
+        select e.job, e.claim, e.key, e.done_at from chaos.effect e
         where e.done_at is not null and e.key not like 'mail:%' and not exists (
           select from chaos.deed d
           where (d.job, d.claim, d.key, d.origin_id) = (e.job, e.claim, e.key, e.origin_id)
-            and d.at <= e.done_at)
+            and d.at <= chaos.real(e.done_at))
         """,
     ),
     Check(
@@ -292,7 +294,7 @@ CHECKS = [
     Check(
         "a job is dead of an uncertain effect only if it has one that says 'dead'",
         """
-        select a.job, a.claim, a.message, e.key, e.status from rota.attempt a
+        select a.job, a.claim, a.message, e.key, e.status from chaos.attempt a
         left join chaos.sender s on s.job = a.job
         left join rota.effects e on e.key = s.key and e.step_of is null
         where a.outcome = 'dead' and a.message like '% may have happened %'
@@ -313,7 +315,7 @@ CHECKS = [
         having string_agg(e.place || ' ' || e.key, ', ' order by e.done_at)
           is distinct from '1 reserve, 2 charge, 3 ship'
         union all
-        select a.job, a.message from rota.attempt a
+        select a.job, a.message from chaos.attempt a
           where a.message like 'the steps are in another order%'
         """,
     ),
@@ -323,7 +325,8 @@ CHECKS = [
         select w.job, w.claim, p.id as piece, p.finished_at, to_timestamp(w.at_s) as began_at
         from chaos.witness w join chaos.job j on j.id = w.job and j.job_type = 'assemble'
         join rota.jobs p on p.job_type = 'piece' and (p.payload->>'of')::bigint = w.job
-        where w.said = 'start' and coalesce(p.finished_at, p.failed_at) > to_timestamp(w.at_s)
+        where w.said = 'start'
+          and chaos.real(coalesce(p.finished_at, p.failed_at)) > to_timestamp(w.at_s)
           and exists (select from chaos.change c where c.job = w.job and c.status = 'waiting'
             and c.claims < w.claim)
         """,
@@ -332,7 +335,7 @@ CHECKS = [
         "a job that waited for others goes on with their results, and enqueues each once",
         """
         select h.id as job, h.result, p.count, p.sum
-        from rota.job_history h
+        from chaos.history h
         cross join lateral (select count(*), coalesce(sum(p.result::text::int), 0) as sum
           from rota.jobs p where p.job_type = 'piece' and (p.payload->>'of')::bigint = h.id) p
         where h.job_type = 'assemble' and h.status = 'succeeded'
@@ -361,6 +364,7 @@ CHECKS = [
     *BATCHES,
     *MAILS,
     *HOOKS,
+    *SCHEDULES,
 ]
 
 
@@ -387,10 +391,10 @@ select to_timestamp(at_s), 'handler', concat_ws(' ', said, how, 'claim', claim, 
   from chaos.witness where job = %(job)s
 union all
 select finished_at, 'attempt', concat_ws(' ', outcome, 'claim', claim, error_type || ':', message)
-  from rota.attempt where job = %(job)s
+  from chaos.attempt where job = %(job)s
 union all
 select finished_at, 'history', concat_ws(' ', status, 'claim', claims, 'by', locked_by)
-  from rota.job_history where id = %(job)s
+  from chaos.history where id = %(job)s
 union all
 select to_timestamp(s.since_s), 'villain', concat_ws(' ', 'pid', s.pid, 'silent until',
   to_timestamp(s.until_s)) from chaos.silence s

@@ -24,6 +24,7 @@ mailer = mail.Mailer(
         "max_attempts": TRIES,
         "retry": rota.Fixed("1s", jitter=0),
         "breaker": None,
+        "expires": "36500d",  # a day of the soak takes two minutes
     },
 )
 

@@ -56,7 +56,7 @@ ORDER = [
           where c.group_key = p.group_key and c.seq < p.seq and c.job <> p.job
           order by c.job, c.seq desc) y
         where y.status in ('queued', 'failed', 'waiting') and y.in_lane is not true
-          and (y.priority > p.priority and y.run_at < p.at - interval '1 second'
+          and (y.priority > p.priority and chaos.real(y.run_at) < p.at - interval '1 second'
             or y.priority = p.priority and (y.run_at, y.job) < (p.run_at, p.job))
           -- One statement may let several in.
           and not exists (select from chaos.place q where q.job = y.job and q.xid = p.xid)
@@ -124,6 +124,8 @@ ORDER = [
             where n.name = p.name and n.seq > p.seq
               and n.at < s.at - n.per - interval '1 second')) pace
         join start o on o.number = s.number and o.at <= s.at and o.at > s.at - pace.per
+        -- When the clock has been moved, the time between is over.
+        where not exists (select from chaos.moved m where m.at between s.at - pace.per and s.at)
         group by s.job, s.claim, s.number, s.at, pace.most having count(*) > pace.most
         """,
     ),
@@ -134,7 +136,7 @@ ORDER = [
         from chaos.keyed_start s
         cross join lateral (select * from chaos.breaker b
           where b.key = 'host' || s.number and b.at <= s.at order by b.at desc limit 1) b
-        where s.job_type = 'guarded' and b.opened_at < s.at - interval '1 second'
+        where s.job_type = 'guarded' and chaos.real(b.opened_at) < s.at - interval '1 second'
           and (b.state = 'open' or b.state = 'trial'
             and (b.trial_job, b.trial_claim) <> (s.job, s.claim))
         """,
@@ -145,9 +147,10 @@ ORDER = [
         select b.trial_job as job, b.key, b.at, c.job as other, c.claim, c.ended_at
         from chaos.breaker b
         join chaos.claim c on (c.job, c.claim) = (b.was_trial_job, b.was_trial_claim)
-        where b.was_state = 'trial' and b.state = 'trial' and b.was_open_until > b.at
+        where b.was_state = 'trial' and b.state = 'trial' and chaos.real(b.was_open_until) > b.at
           and (b.trial_job, b.trial_claim) <> (c.job, c.claim)
           and (c.ended_at is null or c.ended_at > b.at)
+          and not exists (select from chaos.moved m where m.at between c.taken_at and b.at)
         """,
     ),
     Check(

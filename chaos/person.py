@@ -19,7 +19,7 @@ CANCELLED_SHARE = 0.3
 """Of the turns to cancel a batch, so that most of them end by themselves."""
 CHOOSE: LiteralString = (
     "select id from rota.job where group_key is not null and status in ('queued', 'failed', "
-    "'waiting', 'running') and created_at < now() - %s::interval "
+    "'waiting', 'running') and chaos.real(created_at) < now() - %s::interval "
     "order by md5(id::text || %s::text) limit 1"
 )
 HALTING: LiteralString = (
@@ -28,7 +28,7 @@ HALTING: LiteralString = (
 )
 BATCH: LiteralString = (
     "select id from rota.batches where outcome is null and parent is null "
-    "and created_at < now() - %s::interval order by md5(id::text || %s::text) limit 1"
+    "and chaos.real(created_at) < now() - %s::interval order by md5(id::text || %s::text) limit 1"
 )
 CANCEL_BATCH: LiteralString = """
 select rota.job_cancel(array(
@@ -38,7 +38,7 @@ select rota.job_cancel(array(
 REQUEUE_MEMBERS: LiteralString = """
 select rota.job_requeue(array(
     select id from rota.job where batch is not null and status = 'dead'
-      and created_at < now() - %s::interval order by md5(id::text || %s::text) limit 5
+      and chaos.real(created_at) < now() - %s::interval order by md5(id::text || %s::text) limit 5
   ), 'chaos'::text, 'chaos'::text)
 """
 ANSWERED = "5 seconds"

@@ -20,7 +20,7 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 import rota
-from chaos.app import MEMBERS, TYPES, gather
+from chaos.app import MEMBERS, SHARED, TYPES, gather
 from chaos.hooks import ENDPOINTS, hooks
 from chaos.mails import mailer
 from rota.errors import DatabaseUnavailable
@@ -51,7 +51,9 @@ A sale may exist after all: the connection broke before the answer to its commit
 class Producer:
     """A thread that enqueues until it is stopped."""
 
-    def __init__(self, seed: int, url: str, app: rota.App) -> None:
+    def __init__(
+        self, seed: int, url: str, app: rota.App, *, rate: float = RATE, first_tag: int = 1
+    ) -> None:
         self.ordered: dict[int, tuple[int, str]] = {}
         """What is known to be committed: tag to job and way."""
         self.unsure: Counter[str] = Counter()
@@ -60,7 +62,8 @@ class Producer:
         self._chance = random.Random(f"producer {seed}")
         self._url = url
         self._app = app
-        self._tags = itertools.count(1)
+        self._rate = rate
+        self._tags = itertools.count(first_tag)
         self._stop = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._main, name="producer", daemon=True)
@@ -87,6 +90,11 @@ class Producer:
         if self._failure is not None:
             raise self._failure
 
+    @property
+    def next_tag(self) -> int:
+        """The first tag that the next producer may use, once this one has stopped."""
+        return (next(self._tags) // SHARED + 1) * SHARED  # so no effect is of both
+
     def save(self, connection: psycopg.Connection) -> None:
         """Write down what it knows."""
         with (
@@ -103,7 +111,7 @@ class Producer:
                 [way] = self._chance.choices(
                     [way for _, way in self._ways], [weight for weight, _ in self._ways]
                 )
-                due_at = max(due_at + way() / RATE, time.monotonic() - BEHIND_S)
+                due_at = max(due_at + way() / self._rate, time.monotonic() - BEHIND_S)
         except BaseException as error:  # noqa: BLE001 - passed on by stop
             self._failure = error
 

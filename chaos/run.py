@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -53,28 +54,18 @@ def _run(place: Path, seconds: float, seed: int, sink: Sink, endpoints: Endpoint
     began = time.monotonic()
     server = own_server(place, place / "postgresql.log")
     url = server.url()
-    migrate(url)
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute((Path(__file__).parent / "tables.sql").read_bytes())
-    os.environ["ROTA_DATABASE_URL"] = url
-    os.environ["CHAOS_SEED"] = str(seed)
-    os.environ[SERVER] = sink.url
-    app.migrate()
-    app.sync()
-    put_endpoints(endpoints)
-    with psycopg.connect(url, autocommit=True) as connection:
-        set_cap(connection, max(CAPS))
+    prepare(url, seed, sink, endpoints)
     workers = Workers(url, place)
     try:
         villain, producer = Villain(seed, workers, server, url), Producer(seed, url, app)
         person = Person(seed, url)
         _live_through(seconds, workers, villain, person, producer)
-        rested_s = _come_to_rest(workers, url)
+        rested_s = come_to_rest(workers, url)
         workers.stop()
     finally:
         workers.end()
         app.close()
-    verdict = _judge(url, workers, producer, sink, endpoints)
+    verdict = judge_all(url, workers, producer, sink, endpoints)
     verdict.figures += [
         (f"did: {name}", str(count)) for name, count in sorted(villain.acts.items())
     ]
@@ -90,6 +81,21 @@ def _run(place: Path, seconds: float, seed: int, sink: Sink, endpoints: Endpoint
     ]
     verdict.figures += [("all in all", f"{time.monotonic() - began:.0f} s")]
     return verdict
+
+
+def prepare(url: str, seed: int, sink: Sink, endpoints: Endpoints) -> None:
+    """Make everything that the processes find in the database and in their environment."""
+    migrate(url)
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute((Path(__file__).parent / "tables.sql").read_bytes())
+    os.environ["ROTA_DATABASE_URL"] = url
+    os.environ["CHAOS_SEED"] = str(seed)
+    os.environ[SERVER] = sink.url
+    app.migrate()
+    app.sync()
+    put_endpoints(endpoints)
+    with psycopg.connect(url, autocommit=True) as connection:
+        set_cap(connection, max(CAPS))
 
 
 def _live_through(
@@ -108,12 +114,12 @@ def _live_through(
     producer.stop()
 
 
-def _come_to_rest(workers: Workers, url: str) -> float:
+def come_to_rest(workers: Workers, url: str, patience_s: float = REST_S) -> float:
     """Wait until only dead jobs are live, none of them halts its lane, and all batches are counted,
     or the time is up; return how long it took."""
     began = time.monotonic()
     with psycopg.connect(url, autocommit=True) as connection:
-        while time.monotonic() - began < REST_S:
+        while time.monotonic() - began < patience_s:
             requeue_halting(connection)
             row = connection.execute(LIVE).fetchone()
             if row == (0,):
@@ -125,12 +131,19 @@ def _come_to_rest(workers: Workers, url: str) -> float:
     return time.monotonic() - began
 
 
-def _judge(
-    url: str, workers: Workers, producer: Producer, sink: Sink, endpoints: Endpoints
+def judge_all(
+    url: str,
+    workers: Workers,
+    producer: Producer,
+    sink: Sink,
+    endpoints: Endpoints,
+    read: Counter[str] | None = None,
 ) -> Verdict:
+    """Write down what everybody knows, and judge it; `read`: how much of each file of a handler was
+    written down before, which this changes."""
     verdict = Verdict()
     with psycopg.connect(url, autocommit=True) as connection:
-        witness.load(workers.witness, connection)
+        witness.load(workers.witness, connection, read)
         workers.save(connection)
         producer.save(connection)
         sink.save(connection)

@@ -45,6 +45,8 @@ class Sink(Post):
             cursor.executemany(
                 "insert into chaos.mail (message_id, at_s) values (%s, %s)", self.received
             )
+        self.received.clear()
+        self.taken.clear()
 
     def _answer_rcpt(self, address: str, n: int) -> str | None:
         match self._chance.randrange(40):

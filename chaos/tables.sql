@@ -1,6 +1,17 @@
 -- What the judge goes by, in the database that the run is about.
 create schema chaos;
 
+-- The jobs and batches up to these are of earlier rounds, which were judged: a soak has many, a run of chaos one.
+create table chaos.floor (job bigint not null, batch bigint not null);
+insert into chaos.floor values (0, 0);
+
+-- When the database's clock was moved, and how far ahead of the machine's it has been since; a run of chaos does not move it.
+create table chaos.moved (at timestamptz primary key default clock_timestamp(), ahead interval not null);
+
+-- Returns when the database's clock showed this time.
+create function chaos.real(timestamptz) returns timestamptz language sql stable as
+'select $1 - coalesce((select m.ahead from chaos.moved m where m.at + m.ahead <= $1 order by m.at desc limit 1), interval ''0'')';
+
 -- Every change of a job, in the order in which its row was locked: the lease history that Rota itself does not keep.
 create table chaos.change (
   seq bigint generated always as identity primary key,
@@ -143,18 +154,26 @@ create table chaos.silence (pid int not null, since_s float8 not null, until_s f
 create table chaos.mail (seq bigint generated always as identity, message_id text not null, at_s float8 not null);  -- what their server received
 create table chaos.hook (seq bigint generated always as identity, endpoint text not null, event_id text not null, at_s float8 not null);  -- what endpoints received
 
+-- What Rota has kept of the jobs, attempts, effects and batches of this round.
+create view chaos.history as
+select * from rota.job_history where coalesce(origin_id, id) > (select job from chaos.floor);
+create view chaos.attempt as select * from rota.attempt where job > (select job from chaos.floor);
+create view chaos.effect as select * from rota.effect where job > (select job from chaos.floor);
+create view chaos.batch as select * from rota.batch where id > (select batch from chaos.floor);
+
 create view chaos.job as
 select id, job_type, status, attempts, max_attempts, claims, losses, start_recorded, locked_by, idempotency_key, payload, error_type,
-  null::timestamptz as finished_at, origin_id, false as is_resolved, batch, false as is_requeued, meta from rota.job
+  null::timestamptz as finished_at, origin_id, false as is_resolved, batch, false as is_requeued, meta, schedule from rota.job
+where coalesce(origin_id, id) > (select job from chaos.floor)
 union all
 select id, job_type, status, attempts, max_attempts, claims, losses, start_recorded, locked_by, idempotency_key, payload, error_type,
-  finished_at, origin_id, status = 'dead', batch, coalesce(resolution ? 'requeued_as', false), meta from rota.job_history;
+  finished_at, origin_id, status = 'dead', batch, coalesce(resolution ? 'requeued_as', false), meta, schedule from chaos.history;
 
 -- The members of a batch, jobs and batches, and what came of each. A dead job that was requeued has given its place to the new one.
 create view chaos.member as
 select batch, id as job, status from chaos.job where batch is not null and not is_requeued
 union all
-select parent, null, case outcome when 'succeeded' then 'succeeded' when 'failed' then 'dead' end from rota.batch where parent is not null;
+select parent, null, case outcome when 'succeeded' then 'succeeded' when 'failed' then 'dead' end from chaos.batch where parent is not null;
 
 -- The jobs that follow a batch; one that was requeued is still the same.
 create view chaos.follower as

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from pathlib import Path
 
 import psycopg
@@ -30,11 +31,17 @@ class Witness:
         )
 
 
-def load(directory: Path, connection: psycopg.Connection) -> None:
-    """Copy the files of all processes into the table `chaos.witness`."""
+def load(directory: Path, connection: psycopg.Connection, read: Counter[str] | None = None) -> None:
+    """Copy the files of all processes into the table `chaos.witness`; `read`: how much of each is
+    there already, which this changes."""
+    read = Counter() if read is None else read
     with (
         connection.cursor() as cursor,
         cursor.copy("copy chaos.witness (said, job, claim, at_s, worker, how) from stdin") as copy,
     ):
         for path in sorted(directory.iterdir()):
-            copy.write(path.read_bytes())
+            with path.open("rb") as file:
+                file.seek(read[path.name])
+                lines = file.read()
+            copy.write(lines)
+            read[path.name] += len(lines)

@@ -9,13 +9,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psycopg
 
 ROOT = Path(__file__).resolve().parents[1]
-WORKERS = 3
+FLEET = (1, 1, 1)
+"""The workers: how many processes each has."""
 GRACE_S = 2
 SLOTS = 20
 STOP_S = 60
@@ -32,6 +34,8 @@ class WorkerProcess:
 
     process: subprocess.Popen[bytes]
     release: str
+    processes: int
+    """How many it has: one works itself, of more it is the supervisor."""
     log: Path
     began_at: float = field(default_factory=time.time)
     ended_at: float | None = None
@@ -66,7 +70,7 @@ class Workers:
     ends.
     """
 
-    def __init__(self, url: str, place: Path) -> None:
+    def __init__(self, url: str, place: Path, fleet: Sequence[int] = FLEET) -> None:
         self.witness = place / "witness"
         self.witness.mkdir()
         self.all: list[WorkerProcess] = []
@@ -75,9 +79,10 @@ class Workers:
         self._url = url
         self._place = place
         self._releases = itertools.count(1)
-        self._again: list[tuple[float, str]] = []
-        for _ in range(WORKERS):
-            self._start("r0")
+        self._again: list[tuple[float, WorkerProcess]] = []
+        self._count = 0
+        for processes in fleet:
+            self._start("r0", processes)
 
     @property
     def at_work(self) -> list[WorkerProcess]:
@@ -91,7 +96,7 @@ class Workers:
         worker.process.wait()
         self.silences.append((worker.pid, time.time(), None))
         worker.ended_at = time.time()
-        self._start(worker.release)
+        self._start(worker.release, worker.processes)
 
     def freeze(self, worker: WorkerProcess) -> float:
         """Freeze it; return when that was."""
@@ -108,7 +113,7 @@ class Workers:
 
     def deploy(self, worker: WorkerProcess) -> None:
         """Start a new release and ask this one to stop: for a while both run."""
-        self._start(f"r{next(self._releases)}")
+        self._start(f"r{next(self._releases)}", worker.processes)
         self._stop(worker)
 
     def tend(self) -> None:
@@ -119,7 +124,7 @@ class Workers:
                 if worker.process.returncode == NO_DATABASE and not worker.has_begun:
                     worker.how = "found no database"
                     if worker.stop_asked_at is None:
-                        self._again.append((time.monotonic() + AGAIN_S, worker.release))
+                        self._again.append((time.monotonic() + AGAIN_S, worker))
                 elif (
                     worker.process.returncode == -signal.SIGTERM
                     and worker.stop_asked_at is not None
@@ -133,10 +138,10 @@ class Workers:
             ):
                 worker.how = "did not stop"
                 self._end(worker)
-        due = [release for at, release in self._again if at <= time.monotonic()]
-        self._again = [(at, release) for at, release in self._again if at > time.monotonic()]
-        for release in due:
-            self._start(release)
+        due = [worker for at, worker in self._again if at <= time.monotonic()]
+        self._again = [(at, worker) for at, worker in self._again if at > time.monotonic()]
+        for worker in due:
+            self._start(worker.release, worker.processes)
 
     def stop(self) -> None:
         """Ask all to stop, and wait until they have."""
@@ -154,7 +159,7 @@ class Workers:
                 self._end(worker)
 
     def save(self, connection: psycopg.Connection) -> None:
-        """Write down what became of them."""
+        """Write down what became of those that ended, and forget them."""
         with connection.cursor() as cursor:
             cursor.executemany(
                 "insert into chaos.process (pid, release, began_at_s, ended_at_s, how, code) "
@@ -169,15 +174,19 @@ class Workers:
                         one.process.returncode,
                     )
                     for one in self.all
+                    if one.ended_at is not None
                 ],
             )
             cursor.executemany(
                 "insert into chaos.silence (pid, since_s, until_s) values (%s, %s, %s)",
                 self.silences,
             )
+        self.all = [one for one in self.all if one.ended_at is None]
+        self.silences.clear()
 
-    def _start(self, release: str) -> None:
-        log = self._place / f"worker-{len(self.all)}.log"
+    def _start(self, release: str, processes: int) -> None:
+        log = self._place / f"worker-{self._count}.log"
+        self._count += 1
         command = [
             sys.executable,
             "-m",
@@ -189,6 +198,7 @@ class Workers:
             str(SLOTS),
             "--grace",
             f"{GRACE_S}s",
+            *(["--processes", str(processes)] if processes > 1 else []),
         ]
         environment = {
             **os.environ,
@@ -204,8 +214,9 @@ class Workers:
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
+                process_group=0,  # Ctrl-C is for the run
             )
-        self.all.append(WorkerProcess(process, release, log))
+        self.all.append(WorkerProcess(process, release, processes, log))
 
     def _stop(self, worker: WorkerProcess) -> None:
         worker.how = "told to stop"

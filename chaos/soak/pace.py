@@ -1,0 +1,53 @@
+"""How long the parts of a soak take, by how long it is to take in all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+DAYS_KEPT = 3
+"""How long history and all else is kept, by the database's clock."""
+ROUND_DAYS = 2.5
+"""Days of a round. It is judged before anything of it is deleted."""
+STEPS = 4
+"""Moves of the clock in a day."""
+DAY_S = (5.0, 120.0)
+HARM_S = (6.0, 90.0)
+SAMPLE_S = (2.0, 60.0)
+WARM_UP = 0.25
+"""The share of the run that no growth is judged by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Seconds of the machine's clock."""
+
+    total_s: float
+
+    @property
+    def day_s(self) -> float:
+        """How long a day of the database's clock takes."""
+        return _within(self.total_s / 20, DAY_S)
+
+    @property
+    def round_s(self) -> float:
+        """How long jobs are enqueued until the ledger is judged and emptied."""
+        return min(ROUND_DAYS * self.day_s, self.total_s)
+
+    @property
+    def harm_s(self) -> float:
+        """Time between two kills or deploys."""
+        return _within(self.total_s / 40, HARM_S)
+
+    @property
+    def sample_s(self) -> float:
+        """Time between two samples."""
+        return _within(self.total_s / 20, SAMPLE_S)
+
+    @property
+    def warm_up_s(self) -> float:
+        """From then on growth is judged: tables are as full as they get, memory has settled."""
+        return max(WARM_UP * self.total_s, (DAYS_KEPT + 2) * self.day_s)
+
+
+def _within(seconds: float, bounds: tuple[float, float]) -> float:
+    return min(max(seconds, bounds[0]), bounds[1])

@@ -33,7 +33,8 @@ HOOKS = [
         """
         select j.id as job, j.payload->>'endpoint' as endpoint, j.payload->>'event_id' as event_id
         from chaos.job j
-        where j.payload ? 'endpoint' and j.job_type like 'webhook%' and j.status = 'succeeded' and not exists (
+        where j.job_type in ('webhook', 'webhook.ordered') and j.status = 'succeeded'
+          and not exists (
           select from chaos.hook h
           where (h.endpoint, h.event_id) = (j.payload->>'endpoint', j.payload->>'event_id'))
         """,
@@ -51,7 +52,7 @@ HOOKS = [
         "an endpoint has one delivery of an event",
         """
         select min(j.id) as job, j.payload->>'endpoint' as endpoint, count(*) from chaos.job j
-        where j.payload ? 'endpoint' and j.job_type like 'webhook%' and j.origin_id is null
+        where j.job_type in ('webhook', 'webhook.ordered') and j.origin_id is null
         group by j.payload->>'endpoint', j.payload->>'event_id' having count(*) > 1
         """,
     ),

@@ -24,7 +24,7 @@ class Clock:
     def __init__(self, url: str, day_s: float) -> None:
         self.ahead = timedelta()
         self.still = threading.Lock()
-        """Who holds it has locks for long: a move would wait for them, and all others for the move."""
+        """Who holds it has locks for long: a move would wait for them, and others for the move."""
         self._url = url
         self._every_s = day_s / STEPS
         self._due_at = time.monotonic() + self._every_s

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 DAYS_KEPT = 3
 """How long history and all else is kept, by the database's clock."""
+KEYS_DAYS = 5
+"""How long a key is held after the success of its job: a handler that enqueues with it has ended."""
 ROUND_DAYS = 2.5
 """Days of a round. It is judged before anything of it is deleted."""
 STEPS = 4
 """Moves of the clock in a day."""
-DAY_S = (5.0, 120.0)
+DAY_S = (6.0, 120.0)
 HARM_S = (6.0, 90.0)
 SAMPLE_S = (2.0, 60.0)
 WARM_UP = 0.25
@@ -46,7 +48,7 @@ class Pace:
     @property
     def warm_up_s(self) -> float:
         """From then on growth is judged: tables are as full as they get, memory has settled."""
-        return max(WARM_UP * self.total_s, (DAYS_KEPT + 2) * self.day_s)
+        return max(WARM_UP * self.total_s, (KEYS_DAYS + 1) * self.day_s)
 
 
 def _within(seconds: float, bounds: tuple[float, float]) -> float:

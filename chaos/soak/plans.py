@@ -160,9 +160,7 @@ def _shape(text: str, names: dict[int, str]) -> str:
     return " ".join(node for node, _ in groupby(nodes))  # partitions are one
 
 
-def _name(
-    kind: str, body: str, relations: list[str | None], names: dict[int, str]
-) -> str | None:
+def _name(kind: str, body: str, relations: list[str | None], names: dict[int, str]) -> str | None:
     if kind in ("INDEXSCAN", "INDEXONLYSCAN", "BITMAPINDEXSCAN"):
         found = INDEX.search(body)
         index = names.get(int(found[1])) if found else None

@@ -25,7 +25,7 @@ from chaos.run import LIVE, Verdict, come_to_rest, judge_all, prepare
 from chaos.sink import Sink, receive
 from chaos.soak.clock import Clock
 from chaos.soak.harm import Harm
-from chaos.soak.pace import DAYS_KEPT, Pace
+from chaos.soak.pace import DAYS_KEPT, KEYS_DAYS, Pace
 from chaos.soak.plans import Plans
 from chaos.soak.samples import Sampler
 from chaos.soak.watch import Watch
@@ -48,11 +48,11 @@ alter table chaos.run set unlogged;
 alter table chaos.witness set unlogged;
 create function chaos.keep_keys() returns trigger language plpgsql as $$
 begin
-  new.key_ttl := interval '1 day';
+  new.key_ttl := tg_argv[0]::interval;
   return new;
 end $$;
 create trigger keep_keys before insert or update on rota.job_type
-  for each row execute function chaos.keep_keys();
+  for each row execute function chaos.keep_keys('{keys_days} days');
 update rota.job_type set key_ttl = default;
 """
 
@@ -100,8 +100,10 @@ def soak(
         url = server.url()
         prepare(url, seed, sink, endpoints)
         with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("update rota.retention set keep = %s * interval '1 day'", [DAYS_KEPT])
-            connection.execute(TABLES)
+            connection.execute(
+                "update rota.retention set keep = %s * interval '1 day'", [DAYS_KEPT]
+            )
+            connection.execute(TABLES.format(keys_days=KEYS_DAYS).encode())
         workers = Workers(url, place, FLEET)
         try:
             _wait_until_they_work(workers)

@@ -119,9 +119,7 @@ def _complain(found: Findings) -> Iterable[str]:
         yield f"a snapshot was {found.horizon_s:.0f} s old; {HORIZON_S:.0f} are allowed"
 
 
-def _processes(
-    samples: list[Sample], kind: str, warm_up_s: float, bound: Bound
-) -> list[Growth]:
+def _processes(samples: list[Sample], kind: str, warm_up_s: float, bound: Bound) -> list[Growth]:
     """The memory of each process that lived long enough, without its own warm-up."""
     series: dict[tuple[str, int], list[Point]] = defaultdict(list)
     for sample in samples:
@@ -161,8 +159,8 @@ def _add_up(soak: Soak) -> dict[str, int]:
     for one in soak.rounds:
         for name, text in one.verdict.figures:
             count = int(text.replace(",", ""))
-            total[name] = max(total[name], count) if name.startswith("most ") else (
-                total[name] + count
+            total[name] = (
+                max(total[name], count) if name.startswith("most ") else (total[name] + count)
             )
     return {name: count for name, count in total.items() if count}
 

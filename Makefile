@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test mutants check format bench peers chaos site docs pictures venv venv-dev
+.PHONY: help demo test mutants check format bench peers chaos soak site docs pictures venv venv-dev
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -45,6 +45,9 @@ peers: venv-dev ## Rota beside other queues: JSON and a page in .peers/, up to 4
 
 chaos: venv-dev ## workers under kills, freezes, crashes and deploys, then a verdict; SECONDS=120 SEED=1
 	@$(BIN)/python -m chaos --seconds $(or $(SECONDS),120) --seed $(or $(SEED),1) $(ARGS)
+
+soak: venv-dev ## the app of chaos for hours, days of its clock in minutes, and what grew; HOURS=1 SEED=1
+	@$(BIN)/python -m chaos.soak --hours $(or $(HOURS),1) --seed $(or $(SEED),1) $(ARGS)
 
 site: ## the site of the documentation, in site/; needs no network to look at
 	@PYTHON='$(PYTHON)' scripts/bootstrap site

@@ -16,7 +16,7 @@ from chaos.check import Check
 from rota.kinds import webhook
 
 TYPES = ("webhook", "webhook.ordered", "webhook.forget")
-ENDPOINTS = {"plain": False, "ordered": True}
+ENDPOINTS = {"plain": False, "ordered": True, "ordered2": True, "ordered3": True}
 """Each with whether its deliveries are in order; also its account."""
 SLOW_S = 0.3
 HANG_S = 12.0

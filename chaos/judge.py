@@ -45,8 +45,8 @@ CHECKS = [
         where not exists (select from chaos.ordered o
           where o.job in (coalesce(j.origin_id, j.id), (j.payload->>'of')::bigint))
           -- A handler made a batch in the own one; Rota what follows a batch, and scheduled jobs.
-          and not exists (select from chaos.batch b where b.id = j.batch and b.parent is not null)
-          and not exists (select from chaos.batch b where b.then_job = coalesce(j.origin_id, j.id))
+          and not exists (select from rota.batch b where b.id = j.batch and b.parent is not null)
+          and not exists (select from rota.batch b where b.then_job = coalesce(j.origin_id, j.id))
           and j.schedule is null
         """,
     ),

@@ -8,9 +8,9 @@ insert into chaos.floor values (0, 0);
 -- When the database's clock was moved, and how far ahead of the machine's it has been since; a run of chaos does not move it.
 create table chaos.moved (at timestamptz primary key default clock_timestamp(), ahead interval not null);
 
--- Returns when the database's clock showed this time.
+-- Returns when the database's clock showed this time. A statement that waited for the move began before it.
 create function chaos.real(timestamptz) returns timestamptz language sql stable as
-'select $1 - coalesce((select m.ahead from chaos.moved m where m.at + m.ahead <= $1 order by m.at desc limit 1), interval ''0'')';
+'select $1 - coalesce((select m.ahead from chaos.moved m where m.at + m.ahead - interval ''1 hour'' <= $1 order by m.at desc limit 1), interval ''0'')';
 
 -- Every change of a job, in the order in which its row was locked: the lease history that Rota itself does not keep.
 create table chaos.change (

@@ -13,11 +13,12 @@ import shutil
 import signal
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 from chaos.soak.pace import Pace
 from chaos.soak.report import write
-from chaos.soak.run import RATE, soak
+from chaos.soak.run import RATE, Asked, soak
 from tests.support.guard import Run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,15 +48,15 @@ def main() -> int:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: _end(stop))
+    say = partial(print, flush=True)
     guarded = Run()
     try:
         found = soak(
             guarded.place,
-            Pace(3600 * asked.hours),
-            asked.seed,
-            asked.rate,
+            Asked(Pace(3600 * asked.hours), asked.seed, asked.rate),
             stop,
-            lambda so_far: print(_line(len(so_far.rounds), write(so_far, report).complaints)),
+            say,
+            lambda so_far: say(_line(len(so_far.rounds), write(so_far, report).complaints)),
         )
         complaints = write(found, report).complaints
         print(report.with_name(report.name + ".md").read_text())

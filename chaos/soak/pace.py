@@ -7,7 +7,9 @@ from dataclasses import dataclass
 DAYS_KEPT = 3
 """How long history and all else is kept, by the database's clock."""
 KEYS_DAYS = 5
-"""How long a key is held after the success of its job: a handler that enqueues with it has ended."""
+"""How long a key is held after the success of its job; what enqueues with it has ended by then."""
+SETTLED_DAYS = KEYS_DAYS + 2
+"""From then on tables are as full as they get: a day goes when it is over, at the next pass."""
 ROUND_DAYS = 2.5
 """Days of a round. It is judged before anything of it is deleted."""
 STEPS = 4
@@ -28,7 +30,7 @@ class Pace:
     @property
     def day_s(self) -> float:
         """How long a day of the database's clock takes."""
-        return _within(self.total_s / 20, DAY_S)
+        return _within(self.total_s / 30, DAY_S)
 
     @property
     def round_s(self) -> float:
@@ -43,12 +45,12 @@ class Pace:
     @property
     def sample_s(self) -> float:
         """Time between two samples."""
-        return _within(self.total_s / 20, SAMPLE_S)
+        return _within(self.total_s / 30, SAMPLE_S)
 
     @property
     def warm_up_s(self) -> float:
-        """From then on growth is judged: tables are as full as they get, memory has settled."""
-        return max(WARM_UP * self.total_s, (KEYS_DAYS + 1) * self.day_s)
+        """From then on growth is judged: processes have settled."""
+        return WARM_UP * self.total_s
 
 
 def _within(seconds: float, bounds: tuple[float, float]) -> float:

@@ -33,7 +33,10 @@ RELATION = re.compile(r"\{RANGETBLENTRY .*?:rtekind (\d+)(?: :relid (\d+))?")
 SCANNED = re.compile(r":scanrelid (\d+)")
 INDEX = re.compile(r":indexid (\d+)")
 DAY = re.compile(r"_\d{8}")
-PLACE = re.compile(r"PL/pgSQL function rota\.(\w+)\(.*?\) line (\d+)")
+PLACE = re.compile(
+    r"(?:PL/pgSQL function (?:rota\.)?|SQL function \")(\w+)"
+    r"(?:\(.*?\) line (\d+)|\" statement (\d+))?"
+)
 
 
 class Plans:
@@ -57,7 +60,7 @@ class Plans:
             told.append((_place(said.context or ""), said.message_detail or ""))
 
         with psycopg.connect(self._url, application_name="soak plans") as connection:
-            names = dict(connection.execute(NAMES).fetchall())
+            names: dict[int, str] = dict(connection.execute(NAMES).fetchall())
             connection.execute(SETTINGS)
             connection.commit()
             connection.add_notice_handler(hear)
@@ -98,7 +101,10 @@ class Plans:
 def _place(context: str) -> str:
     """Return the function that a statement stands in, and its line."""
     found = PLACE.search(context)
-    return f"{found[1]}, line {found[2]}" if found else ""
+    if found is None:
+        return ""
+    name, line, statement = found.groups()
+    return f"{name}, line {line}" if line else f"{name}, statement {statement or 1}"
 
 
 def _steps(connection: psycopg.Connection) -> Iterator[str]:

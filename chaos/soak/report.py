@@ -39,7 +39,11 @@ def _facts(soak: Soak, found: Findings) -> dict[str, Any]:
             "load": [round(one, 1) for one in os.getloadavg()],
         },
         "server": soak.server,
-        "asked": {"seconds": soak.pace.total_s, "seed": soak.seed, "rate": soak.rate},
+        "asked": {
+            "seconds": soak.asked.pace.total_s,
+            "seed": soak.asked.seed,
+            "rate": soak.asked.rate,
+        },
         "lasted_s": round(sum(one.lasted_s + one.rested_s for one in soak.rounds), 1),
         "ended_early": not soak.is_over,
         "days": round(soak.days, 2),
@@ -89,7 +93,7 @@ def _page(soak: Soak, found: Findings, facts: dict[str, Any]) -> str:
         "# Soak",
         "",
         f"{verdict}: {minutes:.0f} minutes, {found.jobs:,} jobs, {facts['days']:g} days of the "
-        f"database's clock, {len(soak.rounds)} rounds, SEED={soak.seed}"
+        f"database's clock, {len(soak.rounds)} rounds, SEED={soak.asked.seed}"
         f"{', ended before its time' if facts['ended_early'] else ''}.",
         "",
         f"- lost: {found.lost}; started twice within a lease: {found.twice}; other promises "

@@ -54,7 +54,17 @@ end $$;
 create trigger keep_keys before insert or update on rota.job_type
   for each row execute function chaos.keep_keys('{keys_days} days');
 update rota.job_type set key_ttl = default;
+update rota.retention set keep = interval '{days_kept} days';
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a soak is to be."""
+
+    pace: Pace
+    seed: int
+    rate: float
 
 
 @dataclass(slots=True)
@@ -71,9 +81,7 @@ class Round:
 class Soak:
     """What is known so far."""
 
-    pace: Pace
-    seed: int
-    rate: float
+    asked: Asked
     server: dict[str, Any]
     sampler: Sampler
     plans: Plans
@@ -86,28 +94,26 @@ class Soak:
 
 def soak(
     place: Path,
-    pace: Pace,
-    seed: int,
-    rate: float,
+    asked: Asked,
     stop: threading.Event,
+    say: Callable[[str], None],
     save: Callable[[Soak], None],
 ) -> Soak:
     """Run it in a directory that a guard removes, until its time is over or `stop` is set; call
     `save` after each round."""
     server = DurableServer(place)
     server.start()
-    with receive(seed) as sink, receive_events(seed) as endpoints:
+    with receive(asked.seed) as sink, receive_events(asked.seed) as endpoints:
         url = server.url()
-        prepare(url, seed, sink, endpoints)
+        prepare(url, asked.seed, sink, endpoints)
         with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute(
-                "update rota.retention set keep = %s * interval '1 day'", [DAYS_KEPT]
-            )
-            connection.execute(TABLES.format(keys_days=KEYS_DAYS).encode())
+            tables = TABLES.format(keys_days=KEYS_DAYS, days_kept=DAYS_KEPT)
+            connection.execute(tables.encode())
         workers = Workers(url, place, FLEET)
         try:
             _wait_until_they_work(workers)
-            found = Soak(pace, seed, rate, server.facts(), Sampler(url, workers), Plans(url))
+            say("the workers have begun")
+            found = Soak(asked, server.facts(), Sampler(url, workers), Plans(url))
             _Course(found, url, workers, sink, endpoints, stop).run(save)
         finally:
             workers.end()
@@ -141,18 +147,18 @@ class _Course:
         self._sink = sink
         self._endpoints = endpoints
         self._stop = stop
-        self._harm = Harm(found.seed, workers, found.pace.harm_s)
-        self._person = Person(found.seed, url)
-        self._clock = Clock(url, found.pace.day_s)
+        self._harm = Harm(found.asked.seed, workers, found.asked.pace.harm_s)
+        self._person = Person(found.asked.seed, url)
+        self._clock = Clock(url, found.asked.pace.day_s)
         self._read: Counter[str] = Counter()
         self._next_tag = 1
-        self._watch = Watch(found.pace, found.sampler, found.plans, self._clock)
+        self._watch = Watch(found.asked.pace, found.sampler, found.plans, self._clock)
 
     def run(self, save: Callable[[Soak], None]) -> None:
         """Do rounds until the time is over."""
-        until = time.monotonic() + self._found.pace.total_s
+        until = time.monotonic() + self._found.asked.pace.total_s
         while time.monotonic() < until and not self._stop.is_set():
-            self._do_round(min(time.monotonic() + self._found.pace.round_s, until))
+            self._do_round(min(time.monotonic() + self._found.asked.pace.round_s, until))
             self._found.acts = self._harm.acts + Counter(
                 {f"a person: {name}": count for name, count in self._person.acts.items()}
             )
@@ -167,10 +173,10 @@ class _Course:
     def _do_round(self, until: float) -> None:
         began, began_s = time.monotonic(), self._found.sampler.at_s
         producer = Producer(
-            self._found.seed + self._next_tag,
+            self._found.asked.seed + self._next_tag,
             self._url,
             app,
-            rate=self._found.rate,
+            rate=self._found.asked.rate,
             first_tag=self._next_tag,
         )
         producer.start()

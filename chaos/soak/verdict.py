@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from chaos.soak.growth import FEWEST, Bound, Line, Point, fit
+from chaos.soak.pace import SETTLED_DAYS
 from chaos.soak.run import Soak
 from chaos.soak.samples import MIB, Relation, Sample
 
@@ -79,7 +80,9 @@ class Findings:
 def find(soak: Soak) -> Findings:
     """Return what this soak has found so far."""
     samples = soak.sampler.samples
-    judged = [one for one in samples if one.at_s >= soak.pace.warm_up_s]
+    judged = [
+        one for one in samples if one.at_s >= soak.asked.pace.warm_up_s and one.days >= SETTLED_DAYS
+    ]
     broken = Counter[str]()
     for one in soak.rounds:
         broken.update({b.check.what: len(b.rows) for b in one.verdict.broken})
@@ -88,8 +91,8 @@ def find(soak: Soak) -> Findings:
         lost=sum(broken[what] for what in LOST),
         twice=sum(broken[what] for what in TWICE),
         broken=dict(broken),
-        workers=_processes(samples, "workers", soak.pace.warm_up_s, WORKER),
-        sessions=_processes(samples, "backends", soak.pace.warm_up_s, SESSION),
+        workers=_processes(samples, "workers", soak.asked.pace.warm_up_s, WORKER),
+        sessions=_processes(samples, "backends", soak.asked.pace.warm_up_s, SESSION),
         sizes=_relations(judged, "MiB", TABLE),
         rows=_relations([one for one in judged if not one.at_rest], "rows", ROWS),
         connections=_grow(

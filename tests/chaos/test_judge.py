@@ -254,6 +254,23 @@ insert into rota.webhook_endpoint (name, url, sealed) values ('plain', 'http://x
 insert into rota.webhook_delivery (endpoint, event_id, event, job) values (1, '25', 'x', 25);
 insert into chaos.hook (endpoint, event_id, at_s) values ('plain', '25', 0), ('plain', '25', 1);
 """
+# Job 26 is of a schedule.
+SOUND_SCHEDULES: LiteralString = """
+insert into rota.job_history (id, queue, job_type, payload, status, priority, attempts, claims,
+  locked_by, run_at, created_at, updated_at, finished_at, release, schedule, scheduled_for)
+  select 26, queue, 'scheduled', '{}', status, priority, attempts, claims, locked_by, run_at,
+    created_at, updated_at, finished_at, release, 'each minute', run_at
+  from rota.job_history where id = 25;
+select rota.ids_reserve(1);
+insert into rota.schedule_run (schedule, job, scheduled_for) values ('each minute', 26, now());
+insert into chaos.change (job, at, role, was_status, status, was_claims, claims, was_worker, worker,
+  was_attempts, attempts, job_type, queue, priority, run_at)
+  select 26, at, role, was_status, status, was_claims, claims, was_worker, worker, was_attempts,
+    attempts, 'scheduled', 'default', priority, run_at
+  from chaos.change where job = 23 order by seq;
+insert into chaos.witness (said, job, claim, at_s, worker, how)
+  select said, 26, claim, at_s, worker, how from chaos.witness where job = 23;
+"""
 BREAKS: dict[str, LiteralString] = {
     "every job has ended": "update rota.job set status = 'queued'",
     "no job is lost: every committed job exists": "delete from rota.job",
@@ -422,6 +439,11 @@ BREAKS: dict[str, LiteralString] = {
         "update rota.job_history set job_type = 'webhook.ordered', "
         'payload = \'{"endpoint": "plain", "event_id": "25"}\' where id = 14'
     ),
+    "a time of a schedule has one job": (
+        "insert into rota.schedule_run (schedule, job, scheduled_for) "
+        "select schedule, 25, scheduled_for from rota.schedule_run"
+    ),
+    "a job that a schedule enqueued exists": "delete from rota.job_history where id = 26",
 }
 
 OTHER_BREAKS: list[tuple[str, LiteralString]] = [
@@ -503,6 +525,7 @@ def court(database: str, connection: psycopg.Connection[TupleRow]) -> psycopg.Co
     connection.execute(SOUND_BATCHES)
     connection.execute(SOUND_MAILS)
     connection.execute(SOUND_HOOKS)
+    connection.execute(SOUND_SCHEDULES)
     return connection
 
 
@@ -511,8 +534,8 @@ def test_a_sound_run_is_found_sound(court: psycopg.Connection[TupleRow]) -> None
     assert judge(court) == []
     found = dict(figures(court))
     assert (found["jobs"], found["starts"], found["reaped"], found["reaped, charged"]) == (
-        25,
-        30,
+        26,
+        31,
         6,
         1,
     )
@@ -536,6 +559,33 @@ def test_each_broken_promise_is_found(court: psycopg.Connection[TupleRow]) -> No
             if what not in [broken.check.what for broken in judge(court)]:
                 missed.append((what, statement))
     assert missed == []
+
+
+def test_what_an_earlier_round_did_is_not_judged_again(
+    court: psycopg.Connection[TupleRow],
+) -> None:
+    """As a soak turns the page: the ledger is emptied, Rota's own tables are not."""
+    court.execute("update chaos.floor set (job, batch) = (select max(id), 2 from chaos.job)")
+    ledger = ("change", "witness", "ordered", "sale", "run", "mail", "hook", "process", "silence")
+    court.execute(f"truncate {', '.join(f'chaos.{name}' for name in ledger)}".encode())
+    assert judge(court) == []
+    assert dict(figures(court))["jobs"] == 0
+
+
+def test_times_of_a_moved_clock_are_judged_by_the_clock_of_the_machine(
+    court: psycopg.Connection[TupleRow],
+) -> None:
+    moved: LiteralString = """
+      insert into chaos.moved values (now() - interval '60 s', '6 h'),
+        (now() - interval '30 s', '12 h')"""
+    court.execute(moved)
+    read: LiteralString = """
+      select array_agg(extract(epoch from chaos.real(now() + shown) - now())::int order by n)
+      from (values (1, interval '-90 s'), (2, interval '6 h' - interval '50 s'),
+        -- It had begun five seconds before it was let in.
+        (3, interval '12 h' - interval '35 s'), (4, interval '12 h')) t(n, shown)"""
+    row = court.execute(read).fetchone()
+    assert row == ([-90, -50, -35, 0],)
 
 
 def test_the_timeline_of_a_job_is_in_order(court: psycopg.Connection[TupleRow]) -> None:

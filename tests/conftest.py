@@ -15,8 +15,6 @@ from hypothesis import Phase
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from tests.docs import tried
-from tests.docs.blocks import Watch, list_promised, list_read, name_part
 from tests.support.databases import Databases, wait_until_unused
 from tests.support.guard import PLACE, Run, locked, locked_one, stop_servers
 from tests.support.order import spread
@@ -35,7 +33,6 @@ EARLY = 2 / 3
 _run = pytest.StashKey[Run]()
 _place = pytest.StashKey[Path]()
 _is_given = pytest.StashKey[bool]()
-_watch = pytest.StashKey[Watch]()
 
 # The same examples in every run: a red test stays red. `--hypothesis-profile=default` goes looking
 # for new ones.
@@ -200,37 +197,6 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     place = item.config.stash[_place]
     with locked_one([place / f"core-{(own + other) % count}.lock" for other in range(count)]):
         return (yield)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    if tried.VARIABLE in os.environ or item.nodeid in list_promised():
-        item.stash[_watch] = Watch().begin()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """A test that runs a block of a page, as tests/docs/tried.json says, has run it."""
-    result = yield
-    if _watch in item.stash:
-        watch = item.stash[_watch]
-        watch.end()
-        if tried.VARIABLE in os.environ:
-            ran = [
-                (block.page, name_part(part))
-                for block, part in list_read(item.path)
-                if watch.has_run(block, part)
-            ]
-            tried.note(item.nodeid, ran)
-        else:
-            for block, part in list_promised()[item.nodeid]:
-                assert watch.has_run(block, part), f"not run: {block.page}:{block.line}: {part}"
-    return result
-
-
-def pytest_runtest_teardown(item: pytest.Item) -> None:
-    if _watch in item.stash:
-        item.stash[_watch].end()
 
 
 @pytest.hookimpl(trylast=True)  # after pytest-randomly

@@ -33,9 +33,9 @@ class Sink(Post):
     ) -> str:
         """Take a mail, as aiosmtpd calls it."""
         await asyncio.sleep(self._chance.uniform(0, SLOW_S))
-        before = len(self.taken)
         answer = await super().handle_DATA(server, session, envelope)
-        self.received += [(str(one["Message-ID"]), time.time()) for one in self.taken[before:]]
+        self.received += [(str(one["Message-ID"]), time.time()) for one in self.taken]
+        self.taken.clear()  # aiosmtpd asks for all members of this, `addresses` too, per connection
         await asyncio.sleep(self._chance.uniform(0, SLOW_S))
         return answer
 
@@ -46,7 +46,6 @@ class Sink(Post):
                 "insert into chaos.mail (message_id, at_s) values (%s, %s)", self.received
             )
         self.received.clear()
-        self.taken.clear()
 
     def _answer_rcpt(self, address: str, n: int) -> str | None:
         match self._chance.randrange(40):

@@ -90,6 +90,8 @@ class Soak:
     days: float = 0.0
     is_over: bool = False
     """Whether it was not ended before its time."""
+    is_stuck: bool = False
+    """Whether it was ended because jobs did not end."""
 
 
 def soak(
@@ -157,7 +159,7 @@ class _Course:
     def run(self, save: Callable[[Soak], None]) -> None:
         """Do rounds until the time is over."""
         until = time.monotonic() + self._found.asked.pace.total_s
-        while time.monotonic() < until and not self._stop.is_set():
+        while time.monotonic() < until and not self._stop.is_set() and not self._found.is_stuck:
             self._do_round(min(time.monotonic() + self._found.asked.pace.round_s, until))
             self._found.acts = self._harm.acts + Counter(
                 {f"a person: {name}": count for name, count in self._person.acts.items()}
@@ -193,29 +195,28 @@ class _Course:
         producer.stop()
         self._next_tag = producer.next_tag
         lasted_s = time.monotonic() - began
-        rested_s = self._rest()
+        rested_s, self._found.is_stuck = self._rest()
         self._found.sampler.take(self._clock.days, at_rest=True)
         self._found.days = self._clock.days
         verdict = judge_all(
             self._url, self._workers, producer, self._sink, self._endpoints, self._read
         )
         self._found.rounds.append(Round(began_s, lasted_s, rested_s, verdict))
-        self._turn_page()
+        if not self._found.is_stuck:
+            self._turn_page()
 
-    def _rest(self) -> float:
-        """Wait until nothing is live, and pause everything, schedules too; return how long it took.
-
-        What is still live when the time is up is for the judge.
-        """
+    def _rest(self) -> tuple[float, bool]:
+        """Wait until nothing is live, and pause everything, schedules too; return how long it took,
+        and whether something is still live when the time is up."""
         rested_s = 0.0
         while rested_s < PATIENCE_S:
             rested_s += come_to_rest(self._workers, self._url, PATIENCE_S - rested_s)
             with psycopg.connect(self._url, autocommit=True) as connection:
                 connection.execute("select rota.pause_all(p_by => 'soak')")
                 if connection.execute(LIVE).fetchone() == (0,):
-                    break
+                    return rested_s, False
                 connection.execute("select rota.resume_all(p_by => 'soak')")
-        return rested_s
+        return rested_s, True
 
     def _turn_page(self) -> None:
         """Empty the ledger, and go on."""

@@ -103,7 +103,12 @@ def find(soak: Soak) -> Findings:
         jobs=jobs,
         figures=_add_up(soak),
     )
-    found.complaints = list(_complain(found))
+    if soak.is_stuck:
+        found.complaints.append(
+            "jobs did not end when no more were enqueued, so the run was ended; the promises below "
+            "may be broken for this reason"
+        )
+    found.complaints += _complain(found)
     return found
 
 

@@ -1,0 +1,163 @@
+"""`python bench/harness/sweep.py --json FILE [--systems rota,…] [--full] OPTIONS OF run.py`.
+
+Runs the harness's rate, chaos and pressure cells, each an invocation of its own, and writes what
+came of each: the completion rate before, while and after what disturbs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+
+HERE = Path(__file__).resolve().parent
+SHORT, FULL = 0, 1
+BATCH_MAX = "128"
+"""Jobs of a bulk INSERT, for all: by default Procrastinate's adapter inserts one by one."""
+CELL_S = 900
+"""A cell that takes longer counts as failed, as in the harness's own sweep."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One scenario: its phases, each with its type and its seconds, short and full."""
+
+    name: str
+    kind: str
+    phases: tuple[tuple[str, str, tuple[int, int]], ...]
+    rate: int
+    replicas: int = 1
+    workers: int = 32
+
+    def arguments(self, system: str, length: int) -> list[str]:
+        phases = [f"--phase={name}={kind}:{s[length]}s" for name, kind, s in self.phases]
+        figures = {
+            "--producer-rate": self.rate,
+            "--replicas": self.replicas,
+            "--worker-count": self.workers,
+            "--sample-every": 2 if length == SHORT else 5,
+        }
+        options = [text for name, value in figures.items() for text in (name, str(value))]
+        return ["run", "--systems", system, *options, *phases]
+
+
+def _cell(
+    name: str, kind: str, *disturbed: tuple[str, str, tuple[int, int]], rate: int, **more: int
+) -> Cell:
+    warmup, clean = ("warmup", "warmup", (6, 30)), ("baseline", "clean", (12, 60))
+    after = ("recovery", "clean", (16, 60 if kind == "chaos" else 180))
+    return Cell(name, kind, (warmup, clean, *disturbed, after), rate, **more)
+
+
+def _chaos(name: str, *disturbed: tuple[str, str, tuple[int, int]], **more: int) -> Cell:
+    return _cell(name, "chaos", *disturbed, rate=300 if "replicas" in more else 600, **more)
+
+
+def _pressure(name: str, phase: str, full_s: int = 240, rate: int = 800, workers: int = 32) -> Cell:
+    return _cell(name, "pressure", ("stress", phase, (24, full_s)), rate=rate, workers=workers)
+
+
+# The scenarios, rates and numbers of replicas are those of the harness's sweep of 2026-05-09.
+CELLS = (
+    Cell("rate", "rate", (("warmup", "warmup", (6, 30)), ("clean", "clean", (20, 180))), 800),
+    _chaos("postgres_restart", ("stress", "postgres-restart", (20, 60))),
+    _chaos("pg_backend_kill", ("stress", "pg-backend-kill(rate=2)", (20, 60))),
+    _chaos("pool_exhaustion", ("stress", "pool-exhaustion(idle_conns=300)", (20, 60))),
+    _chaos(
+        "crash_recovery",
+        ("stress", "kill-worker(instance=0)", (14, 60)),
+        ("restart", "start-worker(instance=0)", (10, 60)),
+        replicas=2,
+    ),
+    _chaos(
+        "repeated_kills", ("stress", "repeated-kill(instance=0,period=6s)", (24, 120)), replicas=2
+    ),
+    _pressure("idle_in_tx", "idle-in-tx"),
+    _pressure("sustained_high_load", "high-load"),
+    _pressure("active_readers", "active-readers"),
+    _pressure("event_burst", "high-load", 300, rate=1200, workers=64),
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--json", type=Path, required=True)
+    parser.add_argument("--systems", default="rota,procrastinate")
+    parser.add_argument("--cells", help="names, with commas between them")
+    parser.add_argument("--full", action="store_true", help="phases as long as the harness's")
+    asked, options = parser.parse_known_args()
+    wanted = asked.cells.split(",") if asked.cells else [cell.name for cell in CELLS]
+    rows = json.loads(asked.json.read_text()) if asked.json.exists() else []
+    for cell in CELLS:
+        if cell.name in wanted:
+            for system in asked.systems.split(","):
+                rows.append(run(cell, system, FULL if asked.full else SHORT, options))
+                asked.json.write_text(json.dumps(rows, indent=1) + "\n")
+                print(json.dumps(rows[-1]), flush=True)
+    return 0
+
+
+def run(cell: Cell, system: str, length: int, options: list[str]) -> dict[str, object]:
+    """Run one cell; return what came of it."""
+    began = datetime.now(UTC)
+    load = os.getloadavg()[0]
+    command = [sys.executable, str(HERE / "run.py"), *options, f"--within-s={CELL_S}", "--"]
+    done = subprocess.run(
+        [*command, *cell.arguments(system, length)],
+        env={**os.environ, "PRODUCER_BATCH_MAX": BATCH_MAX},
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    found = [line for line in done.stderr.splitlines() if "results at: " in line]
+    row: dict[str, object] = {
+        "cell": cell.name,
+        "kind": cell.kind,
+        "system": system,
+        "at": began.isoformat(timespec="seconds"),
+        "load_before": round(load, 1),
+        "load_after": round(os.getloadavg()[0], 1),
+        "exit_status": done.returncode,
+    }
+    if found:
+        results = Path(found[-1].partition("results at: ")[2])
+        row["phases"] = dict(read_phases(results / "raw.csv"))
+    else:
+        row["last_words"] = done.stderr.splitlines()[-3:]
+    return row
+
+
+def read_phases(raw: Path) -> Iterator[tuple[str, dict[str, float]]]:
+    """Yield each phase with the medians of its samples; rates are sums over the replicas."""
+    series: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    with raw.open() as file:
+        for record in csv.DictReader(file):
+            if record["subject_kind"] == "adapter" and not record["subject"]:
+                key = (record["phase_label"], record["metric"])
+                series[key][record["sampled_at"][:19]].append(float(record["value"]))
+    phases: dict[str, dict[str, float]] = defaultdict(dict)
+    for (phase, metric), samples in series.items():
+        if metric in ("completion_rate", "enqueue_rate", "queue_depth"):
+            values = [sum(replicas) for replicas in samples.values()]
+        elif metric in ("claim_p50_ms", "claim_p99_ms"):
+            values = [max(replicas) for replicas in samples.values()]
+        else:
+            continue
+        phases[phase][metric] = round(median(values), 1)
+        if metric == "completion_rate":
+            phases[phase]["lowest_completion_rate"] = round(min(values), 1)
+    yield from phases.items()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -157,19 +157,23 @@ class _Course:
         self._watch = Watch(found.asked.pace, found.sampler, found.plans, self._clock)
 
     def run(self, save: Callable[[Soak], None]) -> None:
-        """Do rounds until the time is over."""
+        """Do rounds until the time is over; then the workers must stop when asked."""
         until = time.monotonic() + self._found.asked.pace.total_s
-        while time.monotonic() < until and not self._stop.is_set() and not self._found.is_stuck:
+        is_last = False
+        while not is_last:
             self._do_round(min(time.monotonic() + self._found.asked.pace.round_s, until))
             self._found.acts = self._harm.acts + Counter(
                 {f"a person: {name}": count for name, count in self._person.acts.items()}
             )
             self._found.is_over = time.monotonic() >= until
-            save(self._found)
+            is_last = self._found.is_over or self._found.is_stuck or self._stop.is_set()
+            if not is_last:
+                save(self._found)
+                self._turn_page()
         self._workers.stop()
         with psycopg.connect(self._url, autocommit=True) as connection:
             self._workers.save(connection)
-            self._found.rounds[-1].verdict.broken += judge(connection)  # how they ended
+            self._found.rounds[-1].verdict.broken = judge(connection)
         save(self._found)
 
     def _do_round(self, until: float) -> None:
@@ -202,8 +206,6 @@ class _Course:
             self._url, self._workers, producer, self._sink, self._endpoints, self._read
         )
         self._found.rounds.append(Round(began_s, lasted_s, rested_s, verdict))
-        if not self._found.is_stuck:
-            self._turn_page()
 
     def _rest(self) -> tuple[float, bool]:
         """Wait until nothing is live, and pause everything, schedules too; return how long it took,

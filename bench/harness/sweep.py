@@ -18,11 +18,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 SHORT, FULL = 0, 1
-BATCH_MAX = "128"
-"""Jobs of a bulk INSERT, for all: by default Procrastinate's adapter inserts one by one."""
 CELL_S = 900
 """A cell that takes longer counts as failed, as in the harness's own sweep."""
 
@@ -94,7 +93,11 @@ def main() -> int:
     parser.add_argument("--systems", default="rota,procrastinate")
     parser.add_argument("--cells", help="names, with commas between them")
     parser.add_argument("--full", action="store_true", help="phases as long as the harness's")
+    parser.add_argument("--table", action="store_true", help="print what FILE has, run nothing")
     asked, options = parser.parse_known_args()
+    if asked.table:
+        print("\n".join(table(json.loads(asked.json.read_text()))))
+        return 0
     wanted = asked.cells.split(",") if asked.cells else [cell.name for cell in CELLS]
     rows = json.loads(asked.json.read_text()) if asked.json.exists() else []
     for cell in CELLS:
@@ -106,21 +109,20 @@ def main() -> int:
     return 0
 
 
-def run(cell: Cell, system: str, length: int, options: list[str]) -> dict[str, object]:
+def run(cell: Cell, system: str, length: int, options: list[str]) -> dict[str, Any]:
     """Run one cell; return what came of it."""
     began = datetime.now(UTC)
     load = os.getloadavg()[0]
     command = [sys.executable, str(HERE / "run.py"), *options, f"--within-s={CELL_S}", "--"]
     done = subprocess.run(
         [*command, *cell.arguments(system, length)],
-        env={**os.environ, "PRODUCER_BATCH_MAX": BATCH_MAX},
         stdin=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
         check=False,
     )
     found = [line for line in done.stderr.splitlines() if "results at: " in line]
-    row: dict[str, object] = {
+    row: dict[str, Any] = {
         "cell": cell.name,
         "kind": cell.kind,
         "system": system,
@@ -157,6 +159,34 @@ def read_phases(raw: Path) -> Iterator[tuple[str, dict[str, float]]]:
         if metric == "completion_rate":
             phases[phase]["lowest_completion_rate"] = round(min(values), 1)
     yield from phases.items()
+
+
+def table(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield the lines of a Markdown table: completions per second by phase."""
+    yield "| cell | system | baseline | disturbed | its lowest | recovery | p50, p99 ms | load |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for row in rows:
+        phases = row.get("phases", {})
+        before = phases.get("baseline", phases.get("clean", {}))
+        after = phases.get("recovery", before)
+        disturbed = phases.get("stress", {})
+        cells = [
+            row["cell"],
+            row["system"],
+            _number(before, "completion_rate"),
+            _number(disturbed, "completion_rate"),
+            _number(disturbed, "lowest_completion_rate"),
+            _number(phases.get("recovery", {}), "completion_rate"),
+            f"{_number(after, 'claim_p50_ms')}, {_number(after, 'claim_p99_ms')}",
+            f"{row['load_before']} … {row['load_after']}",
+        ]
+        if row["exit_status"]:
+            cells[-1] += f"; ended with {row['exit_status']}"
+        yield f"| {' | '.join(cells)} |"
+
+
+def _number(phase: dict[str, float], metric: str) -> str:
+    return f"{phase[metric]:,.0f}" if metric in phase else "–"
 
 
 if __name__ == "__main__":

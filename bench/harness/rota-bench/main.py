@@ -312,9 +312,7 @@ class Sampler:
     async def run(self) -> None:
         """Sample until cancelled."""
         every_s = self._settings.sample_every_s
-        await asyncio.sleep(every_s - time.time() % every_s)
-        before = time.monotonic()
-        enqueued, completed = self._measures.enqueued, self._measures.completed
+        before, enqueued, completed = time.monotonic(), 0, 0
         while True:
             await asyncio.sleep(every_s - time.time() % every_s)
             now = time.monotonic()

@@ -15,7 +15,7 @@ import psycopg
 
 from bench.figures import Figure
 from bench.process import WorkerProcess
-from bench.producer import fill
+from bench.producer import due_together, wait_until_done
 from bench.scale import Scale
 from bench.server import DurableServer, one, with_options
 from bench.statement_log import OPTIONS, StatementLog
@@ -28,7 +28,6 @@ AT_ONCE = 8
 SLOTS = 5
 CONNECTIONS_MAX = 1_500
 SETTLE_S = 30
-WITHIN_S = 600
 OURS = "select count(*) from pg_stat_activity where left(application_name, 5) = 'rota '"
 
 
@@ -91,14 +90,9 @@ def _measure_idle(
 
 def _measure_busy(url: str, jobs: int, count: int, where: str = "") -> Figure:
     with psycopg.connect(url, autocommit=True) as connection:
-        began = time.perf_counter()
-        fill(connection, "noop", jobs)
-        while one(connection, "select count(*) from (select from rota.job limit 1) j"):
-            if time.perf_counter() - began > WITHIN_S:
-                raise RuntimeError(f"{jobs:,} jobs were not done within {WITHIN_S} s")
-            time.sleep(0.05)
-        took_s = time.perf_counter() - began
-    note = f"{psutil.cpu_count()} cores for all of it, with those of the server and the producer"
+        due_together(connection, jobs)
+        took_s = wait_until_done(connection)
+    note = f"{psutil.cpu_count()} cores for all of it, the server's too"
     return Figure(
         part=PART, name=f"no-op jobs, {count} busy workers{where}", value=jobs / took_s,
         unit="jobs/s", note=note,

@@ -23,7 +23,7 @@ from bench.app import NAP_S
 from bench.figures import Figure, percentile, readable
 from bench.pick_up import measure_waits
 from bench.process import WorkerProcess
-from bench.producer import fill
+from bench.producer import due_together, wait_until_done
 from bench.scale import Scale
 from bench.server import DurableServer, one
 
@@ -37,7 +37,6 @@ FLOW = 10
 """Naps a second beside the cut."""
 CUT_S = 60
 AROUND_S = 15
-WITHIN_S = 600
 CHUNK_BYTES = 65_536
 
 
@@ -168,11 +167,8 @@ def _measure_delay(url: str, delay_ms: float, jobs: int) -> Iterator[Figure]:
             connection,
             "select count(*) from pg_stat_activity where left(application_name, 5) = 'rota '",
         )
-        before = one(connection, "select count(*) from rota.job_history")
-        began = time.perf_counter()
-        fill(connection, "noop", jobs)
-        _await(connection, before + jobs)
-        took_s = time.perf_counter() - began
+        due_together(connection, jobs)
+        took_s = wait_until_done(connection)
     yield Figure(part=PART, name=f"no-op jobs, {who}", value=jobs / took_s, unit="jobs/s")
     for share in (0.5, 0.99):
         yield Figure(
@@ -198,7 +194,7 @@ def _measure_cut(url: str, host: Host, cut_s: float) -> Iterator[Figure]:
             )
             count += 1
             time.sleep(max(0.0, began + count / FLOW - time.monotonic()))
-        _await(connection, count)
+        wait_until_done(connection)
         [row] = connection.execute(
             "select count(*) filter (where status = 'succeeded'), sum(claims - 1), "
             "max(extract(epoch from finished_at - created_at)) from rota.job_history"
@@ -211,14 +207,6 @@ def _measure_cut(url: str, host: Host, cut_s: float) -> Iterator[Figure]:
     )
     for name, value, unit in found:
         yield Figure(part=PART, name=f"a host cut off: {name}", value=value, unit=unit, note=note)
-
-
-def _await(connection: psycopg.Connection, count: int) -> None:
-    gives_up_at = time.monotonic() + WITHIN_S
-    while (ended := one(connection, "select count(*) from rota.job_history")) < count:
-        if time.monotonic() > gives_up_at:
-            raise RuntimeError(f"{count - ended} of {count} jobs were not over in {WITHIN_S} s")
-        time.sleep(0.05)
 
 
 def _ip(*arguments: str) -> None:

@@ -14,7 +14,7 @@ import psycopg
 
 from bench.figures import Figure
 from bench.process import WorkerProcess
-from bench.producer import fill
+from bench.producer import LOOK_S, due_together, fill, wait_until_done
 from bench.scale import Scale
 from bench.server import DurableServer
 from rota.observe.doctor.checks import ROTAS, RUNNING, UNCOUNTED_MAX, WAITED_FOR
@@ -24,9 +24,6 @@ from rota.store.probe import open_probe
 PART = "outgrow"
 WORKERS = (1, 2, 4, 8, 12)
 """Not more: sixteen need 112 connections, and max_connections is 100 by default."""
-LOOK_S = 0.05
-AHEAD_S = 4.0
-WITHIN_S = 300
 ONE_SLOT_JOBS = 1_000
 REPORTS = 2_000
 GROWTH = {"prefix": ROTAS, "limit": RUNNING, "names": WAITED_FOR, "deltas": UNCOUNTED_MAX}
@@ -49,7 +46,7 @@ def _workers(server: DurableServer, count: int, jobs: int) -> Iterator[Figure]:
         psycopg.connect(url, autocommit=True) as connection,
     ):
         workers = [stack.enter_context(WorkerProcess(url, "run")) for _ in range(count)]
-        _due_together(connection, jobs)
+        due_together(connection, jobs)
         connections = _one(
             connection,
             "select count(*) from pg_stat_activity where left(application_name, 5) = 'rota '",
@@ -70,31 +67,16 @@ def _workers(server: DurableServer, count: int, jobs: int) -> Iterator[Figure]:
     )
 
 
-def _due_together(connection: psycopg.Connection, jobs: int) -> None:
-    """Insert no-op jobs that become due at the same moment a little later, and wait for that
-    moment."""
-    due_at = time.perf_counter() + AHEAD_S
-    connection.execute(
-        "insert into rota.job (queue, priority, job_type, payload, run_at)"
-        " select 'default', 0, 'noop', jsonb_build_object('n', n), now() + %s * interval '1 s' "
-        "from generate_series(1, %s) n",
-        [AHEAD_S, jobs],
-    )
-    time.sleep(max(0.0, due_at - time.perf_counter()))
-
-
 def _until_done(url: str, connection: psycopg.Connection, jobs: int) -> tuple[float, int]:
-    began, waiting = time.perf_counter(), 0
+    waiting = 0
     with open_probe(Database(url)) as probe:
-        while _one(connection, "select count(*) from (select from rota.job limit 1) j"):
-            if time.perf_counter() - began > WITHIN_S:
-                raise RuntimeError(f"{jobs:,} jobs were not done within {WITHIN_S} s")
-            waiting = max(
-                waiting,
-                probe.facts("doctor_growth", GROWTH)["waiting"],
-            )
-            time.sleep(LOOK_S)
-    return time.perf_counter() - began, waiting
+
+        def look() -> None:
+            nonlocal waiting
+            waiting = max(waiting, probe.facts("doctor_growth", GROWTH)["waiting"])
+
+        took_s = wait_until_done(connection, look)
+    return took_s, waiting
 
 
 def _one_slot(server: DurableServer) -> Figure:
@@ -103,7 +85,7 @@ def _one_slot(server: DurableServer) -> Figure:
         psycopg.connect(url, autocommit=True) as connection,
         WorkerProcess(url, "run", slots=1) as worker,
     ):
-        _due_together(connection, ONE_SLOT_JOBS)
+        due_together(connection, ONE_SLOT_JOBS)
         took_s, _ = _until_done(url, connection, ONE_SLOT_JOBS)
         worker.stop()
     return Figure(

@@ -39,7 +39,7 @@ empty loops. On a busy machine it says so, because other work slows a peer more 
 
     make peers                                # all systems and scenarios, at most forty minutes
     make peers ONLY=drain,pg-boss ROUNDS=1    # one scenario, of Rota and pg-boss
-    make peers ONLY=crash SECONDS=2           # short measurements
+    make peers ONLY=enqueue,pick-up SECONDS=2 # short measurements
 
 `make peers` installs each system into an environment of its own under `.peers/`. A system that
 cannot be installed is skipped, and the run says so. It needs Node for graphile-worker and pg-boss,

@@ -9,7 +9,12 @@ from types import TracebackType
 
 import psycopg
 
+from bench.server import one
+
 BATCH = 1_000
+AHEAD_S = 4.0
+LOOK_S = 0.05
+WITHIN_S = 300
 BACKLOG = 20_000
 """At full speed the producer keeps this many jobs ahead of the worker, which so never runs dry."""
 BACKLOG_MAX = 200_000
@@ -25,6 +30,32 @@ def fill(connection: psycopg.Connection, job_type: str, count: int) -> None:
     for first in range(0, count, BATCH):
         connection.execute(INSERT, [job_type, first, min(first + BATCH, count) - 1])
     connection.execute("vacuum (analyze) rota.job")
+
+
+def due_together(connection: psycopg.Connection, jobs: int) -> None:
+    """Insert no-op jobs that become due at the same moment a little later, and wait for that
+    moment."""
+    due_at = time.perf_counter() + AHEAD_S
+    connection.execute(
+        "insert into rota.job (queue, priority, job_type, payload, run_at)"
+        " select 'default', 0, 'noop', jsonb_build_object('n', n), now() + %s * interval '1 s' "
+        "from generate_series(1, %s) n",
+        [AHEAD_S, jobs],
+    )
+    time.sleep(max(0.0, due_at - time.perf_counter()))
+
+
+def wait_until_done(
+    connection: psycopg.Connection, look: Callable[[], None] = lambda: None
+) -> float:
+    """Wait until no job is left, and look at something meanwhile; return how long it took."""
+    began = time.perf_counter()
+    while one(connection, "select exists (select from rota.job)"):
+        if time.perf_counter() - began > WITHIN_S:
+            raise RuntimeError(f"the jobs were not done within {WITHIN_S} s")
+        look()
+        time.sleep(LOOK_S)
+    return time.perf_counter() - began
 
 
 class Producer:

@@ -46,7 +46,7 @@ from bench.figures import Figure, readable, table
 from bench.scale import FULL, QUICK, Scale
 from bench.server import DurableServer
 from rota import errors
-from tests.support.guard import Run
+from tests.support.guard import Run, forget_databases
 
 PARTS: dict[str, Callable[[DurableServer, Path, Scale], Iterator[Figure]]] = {
     "drain": drain.measure,
@@ -102,10 +102,7 @@ def main() -> int:
     names = asked.only.split(",") if asked.only else [name for name in PARTS if name not in ALONE]
     if unknown := [name for name in names if name not in PARTS]:
         parser.error(f"there is no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
-    for name in [
-        name for name in os.environ if name.startswith(("ROTA_", "PG")) or name == "DATABASE_URL"
-    ]:
-        del os.environ[name]  # it measures its own server, never one in use
+    forget_databases()
     scale = QUICK if asked.quick else FULL
     if asked.rows is not None:
         scale = replace(scale, search_rows=asked.rows)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import shutil
 import signal
 import sys
@@ -19,7 +18,7 @@ from rich.table import Table
 
 from chaos.judge import CHECKS, SHOWN
 from chaos.run import Verdict, run
-from tests.support.guard import Run
+from tests.support.guard import Run, forget_databases
 
 SECONDS, SEED = 120, 1
 console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 200)
@@ -45,10 +44,7 @@ def main() -> int:
         help="copy the logs of the server and the workers there",
     )
     asked = parser.parse_args()
-    for name in [
-        name for name in os.environ if name.startswith(("ROTA_", "PG")) or name == "DATABASE_URL"
-    ]:
-        del os.environ[name]  # it harms its own server, never one in use
+    forget_databases()
     # That connections break is what this is about.
     logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
     signal.signal(signal.SIGTERM, _terminate)

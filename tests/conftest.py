@@ -16,7 +16,7 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from tests.support.databases import Databases, wait_until_unused
-from tests.support.guard import PLACE, Run, locked, locked_one, stop_servers
+from tests.support.guard import PLACE, Run, forget_databases, locked, locked_one, stop_servers
 from tests.support.order import spread
 from tests.support.server import ELSEWHERE, PostgresServer, shared_server
 from tests.support.server import own_server as start_own_server
@@ -153,11 +153,7 @@ def pytest_report_header() -> str | None:
 
 def pytest_configure(config: pytest.Config) -> None:
     given = os.environ.get(PLACE)
-    # Tests use their own servers only, never the one of the person who runs them.
-    for name in [
-        name for name in os.environ if name.startswith(("ROTA_", "PG")) or name == "DATABASE_URL"
-    ]:
-        del os.environ[name]
+    forget_databases()
     if hasattr(config, "workerinput"):
         config.stash[_place] = Path(config.workerinput["place"])
     elif given:

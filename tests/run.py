@@ -44,15 +44,18 @@ class Failed:
         if report.failed:
             self.tests.setdefault(report.nodeid, _said(report))
 
+    @property
+    def are_few(self) -> bool:
+        """Whether they may be chance."""
+        return len(self.tests) <= max(FEW, self.count // ONE_OF)
+
 
 def main(arguments: list[str], flaky: Path = FLAKY) -> int:
     """Run pytest with these arguments; return its exit status."""
     began_at = time.monotonic()
     failed = Failed()
     status = int(pytest.main(["--durations=15", "--durations-min=5", *arguments], plugins=[failed]))
-    is_perhaps_chance = status == pytest.ExitCode.TESTS_FAILED and len(
-        failed.tests
-    ) <= _may_be_chance(failed.count)
+    is_perhaps_chance = status == pytest.ExitCode.TESTS_FAILED and failed.are_few
     if is_perhaps_chance:
         status = _look_again(list(failed.tests))
     minutes, seconds = divmod(round(time.monotonic() - began_at), 60)
@@ -60,10 +63,6 @@ def main(arguments: list[str], flaky: Path = FLAKY) -> int:
     if is_perhaps_chance and status == pytest.ExitCode.OK:
         _record_flaky(failed, flaky)
     return status
-
-
-def _may_be_chance(count: int) -> int:
-    return max(FEW, count // ONE_OF)
 
 
 def _look_again(tests: list[str]) -> int:

@@ -5,18 +5,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-from bench.peers.page import write
-from bench.peers.run import SCENARIO_NAMES, play
+from bench.peers.page import OWN, write
+from bench.peers.run import play
 from bench.peers.scenarios import SCENARIOS
 from bench.peers.stage import Scale
 from bench.peers.systems import NAMES, load
+from tests.support.guard import forget_databases
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 2_400
@@ -26,11 +26,11 @@ LIMIT_S = 2_400
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.peers", description=__doc__)
     parser.add_argument("--only", default="", help="scenarios and systems, separated by commas: "
-                        f"{', '.join((*SCENARIO_NAMES, *NAMES))}")  # fmt: skip
+                        f"{', '.join((*SCENARIOS, *NAMES))}; Rota always takes part")  # fmt: skip
     parser.add_argument("--rounds", type=int, default=Scale().rounds)
     parser.add_argument("--jobs", type=int, default=Scale().jobs, help="no-op jobs of a drain")
-    parser.add_argument("--seconds", type=float, help="the longest time of one measurement; with "
-                        "more than the default, of the steady rate")  # fmt: skip
+    parser.add_argument("--seconds", type=float, help="the longest time of one measurement of "
+                        "drain, enqueue and pick-up")  # fmt: skip
     parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds of the whole run")
     parser.add_argument("--json", type=Path, default=ROOT / ".peers" / "peers.json",
                         help="where to write the JSON; the page stands beside it")  # fmt: skip
@@ -40,12 +40,10 @@ def main() -> int:
     known = {*SCENARIOS, *(one.name for one in systems), *(one.module for one in systems)}
     if unknown := [name for name in names if name not in known]:
         parser.error(f"there is no {', '.join(unknown)}; there are {', '.join(sorted(known))}")
-    for name in [
-        name for name in os.environ if name.startswith(("ROTA_", "PG")) or name == "DATABASE_URL"
-    ]:
-        del os.environ[name]  # it measures its own server, never one in use
+    forget_databases()
     signal.signal(signal.SIGTERM, _terminate)
-    chosen = [one for one in systems if one.name in names or one.module in names] or systems
+    named = [one for one in systems if one.name in names or one.module in names]
+    chosen = [one for one in systems if one.name == OWN or one in named] if named else systems
     scenarios = [SCENARIOS[name] for name in names if name in SCENARIOS]
     scale = replace(Scale(), rounds=asked.rounds, jobs=asked.jobs)
     if asked.seconds is not None:

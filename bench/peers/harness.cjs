@@ -57,13 +57,11 @@ async function enqueue(system, form, forS) {
 
 async function pace(system, kind, rate, total) {
   const committed = [];
-  const each = Math.max(1, Math.round(rate / 100));
   let dueAt = performance.now();
-  for (let first = 0; first < total; first += each) {
+  for (let n = 0; n < total; n++) {
     await sleep(Math.max(0, dueAt - performance.now()) / 1000);
-    dueAt += (1000 * each) / rate;
-    if (each === 1) await system.one(kind, first);
-    else await system.bulk(kind, range(first, Math.min(first + each, total)));
+    dueAt += 1000 / rate;
+    await system.one(kind, n);
     committed.push(now());
   }
   return committed;

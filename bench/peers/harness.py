@@ -81,10 +81,6 @@ class Harness(ABC):
 
     # Handlers: what each system's own functions call
 
-    def noop(self, jobs: int = 1) -> None:
-        """Do nothing but count."""
-        self.ledger.count(jobs)
-
     async def handle(self, kind: Kind, n: int) -> None:
         """Run a job of a kind."""
         if kind == "noop":
@@ -138,18 +134,13 @@ async def _fill(harness: Harness, kind: Kind, count: int) -> None:
 
 
 async def _pace(harness: Harness, kind: Kind, rate: float, count: int) -> list[float]:
-    """Enqueue single jobs at a rate; return when each was committed. Above a hundred a second,
-    each hundredth of a second gets its share in one call."""
+    """Enqueue single jobs at a rate; return when each was committed."""
     committed = []
-    each = max(1, round(rate / 100))
     due_at = time.perf_counter()
-    for first in range(0, count, each):
+    for n in range(count):
         await asyncio.sleep(max(0.0, due_at - time.perf_counter()))
-        due_at += each / rate
-        if each == 1:
-            await harness.one(kind, first)
-        else:
-            await harness.bulk(kind, range(first, min(first + each, count)))
+        due_at += 1 / rate
+        await harness.one(kind, n)
         committed.append(time.time())
     return committed
 

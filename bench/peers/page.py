@@ -1,16 +1,10 @@
-"""The page of a run: one file of HTML that needs no other, with bars as SVG, in light and dark.
-
-`python -m bench.peers.page RESULT.json PAGE.html` writes it again.
-"""
+"""The page of a run: one file of HTML that needs no other, with bars as SVG, in light and dark."""
 
 from __future__ import annotations
 
-import json
 import re
-import sys
 from collections.abc import Iterable, Iterator
 from html import escape
-from pathlib import Path
 from typing import Any
 
 from bench.figures import readable
@@ -35,15 +29,6 @@ td.n{text-align:right;white-space:nowrap}
 .dim{color:var(--dim)} .bad{color:var(--bad);font-weight:600}
 svg{max-width:100%%;height:auto} details{margin:.5rem 0 1.5rem}
 """
-
-
-def main() -> int:
-    """Write the page of a result."""
-    if len(sys.argv) != 3:
-        sys.exit("usage: python -m bench.peers.page RESULT.json PAGE.html")
-    document = json.loads(Path(sys.argv[1]).read_text("utf-8"))
-    Path(sys.argv[2]).write_text(write(document), "utf-8")
-    return 0
 
 
 def write(document: dict[str, Any]) -> str:
@@ -90,13 +75,15 @@ def _introduce(document: dict[str, Any]) -> Iterator[str]:
 
 
 def _losses(tables: dict[tuple[str, str], list[dict[str, Any]]]) -> Iterator[str]:
+    """What a peer in any setup is better at than Rota one at a time, with its history kept."""
     rows = []
     for (scenario, what), figures in tables.items():
-        first = figures[0]
-        own = next((one for one in figures if one["system"] == OWN), None)
-        if own is None or not own["better"] or first["system"] == OWN or first["value"] is None:
+        race = [one for one in figures if one["system"] != OWN or one["is_lead"]]
+        own = next((one for one in race if one["system"] == OWN), None)
+        first = race[0] if race else None
+        if own is None or first is None or own is first or not own["better"]:
             continue
-        if own["value"] == first["value"]:
+        if first["value"] in (None, own["value"]):
             continue
         rows.append([f"{scenario}: {what}", _who(first), _value(first), _value(own)])
     if not rows:
@@ -204,7 +191,3 @@ def _table(
         mark = ' class="own"' if at in {*own} else ""
         lines.append(f"<tr{mark}>{cells}</tr>")
     return f"<table><tr>{top}</tr>\n" + "\n".join(lines) + "</table>"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -20,7 +20,7 @@ from bench.figures import readable
 from bench.peers.install import Installed, NotInstalled, install
 from bench.peers.played import Failed
 from bench.peers.result import Figure, Measured, fold
-from bench.peers.scenarios import SCENARIOS, Scenario
+from bench.peers.scenarios import Scenario
 from bench.peers.stage import Scale, Stage
 from bench.peers.system import Setup, System
 from bench.server import DurableServer
@@ -173,6 +173,3 @@ def _figures(found: Played, systems: list[System]) -> list[Figure]:
             )
         )
     return figures
-
-
-SCENARIO_NAMES = tuple(SCENARIOS)

@@ -59,10 +59,6 @@ class Stage:
     """Jobs a second of the last drain of each system and setup."""
     _turns: int = 0
 
-    def crash(self, system: System) -> None:
-        """Stop the store of a system as a power cut does, and start it again."""
-        self.server.restart("immediate")
-
     @contextmanager
     def turn(
         self, system: System, setup: Setup, more: dict[str, str] | None = None

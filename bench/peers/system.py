@@ -18,8 +18,6 @@ class Setup:
     history: str
     """What is left of a job that succeeded."""
     is_default: bool = False
-    is_batched: bool = False
-    """Whether a call of the handler takes many jobs."""
     is_lead: bool = False
     """Whether the scenarios about one job at a time are played with it: the best that the system's
     documentation knows for them."""

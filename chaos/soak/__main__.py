@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import shutil
 import signal
 import sys
@@ -19,7 +18,7 @@ from pathlib import Path
 from chaos.soak.pace import Pace
 from chaos.soak.report import write
 from chaos.soak.run import RATE, Asked, soak
-from tests.support.guard import Run
+from tests.support.guard import Run, forget_databases
 
 ROOT = Path(__file__).resolve().parents[2]
 HOURS = 1.0
@@ -40,10 +39,7 @@ def main() -> int:
     )
     asked = parser.parse_args()
     report = asked.report or ROOT / "bench" / "results" / f"soak-{asked.hours:g}h"
-    for name in [
-        name for name in os.environ if name.startswith(("ROTA_", "PG")) or name == "DATABASE_URL"
-    ]:
-        del os.environ[name]  # it harms its own server, never one in use
+    forget_databases()
     logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # workers are killed
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -403,7 +403,7 @@ def test_figures_of_what_cannot_be_are_refused(
 
 @rule("M85")
 def test_many_effects_in_a_row_that_are_done_are_shown_as_one_line(
-    app: rota.App, database: str, tmp_path: Path
+    app: rota.App, database: str, connection: Connection, tmp_path: Path
 ) -> None:
     @app.job("walk", max_attempts=1, takes_context=True)
     def walk(ctx: rota.Context) -> None:
@@ -421,6 +421,14 @@ def test_many_effects_in_a_row_that_are_done_are_shown_as_one_line(
     ]  # fmt: skip
     assert [what for what, _ in shown[3:]] == ["effect", "dead"]
     assert fold(timeline.entries[:7]) == timeline.entries[:7]
+    connection.execute("update rota.effect set uncertain_before = 1 where key = 'note:20'")
+    shown = [(entry.what, entry.text) for entry in fold(app.jobs.timeline(job).entries)]
+    assert [text for what, text in shown if what == "effect"] == [
+        shown[1][1], "18 more, all done", shown[3][1],
+        "note:20: done; may have happened before (1 time)",
+        shown[5][1], "27 more, all done", shown[7][1],
+    ]  # fmt: skip
+    connection.execute("update rota.effect set uncertain_before = 0")
     shop = CommandLine(tmp_path, ROTA_DATABASE_URL=database)
     assert "48 more, all done" in shop("job", str(job)).out
     assert "48 more" not in shop("job", str(job), "--verbose").out

@@ -89,6 +89,9 @@ def test_the_best_comes_first_and_what_has_no_value_last() -> None:
 def test_the_page_begins_with_where_another_system_is_ahead() -> None:
     tables = by_table([figure("Rota", 1.0), figure("other", 3.0)])
     assert "other, defaults" in "".join(page._losses(tables))
+    batched = {**figure("Rota", 9.0), "setup": "100 jobs a call", "is_lead": False}
+    tables = by_table([batched, figure("Rota", 1.0), figure("other", 3.0)])
+    assert "other, defaults" in "".join(page._losses(tables)), "it is beside Rota one at a time"
     ahead = by_table([figure("Rota", 3.0), figure("other", 1.0)])
     assert "In none" in "".join(page._losses(ahead))
 

@@ -50,8 +50,6 @@ def site(run_place: Path) -> Path:
         if not made.exists():
             command = [sys.executable, str(ROOT / "scripts/site.py"), str(made)]
             done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
-            if done.returncode:
-                shutil.rmtree(made, ignore_errors=True)
             assert done.returncode == 0, done.stdout + done.stderr
     return made
 

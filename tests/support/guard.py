@@ -50,6 +50,14 @@ class Run:
         self._guard.wait(2 * STOP_S)
 
 
+def forget_databases() -> None:
+    """Take out of the environment what leads to a database in use: tests, benchmarks and chaos have
+    servers of their own only."""
+    for name in [*os.environ]:
+        if name.startswith(("ROTA_", "PG")) or name == "DATABASE_URL":
+            del os.environ[name]
+
+
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold the lock of this name against the other processes of the run."""

@@ -79,7 +79,7 @@ def _crash_server(played: Played, stage: Stage) -> Iterator[Measured]:
         workers = [stack.enter_context(played.worker(SLOTS)) for _ in range(2)]
         _wait_for_begun(played.ledger, jobs // 3, workers[0])
         crashed_at = time.time()
-        stage.crash(played.system)
+        stage.server.restart("immediate")
         died: dict[int, float] = {}
         until, restarts = time.monotonic() + stage.scale.recover_s, 0
         while not _are_over(played.ledger, jobs) and time.monotonic() < until:

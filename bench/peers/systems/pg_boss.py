@@ -15,7 +15,6 @@ SYSTEM = System(
             about="batchSize: 1,000, pollingIntervalSeconds: 0.5; the handler gets a batch, and a "
             "batch is finished at once",
             history="kept",
-            is_batched=True,
             is_lead=True,
         ),
         Setup(name="defaults", about="boss.work(queue, handler)", history="kept", is_default=True),

@@ -186,7 +186,10 @@ def read_part(given: list[str] | None, name: str) -> dict[str, Any] | None:
 def job(
     id: Annotated[int, typer.Argument(metavar="ID", help="Job id.", min=1, max=ID_MAX)],
     verbose: Annotated[
-        bool, typer.Option("--verbose", help="Also show ids, claims, times and the stack trace.")
+        bool,
+        typer.Option(
+            "--verbose", help="Also show ids, claims, times, all effects, the stack trace."
+        ),
     ] = False,
     reveal: Annotated[
         bool,

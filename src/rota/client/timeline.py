@@ -30,8 +30,6 @@ ACTIONS_MAX = 200
 """Most actions of one timeline; the latest ones are kept."""
 EFFECTS_MAX = 1_000
 """Most effects and steps of one timeline; the latest ones are kept."""
-
-
 EFFECTS_SHOWN = 6
 """Most effects or steps in a row that are shown one by one after they are done."""
 
@@ -39,7 +37,9 @@ EFFECTS_SHOWN = 6
 class Entry(Record, frozen=True):
     """One event of a timeline."""
 
-    __json_names__: ClassVar[dict[str, str | None]] = {"attempt": None, "action": None}
+    __json_names__: ClassVar[dict[str, str | None]] = {
+        "attempt": None, "action": None, "effect": None,
+    }  # fmt: skip
 
     at: datetime
     """When it happened, an aware datetime."""
@@ -53,6 +53,8 @@ class Entry(Record, frozen=True):
     """The record of a failed attempt."""
     action: ActionRecord | None = None
     """The record of an action: by whom, and why."""
+    effect: EffectRecord | None = None
+    """The record of an effect or a step."""
 
 
 class Timeline(Record, frozen=True):
@@ -257,19 +259,21 @@ def describe_resolution(job: Job) -> str | None:
 
 
 def fold(entries: Sequence[Entry]) -> list[Entry]:
-    """Return them with one entry for those in the middle of many effects or steps that are done."""
+    """Return them with one entry for the middle of many effects or steps in a row that are done,
+    and never were uncertain."""
     folded: list[Entry] = []
     for (job, what, is_done), run in groupby(entries, _read_effect):
         many = list(run)
         if is_done and len(many) > EFFECTS_SHOWN:
-            text = f"{len(many) - 2} more, all done"
-            many[1:-1] = [Entry(many[-2].at, job, what, text)]
+            many[1:-1] = [Entry(many[-2].at, job, what, f"{len(many) - 2} more, all done")]
         folded += many
     return folded
 
 
 def _read_effect(entry: Entry) -> tuple[int, str, bool]:
-    return entry.job, entry.what, entry.what in ("effect", "step") and ": done" in entry.text
+    effect = entry.effect
+    is_done = effect is not None and effect.status == "done" and not effect.uncertain_before
+    return entry.job, entry.what, is_done
 
 
 def _make_effect_entry(effect: EffectRecord) -> Entry:
@@ -281,7 +285,8 @@ def _make_effect_entry(effect: EffectRecord) -> Entry:
         text += f"; may have happened before ({plural(effect.uncertain_before, 'time')})"
     if effect.status == "uncertain":
         text += f", it may have happened; if_uncertain={effect.if_uncertain!r}"
-    return Entry(effect.done_at or effect.intended_at, effect.job, what, one_line(text))
+    at = effect.done_at or effect.intended_at
+    return Entry(at, effect.job, what, one_line(text), effect=effect)
 
 
 def _make_action_entry(action: ActionRecord, chain: Collection[int], id: int) -> Entry:

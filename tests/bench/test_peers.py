@@ -30,13 +30,14 @@ LIMIT_S = 240
 
 @pytest.fixture
 def two() -> list[System]:
-    """Rota and one peer; Rota alone, loudly, where that cannot be installed."""
+    """Rota and one peer, each in one setup; Rota alone, loudly, where that cannot be installed."""
+    names = ["Rota", PEER]
     try:
         install(SYSTEMS[PEER])
     except NotInstalled as why:
         print(f"{PEER} CANNOT BE INSTALLED: {why}")  # noqa: T201
-        return [SYSTEMS["Rota"]]
-    return [SYSTEMS["Rota"], SYSTEMS[PEER]]
+        names.remove(PEER)
+    return [replace(one, setups=(one.lead,)) for one in map(SYSTEMS.__getitem__, names)]
 
 
 @pytest.mark.slow

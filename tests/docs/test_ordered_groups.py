@@ -105,7 +105,8 @@ def test_the_looks_of_the_page_show_what_jobs_wait_for(
     connection.execute(
         "insert into rota.job (job_type, queue, priority, group_key, status, in_lane, locked_by, "
         "locked_until, started_at) values "
-        "('t', 'email', 0, 'invoice:7', 'running', true, 'w', '2100-01-01Z', now()), "
+        "('t', 'email', 0, 'invoice:7', 'running', true, 'w', '2100-01-01Z', "
+        "now() - interval '150 min'), "
         "('t', 'email', 0, 'invoice:7', 'waiting', null, null, null, null)"
     )
     lanes, one, jobs, job, queues = _type(LOOKS, tmp_path, database)

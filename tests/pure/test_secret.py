@@ -7,11 +7,11 @@ import copy
 import html
 import json
 import pickle
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
-from timeit import timeit
 from typing import Any, Literal, cast
 
 import msgspec
@@ -350,8 +350,6 @@ def test_the_forms_of_a_value_are_few_and_cost_little() -> None:
     assert len(scrub._list_forms("Ada Lovelace")) <= 3
     assert len(scrub._list_forms(SAID)) <= 100
     assert max(map(len, scrub._list_forms(SAID * 100))) <= len(SAID) * 100 * 5
-    seconds = min(timeit(lambda: Hidden(["a b/c"], ["Ada Lovelace"]), number=100) for _ in range(5))
-    assert seconds / 100 < 1e-3  # about 0.1 ms
 
 
 @rule("M45")
@@ -427,7 +425,13 @@ def test_only_hidden_fields_of_a_payload_are_masked_and_all_numbers_stay() -> No
 
 
 @rule("M45")
-def test_an_ordinary_text_costs_microseconds() -> None:
+def test_no_pattern_looks_at_an_ordinary_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It costs about 3 µs; with all patterns it would take 100."""
+    patterns = [name for name, one in vars(scrub).items() if isinstance(one, re.Pattern)]
+    assert len(patterns) >= 8
+    for name in patterns:
+        monkeypatch.setattr(scrub, name, None)
     text = "no data for 2026-01-14: the report of customer 812 is empty " * 5
-    seconds = min(timeit(lambda: rota.logs.scrub(text), number=1_000) for _ in range(5))
-    assert seconds / 1_000 < 50e-6  # about 3 µs; with all patterns it takes 100
+    assert rota.logs.scrub(text) == text
+    with pytest.raises(AttributeError):
+        rota.logs.scrub("the password is empty")

@@ -107,7 +107,8 @@ async def test_an_error_is_reported_when_the_job_is_dead_or_for_each_attempt(
     job = await fails.aenqueue(CARD)
     async with work(app):
         await asyncio.wait_for(dead.wait(), 30)
-    found = receiver.of("event")
+    # On a busy machine the worker also reports a loop that was blocked.
+    found = [one for one in receiver.of("event") if "exception" in one]
     assert [one["level"] for one in found] == levels
     last = found[-1]
     [raised] = last["exception"]["values"]

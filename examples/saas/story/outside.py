@@ -105,8 +105,8 @@ def make_handler(pool: Any, behaviour: Behaviour) -> type[BaseHTTPRequestHandler
                 setattr(behaviour, name, value)
             self._send(204, b"")
 
-        def do_GET(self) -> None:  # answers when a mail is held
-            self._send(204 if behaviour.held.wait(120) else 504, b"")
+        def do_GET(self) -> None:  # whether a mail is held
+            self._send(204 if behaviour.held.is_set() else 404, b"")
 
         def _is_signed(self, receiver: str, body: bytes) -> bool:
             try:

@@ -24,7 +24,7 @@ from story import stage
 from story.processes import HERE, Outside, Worker
 from story.stage import StoryError
 
-WAIT_S = 60.0
+WAIT_S = 120.0
 LOOK_S = 0.01
 Say = Callable[[str], None]
 
@@ -67,6 +67,7 @@ class Theatre:
         self.url, self.files, self.outside, self.cron = url, files, outside, cron
         self._print, self._stack = say, ExitStack()
         self._workers: list[Worker] = []
+        self._run: Worker | None = None
         self.app = queue.app
         self.app.migrate()
         database.create_tables(url)
@@ -79,7 +80,7 @@ class Theatre:
         self.now = self._clock.freeze(stage.next_sunday(stage.real_now()))
         stage.fill(self.watch, self.files, self.now)
         self.site = enter(_serving())
-        self._client = enter(httpx2.Client(timeout=150))
+        self._client = enter(httpx2.Client(timeout=40))
         return self
 
     def __exit__(self, *raised: object) -> None:
@@ -121,11 +122,13 @@ class Theatre:
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """In a block, somebody does what is due: in cron mode, one run that goes on meanwhile."""
-        with ExitStack() as stack:
-            if self.cron:
-                stack.enter_context(self._drain())
+        """In a block, somebody does what is due: in cron mode, one run after the other."""
+        if self.cron:
+            self._run = self._drain()
+        try:
             yield
+        finally:
+            self._end_run()
 
     def work(self) -> None:
         """Return when nothing is due any more."""
@@ -150,6 +153,11 @@ class Theatre:
         self.now = self._clock.advance("3m")
         self.hire()
 
+    def _end_run(self) -> None:
+        if self._run is not None:
+            self._run.__exit__()
+            self._run = None
+
     def _drain(self) -> Worker:
         return Worker(self.files / "drain.log", "--drain")
 
@@ -159,6 +167,9 @@ class Theatre:
         while not condition():
             for worker in self._workers:
                 worker.check()
+            if self._run is not None and self._run.process.poll() is not None:
+                self._end_run()  # for a moment nothing was due
+                self._run = self._drain()
             if time.monotonic() > until:
                 raise StoryError(f"after {WAIT_S:g} s it was still not so that {what}")
             time.sleep(LOOK_S)
@@ -196,7 +207,9 @@ class Theatre:
         self._client.put(self.outside.url, json=behaviour).raise_for_status()
 
     def wait_for_held_mail(self) -> None:
-        self._client.get(self.outside.url).raise_for_status()
+        self.wait(
+            lambda: self._client.get(self.outside.url).is_success, "the mail server holds a mail"
+        )
 
 
 @contextmanager

@@ -42,9 +42,9 @@ class Bus:
 
     def emit(self, event: Event) -> None:
         """Log the event and call its listeners."""
-        logger.log(event.level_now, "%s", escape(event.text()), extra={"rota_event": event})
-        if not self._listeners:
-            return
+        level = event.level_now
+        if logger.isEnabledFor(level):  # a text costs more than the event
+            logger.log(level, "%s", escape(event.text()), extra={"rota_event": event})
         for base in type(event).__mro__:
             for listener in self._listeners.get(base, ()):
                 try:

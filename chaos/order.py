@@ -56,16 +56,17 @@ ORDER = [
           where c.group_key = p.group_key and c.seq < p.seq and c.job <> p.job
           order by c.job, c.seq desc) y
         where y.status in ('queued', 'failed', 'waiting') and y.in_lane is not true
-          and (y.priority > p.priority and chaos.real(y.run_at) < p.at - interval '1 second'
+          and (y.priority > p.priority and chaos.real(y.run_at) < p.asked_at - interval '1 second'
             or y.priority = p.priority and (y.run_at, y.job) < (p.run_at, p.job))
           -- When the clock has been moved, what was just enqueued looks late.
           and not exists (select from chaos.moved m
             where m.at between p.at - interval '5 seconds' and p.at)
           -- One statement may let several in.
           and not exists (select from chaos.place q where q.job = y.job and q.xid = p.xid)
-          -- It was committed: others saw it so before the place was given.
+          -- It was committed: others saw it so before the statement began that gave the place.
           and exists (select from chaos.change z
-            where z.at between p.at - interval '1 second' and p.at - interval '0.2 seconds'
+            where z.at between p.asked_at - interval '1 second'
+                and p.asked_at - interval '0.2 seconds'
               and pg_visible_in_snapshot(y.xid, z.snapshot))
         """,
     ),

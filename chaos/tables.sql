@@ -45,7 +45,8 @@ create table chaos.change (
   capped boolean,
   waits_for text,
   xid xid8 not null default pg_current_xact_id(),
-  snapshot pg_snapshot not null default pg_current_snapshot()  -- what was committed at that time
+  snapshot pg_snapshot not null default pg_current_snapshot(),  -- what was committed at that time
+  asked_at timestamptz not null default statement_timestamp()  -- when the statement began that made it
 );
 create index on chaos.change (job, seq);
 create index on chaos.change (group_key, seq) where group_key is not null;
@@ -210,7 +211,7 @@ from chaos.witness w where w.said in ('message', 'step');
 
 -- Each time that a job took a place of its lane, and when it was without one again. The order goes by what its row said before.
 create view chaos.place as
-select t.seq, t.at, t.xid, t.job, t.group_key, coalesce(t.group_capacity, 1) as capacity, t.was_priority as priority, t.was_run_at as run_at,
+select t.seq, t.at, t.asked_at, t.xid, t.job, t.group_key, coalesce(t.group_capacity, 1) as capacity, t.was_priority as priority, t.was_run_at as run_at,
   gone.seq as gone_seq, gone.xid as gone_xid
 from chaos.change t
 left join lateral (

@@ -163,7 +163,7 @@ insert into chaos.witness (said, job, claim, at_s, worker, how)
   cross join lateral (values ('start', taken_ago - 0.1, ''), ('end', taken_ago - 0.9, 'returned'))
     w(said, ago, how);
 insert into chaos.run (job, claim, worker) select id, 1, 'h:102:b' from generate_series(7, 14) id;
-update chaos.change set xid = seq::text::xid8;  -- each in a transaction of its own
+update chaos.change set xid = seq::text::xid8, asked_at = at;  -- each in a transaction of its own
 truncate chaos.cap, chaos.pace;
 insert into chaos.cap (at, queue, max_running) values (now() - interval '50 s', 'narrow', 9);
 insert into chaos.pace (at, name, starts, per, burst)
@@ -586,6 +586,19 @@ def test_times_of_a_moved_clock_are_judged_by_the_clock_of_the_machine(
         (3, interval '12 h' - interval '35 s'), (4, interval '12 h')) t(n, shown)"""
     row = court.execute(read).fetchone()
     assert row == ([-90, -50, -35, 0],)
+
+
+def test_a_place_is_judged_by_what_its_statement_could_see(
+    court: psycopg.Connection[TupleRow],
+) -> None:
+    """A statement may wait before it writes; what came meanwhile it did not see."""
+    passed = (
+        "no job takes a place of its lane before another that was due and known, and comes first"
+    )
+    court.execute(BREAKS[passed])
+    assert passed in [one.check.what for one in judge(court)]
+    court.execute("update chaos.change set asked_at = asked_at - interval '0.6 s' where job = 7")
+    assert passed not in [one.check.what for one in judge(court)]
 
 
 def test_the_timeline_of_a_job_is_in_order(court: psycopg.Connection[TupleRow]) -> None:

@@ -242,6 +242,7 @@ def test_without_a_schema_only_that_is_bad(empty_database: str) -> None:
     assert look(empty_database) == (["migrations"], {})
 
 
+SILENT = {"notify": None, "is_read_only": False, "notify_s": None}
 SOUND: dict[str, Any] = {"overdue": [], "pending": [], "detached": [], "archive": None}
 WEIGHT: dict[str, Any] = {"days": 1, "bytes": 1, "last_day_bytes": 1, "keep_s": {}}
 HOLDER = {
@@ -261,21 +262,7 @@ TABLE = {"name": "job", "is_off": False, "dead": 99_000, "live": 0, "vacuumed_s"
                     {"refusal": "no", "shares": 0, "notify": None}, LIMITS
                 )
             },
-            {"listen": server_checks.listen({"notify": None, "notify_s": None}, LIMITS)},
-        ),
-        (
-            {
-                "connection": server_checks.connection(
-                    {
-                        "version": 160_000,
-                        "encoding": "UTF8",
-                        "is_read_only": True,
-                        "round_trip_s": 0.0,
-                    },
-                    LIMITS,
-                )
-            },
-            {"listen": server_checks.listen({"notify": None, "notify_s": None}, LIMITS)},
+            {"listen": server_checks.listen(SILENT, LIMITS)},
         ),
         (
             {"snapshot": server_checks.snapshot({"holders": [HOLDER]}, LIMITS)},
@@ -314,7 +301,7 @@ TABLE = {"name": "job", "is_off": False, "dead": 99_000, "live": 0, "vacuumed_s"
             },
         ),
     ],
-    ids=["pooler", "standby", "snapshot", "role", "copy"],
+    ids=["pooler", "snapshot", "role", "copy"],
 )
 def test_what_follows_from_a_cause_of_the_server_is_not_bad_itself(
     cause: dict[str, Finding], followers: dict[str, Finding]

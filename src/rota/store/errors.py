@@ -272,8 +272,11 @@ def unavailable(error: StoreError) -> RotaError:
         return DatabaseUnavailable(f"no connection to the database: {error}")
     verb = "does not answer" if is_away(error) else "refuses"
     text = f"the database {verb}: {error.first_line}"
-    if isinstance(error, ServerTrouble) and error.doubt is not None:
-        return DatabaseUnavailable(f"{text}; {error.doubt}", in_doubt=True)
+    if isinstance(error, ServerTrouble):
+        if error.is_read_only:
+            text += "; a standby is read-only: connect to the primary"
+        if error.doubt is not None:
+            return DatabaseUnavailable(f"{text}; {error.doubt}", in_doubt=True)
     return DatabaseUnavailable(text)
 
 

@@ -99,8 +99,10 @@ def _pooler(source: FactSource) -> Facts:
 
 
 def _listen(source: FactSource) -> Facts:
-    silent = source.notify is False or source.refusal is not None
+    is_read_only = source.facts("doctor_server")["is_read_only"]
+    silent = source.notify is False or source.refusal is not None or is_read_only
     return {
+        "is_read_only": is_read_only,
         "notify": False if source.notify is False else None,
         "notify_s": None if silent else source.probe.measure_notify_s(),
     }

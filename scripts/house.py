@@ -39,7 +39,7 @@ MOST = {
     "public names of App": 40,
     "public members without a docstring": 0,
     # Kinds, dashboard and integrations are rooms on top, each with a budget of its own.
-    "lines of src/rota but those rooms, in hundreds": 643,
+    "lines of src/rota but those rooms, in hundreds": 645,
     "lines of src/rota/kinds, in hundreds": 43,
     "lines of src/rota/dashboard, in hundreds": 15,
     "lines of src/rota/integrations, in hundreds": 27,

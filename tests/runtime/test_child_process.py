@@ -12,7 +12,7 @@ import pytest
 
 from rota.declare.program import describe_exit
 from rota.runtime.child_process import ChildProcess
-from rota.runtime.supervisor import WorkerChild
+from rota.runtime.supervisor import ServedDatabase, WorkerChild
 from tests.support.rules import rule
 from tests.support.wait import eventually
 
@@ -120,7 +120,8 @@ def test_an_unknown_message_of_a_worker_process_is_ignored() -> None:
             + "channel = join_parent(int(sys.argv[1]))\n"
             + "channel.send({'passes': 'many'})\n"
             + "channel.send({'readiness': 'new here', 'mood': 'fine'})\n",
-        ]
+        ],
+        ServedDatabase(),
     )
     try:
         eventually(lambda: child.has_exited)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import subprocess
 import sys
@@ -234,6 +235,21 @@ def test_counters_outlive_their_process_and_gauges_do_not() -> None:
     seen = read(sums.collect({12: asks[12], 13: lambda: ask(13, ONE)}))
     assert seen["a_total", "1"] == 6 and seen["rota_gauge",] == 10
     assert sorted(name for name in seen if name[0] == "mine") == [("mine", "1"), ("mine", "2")]
+
+
+@rule("M85")
+def test_where_there_are_several_databases_each_has_its_label() -> None:
+    text = re.sub(r"\ba_", "rota_a_", ONE)
+    sums = Sums()
+    asks = {pid: lambda pid=pid: sums.note(pid, text, f"h/{pid}") for pid in (11, 12)}
+    seen = read(sums.collect(asks))
+    assert seen == {
+        ("rota_a_total", "h/11", "1"): 2, ("rota_gauge", "h/11"): 5, ("mine", "1"): 7,
+        ("rota_a_total", "h/12", "1"): 2, ("rota_gauge", "h/12"): 5, ("mine", "2"): 7,
+    }  # fmt: skip
+    sums.end(11)
+    left = read(sums.collect({}))
+    assert left["rota_a_total", "h/11", "1"] == 2 and ("rota_gauge", "h/11") not in left
 
 
 @rule("M85")

@@ -18,12 +18,15 @@ from rota.cli.output import print_json
 from rota.cli.reload import Reloader
 from rota.cli.target import AppOption, JsonOption, connect, need_app, need_reference
 from rota.declare.config import HEALTH_PORT_MAX, PROCESSES_MAX, SLOTS
+from rota.declare.url import make_plain
 from rota.errors import ConfigurationError, UsageError
 from rota.runtime import logs, supervised
 from rota.runtime.health_server import serve_health
 from rota.runtime.http import check_url
-from rota.runtime.supervisor import SumsMetrics, Supervisor
+from rota.runtime.logs import DATABASE_VARIABLE
+from rota.runtime.supervisor import ServedDatabase, SumsMetrics, Supervisor
 from rota.store import migrate
+from rota.store.drivers.own import name_place, parse_url
 from rota.worker.summary import Summary
 
 
@@ -36,7 +39,7 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
-NOT_PASSED_ON = ("processes", "health_port", "ping", "channel")
+NOT_PASSED_ON = ("database", "processes", "health_port", "ping", "channel")
 """What the parent of several processes does itself."""
 
 
@@ -95,12 +98,21 @@ def work(
             "dies is replaced. Linux only. Default: one, without a parent.",
         ),
     ] = None,
+    database: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URL",
+            help="Serve this database, with --processes worker processes of its own. Repeatable, "
+            "for databases with the same schema. Instead of ROTA_DATABASE_URL; an App whose code "
+            "names another database is refused. Linux only.",
+        ),
+    ] = None,
     reload: Annotated[
         bool,
         typer.Option(
             "--reload",
             help="For development: restart the worker when Python files of the project change. "
-            "Needs the extra reload. Not with --drain or --processes.",
+            "Needs the extra reload. Not with --drain, --processes or --database.",
         ),
     ] = False,
     health_port: Annotated[
@@ -144,16 +156,17 @@ def work(
     queues = _queues(queue) if queue else None
     _refuse_conflicts(queues, concurrency, max_time, health_port, drain=drain)
     if reload:
-        if drain or processes is not None:
-            raise UsageError("give --reload alone, without --drain and --processes")
+        if drain or processes is not None or database:
+            raise UsageError("give --reload alone, without --drain, --processes and --database")
         logs.setup(log_format, log_level)
         directory, _ = need_reference(app)
         Reloader(["work", *_arguments(context, ["reload", "channel"])], directory).run()
         return
     ping = _ping_url(ping) if channel is None else None  # with a parent, only the parent pings
-    if processes is not None:
+    if processes is not None or database:
         _work_in_processes(
-            processes,
+            processes or 1,
+            _name_databases(database or [], processes or 1),
             _arguments(context, NOT_PASSED_ON),
             log_level,
             log_format,
@@ -220,6 +233,7 @@ def _ping_url(given: str | None) -> str | None:
 
 def _work_in_processes(
     count: int,
+    databases: list[ServedDatabase],
     arguments: list[str],
     log_level: LogLevel,
     log_format: logs.Form,
@@ -231,12 +245,14 @@ def _work_in_processes(
 ) -> None:
     if sys.platform != "linux":
         raise ConfigurationError(
-            "--processes works on Linux only: start `rota work` several times instead"
+            "--processes and --database work on Linux only: start `rota work` several times instead"
         )
     logs.setup(log_format, log_level)
     command = ["-m", "rota", "work", *arguments, "--channel"]
     sums = make_sums() if health_port is not None else None
-    supervisor = Supervisor(command, count, drain=drain, ping_url=ping, sums=sums)
+    supervisor = Supervisor(
+        command, count, drain=drain, databases=databases, ping_url=ping, sums=sums
+    )
     metrics = None if sums is None else supervisor.metrics
     with serve_health(health_port, supervisor.liveness, supervisor.readiness, metrics):
         status = supervisor.run()
@@ -248,6 +264,23 @@ def _work_in_processes(
         )
     if status:
         raise typer.Exit(status)
+
+
+def _name_databases(urls: list[str], processes: int) -> list[ServedDatabase]:
+    """Raise UsageError for a database that is given twice, or for too many."""
+    found: dict[str, ServedDatabase] = {}
+    for url in map(make_plain, urls):
+        name = name_place(url)
+        if name in found:
+            raise UsageError(
+                f"--database names {name} twice: --processes gives a database more processes"
+            )
+        found[name] = ServedDatabase(name, url)
+    if len(found) * processes > PROCESSES_MAX:
+        raise UsageError(
+            f"{len(found)} databases with {processes} processes each are more than {PROCESSES_MAX}"
+        )
+    return list(found.values())
 
 
 def make_sums() -> SumsMetrics | None:
@@ -298,7 +331,15 @@ def _queues(given: list[str]) -> dict[str, int | None]:
 
 
 def _refuse_unfit(app: App) -> None:
-    """Raise at once if the database or its schema would keep the worker from working."""
+    """Raise at once if the database or its schema would keep the worker from working, or if it is
+    not the one of --database: an enqueue in a handler would go elsewhere."""
+    name, given = os.environ.get(DATABASE_VARIABLE), os.environ.get("ROTA_DATABASE_URL", "")
+    own = app._find_url() if name and supervised.current is not None else None
+    if own is not None and parse_url(own) != parse_url(make_plain(given)):
+        raise ConfigurationError(
+            f"--database gives {name}, but the App has a URL in its code: leave it out, so that it "
+            "is ROTA_DATABASE_URL, or read that"
+        )
     with connect(app._database) as opened:
         opened.run(migrate.check(app.schema, app._declarations.packages))
 

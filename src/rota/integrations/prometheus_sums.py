@@ -28,16 +28,19 @@ class Sums:
         """Guards all fields."""
         self._texts: dict[int, str] = {}
         """What each process sent last, by pid."""
+        self._databases: dict[int, str | None] = {}
+        """The database of each process; None: there is only one."""
         self._places: dict[int, int] = {}
         """Which of the processes it is, from 1: one that replaces another has its place."""
         self._missing: set[int] = set()
         self._ended = ""
         """The sum of those that ended."""
 
-    def note(self, pid: int, text: str) -> None:
-        """Take what a process sent."""
+    def note(self, pid: int, text: str, database: str | None = None) -> None:
+        """Take what a process sent. `database` becomes a label of Rota's own metrics."""
         with self._changed:
             self._texts[pid] = text
+            self._databases[pid] = database
             self._find_place(pid)
             self._missing.discard(pid)
             self._changed.notify_all()
@@ -45,7 +48,8 @@ class Sums:
     def end(self, pid: int) -> None:
         """Keep the counters of a process that has ended: a sum that falls looks like a restart."""
         with self._changed:
-            self._ended = _render([(None, self._ended), (None, self._texts.pop(pid, ""))])
+            last = (None, self._databases.pop(pid, None), self._texts.pop(pid, ""))
+            self._ended = _render([(None, None, self._ended), last])
             self._places.pop(pid, None)
             self._missing.discard(pid)
             self._changed.notify_all()
@@ -61,10 +65,10 @@ class Sums:
             while self._missing and (left_s := until - monotonic()) > 0:
                 self._changed.wait(left_s)
             texts = [
-                (None if pid in self._missing else self._places[pid], text)
+                (None if pid in self._missing else self._places[pid], self._databases[pid], text)
                 for pid, text in self._texts.items()
             ]
-            return _render([(None, self._ended), *texts])
+            return _render([(None, None, self._ended), *texts])
 
     def _find_place(self, pid: int) -> None:
         if pid not in self._places:
@@ -72,7 +76,11 @@ class Sums:
             self._places[pid] = next(n for n in range(1, len(taken) + 2) if n not in taken)
 
 
-def _render(texts: Iterable[tuple[int | None, str]]) -> str:
+Measured = tuple[int | None, str | None, str]
+"""What a process has measured: its place, its database, its text of Prometheus."""
+
+
+def _render(texts: Iterable[Measured]) -> str:
     """Add up texts of Prometheus. One without a place gives its counters only."""
     registry = CollectorRegistry()
     registry.register(_Addition(texts))
@@ -80,16 +88,16 @@ def _render(texts: Iterable[tuple[int | None, str]]) -> str:
 
 
 class _Addition:
-    def __init__(self, texts: Iterable[tuple[int | None, str]]) -> None:
+    def __init__(self, texts: Iterable[Measured]) -> None:
         self._families: dict[str, Family] = {}
         self._values: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], float]] = {}
-        for place, text in texts:
+        for place, database, text in texts:
             for family in text_string_to_metric_families(text):
                 # When a counter was made says nothing of a sum.
                 if not family.name.endswith("_created"):
-                    self._add(family, place)
+                    self._add(family, place, database)
 
-    def _add(self, family: Family, place: int | None) -> None:
+    def _add(self, family: Family, place: int | None, database: str | None) -> None:
         is_added = family.type in ADDED
         if not is_added and place is None:
             return
@@ -97,8 +105,11 @@ class _Addition:
         values = self._values.setdefault(family.name, {})
         for sample in family.samples:
             labels = dict(sample.labels)
-            if not is_added and not family.name.startswith("rota_"):
-                labels["process"] = str(place)  # a size or a time of one process
+            if not family.name.startswith("rota_"):
+                if not is_added:
+                    labels["process"] = str(place)  # a size or a time of one process
+            elif database is not None:
+                labels["database"] = database
             key = sample.name, tuple(labels.items())
             values[key] = values.get(key, 0.0) + sample.value
 

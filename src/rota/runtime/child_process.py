@@ -11,11 +11,12 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from time import monotonic, sleep
+from types import MappingProxyType
 from typing import Any, TextIO
 
 from rota.declare.program import kill_at_hang_up
@@ -125,6 +126,7 @@ class ChildProcess:
         *,
         stdout: TextIO | None = None,
         dies_with_parent: bool = False,
+        environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._reaping = threading.Lock()
         self._status: int | None = None
@@ -134,7 +136,7 @@ class ChildProcess:
         watched, self._lifeline = os.pipe()
         _open.add(self)
         try:
-            self._process = _spawn(arguments, theirs.fileno(), watched, stdout)
+            self._process = _spawn(arguments, theirs.fileno(), watched, stdout, environment)
             self.pid = self._process.pid
             """Also the number of its process group."""
             if dies_with_parent:
@@ -221,7 +223,11 @@ def find_exited() -> int | None:
 
 
 def _spawn(
-    arguments: list[str], channel: int, watched: int, stdout: TextIO | None
+    arguments: list[str],
+    channel: int,
+    watched: int,
+    stdout: TextIO | None,
+    environment: Mapping[str, str],
 ) -> subprocess.Popen[bytes]:
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # -X, -W, …
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # the child inherits the mask
@@ -231,7 +237,7 @@ def _spawn(
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             start_new_session=True,
-            env={SESSION_VARIABLE: str(os.getsid(0)), **os.environ},
+            env={SESSION_VARIABLE: str(os.getsid(0)), **os.environ, **environment},
             pass_fds=(channel, watched),
         )
     finally:

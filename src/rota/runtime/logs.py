@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
 import sys
 import threading
 import traceback
@@ -35,6 +36,8 @@ ENTRIES_MAX = 100
 LEVELS = ("debug", "info", "warning", "error")
 _BIGGEST = 2**63
 """Not every JSON reader takes larger whole numbers, and Python refuses to print the largest."""
+DATABASE_VARIABLE = "ROTA_WORKER_DATABASE"
+"""Names the database in each line, where `rota work` serves several."""
 _OWN = ("rota_event", "rota_job", "rota_type", "rota_attempt", "rota_trace")
 _USUAL = frozenset([*vars(logging.makeLogRecord({})), "message", "asctime", *_OWN])
 """Attributes of a record that are not its `extra`."""
@@ -180,6 +183,8 @@ class PlainFormatter(logging.Formatter):
         job, job_type, attempt = _job_of(record)
         if job is not None and getattr(record, "rota_event", None) is None:
             text += f" [job {job} {_text(job_type)} attempt {attempt}]"
+        if database := os.environ.get(DATABASE_VARIABLE):
+            text += f" [{_text(database)}]"
         for stack in _stacks(record):
             text += f" | {_scrub_stack(record, stack)}"
         at = _time(record).astimezone().isoformat(sep=" ", timespec="milliseconds")
@@ -199,6 +204,8 @@ class JsonFormatter(logging.Formatter):
             "logger": _text(record.name),
             "message": _find_scrub(record)(_clean(_message(record))),
         }
+        if database := os.environ.get(DATABASE_VARIABLE):
+            line["database"] = _text(database)
         event = getattr(record, "rota_event", None)
         if event is not None and is_dataclass(event):
             line["event"] = type(event).__name__

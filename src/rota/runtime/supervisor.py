@@ -15,8 +15,9 @@ import signal
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
 from typing import Any, Protocol
@@ -32,6 +33,7 @@ from rota.runtime.child_process import (
     is_hang_up_ignored,
 )
 from rota.runtime.http import ping
+from rota.runtime.logs import DATABASE_VARIABLE
 from rota.runtime.supervised import METRICS, STOP, STOP_NOW, Vitals
 
 logger = logging.getLogger("rota")
@@ -42,6 +44,8 @@ ENDS_S = 60.0
 BACK_OFF_S = (0.25, 10.0)
 """The first and the longest pause before a process is replaced; doubled with each end within a
 minute."""
+REST_S = 60.0
+"""The pause of one of several databases whose processes cannot work, while others are worked."""
 TURN_S = 1.0
 """The longest turn of the parent, when nothing happens."""
 SILENT_S = 10.0
@@ -60,16 +64,51 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 class SumsMetrics(Protocol):
     """Adds up what worker processes measure; also of those that have ended."""
 
-    def note(self, pid: int, text: str) -> None: ...
+    def note(self, pid: int, text: str, database: str | None) -> None: ...
     def end(self, pid: int) -> None: ...
     def collect(self, asks: Mapping[int, Callable[[], None]]) -> str: ...
+
+
+@dataclass(eq=False)
+class ServedDatabase:
+    """A database and its worker processes. Until a first one says that it is fit, there is one
+    only, so that what is wrong with the configuration is logged once."""
+
+    name: str | None = None
+    """Where it is, for the log and the metrics; None: it is the only one, the App's."""
+    url: str | None = None
+    """None: the App knows it."""
+    living: int = 0
+    started: int = 0
+    start_at: float = 0.0
+    is_fit: bool = False
+    """Whether a process has reported that it is fit."""
+    has_passed: bool = False
+    """Whether a process has reported a good pass since the last ping."""
+    failed_at: float = float("-inf")
+    """When it was last found that its processes cannot work."""
+    ends: deque[tuple[float, bool]] = field(default_factory=deque)
+    """The ends of the last minute without a stop request: when, and whether it counts towards
+    ENDS_MAX."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What its processes have in their environment."""
+        if self.name is None or self.url is None:
+            return {}
+        return {"ROTA_DATABASE_URL": self.url, DATABASE_VARIABLE: self.name}
+
+    def describe(self, pid: int) -> str:
+        """Name one of its processes."""
+        return f"worker process {pid}" + (f" of {self.name}" if self.name else "")
 
 
 class WorkerChild(ChildProcess):
     """A worker process, as its parent knows it."""
 
-    def __init__(self, arguments: list[str]) -> None:
-        super().__init__(arguments)
+    def __init__(self, arguments: list[str], database: ServedDatabase) -> None:
+        super().__init__(arguments, environment=database.environment)
+        self.database = database
         self.vitals = Vitals(readiness="starting")
         """Its last message."""
         self.received_at: float | None = None
@@ -95,13 +134,12 @@ class WorkerChild(ChildProcess):
 
 
 class Supervisor:
-    """`count` processes of one command; `arguments` end with the option that takes the channel's
-    descriptor. `liveness` and `readiness` may be called from any thread; None means live, or
-    ready.
+    """`count` processes of one command for each database; `arguments` end with the option that
+    takes the channel's descriptor. `liveness` and `readiness` may be called from any thread; None
+    means live, or ready.
 
-    Until a first child says that it is fit, there is one child only, so that what is wrong with
-    the configuration is logged once. Then there are `count`, until a signal, a drain's end, or too
-    many ends: after that no child is started.
+    They are kept until a signal, a drain's end, or too many ends: after that no child is started.
+    Of several databases, one whose processes cannot work rests, and ends no process of another.
     """
 
     def __init__(
@@ -110,6 +148,7 @@ class Supervisor:
         count: int,
         *,
         drain: bool,
+        databases: Sequence[ServedDatabase] = (),
         ping_url: str | None = None,
         sums: SumsMetrics | None = None,
     ) -> None:
@@ -117,22 +156,16 @@ class Supervisor:
         """The children's reports, in the order in which they ended."""
         self._arguments = arguments
         self._count = count
+        self._databases = databases or [ServedDatabase()]
         self._drain = drain
         self._ping_url = ping_url
         self._sums = sums
         self._pinged_at = float("-inf")
         self._children: dict[int, WorkerChild] = {}
-        self._started = 0
-        self._start_at = 0.0
-        self._is_fit = False
-        """Whether a child has reported that it is fit."""
         self._stops = 0
         """Number of stop requests so far: the first leaves a grace period, the second none."""
         self._status = 0
         self._failure: ProcessesFailed | None = None
-        self._ends: deque[tuple[float, bool]] = deque()
-        """The ends of the last minute without a stop request: when, and whether it counts towards
-        ENDS_MAX."""
         self._turned_at = monotonic()
 
     def run(self) -> int:
@@ -144,7 +177,7 @@ class Supervisor:
         """
         with _signal_socket() as signals:
             try:
-                while self._children or self._missing:
+                while self._children or any(map(self._count_missing, self._databases)):
                     self._turned_at = monotonic()
                     self._start_missing()
                     self._turn(signals)
@@ -173,8 +206,8 @@ class Supervisor:
         if self._stops:
             return "stopping"
         children = list(self._children.values())
-        if len(children) < self._count:
-            return f"{len(children)} of {self._count} worker processes are up"
+        if len(children) < (wanted := self._count * len(self._databases)):
+            return f"{len(children)} of {wanted} worker processes are up"
         for child in children:
             if child.vitals.readiness is not None:
                 return f"worker process {child.pid}: {child.vitals.readiness}"
@@ -188,23 +221,25 @@ class Supervisor:
 
     # Starting
 
-    @property
-    def _missing(self) -> int:
+    def _count_missing(self, database: ServedDatabase) -> int:
         if self._stops:
             return 0
-        wanted = self._count if self._is_fit else 1
-        return wanted - (self._started if self._drain else len(self._children))
+        wanted = self._count if database.is_fit else 1
+        return wanted - (database.started if self._drain else database.living)
 
     def _start_missing(self) -> None:
-        while self._missing and monotonic() >= self._start_at:
-            try:
-                child = WorkerChild(self._arguments)
-            except OSError as error:  # no files, no memory, no room for another process
-                self._back_off(f"a worker process could not be started: {error}", counts=True)
-            else:
-                self._children[child.pid] = child
-                self._started += 1
-                logger.info("worker process %s started", child.pid)
+        for database in self._databases:
+            while self._count_missing(database) and monotonic() >= database.start_at:
+                try:
+                    child = WorkerChild(self._arguments, database)
+                except OSError as error:  # no files, no memory, no room for another process
+                    how = f"a worker process could not be started: {error}"
+                    self._back_off(database, how, counts=True)
+                else:
+                    self._children[child.pid] = child
+                    database.living += 1
+                    database.started += 1
+                    logger.info("%s started", database.describe(child.pid))
 
     # One turn: messages of the children, signals of the operator, ends of children
 
@@ -214,7 +249,8 @@ class Supervisor:
             for child in self._children.values()
             if not child.channel.has_ended
         }
-        pause_s = min(TURN_S, max(0.0, self._start_at - monotonic())) if self._missing else TURN_S
+        start_at = [one.start_at for one in self._databases if self._count_missing(one)]
+        pause_s = min([TURN_S, *(max(0.0, at - monotonic()) for at in start_at)])
         ready, _, _ = select.select([signals.fileno(), *by_descriptor], [], [], pause_s)
         for descriptor in ready:
             if descriptor in by_descriptor:
@@ -231,20 +267,24 @@ class Supervisor:
     def _receive(self, child: WorkerChild) -> None:
         for vitals in child.receive():
             child.received_at = monotonic()
-            self._is_fit = self._is_fit or vitals.is_fit
+            child.database.is_fit = child.database.is_fit or vitals.is_fit
             if vitals.passes > child.vitals.passes:
+                child.database.has_passed = True
                 self._ping()
             if vitals.report is not None:
                 self.reports.append(vitals.report)
             if vitals.metrics is not None and self._sums is not None:
-                self._sums.note(child.pid, vitals.metrics)
+                self._sums.note(child.pid, vitals.metrics, child.database.name)
             child.vitals = vitals
 
     def _ping(self) -> None:
-        """Ping for all of them, in a thread, because the parent must not wait for the answer."""
-        now = monotonic()
-        if self._ping_url is not None and now - self._pinged_at >= PING_S:
+        """Ping for all of them, once each database had a good pass. In a thread, because the parent
+        must not wait for the answer."""
+        now, have_passed = monotonic(), all(one.has_passed for one in self._databases)
+        if self._ping_url is not None and have_passed and now - self._pinged_at >= PING_S:
             self._pinged_at = now
+            for database in self._databases:
+                database.has_passed = False
             to = (self._ping_url,)
             with suppress(RuntimeError):  # no thread: the dead-man switch misses one ping
                 threading.Thread(target=ping, args=to, name="rota-ping", daemon=True).start()
@@ -267,38 +307,53 @@ class Supervisor:
                 os.waitpid(pid, 0)
             else:
                 self._receive(child)
-                self._handle_end(child.pid, child.reap())
+                self._handle_end(child, child.reap())
 
-    def _handle_end(self, pid: int, status: int) -> None:
-        del self._children[pid]
+    def _handle_end(self, child: WorkerChild, status: int) -> None:
+        del self._children[child.pid]
+        database = child.database
+        database.living -= 1
         if self._sums is not None:
-            self._sums.end(pid)
-        how = f"worker process {pid} {describe_exit(status)}"
+            self._sums.end(child.pid)
+        how = f"{database.describe(child.pid)} {describe_exit(status)}"
         if self._stops or self._drain:
             logger.info("%s", how)
             self._status = max(self._status, _share(status))
-        elif status in _HOPELESS and not self._is_fit:  # it was alone, and has logged why
-            self._status = status
-            self._give_up()
+        elif status in _HOPELESS and not database.is_fit:  # it was alone, and has logged why
+            self._rest(database, how)
+            if self._stops:
+                self._status = status
         else:
-            self._back_off(how, counts=status not in (0, _DATABASE_AWAY))
+            self._back_off(database, how, counts=status not in (0, _DATABASE_AWAY))
 
-    def _back_off(self, how: str, *, counts: bool) -> None:
+    def _back_off(self, database: ServedDatabase, how: str, *, counts: bool) -> None:
         """Pause before the next start. An outage of the database does not count: to end the other
         processes would not bring it back."""
         now = monotonic()
-        self._ends.append((now, counts))
-        while now - self._ends[0][0] > ENDS_S:
-            self._ends.popleft()
-        if sum(counted for _, counted in self._ends) >= ENDS_MAX:
-            self._failure = ProcessesFailed(
-                f"{ENDS_MAX} worker processes ended within {ENDS_S:.0f} s; the last: {how}"
-            )
+        database.ends.append((now, counts))
+        while now - database.ends[0][0] > ENDS_S:
+            database.ends.popleft()
+        if sum(counted for _, counted in database.ends) >= ENDS_MAX:
+            why = f"{ENDS_MAX} worker processes ended within {ENDS_S:.0f} s; the last: {how}"
+            self._rest(database, why)
+            if self._stops:
+                self._failure = ProcessesFailed(why)
+            return
+        pause_s = find_pause_s(*BACK_OFF_S, len(database.ends))
+        database.start_at = now + pause_s
+        logger.warning("%s; another starts in %.1f s", how, pause_s)
+
+    def _rest(self, database: ServedDatabase, how: str) -> None:
+        """Start nothing for a database for a while; give up if none of the databases can be
+        worked."""
+        now = database.failed_at = monotonic()
+        if all(now - one.failed_at < 3 * REST_S for one in self._databases):
             self._give_up()
             return
-        pause_s = find_pause_s(*BACK_OFF_S, len(self._ends))
-        self._start_at = now + pause_s
-        logger.warning("%s; another starts in %.1f s", how, pause_s)
+        database.start_at = now + REST_S
+        database.ends.clear()
+        text = "%s; %s is not worked, the other databases are; another process starts in %.0f s"
+        logger.error(text, how, database.name, REST_S)
 
     def _give_up(self) -> None:
         if self._children:

@@ -66,6 +66,21 @@ def _is_cut_wrong(url: str, params: dict[str, Any]) -> bool:
     return "@" in place or not (port or "0").isdecimal()
 
 
+def name_place(url: str) -> str:
+    """Return what a URL says of where the database is, without user and password: host:port/name,
+    or libpq's service. Raises ConfigurationError: it cannot be read, or it names no database."""
+    params = parse_url(url)
+    if service := params.get("service"):
+        return "/".join(filter(None, (f"service {service}", params.get("dbname"))))
+    if not params.get("dbname"):
+        raise ConfigurationError(
+            "a database URL must name its database, as in postgresql://host/name: this one does not"
+        )
+    host = params.get("host") or params.get("hostaddr") or "local"
+    port = f":{params['port']}" if params.get("port") else ""
+    return f"{host}{port}/{params['dbname']}"
+
+
 def format_conninfo(params: dict[str, Any]) -> str:
     """Return parameters as a connection string."""
     return make_conninfo("", **params)

@@ -1,0 +1,248 @@
+"""`rota work --database A --database B`: one command works several databases, and what befalls one
+does not touch the other."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from rota.store.migrate import migrate
+from tests.support import forked
+from tests.support.rules import rule
+from tests.support.server import PostgresServer
+from tests.support.wait import eventually
+from tests.worker.conftest import StartSupervisor
+from tests.worker.supervisor import SupervisorProcess, probe, refusal, rota
+from tests.worker.table import Connection, connected, put, put_many, rows, status, value
+
+pytestmark = [
+    pytest.mark.waits,
+    pytest.mark.system,
+    pytest.mark.skipif(sys.platform != "linux", reason="--database is for Linux"),
+]
+
+SOON = {"BACK_OFF_S": (0.05, 0.2), "REST_S": 0.5}
+AWAY = "postgresql://nobody@127.0.0.1:1/nowhere"
+"""ROTA_DATABASE_URL, which no process may use."""
+
+
+def _start(
+    start: StartSupervisor, *urls: str, processes: int = 1, options: tuple[str, ...] = ()
+) -> SupervisorProcess:
+    databases = [f"--database={url}" for url in urls]
+    return start(AWAY, processes, "--concurrency=1", *databases, *options, times=SOON)
+
+
+def _name(url: str) -> str:
+    return url.rpartition("@")[2]
+
+
+def _pid(supervisor: SupervisorProcess, url: str) -> int:
+    """The process that works a database."""
+    line = next(
+        line
+        for line in reversed(supervisor.log.splitlines())
+        if f" of {_name(url)} started" in line
+    )
+    return int(line.partition("worker process ")[2].split()[0])
+
+
+@rule("M2", "M83")
+def test_each_database_has_its_own_process_and_a_signal_finishes_what_runs_in_both(
+    start_supervisor: StartSupervisor,
+    database: str,
+    connection: Connection,
+    own_server: PostgresServer,
+    tmp_path: Path,
+) -> None:
+    migrate(own_server.url())
+    secret = own_server.url().replace("postgres@", "postgres:s3cr3t-word@")
+    supervisor = _start(start_supervisor, database, secret)
+    supervisor.until_working(2)
+    with psycopg.connect(own_server.url(), autocommit=True) as other:
+        # Ids overlap: each job has a type of its own.
+        first = put(connection, "hold", until=str(tmp_path / "go"))
+        pids = [supervisor.until_noted(f"start {first}")]
+        second = put(other, "block", until=str(tmp_path / "go"))
+        eventually(lambda: status(other, second) == "running")
+        pids = [_pid(supervisor, database), _pid(supervisor, secret)]
+        assert {child.pid for child in supervisor.children()} == {*pids}
+        supervisor.signal(signal.SIGTERM)
+        for one in (connection, other):
+            eventually(lambda one=one: not connected(one, "claim"))  # type: ignore[misc]
+        (tmp_path / "go").touch()
+        assert supervisor.wait() == (0, ""), supervisor.log
+        assert [status(connection, first), status(other, second)] == ["succeeded"] * 2
+        assert value(other, "select count(*) from rota.job_history") == 1
+    for url, pid in zip((database, secret), pids, strict=True):
+        assert f"worker process {pid} of {_name(url)} exited with status 0" in supervisor.log
+        said = [line for line in supervisor.log.splitlines() if f"[{_name(url)}]" in line]
+        assert [line for line in said if " started, release " in line]
+    assert "s3cr3t-word" not in supervisor.log
+
+
+@rule("M2", "M33")
+def test_an_outage_of_one_database_does_not_touch_the_other_and_ends_by_itself(
+    start_supervisor: StartSupervisor,
+    database: str,
+    connection: Connection,
+    own_server: PostgresServer,
+    free_port: int,
+) -> None:
+    """Also where it is away from the start on."""
+    migrate(own_server.url())
+    own_server.stop("immediate")
+    supervisor = _start(
+        start_supervisor, own_server.url(), database, options=(f"--health-port={free_port}",)
+    )
+    supervisor.until_working(1)
+    put_many(connection, "quick", 20)
+    eventually(lambda: value(connection, "select count(*) from rota.job_history") == 20)
+    away = _name(own_server.url())
+    eventually(lambda: f" of {away} exited with status 5; another starts in" in supervisor.log)
+    # Between two starts there are fewer; its process says for a moment that it is starting.
+    eventually(lambda: "1 of 2 worker processes are up" in refusal(free_port, "/readyz"))
+    assert probe(free_port, "/healthz") == (200, "ok")
+    worker = _pid(supervisor, database)
+
+    own_server.start()
+    supervisor.until_working(2)
+    with psycopg.connect(own_server.url(), autocommit=True) as other:
+        first = put(other, "quick")
+        eventually(lambda: status(other, first) == "succeeded")
+    eventually(lambda: probe(free_port, "/readyz") == (200, "ok"))
+
+    # Once more, while its process runs.
+    own_server.stop("immediate")
+    put_many(connection, "quick", 20)
+    eventually(lambda: value(connection, "select count(*) from rota.job_history") == 40)
+    own_server.start()
+    with psycopg.connect(own_server.url(), autocommit=True) as other:
+        last = put(other, "quick")
+        eventually(lambda: status(other, last) == "succeeded", 60)
+    assert worker in {child.pid for child in supervisor.children()}
+    supervisor.signal(signal.SIGTERM)
+    assert supervisor.wait() == (0, ""), supervisor.log
+
+
+@rule("M33")
+def test_a_killed_process_is_replaced_by_one_of_its_database(
+    start_supervisor: StartSupervisor,
+    database: str,
+    connection: Connection,
+    own_server: PostgresServer,
+) -> None:
+    migrate(own_server.url())
+    supervisor = _start(start_supervisor, database, own_server.url(), processes=2)
+    supervisor.until_working(4)
+    spared = {child.pid for child in supervisor.children()}
+    killed = _pid(supervisor, own_server.url())
+    os.kill(killed, signal.SIGKILL)
+    supervisor.until_working(5)
+    replacement = _pid(supervisor, own_server.url())
+    now = {child.pid for child in supervisor.children()}
+    assert now == spared - {killed} | {replacement} and replacement not in spared
+    with psycopg.connect(own_server.url(), autocommit=True) as other:
+        assert value(other, "select count(*) from rota.worker") == 3
+    assert value(connection, "select count(*) from rota.worker") == 2
+    supervisor.signal(signal.SIGTERM)
+    assert supervisor.wait() == (0, ""), supervisor.log
+
+
+def test_a_database_without_the_schema_is_a_loud_line_and_the_other_is_worked(
+    start_supervisor: StartSupervisor, database: str, connection: Connection, empty_database: str
+) -> None:
+    supervisor = _start(start_supervisor, empty_database, database, processes=2)
+    name = _name(empty_database)
+    eventually(lambda: f"; {name} is not worked, the other databases are" in supervisor.log)
+    [said] = {
+        line.partition(" ERROR ")[2].strip()
+        for line in supervisor.log.splitlines()
+        if "run `rota migrate`" in line
+    }
+    assert said.endswith(f"[{name}]")
+    supervisor.until_working(2)
+    job = put(connection, "quick")
+    eventually(lambda: status(connection, job) == "succeeded")
+
+    migrate(empty_database)
+    supervisor.until_working(4)
+    with psycopg.connect(empty_database, autocommit=True) as other:
+        late = put(other, "quick")
+        eventually(lambda: status(other, late) == "succeeded")
+    supervisor.signal(signal.SIGTERM)
+    assert supervisor.wait() == (0, ""), supervisor.log
+
+
+def _rota(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "ROTA_DATABASE_URL": AWAY}
+    return forked.run([*rota(), *arguments], cwd=place, env=environment, timeout=180)
+
+
+def _app(place: Path, url: str = "") -> str:
+    (place / "mine.py").write_text(
+        f"import os, rota\napp = rota.App({url})\n@app.job('a')\ndef a(): ...\n"
+    )
+    return "--app=mine:app"
+
+
+def test_a_drain_works_each_database_and_adds_the_summaries_up(
+    tmp_path: Path, database: str, connection: Connection, own_server: PostgresServer
+) -> None:
+    migrate(own_server.url())
+    put_many(connection, "a", 3)
+    with psycopg.connect(own_server.url(), autocommit=True) as other:
+        put_many(other, "a", 4)
+    databases = [f"--database={url}" for url in (database, own_server.url())]
+    ran = _rota(tmp_path, "work", _app(tmp_path), "--drain", "--json", *databases)
+    assert ran.returncode == 0, ran
+    assert msgspec.json.decode(ran.stdout)["succeeded"] == 7
+
+    put_many(connection, "a", 2)
+    own_server.stop()
+    ran = _rota(tmp_path, "work", _app(tmp_path), "--drain", "--json", *databases)
+    assert ran.returncode == 5, ran
+    assert msgspec.json.decode(ran.stdout)["succeeded"] == 2
+
+
+def test_what_cannot_be_worked_is_refused_with_its_reason(
+    tmp_path: Path, database: str, empty_database: str
+) -> None:
+    app, other = _app(tmp_path), make_conninfo(database, user="somebody_else")
+    twice = ("--database", database, "--database", other)
+    for options, exit_status, why in (
+        (twice, 2, f"names {_name(database)} twice"),
+        (("--database", database, "--reload"), 2, "without --drain, --processes and --database"),
+        (("--database", database, "--database", empty_database, "--processes=33"), 2, "than 64"),
+        (("--database", "postgresql://a:s3cr3t@b@c/d"), 3, "is not shown"),
+        (("--database", "postgresql://localhost"), 3, "must name its database"),
+    ):
+        ran = _rota(tmp_path, "work", app, *options)
+        assert (ran.returncode, ran.stdout) == (exit_status, ""), ran
+        assert why in ran.stderr and "s3cr3t" not in ran.stderr, ran.stderr
+
+    # None of them can be worked: the command ends.
+    bad = ("--database", empty_database, "--database", f"{empty_database}_nowhere")
+    ran = _rota(tmp_path, "work", app, *bad)
+    assert ran.returncode == 3 and "run `rota migrate`" in ran.stderr, ran
+
+
+def test_an_app_whose_code_names_another_database_is_refused_and_one_that_reads_it_is_not(
+    tmp_path: Path, database: str, connection: Connection
+) -> None:
+    put_many(connection, "a", 1)
+    ran = _rota(tmp_path, "work", _app(tmp_path, repr(AWAY)), "--drain", "--database", database)
+    assert ran.returncode == 3
+    assert f"--database gives {_name(database)}, but the App has a URL in its code" in ran.stderr
+    assert rows(connection, "select status from rota.job") == [("queued",)]
+    reads = "os.environ['ROTA_DATABASE_URL'].replace('postgresql:', 'postgresql+psycopg:')"
+    ran = _rota(tmp_path, "work", _app(tmp_path, reads), "--drain", "--database", database)
+    assert ran.returncode == 0 and "succeeded 1," in ran.stdout, ran

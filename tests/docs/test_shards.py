@@ -85,6 +85,10 @@ def _ended(server: PostgresServer) -> int:
     return count
 
 
+def _until_ended(server: PostgresServer, count: int) -> None:
+    eventually(lambda: _ended(server) == count, 120)
+
+
 @rule("M20", "M51")
 def test_jobs_by_key_run_once_in_their_shard_and_a_shard_can_be_drained_and_taken_out(
     shards: dict[str, PostgresServer],
@@ -116,7 +120,7 @@ def test_jobs_by_key_run_once_in_their_shard_and_a_shard_can_be_drained_and_take
 
         reader.type(work)
         for name, one in shards.items():
-            eventually(lambda n=name, one=one: _ended(one) == 2 * of_shard[n], 120)  # type: ignore[misc]
+            _until_ended(one, 2 * of_shard[name])
             assert {number for (number,) in _ask(one, "select number from invoice")} == {
                 number for number, (shard, _) in sent.items() if shard == name
             }
@@ -136,7 +140,7 @@ def test_jobs_by_key_run_once_in_their_shard_and_a_shard_can_be_drained_and_take
             was, now = sent[account][0], recipe.find_shard(f"account-{account}")
             assert now == was or (was == "shard4" and now != was)
         more = {n: recipe.send(n, f"account-{n % ACCOUNTS}") for n in range(JOBS + 1, JOBS + 41)}
-        eventually(lambda: _ended(last) == 2 * of_shard["shard4"] + 2)
+        _until_ended(last, 2 * of_shard["shard4"] + 2)
         # Its statistics say that nothing is left.
         text = reader.type(read).splitlines()[-1]
         assert text.startswith("shard4 ")
@@ -150,4 +154,4 @@ def test_jobs_by_key_run_once_in_their_shard_and_a_shard_can_be_drained_and_take
         late = [recipe.send(n, f"account-{n % ACCOUNTS}") for n in range(JOBS + 41, JOBS + 81)]
         moved = of_shard + Counter(shard for shard, _ in (*more.values(), *late))
         for name in ("shard1", "shard2", "shard3"):
-            eventually(lambda n=name: _ended(shards[n]) == 2 * moved[n], 120)  # type: ignore[misc]
+            _until_ended(shards[name], 2 * moved[name])

@@ -47,27 +47,34 @@ ORDER = [
     Check(
         "no job takes a place of its lane before another that was due and known, and comes first",
         """
-        with place as materialized (select * from chaos.place where run_at is not null)
-        select p.job, p.group_key, p.at, p.priority, p.run_at, y.job as passed,
-          y.run_at as passed_run_at, y.status as passed_status
-        from place p
-        cross join lateral (
-          select distinct on (c.job) c.* from chaos.change c
-          where c.group_key = p.group_key and c.seq < p.seq and c.job <> p.job
-          order by c.job, c.seq desc) y
-        where y.status in ('queued', 'failed', 'waiting') and y.in_lane is not true
-          and (y.priority > p.priority and chaos.real(y.run_at) < p.asked_at - interval '1 second'
-            or y.priority = p.priority and (y.run_at, y.job) < (p.run_at, p.job))
-          -- When the clock has been moved, what was just enqueued looks late.
-          and not exists (select from chaos.moved m
-            where m.at between p.at - interval '5 seconds' and p.at)
-          -- One statement may let several in.
-          and not exists (select from chaos.place q where q.job = y.job and q.xid = p.xid)
-          -- It was committed: others saw it so before the statement began that gave the place.
-          and exists (select from chaos.change z
-            where z.at between p.asked_at - interval '1 second'
-                and p.asked_at - interval '0.2 seconds'
-              and pg_visible_in_snapshot(y.xid, z.snapshot))
+        with place as materialized (select * from chaos.place where run_at is not null),
+        passed as (
+          select p.seq, p.job, p.group_key, p.capacity, p.at, p.priority, p.run_at,
+            y.job as passed, y.run_at as passed_run_at, y.status as passed_status
+          from place p
+          cross join lateral (
+            select distinct on (c.job) c.* from chaos.change c
+            where c.group_key = p.group_key and c.seq < p.seq and c.job <> p.job
+            order by c.job, c.seq desc) y
+          where y.status in ('queued', 'failed', 'waiting') and y.in_lane is not true
+            and (y.priority > p.priority
+                and chaos.real(y.run_at) < p.asked_at - interval '1 second'
+              or y.priority = p.priority and (y.run_at, y.job) < (p.run_at, p.job))
+            -- When the clock has been moved, what was just enqueued looks late.
+            and not exists (select from chaos.moved m
+              where m.at between p.at - interval '5 seconds' and p.at)
+            -- One statement may let several in.
+            and not exists (select from chaos.place q where q.job = y.job and q.xid = p.xid)
+            -- It was committed: others saw it so before the statement began that gave the place.
+            and exists (select from chaos.change z
+              where z.at between p.asked_at - interval '1 second'
+                  and p.asked_at - interval '0.2 seconds'
+                and pg_visible_in_snapshot(y.xid, z.snapshot)))
+        select p.* from passed p
+        -- A lane of many has a place for those too, which another worker may be taking.
+        where p.capacity <= (select count(*) from passed o where o.seq = p.seq)
+          + (select count(*) from place h where h.group_key = p.group_key and h.seq < p.seq
+              and (h.gone_seq is null or h.gone_seq > p.seq))
         """,
     ),
     Check(

@@ -153,6 +153,6 @@ def judge_all(
         verdict.figures = [(name, f"{count:,}") for name, count in figures(connection)]
         for broken in verdict.broken:
             for row in broken.rows[:1]:
-                if row["job"] is not None:
-                    verdict.timelines[row["job"]] = timeline(connection, row["job"])
+                for job in {row["job"], row.get("passed")} - {None}:
+                    verdict.timelines[job] = timeline(connection, job)
     return verdict

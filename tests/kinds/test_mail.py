@@ -262,8 +262,10 @@ def test_a_refusal_is_of_this_mail_or_of_the_account_and_nothing_was_sent(
     assert answer.rsplit(maxsplit=1)[-1] in str(found.last_error)
     assert mailer.find("u1@x.example") == [], "the intent was taken back"
     if status == "failed":
-        is_account = answer.startswith("421") or (answer[0] == "5" and verb == "data")
-        said = "or the account" if is_account else "does not take it now"
+        said = (
+            "refuses the account" if (answer[0], verb) == ("5", "data") else "does not take it now"
+        )
+        said = "is unavailable" if answer.startswith("421") else said
         assert str(found.verdict_rule).startswith(f"the mail server {said}")
         due(app, connection)
         assert post.addresses == ["u1@x.example"]
@@ -315,6 +317,7 @@ def test_a_wrong_password_is_the_accounts_trouble(
         assert len(post.taken) == (password == "right")
         if password == "wrong":
             assert "535" in str(found.last_error) and "wrong" not in str(found.last_error)
+            assert str(found.verdict_rule).startswith("the mail server refuses the account")
         app.close()
 
 

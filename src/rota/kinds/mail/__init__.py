@@ -5,7 +5,15 @@ from __future__ import annotations
 from rota.kinds.mail.mailer import Mailer, NewMail, Recipient, Sent
 from rota.kinds.mail.message import Attachment
 from rota.kinds.mail.outbox import outbox
-from rota.kinds.mail.transport import SMTP, AccountRefused, Folder, MailRefused, NotSent, Transport
+from rota.kinds.mail.transport import (
+    SMTP,
+    AccountRefused,
+    Folder,
+    MailRefused,
+    NotSent,
+    ServerUnavailable,
+    Transport,
+)
 
 __all__ = [
     "SMTP",
@@ -18,6 +26,7 @@ __all__ = [
     "NotSent",
     "Recipient",
     "Sent",
+    "ServerUnavailable",
     "Transport",
     "outbox",
 ]

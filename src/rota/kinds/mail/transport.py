@@ -34,11 +34,18 @@ class MailRefused(NotSent):
     """The server will never take this mail for this recipient: the job is dead."""
 
 
+class ServerUnavailable(NotSent, ConnectionError):
+    """No server answers, or it broke the connection before it had the mail. Worth another attempt,
+    and the breaker counts it."""
+
+    rota_rule = "the mail server is unavailable"
+
+
 class AccountRefused(NotSent, ConnectionError):
     """The server refuses whoever sends, not this mail: a wrong password, a blocked account. Worth
     another attempt, and the breaker counts it."""
 
-    rota_rule = "the mail server or the account"
+    rota_rule = "the mail server refuses the account"
 
 
 class Transport(Protocol):
@@ -48,7 +55,7 @@ class Transport(Protocol):
         """Send it; return what the provider answered, such as its id for the message.
 
         Raises:
-            NotSent: it was certainly not sent; `MailRefused` and `AccountRefused` say why.
+            NotSent: it was certainly not sent; its subclasses say why.
             Exception: it may have been sent.
         """
 
@@ -157,7 +164,8 @@ class SMTP:
         except (aiosmtplib.SMTPException, OSError, ValueError) as error:
             client.close()
             # Whatever it says here, it says to everybody who sends.
-            raise AccountRefused(f"{self._host}:{self._port}: {_tell(error)}") from error
+            text = f"{self._host}:{self._port}: {_tell(error)}"
+            raise (AccountRefused if _has_refused(error) else ServerUnavailable)(text) from error
         return client
 
     async def _take(self) -> aiosmtplib.SMTP | None:
@@ -183,12 +191,19 @@ class SMTP:
     def _explain(self, error: Exception) -> NotSent:
         text = f"{self._host}: {_tell(error)}"
         if not isinstance(error, aiosmtplib.SMTPResponseException):
-            return AccountRefused(text)  # the connection broke, before there was a message
+            return ServerUnavailable(text)  # the connection broke, before there was a message
         said = (error.message.split() or [""])[0]
         is_of_one = isinstance(error, aiosmtplib.SMTPRecipientRefused) and said in _RULES
-        if error.code == 421 or (said.startswith(("5.7.", "4.7.0")) and not is_of_one):
+        if not _has_refused(error):
+            return ServerUnavailable(text)
+        if said.startswith(("5.7.", "4.7.0")) and not is_of_one:
             return AccountRefused(text)
         return MailRefused(text) if error.code >= 500 and not is_of_one else NotSent(text)
+
+
+def _has_refused(error: Exception) -> bool:
+    """Whether the server has answered, and goes on to answer: with 421 it closes."""
+    return isinstance(error, aiosmtplib.SMTPResponseException) and error.code != 421
 
 
 def _tell(error: Exception) -> str:

@@ -4,6 +4,7 @@ const fs = require("node:fs");
 
 const EACH = 100; // as in ledger.py
 const BULK = 1000;
+const CALL_S = 0.05;
 const seconds = Number(process.env.PEERS_SECONDS ?? 0);
 const now = () => (performance.timeOrigin + performance.now()) / 1000;
 const sleep = (s) => new Promise((done) => setTimeout(done, s * 1000));
@@ -67,6 +68,22 @@ async function pace(system, kind, rate, total) {
   return committed;
 }
 
+async function keepSteady(system, kind, rate, forS, first) {
+  const each = Math.max(1, Math.round(rate * CALL_S));
+  const calls = [];
+  const began = performance.now();
+  const cpu = process.cpuUsage();
+  for (let at = 0; at < Math.max(1, Math.round((forS * rate) / each)); at++) {
+    await sleep(Math.max(0, began + (at * each * 1000) / rate - performance.now()) / 1000);
+    await system.bulk(kind, range(first, first + each));
+    calls.push([first, each, now()]);
+    first += each;
+  }
+  const tookS = (performance.now() - began) / 1000;
+  const { user, system: kernel } = process.cpuUsage(cpu);
+  return { calls, took_s: tookS, cpu_s: (user + kernel) / 1e6 };
+}
+
 async function run(system, verb, given) {
   if (verb === "prepare") return system.prepare();
   if (verb === "work") return system.work(given[0] && Number(given[0]));
@@ -78,6 +95,7 @@ async function run(system, verb, given) {
         await system.bulk(kind, range(first, Math.min(first + BULK, total)));
       return null;
     }
+    if (verb === "steady") return await keepSteady(system, given[0], ...given.slice(1).map(Number));
     if (verb === "pace") return await pace(system, given[0], Number(given[1]), Number(given[2]));
     return await enqueue(system, verb, Number(given[0]));
   } finally {

@@ -25,6 +25,8 @@ SECONDS = "PEERS_SECONDS"
 LEASE = "PEERS_LEASE"
 """How soon a dead worker should be noticed, in seconds, where a system can be told."""
 BULK = 1_000
+CALL_S = 0.05
+"""Between two calls at a steady rate."""
 
 Kind = Literal["noop", "stamp", "work"]
 KINDS: tuple[Kind, ...] = ("noop", "stamp", "work")
@@ -119,6 +121,9 @@ async def _do(harness: Harness, verb: str, given: list[str]) -> Any:
             return await _fill(harness, _kind(given[0]), int(given[1]))
         if verb == "pace":
             return await _pace(harness, _kind(given[0]), float(given[1]), int(given[2]))
+        if verb == "steady":
+            rate, for_s, first = float(given[1]), float(given[2]), int(given[3])
+            return await _keep_steady(harness, _kind(given[0]), rate, for_s, first)
         return await _enqueue(harness, verb, float(given[0]))
     finally:
         await harness.close()
@@ -143,6 +148,23 @@ async def _pace(harness: Harness, kind: Kind, rate: float, count: int) -> list[f
         await harness.one(kind, n)
         committed.append(time.time())
     return committed
+
+
+async def _keep_steady(
+    harness: Harness, kind: Kind, rate: float, for_s: float, first: int
+) -> dict[str, Any]:
+    """Enqueue some jobs in each call, at a rate; return the calls (first job, how many, when
+    committed), how long they took, and the CPU that they used."""
+    each = max(1, round(rate * CALL_S))
+    calls = []
+    began, cpu_s = time.perf_counter(), time.process_time()
+    for at in range(max(1, round(for_s * rate / each))):
+        await asyncio.sleep(max(0.0, began + at * each / rate - time.perf_counter()))
+        await harness.bulk(kind, range(first, first + each))
+        calls.append((first, each, time.time()))
+        first += each
+    took_s = time.perf_counter() - began
+    return {"calls": calls, "took_s": took_s, "cpu_s": time.process_time() - cpu_s}
 
 
 async def _enqueue(harness: Harness, form: str, for_s: float) -> float | None:

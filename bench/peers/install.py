@@ -15,6 +15,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.peers.store import REDIS
 from bench.peers.system import System
 from tests.support.guard import locked
 
@@ -41,6 +42,8 @@ class Installed:
 def install(system: System, place: Path = PLACE) -> Installed:
     """Install a system, unless it is there. Raises NotInstalled."""
     place.mkdir(exist_ok=True)
+    if system.kept == "redis" and shutil.which(REDIS) is None:
+        raise NotInstalled(f"there is no {REDIS} here")
     return _node(system, place) if system.runtime == "node" else _python(system, place)
 
 

@@ -16,12 +16,15 @@ import psutil
 
 from bench.peers.install import Installed
 from bench.peers.ledger import PATH, LedgerFile
+from bench.peers.store import Store
 from bench.peers.system import Setup, System
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 RUN_S = 180
 """For one program that is not a worker."""
+NAME = "PEERS_WORKER"
+"""The environment variable with the name of a worker."""
 SAID = 2_000
 """Characters of a failed program's words that are shown."""
 
@@ -56,9 +59,14 @@ class Worker:
         return total
 
     def signal(self, number: int) -> None:
-        """Send a signal to the whole group."""
+        """Send a signal to the whole group, and to children that have left it."""
+        children = self.tree()[1:]
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, number)
+        for one in children:
+            with suppress(ProcessLookupError, psutil.NoSuchProcess):
+                if os.getpgid(one.pid) != self.process.pid:
+                    one.send_signal(number)
 
     def kill(self) -> None:
         """Kill it with its children, and wait."""
@@ -83,7 +91,7 @@ class Played:
     system: System
     setup: Setup
     installed: Installed
-    url: str
+    store: Store
     place: Path
     """A directory for this turn alone."""
     ledger: LedgerFile
@@ -112,15 +120,17 @@ class Played:
         return json.loads(done.stdout.splitlines()[-1])
 
     @contextmanager
-    def worker(self, slots: int | None = None) -> Iterator[Worker]:
-        """Run a worker for a block; it is killed after it."""
+    def worker(self, slots: int | None = None, name: str = "a") -> Iterator[Worker]:
+        """Run a worker for a block; it is killed after it. One that is started again has the same
+        name."""
         given = [] if slots is None else [str(slots)]
         log = self.place / f"worker-{len([*self.place.glob('worker-*')])}"
+        environment = {**self._environment(), NAME: name}
         with log.open("wb") as said:
             process = subprocess.Popen(
                 [*self._command(), "work", *given],
                 cwd=ROOT,
-                env=self._environment(),
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,
@@ -145,7 +155,7 @@ class Played:
             **kept,
             **self.installed.environment,
             **self.system.settings,
-            "PEERS_URL": self.url,
+            "PEERS_URL": self.store.url,
             PATH: str(self.ledger.path),
             **self.more,
         }

@@ -8,7 +8,8 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -62,6 +63,9 @@ def play(
     try:
         server = DurableServer(run.place)
         server.start()
+        with server.admin() as admin:  # so that the statements of a database can be counted
+            admin.execute("alter system set log_line_prefix to '%m [%p] %d '")
+            admin.execute("select pg_reload_conf()")
         stage = Stage(server, run.place, scale, installed)
         facts = server.facts()
         try:
@@ -111,28 +115,64 @@ def _rounds(
     turns = [(system, setup) for system in systems for setup in scenario.entries(system)]
     began = time.monotonic()
     for round_ in range(min(stage.scale.rounds, scenario.rounds_max)):
-        for system, setup in turns if round_ % 2 == 0 else reversed(turns):
-            if time.monotonic() > until:
-                raise OutOfTime
-            _turn(stage, scenario, system, setup, found)
+        order = turns if round_ % 2 == 0 else turns[::-1]
+        played = _play_together(stage, scenario, order, until)
+        for (system, setup), turn in zip(order, played, strict=True):
+            _keep(scenario, system, setup, turn, found)
     took_s = time.monotonic() - began
     console.print(f"{scenario.name} took {took_s:.0f} s", style="dim")
 
 
-def _turn(stage: Stage, scenario: Scenario, system: System, setup: Setup, found: Played) -> None:
-    who = f"{scenario.name}: {system.name}, {setup.name}"
+@dataclass
+class Turn:
+    """What one turn has measured, and how it failed."""
+
+    measured: list[Measured] = field(default_factory=list)
+    error: Exception | None = None
+
+
+def _play_together(
+    stage: Stage, scenario: Scenario, order: list[tuple[System, Setup]], until: float
+) -> Iterator[Turn]:
+    """Play turns, several at a time if the scenario allows it; yield them in their order."""
+    if scenario.together == 1:
+        yield from (_play_turn(stage, scenario, *turn, until) for turn in order)
+        return
+    pool = ThreadPoolExecutor(scenario.together)
+    try:
+        waiting = [pool.submit(_play_turn, stage, scenario, *turn, until) for turn in order]
+        yield from (one.result() for one in waiting)
+    finally:  # whoever interrupts does not wait: turns fail when the server is gone
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _play_turn(
+    stage: Stage, scenario: Scenario, system: System, setup: Setup, until: float
+) -> Turn:
+    if time.monotonic() > until:
+        raise OutOfTime
+    turn = Turn()
     try:
         for measured in scenario.play(stage, system, setup):
-            key = scenario.name, measured.what, system.name, setup.name
-            found.turns.setdefault(key, []).append(measured)
-            value = "-" if measured.value is None else readable(measured.value)
-            console.print(
-                f"  {who}: {measured.what} {value} {measured.unit} {measured.note}",
-                highlight=False,
-                markup=False,
-            )
+            turn.measured.append(measured)
     except FAILURES as error:
-        found.failed.append(f"{who}: {type(error).__name__}: {error}")
+        turn.error = error
+    return turn
+
+
+def _keep(scenario: Scenario, system: System, setup: Setup, turn: Turn, found: Played) -> None:
+    who = f"{scenario.name}: {system.name}, {setup.name}"
+    for measured in turn.measured:
+        key = scenario.name, measured.what, system.name, setup.name
+        found.turns.setdefault(key, []).append(measured)
+        value = "-" if measured.value is None else readable(measured.value)
+        console.print(
+            f"  {who}: {measured.what} {value} {measured.unit} {measured.note}",
+            highlight=False,
+            markup=False,
+        )
+    if turn.error is not None:
+        found.failed.append(f"{who}: {type(turn.error).__name__}: {turn.error}")
         _say_loudly(found.failed[-1])
 
 

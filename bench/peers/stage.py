@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -13,8 +14,9 @@ import psycopg
 from bench.peers.install import Installed
 from bench.peers.ledger import LedgerFile
 from bench.peers.played import Failed, Played
+from bench.peers.store import Database, Redis, Store
 from bench.peers.system import Setup, System
-from bench.server import DurableServer, one
+from bench.server import DurableServer
 
 APPLICATION = "create table application (n bigint)"
 EVERY_S = 0.005
@@ -25,17 +27,21 @@ EVERY_S = 0.005
 class Scale:
     """Sizes and times."""
 
-    rounds: int = 3
+    rounds: int = 2
     jobs: int = 10_000
     """Of a drain; ten times as many for a system that finishes FAST of them a second."""
-    drain_s: float = 6.0
+    drain_s: float = 4.0
     """The longest time that a drain is measured."""
     enqueue_s: float = 1.5
-    pick_up_s: float = 10.0
+    pick_up_s: float = 5.0
     """At a hundred jobs a second."""
     crash_jobs: int = 1_000
-    recover_s: float = 45.0
+    recover_s: float = 30.0
     """How long a system is given to run again what a crash has interrupted."""
+    steady_rate: int = 2_000
+    steady_s: float = 60.0
+    idle_s: float = 20.0
+    backlog_jobs: int = 1_000_000
 
     def shorten(self, seconds: float) -> Scale:
         """Return it with no measurement longer than this."""
@@ -44,6 +50,8 @@ class Scale:
             drain_s=min(self.drain_s, seconds),
             enqueue_s=min(self.enqueue_s, seconds),
             pick_up_s=min(self.pick_up_s, seconds),
+            steady_s=min(self.steady_s, seconds),
+            idle_s=min(self.idle_s, seconds),
         )
 
 
@@ -58,24 +66,25 @@ class Stage:
     speeds: dict[tuple[str, str], float] = field(default_factory=dict)
     """Jobs a second of the last drain of each system and setup."""
     _turns: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    """Some scenarios play several turns at once."""
 
     @contextmanager
     def turn(
         self, system: System, setup: Setup, more: dict[str, str] | None = None
     ) -> Iterator[Played]:
         """Yield a system with its tables in a database of its own."""
-        self._turns += 1
-        place = self.place / f"turn-{self._turns}"
+        with self._lock:
+            self._turns += 1
+            place = self.place / f"turn-{self._turns}"
         place.mkdir()
-        with self.server.database(migrated=False) as socket_url:
-            with psycopg.connect(socket_url, autocommit=True) as connection:
-                connection.execute(APPLICATION)
-                name = connection.info.dbname
+        with ExitStack() as stack:
+            store = self._open(system, place, stack)
             played = Played(
                 system=system,
                 setup=setup,
                 installed=self.installed[system.module],
-                url=self.server.url(name),
+                store=store,
                 place=place,
                 ledger=LedgerFile(place / "ledger"),
                 more=more or {},
@@ -83,12 +92,21 @@ class Stage:
             played.run("prepare")
             yield played
 
+    def _open(self, system: System, place: Path, stack: ExitStack) -> Store:
+        if system.kept == "redis":
+            return stack.enter_context(Redis(place / "redis"))
+        with self._lock:
+            socket_url = stack.enter_context(self.server.database(migrated=False))
+        with psycopg.connect(socket_url, autocommit=True) as connection:
+            connection.execute(APPLICATION)
+            return Database(self.server, connection.info.dbname)
+
 
 @contextmanager
 def count_left(played: Played) -> Iterator[Callable[[], int]]:
     """Yield a function that returns how many jobs are not finished."""
-    with psycopg.connect(played.url, autocommit=True) as connection:
-        yield lambda: int(one(connection, played.system.left))
+    with played.store.count(played.system.left) as left:
+        yield left
 
 
 def wait_until(done: Callable[[], bool], within_s: float, every_s: float = EVERY_S) -> bool:

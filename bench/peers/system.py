@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Runtime = Literal["python", "node"]
+Kept = Literal["postgresql", "redis"]
+"""Where a system keeps its jobs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +43,14 @@ class System:
     default_recovery: str
     """When that happens by default, as its documentation or source says."""
     left: str = ""
-    """A statement that counts the jobs that are not finished."""
+    """A statement that counts the jobs that are not finished; with Redis a script in Lua."""
+    kept: Kept = "postgresql"
+    copied: tuple[str, str, str] | None = None
+    """The table of waiting jobs, its key and the expression of a new one ('': its default), if a
+    million jobs are copies of one; else they are enqueued in bulk."""
+    starts_again: bool = False
+    """Whether a killed worker finds its jobs when it is started again, and no other worker does:
+    then a supervisor starts it."""
     runtime: Runtime = "python"
     environment: str = ""
     """The environment that it shares with others; by default one of its own."""

@@ -8,7 +8,17 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from bench.peers.result import Measured
-from bench.peers.scenarios import crash, drain, enqueue, pick_up
+from bench.peers.scenarios import (
+    backlog,
+    crash,
+    drain,
+    enqueue,
+    idle,
+    old_snapshot,
+    pick_up,
+    server_crash,
+    steady,
+)
 from bench.peers.stage import Stage
 from bench.peers.system import Setup, System
 
@@ -23,6 +33,8 @@ class Scenario:
     play: Callable[[Stage, System, Setup], Iterator[Measured]]
     rounds_max: int
     """The most rounds, however many are asked for."""
+    together: int
+    """How many turns are played at the same time."""
 
 
 def _read(module: ModuleType) -> Scenario:
@@ -32,7 +44,12 @@ def _read(module: ModuleType) -> Scenario:
         entries=module.entries,
         play=module.play,
         rounds_max=module.ROUNDS_MAX,
+        together=module.TOGETHER,
     )
 
 
-SCENARIOS = {one.name: one for one in map(_read, (drain, enqueue, pick_up, crash))}
+MODULES = (
+    crash, server_crash, drain, pick_up, enqueue, steady, idle, backlog, old_snapshot,
+)  # fmt: skip
+"""What matters most comes first: the run ends at its limit."""
+SCENARIOS = {one.name: one for one in map(_read, MODULES)}

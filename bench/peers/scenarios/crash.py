@@ -1,10 +1,9 @@
-"""What a crash costs, counted in the ledger, outside of the database.
+"""What the crash of a worker costs, counted in the ledger, outside of the database.
 
 `killed`: two workers run 1,000 jobs, and one is killed with SIGKILL when a third have begun.
 `stopped`: a worker stands still (SIGSTOP) until another has its jobs, then goes on: a late write is
-one that ends a job which the other still runs. `server crash`: the server stops at once, as after a
-power cut, and starts again while two workers run 1,000 jobs; a worker that has ended is started
-again, as an operator's supervisor does.
+one that ends a job which the other still runs. Several systems play at the same time, since most of
+the time is waiting.
 
 Each system notices a dead worker as soon as it can be told to, 10 seconds where it takes any time.
 A job is lost if it did not run to its end within the time that a system is given; it ran twice at
@@ -30,6 +29,7 @@ from bench.peers.system import Setup, System
 
 NAME = "crash"
 ROUNDS_MAX = 1
+TOGETHER = 3
 SLOTS = 10
 """Jobs at once of each worker."""
 WORK_S = 0.05
@@ -52,46 +52,28 @@ def play(stage: Stage, system: System, setup: Setup) -> Iterator[Measured]:
         yield from _kill(played, stage)
     with stage.turn(system, setup, {**more, SECONDS: str(LONG_S)}) as played:
         yield _freeze(played, stage.scale.recover_s)
-    with stage.turn(system, setup, more) as played:
-        yield from _crash_server(played, stage)
 
 
 def _kill(played: Played, stage: Stage) -> Iterator[Measured]:
     jobs = stage.scale.crash_jobs
     played.run("fill", "work", jobs)
-    with played.worker(SLOTS) as first, played.worker(SLOTS) as second:
-        _wait_for_begun(played.ledger, jobs // 3, first)
+    with ExitStack() as stack:
+        first = stack.enter_context(played.worker(SLOTS))
+        second = stack.enter_context(played.worker(SLOTS, "b"))
+        wait_for_begun(played.ledger, jobs // 3, first)
         pids = {one.pid for one in first.tree()}
         first.kill()
         crashed_at = time.time()
-        _wait_for_ends(played.ledger, jobs, stage.scale.recover_s)
-        _wait_for_writes(played, stage.scale.recover_s)
+        until = time.monotonic() + stage.scale.recover_s
+        if played.system.starts_again:
+            stack.enter_context(played.worker(SLOTS))
+        wait_until(lambda: are_over(played.ledger, jobs), stage.scale.recover_s, 0.05)
+        wait_for_writes(played, until)
         died = dict.fromkeys(pids, crashed_at)
-        yield from _count("killed", played.ledger, jobs, crashed_at, died)
+        note = "the killed worker was started again" if played.system.starts_again else ""
+        yield from count("killed", played.ledger, jobs, crashed_at, died, note)
         if not second.is_alive:
             raise Failed(f"the other worker ended too: {second.said}")
-
-
-def _crash_server(played: Played, stage: Stage) -> Iterator[Measured]:
-    jobs = stage.scale.crash_jobs
-    played.run("fill", "work", jobs)
-    with ExitStack() as stack:
-        workers = [stack.enter_context(played.worker(SLOTS)) for _ in range(2)]
-        _wait_for_begun(played.ledger, jobs // 3, workers[0])
-        crashed_at = time.time()
-        stage.server.restart("immediate")
-        died: dict[int, float] = {}
-        until, restarts = time.monotonic() + stage.scale.recover_s, 0
-        while not _are_over(played.ledger, jobs) and time.monotonic() < until:
-            for at, worker in enumerate(workers):
-                if not worker.is_alive:
-                    died[worker.process.pid] = time.time()
-                    workers[at] = stack.enter_context(played.worker(SLOTS))
-                    restarts += 1
-            time.sleep(0.2)
-        _wait_for_writes(played, max(0.0, until - time.monotonic()))
-    note = f"workers ended {restarts} times" if restarts else ""
-    yield from _count("server crash", played.ledger, jobs, crashed_at, died, note)
 
 
 def _freeze(played: Played, within_s: float) -> Measured:
@@ -101,10 +83,10 @@ def _freeze(played: Played, within_s: float) -> Measured:
     played.run("fill", "work", LONG_JOBS)
     ledger = played.ledger
     with played.worker(SLOTS) as first:
-        _wait_for_begun(ledger, LONG_JOBS, first)
+        wait_for_begun(ledger, LONG_JOBS, first)
         pids = {one.pid for one in first.tree()}
         first.signal(signal.SIGSTOP)
-        with played.worker(SLOTS) as _, count_left(played) as left:
+        with played.worker(SLOTS, "b") as _, count_left(played) as left:
 
             def find_taken() -> list[Entry]:
                 return [one for one in ledger.entries()[LONG_JOBS:] if one.kind == "begin"]
@@ -133,7 +115,8 @@ def _count_ends(ledger: LedgerFile, pids: set[int]) -> int:
     return sum(one.kind == "end" and one.pid in pids for one in ledger.entries())
 
 
-def _wait_for_begun(ledger: LedgerFile, jobs: int, worker: Worker) -> None:
+def wait_for_begun(ledger: LedgerFile, jobs: int, worker: Worker) -> None:
+    """Wait until so many jobs have begun. Raises Failed."""
     if not wait_until(lambda: len(_find_begun(ledger)) >= jobs, START_S, 0.01):
         raise Failed(f"{jobs} jobs did not begin within {START_S} s: {worker.said}")
 
@@ -142,19 +125,16 @@ def _find_begun(ledger: LedgerFile) -> set[int]:
     return {one.n for one in ledger.entries() if one.kind == "begin"}
 
 
-def _are_over(ledger: LedgerFile, jobs: int) -> bool:
+def are_over(ledger: LedgerFile, jobs: int) -> bool:
+    """Return whether so many jobs have run to their end."""
     return len({one.n for one in ledger.entries() if one.kind == "end"}) >= jobs
 
 
-def _wait_for_ends(ledger: LedgerFile, jobs: int, within_s: float) -> None:
-    wait_until(lambda: _are_over(ledger, jobs), within_s, 0.05)
-
-
-def _wait_for_writes(played: Played, within_s: float) -> None:
+def wait_for_writes(played: Played, until: float) -> None:
     """Wait until each job is finished in the database too: one whose end was not written runs
     again, and that counts."""
     with count_left(played) as left:
-        wait_until(lambda: left() == 0, within_s, 0.1)
+        wait_until(lambda: left() == 0, max(0.0, until - time.monotonic()), 0.1)
 
 
 @dataclass(slots=True)
@@ -188,7 +168,7 @@ def count_overlaps(runs: dict[int, list[RunOfJob]], died: dict[int, float]) -> i
     return twice
 
 
-def _count(
+def count(
     what: str,
     ledger: LedgerFile,
     jobs: int,
@@ -196,6 +176,7 @@ def _count(
     died: dict[int, float],
     note: str = "",
 ) -> Iterator[Measured]:
+    """Return what the ledger says of a crash."""
     runs = read_runs(ledger.entries())
     ends = {n: [run.ended for run in mine if run.ended] for n, mine in runs.items()}
     over = [min(mine) for mine in ends.values() if mine]

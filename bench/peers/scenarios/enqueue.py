@@ -13,7 +13,8 @@ from bench.peers.stage import Stage
 from bench.peers.system import Setup, System
 
 NAME = "enqueue"
-ROUNDS_MAX = 3
+ROUNDS_MAX = 1
+TOGETHER = 1
 FORMS = {
     "single": "single",
     "transaction": "in a transaction with a row",

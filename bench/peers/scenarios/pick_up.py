@@ -15,7 +15,8 @@ from bench.peers.stage import Stage, wait_until
 from bench.peers.system import Setup, System
 
 NAME = "pick-up"
-ROUNDS_MAX = 2
+ROUNDS_MAX = 1
+TOGETHER = 1
 RATE = 100
 WARM = 20
 """Jobs before those that are measured."""

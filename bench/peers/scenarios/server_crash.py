@@ -1,0 +1,55 @@
+"""What a crash of the server costs, counted in the ledger, outside of the database.
+
+The server stops at once, as after a power cut, and starts again while two workers run 1,000 jobs; a
+worker that has ended is started again, as an operator's supervisor does. The rest is as in `crash`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+from bench.peers.harness import LEASE, SECONDS
+from bench.peers.played import Played
+from bench.peers.result import Measured
+from bench.peers.scenarios import crash
+from bench.peers.stage import Stage
+from bench.peers.system import Setup, System
+
+NAME = "server crash"
+ROUNDS_MAX = 1
+TOGETHER = 1
+LOOK_EACH_S = 0.2
+NAMES = "ab"
+
+
+def entries(system: System) -> list[Setup]:
+    return [system.lead]
+
+
+def play(stage: Stage, system: System, setup: Setup) -> Iterator[Measured]:
+    more = {SECONDS: str(crash.WORK_S), LEASE: str(crash.LEASE_S)}
+    with stage.turn(system, setup, more) as played:
+        yield from _crash(played, stage.scale.crash_jobs, stage.scale.recover_s)
+
+
+def _crash(played: Played, jobs: int, recover_s: float) -> Iterator[Measured]:
+    played.run("fill", "work", jobs)
+    with ExitStack() as stack:
+        workers = [stack.enter_context(played.worker(crash.SLOTS, name)) for name in NAMES]
+        crash.wait_for_begun(played.ledger, jobs // 3, workers[0])
+        crashed_at = time.time()
+        played.store.restart()
+        died: dict[int, float] = {}
+        until, restarts = time.monotonic() + recover_s, 0
+        while not crash.are_over(played.ledger, jobs) and time.monotonic() < until:
+            for at, worker in enumerate(workers):
+                if not worker.is_alive:
+                    died[worker.process.pid] = time.time()
+                    workers[at] = stack.enter_context(played.worker(crash.SLOTS, NAMES[at]))
+                    restarts += 1
+            time.sleep(LOOK_EACH_S)
+        crash.wait_for_writes(played, until)
+    note = f"workers ended {restarts} times" if restarts else ""
+    yield from crash.count("server crash", played.ledger, jobs, crashed_at, died, note)

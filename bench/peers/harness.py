@@ -24,6 +24,8 @@ SECONDS = "PEERS_SECONDS"
 """How long a job of kind `work` works."""
 LEASE = "PEERS_LEASE"
 """How soon a dead worker should be noticed, in seconds, where a system can be told."""
+WORKER = "PEERS_WORKER"
+"""The name of a worker; one that is started again has the same."""
 BULK = 1_000
 CALL_S = 0.05
 """Between two calls at a steady rate."""

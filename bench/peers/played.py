@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 
+from bench.peers.harness import URL, WORKER
 from bench.peers.install import Installed
 from bench.peers.ledger import PATH, LedgerFile
 from bench.peers.store import Store
@@ -23,8 +24,6 @@ ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 RUN_S = 180
 """For one program that is not a worker."""
-NAME = "PEERS_WORKER"
-"""The environment variable with the name of a worker."""
 SAID = 2_000
 """Characters of a failed program's words that are shown."""
 
@@ -125,7 +124,7 @@ class Played:
         name."""
         given = [] if slots is None else [str(slots)]
         log = self.place / f"worker-{len([*self.place.glob('worker-*')])}"
-        environment = {**self._environment(), NAME: name}
+        environment = {**self._environment(), WORKER: name}
         with log.open("wb") as said:
             process = subprocess.Popen(
                 [*self._command(), "work", *given],
@@ -155,7 +154,7 @@ class Played:
             **kept,
             **self.installed.environment,
             **self.system.settings,
-            "PEERS_URL": self.store.url,
+            URL: self.store.url,
             PATH: str(self.ledger.path),
             **self.more,
         }

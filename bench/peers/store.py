@@ -16,6 +16,7 @@ import psutil
 import psycopg
 from psycopg import sql
 
+from bench.peers.system import Rows
 from bench.server import EXIT_S, DurableServer, one
 from tests.support.server import unused_port
 
@@ -26,7 +27,7 @@ COLUMNS = """
 select attname
 from pg_attribute
 where attrelid = %s::regclass and attnum > 0 and not attisdropped and attgenerated = ''
-  and attname <> %s
+  and attname <> all (%s)
 order by attnum"""
 
 
@@ -122,14 +123,14 @@ class Database(Store):
             admin.execute("vacuum (analyze)")
             admin.execute("checkpoint")
 
-    def multiply(self, table: str, key: str, value: str, jobs: int) -> None:
-        """Copy the one row of a table until it has so many; each gets a key of its own, by its
-        default or by an expression."""
+    def multiply(self, rows: Rows, jobs: int) -> None:
+        """Copy the one row of a table until it has so many."""
+        new = {name: text for name, text in rows.keys.items() if text}
         with self._server.admin(self._name) as admin:
-            names = [f'"{name}"' for (name,) in admin.execute(COLUMNS, [table, key]).fetchall()]
-            into = ", ".join([*names, f'"{key}"'] if value else names)
-            read = ", ".join([*names, value] if value else names)
-            text = f"insert into {table} ({into}) select {read} from {table}, "
+            found = admin.execute(COLUMNS, [rows.table, [*rows.keys]]).fetchall()
+            names = [f'"{name}"' for (name,) in found]
+            into, read = ", ".join([*names, *new]), ", ".join([*names, *new.values()])
+            text = f"insert into {rows.table} ({into}) select {read} from {rows.table}, "
             admin.execute(f"{text} generate_series(2, {jobs}) as copy".encode())
 
 

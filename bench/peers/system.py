@@ -25,6 +25,16 @@ class Setup:
     documentation knows for them."""
 
 
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """How the rows of a table are copied."""
+
+    table: str
+    keys: dict[str, str]
+    """The columns that differ, each with its expression; `copy` is the number of the copy. Empty:
+    the column's default."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class System:
     """A queue beside others. What runs it stands in the same module, or beside it in JavaScript."""
@@ -45,9 +55,11 @@ class System:
     left: str = ""
     """A statement that counts the jobs that are not finished; with Redis a script in Lua."""
     kept: Kept = "postgresql"
-    copied: tuple[str, str, str] | None = None
-    """The table of waiting jobs, its key and the expression of a new one ('': its default), if a
-    million jobs are copies of one; else they are enqueued in bulk."""
+    copied: tuple[Rows, ...] = ()
+    """The rows of a waiting job, if a million jobs are copies of one; else they are enqueued in
+    bulk."""
+    recover_s: float = 0.0
+    """How long it takes at least to notice a dead worker, whatever it is told."""
     starts_again: bool = False
     """Whether a killed worker finds its jobs when it is started again, and no other worker does:
     then a supervisor starts it."""

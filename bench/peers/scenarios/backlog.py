@@ -36,10 +36,10 @@ def play(stage: Stage, system: System, setup: Setup) -> Iterator[Measured]:
 
 def _fill(played: Played, jobs: int) -> str:
     """Make them wait; return how."""
-    if played.system.copied is None or not isinstance(played.store, Database):
+    if not played.system.copied or not isinstance(played.store, Database):
         played.run("fill", "noop", jobs, within_s=FILL_S)
         return "enqueued in bulk"
     played.run("fill", "noop", 1)
-    table, key, value = played.system.copied
-    played.store.multiply(table, key, value, jobs)
-    return f"copies of a row of {table}"
+    for rows in played.system.copied:
+        played.store.multiply(rows, jobs)
+    return f"copies of a row of {' and of '.join(rows.table for rows in played.system.copied)}"

@@ -51,7 +51,7 @@ def play(stage: Stage, system: System, setup: Setup) -> Iterator[Measured]:
     with stage.turn(system, setup, more) as played:
         yield from _kill(played, stage)
     with stage.turn(system, setup, {**more, SECONDS: str(LONG_S)}) as played:
-        yield _freeze(played, stage.scale.recover_s)
+        yield _freeze(played, _recover_s(played, stage))
 
 
 def _kill(played: Played, stage: Stage) -> Iterator[Measured]:
@@ -64,16 +64,21 @@ def _kill(played: Played, stage: Stage) -> Iterator[Measured]:
         pids = {one.pid for one in first.tree()}
         first.kill()
         crashed_at = time.time()
-        until = time.monotonic() + stage.scale.recover_s
+        recover_s = _recover_s(played, stage)
+        until = time.monotonic() + recover_s
         if played.system.starts_again:
             stack.enter_context(played.worker(SLOTS))
-        wait_until(lambda: are_over(played.ledger, jobs), stage.scale.recover_s, 0.05)
+        wait_until(lambda: are_over(played.ledger, jobs), recover_s, 0.05)
         wait_for_writes(played, until)
         died = dict.fromkeys(pids, crashed_at)
         note = "the killed worker was started again" if played.system.starts_again else ""
         yield from count("killed", played.ledger, jobs, crashed_at, died, note)
         if not second.is_alive:
             raise Failed(f"the other worker ended too: {second.said}")
+
+
+def _recover_s(played: Played, stage: Stage) -> float:
+    return max(stage.scale.recover_s, played.system.recover_s)
 
 
 def _freeze(played: Played, within_s: float) -> Measured:

@@ -22,6 +22,10 @@ NAMES = (
     "pg_boss",
     "oban_queue",
     "chancy_queue",
+    "dbos_queue",
+    "awa_queue",
+    "celery_queue",
+    "rq_queue",
 )
 """In the order of their turns."""
 

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from bench.peers.harness import Harness, Kind, library, main
-from bench.peers.system import Setup, System
+from bench.peers.system import Rows, Setup, System
 
 LEAD, DEFAULTS = "one at a time", "defaults"
 SLOTS = 100
@@ -33,6 +33,7 @@ SYSTEM = System(
         ),
     ),
     left="select count(*) from chancy_jobs where state in ('pending', 'running', 'retrying')",
+    copied=(Rows("chancy_jobs", {"id": "gen_random_uuid()"}),),
     durable="each commit",
     recovery="heartbeat each 2 s, dead after 10 s, recovery each 5 s",
     default_recovery="90 s and up to 60 more: heartbeat_timeout and recovery",

@@ -7,7 +7,7 @@ import os
 from bench.peers.django_site import PACKAGES
 from bench.peers.django_site.harness import DjangoTasks
 from bench.peers.harness import main
-from bench.peers.system import Setup, System
+from bench.peers.system import Rows, Setup, System
 
 SYSTEM = System(
     name="dj_queue",
@@ -29,6 +29,10 @@ SYSTEM = System(
         Setup(name="defaults", about="dj_queue", history="kept", is_default=True),
     ),
     left="select count(*) from dj_queue_jobs where finished_at is null",
+    copied=(
+        Rows("dj_queue_jobs", {"id": "md5('job ' || copy)::uuid"}),
+        Rows("dj_queue_ready_executions", {"id": "", "job_id": "md5('job ' || copy)::uuid"}),
+    ),
     durable="each commit",
     recovery="heartbeat each 2 s, dead after 10 s; then the task has failed, for a person to retry",
     default_recovery="after 5 minutes the task has failed, and a person retries it",

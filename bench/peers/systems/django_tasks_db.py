@@ -5,7 +5,7 @@ from __future__ import annotations
 from bench.peers.django_site import PACKAGES
 from bench.peers.django_site.harness import DjangoTasks
 from bench.peers.harness import main
-from bench.peers.system import Setup, System
+from bench.peers.system import Rows, Setup, System
 
 SYSTEM = System(
     name="django-tasks-db",
@@ -17,6 +17,7 @@ SYSTEM = System(
         Setup(name="defaults", about="db_worker", history="kept", is_default=True),
     ),
     left="select count(*) from django_tasks_database_dbtaskresult where finished_at is null",
+    copied=(Rows("django_tasks_database_dbtaskresult", {"id": "gen_random_uuid()"}),),
     durable="each commit",
     recovery="none",
     default_recovery="never",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.peers.system import Setup, System
+from bench.peers.system import Rows, Setup, System
 
 SYSTEM = System(
     name="graphile-worker",
@@ -20,6 +20,7 @@ SYSTEM = System(
     ),
     left="select count(*) from graphile_worker._private_jobs",
     runtime="node",
+    copied=(Rows("graphile_worker._private_jobs", {"id": ""}),),
     durable="each commit",
     recovery="none that can be set: a lock ends after 4 hours",
     default_recovery="4 hours",

@@ -7,7 +7,7 @@ import contextlib
 from typing import Any
 
 from bench.peers.harness import KINDS, Harness, Kind, library, main
-from bench.peers.system import Setup, System
+from bench.peers.system import Rows, Setup, System
 
 LEAD, DEFAULTS = "one at a time", "defaults"
 SLOTS = 100
@@ -22,6 +22,7 @@ SYSTEM = System(
     ),
     left="select count(*) from oban_jobs where state in "
     "('available', 'executing', 'retryable', 'scheduled')",
+    copied=(Rows("oban_jobs", {"id": ""}),),
     durable="each commit",
     recovery="lifeline each 5 s, rescue_after 10 s: by the job's age, whether its worker lives or "
     "not",

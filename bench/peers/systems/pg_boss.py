@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.peers.system import Setup, System
+from bench.peers.system import Rows, Setup, System
 
 SYSTEM = System(
     name="pg-boss",
@@ -22,6 +22,7 @@ SYSTEM = System(
     left="select count(*) from pgboss.job where name in ('noop', 'stamp', 'work') and "
     "state in ('created', 'retry', 'active')",
     runtime="node",
+    copied=(Rows("pgboss.job", {"id": ""}),),
     durable="each commit",
     recovery="expireInSeconds: 10 of each job, maintenance each second",
     default_recovery="15 minutes: expireInSeconds",

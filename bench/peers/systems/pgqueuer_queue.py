@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from bench.peers.harness import KINDS, Harness, Kind, library, main
-from bench.peers.system import Setup, System
+from bench.peers.system import Rows, Setup, System
 
 LEAD, DEFAULTS = "one at a time", "defaults"
 BATCH = 1_000
@@ -22,6 +22,7 @@ SYSTEM = System(
         Setup(name=DEFAULTS, about="run()", history="a log of events", is_default=True),
     ),
     left="select count(*) from pgqueuer",
+    copied=(Rows("pgqueuer", {"id": ""}),),
     durable="each commit",
     recovery="heartbeat_timeout of 10 s",
     default_recovery="30 seconds: heartbeat_timeout",

@@ -8,7 +8,7 @@ import logging
 from typing import Any
 
 from bench.peers.harness import KINDS, Harness, Kind, library, main
-from bench.peers.system import Setup, System
+from bench.peers.system import Rows, Setup, System
 
 LEAD, DELETED, DEFAULTS = "one at a time", "successes not kept", "defaults"
 SYSTEM = System(
@@ -26,6 +26,7 @@ SYSTEM = System(
         Setup(name=DEFAULTS, about="run_worker_async()", history="kept", is_default=True),
     ),
     left="select count(*) from procrastinate_jobs where status in ('todo', 'doing')",
+    copied=(Rows("procrastinate_jobs", {"id": ""}),),
     durable="each commit",
     recovery="heartbeat each 2 s, a worker without one for 10 s is stalled; a periodic task "
     "retries stalled jobs each 5 s, as its how-to shows",

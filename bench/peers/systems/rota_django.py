@@ -5,7 +5,7 @@ from __future__ import annotations
 from bench.peers.django_site import PACKAGES
 from bench.peers.django_site.harness import DjangoTasks
 from bench.peers.harness import main
-from bench.peers.system import Setup, System
+from bench.peers.system import Rows, Setup, System
 
 SYSTEM = System(
     name="Rota on Django",
@@ -16,6 +16,7 @@ SYSTEM = System(
               is_default=True),
     ),
     left="select count(*) from rota.job",
+    copied=(Rows("rota.job", {"id": ""}),),
     durable="each commit",
     recovery="lease of 10 s, renewed by the worker",
     default_recovery="2 minutes: the lease",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.peers.harness import Harness, Kind, library, main
-from bench.peers.system import Setup, System
+from bench.peers.system import Rows, Setup, System
 
 LEAD, BATCHED, FAILURES, DEFAULTS = (
     "one at a time",
@@ -26,6 +26,7 @@ SYSTEM = System(
         Setup(name=DEFAULTS, about="app.run()", history="kept", is_default=True),
     ),
     left="select count(*) from rota.job",
+    copied=(Rows("rota.job", {"id": ""}),),
     durable="each commit",
     recovery="lease of 10 s, renewed by the worker",
     default_recovery="2 minutes: the lease",

@@ -15,10 +15,13 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from bench.figures import Figure, readable  # noqa: E402
+from bench.peers import quote  # noqa: E402
 from bench.run import PARTS  # noqa: E402
 
 RESULTS = ROOT / "bench" / "results"
 PAGE = ROOT / "docs" / "project" / "benchmarks.md"
+PEERS = RESULTS / "peers.json"
+"""A run of `make peers`, once one is committed."""
 HEAD = """\
 # Benchmarks
 
@@ -51,6 +54,7 @@ JSON file with all figures and a page that needs no other file. The page begins 
 in which another system is ahead. [bench/peers/systems](../../bench/peers/systems) has one file for
 each system.
 
+{peers}
 ## Results
 
 ![No-op jobs a second, of one worker process](../pictures/benchmark.svg)
@@ -62,20 +66,39 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="The page of figures.")
     parser.add_argument("--check", action="store_true", help="only say whether it is up to date")
     asked = parser.parse_args()
-    runs = [json.loads(file.read_text("utf-8")) for file in sorted(RESULTS.glob("*.json"))]
-    page = write(runs)
-    if asked.check:
-        if PAGE.read_text("utf-8") == page:
-            return 0
-        print("benchmarks.md is not what bench/results says: run `python bench/page.py`")
-        return 1
-    PAGE.write_text(page, encoding="utf-8")
-    return 0
+    wrong = {file: text for file, text in make().items() if file.read_text("utf-8") != text}
+    if not asked.check:
+        for file, text in wrong.items():
+            file.write_text(text, encoding="utf-8")
+        return 0
+    for file in wrong:
+        print(f"{file.name} is not what bench/results says: run `python bench/page.py`")
+    return 1 if wrong else 0
 
 
-def write(runs: list[dict[str, Any]]) -> str:
-    """Return the page for the JSON of these runs."""
-    text = HEAD + "".join(_describe(run) for run in runs)
+def make() -> dict[Path, str]:
+    """Return each page that quotes a run, as it should be."""
+    runs = [json.loads(file.read_text("utf-8")) for file in sorted(RESULTS.glob("python-*.json"))]
+    peers = json.loads(PEERS.read_text("utf-8")) if PEERS.exists() else None
+    pages = {PAGE: write(runs, peers)}
+    if peers is not None:
+        for file in list_pages():
+            text = file.read_text("utf-8")
+            if quote.BLOCK.search(text):
+                pages[file] = quote.fill(text, peers)
+    return pages
+
+
+def list_pages() -> list[Path]:
+    """Return the README and the pages of docs, but for the one of figures."""
+    docs = sorted((ROOT / "docs").rglob("*.md"))
+    return [ROOT / "README.md", *(file for file in docs if file != PAGE)]
+
+
+def write(runs: list[dict[str, Any]], peers: dict[str, Any] | None) -> str:
+    """Return the page of figures for the JSON of these runs, and of one beside other queues."""
+    beside = quote.summarise(peers) + "\n" if peers else ""
+    text = HEAD.replace("{peers}\n", beside) + "".join(_describe(run) for run in runs)
     for name in PARTS:
         part = sys.modules[PARTS[name].__module__].PART
         by_name: dict[str, list[dict[str, Any] | None]] = {}

@@ -449,7 +449,7 @@ RESULTS = ROOT / "bench" / "results"
 
 def benchmark() -> Picture:
     """How fast one worker process drains a queue, as bench/results has it."""
-    runs = [json.loads(file.read_text("utf-8")) for file in sorted(RESULTS.glob("*.json"))]
+    runs = [json.loads(file.read_text("utf-8")) for file in sorted(RESULTS.glob("python-*.json"))]
     speeds: dict[str, list[float]] = {}
     for run in runs:
         for figure in run["figures"]:

@@ -14,7 +14,9 @@ from scripts.svg import FONT, PALETTE, Picture
 OWN = "Rota"
 ROW = 26.0
 LABEL = 330.0
-BAR = 250.0
+BAR = 230.0
+BESIDE_DRAIN = ("backlog", "old snapshot")
+"""Scenarios whose bars have the drain of the same setup below them."""
 WIDTH = 760.0
 CSS = """
 :root{%(light)s}
@@ -75,7 +77,16 @@ def _introduce(document: dict[str, Any]) -> Iterator[str]:
 
 
 def _losses(tables: dict[tuple[str, str], list[dict[str, Any]]]) -> Iterator[str]:
-    """What a peer in any setup is better at than Rota one at a time, with its history kept."""
+    rows = find_losses(tables)
+    if not rows:
+        yield "<p>In none of the questions of this run.</p>"
+        return
+    yield _table(["what", "first", "it", OWN], rows)
+
+
+def find_losses(tables: dict[tuple[str, str], list[dict[str, Any]]]) -> list[list[str]]:
+    """Return what a peer in any setup is better at than Rota one at a time, with its history kept:
+    the question, who is first, its figure and Rota's."""
     rows = []
     for (scenario, what), figures in tables.items():
         race = [one for one in figures if one["system"] != OWN or one["is_lead"]]
@@ -86,10 +97,7 @@ def _losses(tables: dict[tuple[str, str], list[dict[str, Any]]]) -> Iterator[str
         if first["value"] in (None, own["value"]):
             continue
         rows.append([f"{scenario}: {what}", _who(first), _value(first), _value(own)])
-    if not rows:
-        yield "<p>In none of the questions of this run.</p>"
-        return
-    yield _table(["what", "first", "it", OWN], rows)
+    return rows
 
 
 def _systems(document: dict[str, Any]) -> Iterator[str]:
@@ -121,10 +129,12 @@ def _scenarios(
             if scenario != name:
                 continue
             yield f"<h3>{escape(what)}</h3>"
+            drained = tables.get(("drain", what), []) if name in BESIDE_DRAIN else []
+            beside = {_who(one): one["value"] for one in drained if one["value"]}
             if figures[0]["better"]:
-                yield draw(what, figures, at)
+                yield draw(what, figures, at, beside)
             rows = [
-                [_who(one), _value(one), one["history"], _spread(one), one["note"]]
+                [_who(one), _value(one), one["history"], _spread(one), _note(one, beside)]
                 for one in figures
             ]
             head = ["system, setup", "median", "history", "rounds", "note"]
@@ -133,11 +143,13 @@ def _scenarios(
             yield f"<details><summary>as a table</summary>{table}</details>"
 
 
-def draw(what: str, figures: list[dict[str, Any]], number: int) -> str:
-    """Return bars, the best first, as an element of the page."""
+def draw(what: str, figures: list[dict[str, Any]], number: int, beside: dict[str, float]) -> str:
+    """Return bars, the best first, as an element of the page; below each a thin one for what it is
+    beside."""
     unit, better = figures[0]["unit"], figures[0]["better"]
-    shown = [one for one in figures if one["value"] is not None]
-    most = max((one["value"] for one in shown), default=0) or 1
+    below = {_who(one): beside[_who(one)] for one in figures if _who(one) in beside}
+    shown = [one["value"] for one in figures if one["value"] is not None]
+    most = max([*shown, *below.values()], default=0) or 1
     words = ". ".join(f"{_who(one)}: {_value(one)}" for one in figures)
     about = f"{what}, in {unit}, {better} is better. {words}"
     picture = Picture(what, about, height=ROW * len(figures) + 20, width=WIDTH)
@@ -148,6 +160,8 @@ def draw(what: str, figures: list[dict[str, Any]], number: int) -> str:
         long = 0.0 if one["value"] is None else BAR * one["value"] / most
         picture.bar(LABEL + 8, y - 8, max(long, 1), 16, kind)
         picture.label(LABEL + 16 + long, y, _value(one))
+        if _who(one) in below:
+            picture.bar(LABEL + 8, y + 9, max(BAR * below[_who(one)] / most, 1), 4, "dim")
         y += ROW
     return _inline(picture.text(), number)
 
@@ -172,6 +186,13 @@ def _value(figure: dict[str, Any]) -> str:
     if figure["value"] is None:
         return "none"
     return f"{readable(figure['value'])} {figure['unit']}".strip()
+
+
+def _note(figure: dict[str, Any], beside: dict[str, float]) -> str:
+    drained = beside.get(_who(figure))
+    if not drained or figure["value"] is None:
+        return str(figure["note"])
+    return f"{readable(100 * figure['value'] / drained)} % of the drain; {figure['note']}"
 
 
 def _spread(figure: dict[str, Any]) -> str:

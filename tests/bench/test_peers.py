@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from bench.peers.install import NotInstalled, install
 from bench.peers.ledger import EACH, Entry, Ledger, LedgerFile
 from bench.peers.result import Measured, by_table, fold
 from bench.peers.run import play
-from bench.peers.scenarios import SCENARIOS, crash
+from bench.peers.scenarios import SCENARIOS, crash, steady
 from bench.peers.stage import Scale
+from bench.peers.store import REDIS, Redis
 from bench.peers.system import System
 from bench.peers.systems import load
 from tests.docs.reader import ROOT
@@ -60,6 +62,40 @@ def test_a_round_is_played_and_its_page_stands_alone(two: list[System], tmp_path
     check_page(page.write(document), figures)
 
 
+@pytest.mark.slow
+@pytest.mark.system
+def test_a_steady_rate_and_a_backlog_are_measured() -> None:
+    rota = replace(SYSTEMS["Rota"], setups=(SYSTEMS["Rota"].lead,))
+    scale = replace(TINY, steady_rate=200, steady_s=1, backlog_jobs=300)
+    scenarios = [SCENARIOS[name] for name in ("steady", "backlog")]
+    document = play([rota], scenarios, scale, LIMIT_S)
+    assert document["failed"] == []
+    found = {(one["scenario"], one["what"]): one for one in document["figures"]}
+    assert {what for scenario, what in found if scenario == "steady"} == {
+        "jobs begun",
+        *steady.FIGURES,
+    }
+    assert found["steady", "jobs begun"]["value"] > 0
+    assert found["backlog", "no-op jobs"]["note"] == "300 jobs; copies of a row of rota.job"
+    check_page(page.write(document), document["figures"])
+
+
+def test_a_redis_of_a_turn_counts_and_forgets_what_it_had_not_saved(tmp_path: Path) -> None:
+    if shutil.which(REDIS) is None:
+        pytest.skip(f"THERE IS NO {REDIS} HERE")
+    with Redis(tmp_path / "redis") as redis:
+        redis.ask("RPUSH", "queue", "a", "b")
+        with redis.count("return redis.call('llen', 'queue')") as left:
+            assert left() == 2
+        before = redis.statements()
+        redis.ask("PING")
+        assert redis.statements() - before == 2, "the question itself is one"
+        assert redis.size_bytes() > 0
+        redis.restart()
+        with redis.count("return redis.call('llen', 'queue')") as left:
+            assert left() == 0
+
+
 def check_page(text: str, figures: list[dict[str, Any]]) -> None:
     """Check that the page needs no other file, has no identifier twice, and has each figure."""
     assert re.findall(r'(?:src|href)="|url\(|@import|<script', text) == []
@@ -95,6 +131,15 @@ def test_the_page_begins_with_where_another_system_is_ahead() -> None:
     assert "other, defaults" in "".join(page._losses(tables)), "it is beside Rota one at a time"
     ahead = by_table([figure("Rota", 3.0), figure("other", 1.0)])
     assert "In none" in "".join(page._losses(ahead))
+
+
+def test_a_drain_under_a_burden_is_shown_beside_the_one_without() -> None:
+    without = figure("Rota", 200.0)
+    burdened = {**without, "scenario": "backlog", "value": 100.0, "note": "a million jobs"}
+    document: dict[str, Any] = {"scenarios": {"drain": "", "backlog": ""}}
+    text = "".join(page._scenarios(document, by_table([without, burdened])))
+    assert "50 % of the drain; a million jobs" in text
+    assert text.count('class="p-dim"') == 1
 
 
 def test_turns_fold_to_their_median() -> None:
@@ -146,7 +191,8 @@ def test_a_job_ran_twice_at_once_unless_the_first_process_was_dead() -> None:
 @pytest.mark.system
 def test_a_crash_costs_rota_no_job_and_no_late_write_is_accepted() -> None:
     scale = replace(TINY, crash_jobs=60)
-    document = play([SYSTEMS["Rota"]], [SCENARIOS["crash"]], scale, LIMIT_S)
+    scenarios = [SCENARIOS[name] for name in ("crash", "server crash")]
+    document = play([SYSTEMS["Rota"]], scenarios, scale, LIMIT_S)
     assert document["failed"] == []
     found = {one["what"]: one["value"] for one in document["figures"]}
     for what in ("killed", "server crash"):

@@ -1,22 +1,89 @@
-"""What pages quote of the benchmark is what the committed runs say."""
+"""What pages quote of the benchmarks is what the committed runs say."""
 
 from __future__ import annotations
 
 import json
 import re
+from typing import Any
+
+import pytest
 
 from bench import page
+from bench.peers import quote
+from bench.peers.systems import load
 from tests.docs.reader import ROOT
 
+RUNS = sorted(page.RESULTS.glob("python-*.json"))
+OF_BENCH = "On the same machine this is 1.6 times as many as graphile-worker"
+"""Of `make bench`, whose test stands below."""
+PEERS = [one.name for one in load() if not one.name.startswith("Rota")]
 
-def test_the_page_of_benchmarks_is_what_the_runs_say() -> None:
-    files = sorted(page.RESULTS.glob("*.json"))
-    runs = [json.loads(file.read_text("utf-8")) for file in files]
-    assert page.PAGE.read_text("utf-8") == page.write(runs)
+
+def test_each_page_says_of_figures_what_the_runs_say() -> None:
+    for file, text in page.make().items():
+        assert file.read_text("utf-8") == text, f"run `python bench/page.py` for {file.name}"
+
+
+def test_a_page_tells_a_peers_speed_only_in_a_table_of_the_run() -> None:
+    loose = {
+        sentence
+        for file in page.list_pages()
+        if "decisions" not in file.parts  # they are dated, and say how they measured
+        for sentence in quote.find_loose(file.read_text("utf-8"), PEERS)
+    }
+    assert [one for one in loose if not one.startswith(OF_BENCH)] == []
+
+
+DOCUMENT: dict[str, Any] = {
+    "at": "2030-01-02T03:04:05Z",
+    "load": "quiet",
+    "skipped": {"RQ": "there is no redis-server here"},
+    "scenarios": {"drain": "", "pick-up": ""},
+    "systems": [{"name": "Rota", "version": "1"}, {"name": "Oban", "version": "2"}],
+    "figures": [
+        {"scenario": scenario, "what": what, "unit": unit, "better": better, "system": system,
+         "setup": "best", "value": value, "is_lead": True}
+        for scenario, what, unit, better, system, value in [
+            ("drain", "no-op jobs", "jobs/s", "more", "Rota", 5000.4),
+            ("drain", "no-op jobs", "jobs/s", "more", "Oban", 250.0),
+            ("pick-up", "p50", "ms", "less", "Rota", 2.04),
+            ("pick-up", "p50", "ms", "less", "Oban", 1.5),
+        ]
+    ],
+}  # fmt: skip
+"""A run."""
+BLOCK = "<!-- peers: Rota; Oban | drain: no-op jobs; pick-up: p50 -->\n"
+
+
+def test_a_table_of_a_page_is_written_from_the_run() -> None:
+    text = f"Before.\n\n{BLOCK}| what was typed | 7 jobs/s |\n<!-- /peers -->\n\nAfter."
+    filled = quote.fill(text, DOCUMENT)
+    assert filled == (
+        f"Before.\n\n{BLOCK}| | Rota 1 | Oban 2 |\n|---|---|---|\n"
+        "| drain: no-op jobs | 5,000 jobs/s | 250 jobs/s |\n| pick-up: p50 | 2.04 ms | 1.5 ms |\n"
+        "\nOne run on 2030-01-02.\n<!-- /peers -->\n\nAfter."
+    )
+    assert quote.fill(filled, DOCUMENT) == filled
+    with pytest.raises(LookupError, match="no drain: no-op jobs of Celery"):
+        quote.fill(text.replace("Oban", "Celery"), DOCUMENT)
+
+
+def test_the_summary_of_a_run_begins_with_where_another_system_is_ahead() -> None:
+    text = quote.summarise(DOCUMENT)
+    assert "- pick-up: p50: Oban, best 1.5 ms; Rota 2.04 ms\n" in text
+    assert text.index("ahead of Rota") < text.index("| drain |") < text.index("| Oban | 250 |")
+    assert "SKIPPED: RQ: there is no redis-server here" in text
+    assert text in page.write([], DOCUMENT)
+
+
+def test_a_peers_speed_in_a_sentence_is_found() -> None:
+    text = f"Rota is fast.\n\nIt is 3.5\ntimes as fast as Oban. Others.\n\n{BLOCK}Oban 7 jobs/s\n"
+    found = quote.find_loose(f"{text}<!-- /peers -->\n\nObanic does 9 jobs/s.\n", PEERS)
+    assert found == ["It is 3.5 times as fast as Oban."]
 
 
 def test_the_readme_quotes_the_drain_of_the_first_run() -> None:
-    run = json.loads(min(page.RESULTS.glob("*.json")).read_text("utf-8"))
+    run = json.loads(RUNS[0].read_text("utf-8"))
     drains = {one["name"]: one["value"] for one in run["figures"] if one["part"] == "drain"}
     quoted = re.search(
         r"about ([\d,]+) no-op jobs a second\. On the same machine this is ([\d.]+)\s"

@@ -32,11 +32,11 @@ SYSTEM = System(
     left="return redis.call('llen', 'rq:queue:default') + redis.call('zcard', 'rq:wip:default') "
     "+ redis.call('llen', 'rq:queue:default:intermediate')",
     durable="no: Redis writes a snapshot each minute after 10,000 changes, each hour after one",
-    recovery="maintenance_interval 1, job_monitoring_interval 1, Retry(max=3); a job is abandoned "
-    "when it has had no heartbeat for 60 s more than its monitoring interval or its timeout",
+    recovery="maintenance_interval 1, job_timeout 10, Retry(max=3); a SimpleWorker's job is "
+    "abandoned 60 s after its timeout at the earliest",
     default_recovery="after 90 s and up to 10 minutes more: the job has failed, or runs again if "
     "it has retries",
-    recover_s=75,
+    recover_s=90,
 )
 LEDGER = Ledger(os.environ.get(PATH, os.devnull))
 
@@ -65,7 +65,8 @@ class Rq(Harness):
         super().__init__(setup)
         logging.getLogger("rq").setLevel(logging.ERROR)
         self.redis = library("redis").Redis.from_url(self.url)
-        self.queue = library("rq").Queue(QUEUE, connection=self.redis)
+        timeout = None if self.lease_s is None else int(self.lease_s)
+        self.queue = library("rq").Queue(QUEUE, connection=self.redis, default_timeout=timeout)
         self.retry = library("rq").Retry(max=3) if self.lease_s else None
 
     async def prepare(self) -> None:

@@ -1,0 +1,106 @@
+"""What pages quote of a committed run: tables between two comments, written from its JSON.
+
+    <!-- peers: Rota on Django; dj_queue | drain: no-op jobs; pick-up: p50 -->
+    <!-- /peers -->
+
+A page quotes the lead setup of each system. What it says of a peer's speed elsewhere is found.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from bench.figures import readable
+from bench.peers.page import find_losses
+from bench.peers.result import by_table
+
+Figures = list[dict[str, Any]]
+BLOCK = re.compile(
+    r"(?P<head><!-- peers: (?P<systems>[^|>]+) \| (?P<questions>[^>]+?) -->\n)"
+    r"(?P<table>.*?)(?P<foot><!-- /peers -->)",
+    re.DOTALL,
+)
+CODE = re.compile(r"^(```.*?^```|    .*?$)", re.DOTALL | re.MULTILINE)
+MEASURED = re.compile(
+    r"\d\s*(?:(?:jobs|tasks)(?:/s| a second)|a second|ms\b|µs\b|times (?:as|faster|slower|more)|×)"
+)
+
+
+def fill(text: str, document: dict[str, Any]) -> str:
+    """Return a page with its tables written. Raises LookupError for what the run does not have."""
+
+    def write(block: re.Match[str]) -> str:
+        systems, questions = (block[part].split("; ") for part in ("systems", "questions"))
+        asked = [(scenario, what) for scenario, _, what in (q.partition(": ") for q in questions)]
+        return f"{block['head']}{_cross(document, systems, asked)}{block['foot']}"
+
+    return BLOCK.sub(write, text)
+
+
+def find_loose(text: str, names: Iterable[str]) -> list[str]:
+    """Return the sentences that tell a peer's speed outside of such tables."""
+    named = re.compile("|".join(rf"\b{re.escape(name)}\b" for name in names))
+    found: list[str] = []
+    for paragraph in CODE.sub("", BLOCK.sub("", text)).split("\n\n"):
+        sentences = re.split(r"(?<=[.!?|])\s", " ".join(paragraph.split()))
+        found += [one for one in sentences if named.search(one) and MEASURED.search(one)]
+    return found
+
+
+def summarise(document: dict[str, Any]) -> str:
+    """Return what benchmarks.md says of a run: first where another system is ahead, then all."""
+    tables = by_table(document["figures"])
+    losses = [
+        f"- {what}: {who} {value}; Rota {own}" for what, who, value, own in find_losses(tables)
+    ]
+    parts = [
+        f"The committed run is of {document['at'][:10]}; the machine was {document['load']}. Each "
+        "system is in its best setup for one job at a time.",
+        *(f"SKIPPED: {name}: {why}" for name, why in document["skipped"].items()),
+        "Another system, in some setup, is ahead of Rota in:" if losses else "",
+        "\n".join(losses),
+    ]
+    for scenario in document["scenarios"]:
+        asked = {what: figures for (one, what), figures in tables.items() if one == scenario}
+        if asked:
+            parts.append(_by_system(scenario, asked))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _by_system(scenario: str, asked: dict[str, Figures]) -> str:
+    """Return a table with a row for each system."""
+    head = " | ".join(f"{what}, {figures[0]['unit']}" for what, figures in asked.items())
+    lines = [f"| {scenario} | {head} |", "|---" * (len(asked) + 1) + "|"]
+    values = {
+        what: {one["system"]: _value(one) for one in figures if one["is_lead"]}
+        for what, figures in asked.items()
+    }
+    first = next(iter(values.values()))
+    for system in first:
+        cells = " | ".join(values[what].get(system, "") for what in asked)
+        lines.append(f"| {system} | {cells} |")
+    return "\n".join(lines)
+
+
+def _cross(document: dict[str, Any], systems: list[str], asked: list[tuple[str, str]]) -> str:
+    """Return a table with a column for each system, and when it was measured."""
+    versions = {one["name"]: one["version"] for one in document["systems"]}
+    head = " | ".join(f"{name} {versions.get(name, '')}".rstrip() for name in systems)
+    lines = [f"| | {head} |", "|---" * (len(systems) + 1) + "|"]
+    for scenario, what in asked:
+        found = {
+            one["system"]: one
+            for one in document["figures"]
+            if one["is_lead"] and (one["scenario"], one["what"]) == (scenario, what)
+        }
+        if missing := [name for name in systems if name not in found]:
+            raise LookupError(f"the run has no {scenario}: {what} of {', '.join(missing)}")
+        cells = " | ".join(f"{_value(found[name])} {found[name]['unit']}" for name in systems)
+        lines.append(f"| {scenario}: {what} | {cells} |")
+    return "\n".join([*lines, "", f"One run on {document['at'][:10]}."]) + "\n"
+
+
+def _value(figure: dict[str, Any]) -> str:
+    return "none" if figure["value"] is None else readable(figure["value"])

@@ -42,17 +42,21 @@ empty loops. On a busy machine it says so, because other work slows a peer more 
 
     make peers                                # all systems and scenarios, at most forty minutes
     make peers ONLY=drain,pg-boss ROUNDS=1    # one scenario, of Rota and pg-boss
-    make peers ONLY=enqueue,pick-up SECONDS=2 # short measurements
+    make peers ONLY=enqueue,steady SECONDS=2  # short measurements
 
 `make peers` installs each system into an environment of its own under `.peers/`. A system that
 cannot be installed is skipped, and the run says so. It needs Node for graphile-worker and pg-boss,
-and Python 3.12 for Django's tasks and Oban. All systems use one server,
-with its durable settings, and take turns in rounds, each turn in a fresh database. Each plays in
-the best configuration that its documentation knows, and at its defaults. Handlers write to a file
-outside of the database, and from it the run counts what a crash cost. At the end `.peers/` has a
-JSON file with all figures and a page that needs no other file. The page begins with the questions
-in which another system is ahead. [bench/peers/systems](../../bench/peers/systems) has one file for
-each system.
+Python 3.12 for Django's tasks and Oban, and `redis-server` for Celery and RQ. The others use one
+PostgreSQL with its durable settings, and take turns in rounds, each turn in a fresh database. Each
+plays in the best configuration that its documentation knows, and at its defaults. Handlers write to
+a file outside of the database, and from it the run counts what a crash cost.
+
+It measures the crash of a worker and of the server, a drain, the pick-up, enqueueing, what a steady
+rate and an idle worker cost, and a drain with a million jobs waiting or an old snapshot open. At
+the end `.peers/` has a JSON file with all figures and a page that needs no other file. The page
+begins with the questions in which another system is ahead.
+[bench/peers/systems](../../bench/peers/systems) has one file for each system. A run that is copied to `bench/results/peers.json` is shown below, and
+`python bench/page.py` writes its figures into the other pages that quote it.
 
 {peers}
 ## Results

@@ -32,6 +32,8 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, help="the longest measurement")
     parser.add_argument("--backlog", type=int, default=Scale().backlog_jobs,
                         help="jobs that wait in the scenario `backlog`")  # fmt: skip
+    parser.add_argument("--steady", type=float, default=Scale().steady_s,
+                        help="seconds of the scenario `steady`")  # fmt: skip
     parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds of the whole run")
     parser.add_argument("--json", type=Path, default=ROOT / ".peers" / "peers.json",
                         help="where to write the JSON; the page stands beside it")  # fmt: skip
@@ -46,7 +48,13 @@ def main() -> int:
     named = [one for one in systems if one.name in names or one.module in names]
     chosen = [one for one in systems if one.name == OWN or one in named] if named else systems
     scenarios = [SCENARIOS[name] for name in names if name in SCENARIOS]
-    scale = replace(Scale(), rounds=asked.rounds, jobs=asked.jobs, backlog_jobs=asked.backlog)
+    scale = replace(
+        Scale(),
+        rounds=asked.rounds,
+        jobs=asked.jobs,
+        backlog_jobs=asked.backlog,
+        steady_s=asked.steady,
+    )
     if asked.seconds is not None:
         scale = scale.shorten(asked.seconds)
     document = play(chosen, scenarios or [*SCENARIOS.values()], scale, asked.limit)

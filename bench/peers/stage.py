@@ -25,22 +25,22 @@ EVERY_S = 0.005
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """Sizes and times."""
+    """Sizes and times; with these a run on two quiet cores ends before its limit."""
 
-    rounds: int = 2
+    rounds: int = 1
     jobs: int = 10_000
     """Of a drain; ten times as many for a system that finishes FAST of them a second."""
-    drain_s: float = 4.0
+    drain_s: float = 3.0
     """The longest time that a drain is measured."""
-    enqueue_s: float = 1.5
-    pick_up_s: float = 5.0
+    enqueue_s: float = 1.0
+    pick_up_s: float = 4.0
     """At a hundred jobs a second."""
     crash_jobs: int = 1_000
-    recover_s: float = 30.0
+    recover_s: float = 25.0
     """How long a system is given to run again what a crash has interrupted."""
     steady_rate: int = 2_000
-    steady_s: float = 60.0
-    idle_s: float = 20.0
+    steady_s: float = 30.0
+    idle_s: float = 10.0
     backlog_jobs: int = 1_000_000
 
     def shorten(self, seconds: float) -> Scale:

@@ -60,7 +60,7 @@ class Store(ABC):
     def count_statements(self) -> None:  # noqa: B027 - Redis always counts
         """Count the statements of connections that begin from now on."""
 
-    def written_bytes(self) -> int | None:
+    def log_bytes(self) -> int | None:
         """How much the server has written to its log ahead of the data; None without one."""
         return None
 
@@ -110,7 +110,7 @@ class Database(Store):
             texts = [line.partition(mark)[2] for line in log if mark in line]
         return sum(text.startswith((b"statement:", b"execute ")) for text in texts)
 
-    def written_bytes(self) -> int | None:
+    def log_bytes(self) -> int | None:
         with self._server.admin() as admin:
             return int(one(admin, "select pg_current_wal_lsn() - '0/0'"))
 

@@ -29,7 +29,7 @@ from bench.peers.system import Setup, System
 
 NAME = "crash"
 ROUNDS_MAX = 1
-TOGETHER = 3
+TOGETHER = 4
 SLOTS = 10
 """Jobs at once of each worker."""
 WORK_S = 0.05
@@ -51,7 +51,7 @@ def play(stage: Stage, system: System, setup: Setup) -> Iterator[Measured]:
     with stage.turn(system, setup, more) as played:
         yield from _kill(played, stage)
     with stage.turn(system, setup, {**more, SECONDS: str(LONG_S)}) as played:
-        yield _freeze(played, _recover_s(played, stage))
+        yield _freeze(played, stage.scale.recover_s)
 
 
 def _kill(played: Played, stage: Stage) -> Iterator[Measured]:
@@ -64,7 +64,7 @@ def _kill(played: Played, stage: Stage) -> Iterator[Measured]:
         pids = {one.pid for one in first.tree()}
         first.kill()
         crashed_at = time.time()
-        recover_s = _recover_s(played, stage)
+        recover_s = max(stage.scale.recover_s, played.system.recover_s)
         until = time.monotonic() + recover_s
         if played.system.starts_again:
             stack.enter_context(played.worker(SLOTS))
@@ -75,10 +75,6 @@ def _kill(played: Played, stage: Stage) -> Iterator[Measured]:
         yield from count("killed", played.ledger, jobs, crashed_at, died, note)
         if not second.is_alive:
             raise Failed(f"the other worker ended too: {second.said}")
-
-
-def _recover_s(played: Played, stage: Stage) -> float:
-    return max(stage.scale.recover_s, played.system.recover_s)
 
 
 def _freeze(played: Played, within_s: float) -> Measured:

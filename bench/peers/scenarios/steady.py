@@ -100,7 +100,7 @@ def _give_up(begun: int, took_s: float) -> Iterator[Measured]:
 
 def _look(played: Played, worker: Worker) -> Cost:
     store = played.store
-    return Cost(worker.cpu_s(), store.cpu_s(), store.written_bytes(), store.size_bytes())
+    return Cost(worker.cpu_s(), store.cpu_s(), store.log_bytes(), store.size_bytes())
 
 
 def _count_begun(ledger: LedgerFile, first: int, end: int) -> int:

@@ -55,8 +55,9 @@ It measures the crash of a worker and of the server, a drain, the pick-up, enque
 rate and an idle worker cost, and a drain with a million jobs waiting or an old snapshot open. At
 the end `.peers/` has a JSON file with all figures and a page that needs no other file. The page
 begins with the questions in which another system is ahead.
-[bench/peers/systems](../../bench/peers/systems) has one file for each system. A run that is copied to `bench/results/peers.json` is shown below, and
-`python bench/page.py` writes its figures into the other pages that quote it.
+[bench/peers/systems](../../bench/peers/systems) has one file for each system. A run that is copied
+to `bench/results/peers.json` is shown below, and `python bench/page.py` writes its figures into the
+other pages that quote it.
 
 {peers}
 ## Results

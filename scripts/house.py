@@ -42,7 +42,7 @@ MOST = {
     "lines of src/rota but those rooms, in hundreds": 645,
     "lines of src/rota/kinds, in hundreds": 43,
     "lines of src/rota/dashboard, in hundreds": 15,
-    "lines of src/rota/integrations, in hundreds": 27,
+    "lines of src/rota/integrations, in hundreds": 30,
     "files in the largest circle of imports, also for types": 3,
 }
 """The budgets."""

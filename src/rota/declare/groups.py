@@ -112,6 +112,11 @@ class Ordered:
         AFTER_DEATH.check(self.after_death, "after_death")
 
 
+CLUSTERS = {"dask": "rota.integrations.dask"}
+"""The module that starts processes on a cluster, by the name of the cluster: imported when a worker
+has such a type, as only then its library is needed."""
+
+
 @dataclass(frozen=True)
 class Process:
     """The handler runs in a process of its own: for work that needs the CPU, and for code that must
@@ -124,12 +129,18 @@ class Process:
     """Resident memory, checked twice a second, past which the process is killed, at least 16 MiB;
     None: no limit. Defaults to 512 MiB."""
     recycle_after: int = 1_000
-    """Jobs after which a process is replaced by a new one, 1 … 1,000,000,000. Defaults to 1,000."""
+    """Jobs after which a process is replaced by a new one, 1 … 1,000,000,000. Defaults to 1,000.
+    On a cluster each job has a new one."""
+    cluster: str | None = None
+    """"dask": the process runs on a host of a Dask cluster (extra `dask`). Defaults to the worker's
+    own host."""
 
     def __post_init__(self) -> None:
         """Check it. Raises UsageError."""
         MEMORY.check(self.max_memory, "max_memory")
         RECYCLE_AFTER.check(self.recycle_after, "recycle_after")
+        if self.cluster not in (None, *CLUSTERS):
+            raise UsageError(f'cluster must be "dask" or None, not {self.cluster!r}')
 
     @cached_property
     def memory_bytes_max(self) -> int | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from rota.declare.program import describe_exit
@@ -24,10 +26,14 @@ class HandlerChild(ChildProcess):
     The thread of the current attempt sets all fields.
     """
 
-    def __init__(self, setup: messages.Setup) -> None:
+    def __init__(
+        self, setup: messages.Setup, environment: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         # What a handler prints must not mix with the worker's output.
         arguments = ["-c", _BOOT, json.dumps(sys.path)]
-        super().__init__(arguments, stdout=sys.__stderr__, dies_with_parent=True)
+        super().__init__(
+            arguments, stdout=sys.__stderr__, dies_with_parent=True, environment=environment
+        )
         self.is_up = False
         """Whether its interpreter is up: from then on only the application can fail."""
         self.is_ready = False

@@ -8,12 +8,14 @@ import logging
 import pickle
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from multiprocessing.spawn import prepare
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rota.declare.around import name_of
 from rota.declare.declaration import Declaration
+from rota.declare.groups import CLUSTERS
 from rota.declare.job_type import JobType
 from rota.errors import ConfigurationError, DeclarationError, UsageError
 from rota.runtime import logs
@@ -50,6 +52,8 @@ def check_importable(types: Iterable[Declaration], arounds: Iterable[Around] = (
                 raise ConfigurationError(
                     f"job type {job_type.name!r}: process=True works on Linux only"
                 )
+            if job_type.options.process.cluster is not None:
+                import_module(CLUSTERS[job_type.options.process.cluster]).find_address()
             _check(job_type)
             _check_arounds(job_type, arounds)
 

@@ -7,9 +7,11 @@ import pickle
 from collections import defaultdict
 from contextlib import suppress
 from functools import partial
+from importlib import import_module
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from rota.declare.groups import CLUSTERS
 from rota.errors import DatabaseUnavailable, ProcessDied, RotaError
 from rota.model.failure import error_type, message
 from rota.model.outcome import End, Errored
@@ -22,6 +24,7 @@ from rota.worker.processes.process_attempt import (
     HandlerNotStoppedError,
     ProcessAttempt,
     ProcessNotStartedError,
+    RunsHandlers,
     end_stopped,
 )
 from rota.worker.runners import Threads
@@ -63,9 +66,9 @@ class Processes:
         self._effects = EffectKeeper(database)
         self._threads = Threads("rota-process")
         self._memory = GroupMemory()
-        self._idle: defaultdict[str, list[HandlerChild]] = defaultdict(list)
+        self._idle: defaultdict[str, list[RunsHandlers]] = defaultdict(list)
         """By job type. For the loop only."""
-        self._living: set[HandlerChild] = set()
+        self._living: set[RunsHandlers] = set()
         """Idle or not. Threads add and remove; `close` reads a copy."""
         self._closed = False
 
@@ -73,7 +76,7 @@ class Processes:
         """Run a job and return how it ended. It never raises: cancelling it tells the handler to
         stop, and it returns when that has ended."""
         loop = asyncio.get_running_loop()
-        over: asyncio.Future[tuple[End, HandlerChild | None]] = loop.create_future()
+        over: asyncio.Future[tuple[End, RunsHandlers | None]] = loop.create_future()
         idle = self._idle[attempt.job_type.name]
         process = idle.pop() if idle else None
 
@@ -110,19 +113,19 @@ class Processes:
                 self._end_soon(idle.pop())
         self._threads.close()
 
-    def _keep(self, name: str, process: HandlerChild, loop: asyncio.AbstractEventLoop) -> None:
+    def _keep(self, name: str, process: RunsHandlers, loop: asyncio.AbstractEventLoop) -> None:
         if self._closed:
             self._end(process)
             return
         self._idle[name].append(process)
         loop.call_later(IDLE_S, self._end_idle, name, process, process.jobs)
 
-    def _end_idle(self, name: str, process: HandlerChild, jobs: int) -> None:
+    def _end_idle(self, name: str, process: RunsHandlers, jobs: int) -> None:
         if process.jobs == jobs and process in self._idle[name]:
             self._idle[name].remove(process)
             self._end_soon(process)
 
-    def _end_soon(self, process: HandlerChild) -> None:
+    def _end_soon(self, process: RunsHandlers) -> None:
         try:
             self._threads.submit(lambda: self._end(process))
         except RuntimeError:  # no thread: here, which takes a moment
@@ -131,8 +134,8 @@ class Processes:
     # In the thread of an attempt
 
     def _run(
-        self, attempt: Attempt, arguments: dict[str, Any], process: HandlerChild | None
-    ) -> tuple[End, HandlerChild | None]:
+        self, attempt: Attempt, arguments: dict[str, Any], process: RunsHandlers | None
+    ) -> tuple[End, RunsHandlers | None]:
         """Return how the attempt ended, and its process if that can be used again."""
         settings = attempt.job_type.options.process
         assert settings is not None
@@ -145,6 +148,7 @@ class Processes:
             )
             end = watched.run(pickled)
             is_reusable = process.is_ready and process.jobs < settings.recycle_after
+            is_reusable = is_reusable and settings.cluster is None  # idle it would take a place
         except ProcessDied as death:
             if was_idle and process is not None and not watched.has_begun and not self._closed:
                 self._end(process)  # it died before it had the job, so the job is not at fault
@@ -159,7 +163,7 @@ class Processes:
         return end, process
 
     def _answer(
-        self, attempt: Attempt, process: HandlerChild, asked: messages.EffectCalled
+        self, attempt: Attempt, process: RunsHandlers, asked: messages.EffectCalled
     ) -> None:
         """Answer a handler that tells of an effect, in another thread: the one of its attempt must
         be able to end it meanwhile."""
@@ -190,7 +194,7 @@ class Processes:
             return attempt.hand_back_unstarted("process", error, monotonic())
         return Errored(error.with_traceback(None))  # the worker's frames do not help
 
-    def _start(self, attempt: Attempt) -> HandlerChild:
+    def _start(self, attempt: Attempt) -> RunsHandlers:
         setup = describe_handler(
             attempt.job_type,
             self._worker,
@@ -199,8 +203,15 @@ class Processes:
             self._release,
             self._arounds,
         )
+        assert attempt.job_type.options.process is not None
+        cluster = attempt.job_type.options.process.cluster
+        process: RunsHandlers
         try:
-            process = HandlerChild(setup)
+            process = (
+                HandlerChild(setup)
+                if cluster is None
+                else import_module(CLUSTERS[cluster]).start(attempt, setup)
+            )
         except (OSError, ProcessDied) as error:  # no files, no memory: not the job's fault
             raise ProcessNotStartedError(str(error)) from None
         self._living.add(process)
@@ -208,6 +219,6 @@ class Processes:
             process.kill()
         return process
 
-    def _end(self, process: HandlerChild) -> None:
+    def _end(self, process: RunsHandlers) -> None:
         process.end()
         self._living.discard(process)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -16,8 +16,6 @@ from rota.worker.processes import messages
 if TYPE_CHECKING:
     from rota.runtime.procfs import GroupMemory
     from rota.worker.attempt import Attempt
-    from rota.worker.processes.handler_child import HandlerChild
-
 START_S = 60.0
 """Time that a process has to import its handler. The attempt's own time begins after that."""
 PROCESS_STOP_S = 0.4
@@ -26,6 +24,20 @@ CHECK_S = 0.1
 """Seconds between checks whether the attempt should stop."""
 MEMORY_CHECK_S = 0.5
 """Seconds between checks of the memory of a process."""
+
+
+class RunsHandlers(Protocol):
+    """A process that runs handlers: `HandlerChild`, or one on a cluster."""
+
+    pid: int
+    is_up: bool
+    is_ready: bool
+    jobs: int
+
+    def send(self, message: messages.ToProcess) -> None: ...
+    def receive(self, timeout_s: float) -> Any: ...
+    def kill(self) -> None: ...
+    def end(self) -> object: ...
 
 
 class ProcessNotStartedError(Exception):
@@ -43,7 +55,7 @@ class ProcessAttempt:
     def __init__(
         self,
         attempt: Attempt,
-        process: HandlerChild,
+        process: RunsHandlers,
         memory: GroupMemory,
         answer: Callable[[messages.EffectCalled], None],
     ) -> None:
@@ -56,7 +68,9 @@ class ProcessAttempt:
         self._memory = memory
         self._answer = answer
         """Answers a call about an effect, in another thread."""
-        self._memory_bytes_max = attempt.job_type.options.process.memory_bytes_max
+        options = attempt.job_type.options.process
+        # Elsewhere, who runs the process watches its memory.
+        self._memory_bytes_max = options.memory_bytes_max if options.cluster is None else None
         self._memory_check_at = 0.0
         self._ready_by = monotonic() + START_S
         self.has_begun = False

@@ -1,0 +1,268 @@
+"""Handlers with `process=rota.Process(cluster="dask")`: their processes run on a Dask cluster.
+
+A task of the cluster (`serve`) starts the process that `process=True` has, on the host of a cluster
+worker, and passes its messages on, through two queues of the scheduler. So the worker of Rota keeps
+the lease, the timeout, effects and progress, and a handler that does not stop is killed where it
+runs. Each side ends the handler when it hears nothing of the other.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import threading
+from contextlib import suppress
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from rota.errors import ConfigurationError, MemoryExceeded, ProcessDied
+from rota.runtime.procfs import GroupMemory
+from rota.worker.processes import messages
+from rota.worker.processes.handler_child import HandlerChild
+from rota.worker.processes.process_attempt import (
+    CHECK_S,
+    START_S,
+    HandlerNotStoppedError,
+    ProcessNotStartedError,
+)
+
+try:
+    import dask
+    from distributed import Client, Queue, get_client
+except ImportError:
+    raise ConfigurationError("cluster=\"dask\" needs a library: pip install 'rota[dask]'") from None
+
+if TYPE_CHECKING:
+    from rota.worker.attempt import Attempt
+
+ADDRESS_VARIABLE = "ROTA_DASK_SCHEDULER"
+CONNECT_S = 10
+PING_S = 2.0
+"""Seconds between two signs of life of each side."""
+SILENT_S = 15.0
+"""After so long without one the handler is ended: before its lease, if that is 20 s or more."""
+OVER_S = 3.0
+"""Longest wait until the cluster confirms that a handler's process is gone."""
+FAILED = ("error", "lost", "cancelled")
+
+PLACED, ALIVE, END, OVER = b"placed", b"alive", b"end", b"over"
+"""Messages that are not pickled ones of `messages`. PLACED comes once; again, if the scheduler
+gave the task to another cluster worker, because the first one was lost."""
+
+
+# In Rota's worker
+
+
+def find_address() -> str:
+    """Return where the scheduler is. Raises ConfigurationError: neither ROTA_DASK_SCHEDULER nor
+    Dask's own configuration says that."""
+    address = os.environ.get(ADDRESS_VARIABLE) or dask.config.get("scheduler-address", None)
+    if not address:
+        raise ConfigurationError(
+            f'cluster="dask": no scheduler: set {ADDRESS_VARIABLE}, as in tcp://scheduler:8786, or '
+            "Dask's own DASK_SCHEDULER_ADDRESS"
+        )
+    return str(address)
+
+
+def start(attempt: Attempt, setup: messages.Setup) -> ClusterChild:
+    """Start the process of an attempt on the cluster, and wait until a cluster worker has it.
+
+    Raises:
+        ProcessNotStartedError: the scheduler does not answer, or no cluster worker was free.
+        HandlerNotStoppedError: the attempt must not begin any more.
+    """
+    assert attempt.context is not None
+    assert attempt.job_type.options.process is not None
+    try:
+        child = ClusterChild(setup, attempt.job_type.options.process.memory_bytes_max)
+    except (OSError, ValueError) as error:
+        raise ProcessNotStartedError(f"the Dask scheduler does not answer: {error}") from None
+    until = monotonic() + START_S
+    try:
+        while not child.is_placed:
+            if attempt.context.cancelled is not None:
+                raise HandlerNotStoppedError
+            if monotonic() > until:
+                why = f"no worker of the Dask cluster was free within {START_S:g} s"
+                raise ProcessNotStartedError(why)
+            child.receive(CHECK_S)
+    except ProcessDied as death:
+        child.end()
+        raise ProcessNotStartedError(str(death)) from None
+    except BaseException:
+        child.end()
+        raise
+    return child
+
+
+class ClusterChild:
+    """A process on the cluster, as the worker knows it; it runs one job."""
+
+    def __init__(self, setup: messages.Setup, memory_bytes_max: int | None) -> None:
+        client, name = _connect(find_address()), f"rota-{uuid4().hex}"
+        self.is_up = self.is_ready = self.is_placed = False
+        self.jobs = 0
+        self.pid = -1  # of another host: nothing here may look for it
+        self._up, self._down = (Queue(f"{name}-{way}", client=client) for way in ("up", "down"))
+        self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._over = threading.Event()
+        """Whether nothing more is to be heard of it."""
+        self._heard_at = monotonic()
+        where = {"ROTA_DATABASE_URL": setup.url, "ROTA_SCHEMA": setup.schema}
+        self._future = client.submit(
+            serve, name, setup, where, memory_bytes_max, key=name, pure=False, retries=0
+        )
+        threading.Thread(target=self._hear, name=name, daemon=True).start()
+
+    def send(self, message: messages.ToProcess) -> None:
+        """Send a message. Raises ProcessDied: the scheduler does not take it."""
+        if isinstance(message, messages.RunJob):
+            self.jobs += 1
+        try:
+            self._down.put(pickle.dumps(message))
+        except (OSError, TimeoutError) as error:
+            raise ProcessDied(f"cannot be reached on the Dask cluster: {error}") from None
+
+    def receive(self, timeout_s: float) -> Any:
+        """Return its next message, None if none arrives in time. Raises ProcessDied, or
+        MemoryExceeded."""
+        try:
+            message = self._inbox.get(timeout=timeout_s)
+        except queue.Empty:
+            return self._look()
+        self._heard_at = monotonic()
+        if message == PLACED and self.is_placed:
+            raise ProcessDied("was lost with its worker of the Dask cluster")
+        if message == PLACED:
+            self.is_placed = True
+        elif isinstance(message, messages.Importing):
+            self.is_up = True
+        elif isinstance(message, Exception):
+            raise message
+        elif message == OVER:
+            self._over.set()
+            raise ProcessDied("was ended on the Dask cluster")
+        elif message != ALIVE:
+            return message
+        return None
+
+    def kill(self) -> None:
+        """Let the cluster kill it; do not wait."""
+        threading.Thread(target=self._send_end, name="rota-cluster-end", daemon=True).start()
+
+    def end(self) -> None:
+        """Let the cluster kill it, and wait a while until it is gone."""
+        self._send_end()
+        until = monotonic() + (OVER_S if self.is_placed and not self._over.is_set() else 0)
+        while (left_s := until - monotonic()) > 0:
+            with suppress(queue.Empty):
+                # A cluster that cannot be reached any more ends it by itself.
+                if self._inbox.get(timeout=left_s) == OVER:
+                    break
+        self._over.set()
+
+    def _send_end(self) -> None:
+        with suppress(OSError, TimeoutError):
+            if not self.is_placed:
+                self._future.cancel()
+            for _ in range(3):  # one that waits for a lost cluster worker may take a message
+                self._down.put(END)
+
+    def _look(self) -> None:
+        """Find out whether it is lost."""
+        status = self._future.status
+        if status in FAILED:
+            cause = self._future.exception(timeout=CHECK_S) if status == "error" else None
+            raise ProcessDied(f"failed on the Dask cluster: {cause or status}")
+        if self.is_placed and (silent_s := monotonic() - self._heard_at) > SILENT_S:
+            raise ProcessDied(f"was lost: its Dask cluster has been silent for {silent_s:.0f} s")
+
+    def _hear(self) -> None:
+        """Receive messages, and tell the cluster now and then that the attempt is wanted."""
+        pinged_at = monotonic()
+        try:
+            while not self._over.is_set():
+                with suppress(TimeoutError):
+                    message = self._up.get(timeout=PING_S)
+                    own = (PLACED, ALIVE, OVER)
+                    self._inbox.put(message if message in own else pickle.loads(message))
+                if monotonic() - pinged_at >= PING_S:
+                    pinged_at = monotonic()
+                    self._down.put(ALIVE)
+            self._future.release()
+            self._up.close()
+            self._down.close()
+        except (OSError, TimeoutError, RuntimeError) as error:  # the client is closed
+            self._inbox.put(ProcessDied(f"was lost: the Dask scheduler is gone: {error}"))
+
+
+def _connect(address: str) -> Client:
+    """Return the client of this process. A fork has its own, and so has a new address."""
+    key = address, os.getpid()
+    with _connecting:
+        if key not in _clients or _clients[key].status == "closed":
+            _clients[key] = Client(
+                address, name=f"rota-{key[1]}", timeout=CONNECT_S, set_as_default=False
+            )
+        return _clients[key]
+
+
+_connecting = threading.Lock()
+_clients: dict[tuple[str, int], Client] = {}
+
+
+# In a worker of the cluster
+
+
+def serve(
+    name: str, setup: messages.Setup, where: dict[str, str], memory_bytes_max: int | None
+) -> None:
+    """Run a handler's process on this host, until it ends or Rota's worker wants it no more."""
+    client = get_client()
+    up, down = (Queue(f"{name}-{way}", client=client) for way in ("up", "down"))
+    up.put(PLACED)
+    child = HandlerChild(setup, where)
+    over = threading.Event()
+    threading.Thread(target=_pass_down, args=(down, child, over), daemon=True).start()
+    try:
+        _pass_up(up, child, over, memory_bytes_max)
+    finally:
+        over.set()
+        child.end()
+        up.put(OVER)
+
+
+def _pass_down(down: Queue, child: HandlerChild, over: threading.Event) -> None:
+    try:
+        # Silence, or no scheduler: Rota's worker is gone.
+        with suppress(TimeoutError, OSError, ProcessDied):
+            while not over.is_set() and (message := down.get(timeout=SILENT_S)) != END:
+                if message != ALIVE:
+                    child.send(pickle.loads(message))
+    finally:
+        over.set()
+        child.kill()
+
+
+def _pass_up(
+    up: Queue, child: HandlerChild, over: threading.Event, memory_bytes_max: int | None
+) -> None:
+    memory, told_up, told_at = GroupMemory(), False, monotonic()
+    message: Any = None
+    while not over.is_set() and not isinstance(message, messages.Ended | Exception):
+        try:
+            message = child.receive(CHECK_S)
+        except ProcessDied as death:
+            message = death
+        if child.is_up and not told_up:
+            told_up = True
+            up.put(pickle.dumps(messages.Importing()))
+        used_bytes = 0 if memory_bytes_max is None else memory.resident_bytes(child.pid)
+        if memory_bytes_max is not None and used_bytes > memory_bytes_max:
+            message = MemoryExceeded(memory_bytes_max, used_bytes)
+        if message is not None or monotonic() - told_at >= PING_S:
+            told_at = monotonic()
+            up.put(ALIVE if message is None else pickle.dumps(message))

@@ -118,13 +118,15 @@ class ClusterChild:
         threading.Thread(target=self._hear, name=name, daemon=True).start()
 
     def send(self, message: messages.ToProcess) -> None:
-        """Send a message. Raises ProcessDied: the scheduler does not take it."""
+        """Send a message. Raises ProcessDied: the scheduler does not take it; but not for a stop
+        request, nor for an answer about an effect."""
         if isinstance(message, messages.RunJob):
             self.jobs += 1
         try:
-            self._down.put(pickle.dumps(message))
-        except (OSError, TimeoutError) as error:
-            raise ProcessDied(f"cannot be reached on the Dask cluster: {error}") from None
+            self._put(pickle.dumps(message))
+        except ProcessDied:  # as `HandlerChild.send`
+            if not isinstance(message, messages.Stop | messages.EffectAnswered):
+                raise
 
     def receive(self, timeout_s: float) -> Any:
         """Return its next message, None if none arrives in time. Raises ProcessDied, or
@@ -165,11 +167,18 @@ class ClusterChild:
         self._over.set()
 
     def _send_end(self) -> None:
-        with suppress(OSError, TimeoutError):
+        with suppress(ProcessDied):
+            for _ in range(3):  # one that waits for a lost cluster worker may take a message
+                self._put(END)
             if not self.is_placed:
                 self._future.cancel()
-            for _ in range(3):  # one that waits for a lost cluster worker may take a message
-                self._down.put(END)
+
+    def _put(self, message: bytes) -> None:
+        try:
+            self._down.put(message, callback_timeout=OVER_S)
+        except Exception as error:  # noqa: BLE001 - a new scheduler says KeyError: it has no queue
+            why = f"cannot be reached on the Dask cluster: {type(error).__name__}: {error}"
+            raise ProcessDied(why) from None
 
     def _look(self) -> None:
         """Find out whether it is lost."""
@@ -191,12 +200,13 @@ class ClusterChild:
                     self._inbox.put(message if message in own else pickle.loads(message))
                 if monotonic() - pinged_at >= PING_S:
                     pinged_at = monotonic()
-                    self._down.put(ALIVE)
+                    self._put(ALIVE)
             self._future.release()
             self._up.close()
             self._down.close()
-        except (OSError, TimeoutError, RuntimeError) as error:  # the client is closed
-            self._inbox.put(ProcessDied(f"was lost: the Dask scheduler is gone: {error}"))
+        except Exception as error:  # noqa: BLE001 - a closed client, a new scheduler without queues
+            why = f"was lost: the Dask scheduler is gone: {type(error).__name__}: {error}"
+            self._inbox.put(ProcessDied(why))
 
 
 def _connect(address: str) -> Client:
@@ -233,6 +243,8 @@ def serve(
         over.set()
         child.end()
         up.put(OVER)
+        for each in (up, down):  # the scheduler forgets a queue when both sides have closed it
+            each.close()
 
 
 def _pass_down(down: Queue, child: HandlerChild, over: threading.Event) -> None:

@@ -4,14 +4,16 @@ killed."""
 from __future__ import annotations
 
 import asyncio
+import importlib
 import importlib.util
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -191,6 +193,61 @@ async def test_a_killed_cluster_worker_is_a_lost_attempt_and_the_job_runs_again(
         (tmp_path / "go").touch()
         await hand.heard(JobSucceeded, job=job)
     assert rows(connection, "select status, attempts from rota.job_history") == [("succeeded", 2)]
+
+
+@contextmanager
+def run_dask(place: Path, *arguments: str) -> Iterator[None]:
+    """Run a command of Dask, which finds the handlers; kill it at the end."""
+    with (
+        (place / f"{arguments[0]}.log").open("ab") as log,
+        subprocess.Popen(
+            [sys.executable, "-m", "dask", *arguments, "--host=127.0.0.1", "--no-dashboard"],
+            cwd=place,
+            env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
+            stdout=log,
+            stderr=log,
+        ) as process,
+    ):
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+@needs_dask
+@rule("M33", "M2")
+async def test_a_scheduler_that_is_replaced_is_a_lost_attempt_and_the_job_runs_again(
+    database: str,
+    connection: Connection,
+    tmp_path: Path,
+    free_port: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    address = f"tcp://127.0.0.1:{free_port}"
+    monkeypatch.setenv("ROTA_DASK_SCHEDULER", address)
+    scheduler = ("scheduler", f"--port={free_port}")
+    worker = ("worker", address, "--nthreads=1", "--no-nanny")
+    job = put(connection, "until", place=str(tmp_path / "begun"), go=str(tmp_path / "go"))
+    with ExitStack() as first, ExitStack() as second:
+        for command in (scheduler, worker):
+            first.enter_context(run_dask(tmp_path, *command))
+        async with Hand(database, cluster_jobs.jobs) as hand:
+            await noted(tmp_path / "begun")
+            first.close()
+            for command in (scheduler, worker):
+                second.enter_context(run_dask(tmp_path, *command))
+            failed = await hand.heard(JobFailed, job=job, timeout_s=60)
+            assert failed.failure.error_type == "rota.errors.ProcessDied"
+            await noted(tmp_path / "begun", 2)
+            (tmp_path / "go").touch()
+            await hand.heard(JobSucceeded, job=job, timeout_s=60)
+        distributed = importlib.import_module("distributed")
+        with distributed.Client(address, set_as_default=False) as client:
+            await asyncio.to_thread(eventually, lambda: client.run_on_scheduler(_count_queues) == 0)
+
+
+def _count_queues(dask_scheduler: Any) -> int:
+    return len(dask_scheduler.extensions["queues"].queues)
 
 
 @needs_dask

@@ -258,7 +258,7 @@ def _work_in_processes(
         status = supervisor.run()
     if status == 0 or supervisor.reports:
         _say(
-            _sum([msgspec.convert(report, Summary) for report in supervisor.reports]),
+            _sum([(name, msgspec.convert(one, Summary)) for name, one in supervisor.reports]),
             drain=drain,
             as_json=as_json,
         )
@@ -303,14 +303,16 @@ def _arguments(context: typer.Context, but: Collection[str]) -> list[str]:
     return arguments
 
 
-def _sum(reports: list[Summary]) -> Summary:
-    """Add up the reports. `oldest_due` is that of the last process to end."""
+def _sum(named: list[tuple[str | None, Summary]]) -> Summary:
+    """Add up the reports. `oldest_due` is that of the last process to end; of several databases the
+    oldest."""
+    last, reports = dict(named), [report for _, report in named]
     return Summary(
         sum(report.claimed for report in reports),
         sum(report.succeeded for report in reports),
         sum(report.failed for report in reports),
         sum(report.dead for report in reports),
-        reports[-1].oldest_due if reports else None,
+        min((one.oldest_due for one in last.values() if one.oldest_due), default=None),
         sorted({queue for report in reports for queue in report.paused}),
     )
 

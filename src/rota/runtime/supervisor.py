@@ -86,7 +86,7 @@ class ServedDatabase:
     has_passed: bool = False
     """Whether a process has reported a good pass since the last ping."""
     failed_at: float = float("-inf")
-    """When it was last found that its processes cannot work."""
+    """When it was last found that its processes cannot work; no more, once one has a good pass."""
     ends: deque[tuple[float, bool]] = field(default_factory=deque)
     """The ends of the last minute without a stop request: when, and whether it counts towards
     ENDS_MAX."""
@@ -152,8 +152,8 @@ class Supervisor:
         ping_url: str | None = None,
         sums: SumsMetrics | None = None,
     ) -> None:
-        self.reports: list[dict[str, Any]] = []
-        """The children's reports, in the order in which they ended."""
+        self.reports: list[tuple[str | None, dict[str, Any]]] = []
+        """The children's reports and their databases, in the order in which they ended."""
         self._arguments = arguments
         self._count = count
         self._databases = databases or [ServedDatabase()]
@@ -198,7 +198,7 @@ class Supervisor:
             return f"the parent process has been stuck for {now - self._turned_at:.0f} s"
         for child in list(self._children.values()):
             if (problem := child.liveness(now)) is not None:
-                return f"worker process {child.pid}: {problem}"
+                return f"{child.database.describe(child.pid)}: {problem}"
         return None
 
     def readiness(self) -> str | None:
@@ -210,7 +210,7 @@ class Supervisor:
             return f"{len(children)} of {wanted} worker processes are up"
         for child in children:
             if child.vitals.readiness is not None:
-                return f"worker process {child.pid}: {child.vitals.readiness}"
+                return f"{child.database.describe(child.pid)}: {child.vitals.readiness}"
         return self.liveness()
 
     def metrics(self) -> str:
@@ -270,9 +270,10 @@ class Supervisor:
             child.database.is_fit = child.database.is_fit or vitals.is_fit
             if vitals.passes > child.vitals.passes:
                 child.database.has_passed = True
+                child.database.failed_at = float("-inf")
                 self._ping()
             if vitals.report is not None:
-                self.reports.append(vitals.report)
+                self.reports.append((child.database.name, vitals.report))
             if vitals.metrics is not None and self._sums is not None:
                 self._sums.note(child.pid, vitals.metrics, child.database.name)
             child.vitals = vitals

@@ -116,7 +116,7 @@ def test_five_ends_within_a_minute_end_the_parent_after_the_others_have_finished
         )
         other.kill()
         spared.add(other.pid)
-    eventually(lambda: "stopping 1 worker processes" in supervisor.log)
+    eventually(lambda: "stopping 1 worker process" in supervisor.log)
     assert supervisor.process.poll() is None
     (tmp_path / "go").touch()
 
@@ -292,7 +292,7 @@ def test_a_terminal_that_closes_stops_the_parent_and_never_skips_the_grace_perio
     (tmp_path / "go").touch()
 
     assert supervisor.wait() == (0, ""), supervisor.log
-    assert supervisor.log.count("stopping 1 worker processes") == 1
+    assert supervisor.log.count("stopping 1 worker process") == 1
     assert status(connection, job) == "succeeded"
 
 
@@ -343,7 +343,7 @@ def test_a_process_told_to_stop_while_it_still_imports_the_app_does_so_and_start
     supervisor = start_supervisor(database, 2, app="mine:app")
     eventually((tmp_path / "importing").exists)
     supervisor.signal(signal.SIGTERM)
-    eventually(lambda: "stopping 1 worker processes" in supervisor.log)
+    eventually(lambda: "stopping 1 worker process" in supervisor.log)
     (tmp_path / "go").touch()
     assert supervisor.wait() == (0, ""), supervisor.log
     assert rows(connection, UNCHARGED) == [(job, "queued", 0)]
@@ -515,7 +515,7 @@ def test_on_other_systems_several_processes_are_refused_in_one_line(
     assert run(["work", "--processes", "2"]) == 3
     assert (
         capsys.readouterr().err
-        == "rota: --processes works on Linux only: start `rota work` several times instead\n"
+        == "rota: --processes and --database work on Linux only: start `rota work` several times instead\n"
     )
 
 

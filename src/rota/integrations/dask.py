@@ -8,6 +8,7 @@ runs. Each side ends the handler when it hears nothing of the other.
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import queue
@@ -36,6 +37,8 @@ except ImportError:
 
 if TYPE_CHECKING:
     from rota.worker.attempt import Attempt
+
+logger = logging.getLogger("rota.worker")
 
 ADDRESS_VARIABLE = "ROTA_DASK_SCHEDULER"
 CONNECT_S = 10
@@ -78,8 +81,9 @@ def start(attempt: Attempt, setup: messages.Setup) -> ClusterChild:
     assert attempt.job_type.options.process is not None
     try:
         child = ClusterChild(setup, attempt.job_type.options.process.memory_bytes_max)
-    except (OSError, ValueError) as error:
-        raise ProcessNotStartedError(f"the Dask scheduler does not answer: {error}") from None
+    except Exception as error:  # noqa: BLE001 - what Dask and tornado raise is not declared
+        why = f"the Dask scheduler does not answer: {type(error).__name__}: {error}"
+        raise ProcessNotStartedError(why) from None
     until = monotonic() + START_S
     try:
         while not child.is_placed:
@@ -167,11 +171,14 @@ class ClusterChild:
         self._over.set()
 
     def _send_end(self) -> None:
-        with suppress(ProcessDied):
+        try:
             for _ in range(3):  # one that waits for a lost cluster worker may take a message
                 self._put(END)
             if not self.is_placed:
                 self._future.cancel()
+        except Exception as error:  # noqa: BLE001 - what Dask raises is not declared
+            # The cluster ends it by itself when it hears nothing more.
+            logger.info("the Dask cluster cannot be told to end a handler: %s", error)
 
     def _put(self, message: bytes) -> None:
         try:

@@ -27,6 +27,7 @@ import msgspec
 from rota.declare.program import describe_exit
 from rota.errors import ProcessesFailed
 from rota.model.back_off import find_pause_s
+from rota.model.units import plural
 from rota.runtime.child_process import (
     ChildProcess,
     find_exited,
@@ -295,7 +296,8 @@ class Supervisor:
         self._stops += 1
         if self._stops <= 2:
             how, request = ("", STOP) if self._stops == 1 else (" at once", STOP_NOW)
-            logger.info("stopping %s worker processes%s", len(self._children), how)
+            count = plural(len(self._children), "worker process", "worker processes")
+            logger.info("stopping %s%s", count, how)
             for child in self._children.values():
                 child.send(request)
 
@@ -319,7 +321,9 @@ class Supervisor:
         how = f"{database.describe(child.pid)} {describe_exit(status)}"
         if self._stops or self._drain:
             logger.info("%s", how)
-            self._status = max(self._status, _share(status))
+            # One that was still waiting for its database when it was told to stop has no trouble.
+            is_away = status == _DATABASE_AWAY and not child.vitals.is_fit and not self._drain
+            self._status = max(self._status, 0 if is_away else _share(status))
         elif status in _HOPELESS and not database.is_fit:  # it was alone, and has logged why
             self._rest(database, how)
             if self._stops:

@@ -32,6 +32,8 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, help="the longest measurement")
     parser.add_argument("--backlog", type=int, default=Scale().backlog_jobs,
                         help="jobs that wait in the scenario `backlog`")  # fmt: skip
+    parser.add_argument("--crash-jobs", type=int, default=Scale().crash_jobs,
+                        help="jobs that run during a crash")  # fmt: skip
     parser.add_argument("--steady", type=float, default=Scale().steady_s,
                         help="seconds of the scenario `steady`")  # fmt: skip
     parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds of the whole run")
@@ -53,6 +55,7 @@ def main() -> int:
         rounds=asked.rounds,
         jobs=asked.jobs,
         backlog_jobs=asked.backlog,
+        crash_jobs=asked.crash_jobs,
         steady_s=asked.steady,
     )
     if asked.seconds is not None:

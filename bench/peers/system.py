@@ -52,6 +52,11 @@ class System:
     """How it finds the jobs of a worker that has died, and the settings of the crash scenarios."""
     default_recovery: str
     """When that happens by default, as its documentation or source says."""
+    why_lost: str = ""
+    """Why jobs of a killed worker may not run again, and where its documentation or source says so:
+    said where some have not."""
+    why_held: str = ""
+    """The same of the jobs of a worker that stands still."""
     left: str = ""
     """A statement that counts the jobs that are not finished; with Redis a script in Lua."""
     kept: Kept = "postgresql"

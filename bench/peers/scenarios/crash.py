@@ -72,7 +72,8 @@ def _kill(played: Played, stage: Stage) -> Iterator[Measured]:
         wait_for_writes(played, until)
         died = dict.fromkeys(pids, crashed_at)
         note = "the killed worker was started again" if played.system.starts_again else ""
-        yield from count("killed", played.ledger, jobs, crashed_at, died, note)
+        why = played.system.why_lost
+        yield from count("killed", played.ledger, jobs, crashed_at, died, note, why)
         if not second.is_alive:
             raise Failed(f"the other worker ended too: {second.said}")
 
@@ -95,6 +96,7 @@ def _freeze(played: Played, within_s: float) -> Measured:
             if not wait_until(lambda: bool(find_taken()), within_s):
                 first.signal(signal.SIGCONT)
                 note = f"no other worker took the jobs within {within_s:g} s"
+                note += f": {played.system.why_held}" if played.system.why_held else ""
                 return Measured(what=what, value=None, unit="jobs", better="less", note=note)
             time.sleep(0.5)  # others that it takes at the same time
             before, taken = left(), find_taken()
@@ -176,18 +178,19 @@ def count(
     crashed_at: float,
     died: dict[int, float],
     note: str = "",
+    why: str = "",
 ) -> Iterator[Measured]:
-    """Return what the ledger says of a crash."""
+    """Return what the ledger says of a crash; `why` jobs may be lost is said if some are."""
     runs = read_runs(ledger.entries())
     ends = {n: [run.ended for run in mine if run.ended] for n, mine in runs.items()}
     over = [min(mine) for mine in ends.values() if mine]
     lost = jobs - len(over)
     again = sum(len(mine) > 1 for mine in runs.values())
-    said = f"{jobs:,} jobs, {again} ran again{'; ' if note else ''}{note}"
+    said = "; ".join(filter(None, (f"{jobs:,} jobs, {again} ran again", note, lost and why)))
     yield Measured(what=f"{what}: not run to their end", value=float(lost), unit="jobs",
                    better="less", note=said)  # fmt: skip
     yield Measured(what=f"{what}: ran twice at once", value=float(count_overlaps(runs, died)),
                    unit="jobs", better="less")  # fmt: skip
-    seconds = None if lost else max(over) - crashed_at
+    seconds = None if lost else max(0.0, max(over) - crashed_at)
     yield Measured(what=f"{what}: until all had run", value=seconds, unit="s", better="less",
                    note=f"{lost} jobs had not" if lost else "")  # fmt: skip

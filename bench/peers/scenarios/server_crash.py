@@ -52,4 +52,6 @@ def _crash(played: Played, jobs: int, recover_s: float) -> Iterator[Measured]:
             time.sleep(LOOK_EACH_S)
         crash.wait_for_writes(played, until)
     note = f"workers ended {restarts} times" if restarts else ""
-    yield from crash.count("server crash", played.ledger, jobs, crashed_at, died, note)
+    system = played.system
+    why = system.durable if system.kept == "redis" else system.why_lost
+    yield from crash.count("server crash", played.ledger, jobs, crashed_at, died, note, why)

@@ -19,7 +19,7 @@ SYSTEM = System(
     setups=(
         Setup(
             name=LEAD,
-            about="100 workers on the queue, claim_batch_size 500, enqueue_many_copy",
+            about="100 workers on the queue, claimers 2, claim_batch_size 500, enqueue_many_copy",
             history="kept",
             is_lead=True,
         ),
@@ -32,10 +32,17 @@ SYSTEM = System(
     ),
     left="select count(*) from awa.jobs where state not in ('completed', 'failed', 'cancelled')",
     durable="each commit",
-    recovery="heartbeat each 2 s, stale after 10 s, rescued each 5 s",
+    recovery="heartbeat each 2 s, stale after 10 s, rescued each 5 s by the leader, elected each "
+    "second",
     default_recovery="90 seconds: heartbeat_staleness_ms, and the deadline of a job",
+    why_held="the leader alone rescues (its ADR-003), and holds its lock while its connection is "
+    "open; the worker that stands still is the leader",
 )
-LEASES = {"heartbeat_interval_ms": 2_000, "heartbeat_rescue_interval_ms": 5_000}
+LEASES = {
+    "heartbeat_interval_ms": 2_000,
+    "heartbeat_rescue_interval_ms": 5_000,
+    "leader_election_interval_ms": 1_000,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +114,7 @@ class Awa(Harness):
         limit = slots or (10 if self.setup.name == DEFAULTS else SLOTS)
         queue: dict[str, Any] = {"name": "default", "max_workers": limit}
         if self.setup.name == LEAD:
-            queue["claim_batch_size"] = 500
+            queue |= {"claimers": 2, "claim_batch_size": 500}
         await client.start([queue], **options)
         await asyncio.Event().wait()
 

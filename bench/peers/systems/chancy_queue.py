@@ -35,8 +35,10 @@ SYSTEM = System(
     left="select count(*) from chancy_jobs where state in ('pending', 'running', 'retrying')",
     copied=(Rows("chancy_jobs", {"id": "gen_random_uuid()"}),),
     durable="each commit",
-    recovery="heartbeat each 2 s, dead after 10 s, recovery each 5 s",
-    default_recovery="90 s and up to 60 more: heartbeat_timeout and recovery",
+    recovery="heartbeat each 2 s, dead after 10 s, recovery each 5 s by the leader, elected each "
+    "2 s for 5",
+    default_recovery="90 s and up to 60 more, heartbeat_timeout and recovery; 2 minutes more if it "
+    "was the leader",
 )
 MADE: dict[str, Harness] = {}
 """The harness of this process; one of the executor of processes makes its own."""
@@ -92,7 +94,10 @@ class Chancy(Harness):
     def _app(self) -> Any:
         plugins = []
         if self.lease_s is not None:
-            plugins = [library("chancy.plugins.recovery").Recovery(poll_interval=5)]
+            plugins = [
+                library("chancy.plugins.leadership").Leadership(poll_interval=2, timeout=5),
+                library("chancy.plugins.recovery").Recovery(poll_interval=5),
+            ]
         return library("chancy").Chancy(self.url, plugins=plugins)
 
     async def prepare(self) -> None:

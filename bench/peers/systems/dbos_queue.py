@@ -44,6 +44,8 @@ SYSTEM = System(
     "killed worker is started again",
     default_recovery="when a process with its executor_id starts; for others by Conductor, a "
     "service of its makers",
+    why_held="only a process with the executor_id of the one that stands still takes its workflows "
+    "(its guide on workflow recovery)",
     starts_again=True,
 )
 

@@ -9,6 +9,7 @@ from bench.peers.django_site.harness import DjangoTasks
 from bench.peers.harness import main
 from bench.peers.system import Rows, Setup, System
 
+FAILED = "the tasks of a worker that is gone have failed, for a person to retry"
 SYSTEM = System(
     name="dj_queue",
     module="dj_queue",
@@ -36,6 +37,8 @@ SYSTEM = System(
     durable="each commit",
     recovery="heartbeat each 2 s, dead after 10 s; then the task has failed, for a person to retry",
     default_recovery="after 5 minutes the task has failed, and a person retries it",
+    why_lost=FAILED,
+    why_held=FAILED,
     environment="django",
     needs_rota=True,
     newest_python=True,

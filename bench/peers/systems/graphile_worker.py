@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from bench.peers.system import Rows, Setup, System
 
+LOCKED = (
+    "a lock ends after 4 hours (its page on performance), or when a person calls "
+    "force_unlock_workers"
+)
 SYSTEM = System(
     name="graphile-worker",
     module="graphile_worker",
@@ -24,4 +28,6 @@ SYSTEM = System(
     durable="each commit",
     recovery="none that can be set: a lock ends after 4 hours",
     default_recovery="4 hours",
+    why_lost=LOCKED,
+    why_held=LOCKED,
 )

@@ -11,6 +11,7 @@ from bench.peers.system import Rows, Setup, System
 
 LEAD, DEFAULTS = "one at a time", "defaults"
 SLOTS = 100
+LED = "the leader alone rescues; when it is gone, another is elected after up to a minute"
 SYSTEM = System(
     name="Oban",
     module="oban_queue",
@@ -25,7 +26,10 @@ SYSTEM = System(
     copied=(Rows("oban_jobs", {"id": ""}),),
     durable="each commit",
     recovery="lifeline each 5 s, rescue_after 10 s: by the job's age, whether its worker lives or "
-    "not",
+    "not; by the leader, elected each 30 s, which is no setting",
+    recover_s=75,
+    why_lost=LED,
+    why_held=LED,
     default_recovery="5 minutes: rescue_after",
     newest_python=True,
 )

@@ -11,6 +11,8 @@ from bench.peers.system import Rows, Setup, System
 
 LEAD, DEFAULTS = "one at a time", "defaults"
 BATCH = 1_000
+LOOK_EACH_S = 2
+"""Only who looks for jobs finds those of a dead worker, and an idle worker is not told of them."""
 SYSTEM = System(
     name="PgQueuer",
     module="pgqueuer_queue",
@@ -24,8 +26,8 @@ SYSTEM = System(
     left="select count(*) from pgqueuer",
     copied=(Rows("pgqueuer", {"id": ""}),),
     durable="each commit",
-    recovery="heartbeat_timeout of 10 s",
-    default_recovery="30 seconds: heartbeat_timeout",
+    recovery="heartbeat_timeout of 10 s, an idle worker looks each 2 s: dequeue_timeout",
+    default_recovery="30 seconds, heartbeat_timeout, and up to 30 more, dequeue_timeout",
 )  # fmt: skip
 
 
@@ -77,6 +79,7 @@ class PgQueuer(Harness):
             options |= {"batch_size": max(1, slots // 2), "max_concurrent_tasks": slots}
         if self.lease_s is not None:
             options["heartbeat_timeout"] = timedelta(seconds=self.lease_s)
+            options["dequeue_timeout"] = timedelta(seconds=LOOK_EACH_S)
         await asyncio.gather(queue.qm.run(**options))
 
     def _handler(self, kind: Kind) -> Any:

@@ -32,12 +32,20 @@ SYSTEM = System(
     left="return redis.call('llen', 'rq:queue:default') + redis.call('zcard', 'rq:wip:default') "
     "+ redis.call('llen', 'rq:queue:default:intermediate')",
     durable="no: Redis writes a snapshot each minute after 10,000 changes, each hour after one",
-    recovery="maintenance_interval 1, job_timeout 10, Retry(max=3); a SimpleWorker's job is "
-    "abandoned 60 s after its timeout at the earliest",
-    default_recovery="after 90 s and up to 10 minutes more: the job has failed, or runs again if "
-    "it has retries",
+    recovery="maintenance_interval 1, worker_ttl 16 (an idle worker looks for abandoned jobs each "
+    "second), job_timeout 10, Retry(max=3); a SimpleWorker's job is abandoned 60 s after its "
+    "timeout",
+    default_recovery="90 s, job_monitoring_interval and 60 s, and up to 10 minutes more, "
+    "maintenance_interval: then the job has failed, or runs again if it has retries",
+    why_lost="a job is abandoned 60 s after its timeout; one that was taken and not begun waits a "
+    "minute more; a worker killed during maintenance holds its lock for 15 minutes "
+    "(Queue.acquire_maintenance_lock, IntermediateQueue.cleanup)",
+    why_held="a job is abandoned 60 s after its timeout (SimpleWorker.get_heartbeat_ttl)",
     recover_s=90,
 )
+WORKER_TTL_S = 16
+"""An idle worker waits for a job for this less 15 seconds, and looks for abandoned ones after it:
+with the default of 420 seconds only then."""
 LEDGER = Ledger(os.environ.get(PATH, os.devnull))
 
 
@@ -84,7 +92,7 @@ class Rq(Harness):
     def work(self, slots: int | None) -> None:
         rq, options = library("rq"), dict[str, Any]()
         if self.lease_s is not None:
-            options = {"maintenance_interval": 1, "job_monitoring_interval": 1}
+            options = {"maintenance_interval": 1, "worker_ttl": WORKER_TTL_S}
         if slots is None and self.setup.name == DEFAULTS:
             rq.Worker([self.queue], connection=self.redis).work(logging_level="ERROR")
             return

@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.figures import readable
 from bench.peers.result import by_table
-from scripts.svg import FONT, PALETTE, Picture
+from scripts.svg import FONT, PALETTE, SMALL, Kind, Picture, measure
 
 OWN = "Rota"
 ROW = 26.0
@@ -18,18 +18,30 @@ BAR = 230.0
 BESIDE_DRAIN = ("backlog", "old snapshot")
 """Scenarios whose bars have the drain of the same setup below them."""
 WIDTH = 760.0
+NARROW_WIDTH = 380.0
+NARROW_ROW = 42.0
+"""On a telephone a label stands above its bar: beside it, it would be too small to read."""
 CSS = """
 :root{%(light)s}
 @media (prefers-color-scheme: dark){:root{%(dark)s}}
-body{font:16px/1.5 %(font)s;color:var(--ink);background:var(--page);max-width:780px;
-  margin:2rem auto;padding:0 1rem}
+body{font:16px/1.5 %(font)s;color:var(--ink);background:var(--page);max-width:60rem;
+  margin:2rem auto;padding:0 1rem;overflow-wrap:break-word}
+p{max-width:44rem}
 h2{margin-top:3rem;border-bottom:1px solid var(--edge)}
 table{border-collapse:collapse;font-size:.9rem;width:100%%}
 td,th{border-bottom:1px solid var(--edge);padding:.25rem .5rem;text-align:left;vertical-align:top}
 td.n{text-align:right;white-space:nowrap}
 .own td:first-child{font-weight:600;color:var(--work)}
 .dim{color:var(--dim)} .bad{color:var(--bad);font-weight:600}
-svg{max-width:100%%;height:auto} details{margin:.5rem 0 1.5rem}
+svg{max-width:100%%;height:auto} details{margin:.5rem 0 1.5rem} .narrow{display:none}
+@media (max-width:640px){
+  .wide{display:none} .narrow{display:block}
+  table,tbody{display:block}
+  tr{display:block;border-bottom:1px solid var(--edge);padding:.4rem 0}
+  td{display:block;border:0;padding:.1rem 0;overflow-wrap:anywhere}
+  tr:first-child,td:empty{display:none}
+  td:not(:first-child)::before{content:attr(data-head) ": ";color:var(--dim)}
+}
 """
 
 
@@ -132,7 +144,9 @@ def _scenarios(
             drained = tables.get(("drain", what), []) if name in BESIDE_DRAIN else []
             beside = {_who(one): one["value"] for one in drained if one["value"]}
             if figures[0]["better"]:
-                yield draw(what, figures, at, beside)
+                yield f'<div class="wide">{draw(what, figures, f"{at}-wide", beside)}</div>'
+                narrow = draw(what, figures, f"{at}-narrow", beside, is_narrow=True)
+                yield f'<div class="narrow">{narrow}</div>'
             rows = [
                 [_who(one), _value(one), one["history"], _spread(one), _note(one, beside)]
                 for one in figures
@@ -143,39 +157,83 @@ def _scenarios(
             yield f"<details><summary>as a table</summary>{table}</details>"
 
 
-def draw(what: str, figures: list[dict[str, Any]], number: int, beside: dict[str, float]) -> str:
+def draw(
+    what: str,
+    figures: list[dict[str, Any]],
+    mark: str,
+    beside: dict[str, float],
+    *,
+    is_narrow: bool = False,
+) -> str:
     """Return bars, the best first, as an element of the page; below each a thin one for what it is
-    beside."""
+    beside. `mark` keeps the identifiers of pictures apart."""
     unit, better = figures[0]["unit"], figures[0]["better"]
     below = {_who(one): beside[_who(one)] for one in figures if _who(one) in beside}
     shown = [one["value"] for one in figures if one["value"] is not None]
     most = max([*shown, *below.values()], default=0) or 1
     words = ". ".join(f"{_who(one)}: {_value(one)}" for one in figures)
     about = f"{what}, in {unit}, {better} is better. {words}"
-    picture = Picture(what, about, height=ROW * len(figures) + 20, width=WIDTH)
-    y = 10 + ROW / 2
-    for one in figures:
-        kind = "work" if one["system"].startswith(OWN) else "plain"
-        picture.label(LABEL, y, _short(_who(one)), kind, anchor="end", bold=kind == "work")
-        long = 0.0 if one["value"] is None else BAR * one["value"] / most
-        picture.bar(LABEL + 8, y - 8, max(long, 1), 16, kind)
-        picture.label(LABEL + 16 + long, y, _value(one))
-        if _who(one) in below:
-            picture.bar(LABEL + 8, y + 9, max(BAR * below[_who(one)] / most, 1), 4, "dim")
-        y += ROW
-    return _inline(picture.text(), number)
+    row, width = (NARROW_ROW, NARROW_WIDTH) if is_narrow else (ROW, WIDTH)
+    picture = Picture(what, about, height=row * len(figures) + 20, width=width)
+    draw_row = _draw_narrow_row if is_narrow else _draw_row
+    for at, one in enumerate(figures):
+        share = 0.0 if one["value"] is None else one["value"] / most
+        other = below[_who(one)] / most if _who(one) in below else None
+        draw_row(picture, 10 + row * at, one, share, other)
+    return _inline(picture.text(), mark)
 
 
-def _inline(svg: str, number: int) -> str:
+def _draw_row(
+    picture: Picture, top: float, figure: dict[str, Any], share: float, below: float | None
+) -> None:
+    kind, y = _kind(figure), top + ROW / 2
+    picture.label(
+        LABEL,
+        y,
+        _fit(_who(figure), LABEL, bold=kind == "work"),
+        kind,
+        anchor="end",
+        bold=kind == "work",
+    )
+    picture.bar(LABEL + 8, y - 8, max(BAR * share, 1), 16, kind)
+    picture.label(LABEL + 16 + BAR * share, y, _value(figure))
+    if below is not None:
+        picture.bar(LABEL + 8, y + 9, max(BAR * below, 1), 4, "dim")
+
+
+def _draw_narrow_row(
+    picture: Picture, top: float, figure: dict[str, Any], share: float, below: float | None
+) -> None:
+    kind, long = _kind(figure), NARROW_WIDTH - 16
+    value = _value(figure)
+    room = long - measure(value, SMALL) - 8
+    who = _fit(_who(figure), room, bold=kind == "work")
+    picture.label(8, top + 10, who, kind, bold=kind == "work")
+    picture.label(NARROW_WIDTH - 8, top + 10, value, anchor="end")
+    picture.bar(8, top + 21, max(long * share, 1), 11, kind)
+    if below is not None:
+        picture.bar(8, top + 33, max(long * below, 1), 4, "dim")
+
+
+def _kind(figure: dict[str, Any]) -> Kind:
+    return "work" if figure["system"].startswith(OWN) else "plain"
+
+
+def _inline(svg: str, mark: str) -> str:
     """Return the picture for this page: its colours are the page's, its identifiers its own."""
     svg = re.sub(r":root\{[^}]*\}\n@media [^\n]*\n", "", svg)
     return re.sub(r'(id|aria-labelledby)="(title|about)( about)?"',
-                 lambda found: f'{found[1]}="{found[2]}-{number}'
-                 + (f' about-{number}"' if found[3] else '"'), svg)  # fmt: skip
+                 lambda found: f'{found[1]}="{found[2]}-{mark}'
+                 + (f' about-{mark}"' if found[3] else '"'), svg)  # fmt: skip
 
 
-def _short(name: str) -> str:
-    return name if len(name) <= 42 else name[:41] + "…"
+def _fit(text: str, room: float, *, bold: bool) -> str:
+    """Return as much of a text as fits."""
+    if measure(text, SMALL, bold=bold) <= room:
+        return text
+    while text and measure(f"{text}…", SMALL, bold=bold) > room:
+        text = text[:-1]
+    return f"{text}…"
 
 
 def _who(figure: dict[str, Any]) -> str:
@@ -205,10 +263,14 @@ def _spread(figure: dict[str, Any]) -> str:
 def _table(
     head: Iterable[str], rows: list[list[str]], own: Iterable[int] = (), *, is_html: bool = False
 ) -> str:
-    top = "".join(f"<th>{one}</th>" for one in head)
+    names = [*head]
+    top = "".join(f"<th>{one}</th>" for one in names)
     lines = []
     for at, row in enumerate(rows):
-        cells = "".join(f"<td>{one if is_html else escape(one)}</td>" for one in row)
+        cells = "".join(
+            f'<td data-head="{name}">{one if is_html else escape(one)}</td>'
+            for name, one in zip(names, row, strict=True)
+        )
         mark = ' class="own"' if at in {*own} else ""
         lines.append(f"<tr{mark}>{cells}</tr>")
     return f"<table><tr>{top}</tr>\n" + "\n".join(lines) + "</table>"

@@ -139,7 +139,7 @@ def test_a_drain_under_a_burden_is_shown_beside_the_one_without() -> None:
     document: dict[str, Any] = {"scenarios": {"drain": "", "backlog": ""}}
     text = "".join(page._scenarios(document, by_table([without, burdened])))
     assert "50 % of the drain; a million jobs" in text
-    assert text.count('class="p-dim"') == 1
+    assert text.count('class="p-dim"') == 2, "once in each of the two widths"
 
 
 def test_turns_fold_to_their_median() -> None:

@@ -186,7 +186,7 @@ def count(
     over = [min(mine) for mine in ends.values() if mine]
     lost = jobs - len(over)
     again = sum(len(mine) > 1 for mine in runs.values())
-    said = "; ".join(filter(None, (f"{jobs:,} jobs, {again} ran again", note, lost and why)))
+    said = "; ".join(filter(None, (f"{jobs:,} jobs, {again} ran again", note, why if lost else "")))
     yield Measured(what=f"{what}: not run to their end", value=float(lost), unit="jobs",
                    better="less", note=said)  # fmt: skip
     yield Measured(what=f"{what}: ran twice at once", value=float(count_overlaps(runs, died)),

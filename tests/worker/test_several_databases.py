@@ -5,8 +5,13 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import msgspec
@@ -32,6 +37,35 @@ pytestmark = [
 SOON = {"BACK_OFF_S": (0.05, 0.2), "REST_S": 0.5}
 AWAY = "postgresql://nobody@127.0.0.1:1/nowhere"
 """ROTA_DATABASE_URL, which no process may use."""
+
+
+@dataclass
+class Pings:
+    """A dead-man switch."""
+
+    url: str
+    came: threading.Event
+
+
+@pytest.fixture
+def pings() -> Iterator[Pings]:
+    came = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            came.set()
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Log nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        yield Pings(f"http://127.0.0.1:{server.server_port}/", came)
+        server.shutdown()
+        thread.join()
 
 
 def _start(
@@ -180,6 +214,46 @@ def test_a_database_without_the_schema_is_a_loud_line_and_the_other_is_worked(
         eventually(lambda: status(other, late) == "succeeded")
     supervisor.signal(signal.SIGTERM)
     assert supervisor.wait() == (0, ""), supervisor.log
+
+
+@rule("M2")
+def test_one_that_failed_and_works_again_is_not_counted_when_another_fails(
+    start_supervisor: StartSupervisor,
+    database: str,
+    connection: Connection,
+    empty_database: str,
+    pings: Pings,
+) -> None:
+    """The command ends only if none can be worked."""
+    times = {"BACK_OFF_S": (0.05, 0.2), "REST_S": 5.0, "ENDS_MAX": 1}
+    databases = [f"--database={url}" for url in (empty_database, database)]
+    supervisor = start_supervisor(AWAY, 1, *databases, f"--ping={pings.url}", times=times)
+    eventually(lambda: f"; {_name(empty_database)} is not worked" in supervisor.log)
+    migrate(empty_database)
+    assert pings.came.wait(30), "both had a good pass"
+    os.kill(_pid(supervisor, database), signal.SIGKILL)
+    eventually(lambda: f"; {_name(database)} is not worked" in supervisor.log)
+    with psycopg.connect(empty_database, autocommit=True) as other:
+        job = put(other, "quick")
+        eventually(lambda: status(other, job) == "succeeded")
+    supervisor.signal(signal.SIGTERM)
+    assert supervisor.wait() == (0, ""), supervisor.log
+
+
+@rule("M2")
+def test_a_stop_while_a_database_does_not_answer_is_no_failure(
+    start_supervisor: StartSupervisor, database: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(30)
+        host, port = silent.getsockname()
+        silent_url = f"postgresql://nobody@{host}:{port}/nowhere"
+        supervisor = _start(start_supervisor, database, silent_url)
+        asks, _ = silent.accept()
+        supervisor.until_working(1)
+        supervisor.signal(signal.SIGTERM)
+        with asks:
+            assert supervisor.wait() == (0, ""), supervisor.log
 
 
 def _rota(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -513,9 +513,9 @@ def test_on_other_systems_several_processes_are_refused_in_one_line(
 ) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     assert run(["work", "--processes", "2"]) == 3
-    assert (
-        capsys.readouterr().err
-        == "rota: --processes and --database work on Linux only: start `rota work` several times instead\n"
+    assert capsys.readouterr().err == (
+        "rota: --processes and --database work on Linux only: start `rota work` several times "
+        "instead\n"
     )
 
 

@@ -426,8 +426,11 @@ def test_a_call_is_shown_with_what_it_returns_and_with_its_twin() -> None:
 def test_each_environment_variable_is_on_the_page() -> None:
     source = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
     read = set(re.findall(r"""environ(?:\.get\(|\[)["'](\w+)["']""", source))
+    read |= set(re.findall(r"""^[A-Z]+_VARIABLE = "(\w+)"$""", source, re.MULTILINE))
 
-    read -= {"PWD", "PYTHONPATH"}  # the shell's own variable, and Python's, are no settings
+    # The shell's own variable and Python's are no settings; nor is what Rota's processes tell each
+    # other.
+    read -= {"PWD", "PYTHONPATH", "ROTA_SESSION"}
     assert {
         names(row["variable"])[0] for row in tables("environment.md")["Environment variables"]
     } == read

@@ -242,7 +242,7 @@ def test_without_a_schema_only_that_is_bad(empty_database: str) -> None:
     assert look(empty_database) == (["migrations"], {})
 
 
-SILENT = {"notify": None, "is_read_only": False, "notify_s": None}
+SILENT = {"notify": None, "is_standby": False, "notify_s": None}
 SOUND: dict[str, Any] = {"overdue": [], "pending": [], "detached": [], "archive": None}
 WEIGHT: dict[str, Any] = {"days": 1, "bytes": 1, "last_day_bytes": 1, "keep_s": {}}
 HOLDER = {

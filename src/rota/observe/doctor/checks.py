@@ -99,10 +99,10 @@ def _pooler(source: FactSource) -> Facts:
 
 
 def _listen(source: FactSource) -> Facts:
-    is_read_only = source.facts("doctor_server")["is_read_only"]
-    silent = source.notify is False or source.refusal is not None or is_read_only
+    is_standby = source.facts("doctor_server")["is_standby"]
+    silent = source.notify is False or source.refusal is not None or is_standby
     return {
-        "is_read_only": is_read_only,
+        "is_standby": is_standby,
         "notify": False if source.notify is False else None,
         "notify_s": None if silent else source.probe.measure_notify_s(),
     }

@@ -70,7 +70,7 @@ def listen(facts: Facts, thresholds: Thresholds) -> Finding:
     """Judge whether a NOTIFY arrives."""
     if facts["notify"] is False:
         return skip("the App has notify=False: workers poll")
-    if facts["is_read_only"]:
+    if facts["is_standby"]:
         return skip("a standby takes no LISTEN")
     if facts["notify_s"] is None:
         return bad(

@@ -8,10 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -19,11 +16,14 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from rota.cli.work import _sum
 from rota.store.migrate import migrate
+from rota.worker.summary import Summary
 from tests.support import forked
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
 from tests.support.wait import eventually
+from tests.support.web import serving
 from tests.worker.conftest import StartSupervisor
 from tests.worker.supervisor import SupervisorProcess, probe, refusal, rota
 from tests.worker.table import Connection, connected, put, put_many, rows, status, value
@@ -37,35 +37,6 @@ pytestmark = [
 SOON = {"BACK_OFF_S": (0.05, 0.2), "REST_S": 0.5}
 AWAY = "postgresql://nobody@127.0.0.1:1/nowhere"
 """ROTA_DATABASE_URL, which no process may use."""
-
-
-@dataclass
-class Pings:
-    """A dead-man switch."""
-
-    url: str
-    came: threading.Event
-
-
-@pytest.fixture
-def pings() -> Iterator[Pings]:
-    came = threading.Event()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            came.set()
-            self.send_response(204)
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            """Log nothing."""
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        yield Pings(f"http://127.0.0.1:{server.server_port}/", came)
-        server.shutdown()
-        thread.join()
 
 
 def _start(
@@ -222,15 +193,15 @@ def test_one_that_failed_and_works_again_is_not_counted_when_another_fails(
     database: str,
     connection: Connection,
     empty_database: str,
-    pings: Pings,
 ) -> None:
     """The command ends only if none can be worked."""
     times = {"BACK_OFF_S": (0.05, 0.2), "REST_S": 5.0, "ENDS_MAX": 1}
     databases = [f"--database={url}" for url in (empty_database, database)]
-    supervisor = start_supervisor(AWAY, 1, *databases, f"--ping={pings.url}", times=times)
-    eventually(lambda: f"; {_name(empty_database)} is not worked" in supervisor.log)
-    migrate(empty_database)
-    assert pings.came.wait(30), "both had a good pass"
+    with serving() as switch:
+        supervisor = start_supervisor(AWAY, 1, *databases, f"--ping={switch.url}", times=times)
+        eventually(lambda: f"; {_name(empty_database)} is not worked" in supervisor.log)
+        migrate(empty_database)
+        eventually(lambda: switch.asked, what="both had a good pass")
     os.kill(_pid(supervisor, database), signal.SIGKILL)
     eventually(lambda: f"; {_name(database)} is not worked" in supervisor.log)
     with psycopg.connect(empty_database, autocommit=True) as other:
@@ -285,6 +256,17 @@ def test_a_drain_works_each_database_and_adds_the_summaries_up(
     ran = _rota(tmp_path, "work", _app(tmp_path), "--drain", "--json", *databases)
     assert ran.returncode == 5, ran
     assert msgspec.json.decode(ran.stdout)["succeeded"] == 2
+
+
+def test_the_oldest_due_job_of_several_databases_is_the_oldest_of_what_each_said_last() -> None:
+    early, late = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)
+
+    def ended(oldest: datetime | None) -> Summary:
+        return Summary(1, 1, 0, 0, oldest)
+
+    assert _sum([("a", ended(early)), ("b", ended(None))]).oldest_due == early
+    assert _sum([("a", ended(early)), ("b", ended(late)), ("a", ended(None))]).oldest_due == late
+    assert _sum([(None, ended(early)), (None, ended(None))]).oldest_due is None
 
 
 def test_what_cannot_be_worked_is_refused_with_its_reason(

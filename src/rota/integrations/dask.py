@@ -38,7 +38,7 @@ except ImportError:
 if TYPE_CHECKING:
     from rota.worker.attempt import Attempt
 
-logger = logging.getLogger("rota.worker")
+logger = logging.getLogger("rota")
 
 ADDRESS_VARIABLE = "ROTA_DASK_SCHEDULER"
 CONNECT_S = 10
@@ -115,9 +115,8 @@ class ClusterChild:
         self._over = threading.Event()
         """Whether nothing more is to be heard of it."""
         self._heard_at = monotonic()
-        where = {"ROTA_DATABASE_URL": setup.url, "ROTA_SCHEMA": setup.schema}
         self._future = client.submit(
-            serve, name, setup, where, memory_bytes_max, key=name, pure=False, retries=0
+            serve, name, setup, memory_bytes_max, key=name, pure=False, retries=0
         )
         threading.Thread(target=self._hear, name=name, daemon=True).start()
 
@@ -234,14 +233,12 @@ _clients: dict[tuple[str, int], Client] = {}
 # In a worker of the cluster
 
 
-def serve(
-    name: str, setup: messages.Setup, where: dict[str, str], memory_bytes_max: int | None
-) -> None:
+def serve(name: str, setup: messages.Setup, memory_bytes_max: int | None) -> None:
     """Run a handler's process on this host, until it ends or Rota's worker wants it no more."""
     client = get_client()
     up, down = (Queue(f"{name}-{way}", client=client) for way in ("up", "down"))
     up.put(PLACED)
-    child = HandlerChild(setup, where)
+    child = HandlerChild(setup, {"ROTA_DATABASE_URL": setup.url, "ROTA_SCHEMA": setup.schema})
     over = threading.Event()
     threading.Thread(target=_pass_down, args=(down, child, over), daemon=True).start()
     try:

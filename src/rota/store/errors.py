@@ -274,7 +274,7 @@ def unavailable(error: StoreError) -> RotaError:
     text = f"the database {verb}: {error.first_line}"
     if isinstance(error, ServerTrouble):
         if error.is_read_only:
-            text += "; a standby is read-only: connect to the primary"
+            text += "; the server is read-only (a standby?): connect to the primary"
         if error.doubt is not None:
             return DatabaseUnavailable(f"{text}; {error.doubt}", in_doubt=True)
     return DatabaseUnavailable(text)

@@ -28,8 +28,8 @@ DURABLE = ("fsync", "synchronous_commit", "full_page_writes")
 class DurableServer(PostgresServer):
     """The tests' server without their settings; the guard stops it however the benchmark ends."""
 
-    def __init__(self, place: Path) -> None:
-        super().__init__(place, "bench", place / "postgresql.log")
+    def __init__(self, place: Path, name: str = "bench") -> None:
+        super().__init__(place, name, place / f"{name}.log")
         self._databases = 0
 
     def start(self) -> None:
@@ -53,15 +53,16 @@ class DurableServer(PostgresServer):
             yield connection
 
     @contextmanager
-    def database(self, *, migrated: bool = True) -> Iterator[str]:
-        """Yield the URL of a fresh database, which is dropped afterwards.
+    def database(self, *, migrated: bool = True, like: str = "template1") -> Iterator[str]:
+        """Yield the URL of a fresh database, a copy of another one, which is dropped afterwards.
 
         Earlier writes are on disk by then, so that their checkpoint affects no later measurement.
         """
         self._databases += 1
         name = f"bench_{self._databases}"
         with self.admin() as admin:
-            admin.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+            names = map(sql.Identifier, (name, like))
+            admin.execute(sql.SQL("create database {} template {}").format(*names))
         try:
             if migrated:
                 migrate(self.socket_url(name))

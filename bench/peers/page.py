@@ -101,12 +101,12 @@ def find_losses(tables: dict[tuple[str, str], list[dict[str, Any]]]) -> list[lis
     the question, who is first, its figure and Rota's."""
     rows = []
     for (scenario, what), figures in tables.items():
-        race = [one for one in figures if one["system"] != OWN or one["is_lead"]]
-        own = next((one for one in race if one["system"] == OWN), None)
+        own = next((one for one in figures if one["system"] == OWN and one["is_lead"]), None)
+        race = [one for one in figures if one is own or not one["system"].startswith(OWN)]
         first = race[0] if race else None
         if own is None or first is None or own is first or not own["better"]:
             continue
-        if first["value"] in (None, own["value"]):
+        if first["value"] is None or _value(first) == _value(own):
             continue
         rows.append([f"{scenario}: {what}", _who(first), _value(first), _value(own)])
     return rows

@@ -81,7 +81,13 @@ def _by_system(scenario: str, asked: dict[str, Figures]) -> str:
     for system in first:
         cells = " | ".join(values[what].get(system, "") for what in asked)
         lines.append(f"| {system} | {cells} |")
-    return "\n".join(lines)
+    why = {
+        f"{one['system']}: {one['note']}": None
+        for figures in asked.values()
+        for one in figures
+        if one["is_lead"] and one["value"] is None and one["note"]
+    }
+    return "\n".join([*lines, "", "; ".join(why) + "." if why else ""]).rstrip()
 
 
 def _cross(document: dict[str, Any], systems: list[str], asked: list[tuple[str, str]]) -> str:
@@ -97,10 +103,12 @@ def _cross(document: dict[str, Any], systems: list[str], asked: list[tuple[str, 
         }
         if missing := [name for name in systems if name not in found]:
             raise LookupError(f"the run has no {scenario}: {what} of {', '.join(missing)}")
-        cells = " | ".join(f"{_value(found[name])} {found[name]['unit']}" for name in systems)
+        cells = " | ".join(_value(found[name], with_unit=True) for name in systems)
         lines.append(f"| {scenario}: {what} | {cells} |")
     return "\n".join([*lines, "", f"One run on {document['at'][:10]}."]) + "\n"
 
 
-def _value(figure: dict[str, Any]) -> str:
-    return "none" if figure["value"] is None else readable(figure["value"])
+def _value(figure: dict[str, Any], *, with_unit: bool = False) -> str:
+    if figure["value"] is None:
+        return "none"
+    return readable(figure["value"]) + (f" {figure['unit']}" if with_unit else "")

@@ -31,6 +31,7 @@ from tests.support.guard import Run
 FAILURES = (
     Failed, RuntimeError, OSError, psycopg.Error, subprocess.SubprocessError, errors.RotaError,
 )  # fmt: skip
+INSTALLED_TOGETHER = 4
 console = Console(stderr=True, width=None if sys.stderr.isatty() else 160)
 Key = tuple[str, str, str, str]
 """Scenario, question, system, setup."""
@@ -95,13 +96,14 @@ def play(
 
 def _install(systems: Iterable[System], found: Played) -> dict[str, Installed]:
     installed = {}
-    for system in systems:
-        try:
-            installed[system.module] = made = install(system)
-            console.print(f"{system.name} {made.version}, {made.runtime}", highlight=False)
-        except NotInstalled as why:
-            found.skipped[system.name] = str(why)
-            _say_loudly(f"SKIPPED: {system.name} cannot be installed: {why}")
+    with ThreadPoolExecutor(INSTALLED_TOGETHER) as pool:
+        for system, installing in [(one, pool.submit(install, one)) for one in systems]:
+            try:
+                installed[system.module] = made = installing.result()
+                console.print(f"{system.name} {made.version}, {made.runtime}", highlight=False)
+            except NotInstalled as why:
+                found.skipped[system.name] = str(why)
+                _say_loudly(f"SKIPPED: {system.name} cannot be installed: {why}")
     return installed
 
 
@@ -140,8 +142,11 @@ def _play_together(
         return
     pool = ThreadPoolExecutor(scenario.together)
     try:
-        waiting = [pool.submit(_play_turn, stage, scenario, *turn, until) for turn in order]
-        yield from (one.result() for one in waiting)
+        turns = {
+            at: pool.submit(_play_turn, stage, scenario, *order[at], until)
+            for at in sorted(range(len(order)), key=lambda at: -order[at][0].recover_s)
+        }  # the longest first, so that none is left alone at the end
+        yield from (turns[at].result() for at in range(len(order)))
     finally:  # whoever interrupts does not wait: turns fail when the server is gone
         pool.shutdown(wait=False, cancel_futures=True)
 

@@ -7,20 +7,34 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from tempfile import mkdtemp
+from urllib.parse import urlsplit
 
-import psycopg
-
+from bench.peers.harness import LEASE
 from bench.peers.install import Installed
 from bench.peers.ledger import LedgerFile
 from bench.peers.played import Failed, Played
-from bench.peers.store import Database, Redis, Store
+from bench.peers.store import Database, Redis
 from bench.peers.system import Setup, System
 from bench.server import DurableServer
 
 APPLICATION = "create table application (n bigint)"
 EVERY_S = 0.005
 """Between two looks at a condition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """What one drain came to."""
+
+    speed: float
+    """Jobs a second."""
+    done: int
+    worker_us: float
+    server_us: float
+    """CPU for each job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +77,10 @@ class Stage:
     place: Path
     scale: Scale
     installed: dict[str, Installed]
-    speeds: dict[tuple[str, str], float] = field(default_factory=dict)
-    """Jobs a second of the last drain of each system and setup."""
-    _turns: int = 0
+    tried: dict[tuple[str, str], Drain] = field(default_factory=dict)
+    """The first drain of each system and setup."""
+    _prepared: dict[tuple[object, ...], str] = field(default_factory=dict)
+    """The database in which a system has made its tables, which is copied for each turn."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     """Some scenarios play several turns at once."""
 
@@ -74,32 +89,47 @@ class Stage:
         self, system: System, setup: Setup, more: dict[str, str] | None = None
     ) -> Iterator[Played]:
         """Yield a system with its tables in a database of its own."""
-        with self._lock:
-            self._turns += 1
-            place = self.place / f"turn-{self._turns}"
-        place.mkdir()
+        place, more = Path(mkdtemp(prefix="turn-", dir=self.place)), more or {}
+        on = partial(
+            Played,
+            system=system,
+            setup=setup,
+            installed=self.installed[system.module],
+            place=place,
+            ledger=LedgerFile(place / "ledger"),
+            more=more,
+        )
         with ExitStack() as stack:
-            store = self._open(system, place, stack)
-            played = Played(
-                system=system,
-                setup=setup,
-                installed=self.installed[system.module],
-                store=store,
-                place=place,
-                ledger=LedgerFile(place / "ledger"),
-                more=more or {},
-            )
-            played.run("prepare")
-            yield played
+            if system.kept == "redis":
+                yield on(store=stack.enter_context(Redis(place / "redis")))
+            else:
+                with self._lock:
+                    like = self._prepare(on, (system.module, setup.name, LEASE in more))
+                    url = stack.enter_context(self.server.database(migrated=False, like=like))
+                yield on(store=Database(self.server, urlsplit(url).path[1:]))
 
-    def _open(self, system: System, place: Path, stack: ExitStack) -> Store:
-        if system.kept == "redis":
-            return stack.enter_context(Redis(place / "redis"))
-        with self._lock:
-            socket_url = stack.enter_context(self.server.database(migrated=False))
-        with psycopg.connect(socket_url, autocommit=True) as connection:
-            connection.execute(APPLICATION)
-            return Database(self.server, connection.info.dbname)
+    def _prepare(self, on: Callable[..., Played], key: tuple[object, ...]) -> str:
+        """Return the name of a database in which the system has made its tables."""
+        if key not in self._prepared:
+            name = f"prepared_{len(self._prepared)}"
+            with self.server.admin() as admin:
+                admin.execute(f"drop database if exists {name} with (force)".encode())
+                admin.execute(f"create database {name}".encode())
+            with self.server.admin(name) as admin:
+                admin.execute(APPLICATION)
+            on(store=Database(self.server, name)).run("prepare")
+            self._prepared[key] = name
+        return self._prepared[key]
+
+    @contextmanager
+    def apart(self, name: str) -> Iterator[Stage]:
+        """Yield a stage with a server of its own, which may crash."""
+        server = DurableServer(self.place, name)
+        server.start()
+        try:
+            yield replace(self, server=server, _prepared={})
+        finally:
+            server.stop()
 
 
 @contextmanager

@@ -6,9 +6,10 @@ one that ends a job which the other still runs. Several systems play at the same
 the time is waiting.
 
 Each system notices a dead worker as soon as it can be told to, 10 seconds where it takes any time.
-A job is lost if it did not run to its end within the time that a system is given; it ran twice at
-once if a second run began before the first ended, while the first one's process lived. The seconds
-are from the crash until each job had run to its end once.
+A job is lost if it did not run to its end, though no other has ended either for the time that a
+system is given; it ran twice at once if a second run began before the first ended, while the first
+one's process lived. The seconds are from the crash until each job had run to its end once, so they
+are more for a system that is slow with the jobs that nothing happened to.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -38,6 +39,9 @@ LONG_S = 8.0
 LONG_JOBS = 4
 LEASE_S = 10
 START_S = 60
+LOOK_EACH_S = 0.1
+ENDS_S = 240
+"""However slow a system is, its jobs are waited for no longer."""
 LOOK_S = 2.0
 """After a stopped worker goes on, its write is looked for so long."""
 
@@ -64,12 +68,9 @@ def _kill(played: Played, stage: Stage) -> Iterator[Measured]:
         pids = {one.pid for one in first.tree()}
         first.kill()
         crashed_at = time.time()
-        recover_s = max(stage.scale.recover_s, played.system.recover_s)
-        until = time.monotonic() + recover_s
         if played.system.starts_again:
             stack.enter_context(played.worker(SLOTS))
-        wait_until(lambda: are_over(played.ledger, jobs), recover_s, 0.05)
-        wait_for_writes(played, until)
+        wait_for_ends(played, jobs, max(stage.scale.recover_s, played.system.recover_s))
         died = dict.fromkeys(pids, crashed_at)
         note = "the killed worker was started again" if played.system.starts_again else ""
         why = played.system.why_lost
@@ -128,16 +129,24 @@ def _find_begun(ledger: LedgerFile) -> set[int]:
     return {one.n for one in ledger.entries() if one.kind == "begin"}
 
 
-def are_over(ledger: LedgerFile, jobs: int) -> bool:
-    """Return whether so many jobs have run to their end."""
-    return len({one.n for one in ledger.entries() if one.kind == "end"}) >= jobs
+def wait_for_ends(
+    played: Played, jobs: int, still_s: float, tend: Callable[[], None] = lambda: None
+) -> None:
+    """Wait until so many jobs have run to their end, or none has for so long; `tend` meanwhile.
 
-
-def wait_for_writes(played: Played, until: float) -> None:
-    """Wait until each job is finished in the database too: one whose end was not written runs
-    again, and that counts."""
-    with count_left(played) as left:
-        wait_until(lambda: left() == 0, max(0.0, until - time.monotonic()), 0.1)
+    Then wait as long until each is finished in the database too: one whose end was not written runs
+    again, and that counts.
+    """
+    until, ended, ended_at = time.monotonic() + ENDS_S, 0, time.monotonic()
+    while ended < jobs and time.monotonic() < min(until, ended_at + still_s):
+        tend()
+        time.sleep(LOOK_EACH_S)
+        now = len({one.n for one in played.ledger.entries() if one.kind == "end"})
+        if now > ended:
+            ended, ended_at = now, time.monotonic()
+    if ended == jobs:
+        with count_left(played) as left:
+            wait_until(lambda: left() == 0, still_s, LOOK_EACH_S)
 
 
 @dataclass(slots=True)

@@ -9,12 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 
 from bench.peers.ledger import EACH
 from bench.peers.played import Failed, Played
 from bench.peers.result import Measured
-from bench.peers.stage import Stage, count_left, first_begun, wait_until
+from bench.peers.stage import Drain, Stage, count_left, first_begun, wait_until
 from bench.peers.system import Setup, System
 
 NAME = "drain"
@@ -22,23 +21,12 @@ ROUNDS_MAX = 99
 TOGETHER = 1
 WHAT = "no-op jobs"
 TRIAL = 5
-"""A first turn, with a fifth of the jobs, says how many are worth a measurement."""
+"""A first turn, with a fifth of the jobs, says how many are worth a measurement; it is one, if they
+were too many for the time."""
 FAST = 3_000
 TIMES = 10
 """A system that finishes FAST jobs a second gets as many times the jobs."""
 START_S = 60
-
-
-@dataclass(frozen=True, slots=True)
-class Drain:
-    """What one drain came to."""
-
-    speed: float
-    """Jobs a second."""
-    done: int
-    worker_us: float
-    server_us: float
-    """CPU for each job."""
 
 
 def entries(system: System) -> list[Setup]:
@@ -46,22 +34,28 @@ def entries(system: System) -> list[Setup]:
 
 
 def play(stage: Stage, system: System, setup: Setup) -> Iterator[Measured]:
-    yield from measure(stage, system, setup, lambda _: nullcontext())
-
-
-def measure(
-    stage: Stage,
-    system: System,
-    setup: Setup,
-    during: Callable[[Played], AbstractContextManager[None]],
-) -> Iterator[Measured]:
-    """Drain within a context."""
-    key = system.name, setup.name
-    if key not in stage.speeds:
-        stage.speeds[key] = _fill_and_drain(stage, system, setup, stage.scale.jobs // TRIAL).speed
-    jobs = stage.scale.jobs * (TIMES if stage.speeds[key] >= FAST else 1)
-    drained = _fill_and_drain(stage, system, setup, jobs, during)
+    jobs = stage.scale.jobs // TRIAL
+    drained = _try(stage, system, setup)
+    if drained.done == jobs:
+        jobs = _count_worth(stage, drained)
+        drained = drain_in_turn(stage, system, setup, jobs)
     yield from describe(drained, jobs)
+
+
+def count_worth(stage: Stage, system: System, setup: Setup) -> int:
+    """Return how many jobs are worth a measurement."""
+    tried = stage.tried.get((system.name, setup.name))
+    return _count_worth(stage, tried or _try(stage, system, setup))
+
+
+def _count_worth(stage: Stage, tried: Drain) -> int:
+    return stage.scale.jobs * (TIMES if tried.speed >= FAST else 1)
+
+
+def _try(stage: Stage, system: System, setup: Setup) -> Drain:
+    drained = drain_in_turn(stage, system, setup, stage.scale.jobs // TRIAL)
+    stage.tried[system.name, setup.name] = drained
+    return drained
 
 
 def describe(drained: Drain, jobs: int, more: str = "") -> Iterator[Measured]:
@@ -73,13 +67,14 @@ def describe(drained: Drain, jobs: int, more: str = "") -> Iterator[Measured]:
     yield Measured(what="CPU of the server", value=drained.server_us, unit="µs/job", better="less")
 
 
-def _fill_and_drain(
+def drain_in_turn(
     stage: Stage,
     system: System,
     setup: Setup,
     jobs: int,
     during: Callable[[Played], AbstractContextManager[None]] = lambda _: nullcontext(),
 ) -> Drain:
+    """Drain so many jobs in a turn, within a context."""
     with stage.turn(system, setup) as played:
         played.run("fill", "noop", jobs)
         with during(played):

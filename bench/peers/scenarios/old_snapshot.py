@@ -28,7 +28,8 @@ def entries(system: System) -> list[Setup]:
 
 
 def play(stage: Stage, system: System, setup: Setup) -> Iterator[Measured]:
-    yield from drain.measure(stage, system, setup, old_snapshot)
+    jobs = drain.count_worth(stage, system, setup)
+    yield from drain.describe(drain.drain_in_turn(stage, system, setup, jobs, old_snapshot), jobs)
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """What a crash of the server costs, counted in the ledger, outside of the database.
 
 The server stops at once, as after a power cut, and starts again while two workers run 1,000 jobs; a
-worker that has ended is started again, as an operator's supervisor does. The rest is as in `crash`.
+worker that has ended is started again, as an operator's supervisor does. Several systems play at
+the same time, each on a server of its own. The rest is as in `crash`.
 """
 
 from __future__ import annotations
@@ -19,8 +20,7 @@ from bench.peers.system import Setup, System
 
 NAME = "server crash"
 ROUNDS_MAX = 1
-TOGETHER = 1
-LOOK_EACH_S = 0.2
+TOGETHER = 4
 NAMES = "ab"
 
 
@@ -30,7 +30,7 @@ def entries(system: System) -> list[Setup]:
 
 def play(stage: Stage, system: System, setup: Setup) -> Iterator[Measured]:
     more = {SECONDS: str(crash.WORK_S), LEASE: str(crash.LEASE_S)}
-    with stage.turn(system, setup, more) as played:
+    with stage.apart(system.module) as own, own.turn(system, setup, more) as played:
         yield from _crash(played, stage.scale.crash_jobs, stage.scale.recover_s)
 
 
@@ -42,16 +42,17 @@ def _crash(played: Played, jobs: int, recover_s: float) -> Iterator[Measured]:
         crashed_at = time.time()
         played.store.restart()
         died: dict[int, float] = {}
-        until, restarts = time.monotonic() + recover_s, 0
-        while not crash.are_over(played.ledger, jobs) and time.monotonic() < until:
+        ends = []
+
+        def start_again() -> None:
             for at, worker in enumerate(workers):
                 if not worker.is_alive:
                     died[worker.process.pid] = time.time()
                     workers[at] = stack.enter_context(played.worker(crash.SLOTS, NAMES[at]))
-                    restarts += 1
-            time.sleep(LOOK_EACH_S)
-        crash.wait_for_writes(played, until)
-    note = f"workers ended {restarts} times" if restarts else ""
+                    ends.append(at)
+
+        crash.wait_for_ends(played, jobs, recover_s, start_again)
+    note = f"workers ended {len(ends)} times" if ends else ""
     system = played.system
     why = system.durable if system.kept == "redis" else system.why_lost
     yield from crash.count("server crash", played.ledger, jobs, crashed_at, died, note, why)

@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +22,13 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 SHORT, FULL = 0, 1
+SAMPLE_S = (2, 5)
+OLD_S = 7.5
+"""A replica without a newer sample is gone."""
+JOINED: dict[str, Callable[[Iterable[float]], float]] = {
+    "completion_rate": sum, "enqueue_rate": sum, "queue_depth": sum,
+    "claim_p50_ms": max, "claim_p99_ms": max,
+}  # fmt: skip
 CELL_S = 900
 """A cell that takes longer counts as failed, as in the harness's own sweep."""
 
@@ -43,7 +50,7 @@ class Cell:
             "--producer-rate": self.rate,
             "--replicas": self.replicas,
             "--worker-count": self.workers,
-            "--sample-every": 2 if length == SHORT else 5,
+            "--sample-every": SAMPLE_S[length],
         }
         options = [text for name, value in figures.items() for text in (name, str(value))]
         return ["run", "--systems", system, *options, *phases]
@@ -140,24 +147,26 @@ def run(cell: Cell, system: str, length: int, options: list[str]) -> dict[str, A
 
 
 def read_phases(raw: Path) -> Iterator[tuple[str, dict[str, float]]]:
-    """Yield each phase with the medians of its samples; rates are sums over the replicas."""
-    series: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    """Yield each phase with the medians of its samples. Rates are sums over the replicas: each
+    replica has moments of its own, so to each sample the newest of the others is added."""
+    samples = defaultdict[str, list[dict[str, str]]](list)
     with raw.open() as file:
         for record in csv.DictReader(file):
             if record["subject_kind"] == "adapter" and not record["subject"]:
-                key = (record["phase_label"], record["metric"])
-                series[key][record["sampled_at"][:19]].append(float(record["value"]))
+                samples[record["metric"]].append(record)
     phases: dict[str, dict[str, float]] = defaultdict(dict)
-    for (phase, metric), samples in series.items():
-        if metric in ("completion_rate", "enqueue_rate", "queue_depth"):
-            values = [sum(replicas) for replicas in samples.values()]
-        elif metric in ("claim_p50_ms", "claim_p99_ms"):
-            values = [max(replicas) for replicas in samples.values()]
-        else:
-            continue
-        phases[phase][metric] = round(median(values), 1)
-        if metric == "completion_rate":
-            phases[phase]["lowest_completion_rate"] = round(min(values), 1)
+    for metric, join in JOINED.items():
+        values = defaultdict[str, list[float]](list)
+        newest: dict[str, tuple[float, float]] = {}
+        for record in sorted(samples[metric], key=lambda one: float(one["elapsed_s"])):
+            at = float(record["elapsed_s"])
+            newest[record["instance_id"]] = at, float(record["value"])
+            joined = join(value for then, value in newest.values() if at - then < OLD_S)
+            values[record["phase_label"]].append(joined)
+        for phase, found in values.items():
+            phases[phase][metric] = round(median(found), 1)
+            if metric == "completion_rate":
+                phases[phase]["lowest_completion_rate"] = round(min(found), 1)
     yield from phases.items()
 
 

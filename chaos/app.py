@@ -31,6 +31,7 @@ import psycopg
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 import rota
+from chaos import heap
 from chaos.hooks import TYPES as HOOKS
 from chaos.hooks import hooks
 from chaos.mails import NAME as MAIL
@@ -75,9 +76,12 @@ async def records() -> AsyncIterator[Records]:
     url = os.environ["ROTA_DATABASE_URL"]
     synchronous = ConnectionPool(url, open=True, check=ConnectionPool.check_connection, **POOL)
     try:
-        async with AsyncConnectionPool(
-            url, open=False, check=AsyncConnectionPool.check_connection, **POOL
-        ) as asynchronous:
+        async with (
+            AsyncConnectionPool(
+                url, open=False, check=AsyncConnectionPool.check_connection, **POOL
+            ) as asynchronous,
+            heap.keep_count(Path(os.environ["CHAOS_HEAP"])),
+        ):
             yield Records(asynchronous, synchronous)
     finally:
         synchronous.close()

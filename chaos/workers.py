@@ -73,6 +73,8 @@ class Workers:
     def __init__(self, url: str, place: Path, fleet: Sequence[int] = FLEET) -> None:
         self.witness = place / "witness"
         self.witness.mkdir()
+        self.heap = place / "heap"
+        self.heap.mkdir()
         self.all: list[WorkerProcess] = []
         self.silences: list[tuple[int, float, float | None]] = []
         """Pid, with the times from and until which the process cannot have written anything."""
@@ -204,6 +206,7 @@ class Workers:
             **os.environ,
             "ROTA_DATABASE_URL": self._url,
             "CHAOS_WITNESS": str(self.witness),
+            "CHAOS_HEAP": str(self.heap),
             "CHAOS_RELEASE": release,
         }
         with log.open("wb") as file:

@@ -77,7 +77,7 @@ def _row(sample: Sample) -> dict[str, Any]:
         row[name] = round(row[name], 2)
     for kind in ("workers", "backends"):
         row[kind] = [
-            [one["name"], one["pid"], round(one["age_s"]), round(one["mib"], 2)]
+            [one["name"], one["pid"], round(one["age_s"]), round(one["mib"], 2), one["blocks"]]
             for one in row[kind]
         ]
     row["relations"] = {
@@ -115,7 +115,7 @@ def _page(soak: Soak, found: Findings, facts: dict[str, Any]) -> str:
         "Processes that lived through their warm-up. Per million jobs: the slope of the line "
         "through the samples after it.",
         "",
-        *_table(found.workers + found.sessions[:LARGEST]),
+        *_table(found.workers + found.blocks + found.sessions[:LARGEST]),
         "## Tables and indexes",
         "",
         "All partitions of a table count as one. The largest:",

@@ -6,12 +6,14 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import psutil
 import psycopg
 from psycopg.rows import dict_row
 
+from chaos import heap
 from chaos.workers import Workers
 
 MIB = 2**20
@@ -68,6 +70,8 @@ class Process:
     age_s: float
     mib: float
     """Resident memory; of a session, what it has for itself."""
+    blocks: int | None = None
+    """What Python holds; None: not a worker, or one that has not begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +170,11 @@ class Sampler:
         for worker in self._workers.all:
             if worker.ended_at is None:
                 name = f"worker of {worker.processes}"
-                measured += _measure(name, worker.pid)
+                measured += _measure(name, worker.pid, self._workers.heap)
         return measured
 
 
-def _measure(name: str, pid: int) -> list[Process]:
+def _measure(name: str, pid: int, heaps: Path) -> list[Process]:
     """Measure a worker and the processes that it started."""
     try:
         process = psutil.Process(pid)
@@ -184,7 +188,7 @@ def _measure(name: str, pid: int) -> list[Process]:
         except psutil.NoSuchProcess:
             continue
         what = name if one.pid == pid else f"{name}, child"
-        measured.append(Process(what, one.pid, age_s, rss / MIB))
+        measured.append(Process(what, one.pid, age_s, rss / MIB, heap.read(heaps, one.pid)))
     return measured
 
 

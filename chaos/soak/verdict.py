@@ -28,6 +28,8 @@ TWICE = (
 )
 WORKER = Bound(per_million=30, wavers=6)
 """MiB of a worker process: 30 bytes a job."""
+BLOCKS = Bound(per_million=50_000, wavers=20_000)
+"""Blocks that Python holds in a worker process: of twenty jobs one may leave one for ever."""
 SESSION = Bound(per_million=30, wavers=4)
 """MiB that a session of the server has for itself."""
 TABLE = Bound(per_million=50, wavers=4)
@@ -66,6 +68,7 @@ class Findings:
     twice: int
     broken: dict[str, int]
     workers: list[Growth]
+    blocks: list[Growth]
     sessions: list[Growth]
     sizes: list[Growth]
     rows: list[Growth]
@@ -91,8 +94,9 @@ def find(soak: Soak) -> Findings:
         lost=sum(broken[what] for what in LOST),
         twice=sum(broken[what] for what in TWICE),
         broken=dict(broken),
-        workers=_processes(samples, "workers", soak.asked.pace.warm_up_s, WORKER),
-        sessions=_processes(samples, "backends", soak.asked.pace.warm_up_s, SESSION),
+        workers=_processes(samples, "workers", "mib", soak.asked.pace.warm_up_s, WORKER),
+        blocks=_processes(samples, "workers", "blocks", soak.asked.pace.warm_up_s, BLOCKS),
+        sessions=_processes(samples, "backends", "mib", soak.asked.pace.warm_up_s, SESSION),
         sizes=_relations(judged, "MiB", TABLE),
         rows=_relations([one for one in judged if not one.at_rest], "rows", ROWS),
         connections=_grow(
@@ -116,7 +120,7 @@ def _complain(found: Findings) -> Iterable[str]:
     for what, rows in found.broken.items():
         yield f"broken: {what}: {rows} rows"
     for one in (
-        *found.workers, *found.sessions, *found.sizes, *found.rows, found.connections
+        *found.workers, *found.blocks, *found.sessions, *found.sizes, *found.rows, found.connections
     ):  # fmt: skip
         if not one.is_within and one.line is not None:
             yield (
@@ -127,15 +131,17 @@ def _complain(found: Findings) -> Iterable[str]:
         yield f"a snapshot was {found.horizon_s:.0f} s old; {HORIZON_S:.0f} are allowed"
 
 
-def _processes(samples: list[Sample], kind: str, warm_up_s: float, bound: Bound) -> list[Growth]:
-    """The memory of each process that lived long enough, without its own warm-up."""
+def _processes(
+    samples: list[Sample], kind: str, figure: str, warm_up_s: float, bound: Bound
+) -> list[Growth]:
+    """A figure of each process that lived long enough, without its own warm-up."""
     series: dict[tuple[str, int], list[Point]] = defaultdict(list)
     for sample in samples:
         for one in getattr(sample, kind):
-            if one.age_s >= warm_up_s and one.mib > 0:
-                series[one.name, one.pid].append((sample.jobs, one.mib))
+            if one.age_s >= warm_up_s and (measured := getattr(one, figure)):
+                series[one.name, one.pid].append((sample.jobs, measured))
     return [
-        _grow(f"{name}, pid {pid}", "MiB", points, bound)
+        _grow(f"{name}, pid {pid}", "MiB" if figure == "mib" else figure, points, bound)
         for (name, pid), points in series.items()
         if len(points) >= FEWEST
     ]

@@ -20,7 +20,7 @@ TOGETHER = 1
 RATE = 100
 WARM = 20
 """Jobs before those that are measured."""
-START_S, END_S = 60, 20
+START_S, END_S = 60, 10
 
 
 def entries(system: System) -> list[Setup]:

@@ -1,8 +1,8 @@
 """How many blocks Python holds in a worker, garbage collected before.
 
 Resident memory also grows by what the allocators keep after the busiest moments, and by garbage in
-cycles, which Python leaves until it is a quarter of all there is. Blocks grow only with objects
-that something still holds.
+cycles, which CPython 3.11 leaves until it is a quarter of all there is. Blocks grow only with
+objects that something still holds.
 """
 
 from __future__ import annotations

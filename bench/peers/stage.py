@@ -25,18 +25,6 @@ EVERY_S = 0.005
 """Between two looks at a condition."""
 
 
-@dataclass(frozen=True, slots=True)
-class Drain:
-    """What one drain came to."""
-
-    speed: float
-    """Jobs a second."""
-    done: int
-    worker_us: float
-    server_us: float
-    """CPU for each job."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
     """Sizes and times; with these a run on two quiet cores ends before its limit."""
@@ -77,8 +65,8 @@ class Stage:
     place: Path
     scale: Scale
     installed: dict[str, Installed]
-    tried: dict[tuple[str, str], Drain] = field(default_factory=dict)
-    """The first drain of each system and setup."""
+    speeds: dict[tuple[str, str], float] = field(default_factory=dict)
+    """Jobs a second of the first drain of each system and setup."""
     _prepared: dict[tuple[object, ...], str] = field(default_factory=dict)
     """The database in which a system has made its tables, which is copied for each turn."""
     _lock: threading.Lock = field(default_factory=threading.Lock)

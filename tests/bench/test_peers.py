@@ -131,6 +131,10 @@ def test_the_page_begins_with_where_another_system_is_ahead() -> None:
     assert "other, defaults" in "".join(page._losses(tables)), "it is beside Rota one at a time"
     ahead = by_table([figure("Rota", 3.0), figure("other", 1.0)])
     assert "In none" in "".join(page._losses(ahead))
+    same = by_table([figure("Rota", 2002.9), figure("other", 2003.1)])
+    assert "In none" in "".join(page._losses(same)), "both are printed as 2,003"
+    own = by_table([figure("Rota", 1.0), figure("Rota on Django", 3.0), figure("other", 2.0)])
+    assert "other, defaults" in "".join(page._losses(own)), "Rota on Django is Rota"
 
 
 def test_a_drain_under_a_burden_is_shown_beside_the_one_without() -> None:
@@ -200,3 +204,13 @@ def test_a_crash_costs_rota_no_job_and_no_late_write_is_accepted() -> None:
         assert found[f"{what}: ran twice at once"] == 0
         assert found[f"{what}: until all had run"] < scale.recover_s
     assert found["stopped: late writes accepted"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.system
+def test_a_system_that_needs_longer_than_it_may_stand_still_has_lost_nothing() -> None:
+    scale = replace(TINY, crash_jobs=6_000, recover_s=10)  # they take more than ten seconds
+    document = play([SYSTEMS["Rota"]], [SCENARIOS["server crash"]], scale, LIMIT_S)
+    found = {one["what"]: one["value"] for one in document["figures"]}
+    assert found["server crash: until all had run"] > scale.recover_s
+    assert found["server crash: not run to their end"] == 0

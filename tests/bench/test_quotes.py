@@ -70,6 +70,13 @@ def test_the_summary_of_a_run_begins_with_where_another_system_is_ahead() -> Non
     assert text in page.write([], DOCUMENT)
 
 
+def test_why_a_figure_is_missing_stands_under_its_table() -> None:
+    *others, last = DOCUMENT["figures"]
+    missing = {**last, "value": None, "note": "it fell behind"}
+    text = quote.summarise({**DOCUMENT, "figures": [*others, missing]})
+    assert "| Oban | none |\n\nOban: it fell behind." in text
+
+
 def test_a_peers_speed_in_a_sentence_is_found() -> None:
     text = f"Rota is fast.\n\nIt is 3.5\ntimes as fast as Oban. Others.\n\n{BLOCK}Oban 7 jobs/s\n"
     found = quote.find_loose(f"{text}<!-- /peers -->\n\nObanic does 9 jobs/s.\n", PEERS)

@@ -61,6 +61,8 @@ def hold_together(found: dict[str, Any]) -> None:
     for sample in samples:
         assert {name for name, *_ in sample["workers"]} >= {"worker of 1", "worker of 2"}
         assert {"job", "job_ready", "job_history", "idempotency"} <= set(sample["relations"])
+    lone = [row for one in samples for row in one["workers"] if row[0] == "worker of 1"]
+    assert any(blocks for *_, blocks in lone), "no worker has said what Python holds"
     assert samples[-1]["wal_mib"] > samples[0]["wal_mib"]
     assert found["days"] == pytest.approx(samples[-1]["days"])
     assert {"claim: job_claim", "finish: job_finish"} <= {

@@ -9,11 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 
 from bench.peers.ledger import EACH
 from bench.peers.played import Failed, Played
 from bench.peers.result import Measured
-from bench.peers.stage import Drain, Stage, count_left, first_begun, wait_until
+from bench.peers.stage import Stage, count_left, first_begun, wait_until
 from bench.peers.system import Setup, System
 
 NAME = "drain"
@@ -29,33 +30,39 @@ TIMES = 10
 START_S = 60
 
 
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """What one drain came to."""
+
+    speed: float
+    """Jobs a second."""
+    done: int
+    worker_us: float
+    server_us: float
+    """CPU for each job."""
+
+
 def entries(system: System) -> list[Setup]:
     return [*system.setups]
 
 
 def play(stage: Stage, system: System, setup: Setup) -> Iterator[Measured]:
     jobs = stage.scale.jobs // TRIAL
-    drained = _try(stage, system, setup)
+    drained = drain_in_turn(stage, system, setup, jobs)
+    stage.speeds[system.name, setup.name] = drained.speed
     if drained.done == jobs:
-        jobs = _count_worth(stage, drained)
+        jobs = count_worth(stage, system, setup)
         drained = drain_in_turn(stage, system, setup, jobs)
     yield from describe(drained, jobs)
 
 
 def count_worth(stage: Stage, system: System, setup: Setup) -> int:
-    """Return how many jobs are worth a measurement."""
-    tried = stage.tried.get((system.name, setup.name))
-    return _count_worth(stage, tried or _try(stage, system, setup))
-
-
-def _count_worth(stage: Stage, tried: Drain) -> int:
-    return stage.scale.jobs * (TIMES if tried.speed >= FAST else 1)
-
-
-def _try(stage: Stage, system: System, setup: Setup) -> Drain:
-    drained = drain_in_turn(stage, system, setup, stage.scale.jobs // TRIAL)
-    stage.tried[system.name, setup.name] = drained
-    return drained
+    """Return how many jobs are worth a measurement, by its first drain or by one now."""
+    key = system.name, setup.name
+    if key not in stage.speeds:
+        jobs = stage.scale.jobs // TRIAL
+        stage.speeds[key] = drain_in_turn(stage, system, setup, jobs).speed
+    return stage.scale.jobs * (TIMES if stage.speeds[key] >= FAST else 1)
 
 
 def describe(drained: Drain, jobs: int, more: str = "") -> Iterator[Measured]:

@@ -33,8 +33,8 @@ def contention(facts: Facts, thresholds: Thresholds) -> Finding:
     if workers > thresholds.workers:
         return warn(
             text,
-            "more workers claim no faster, on two cores 50 finish a third of what 10 do: run fewer "
-            f"with more slots each; {SEE}",
+            "more workers claim no faster, with all on two cores 50 finish a third of what 10 do: "
+            f"run fewer with more slots each; {SEE}",
         )
     return ok(text)
 

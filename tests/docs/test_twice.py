@@ -34,6 +34,7 @@ ARGUMENTS: dict[str, dict[str, dict[str, Any]]] = {
 ELSEWHERE = {
     "docs/how-to/shards.md": "its handlers need four databases; test_shards.py runs them",
     "docs/how-to/dask.md": "its handler needs a cluster; test_dask.py runs it",
+    "docs/how-to/ray.md": "its handler needs a cluster; test_ray.py runs it",
     "docs/how-to/progress.md": "it writes pages; test_jobs_and_workers.py runs it",
     "docs/understand/batches.md": "its handlers write to lists; test_batches.py runs them",
     "docs/how-to/chunks.md": "its handlers have a service; test_chunks.py runs them",

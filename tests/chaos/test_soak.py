@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from chaos.soak import verdict
 from chaos.soak.growth import FEWEST, Bound, fit
 from tests.support.rules import rule
 
@@ -140,3 +142,23 @@ def test_a_figure_that_wavers_does_not_grow() -> None:
 def test_no_line_goes_through_samples_of_one_moment() -> None:
     assert fit([(5.0, 1.0), (5.0, 2.0)]) is None
     assert fit([(5.0, 1.0)]) is None
+
+
+def test_the_page_says_the_bounds_of_the_verdict() -> None:
+    page = (ROOT / "docs" / "project" / "soak.md").read_text()
+    said = {
+        what: Bound(per_million=float(million), wavers=float(run))
+        for what, million, run in re.findall(
+            r"^\| (.+?) \| ([\d.]+)(?: MiB)? \| ([\d.]+)(?: MiB)? \|$",
+            page.replace(",", ""),
+            re.MULTILINE,
+        )
+    }
+    assert said == {
+        "memory of a worker process": verdict.WORKER,
+        "blocks of a worker process": verdict.BLOCKS,
+        "memory of a session of the server": verdict.SESSION,
+        "a table or an index": verdict.TABLE,
+        "rows of a table": verdict.ROWS,
+        "connections": verdict.CONNECTIONS,
+    }

@@ -99,6 +99,11 @@ def is_there(pid: int) -> bool:
         return False
 
 
+def parent_of(pid: int) -> int:
+    """The process that has started a process."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 async def noted(place: Path, count: int = 1) -> tuple[int, int]:
     """Wait until a handler has begun so often; return its process and its cluster worker."""
 
@@ -193,6 +198,34 @@ async def test_a_killed_cluster_worker_is_a_lost_attempt_and_the_job_runs_again(
         (tmp_path / "go").touch()
         await hand.heard(JobSucceeded, job=job)
     assert rows(connection, "select status, attempts from rota.job_history") == [("succeeded", 2)]
+
+
+@needs_dask
+@rule("M33", "M2")
+@pytest.mark.parametrize("stands_still", ["cluster worker", "scheduler"])
+async def test_a_handler_has_ended_before_its_job_runs_again_though_its_cluster_stands_still(
+    database: str,
+    connection: Connection,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    stands_still: str,
+) -> None:
+    job = put(connection, "until", place=str(tmp_path / "begun"), go=str(tmp_path / "go"))
+    with run_cluster(tmp_path) as address:
+        monkeypatch.setenv("ROTA_DASK_SCHEDULER", address)
+        async with Hand(database, cluster_jobs.jobs) as hand:
+            pid, parent = await noted(tmp_path / "begun")
+            # The scheduler's process has started those of the cluster workers.
+            stopped = parent if stands_still == "cluster worker" else parent_of(parent)
+            os.kill(stopped, signal.SIGSTOP)
+            try:
+                failed = await hand.heard(JobFailed, job=job, timeout_s=60)
+                assert not is_there(pid)
+            finally:
+                os.kill(stopped, signal.SIGCONT)
+            assert failed.failure.error_type == "rota.errors.ProcessDied"
+            (tmp_path / "go").touch()
+            await hand.heard(JobSucceeded, job=job, timeout_s=60)
 
 
 @contextmanager

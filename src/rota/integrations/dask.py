@@ -18,6 +18,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from msgspec.structs import replace
+
 from rota.errors import ConfigurationError, MemoryExceeded, ProcessDied
 from rota.runtime.procfs import GroupMemory
 from rota.worker.processes import messages
@@ -44,8 +46,10 @@ ADDRESS_VARIABLE = "ROTA_DASK_SCHEDULER"
 CONNECT_S = 10
 PING_S = 2.0
 """Seconds between two signs of life of each side."""
+ALONE_S = 12.0
+"""After so long without one a handler ends itself, though all else there may stand still."""
 SILENT_S = 15.0
-"""After so long without one the handler is ended: before its lease, if that is 20 s or more."""
+"""After so long the attempt is lost: then its handler has ended, and its lease of 20 s has not."""
 OVER_S = 3.0
 """Longest wait until the cluster confirms that a handler's process is gone."""
 FAILED = ("error", "lost", "cancelled")
@@ -238,6 +242,7 @@ def serve(name: str, setup: messages.Setup, memory_bytes_max: int | None) -> Non
     client = get_client()
     up, down = (Queue(f"{name}-{way}", client=client) for way in ("up", "down"))
     up.put(PLACED)
+    setup = replace(setup, silent_s=ALONE_S)
     child = HandlerChild(setup, {"ROTA_DATABASE_URL": setup.url, "ROTA_SCHEMA": setup.schema})
     over = threading.Event()
     threading.Thread(target=_pass_down, args=(down, child, over), daemon=True).start()
@@ -256,8 +261,7 @@ def _pass_down(down: Queue, child: HandlerChild, over: threading.Event) -> None:
         # Silence, or no scheduler: Rota's worker is gone.
         with suppress(TimeoutError, OSError, ProcessDied):
             while not over.is_set() and (message := down.get(timeout=SILENT_S)) != END:
-                if message != ALIVE:
-                    child.send(pickle.loads(message))
+                child.send(messages.Alive() if message == ALIVE else pickle.loads(message))
     finally:
         over.set()
         child.kill()

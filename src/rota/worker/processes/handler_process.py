@@ -201,9 +201,8 @@ class HandlerProcess:
             del hidden, end
 
     def _receive(self) -> None:
-        try:
-            while True:
-                message = self._channel.receive()
+        with suppress(EOFError):
+            while (message := self._channel.receive(self._setup.silent_s)) is not None:
                 if isinstance(message, messages.RunJob):
                     # Made here, because a stop request may follow at once.
                     self._context = Context(
@@ -222,8 +221,8 @@ class HandlerProcess:
                     self._stop(message.why)
                 elif isinstance(message, messages.EffectAnswered):
                     self._effects.receive(message)
-        except EOFError:  # the worker is gone: as the kernel should have done
-            os.killpg(0, signal.SIGKILL)
+        # The worker is gone: as the kernel should have done.
+        os.killpg(0, signal.SIGKILL)
 
     def _note_completing(self, context: Context) -> float:
         self._channel.send(messages.Completing(context.job.id, context.job.claims))

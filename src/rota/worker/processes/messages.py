@@ -39,6 +39,8 @@ class Setup(msgspec.Struct, frozen=True):
     """What is around each attempt, by module and qualified name; the outermost first."""
     errors: bytes
     """`retry_on` and `fatal_on`, pickled: they load once the modules above are imported."""
+    silent_s: float | None = None
+    """Seconds without a message after which the worker is gone, if it says that it is there."""
 
 
 class RunJob(msgspec.Struct, frozen=True):
@@ -60,6 +62,10 @@ class Stop(msgspec.Struct, frozen=True):
     why: str
 
 
+class Alive(msgspec.Struct, frozen=True):
+    """The worker is there."""
+
+
 class EffectAnswered(msgspec.Struct, frozen=True):
     """The database's answer about an effect, or why there is none."""
 
@@ -67,7 +73,7 @@ class EffectAnswered(msgspec.Struct, frozen=True):
     answer: EffectAnswer | RotaError
 
 
-ToProcess = Setup | RunJob | Stop | EffectAnswered
+ToProcess = Setup | RunJob | Stop | Alive | EffectAnswered
 
 
 # From the process

@@ -81,13 +81,15 @@ def _by_system(scenario: str, asked: dict[str, Figures]) -> str:
     for system in first:
         cells = " | ".join(values[what].get(system, "") for what in asked)
         lines.append(f"| {system} | {cells} |")
-    why = {
-        f"{one['system']}: {one['note']}": None
-        for figures in asked.values()
-        for one in figures
-        if one["is_lead"] and one["value"] is None and one["note"]
-    }
-    return "\n".join([*lines, "", "; ".join(why) + "." if why else ""]).rstrip()
+    why: list[str] = []
+    for what, figures in asked.items():
+        reasons = [
+            f"  - {one['system']}: {one['note']}"
+            for one in figures
+            if one["is_lead"] and one["value"] is None and one["note"]
+        ]
+        why += [f"- {what}, where it is none:", *reasons] if reasons else []
+    return "\n".join([*lines, "", *why]).rstrip()
 
 
 def _cross(document: dict[str, Any], systems: list[str], asked: list[tuple[str, str]]) -> str:

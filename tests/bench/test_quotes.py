@@ -74,7 +74,7 @@ def test_why_a_figure_is_missing_stands_under_its_table() -> None:
     *others, last = DOCUMENT["figures"]
     missing = {**last, "value": None, "note": "it fell behind"}
     text = quote.summarise({**DOCUMENT, "figures": [*others, missing]})
-    assert "| Oban | none |\n\nOban: it fell behind." in text
+    assert "| Oban | none |\n\n- p50, where it is none:\n  - Oban: it fell behind\n" in text
 
 
 def test_a_peers_speed_in_a_sentence_is_found() -> None:

@@ -291,6 +291,12 @@ def test_a_database_that_is_not_there_is_a_setting(server: PostgresServer) -> No
         migrate(server.url("no_such_database"))
 
 
+def test_a_service_that_is_not_there_is_a_setting() -> None:
+    for use in (migrate, lambda url: rota.App(url).find()):
+        with pytest.raises(ConfigurationError, match="not one of libpq's service file"):
+            use("service=no_such_service")
+
+
 def test_a_role_that_is_no_superuser_migrates_and_works(
     admin: Admin, empty_database: str, role: str
 ) -> None:

@@ -317,6 +317,8 @@ def _wrong_configuration(error: StoreError) -> str | None:
         return f"the database rejects the user or password in the URL: {says}"
     if error.sqlstate == "3D000" or ("database" in text and "does not exist" in text):
         return f"the database in the URL does not exist: {says}"
+    if "definition of service" in text:
+        return f"the service in the URL is not one of libpq's service file: {says}"
     if "permission denied for database" in text:
         return f"the role in the URL may not connect to the database: {says}"
     if "unsupported startup parameter" in text:

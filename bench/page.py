@@ -47,12 +47,12 @@ empty loops. On a busy machine it says so, because other work slows a peer more 
 `make peers` installs each system into an environment of its own under `.peers/`. A system that
 cannot be installed is skipped, and the run says so. It needs Node for graphile-worker and pg-boss,
 Python 3.12 for Django's tasks and Oban, and `redis-server` for Celery and RQ. The others use one
-PostgreSQL with its durable settings, and take turns, each in a fresh database; one round, and 30 seconds of the
-steady rate, unless `--rounds` and `--steady` say more. Each
-plays in the best configuration that its documentation knows, and at its defaults. Handlers write to
-a file outside of the database, and from it the run counts what a crash cost.
-A dead worker is noticed as soon as a system can be told to, after 10 seconds where it takes any number: so
-Rota's lease is 10 seconds there, and not its 2 minutes.
+PostgreSQL with its durable settings, and take turns, each in a fresh database; one round, and 30
+seconds of the steady rate, unless `--rounds` and `--steady` say more. Each plays in the best
+configuration that its documentation knows, and at its defaults. Handlers write to a file outside of
+the database, and from it the run counts what a crash cost. A dead worker is noticed as soon as a
+system can be told to, after 10 seconds where it takes any number: so Rota's lease is 10 seconds
+there, and not its 2 minutes.
 
 It measures the crash of a worker and of the server, a drain, the pick-up, enqueueing, what a steady
 rate and an idle worker cost, and a drain with a million jobs waiting or an old snapshot open. At

@@ -28,6 +28,13 @@ def test_a_page_tells_a_peers_speed_only_in_a_table_of_the_run() -> None:
     assert loose == set()
 
 
+def test_the_readme_says_in_words_where_rota_is_last() -> None:
+    text = (page.ROOT / "README.md").read_text("utf-8")
+    [row] = [line for line in text.splitlines() if line.startswith("| pick-up: p50 |")]
+    rota, *peers = (float(cell.removesuffix(" ms")) for cell in row.strip("| ").split(" | ")[1:])
+    assert (rota > max(peers)) == ("Rota starts a job later than the three others" in text)
+
+
 DOCUMENT: dict[str, Any] = {
     "at": "2030-01-02T03:04:05Z",
     "load": "quiet",

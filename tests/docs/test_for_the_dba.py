@@ -225,3 +225,31 @@ def test_the_settings_of_the_live_table_are_those_of_the_page(connection: Connec
     assert row is not None
     said = re.findall(r"^\| `(\w+)` \| ([\d.]+) \|", VACUUM, re.MULTILINE)
     assert sorted(f"{name}={value}" for name, value in said) == sorted(row[0])
+
+
+def test_the_index_of_about_keeps_what_it_had_until_it_is_made_again(
+    connection: Connection,
+) -> None:
+    sizes: list[int] = []
+
+    def measure() -> None:
+        [(size,)] = connection.execute("select pg_relation_size('rota.effect_about')").fetchall()
+        sizes.append(int(size))
+
+    # Ever new values take the place of those before.
+    for first in range(0, 100_000, 20_000):
+        connection.execute(
+            "insert into rota.effect (key, job, claim, entry, if_uncertain, about) "
+            "select n::text, 1, 1, 1, 'skip', jsonb_build_object('order', n) "
+            "from generate_series(%s + 1, %s + 20000) n",
+            [first, first],
+        )
+        connection.execute("delete from rota.effect")
+        connection.execute("vacuum rota.effect")
+        measure()
+    [command] = re.findall(r"`(REINDEX INDEX [^`]+)`", VACUUM)
+    connection.execute(command.encode())
+    measure()
+    first_size, *_, last_size, after = sizes
+    assert last_size > 1.5 * first_size
+    assert after < first_size / 10

@@ -86,7 +86,10 @@ def run_ray(*code: str) -> Iterator[tuple[int, str]]:
             yield head.pid, f"127.0.0.1:{port}"
         finally:
             head.terminate()
-            head.wait(60)
+            try:
+                head.wait(60)
+            finally:
+                head.kill()
             assert not [pid for pid in own if is_there(pid)]
             shutil.rmtree(place, ignore_errors=True)
 

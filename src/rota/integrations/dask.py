@@ -46,10 +46,10 @@ ADDRESS_VARIABLE = "ROTA_DASK_SCHEDULER"
 CONNECT_S = 10
 PING_S = 2.0
 """Seconds between two signs of life of each side."""
-ALONE_S = 12.0
-"""After so long without one a handler ends itself, though all else there may stand still."""
 SILENT_S = 15.0
-"""After so long the attempt is lost: then its handler has ended, and its lease of 20 s has not."""
+"""After so long without one the attempt is lost: before its lease, if that is 20 s or more."""
+ALONE_S = SILENT_S - 3
+"""After so long a handler has ended itself, though all else on its host may stand still."""
 OVER_S = 3.0
 """Longest wait until the cluster confirms that a handler's process is gone."""
 FAILED = ("error", "lost", "cancelled")

@@ -54,10 +54,10 @@ the database, and from it the run counts what a crash cost. A dead worker is not
 system can be told to, after 10 seconds where it takes any number: so Rota's lease is 10 seconds
 there, and not its 2 minutes.
 
-It measures the crash of a worker and of the server, a drain, the pick-up, enqueueing, what a steady
-rate and an idle worker cost, and a drain with a million jobs waiting or an old snapshot open. At
-the end `.peers/` has a JSON file with all figures and a page that needs no other file. The page
-begins with the questions in which another system is ahead.
+It measures the crash of a worker and of the server, a drain, the pick-up of 400 single jobs,
+enqueueing, what a steady rate and an idle worker cost, and a drain with a million jobs waiting or
+an old snapshot open. At the end `.peers/` has a JSON file with all figures and a page that needs no
+other file. The page begins with the questions in which another system is ahead.
 [bench/peers/systems](../../bench/peers/systems) has one file for each system. A run that is copied
 to `bench/results/peers.json` is shown below, and `python bench/page.py` writes its figures into the
 other pages that quote it.

@@ -9,7 +9,7 @@ A page quotes the lead setup of each system. What it says of a peer's speed else
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from bench.figures import readable
@@ -17,6 +17,8 @@ from bench.peers.page import find_losses
 from bench.peers.result import by_table
 
 Figures = list[dict[str, Any]]
+FENCED = ("crash", "stopped: late writes accepted")
+"""What shows whether a worker that stood still may write the end of a job that is no longer its."""
 BLOCK = re.compile(
     r"(?P<head><!-- peers: (?P<systems>[^|>]+) \| (?P<questions>[^>]+?) -->\n)"
     r"(?P<table>.*?)(?P<foot><!-- /peers -->)",
@@ -61,6 +63,7 @@ def summarise(document: dict[str, Any]) -> str:
         *(f"SKIPPED: {name}: {why}" for name, why in document["skipped"].items()),
         "Another system, in some setup, is ahead of Rota in:" if losses else "",
         "\n".join(losses),
+        *_promise(document, tables),
     ]
     for scenario in document["scenarios"]:
         asked = {what: figures for (one, what), figures in tables.items() if one == scenario}
@@ -81,15 +84,38 @@ def _by_system(scenario: str, asked: dict[str, Figures]) -> str:
     for system in first:
         cells = " | ".join(values[what].get(system, "") for what in asked)
         lines.append(f"| {system} | {cells} |")
-    why: list[str] = []
+    why: dict[tuple[str, ...], list[str]] = {}
     for what, figures in asked.items():
-        reasons = [
-            f"  - {one['system']}: {one['note']}"
+        reasons = tuple(
+            f"- {one['system']}: {one['note']}"
             for one in figures
             if one["is_lead"] and one["value"] is None and one["note"]
-        ]
-        why += [f"- {what}, where it is none:", *reasons] if reasons else []
-    return "\n".join([*lines, "", *why]).rstrip()
+        )
+        if reasons:
+            why.setdefault(reasons, []).append(what)
+    for reasons, asked_in_vain in why.items():
+        lines += ["", f"Where it is none, {'; '.join(asked_in_vain)}:", "", *reasons]
+    return "\n".join(lines)
+
+
+def _promise(document: dict[str, Any], tables: dict[tuple[str, str], Figures]) -> Iterator[str]:
+    """Yield what each system keeps, and what it promises of a job."""
+    lead = {one["system"]: one["setup"] for one in document["figures"] if one["is_lead"]}
+    late = {one["system"]: one["value"] for one in tables.get(FENCED, []) if one["is_lead"]}
+    lines = ["| system | settings | history of a success | fenced | durable |", "|---" * 5 + "|"]
+    for system in document["systems"]:
+        name = system["name"]
+        setups = {one["name"]: one for one in system["setups"]}
+        if name in lead:
+            setup = setups[lead[name]]
+            fenced = {None: "not shown", 0: "yes"}.get(late.get(name), "no")
+            facts = (name, setup["about"], setup["history"], fenced, system["durable"])
+            lines.append(f"| {' | '.join(facts)} |")
+    yield "\n".join(lines)
+    yield (
+        "Fenced: after a worker was stopped for longer than a crash takes to be noticed, and its "
+        "jobs had run elsewhere, the queue refused what it still wrote."
+    )
 
 
 def _cross(document: dict[str, Any], systems: list[str], asked: list[tuple[str, str]]) -> str:

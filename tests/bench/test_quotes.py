@@ -40,7 +40,11 @@ DOCUMENT: dict[str, Any] = {
     "load": "quiet",
     "skipped": {"RQ": "there is no redis-server here"},
     "scenarios": {"drain": "", "pick-up": ""},
-    "systems": [{"name": "Rota", "version": "1"}, {"name": "Oban", "version": "2"}],
+    "systems": [
+        {"name": name, "version": version, "durable": "each commit",
+         "setups": [{"name": "best", "about": "100 at once", "history": history}]}
+        for name, version, history in [("Rota", "1", "kept"), ("Oban", "2", "none")]
+    ],
     "figures": [
         {"scenario": scenario, "what": what, "unit": unit, "better": better, "system": system,
          "setup": "best", "value": value, "is_lead": True}
@@ -81,7 +85,24 @@ def test_why_a_figure_is_missing_stands_under_its_table() -> None:
     *others, last = DOCUMENT["figures"]
     missing = {**last, "value": None, "note": "it fell behind"}
     text = quote.summarise({**DOCUMENT, "figures": [*others, missing]})
-    assert "| Oban | none |\n\n- p50, where it is none:\n  - Oban: it fell behind\n" in text
+    assert "| Oban | none |\n\nWhere it is none, p50:\n\n- Oban: it fell behind\n" in text
+
+
+def test_a_reason_of_several_figures_stands_once() -> None:
+    *others, last = DOCUMENT["figures"]
+    missing = [{**last, "what": what, "value": None, "note": "it fell behind"} for what in "ab"]
+    text = quote.summarise({**DOCUMENT, "figures": [*others, *missing]})
+    assert "Where it is none, a; b:\n\n- Oban: it fell behind\n" in text
+    assert text.count("it fell behind") == 1
+
+
+@pytest.mark.parametrize(("value", "fenced"), [(0.0, "yes"), (4.0, "no"), (None, "not shown")])
+def test_the_summary_says_what_each_system_promises(value: float | None, fenced: str) -> None:
+    what = {"scenario": "crash", "what": "stopped: late writes accepted", "unit": "jobs"}
+    late = {**DOCUMENT["figures"][1], **what, "value": value, "note": ""}
+    text = quote.summarise({**DOCUMENT, "figures": [*DOCUMENT["figures"], late]})
+    assert f"| Oban | 100 at once | none | {fenced} | each commit |\n" in text
+    assert "| Rota | 100 at once | kept | not shown | each commit |\n" in text
 
 
 def test_a_peers_speed_in_a_sentence_is_found() -> None:

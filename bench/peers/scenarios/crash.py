@@ -37,6 +37,8 @@ WORK_S = 0.05
 LONG_S = 8.0
 """A job that is stopped. Another worker must still run it when the first one writes."""
 LONG_JOBS = 4
+FEWER_S = 3.0
+"""A worker that has not begun all of them by then runs fewer at once."""
 LEASE_S = 10
 START_S = 60
 LOOK_EACH_S = 0.1
@@ -86,26 +88,30 @@ def _freeze(played: Played, within_s: float) -> Measured:
     played.run("fill", "work", LONG_JOBS)
     ledger = played.ledger
     with played.worker(SLOTS) as first:
-        wait_for_begun(ledger, LONG_JOBS, first)
+        wait_for_begun(ledger, 1, first)
+        wait_until(lambda: len(_find_begun(ledger)) >= LONG_JOBS, FEWER_S)
         pids = {one.pid for one in first.tree()}
         first.signal(signal.SIGSTOP)
+        held = _find_begun(ledger)
+
+        def find_others(kind: str) -> list[Entry]:
+            return [one for one in ledger.entries() if one.kind == kind and one.pid not in pids]
+
+        def find_taken() -> set[int]:
+            return held & {one.n for one in find_others("begin")}
+
         with played.worker(SLOTS, "b") as _, count_left(played) as left:
-
-            def find_taken() -> list[Entry]:
-                return [one for one in ledger.entries()[LONG_JOBS:] if one.kind == "begin"]
-
             if not wait_until(lambda: bool(find_taken()), within_s):
                 first.signal(signal.SIGCONT)
                 note = f"no other worker took the jobs within {within_s:g} s"
                 note += f": {played.system.why_held}" if played.system.why_held else ""
                 return Measured(what=what, value=None, unit="jobs", better="less", note=note)
             time.sleep(0.5)  # others that it takes at the same time
-            before, taken = left(), find_taken()
+            taken, before, over = find_taken(), left(), len(find_others("end"))
             first.signal(signal.SIGCONT)
-            wait_until(lambda: _count_ends(ledger, pids) >= LONG_JOBS, LOOK_S)
+            wait_until(lambda: _count_ends(ledger, pids) >= len(held), LOOK_S)
             time.sleep(LOOK_S)
-            over = sum(one.kind == "end" and one.pid not in pids for one in ledger.entries())
-            accepted = max(0, before - left() - over)
+            accepted = max(0, before - left() - (len(find_others("end")) - over))
     return Measured(
         what=what,
         value=float(accepted),

@@ -74,9 +74,10 @@ def test_each_check_has_its_line_and_each_limit_is_the_one_that_holds() -> None:
 
 @rule("M3")
 def test_each_sign_of_outgrowing_it_has_a_figure_and_the_check_that_shows_it() -> None:
-    said = re.findall(r"^\| [A-Z].* \| (.*) \| `([a-z-]+)`.* \| .* \|$", OUTGROWN, re.MULTILINE)
-    assert [check for _, check in said] == list(SIGNS)
-    assert all(re.search(r"\d", figure) for figure, _ in said)
+    _, *signs = OUTGROWN.partition("## Signs")[2].split("\n### ")
+    said = [re.search(r"(.*)^- `([a-z-]+)`: .*^- Instead: ", one, re.M | re.S) for one in signs]
+    assert [found and found[2] for found in said] == list(SIGNS)
+    assert all(found and re.search(r"\d", found[1]) for found in said)
 
 
 @pytest.mark.system

@@ -17,6 +17,9 @@ STEPS = 4
 DAY_S = (6.0, 120.0)
 HARM_S = (6.0, 90.0)
 SAMPLE_S = (2.0, 60.0)
+SAMPLES = 75
+"""Samples of a run, if they are not less than 60 s apart: some in each day of the database's clock.
+With one a day a line through them would show at what time of the day they were taken."""
 WARM_UP = 0.25
 """The share of the run that no growth is judged by."""
 
@@ -45,7 +48,7 @@ class Pace:
     @property
     def sample_s(self) -> float:
         """Time between two samples."""
-        return _within(self.total_s / 30, SAMPLE_S)
+        return _within(self.total_s / SAMPLES, SAMPLE_S)
 
     @property
     def warm_up_s(self) -> float:

@@ -378,14 +378,30 @@ def test_a_worker_without_the_address_does_not_start(monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
     declared = [one._declaration for one in cluster_jobs.jobs.types.values()]
     with pytest.raises(ConfigurationError, match="no scheduler: set ROTA_DASK_SCHEDULER"):
-        check_importable(declared)
+        check_importable(declared, lease_s=120)
+
+
+@needs_dask
+@rule("M2")
+def test_a_lease_that_ends_before_a_lost_handler_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ROTA_DASK_SCHEDULER", "tcp://127.0.0.1:1")
+    jobs = rota.Jobs()
+    jobs.job("short", process=rota.Process(cluster="dask"), lease="10s")(cluster_jobs.fails.func)
+    jobs.job("plain", process=rota.Process(cluster="dask"))(cluster_jobs.fails.func)
+    short, plain = (one._declaration for one in jobs.types.values())
+    for one, lease_s in ((short, 120), (plain, 19)):
+        with pytest.raises(ConfigurationError, match="a lease of 20 s or more"):
+            check_importable([one], lease_s)
+    check_importable([plain], lease_s=20)
 
 
 @pytest.mark.skipif(HAS_DASK, reason="Dask is installed")
 def test_a_worker_without_dask_says_what_to_install() -> None:
     declared = [one._declaration for one in cluster_jobs.jobs.types.values()]
     with pytest.raises(ConfigurationError, match=r"pip install 'rota\[dask\]'"):
-        check_importable(declared)
+        check_importable(declared, lease_s=120)
 
 
 def test_another_cluster_is_refused_at_declaration() -> None:

@@ -47,7 +47,9 @@ CONNECT_S = 10
 PING_S = 2.0
 """Seconds between two signs of life of each side."""
 SILENT_S = 15.0
-"""After so long without one the attempt is lost: before its lease, if that is 20 s or more."""
+"""After so long without one the attempt is lost."""
+LEASE_S = 20.0
+"""The shortest lease: it outlasts an attempt that is lost, with its end."""
 ALONE_S = SILENT_S - 3
 """After so long a handler has ended itself, though all else on its host may stand still."""
 OVER_S = 3.0
@@ -72,6 +74,16 @@ def find_address() -> str:
             "Dask's own DASK_SCHEDULER_ADDRESS"
         )
     return str(address)
+
+
+def check_lease(job_type: str, lease_s: float) -> None:
+    """Raises ConfigurationError: another worker could take a job before this one knows that its
+    handler is lost."""
+    if lease_s < LEASE_S:
+        raise ConfigurationError(
+            f"job type {job_type!r}: its lease is {lease_s:g} s; a handler on a Dask cluster may "
+            f"run {SILENT_S:g} s without its worker, so set a lease of {LEASE_S:g} s or more"
+        )
 
 
 def start(attempt: Attempt, setup: messages.Setup) -> ClusterChild:

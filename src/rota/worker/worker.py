@@ -86,7 +86,7 @@ class Worker:
         Raises:
             DeclarationError: a handler cannot run in the process that its options ask for.
         """
-        check_importable(spec.types.values(), spec.arounds)
+        check_importable(spec.types.values(), spec.lease_s, spec.arounds)
         self.name = spec.name
         self._database = database
         self._spec = spec

@@ -32,13 +32,19 @@ _is_importing = False
 """Whether this process is one of `process=True` that imports its handler."""
 
 
-def check_importable(types: Iterable[Declaration], arounds: Iterable[Around] = ()) -> None:
+def check_importable(
+    types: Iterable[Declaration], lease_s: float, arounds: Iterable[Around] = ()
+) -> None:
     """Refuse to start a worker when a handler is to run in a process and cannot.
+
+    Args:
+        lease_s: the lease of types without one of their own.
 
     Raises:
         DeclarationError: another process cannot import the handler, a class of its `retry_on`
             or `fatal_on`, or what the App puts around its attempts.
-        ConfigurationError: this is not Linux.
+        ConfigurationError: this is not Linux; the cluster has no address, or loses a handler too
+            late for the lease.
         UsageError: this is such a process itself, importing the main module.
     """
     if _is_importing:
@@ -53,7 +59,9 @@ def check_importable(types: Iterable[Declaration], arounds: Iterable[Around] = (
                     f"job type {job_type.name!r}: process=True works on Linux only"
                 )
             if job_type.options.process.cluster is not None:
-                import_module(CLUSTERS[job_type.options.process.cluster]).find_address()
+                cluster = import_module(CLUSTERS[job_type.options.process.cluster])
+                cluster.find_address()
+                cluster.check_lease(job_type.name, job_type.options.lease_s or lease_s)
             _check(job_type)
             _check_arounds(job_type, arounds)
 

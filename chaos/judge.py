@@ -166,7 +166,8 @@ CHECKS = [
           as since
         from chaos.silence s
         join chaos.change c on split_part(c.was_worker, ':', 2)::int = s.pid
-          and c.was_status = 'running' and c.role not in ('rota upkeep', 'rota reap', 'person')
+          and c.was_status = 'running'
+          and c.role not in ('rota upkeep', 'rota reap', 'person', 'soak clock')
           -- A busy server may take this long for a statement that was on its way.
           and c.at > to_timestamp(s.since_s) + interval '3 seconds'
           and c.at < coalesce(to_timestamp(s.until_s), 'infinity')

@@ -188,16 +188,16 @@ class ClusterChild:
     def _send_end(self) -> None:
         try:
             for _ in range(3):  # one that waits for a lost cluster worker may take a message
-                self._put(END)
+                self._put(END, OVER_S)
             if not self.is_placed:
                 self._future.cancel()
         except Exception as error:  # noqa: BLE001 - what Dask raises is not declared
             # The cluster ends it by itself when it hears nothing more.
             logger.info("the Dask cluster cannot be told to end a handler: %s", error)
 
-    def _put(self, message: bytes) -> None:
+    def _put(self, message: bytes, within_s: float = SILENT_S) -> None:
         try:
-            self._down.put(message, callback_timeout=OVER_S)
+            self._down.put(message, callback_timeout=within_s)
         except Exception as error:  # noqa: BLE001 - a new scheduler says KeyError: it has no queue
             why = f"cannot be reached on the Dask cluster: {type(error).__name__}: {error}"
             raise ProcessDied(why) from None
@@ -223,12 +223,15 @@ class ClusterChild:
                 if monotonic() - pinged_at >= PING_S:
                     pinged_at = monotonic()
                     self._put(ALIVE)
-            self._future.release()
-            self._up.close()
-            self._down.close()
         except Exception as error:  # noqa: BLE001 - a closed client, a new scheduler without queues
             why = f"was lost: the Dask scheduler is gone: {type(error).__name__}: {error}"
             self._inbox.put(ProcessDied(why))
+        try:
+            self._future.release()
+            self._up.close()
+            self._down.close()
+        except Exception as error:  # noqa: BLE001 - what Dask raises is not declared
+            logger.info("the queues of a handler on the Dask cluster cannot be closed: %s", error)
 
 
 def _connect(address: str) -> Client:

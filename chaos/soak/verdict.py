@@ -37,7 +37,7 @@ TABLE = Bound(per_million=50, wavers=4)
 """MiB of a table or an index."""
 ROWS = Bound(per_million=20_000, wavers=1_000)
 """Rows of a table: of fifty jobs one may leave a row for ever."""
-CONNECTIONS = Bound(per_million=5, wavers=5)
+CONNECTIONS = Bound(per_million=5, wavers=10)
 HORIZON_S = 60.0
 """Longest that a snapshot may hold vacuum up."""
 

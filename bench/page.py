@@ -63,6 +63,16 @@ to `bench/results/peers.json` is shown below, and `python bench/page.py` writes 
 other pages that quote it.
 
 {peers}
+### What other queues have
+
+The README's table of features is not measured. It goes by the documentation and the source of
+
+- Procrastinate 3.10.0: `lock`, `queueing_lock` and `connection` of `Task.configure`, `App.periodic`
+- Celery 5.7.0: `celery.contrib.django.task.DjangoTask.delay_on_commit`; `Task.rate_limit`, which
+  each worker counts for itself; `celery beat`; its tasks are plain functions
+- Dramatiq: the middleware `AsyncIO`; `dramatiq.rate_limits`, with Redis or Memcached; its cookbook
+  names APScheduler and periodiq for schedules
+
 ## Results
 
 ![No-op jobs a second, of one worker process](../pictures/benchmark.svg)

@@ -35,7 +35,7 @@ SESSION = Bound(per_million=30, wavers=4)
 """MiB that a session of the server has for itself."""
 TABLE = Bound(per_million=50, wavers=4)
 """MiB of a table or an index."""
-ROWS = Bound(per_million=20_000, wavers=1_000)
+ROWS = Bound(per_million=20_000, wavers=2_000)
 """Rows of a table: of fifty jobs one may leave a row for ever."""
 CONNECTIONS = Bound(per_million=5, wavers=10)
 HORIZON_S = 60.0

@@ -70,8 +70,8 @@ The README's table of features is not measured. It goes by the documentation and
 - Procrastinate 3.10.0: `lock`, `queueing_lock` and `connection` of `Task.configure`, `App.periodic`
 - Celery 5.7.0: `celery.contrib.django.task.DjangoTask.delay_on_commit`; `Task.rate_limit`, which
   each worker counts for itself; `celery beat`; its tasks are plain functions
-- Dramatiq: the middleware `AsyncIO`; `dramatiq.rate_limits`, with Redis or Memcached; its cookbook
-  names APScheduler and periodiq for schedules
+- Dramatiq 2.2.1: the middleware `AsyncIO`; `dramatiq.rate_limits`, with Redis or Memcached; its
+  package has nothing for schedules or unique jobs
 
 ## Results
 

@@ -588,6 +588,21 @@ def test_times_of_a_moved_clock_are_judged_by_the_clock_of_the_machine(
     assert row == ([-90, -50, -35, 0],)
 
 
+def test_a_lease_that_a_moved_clock_renews_is_no_write_of_a_dead_worker(
+    court: psycopg.Connection[TupleRow],
+) -> None:
+    held: LiteralString = """
+      insert into chaos.change (job, at, role, was_status, status, was_claims, claims, was_worker,
+        worker, was_attempts, attempts, was_recorded, recorded)
+      values (2, now() - interval '21 s', %s, 'running', 'running', 1, 1, 'h:101:a', 'h:101:a',
+        1, 1, true, true)"""
+    late = "nothing is written for a dead or frozen worker"
+    for role, broken in (("soak clock", []), ("rota lease", [late])):
+        with court.transaction(force_rollback=True):
+            court.execute(held, [role])
+            assert [one.check.what for one in judge(court)] == broken
+
+
 def test_a_place_is_judged_by_what_its_statement_could_see(
     court: psycopg.Connection[TupleRow],
 ) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from chaos.soak import verdict
 from chaos.soak.growth import FEWEST, Bound, fit
+from chaos.soak.pace import Pace
 from tests.support.rules import rule
 
 ROOT = Path(__file__).parents[2]
@@ -137,6 +138,12 @@ def test_a_figure_that_wavers_does_not_grow() -> None:
     line = fit([(1000.0 * n, 50 + n % 2) for n in range(101)])
     assert line is not None
     assert abs(line.per_million) < 1
+
+
+@pytest.mark.parametrize("seconds", [20, 240, 612, 3600, 7200])
+def test_each_day_of_the_clock_has_two_samples_or_more(seconds: int) -> None:
+    pace = Pace(seconds)
+    assert pace.day_s / pace.sample_s >= 2, "a line would show at what time of the day they are"
 
 
 def test_no_line_goes_through_samples_of_one_moment() -> None:

@@ -383,7 +383,7 @@ def test_a_worker_without_the_address_does_not_start(monkeypatch: pytest.MonkeyP
 
 @needs_dask
 @rule("M2")
-def test_a_lease_that_ends_before_a_lost_handler_is_refused(
+def test_a_lease_that_a_handler_may_outlive_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("ROTA_DASK_SCHEDULER", "tcp://127.0.0.1:1")

@@ -48,10 +48,10 @@ PING_S = 2.0
 """Seconds between two signs of life of each side."""
 SILENT_S = 15.0
 """After so long without one the attempt is lost."""
-LEASE_S = 20.0
-"""The shortest lease: it outlasts an attempt that is lost, with its end."""
 ALONE_S = SILENT_S - 3
 """After so long a handler has ended itself, though all else on its host may stand still."""
+LEASE_S = 20.0
+"""The shortest lease: two thirds of it, all that a killed worker may have left, outlast ALONE_S."""
 OVER_S = 3.0
 """Longest wait until the cluster confirms that a handler's process is gone."""
 FAILED = ("error", "lost", "cancelled")
@@ -77,12 +77,12 @@ def find_address() -> str:
 
 
 def check_lease(job_type: str, lease_s: float) -> None:
-    """Raises ConfigurationError: another worker could take a job before this one knows that its
-    handler is lost."""
+    """Raises ConfigurationError: when this worker is killed, another could take the job while its
+    handler still runs."""
     if lease_s < LEASE_S:
         raise ConfigurationError(
             f"job type {job_type!r}: its lease is {lease_s:g} s; a handler on a Dask cluster may "
-            f"run {SILENT_S:g} s without its worker, so set a lease of {LEASE_S:g} s or more"
+            f"outlive a killed worker by {ALONE_S:g} s, so set a lease of {LEASE_S:g} s or more"
         )
 
 

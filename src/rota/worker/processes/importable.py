@@ -43,8 +43,8 @@ def check_importable(
     Raises:
         DeclarationError: another process cannot import the handler, a class of its `retry_on`
             or `fatal_on`, or what the App puts around its attempts.
-        ConfigurationError: this is not Linux; the cluster has no address, or loses a handler too
-            late for the lease.
+        ConfigurationError: this is not Linux; the cluster has no address, or its handlers may
+            outlive a killed worker's lease.
         UsageError: this is such a process itself, importing the main module.
     """
     if _is_importing:

@@ -25,6 +25,8 @@ LANE_SHARE, LIMIT_SHARE = 100, 5
 LANE_WORKERS = 8
 PACES = (1_000, 8_000)
 """Starts a second of a limit."""
+PACE_SHARE = 0.8
+"""How much of it a backlog uses at least; a burst of a tenth leaves it nine tenths."""
 AHEAD_S = 2.0
 LOOK_S = 0.02
 WITHIN_S = 120
@@ -54,7 +56,9 @@ def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
     for name, shape in shapes.items():
         rate = _measure_rate(server, **shape)
         note = f"{shape['jobs']:,} jobs, {100 * rate / plain:.0f} % of those without"
-        yield Figure(part=PART, name=name, value=rate, unit="jobs/s", note=note)
+        pace = shape.get("pace")
+        least = None if pace is None else PACE_SHARE * pace
+        yield Figure(part=PART, name=name, value=rate, unit="jobs/s", at_least=least, note=note)
 
 
 def _measure_rate(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from time import monotonic
 from typing import Any
 
 import psycopg
@@ -14,6 +15,7 @@ import rota
 from rota.declare.config import WorkerConfig
 from rota.observe.events import JobSucceeded
 from rota.store.statements import Statements
+from rota.worker.claimer import Claimer
 from rota.worker.frontier import DEPTHS_S
 from tests.support.rules import rule
 from tests.support.wait import eventually
@@ -214,6 +216,30 @@ async def test_a_job_that_commits_late_is_started_soon_after(
             connection, "select started_at from rota.job_history where id = %s", job
         )
     assert (started_at - committed_at).total_seconds() < SOON_S
+
+
+@rule("M81")
+async def test_jobs_that_become_due_soon_start_in_time_after_claims_that_did_not_ask_for_them(
+    database: str, connection: Connection, jobs: rota.Jobs
+) -> None:
+    async with Hand(database, jobs, **RARE) as hand:
+        await wait_for_request(connection, hand)
+        later = [
+            job
+            for (job,) in rows(
+                connection,
+                "insert into rota.job (job_type, run_at) "
+                "select 'quick', now() + s * interval '1 s' from unnest(array[0.8, 1.1]) s "
+                "returning id",
+            )
+        ]
+        claimer = hand.part(Claimer)
+        claimer._probe_at = 0.0
+        await waited_s(connection, hand, put(connection, "quick"))  # now it knows of the first one
+        claimer._probe_at = monotonic() + 1.5
+        await waited_s(connection, hand, put(connection, "quick"))
+        for job in later:
+            assert await waited_s(connection, hand, job) < SOON_S
 
 
 @rule("M83")

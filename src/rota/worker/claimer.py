@@ -4,6 +4,7 @@ there is room for."""
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import sys
 from dataclasses import dataclass
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
     from rota.worker.spec import WorkerSpec
 
 PROBE_S = 0.1
-"""Seconds between two searches for unknown priorities under load; an idle claim always searches."""
+"""Seconds between two claims of a busy worker that also ask for unknown priorities, and when the
+next job is due."""
 FLOOD_S = 10.0
 """How long no wake-ups are asked for after a flood of them."""
 REST_SHARES = (0.65, 0.8)
@@ -141,6 +143,9 @@ class Claimer(Service):
         self._pauses = BackOff(config.poll_least_s, config.poll_s)
         self._turns = 0
         self._probe_at = 0.0
+        self._due_at = math.inf
+        """When the next job is due, in monotonic seconds, as far as the last claim that asked and
+        what was put off since tell. Once it is past, what follows is not known."""
         self._claimed_at = 0.0
         """When it claimed last."""
         self._notify_at = 0.0
@@ -163,7 +168,12 @@ class Claimer(Service):
             super().wake()
         elif not (self._is_awaited or is_drain):
             self._pauses.tries = 0
-            self.wake_in(self._pauses.first_s * self.workers)
+            super().wake_in(self._pauses.first_s * self.workers)
+
+    def wake_in(self, pause_s: float) -> None:
+        """Claim in so many seconds: a job that was put off is due then."""
+        self._due_at = min(self._due_at, self.clock.monotonic() + pause_s)
+        super().wake_in(pause_s)
 
     def wake_for(self, queue: str) -> None:
         """Claim soon: a job may have become due in this queue."""
@@ -282,10 +292,12 @@ class Claimer(Service):
         request = self._frontiers.make_request(self._groups, self._turns, now)
         if not request.groups:
             return None
-        probes = now >= self._probe_at
         asker = self._asker
         question = asker.make_question(now) if now >= asker.due_at else None
         tells = polls and self._is_awaited and self.workers > 1 and asker.is_well
+        probes = tells or now >= self._probe_at
+        if probes:
+            self._due_at = math.inf  # its answer says it
         self._wait_sweeper.workers = 1 if tells else self.workers
         operation = ops.claim(
             self._claimant,
@@ -337,9 +349,10 @@ class Claimer(Service):
         if self._sent is not None:
             self._pauses.tries = 0
             return 0
+        due_in_s = math.inf if request.is_for_urgent else self._find_due_in_s(now)
         pause_s = await self._find_pause_s(sent, claimed, is_full=is_full)
-        soon_s = (self._find_search_in_s(now), claimed.news.next_in_s)
-        return min([pause_s, *(one for one in soon_s if one is not None)])
+        search_in_s = self._find_search_in_s(now)
+        return min(pause_s, due_in_s, math.inf if search_in_s is None else search_in_s)
 
     def _learn(
         self, sent: SentClaim, claimed: Claimed, now: float
@@ -351,6 +364,8 @@ class Claimer(Service):
             self._asker.take(sent.question, claimed.news.upkeep)
         if sent.probes:
             self._probe_at = now + PROBE_S
+        if claimed.news.next_in_s is not None:
+            self._due_at = min(self._due_at, now + claimed.news.next_in_s)
         self.paused = claimed.paused | (self.paused - set(request.queues))
         self._put_in_quarantine(claimed.refused)
         answers = request.sort(claimed.seen)
@@ -408,6 +423,10 @@ class Claimer(Service):
             if group.wanted > 0 and not group.wanted_ordinary
         ]
         return max(0.0, min(at) - now) if at else None
+
+    def _find_due_in_s(self, now: float) -> float:
+        """Return in how many seconds a job is due, or the worker may ask which one is next."""
+        return (self._due_at if self._due_at > now else max(now, self._probe_at)) - now
 
     def _find_pause_without_slots(self) -> float | None:
         now = self.clock.monotonic()

@@ -145,6 +145,23 @@ async def test_a_job_costs_about_one_claim_however_many_workers_wait_for_it(
     assert len(rows(connection, "select distinct locked_by from rota.job_history")) > 1
 
 
+@rule("M81")
+async def test_a_look_after_which_others_rest_asks_when_the_next_job_is_due(
+    database: str, connection: Connection, jobs: rota.Jobs
+) -> None:
+    async with AsyncExitStack() as stack:
+        hands = await start_fleet(stack, database, jobs, 2, **RARE)
+        await until_idle(connection, *hands)
+        [(job,)] = rows(
+            connection,
+            "insert into rota.job (job_type, run_at) values ('quick', now() + interval '1 s') "
+            "returning id",
+        )
+        hands[0].part(Claimer)._probe_at = monotonic() + 3600
+        hands[0].look()
+        await hands[0].heard(JobSucceeded, job=job, timeout_s=1 + SOON_S)
+
+
 @rule("M81", "M88")
 async def test_many_jobs_of_one_insert_wake_as_many_workers(
     database: str, connection: Connection, jobs: rota.Jobs

@@ -13,7 +13,7 @@ import pytest
 
 import rota
 from rota.declare.config import WorkerConfig
-from rota.observe.events import JobSucceeded
+from rota.observe.events import JobSnoozed, JobSucceeded
 from rota.store.statements import Statements
 from rota.worker.claimer import Claimer
 from rota.worker.frontier import DEPTHS_S
@@ -219,25 +219,45 @@ async def test_a_job_that_commits_late_is_started_soon_after(
 
 
 @rule("M81")
-async def test_jobs_that_become_due_soon_start_in_time_after_claims_that_did_not_ask_for_them(
+async def test_a_job_that_is_due_soon_starts_in_time_just_after_another(
     database: str, connection: Connection, jobs: rota.Jobs
 ) -> None:
     async with Hand(database, jobs, **RARE) as hand:
         await wait_for_request(connection, hand)
-        later = [
-            job
-            for (job,) in rows(
-                connection,
-                "insert into rota.job (job_type, run_at) "
-                "select 'quick', now() + s * interval '1 s' from unnest(array[0.8, 1.1]) s "
-                "returning id",
-            )
-        ]
-        claimer = hand.part(Claimer)
-        claimer._probe_at = 0.0
-        await waited_s(connection, hand, put(connection, "quick"))  # now it knows of the first one
-        claimer._probe_at = monotonic() + 1.5
         await waited_s(connection, hand, put(connection, "quick"))
+        hand.part(Claimer)._probe_at = monotonic() + 3600  # it has just asked what is due
+        [(later,)] = rows(
+            connection,
+            "insert into rota.job (job_type, run_at) values ('quick', now() + interval '0.5 s') "
+            "returning id",
+        )
+        assert await waited_s(connection, hand, later) < SOON_S
+
+
+@rule("M15")
+async def test_a_backlog_of_one_queue_is_worked_off_while_another_is_empty(
+    database: str, connection: Connection, jobs: rota.Jobs
+) -> None:
+    async with Hand(database, jobs, queues={"default": 2, "empty": 2}, **RARE) as hand:
+        await wait_for_request(connection, hand)
+        put_many(connection, "quick", 100)
+        await hand.heard(JobSucceeded, 100)
+
+
+@rule("M81")
+async def test_jobs_that_a_worker_has_put_off_start_in_time_after_claims_that_did_not_ask_for_them(
+    database: str, connection: Connection, jobs: rota.Jobs
+) -> None:
+    @jobs.job("later", takes_context=True)
+    async def put_off(ctx: rota.Context, after: str) -> None:
+        if ctx.job.claims == 1:
+            raise rota.Snooze(after)
+
+    async with Hand(database, jobs, **RARE) as hand:
+        await wait_for_request(connection, hand)
+        later = [put(connection, "later", after=after) for after in ("1s", "1300ms")]
+        await hand.heard(JobSnoozed, 2)
+        hand.part(Claimer)._probe_at = monotonic() + 1.5
         for job in later:
             assert await waited_s(connection, hand, job) < SOON_S
 

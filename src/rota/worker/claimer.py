@@ -186,7 +186,8 @@ class Claimer(Service):
 
     def take_wake_up(self, queue: str) -> None:
         """Claim soon: this worker was told of a job, and no other. Without room for an ordinary job
-        it passes that on."""
+        it passes that on. The job may be due a little later."""
+        self._probe_at = 0.0
         for group in self._groups:
             if queue in group.queues and group.wanted_ordinary <= 0:
                 self._leaving.add(queue)
@@ -200,8 +201,7 @@ class Claimer(Service):
     def note_poll(self, poll: str) -> None:
         """Rest, if the worker that has just looked for what no wake-up tells would have found what
         this one looks for."""
-        kind = poll.partition(" ")[0]
-        if kind != self._peer.partition(" ")[0] or poll == self._peer:
+        if poll.partition(" ")[0] != self._peer.partition(" ")[0] or poll == self._peer:
             return
         self.workers = max(self.workers, 2)  # at most 15 s later a heartbeat says how many
         if self._is_idle and self._is_awaited:
@@ -296,8 +296,8 @@ class Claimer(Service):
         question = asker.make_question(now) if now >= asker.due_at else None
         tells = polls and self._is_awaited and self.workers > 1 and asker.is_well
         probes = tells or now >= self._probe_at
-        if probes:
-            self._due_at = math.inf  # its answer says it
+        if probes:  # its answer says what is due
+            self._probe_at, self._due_at = now + PROBE_S, math.inf
         self._wait_sweeper.workers = 1 if tells else self.workers
         operation = ops.claim(
             self._claimant,
@@ -349,10 +349,10 @@ class Claimer(Service):
         if self._sent is not None:
             self._pauses.tries = 0
             return 0
-        due_in_s = math.inf if request.is_for_urgent else self._find_due_in_s(now)
+        due_at = self._due_at if self._due_at > now else max(now, self._probe_at)
+        due_in_s = math.inf if request.is_for_urgent else due_at - now
         pause_s = await self._find_pause_s(sent, claimed, is_full=is_full)
-        search_in_s = self._find_search_in_s(now)
-        return min(pause_s, due_in_s, math.inf if search_in_s is None else search_in_s)
+        return min(pause_s, due_in_s, self._find_search_in_s(now))
 
     def _learn(
         self, sent: SentClaim, claimed: Claimed, now: float
@@ -362,8 +362,6 @@ class Claimer(Service):
         request = sent.request
         if sent.question is not None:
             self._asker.take(sent.question, claimed.news.upkeep)
-        if sent.probes:
-            self._probe_at = now + PROBE_S
         if claimed.news.next_in_s is not None:
             self._due_at = min(self._due_at, now + claimed.news.next_in_s)
         self.paused = claimed.paused | (self.paused - set(request.queues))
@@ -372,7 +370,7 @@ class Claimer(Service):
         self._note_searches(answers, claimed, now)
         took_s = now - sent.before
         behind = self._frontiers.learn(request, answers, claimed, now, took_s, self.workers)
-        return behind, all(answer.is_full for answer in answers)
+        return behind, any(answer.is_full for answer in answers)
 
     def _may_send(self, now: float) -> bool:
         """Whether the next claim may be sent before the last one is handed over."""
@@ -415,26 +413,16 @@ class Claimer(Service):
             for answer in answers:
                 answer.asked.group.note_search(now, has_more=answer.may_leave_urgent)
 
-    def _find_search_in_s(self, now: float) -> float | None:
+    def _find_search_in_s(self, now: float) -> float:
         """Return in how many seconds some group is searched for urgent jobs alone."""
-        at = [
-            group.search_at
-            for group in self._groups
-            if group.wanted > 0 and not group.wanted_ordinary
-        ]
-        return max(0.0, min(at) - now) if at else None
+        at = (one.search_at for one in self._groups if one.wanted > 0 and not one.wanted_ordinary)
+        return max(0.0, min(at, default=math.inf) - now)
 
-    def _find_due_in_s(self, now: float) -> float:
-        """Return in how many seconds a job is due, or the worker may ask which one is next."""
-        return (self._due_at if self._due_at > now else max(now, self._probe_at)) - now
-
-    def _find_pause_without_slots(self) -> float | None:
+    def _find_pause_without_slots(self) -> float:
         now = self.clock.monotonic()
-        pause_s = self._find_search_in_s(now)
-        if self._config.drain and self._ends_at is not None:
-            left_s = max(0.0, self._ends_at - now)
-            return left_s if pause_s is None else min(left_s, pause_s)
-        return pause_s  # the executor wakes the claimer when a slot is free
+        ends_in_s = math.inf if self._ends_at is None else max(0.0, self._ends_at - now)
+        # The executor wakes the claimer when a slot is free.
+        return min(ends_in_s, self._find_search_in_s(now))
 
     async def _find_pause_s(self, sent: SentClaim, claimed: Claimed, *, is_full: bool) -> float:
         request = sent.request
@@ -469,10 +457,8 @@ class Claimer(Service):
         worker's own jobs had ended found nothing."""
         if not self._config.drain or not sent.probes or not sent.had_none:
             return False
-        found = claimed.count() or claimed.news.look_back
-        if found or claimed.news.priorities:
-            return False
-        return sent.request.covers_everything(self._frontiers.queues)
+        found = claimed.count() or claimed.news.look_back or claimed.news.priorities
+        return not found and sent.request.covers_everything(self._frontiers.queues)
 
     async def _find_more(self, released: int) -> bool:
         """Return whether jobs that waited may run now: because of what nobody has noticed, or

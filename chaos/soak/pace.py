@@ -20,6 +20,10 @@ SAMPLE_S = (2.0, 60.0)
 SAMPLES = 75
 """Samples of a run, if they are not less than 60 s apart: some in each day of the database's clock.
 With one a day a line through them would show at what time of the day they were taken."""
+SETTLES_S = 120
+"""A shorter run is over before its processes have settled: growth is shown, and not judged."""
+MEASURED_S = 600
+"""In a run as long as this, each figure that is judged has samples enough."""
 WARM_UP = 0.25
 """The share of the run that no growth is judged by."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from chaos.soak.growth import FEWEST, Bound, Line, Point, fit
-from chaos.soak.pace import SETTLED_DAYS
+from chaos.soak.pace import MEASURED_S, SETTLED_DAYS, SETTLES_S
 from chaos.soak.run import Soak
 from chaos.soak.samples import MIB, Relation, Sample
 
@@ -113,21 +113,32 @@ def find(soak: Soak) -> Findings:
             "jobs did not end when no more were enqueued, so the run was ended; the promises below "
             "may be broken for this reason"
         )
-    found.complaints += _complain(found)
+    found.complaints += _complain(found, soak.asked.pace.total_s, is_over=soak.is_over)
     return found
 
 
-def _complain(found: Findings) -> Iterable[str]:
+def _complain(found: Findings, total_s: float, *, is_over: bool) -> Iterable[str]:
     for what, rows in found.broken.items():
         yield f"broken: {what}: {rows} rows"
-    for one in (
-        *found.workers, *found.blocks, *found.sessions, *found.sizes, *found.rows, found.connections
-    ):  # fmt: skip
-        if not one.is_within and one.line is not None:
-            yield (
-                f"{one.what} grows by {one.line.per_million:,.1f} {one.unit} per million jobs, "
-                f"by {one.line.grew:,.1f} in this run; {one.bound.per_million:,g} are allowed"
-            )
+    if is_over and not found.jobs:
+        yield "no job has ended: nothing was tried"
+    judged = {
+        "memory of workers": found.workers,
+        "blocks of workers": found.blocks,
+        "memory of sessions": found.sessions,
+        "size of tables": found.sizes,
+        "rows of tables": found.rows,
+        "connections": [found.connections],
+    }
+    for what, growths in judged.items():
+        if is_over and total_s >= MEASURED_S and not any(one.line for one in growths):
+            yield f"{what}: not measured for long enough to be judged"
+        for one in growths if total_s >= SETTLES_S else ():
+            if not one.is_within and one.line is not None:
+                yield (
+                    f"{one.what} grows by {one.line.per_million:,.1f} {one.unit} per million jobs, "
+                    f"by {one.line.grew:,.1f} in this run; {one.bound.per_million:,g} are allowed"
+                )
     if found.horizon_s > HORIZON_S:
         yield f"a snapshot was {found.horizon_s:.0f} s old; {HORIZON_S:.0f} are allowed"
 

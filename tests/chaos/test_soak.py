@@ -10,13 +10,17 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from chaos.soak import verdict
 from chaos.soak.growth import FEWEST, Bound, fit
 from chaos.soak.pace import Pace
+from chaos.soak.plans import Plans
+from chaos.soak.run import Asked, Soak
+from chaos.soak.samples import Sampler
 from tests.support.rules import rule
 
 ROOT = Path(__file__).parents[2]
@@ -138,6 +142,31 @@ def test_a_figure_that_wavers_does_not_grow() -> None:
     line = fit([(1000.0 * n, 50 + n % 2) for n in range(101)])
     assert line is not None
     assert abs(line.per_million) < 1
+
+
+def test_a_run_of_ten_minutes_that_has_measured_nothing_does_not_pass() -> None:
+    def complain(seconds: float, *, is_over: bool = True) -> list[str]:
+        soak = Soak(
+            Asked(Pace(seconds), seed=1, rate=1),
+            {},
+            cast(Sampler, SimpleNamespace(samples=[])),
+            cast(Plans, None),
+            is_over=is_over,
+        )
+        return verdict.find(soak).complaints
+
+    first, *others = complain(600)
+    assert first == "no job has ended: nothing was tried"
+    assert [one.partition(":")[0] for one in others] == [
+        "memory of workers",
+        "blocks of workers",
+        "memory of sessions",
+        "size of tables",
+        "rows of tables",
+        "connections",
+    ]
+    assert complain(20) == [first]
+    assert complain(600, is_over=False) == []
 
 
 @pytest.mark.parametrize("seconds", [20, 240, 612, 3600, 7200])

@@ -57,7 +57,12 @@ def play(stage: Stage, system: System, setup: Setup) -> Iterator[Measured]:
     with stage.turn(system, setup, more) as played:
         yield from _kill(played, stage)
     with stage.turn(system, setup, {**more, SECONDS: str(LONG_S)}) as played:
-        yield _freeze(played, stage.scale.recover_s)
+        yield _freeze(played, find_recover_s(stage, system))
+
+
+def find_recover_s(stage: Stage, system: System) -> float:
+    """Return how long a system may take until another worker has the jobs of one that is gone."""
+    return max(stage.scale.recover_s, system.recover_s)
 
 
 def _kill(played: Played, stage: Stage) -> Iterator[Measured]:
@@ -72,7 +77,7 @@ def _kill(played: Played, stage: Stage) -> Iterator[Measured]:
         crashed_at = time.time()
         if played.system.starts_again:
             stack.enter_context(played.worker(SLOTS))
-        wait_for_ends(played, jobs, max(stage.scale.recover_s, played.system.recover_s))
+        wait_for_ends(played, jobs, find_recover_s(stage, played.system))
         died = dict.fromkeys(pids, crashed_at)
         note = "the killed worker was started again" if played.system.starts_again else ""
         why = played.system.why_lost
@@ -107,7 +112,7 @@ def _freeze(played: Played, within_s: float) -> Measured:
                 note += f": {played.system.why_held}" if played.system.why_held else ""
                 return Measured(what=what, value=None, unit="jobs", better="less", note=note)
             time.sleep(0.5)  # others that it takes at the same time
-            taken, before, over = find_taken(), left(), len(find_others("end"))
+            taken, over, before = find_taken(), len(find_others("end")), left()
             first.signal(signal.SIGCONT)
             wait_until(lambda: _count_ends(ledger, pids) >= len(held), LOOK_S)
             time.sleep(LOOK_S)

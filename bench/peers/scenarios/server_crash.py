@@ -31,7 +31,7 @@ def entries(system: System) -> list[Setup]:
 def play(stage: Stage, system: System, setup: Setup) -> Iterator[Measured]:
     more = {SECONDS: str(crash.WORK_S), LEASE: str(crash.LEASE_S)}
     with stage.apart(system.module) as own, own.turn(system, setup, more) as played:
-        yield from _crash(played, stage.scale.crash_jobs, stage.scale.recover_s)
+        yield from _crash(played, stage.scale.crash_jobs, crash.find_recover_s(stage, system))
 
 
 def _crash(played: Played, jobs: int, recover_s: float) -> Iterator[Measured]:

@@ -237,25 +237,6 @@ def test_a_claim_that_probes_learns_of_priorities_that_it_does_not_know(
     assert Hand(connection).claim(known=None).news.priorities == []
 
 
-@rule("M81")
-def test_a_claim_that_probes_learns_when_the_next_job_is_due_but_of_no_paused_queue(
-    connection: Connection,
-) -> None:
-    for queue, after_s in (("default", 1.9), ("paused", 1)):
-        connection.execute(
-            "insert into rota.job (job_type, queue, run_at) "
-            "values ('t', %s, clock_timestamp() + %s * interval '1 s')",
-            [queue, after_s],
-        )
-    hand = Hand(connection, queues=("default", "paused"))
-    known = {"default": [0], "paused": [0]}
-    first = hand.claim(known=known).news.next_in_s
-    connection.execute("select rota.queue_pause('paused')")
-    then = hand.claim(known=known).news.next_in_s
-    assert first is not None and then is not None and first <= 1
-    assert first < then
-
-
 @rule("M32")
 def test_only_the_holder_renews_a_lease(
     database: str, connection: Connection, second: Connection

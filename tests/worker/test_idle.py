@@ -41,6 +41,11 @@ def jobs() -> rota.Jobs:
     async def hold() -> None:
         await asyncio.sleep(3600)
 
+    @made.job("later", takes_context=True)
+    async def snooze_once(ctx: rota.Context) -> None:
+        if ctx.job.claims == 1:
+            raise rota.Snooze("1s")
+
     @made.job("twice", retry=rota.Fixed("1s", jitter=0), takes_context=True)
     async def fail_once(ctx: rota.Context) -> None:
         if ctx.job.attempts == 1:
@@ -152,14 +157,37 @@ async def test_a_look_after_which_others_rest_asks_when_the_next_job_is_due(
     async with AsyncExitStack() as stack:
         hands = await start_fleet(stack, database, jobs, 2, **RARE)
         await until_idle(connection, *hands)
-        [(job,)] = rows(
-            connection,
-            "insert into rota.job (job_type, run_at) values ('quick', now() + interval '1 s') "
-            "returning id",
+        put(connection, "later")
+        await asyncio.to_thread(
+            eventually,
+            lambda: rows(connection, "select from rota.job where status = 'queued' and claims > 0"),
         )
-        hands[0].part(Claimer)._probe_at = monotonic() + 3600
-        hands[0].look()
-        await hands[0].heard(JobSucceeded, job=job, timeout_s=1 + SOON_S)
+        [holder] = [hand for hand in hands if hand.part(Claimer).claimed]
+        [other] = [hand for hand in hands if hand is not holder]
+        other.part(Claimer)._probe_at = monotonic() + 3600
+        other.look()
+        await asyncio.to_thread(until_over, connection, 1)
+
+
+@rule("M3")
+async def test_jobs_of_a_paused_queue_that_become_due_are_not_claimed_for_one_by_one(
+    database: str, connection: Connection, jobs: rota.Jobs, asked: list[tuple[float, str]]
+) -> None:
+    connection.execute("select rota.queue_pause('default')")
+    connection.execute(
+        "insert into rota.job (job_type, run_at) "
+        "select 'quick', now() + n * interval '2 ms' from generate_series(1, 1000) n"
+    )
+    async with Hand(database, jobs):
+        await asyncio.to_thread(
+            eventually,
+            lambda: rows(
+                connection,
+                "select max(run_at) from rota.job having max(run_at) < clock_timestamp()",
+            ),
+        )
+        claims = count_claims(asked)
+    assert 1 <= claims <= 50
 
 
 @rule("M81", "M88")

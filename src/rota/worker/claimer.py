@@ -349,8 +349,7 @@ class Claimer(Service):
         if self._sent is not None:
             self._pauses.tries = 0
             return 0
-        due_at = self._due_at if self._due_at > now else max(now, self._probe_at)
-        due_in_s = math.inf if request.is_for_urgent else due_at - now
+        due_in_s = math.inf if request.is_for_urgent else self._find_due_in_s(now)
         pause_s = await self._find_pause_s(sent, claimed, is_full=is_full)
         return min(pause_s, due_in_s, self._find_search_in_s(now))
 
@@ -417,6 +416,11 @@ class Claimer(Service):
         """Return in how many seconds some group is searched for urgent jobs alone."""
         at = (one.search_at for one in self._groups if one.wanted > 0 and not one.wanted_ordinary)
         return max(0.0, min(at, default=math.inf) - now)
+
+    def _find_due_in_s(self, now: float) -> float:
+        """Return in how many seconds a job is due, or the worker may ask which one is next."""
+        due_at = self._due_at if self._due_at > now else self._probe_at
+        return max(PROBE_S if self.paused else 0.0, due_at - now)  # it may be of a paused queue
 
     def _find_pause_without_slots(self) -> float:
         now = self.clock.monotonic()

@@ -1,7 +1,7 @@
 -- Returns what a worker must know besides its jobs: requests to look back that are newer than
 -- p_asked_since (one per queue); with p_probe the priorities in use that are not in p_known (queue
--- to priorities), and in how many seconds the next job of queues that are not paused is due, if
--- within two; with p_upkeep what upkeep_due answers. NULL: nothing.
+-- to priorities), and in how many seconds the next job is due, if within two; with p_upkeep what
+-- upkeep_due answers. NULL: nothing.
 create or replace function {schema}.worker_news(
   p_queues text[],
   p_asked_since timestamptz[],
@@ -44,8 +44,7 @@ begin
         and j.run_at < {schema}.clock() + interval '2 seconds'
       order by j.run_at
       limit 1
-    ) next
-    where k.queue <> all ({schema}.paused_queues(p_queues));
+    ) next;
   end if;
   if p_upkeep is not null then
     v_upkeep := {schema}.upkeep_due(p_upkeep)::jsonb;

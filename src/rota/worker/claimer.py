@@ -163,10 +163,9 @@ class Claimer(Service):
     def wake(self) -> None:
         """Claim soon, because there is room; an idle worker had some before. A drain may be over
         when no job is left."""
-        is_drain = self._config.drain
-        if not self._is_idle or (is_drain and not self._executor.attempts):
+        if not self._is_idle or (self._config.drain and not self._executor.attempts):
             super().wake()
-        elif not (self._is_awaited or is_drain):
+        elif not (self._is_awaited or self._config.drain):
             self._pauses.tries = 0
             super().wake_in(self._pauses.first_s * self.workers)
 
@@ -186,8 +185,7 @@ class Claimer(Service):
 
     def take_wake_up(self, queue: str) -> None:
         """Claim soon: this worker was told of a job, and no other. Without room for an ordinary job
-        it passes that on. The job may be due a little later."""
-        self._probe_at = 0.0
+        it passes that on."""
         for group in self._groups:
             if queue in group.queues and group.wanted_ordinary <= 0:
                 self._leaving.add(queue)
@@ -295,7 +293,7 @@ class Claimer(Service):
         asker = self._asker
         question = asker.make_question(now) if now >= asker.due_at else None
         tells = polls and self._is_awaited and self.workers > 1 and asker.is_well
-        probes = tells or now >= self._probe_at
+        probes = now >= self._probe_at
         if probes:  # its answer says what is due
             self._probe_at, self._due_at = now + PROBE_S, math.inf
         self._wait_sweeper.workers = 1 if tells else self.workers
@@ -349,7 +347,7 @@ class Claimer(Service):
         if self._sent is not None:
             self._pauses.tries = 0
             return 0
-        due_in_s = math.inf if request.is_for_urgent else self._find_due_in_s(now)
+        due_in_s = math.inf if request.is_for_urgent else self._find_due_in_s(sent, claimed, now)
         pause_s = await self._find_pause_s(sent, claimed, is_full=is_full)
         return min(pause_s, due_in_s, self._find_search_in_s(now))
 
@@ -417,16 +415,18 @@ class Claimer(Service):
         at = (one.search_at for one in self._groups if one.wanted > 0 and not one.wanted_ordinary)
         return max(0.0, min(at, default=math.inf) - now)
 
-    def _find_due_in_s(self, now: float) -> float:
+    def _find_due_in_s(self, sent: SentClaim, claimed: Claimed, now: float) -> float:
         """Return in how many seconds a job is due, or the worker may ask which one is next."""
+        if self._is_awaited and not (sent.probes or claimed.jobs):
+            self._probe_at = 0.0  # it was perhaps told of a job that is due a little later
+            return 0.0
         due_at = self._due_at if self._due_at > now else self._probe_at
         return max(PROBE_S if self.paused else 0.0, due_at - now)  # it may be of a paused queue
 
     def _find_pause_without_slots(self) -> float:
         now = self.clock.monotonic()
         ends_in_s = math.inf if self._ends_at is None else max(0.0, self._ends_at - now)
-        # The executor wakes the claimer when a slot is free.
-        return min(ends_in_s, self._find_search_in_s(now))
+        return min(ends_in_s, self._find_search_in_s(now))  # the executor wakes it for a free slot
 
     async def _find_pause_s(self, sent: SentClaim, claimed: Claimed, *, is_full: bool) -> float:
         request = sent.request

@@ -417,8 +417,8 @@ class Claimer(Service):
 
     def _find_due_in_s(self, sent: SentClaim, claimed: Claimed, now: float) -> float:
         """Return in how many seconds a job is due, or the worker may ask which one is next."""
-        if self._is_awaited and not (sent.probes or claimed.jobs):
-            self._probe_at = 0.0  # it was perhaps told of a job that is due a little later
+        if self._is_awaited and not (sent.probes or claimed.count()):
+            self._probe_at = 0.0  # perhaps it was told of a job that is due a little later
             return 0.0
         due_at = self._due_at if self._due_at > now else self._probe_at
         return max(PROBE_S if self.paused else 0.0, due_at - now)  # it may be of a paused queue

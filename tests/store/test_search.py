@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -42,24 +43,27 @@ def move(connection: Connection, table: str, column: str, id_: int, ago: str) ->
 
 
 class Search:
-    """What one search reads."""
+    """What one search reads.
+
+    The catalog is read too where this session's copy of it has been emptied, as the first search
+    does and any search after much DDL beside it: of three searches the one that reads least counts.
+    """
 
     def __init__(self, connection: Connection, **wanted: Any) -> None:
         query = next(ops.find(Filter(**wanted)))
-        hand = Hand(connection)
-        # What planning reads of the catalog, it reads once.
-        connection.execute(hand.database.statements[query.name], query.params)
-        with connection.transaction(force_rollback=True):
-            before = self._read(connection)
-            row = connection.execute(
-                b"explain (analyze, buffers, format json) " + hand.database.statements[query.name],
-                query.params,
-            ).fetchone()
-            self.read = self._read(connection) - before
-        assert row is not None
-        plan = row[0][0]["Plan"]
-        self.rows = plan["Actual Rows"]
-        self.blocks = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+        explain = b"explain (analyze, buffers, format json) "
+        explain += Hand(connection).database.statements[query.name]
+        self.blocks: float = math.inf
+        for _ in range(3):
+            with connection.transaction(force_rollback=True):
+                before = self._read(connection)
+                row = connection.execute(explain, query.params).fetchone()
+                self.read = self._read(connection) - before
+            assert row is not None
+            plan = row[0][0]["Plan"]
+            self.rows = plan["Actual Rows"]
+            blocks = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+            self.blocks = min(self.blocks, blocks)
 
     def days(self, table: str = "job_history", how: str = "") -> set[str]:
         """Return the days of a table that were read; `how`: by `seq` or by `idx`."""

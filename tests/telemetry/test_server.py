@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 import rota
 from rota.integrations import prometheus
@@ -99,7 +100,7 @@ async def test_a_real_server_answers_each_query_of_the_board_and_judges_each_rul
     def bad() -> None:
         raise ValueError("always")
 
-    prometheus.instrument(app)
+    prometheus.instrument(app, registry=CollectorRegistry())
     async with work(app, free_port):
         await mine.aenqueue()
         await bad.aenqueue()

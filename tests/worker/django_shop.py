@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import sys
+import threading
 
 import django
 from asgiref.sync import sync_to_async
@@ -17,12 +18,28 @@ from psycopg.conninfo import conninfo_to_dict
 import rota
 from rota.integrations.django import check_connections
 
-app = rota.App(middleware=[check_connections] if "CHECK_CONNECTIONS" in os.environ else [])
+checks = "CHECK_CONNECTIONS" in os.environ
+app = rota.App(middleware=[check_connections] if checks else [])
+all_threads, have_met = threading.Barrier(3), threading.Event()
+
+
+class LateThreadError(Exception):
+    """This thread was not there when they met: it makes its first connection now."""
+
+
+@app.job("meet")
+def meet() -> None:
+    """Read in each of the three threads; the fourth slot is for urgent jobs."""
+    read.func()
+    all_threads.wait(60)
+    have_met.set()
 
 
 @app.job("read", retry=rota.Fixed("1s", jitter=0))
 def read() -> int:
     """Read by way of Django."""
+    if have_met.is_set() and connection.connection is None and not checks:
+        raise LateThreadError
     with connection.cursor() as cursor:
         cursor.execute("select 7")
         [seven] = cursor.fetchone()

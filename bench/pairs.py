@@ -41,7 +41,7 @@ def cpu_s():
     return used.ru_utime + used.ru_stime
 
 cpu, began = cpu_s(), time.perf_counter()
-report = app.drain(slots=100)
+report = app.drain(concurrency=100)
 took = time.perf_counter() - began
 assert report.succeeded == jobs, report
 print(jobs / took, 1e6 * (cpu_s() - cpu) / jobs)

@@ -9,12 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rota.cli.enqueue import (
-    ForceOption,
-    Overrides,
-    PayloadOption,
-    find_type,
-)
+from rota.cli.enqueue import ForceOption, Overrides, PayloadOption, find_type
 from rota.cli.enqueue import arguments as read_arguments
 from rota.cli.grammar import make_noun
 from rota.cli.listing import Field, Listing, Screen, label, number, show_status, spare
@@ -122,8 +117,7 @@ def put(
     jitter: Annotated[
         str | None,
         typer.Option(
-            metavar="DURATION",
-            help="Spread the runs over this time, at most 1d. Default: none.",
+            metavar="DURATION", help="Spread the runs over this time, at most 1d. Default: none."
         ),
     ] = None,
     *,
@@ -140,12 +134,7 @@ def put(
     options = EnqueueOptions().update(overrides.read())
     arguments = read_arguments(job_type, payload)
     declared = find_type(place, job_type, force=force)
-    timing: Any = {
-        "timezone": timezone,
-        "catch_up": catch_up,
-        "overlap": overlap,
-        "jitter": jitter,
-    }
+    timing: Any = {"timezone": timezone, "catch_up": catch_up, "overlap": overlap, "jitter": jitter}
     if declared is not None:
         new = declared._make((), arguments, options)
         schedule = check_schedule(name, cron, new, timing)
@@ -316,11 +305,5 @@ RUN_LIST = Listing(
 
 
 app = make_noun(
-    schedules,
-    show=show,
-    put=put,
-    pause=pause,
-    resume=resume,
-    trigger=trigger,
-    delete=delete,
+    schedules, show=show, put=put, pause=pause, resume=resume, trigger=trigger, delete=delete
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any, Literal
@@ -91,7 +92,7 @@ class FileBlock:
 
     def __init__(self, path: Path, guard: EffectBlock | None, mode: str, encoding: str) -> None:
         self._path = path
-        self._guard = guard
+        self._guard = guard or nullcontext()
         self._mode = mode
         self._encoding = encoding if mode == "w" else None
         self._effect = Effect("") if guard is None else guard.effect
@@ -99,13 +100,11 @@ class FileBlock:
         self._stream: IO[Any] | None = None
 
     def __enter__(self) -> OutputFile:
-        if self._guard is not None:
-            self._guard.__enter__()
+        self._guard.__enter__()
         try:
             return self._open()
         except BaseException as error:
-            if self._guard is not None:
-                self._guard.__exit__(type(error), error, None)
+            self._guard.__exit__(type(error), error, None)
             raise
 
     def __exit__(
@@ -117,17 +116,14 @@ class FileBlock:
             error = failure
             raise
         finally:
-            if self._guard is not None:
-                self._guard.__exit__(kind, error, stack)
+            self._guard.__exit__(kind, error, stack)
 
     async def __aenter__(self) -> OutputFile:
-        if self._guard is not None:
-            await self._guard.__aenter__()
+        await self._guard.__aenter__()
         try:
             return self._open()
         except BaseException as error:
-            if self._guard is not None:
-                await self._guard.__aexit__(type(error), error, None)
+            await self._guard.__aexit__(type(error), error, None)
             raise
 
     async def __aexit__(
@@ -139,8 +135,7 @@ class FileBlock:
             error = failure
             raise
         finally:
-            if self._guard is not None:
-                await self._guard.__aexit__(kind, error, stack)
+            await self._guard.__aexit__(kind, error, stack)
 
     def _open(self) -> OutputFile:
         if self._effect.done:

@@ -15,15 +15,7 @@ import msgspec
 from rota.declare.result import read_error, read_list, read_return
 from rota.errors import PayloadError, SecretKeyMissing
 from rota.model.awaited import NO_RESULTS
-from rota.model.outcome import (
-    Cancel,
-    End,
-    Errored,
-    Expired,
-    HandedBack,
-    PayloadMismatch,
-    Snooze,
-)
+from rota.model.outcome import Cancel, End, Errored, Expired, HandedBack, PayloadMismatch, Snooze
 
 if TYPE_CHECKING:
     from rota.declare.context import Context

@@ -185,6 +185,15 @@ _types = _join(_due, _ask("doctor_types"), lambda source: {"app": source.types})
 _waits = _ask("doctor_waits", names=WAITED_FOR, limit=COUNT_MAX)
 _workers = _ask("doctor_workers", limit=LISTED)
 _growth = _ask("doctor_growth", prefix=ROTAS, limit=RUNNING, names=WAITED_FOR, deltas=UNCOUNTED_MAX)
+_snapshot = _ask("doctor_snapshot", limit=LISTED)
+_partitions = _ask("doctor_partitions", days=PARTITION_DAYS)
+_retention = _ask("doctor_retention", margin=RETENTION_MARGIN)
+_connections = _ask("doctor_connections", prefix=ROTAS)
+_running = _ask("doctor_running", margin=LATE, limit=RUNNING)
+_keys = _ask("doctor_keys", limit=KEYS_READ)
+_urgent = _ask("doctor_urgent", limit=LISTED)
+_effects = _ask("doctor_effects", limit=COUNT_MAX)
+_secrets = _ask("doctor_secrets", limit=COUNT_MAX)
 CHECKS = (
     Check("connection", "Is the server reachable and suitable?", _server, server.connection),
     Check("pooler", "Is there a pooler in between?", _pooler, server.pooler),
@@ -192,74 +201,29 @@ CHECKS = (
     Check("privileges", "Does the role have the rights it needs?", _privileges, server.privileges),
     Check("clock", "Does this machine's clock agree with the database's?", _clock, server.clock),
     Check("listen", "Does LISTEN work?", _listen, server.listen),
-    Check(
-        "snapshot",
-        "What holds back vacuum?",
-        _ask("doctor_snapshot", limit=LISTED),
-        server.snapshot,
-    ),
+    Check("snapshot", "What holds back vacuum?", _snapshot, server.snapshot),
     Check("vacuum", "Does vacuum remove dead rows?", _ask("doctor_vacuum"), server.vacuum),
-    Check(
-        "partitions",
-        "Do the coming days have partitions?",
-        _ask("doctor_partitions", days=PARTITION_DAYS),
-        server.partitions,
-    ),
+    Check("partitions", "Do the coming days have partitions?", _partitions, server.partitions),
     Check("ids", "Are new ids above all old ones?", _ask("doctor_ids", limit=IDS), server.ids),
-    Check(
-        "retention",
-        "Is old history removed?",
-        _ask("doctor_retention", margin=RETENTION_MARGIN),
-        server.retention,
-    ),
-    Check(
-        "connections",
-        "Are there free connections?",
-        _ask("doctor_connections", prefix=ROTAS),
-        server.connections,
-    ),
+    Check("retention", "Is old history removed?", _retention, server.retention),
+    Check("connections", "Are there free connections?", _connections, server.connections),
     Check("workers", "Is a worker alive?", _workers, work.workers),
     Check("queues", "Is each queue with due jobs served?", _queues, work.queues),
-    Check(
-        "priority",
-        "Do jobs of high priority have room beside slow ones?",
-        _ask("doctor_urgent", limit=LISTED),
-        work.urgent,
-    ),
+    Check("priority", "Do jobs of high priority have room beside slow ones?", _urgent, work.urgent),
     Check("types", "Does a worker know the type of each waiting job?", _types, work.types),
     Check("app", "Does the database have the App's declarations?", _types, work.app),
     Check("oldest", "How long do due jobs wait?", _join(_jobs, _due), work.oldest),
     Check("paused", "Is a queue paused?", _queues, work.pauses),
     Check("schedules", "Do schedules fire?", _jobs, work.schedules),
-    Check(
-        "running",
-        "Do jobs end in time?",
-        _ask("doctor_running", margin=LATE, limit=RUNNING),
-        work.running,
-    ),
-    Check(
-        "keys",
-        "Does a job that is gone hold an idempotency key?",
-        _ask("doctor_keys", limit=KEYS_READ),
-        work.keys,
-    ),
-    Check(
-        "effects",
-        "Is there an effect that may have happened?",
-        lambda source: source.facts("doctor_effects", limit=COUNT_MAX),
-        work.effects,
-    ),
+    Check("running", "Do jobs end in time?", _running, work.running),
+    Check("keys", "Does a job that is gone hold an idempotency key?", _keys, work.keys),
+    Check("effects", "Is there an effect that may have happened?", _effects, work.effects),
     Check("groups", "Does a dead job halt an ordered group?", _waits, waits.lanes),
     Check("concurrency", "Do jobs wait long for a concurrency limit?", _waits, waits.caps),
     Check("limits", "Do jobs wait long for a rate limit?", _waits, waits.rate_limits),
     Check("breakers", "Is a breaker open for long?", _waits, waits.breakers),
     Check("awaited", "Does a job wait for others for ever?", _waits, waits.wait_for_jobs),
-    Check(
-        "secrets",
-        "Can a worker open each secret?",
-        _ask("doctor_secrets", limit=COUNT_MAX),
-        waits.secrets,
-    ),
+    Check("secrets", "Can a worker open each secret?", _secrets, waits.secrets),
     Check("payloads", "Can a worker read each payload?", _waits, waits.payloads),
     Check("refusals", "Does the database refuse what workers do?", _workers, work.refusals),
     Check("fences", "Do workers finish jobs that they have lost?", _workers, work.fences),

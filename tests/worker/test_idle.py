@@ -20,6 +20,7 @@ from tests.support.wait import eventually
 from tests.worker.conftest import StartWorker
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, over, put, put_many, rows
+from tests.worker.test_batches import OPEN
 
 pytestmark = pytest.mark.waits
 
@@ -170,13 +171,20 @@ async def test_a_look_after_which_others_rest_asks_when_the_next_job_is_due(
 
 
 @rule("M3")
-async def test_jobs_of_a_paused_queue_that_become_due_are_not_claimed_for_one_by_one(
-    database: str, connection: Connection, jobs: rota.Jobs, asked: list[tuple[float, str]]
+@pytest.mark.parametrize("job_type", ["quick", "unknown"])
+async def test_jobs_that_nobody_may_run_are_not_claimed_for_one_by_one_as_they_become_due(
+    database: str,
+    connection: Connection,
+    jobs: rota.Jobs,
+    asked: list[tuple[float, str]],
+    job_type: str,
 ) -> None:
-    connection.execute("select rota.queue_pause('default')")
+    if job_type == "quick":
+        connection.execute("select rota.queue_pause('default')")
     connection.execute(
         "insert into rota.job (job_type, run_at) "
-        "select 'quick', now() + n * interval '2 ms' from generate_series(1, 1000) n"
+        "select %s, now() + n * interval '2 ms' from generate_series(1, 1000) n",
+        [job_type],
     )
     async with Hand(database, jobs):
         await asyncio.to_thread(
@@ -188,6 +196,24 @@ async def test_jobs_of_a_paused_queue_that_become_due_are_not_claimed_for_one_by
         )
         claims = count_claims(asked)
     assert 1 <= claims <= 50
+
+
+@rule("M3")
+async def test_while_all_is_paused_an_insert_wakes_nobody(
+    database: str, connection: Connection, jobs: rota.Jobs, asked: list[tuple[float, str]]
+) -> None:
+    async with Hand(database, jobs, **RARE) as hand:
+        await until_idle(connection, hand)
+        connection.execute("select rota.pause_all()")
+        await asyncio.sleep(0.2)
+        asked.clear()
+        for _ in range(50):
+            put(connection, "quick")
+            await asyncio.sleep(0.005)
+        claims = count_claims(asked)
+        connection.execute("select rota.resume_all()")
+        await hand.heard(JobSucceeded, 50, timeout_s=SOON_S)
+    assert claims <= 5
 
 
 @rule("M81", "M88")
@@ -239,6 +265,75 @@ async def test_who_finds_more_than_it_can_take_wakes_the_others(
             await hand.heard(JobClaimed, timeout_s=SOON_S)
         for hand in hands:
             hand.worker.stop_now()
+
+
+@rule("M81")
+@pytest.mark.parametrize("told", [2, 4])
+async def test_who_is_told_of_more_than_it_can_take_wakes_as_many_others(
+    database: str, connection: Connection, jobs: rota.Jobs, told: int
+) -> None:
+    async with AsyncExitStack() as stack:
+        hands = await start_fleet(stack, database, jobs, 4, slots=1, **RARE)
+        await until_idle(connection, *hands)
+        with connection.transaction():  # nobody is told
+            connection.execute("set local session_replication_role = replica")
+            connection.execute(
+                "insert into rota.job (job_type, queue, priority) "
+                "select 'hold', 'default', 0 from generate_series(1, 4)"
+            )
+        for _ in range(told):
+            hands[0].part(Claimer).take_wake_up("default")
+        await asyncio.to_thread(
+            eventually,
+            lambda: rows(
+                connection,
+                "select from rota.job having count(*) filter (where status = 'running') >= %s",
+                told,
+            ),
+        )
+        for hand in hands:
+            hand.worker.stop_now()
+
+
+@rule("M81")
+async def test_who_has_no_room_when_its_retry_is_due_wakes_another(
+    database: str, connection: Connection, jobs: rota.Jobs
+) -> None:
+    async with AsyncExitStack() as stack:
+        hands = await start_fleet(stack, database, jobs, 2, slots=1, **RARE)
+        await until_idle(connection, *hands)
+        retried = put(connection, "twice")
+        await asyncio.to_thread(
+            eventually, lambda: any(hand.part(Claimer).claimed for hand in hands)
+        )
+        [first] = [hand for hand in hands if hand.part(Claimer).claimed]
+        await first.heard(JobFailed)
+        with connection.transaction():  # the other is not told
+            connection.execute("set local session_replication_role = replica")
+            connection.execute(
+                "insert into rota.job (job_type, queue, priority) values ('hold', 'default', 1)"
+            )
+        first.part(Claimer).take_wake_up("default")
+        await first.heard(JobClaimed, 2)
+        [other] = [hand for hand in hands if hand is not first]
+        await other.heard(JobSucceeded, job=retried, timeout_s=SOON_S)
+        first.worker.stop_now()
+
+
+@rule("M3")
+async def test_a_drain_that_waits_for_a_locked_batch_claims_ten_times_a_second(
+    database: str, connection: Connection, jobs: rota.Jobs, asked: list[tuple[float, str]]
+) -> None:
+    for name in ("nap", "tell"):
+        jobs.job(name)(lambda: None)
+    connection.execute(OPEN, [None, 3])
+    with psycopg.connect(database) as other:
+        other.execute("select from rota.batch for share")
+        began = monotonic()
+        summary = await Hand(database, jobs, drain=True).run()
+        took_s = monotonic() - began
+    assert summary.succeeded == 3 and took_s > 1
+    assert count_claims(asked) <= 12 * took_s
 
 
 @rule("M21", "M81")

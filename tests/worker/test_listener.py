@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import psycopg
+
 from rota.observe.events import Bus
 from rota.runtime.clock import SYSTEM_CLOCK
 from rota.store.db import Database
@@ -24,7 +26,9 @@ async def test_a_flood_of_wake_ups_is_noticed_once_a_second_and_every_one_passed
 
     class Claimer:
         workers = 1
-        wants_wake_ups = False
+
+        def list_awaited(self) -> list[str]:
+            return []
 
         def take_wake_up(self, queue: str) -> None:
             wake_ups.append(queue)
@@ -65,3 +69,36 @@ async def test_a_flood_of_wake_ups_is_noticed_once_a_second_and_every_one_passed
     finally:
         listening.cancel()
         await asyncio.wait([listening])
+
+
+@rule("M81")
+async def test_a_worker_is_not_awaited_where_its_request_had_to_leave_a_queue_out(
+    database: str, connection: Connection
+) -> None:
+    awaited: list[bool] = []
+
+    class Claimer:
+        workers = 1
+
+        def list_awaited(self) -> list[str]:
+            return ["default"]
+
+        def take_wake_up(self, queue: str) -> None: ...
+
+        def note_poll(self, poll: str) -> None: ...
+
+        def note_listening(self, *, is_listening: bool, is_awaited: bool) -> None:
+            awaited.append(is_awaited)
+
+        def on_flood(self) -> None: ...
+
+    connection.execute("insert into rota.queue (name) values ('default')")
+    link = StoreLink(Database(database), "listen")
+    listener = Listener(Bus(), SYSTEM_CLOCK, link, "kind w", ["default"], Claimer(), Others())
+    with psycopg.connect(database) as other:
+        other.execute("select from rota.queue for update")
+        listening = asyncio.create_task(listener.run())
+        await asyncio.to_thread(eventually, lambda: awaited)
+    assert awaited == [False]
+    listening.cancel()
+    await asyncio.wait([listening])

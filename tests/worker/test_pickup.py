@@ -4,6 +4,7 @@ notifications."""
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from time import monotonic
 from typing import Any
@@ -13,7 +14,8 @@ import pytest
 
 import rota
 from rota.declare.config import WorkerConfig
-from rota.observe.events import JobSnoozed, JobSucceeded
+from rota.observe.events import JobClaimed, JobSnoozed, JobSucceeded
+from rota.store import listen
 from rota.store.statements import Statements
 from rota.worker.claimer import Claimer
 from rota.worker.frontier import DEPTHS_S
@@ -29,6 +31,8 @@ RARE: dict[str, Any] = {"poll_least_s": 60.0, "poll_s": 120.0, "listening_poll_s
 SOON_S = 8.0
 """A second, and as much as a busy machine may need. What is not found as it should be is not found
 at all, or much later."""
+MANY = 1_000
+"""Workers that share a queue: none asks what is due just because it has found a job."""
 LISTENING = """
 select pid from pg_stat_activity
 where datname = current_database() and application_name = 'rota listen' and state = 'idle'
@@ -226,12 +230,99 @@ async def test_a_job_that_is_due_soon_starts_in_time_just_after_another(
         await wait_for_request(connection, hand)
         await waited_s(connection, hand, put(connection, "quick"))
         hand.part(Claimer)._probe_at = monotonic() + 3600  # it has just asked what is due
+        hand.part(Claimer).workers = MANY
         [(later,)] = rows(
             connection,
             "insert into rota.job (job_type, run_at) values ('quick', now() + interval '0.5 s') "
             "returning id",
         )
         assert await waited_s(connection, hand, later) < SOON_S
+
+
+@rule("M81")
+@pytest.mark.parametrize("is_newest", [True, False])
+async def test_a_job_of_a_long_transaction_starts_soon_after_its_commit(
+    database: str, connection: Connection, jobs: rota.Jobs, *, is_newest: bool
+) -> None:
+    async with Hand(database, jobs, **RARE) as hand:
+        await wait_for_request(connection, hand)
+        with psycopg.connect(database) as late:
+            job = put(late, "quick")
+            if not is_newest:
+                await waited_s(connection, hand, put(connection, "quick"))
+            await asyncio.to_thread(late.execute, "select pg_sleep(0.6)")
+            hand.look()  # it sees the transaction, and the frontier passes the job
+            await soon(lambda: rows(connection, AT_REST, connected(connection, "claim"), 0.2))
+            # No look back is due, and one after a transaction that has ended only a little later.
+            for frontier in hand.part(Claimer)._frontiers._by_queue["default"].values():
+                frontier.due_at = [math.inf] * len(DEPTHS_S)
+                frontier.ended_due_at = monotonic() + 0.3
+            hand.part(Claimer)._probe_at = monotonic() + 3600  # it has just asked what is due
+            late.commit()
+        await hand.heard(JobSucceeded, job=job, timeout_s=SOON_S)
+
+
+@rule("M81")
+async def test_a_job_that_is_due_soon_starts_in_time_beside_one_that_is_due_now(
+    database: str, connection: Connection, jobs: rota.Jobs
+) -> None:
+    async with Hand(database, jobs, **RARE) as hand:
+        await wait_for_request(connection, hand)
+        hand.part(Claimer)._probe_at = monotonic() + 3600  # it has just asked what is due
+        connection.execute(
+            "insert into rota.job (job_type, run_at) "
+            "select 'quick', now() + n * interval '0.5 s' from generate_series(0, 1) n"
+        )
+        await hand.heard(JobSucceeded, 2, timeout_s=SOON_S)
+
+
+@rule("M81")
+async def test_a_job_that_is_moved_to_soon_starts_in_time(
+    database: str, connection: Connection, jobs: rota.Jobs
+) -> None:
+    async with Hand(database, jobs, **RARE) as hand:
+        await wait_for_request(connection, hand)
+        connection.execute(
+            "insert into rota.job (job_type, run_at) values ('quick', now() + interval '1 h')"
+        )
+        connection.execute(
+            "select rota.job_reschedule(array(select id from rota.job), p_delay => '0.5 s')"
+        )
+        await hand.heard(JobSucceeded, timeout_s=SOON_S)
+
+
+@rule("M81")
+async def test_while_the_slots_of_one_queue_are_full_a_worker_is_woken_for_another(
+    database: str, connection: Connection, jobs: rota.Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listen, "PROBE_S", 0.2)
+    end = asyncio.Event()
+
+    @jobs.job("report", queue="reports")
+    async def report() -> None:
+        await end.wait()
+
+    async with Hand(database, jobs, queues={"default": 1, "reports": 1}, **RARE) as hand:
+        await wait_for_request(connection, hand)
+        connection.execute("insert into rota.job (job_type, queue) values ('report', 'reports')")
+        await hand.heard(JobClaimed)
+
+        def list_awaited() -> list[str]:
+            connection.execute("update rota.queue set waiting = '{}'")
+            found = eventually(
+                lambda: rows(connection, "select name from rota.queue where waiting <> '{}'")
+            )
+            return sorted(name for (name,) in found)
+
+        await soon(lambda: list_awaited() == ["default"])
+        assert await waited_s(connection, hand, put(connection, "quick")) < SOON_S
+        # Once it may take any job it asks for all wake-ups itself.
+        monkeypatch.setattr(listen, "PROBE_S", 3600)
+        await soon(lambda: rows(connection, AT_REST, connected(connection, "listen"), 0.5))
+        connection.execute("update rota.queue set waiting = '{}'")
+        end.set()
+        await hand.heard(JobSucceeded, 2)
+        await wait_for_request(connection, hand)
 
 
 @rule("M15")
@@ -258,6 +349,7 @@ async def test_jobs_that_a_worker_has_put_off_start_in_time_after_claims_that_di
         later = [put(connection, "later", after=after) for after in ("1s", "1300ms")]
         await hand.heard(JobSnoozed, 2)
         hand.part(Claimer)._probe_at = monotonic() + 1.5
+        hand.part(Claimer).workers = MANY
         for job in later:
             assert await waited_s(connection, hand, job) < SOON_S
 

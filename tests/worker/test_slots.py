@@ -120,6 +120,17 @@ def test_a_group_claims_ahead_what_it_finishes_in_a_tenth_of_a_second_and_nothin
     assert group.target == pytest.approx(10, abs=1)
 
 
+@rule("M81")
+def test_a_few_quick_jobs_are_no_reason_to_claim_ahead() -> None:
+    group = SlotGroup(("default",), 2, 0.0)
+    group.ended += 2
+    group.measure(0.005)
+    assert group.target == 2
+    group.ended += 200
+    group.measure(0.01)
+    assert group.target > 2
+
+
 def test_full_slots_want_nothing() -> None:
     group = SlotGroup(("default",), 2, 0.0)
     assert group.wanted == 2

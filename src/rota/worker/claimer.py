@@ -76,6 +76,8 @@ class SentClaim:
     """Whether the worker had no job, and had counted all that ended."""
     released: int
     """How many waiting jobs this worker had let go."""
+    was_due: bool
+    """Whether a job was to be due."""
     polls: bool
     """Whether it looks for what no wake-up has told."""
     question: Question | None
@@ -127,6 +129,8 @@ class Claimer(Service):
         """Whether wake-ups arrive. Written by the listener."""
         self._is_idle = False
         """Whether the last claim left room, and nothing that was due."""
+        self._roomy: list[str] = []
+        """The queues in which it did so while the slots of others were full."""
         self._is_awaited = False
         """Whether producers know that it waits."""
         self._leaving: set[str] = set()
@@ -142,6 +146,8 @@ class Claimer(Service):
         self._looked_back_at: dict[str, float] = {}
         self._pauses = BackOff(config.poll_least_s, config.poll_s)
         self._turns = 0
+        self._told = 0
+        """How many wake-ups have come for which no claim has brought a job."""
         self._probe_at = 0.0
         self._due_at = math.inf
         """When the next job is due, in monotonic seconds, as far as the last claim that asked and
@@ -154,11 +160,11 @@ class Claimer(Service):
         if config.drain_for_s is not None:
             self._ends_at = self.clock.monotonic() + config.drain_for_s
 
-    @property
-    def wants_wake_ups(self) -> bool:
-        """Whether producers may be asked for wake-ups."""
-        may_ask = self.clock.monotonic() >= self._notify_at
-        return self._is_idle and may_ask and not self._is_stopping
+    def list_awaited(self) -> list[str]:
+        """Return the queues of whose jobs producers may be asked to tell."""
+        if self._is_stopping or self.clock.monotonic() < self._notify_at:
+            return []
+        return self._frontiers.queues if self._is_idle else self._roomy
 
     def wake(self) -> None:
         """Claim soon, because there is room; an idle worker had some before. A drain may be over
@@ -186,6 +192,7 @@ class Claimer(Service):
     def take_wake_up(self, queue: str) -> None:
         """Claim soon: this worker was told of a job, and no other. Without room for an ordinary job
         it passes that on."""
+        self._told += 1
         for group in self._groups:
             if queue in group.queues and group.wanted_ordinary <= 0:
                 self._leaving.add(queue)
@@ -285,7 +292,7 @@ class Claimer(Service):
 
     def _send(self, now: float) -> SentClaim | None:
         """Send a claim of as many jobs as are wanted; None: none are."""
-        polls, self._is_idle = self._is_idle, False
+        polls, self._is_idle, self._roomy = self._is_idle, False, []
         self._turns += 1
         request = self._frontiers.make_request(self._groups, self._turns, now)
         if not request.groups:
@@ -293,6 +300,7 @@ class Claimer(Service):
         asker = self._asker
         question = asker.make_question(now) if now >= asker.due_at else None
         tells = polls and self._is_awaited and self.workers > 1 and asker.is_well
+        was_due = now >= self._due_at
         probes = now >= self._probe_at
         if probes:  # its answer says what is due
             self._probe_at, self._due_at = now + PROBE_S, math.inf
@@ -313,6 +321,7 @@ class Claimer(Service):
             probes=probes,
             had_none=not self._executor.attempts and not self._finisher.has_uncounted,
             released=self._wait_sweeper.released,
+            was_due=was_due,
             polls=polls,
             question=question,
             answer=_start(self._link.run(operation)),
@@ -320,7 +329,6 @@ class Claimer(Service):
 
     async def _claim(self, sent: SentClaim) -> float | None:
         """Wait for a claim, and take in what it brings."""
-        request = sent.request
         claimed = await sent.answer
         now = self.clock.monotonic()
         behind, is_full = self._learn(sent, claimed, now)
@@ -335,8 +343,9 @@ class Claimer(Service):
             if now - self._looked_back_at.get(queue, -LOOK_BACK_S) >= LOOK_BACK_S:
                 self._looked_back_at[queue] = now
                 await self._link.run(ops.look_back(queue, to))
-        if fresh and is_full and sent.polls and self.workers > 1:
-            await self._link.run(ops.wake_others(self._peer, request.queues))
+        told = self._count_unanswered(sent, len(fresh))
+        if fresh and is_full:
+            await self._call_others(sent, told, now)
         if claimed.held_up:
             self._has_held_up = True
             self._lane_sweeper.hasten()
@@ -347,7 +356,7 @@ class Claimer(Service):
         if self._sent is not None:
             self._pauses.tries = 0
             return 0
-        due_in_s = math.inf if request.is_for_urgent else self._find_due_in_s(sent, claimed, now)
+        due_in_s = self._find_due_in_s(sent, claimed, told, now)
         pause_s = await self._find_pause_s(sent, claimed, is_full=is_full)
         return min(pause_s, due_in_s, self._find_search_in_s(now))
 
@@ -415,13 +424,21 @@ class Claimer(Service):
         at = (one.search_at for one in self._groups if one.wanted > 0 and not one.wanted_ordinary)
         return max(0.0, min(at, default=math.inf) - now)
 
-    def _find_due_in_s(self, sent: SentClaim, claimed: Claimed, now: float) -> float:
+    def _find_due_in_s(self, sent: SentClaim, claimed: Claimed, told: int, now: float) -> float:
         """Return in how many seconds a job is due, or the worker may ask which one is next."""
-        if self._is_awaited and not (sent.probes or claimed.count()):
+        found = claimed.count()
+        if sent.request.is_for_urgent:
+            return math.inf
+        if self._is_awaited and not (sent.probes or found):
             self._probe_at = 0.0  # perhaps it was told of a job that is due a little later
             return 0.0
         due_at = self._due_at if self._due_at > now else self._probe_at
-        return max(PROBE_S if self.paused else 0.0, due_at - now)  # it may be of a paused queue
+        if not sent.probes:  # it does not know what is due a little later than what it found
+            due_at = min(due_at, now + PROBE_S * self.workers)
+        if told > 0 and not found:  # perhaps of a job of a long transaction
+            due_at = min(due_at, self._frontiers.find_ended_due_at(sent.request, claimed, now))
+        # What was due may be of a paused queue, or of a type that no worker knows.
+        return max(PROBE_S if sent.was_due and not found else 0.0, due_at - now)
 
     def _find_pause_without_slots(self) -> float:
         now = self.clock.monotonic()
@@ -445,9 +462,12 @@ class Claimer(Service):
                 return self._pauses.first_s
             self._frontiers.search_everything()
             pause_s = self._pauses.next_s()
-            return pause_s if self._executor.attempts else 0
+            return pause_s if self._executor.attempts else PROBE_S * self._finisher.has_uncounted
         if leaves_some or not request.covers_all(self._groups):
-            return self._pauses.first_s if claimed.jobs or leaves_some else self._config.poll_s
+            if claimed.jobs or leaves_some:
+                return self._pauses.first_s
+            self._roomy = [q for group in request.groups if group.ordinary for q in group.queues]
+            return self._config.poll_s
         self._is_idle = True
         if self._is_awaited:
             return self._config.listening_poll_s / (2 if self.workers > 1 else 1)
@@ -483,7 +503,7 @@ class Claimer(Service):
 
     async def _request_notify(self) -> bool:
         """Ask producers to wake this worker, once it waits for longer; return whether it did."""
-        if self._is_awaited or not self.is_listening or not self.wants_wake_ups:
+        if self._is_awaited or not self.is_listening or not self.list_awaited():
             return False
         if self._pauses.tries > 0:
             request = ops.request_notify(self._peer, self._frontiers.queues, NOTIFY_S)
@@ -496,7 +516,22 @@ class Claimer(Service):
         self._leaving.clear()
         self._is_awaited = False
         await self._link.run(ops.request_notify(self._peer, queues, 0.0))
-        await self._link.run(ops.wake_others(self._peer, queues, 1))
+        most, self._told = max(1, self._told), 0
+        await self._link.run(ops.wake_others(self._peer, queues, most))
+
+    def _count_unanswered(self, sent: SentClaim, fresh: int) -> int:
+        """Return how many wake-ups have not led to a job; they are not counted again."""
+        told = self._told - fresh
+        if fresh or sent.probes:  # otherwise it claims once more
+            self._told = 0
+        return told
+
+    async def _call_others(self, sent: SentClaim, told: int, now: float) -> None:
+        """Wake others for what this worker was told of, or has seen, and has no room for now."""
+        is_due_soon = now < self._due_at < now + self._config.listening_poll_s
+        if self.workers > 1 and (sent.polls or (self._sent is None and (told > 0 or is_due_soon))):
+            most = None if sent.polls else max(1, told)
+            await self._link.run(ops.wake_others(self._peer, sent.request.queues, most))
 
 
 def _start(work: Coroutine[Any, Any, Claimed]) -> asyncio.Task[Claimed]:

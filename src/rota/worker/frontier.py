@@ -172,7 +172,7 @@ class UnderWay:
         none has ended.
         """
         seen = snapshot.rpartition(":")[2]
-        numbers = seen.split(",") if seen else []
+        numbers = [number for number in seen.split(",") if number]
         before, self._claimed_at = self._claimed_at, at
         if not self._since and not numbers:
             return None
@@ -391,6 +391,16 @@ class Frontiers:
                 for frontier in frontiers.values():
                     frontier.look_back_for_ended(since, now)
         return behind
+
+    def find_ended_due_at(self, request: ClaimRequest, claimed: Claimed, now: float) -> float:
+        """Return when a claim like this may look back after a transaction that has ended."""
+        searched = [
+            self._by_queue[queue][priority]
+            for queue, priority in request.depths_s
+            if queue not in claimed.paused
+        ]
+        ended = (one for one in searched if now - ENDED_DEPTH_S <= one.ended_from < math.inf)
+        return min((one.ended_due_at for one in ended), default=math.inf)
 
     def search_everything(self) -> None:
         """Let the next claim search everything, whatever it costs."""

@@ -27,8 +27,7 @@ class Wakes(Protocol):
 
     workers: int
 
-    @property
-    def wants_wake_ups(self) -> bool: ...
+    def list_awaited(self) -> list[str]: ...
     def take_wake_up(self, queue: str) -> None: ...
     def note_poll(self, poll: str) -> None: ...
     def note_listening(self, *, is_listening: bool, is_awaited: bool) -> None: ...
@@ -66,7 +65,7 @@ class Listener(Service):
         self._of_all = link.statements.channel
         self._own = link.statements.worker_channel(peer.partition(" ")[2])
         self._asks = False
-        """Whether it has just asked for wake-ups."""
+        """Whether producers were just asked for the wake-ups of all its queues."""
         self._second = 0
         self._wake_ups = 0
 
@@ -94,10 +93,11 @@ class Listener(Service):
             self._claimer.note_listening(is_listening=False, is_awaited=False)
         return 1.0
 
-    def _probe(self) -> Operation[bool]:
+    def _probe(self) -> Operation[None]:
         """Ask for wake-ups again, over the connection that brings them; a busy worker for none."""
-        self._asks = self._claimer.wants_wake_ups
-        return ops.request_notify(self._peer, self._queues if self._asks else [], NOTIFY_S)
+        queues = self._claimer.list_awaited()
+        are_told = yield from ops.request_notify(self._peer, queues, NOTIFY_S)
+        self._asks = are_told and len(queues) == len(self._queues)
 
     def _wake_claimer(self, queue: str) -> None:
         second = int(self.clock.monotonic())

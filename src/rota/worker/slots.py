@@ -145,9 +145,9 @@ class SlotGroup:
     def measure(self, now: float) -> None:
         """Adjust the targets to the rates at which jobs have ended."""
         took_s = now - self._rated_at
-        if took_s < 0.001:
-            return
         ended = self.ended - self._rated_ended
+        if took_s < (PREFETCH_S if ended <= self.slots else 0.001):
+            return  # one quick job is no rate
         ordinary = ended - (self.urgent_ended - self._rated_urgent)
         self._aim(
             _adjust(self.target, self.slots, ended / took_s, self.ahead_max),

@@ -103,7 +103,7 @@ class Claimed:
 
     started: datetime
     snapshot: str
-    """Which transactions were under way before it looked, as `pg_current_snapshot()` says it."""
+    """Which transactions were under way: `pg_current_snapshot()`, and newer ones after a comma."""
     jobs: list[Job]
     news: News
     unrecorded: frozenset[int] = frozenset()

@@ -1,6 +1,6 @@
 -- Wakes workers that wait for jobs of these queues: any p_most of each kind and queue (NULL: all),
 -- but not p_not. Workers of one kind can take each other's jobs, those of another may not know the
--- type. It wakes none for a paused queue, from which no worker may claim. The payload is the queue.
+-- type. It wakes none while the queue or everything is paused. The payload is the queue.
 create or replace function {schema}.wake_up(
   p_queues text[],
   p_most int default null,
@@ -23,5 +23,6 @@ begin
   where q.name = any (p_queues)
     and q.notify_until > {schema}.clock()
     and not {schema}.is_in_force(q.paused_at, q.paused_until)
+    and not {schema}.is_paused()
     and w.place <= coalesce(p_most, w.place);
 end $$;

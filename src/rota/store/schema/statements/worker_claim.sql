@@ -13,7 +13,7 @@
 --   upkeep jsonb (what upkeep_due is asked; NULL: nothing);
 --   poll text (what other idle workers hear of this claim; NULL: nothing)
 -- Rows: {claimed}; started timestamptz;
---   snapshot text (which transactions were under way before it looked); news text;
+--   snapshot text (which transactions were under way when it looked); news text;
 --   told bool (whether other workers hear of it).
 --   For each paused queue a row with a queue and no id. The last row has neither, and is the only
 --   one with started, snapshot and news. news is NULL, or JSON:
@@ -26,7 +26,20 @@
 select
   {claimed},
   case when c.queue is null then :schema.clock() end as started,
-  case when c.queue is null then pg_current_snapshot()::text end as snapshot,
+  case
+    when c.queue is null then concat_ws(
+      ',',
+      pg_current_snapshot(),
+      -- It does not list what got its number after the last transaction that has ended.
+      (
+        select string_agg(n::text, ',')
+        from (select pg_snapshot_xmax(pg_current_snapshot()) as xmax) s
+        cross join lateral generate_series(
+          s.xmax::text::int8, s.xmax::text::int8 + least(age(s.xmax::xid), 1000) - 1
+        ) n
+      )
+    )
+  end as snapshot,
   case when c.queue is null then news.news end as news,
   case
     when c.queue is null and :poll::text is not null

@@ -274,7 +274,7 @@ async def test_a_claimed_job_that_waits_for_a_slot_is_cancelled_without_ever_sta
 
     async with Hand(database, handlers.jobs, slots=1, buffer_s=60.0) as hand:
         group = hand.part(Executor).groups[0]
-        group.target = group.ordinary_target = 50  # as a fast worker has it
+        group._aim(50, 50)  # as a fast worker does
         connection.execute(
             "insert into rota.job (job_type, queue, priority) "
             "values ('async', 'default', 0), ('next', 'default', 0)"

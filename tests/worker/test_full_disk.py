@@ -72,7 +72,7 @@ async def test_while_the_disk_of_the_history_is_full_nothing_is_lost(
         _fill(connection, tiny_disk)
         put_many(connection, "work", JOBS)
         began_at = time.monotonic()
-        async with Hand(own_server.url(), jobs) as hand:
+        async with Hand(own_server.url(), jobs, slots=JOBS, urgent_slots=0) as hand:
             lost = await hand.heard(DatabaseLost)
             assert (
                 lost.service == "finisher"

@@ -192,7 +192,6 @@ _connections = _ask("doctor_connections", prefix=ROTAS)
 _running = _ask("doctor_running", margin=LATE, limit=RUNNING)
 _keys = _ask("doctor_keys", limit=KEYS_READ)
 _urgent = _ask("doctor_urgent", limit=LISTED)
-_effects = _ask("doctor_effects", limit=COUNT_MAX)
 _secrets = _ask("doctor_secrets", limit=COUNT_MAX)
 CHECKS = (
     Check("connection", "Is the server reachable and suitable?", _server, server.connection),
@@ -217,7 +216,12 @@ CHECKS = (
     Check("schedules", "Do schedules fire?", _jobs, work.schedules),
     Check("running", "Do jobs end in time?", _running, work.running),
     Check("keys", "Does a job that is gone hold an idempotency key?", _keys, work.keys),
-    Check("effects", "Is there an effect that may have happened?", _effects, work.effects),
+    Check(
+        "effects",
+        "Is there an effect that may have happened?",
+        lambda source: source.facts("doctor_effects", limit=COUNT_MAX),
+        work.effects,
+    ),
     Check("groups", "Does a dead job halt an ordered group?", _waits, waits.lanes),
     Check("concurrency", "Do jobs wait long for a concurrency limit?", _waits, waits.caps),
     Check("limits", "Do jobs wait long for a rate limit?", _waits, waits.rate_limits),

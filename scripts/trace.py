@@ -34,7 +34,7 @@ ASIDE = ("model.", "declare.", "errors", "observe.events")
 """What can be, what was declared, and what is said of it: a reader of the way knows these."""
 BESIDE = ("model.back_off",)
 """The pause after a claim that found nothing: on a busy machine one runs beside each job."""
-STEADY = 100
+STEADY = 250
 """Jobs in a row after which nothing more is left out. The loops beside the jobs turn every second
 or less often, and more often only while the worker starts."""
 QUIET_S = 0.02

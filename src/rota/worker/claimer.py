@@ -528,7 +528,7 @@ class Claimer(Service):
 
     async def _call_others(self, sent: SentClaim, told: int, now: float) -> None:
         """Wake others for what this worker was told of, or has seen, and has no room for now."""
-        is_due_soon = now < self._due_at < now + self._config.listening_poll_s
+        is_due_soon = sent.probes and now < self._due_at < now + self._config.listening_poll_s
         if self.workers > 1 and (sent.polls or (self._sent is None and (told > 0 or is_due_soon))):
             most = None if sent.polls else max(1, told)
             await self._link.run(ops.wake_others(self._peer, sent.request.queues, most))

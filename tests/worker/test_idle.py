@@ -311,7 +311,7 @@ async def test_who_has_no_room_when_its_retry_is_due_wakes_another(
         with connection.transaction():  # the other is not told
             connection.execute("set local session_replication_role = replica")
             connection.execute(
-                "insert into rota.job (job_type, queue, priority) values ('hold', 'default', 1)"
+                "insert into rota.job (job_type, queue, priority) values ('hold', 'default', 0)"
             )
         first.part(Claimer)._probe_at = 0.0  # its claim asks what is due
         first.part(Claimer).take_wake_up("default")

@@ -205,7 +205,6 @@ async def test_while_all_is_paused_an_insert_wakes_nobody(
     async with Hand(database, jobs, **RARE) as hand:
         await until_idle(connection, hand)
         connection.execute("select rota.pause_all()")
-        await asyncio.sleep(0.2)
         asked.clear()
         for _ in range(50):
             put(connection, "quick")

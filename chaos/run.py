@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections import Counter
@@ -26,9 +27,9 @@ from tests.support.server import own_server
 
 LOOK_EVERY_S = 0.02
 COUNT_EVERY_S = 0.5
-REST_S = 90
-"""What is due when the villain stops has ended by then: two leases, a reaper's period, retries each
-second."""
+REST_S = 60
+"""While this long nothing ends, nothing will: two leases, a reaper's period, retries each second, a
+breaker's pause."""
 LIVE = """
 select (select count(*) from rota.job where status <> 'dead' or waits_for = 'person')
   + (select count(*) from rota.batch_delta)
@@ -114,16 +115,19 @@ def _live_through(
     producer.stop()
 
 
-def come_to_rest(workers: Workers, url: str, patience_s: float = REST_S) -> float:
+def come_to_rest(workers: Workers, url: str, patience_s: float = math.inf) -> float:
     """Wait until only dead jobs are live, none of them halts its lane, and all batches are counted,
-    or the time is up; return how long it took."""
-    began = time.monotonic()
+    or the time is up, or there have not been fewer for a while; return how long it took."""
+    began = fewer_at = time.monotonic()
+    fewest = math.inf
     with psycopg.connect(url, autocommit=True) as connection:
-        while time.monotonic() - began < patience_s:
+        while time.monotonic() < min(began + patience_s, fewer_at + REST_S):
             requeue_halting(connection)
-            row = connection.execute(LIVE).fetchone()
-            if row == (0,):
+            [(live,)] = connection.execute(LIVE).fetchall()
+            if live == 0:
                 break
+            if live < fewest:
+                fewest, fewer_at = live, time.monotonic()
             until = time.monotonic() + COUNT_EVERY_S
             while time.monotonic() < until:
                 workers.tend()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise, product
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +21,7 @@ from rota.worker.frontier import (
     EVERYTHING_S,
     PERIODS_S,
     SHARE,
+    STALL,
     ClaimRequest,
     Frontier,
     Frontiers,
@@ -253,6 +255,22 @@ def test_looks_of_one_depth_keep_their_period_and_their_share_of_a_connection(
             apart_s = other.began_s - (one.began_s + one.took_s)
             assert apart_s >= overdue_s(level, took_s, workers) - 1e-9
         assert sum(look.took_s for look in looks[1:]) * workers <= SHARE * 40 + 1e-9
+
+
+@rule("M2", "M14")
+def test_one_slow_claim_puts_off_a_depth_for_little_and_a_slow_table_for_its_share() -> None:
+    def next_look_s(took_s: float) -> float:
+        table.frontier.search_everything()
+        table.claim(0.0, took_s)
+        return table.frontier.due_at[-1] - took_s
+
+    table = Table([(1.0, 1.0)])
+    assert next_look_s(0.1) == pytest.approx(0.1 / SHARE)
+    assert next_look_s(0.01) == pytest.approx(0.01 / SHARE)
+    assert next_look_s(5.0) == pytest.approx(STALL * 0.01 / SHARE)
+    for _ in range(5):
+        next_look_s(5.0)
+    assert next_look_s(5.0) == pytest.approx(5.0 / SHARE)
 
 
 @rule("M14")

@@ -42,6 +42,8 @@ AT_REST = (
     "and clock_timestamp() - state_change > %s * interval '1 s'"
 )
 
+WAITS = "select from pg_stat_activity where pid = any (%s) and wait_event_type = 'Lock'"
+
 
 @pytest.fixture
 def jobs() -> rota.Jobs:
@@ -220,6 +222,30 @@ async def test_a_job_that_commits_late_is_started_soon_after(
             connection, "select started_at from rota.job_history where id = %s", job
         )
     assert (started_at - committed_at).total_seconds() < SOON_S
+
+
+@rule("M2")
+async def test_a_job_behind_the_frontier_is_found_soon_though_one_claim_has_taken_long(
+    database: str, connection: Connection, jobs: rota.Jobs
+) -> None:
+    job = put(connection, "quick")
+    connection.execute("update rota.job set run_at = run_at - interval '1 hour'")
+    with psycopg.connect(database) as claim, psycopg.connect(database) as slow:
+        # As a claim that is rolled back in the end: meanwhile the frontier passes the job.
+        claim.execute("select from rota.job where id = %s for update", [job])
+        async with Hand(database, jobs) as hand:
+            for _ in range(5):  # the first claims of a connection take longer
+                hand.part(Claimer)._frontiers.search_everything()
+                await waited_s(connection, hand, put(connection, "quick"))
+            slow.execute("lock table rota.queue")
+            hand.part(Claimer)._frontiers.search_everything()
+            held_up = connected(connection, "claim")
+            await soon(lambda: rows(connection, WAITS, held_up))
+            await asyncio.to_thread(connection.execute, "select pg_sleep(0.5)")
+            slow.commit()
+            await waited_s(connection, hand, put(connection, "quick"))
+            claim.rollback()
+            await hand.heard(JobSucceeded, job=job, timeout_s=SOON_S)
 
 
 @rule("M81")

@@ -361,10 +361,7 @@ def _confirm(
     request, ids = opened.run(find_jobs(request, cast("ActionFilters", given.filters)))
     is_cut = len(ids) == given.filters.get("limit", MANY)
     more = " (limited by --limit; there may be more)" if is_cut else ""
-    typer.echo(
-        f"{plural(len(ids), 'job')} to be {_PAST[request.action]}{more}",
-        err=True,
-    )
+    typer.echo(f"{plural(len(ids), 'job')} to be {_PAST[request.action]}{more}", err=True)
     if ids and not given.yes:
         typer.confirm("Continue?", abort=True, err=True)
     return request, ids
@@ -387,11 +384,7 @@ def _say(
     elif tells:
         if len(facts) <= SHOWN_MAX:
             columns = ("id", "answer", "status", *(["new id"] if makes else []))
-            print_table(
-                columns,
-                [_cells(one, columns) for one in facts],
-                empty="no jobs found",
-            )
+            print_table(columns, [_cells(one, columns) for one in facts], empty="no jobs found")
         else:
             typer.echo(f"{done:,} {_PAST[action]}, {len(errors):,} refused")
             for error in list(errors.values())[:SHOWN_MAX]:

@@ -49,6 +49,8 @@ table it costs nothing, on a large one SHARE rules."""
 
 SHARE = 0.01
 """Of one connection's time, for each depth, over all workers."""
+STALL = 4
+"""A claim that took more than so many times as long as the last of its depth was held up."""
 ENDED_SHARE = 0.04
 """The same for looks back after transactions that ended."""
 ENDED_PERIOD_S = (0.06, 0.5)
@@ -71,6 +73,8 @@ class Frontier:
     """Whether the last scan came to the end of what is due."""
     due_at: list[float] = field(default_factory=lambda: [0.0] * len(DEPTHS_S))
     """When each depth may be searched again, on the caller's monotonic clock."""
+    took_s: list[float] = field(default_factory=lambda: [math.inf] * len(DEPTHS_S))
+    """How long the last claim of each depth took, at most."""
     ended_from: float = math.inf
     """Transactions that have ended since the last look back may have left jobs that are due from
     here on, on the same clock; infinity: there are none."""
@@ -119,7 +123,8 @@ class Frontier:
             if covered_s < depth_s:
                 self.due_at[level] = max(self.due_at[level], now + PERIODS_S[level])
             elif covered_s == depth_s:
-                self.due_at[level] = now + max(PERIODS_S[level], took_s * workers / SHARE)
+                self.took_s[level] = usual_s = min(took_s, STALL * self.took_s[level])
+                self.due_at[level] = now + max(PERIODS_S[level], usual_s * workers / SHARE)
         age_s = now - took_s - self.ended_from
         if (to_the_end or last is not None) and 0 <= age_s <= depth_s:
             self.ended_from = math.inf

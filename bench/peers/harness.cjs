@@ -110,8 +110,8 @@ module.exports = {
     const [setup, verb, ...given] = process.argv.slice(2);
     run(make(setup, process.env.PEERS_URL), verb, given).then(
       (said) => {
-        console.log(JSON.stringify(said ?? null));
-        process.exit(0);
+        // A pipe takes 64 KiB at once: exit when all of it is read.
+        process.stdout.write(`${JSON.stringify(said ?? null)}\n`, () => process.exit(0));
       },
       (error) => {
         console.error(error);

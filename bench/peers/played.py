@@ -116,7 +116,10 @@ class Played:
         if done.returncode != 0:
             text = (self.place / "said").read_text(errors="replace")[-SAID:]
             raise Failed(f"{verb} ended with {done.returncode}: {text}")
-        return json.loads(done.stdout.splitlines()[-1])
+        try:
+            return json.loads(done.stdout.splitlines()[-1])
+        except (IndexError, ValueError) as error:
+            raise Failed(f"{verb} gave no result: {error}") from None
 
     @contextmanager
     def worker(self, slots: int | None = None, name: str = "a") -> Iterator[Worker]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -177,6 +178,17 @@ def test_each_system_has_one_lead_and_a_default_and_says_its_contract() -> None:
         assert all(one.history for one in system.setups), system.name
         program = f"{system.module}.{'cjs' if system.runtime == 'node' else 'py'}"
         assert (ROOT / "bench" / "peers" / "systems" / program).exists()
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="NO node: no harness in JavaScript is run")
+def test_a_result_in_javascript_arrives_whole_however_long_it_is() -> None:
+    harness = ROOT / "bench" / "peers" / "harness.cjs"
+    program = (
+        'require(process.argv.splice(1, 1)[0]).main(() => ({ prepare: () => "x".repeat(1e6) }))'
+    )
+    command = ["node", "-e", program, str(harness), "node", "best", "prepare"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert json.loads(done.stdout) == "x" * 1_000_000
 
 
 def test_a_job_ran_twice_at_once_unless_the_first_process_was_dead() -> None:

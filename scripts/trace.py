@@ -23,11 +23,12 @@ from rota import embedded
 from rota.declare.job_type import JobType
 from rota.store.migrate import migrate
 from rota.worker.claimer import Claimer
+from rota.worker.executor import Executor
 
 BUDGETS = {
     "enqueue": (8, 15),
     "claim to history": (16, 22),
-    "claim to history, with a lane, a limit and a breaker": (20, 28),
+    "claim to history, with a lane, a limit and a breaker": (23, 31),
 }
 """For each way: most modules without those of ASIDE, and most of all."""
 ASIDE = ("model.", "declare.", "errors", "observe.events")
@@ -108,7 +109,7 @@ async def trace_work(app: rota.App, job_type: JobType[..., ..., Any]) -> list[st
             await succeeded.get()
         while steady < STEADY:
             await asyncio.sleep(QUIET_S)
-            with note_modules(since=Claimer.tick, until=job_type.func) as modules:
+            with note_modules(since=Claimer.tick, until=Executor.take) as modules:
                 await asyncio.to_thread(job_type.enqueue, "another")
                 await succeeded.get()
             before, way = way, [module for module in modules if way is None or module in way]

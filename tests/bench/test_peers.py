@@ -16,6 +16,7 @@ import pytest
 from bench.peers import page
 from bench.peers.install import NotInstalled, install
 from bench.peers.ledger import EACH, Entry, Ledger, LedgerFile
+from bench.peers.played import Failed, Played
 from bench.peers.result import Measured, by_table, fold
 from bench.peers.run import play
 from bench.peers.scenarios import SCENARIOS, crash, steady
@@ -189,6 +190,18 @@ def test_a_result_in_javascript_arrives_whole_however_long_it_is() -> None:
     command = ["node", "-e", program, str(harness), "node", "best", "prepare"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     assert json.loads(done.stdout) == "x" * 1_000_000
+
+
+@pytest.mark.parametrize("said", ["", "[1,"])
+def test_a_result_that_cannot_be_read_is_a_failure_of_its_system(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str
+) -> None:
+    monkeypatch.setattr(Played, "_command", lambda _: ["sh", "-c", 'printf %s "$0"', said])
+    monkeypatch.setattr(Played, "_environment", lambda _: None)
+    none: Any = None
+    played = Played(SYSTEMS[PEER], SYSTEMS[PEER].lead, none, none, tmp_path, none)
+    with pytest.raises(Failed, match="steady gave no result"):
+        played.run("steady")
 
 
 def test_a_job_ran_twice_at_once_unless_the_first_process_was_dead() -> None:

@@ -324,8 +324,9 @@ def test_the_cluster_ends_the_handlers_of_a_worker_process_that_is_gone(
     ) as worker:
         try:
             pid, parent = asyncio.run(noted(tmp_path / "begun"))
-            if how is signal.SIGKILL:  # like code that never lets another thread of it run:
-                os.kill(pid, signal.SIGSTOP)  # it cannot end itself
+            if how is signal.SIGKILL:
+                # Like one whose code lets no other thread run, it cannot end itself.
+                os.kill(pid, signal.SIGSTOP)
             worker.send_signal(how)
             _, log = worker.communicate(timeout=60)
         finally:

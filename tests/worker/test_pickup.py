@@ -41,7 +41,6 @@ AT_REST = (
     "select pid from pg_stat_activity where pid = any (%s) and state = 'idle' "
     "and clock_timestamp() - state_change > %s * interval '1 s'"
 )
-
 WAITS = "select from pg_stat_activity where pid = any (%s) and wait_event_type = 'Lock'"
 
 

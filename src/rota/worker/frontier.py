@@ -74,7 +74,7 @@ class Frontier:
     due_at: list[float] = field(default_factory=lambda: [0.0] * len(DEPTHS_S))
     """When each depth may be searched again, on the caller's monotonic clock."""
     took_s: list[float] = field(default_factory=lambda: [math.inf] * len(DEPTHS_S))
-    """How long the last claim of each depth took, at most."""
+    """How long the last claim of each depth took, as far as it counts."""
     ended_from: float = math.inf
     """Transactions that have ended since the last look back may have left jobs that are due from
     here on, on the same clock; infinity: there are none."""

@@ -1,4 +1,4 @@
-"""The pages of Django, followed by a reader: a project, its worker and its tests."""
+"""The pages of Django, followed by a reader: a project, its worker, its tests and its dashboard."""
 
 from __future__ import annotations
 
@@ -6,18 +6,14 @@ import sys
 from pathlib import Path
 
 import django
-import psycopg
 import pytest
 
-from tests.django.project import install_django
+from tests.django.project import find_python
 from tests.docs.reader import Reader, read_page
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
 
 PAGES = ["django.md", "django-migrations.md", "django-admin.md", "django-tasks.md"]
-
-pytestmark = [pytest.mark.system, pytest.mark.slow]
-
 READS = """
 from django.test import TransactionTestCase
 from rota.integrations.django import app
@@ -34,27 +30,29 @@ class ReadTest(TransactionTestCase):
         with app._database.lend() as connection:
             connection.execute("select 1")
 """
+LEADS = (
+    "from django.urls import resolve; print(resolve('/admin/jobs/queues', 'urls').func.__module__)"
+)
 
 
 @rule("M1", "M20")
+@pytest.mark.nightly
+@pytest.mark.system
 @pytest.mark.parametrize("is_newest", [False, True])
 def test_a_reader_of_the_page_has_a_project_whose_jobs_commit_with_its_rows(
-    server: PostgresServer,
-    empty_database: str,
-    run_place: Path,
-    tmp_path: Path,
-    is_newest: bool,
+    server: PostgresServer, empty_database: str, place: Path, is_newest: bool
 ) -> None:
-    python = install_django(run_place) if is_newest else sys.executable
     page = "".join(map(read_page, PAGES))
     if not is_newest and django.VERSION < (6, 0):  # as the page says
         page = page.replace("from django.tasks import", "from django_tasks import")
-    with Reader(tmp_path, server, empty_database, python=python) as reader:
+    python = find_python("django-6.1") if is_newest else sys.executable
+    with Reader(place, server, empty_database, python=python) as reader:
         reader.follow(page)
+        reader.follow(read_page("dashboard.md", "In Django"))
+        assert "rota.dashboard." in reader.type(f'python manage.py shell -c "{LEADS}"')
         reader.write("shop/test_reads.py", READS)
         # Django drops its database at the end, in which the App has connections of its own.
         reader.type("python manage.py test")
         reader.compare("OK")
-    with psycopg.connect(empty_database) as connection:
         # What the page's tests have enqueued was in another database.
-        assert connection.execute("select count(*) from rota.jobs").fetchone() == (1,)
+        assert reader.ask("select count(*) from rota.jobs") == [(1,)]

@@ -1,5 +1,5 @@
 """An application that reads with Django's ORM: `python -m tests.worker.django_shop OPTIONS` is its
-worker. With CHECK_CONNECTIONS set it checks Django's connections around each attempt."""
+worker, which checks Django's connections around each attempt."""
 
 from __future__ import annotations
 
@@ -18,13 +18,8 @@ from psycopg.conninfo import conninfo_to_dict
 import rota
 from rota.integrations.django import check_connections
 
-checks = "CHECK_CONNECTIONS" in os.environ
-app = rota.App(middleware=[check_connections] if checks else [])
-all_threads, have_met = threading.Barrier(3), threading.Event()
-
-
-class LateThreadError(Exception):
-    """This thread was not there when they met: it makes its first connection now."""
+app = rota.App(middleware=[check_connections])
+all_threads = threading.Barrier(3)
 
 
 @app.job("meet")
@@ -32,14 +27,11 @@ def meet() -> None:
     """Read in each of the three threads; the fourth slot is for urgent jobs."""
     read.func()
     all_threads.wait(60)
-    have_met.set()
 
 
 @app.job("read", retry=rota.Fixed("1s", jitter=0))
 def read() -> int:
     """Read by way of Django."""
-    if have_met.is_set() and connection.connection is None and not checks:
-        raise LateThreadError
     with connection.cursor() as cursor:
         cursor.execute("select 7")
         [seven] = cursor.fetchone()

@@ -4,7 +4,6 @@ a worker for them: `python -m tests.worker.heavy OPTIONS`, OPTIONS being `App.ru
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import json
 import logging
 import multiprocessing
@@ -36,12 +35,6 @@ def _start_a_program() -> int:
     return subprocess.Popen(["sleep", "300"]).pid
 
 
-@jobs.job("add", process=True, retry=FIXED)
-def add(a: int, b: int, on: date = date(2026, 1, 1)) -> dict[str, Any]:
-    """Give back arguments that are no plain JSON, and where it ran."""
-    return {"sum": a + b, "day": on.isoformat(), "pid": os.getpid(), "group": os.getpgid(0)}
-
-
 @jobs.job("sends", process=True, retry=FIXED, takes_context=True)
 def send(ctx: rota.Context) -> None:
     """Announce an effect."""
@@ -56,33 +49,24 @@ def recycled() -> int:
 
 
 @jobs.job("seen", process=True, takes_context=True)
-def seen(ctx: rota.Context) -> dict[str, Any]:
-    """Say what the context says."""
+def seen(ctx: rota.Context, on: date, ids: list[int]) -> dict[str, Any]:
+    """Wait for jobs, then say what arrived: an argument that is no plain JSON, the context, and
+    what came of the jobs."""
+    if not ctx.results:
+        raise rota.WaitFor(ids, on_failure="wait")
     assert rota.context() is ctx
     return {
+        "on": on.isoformat(),
+        "pid": os.getpid(),
+        "group": os.getpgid(0),
         "id": ctx.job.id,
         "worker": ctx.worker,
         "state": ctx.state,
         "cancelled": ctx.cancelled,
         "attempts": ctx.job.attempts,
         "app": ctx.app is app,
+        "told": [[one.outcome, one.result] for one in ctx.results.values()],
     }
-
-
-def undecorated(ctx: rota.Context) -> None:
-    """Look for its App."""
-    assert ctx.app is app
-
-
-jobs.job("undecorated", process=True, takes_context=True, max_attempts=1)(undecorated)
-
-
-@jobs.job("waits", process=True, takes_context=True)
-def wait(ctx: rota.Context, ids: list[int]) -> list[Any]:
-    """Wait for jobs, and say what came of them."""
-    if not ctx.results:
-        raise rota.WaitFor(ids, on_failure="wait")
-    return [[one.outcome, one.result] for one in ctx.results.values()]
 
 
 @jobs.job("reports progress", process=True, takes_context=True)
@@ -109,20 +93,6 @@ def reports_its_end(ctx: rota.Context, go: str) -> None:
     while ctx._has_news:  # the other thread sends that
         time.sleep(0.01)
     ctx.progress(10, 10)
-
-
-_spoke: list[rota.Context] = []
-
-
-@jobs.job("speaks late", process=True, takes_context=True)
-def speaks_late(ctx: rota.Context, go: str) -> int:
-    """Say nothing, but for the job that this process ran before, of which it goes on to say how far
-    it is until a file is there."""
-    while _spoke and not Path(go).exists():
-        _spoke[0].progress(1)
-        time.sleep(0.01)
-    _spoke.append(ctx)
-    return os.getpid()
 
 
 @jobs.job("awaits", process=True)
@@ -175,10 +145,6 @@ def _fail(how: str) -> None:
             sys.exit(3)
         case "os._exit":
             os._exit(7)
-        case "killed":
-            os.kill(os.getpid(), signal.SIGKILL)
-        case "segfault":
-            ctypes.string_at(0)
         case "forks and dies":
             multiprocessing.get_context("fork").Process(target=time.sleep, args=(300,)).start()
             os._exit(8)
@@ -219,7 +185,7 @@ def hangs(place: str) -> NoReturn:
     """Start another program, and never end."""
     say(place, f"{os.getpid()} {_start_a_program()}")
     while True:
-        pass
+        signal.pause()
 
 
 @jobs.job("holds the lock", process=True, timeout="5m")
@@ -240,27 +206,13 @@ def stops(ctx: rota.Context, place: str) -> None:
         say(place, ctx.cancelled)
 
 
-@jobs.job("stops awaiting", process=True, timeout="0.6s", retry=FIXED)
-async def stops_awaiting(place: str) -> None:
-    """Be cancelled."""
-    try:
-        await asyncio.Event().wait()
-    finally:
-        say(place, rota.context().cancelled)
-
-
 @jobs.job("eats", process=rota.Process(max_memory="150MiB"), retry=FIXED)
-def eats(place: str, in_another: bool) -> NoReturn:
-    """Hold more memory than allowed, itself or in another process."""
-    if in_another:
-        other = subprocess.Popen(
-            [sys.executable, "-c", "import time; held = b'x' * 200 * 1024**2; time.sleep(300)"]
-        )
-        say(place, f"{os.getpid()} {other.pid}")
-    else:
-        say(place, f"{os.getpid()} {_start_a_program()}")
-        held = b"x" * 200 * 1024**2
-        say(place + ".size", len(held))
+def eats(place: str) -> NoReturn:
+    """Hold more memory than allowed, in a program that it starts."""
+    other = subprocess.Popen(
+        [sys.executable, "-IS", "-c", "held = b'x' * 200 * 1024**2; import time; time.sleep(300)"]
+    )
+    say(place, f"{os.getpid()} {other.pid}")
     time.sleep(300)
     raise AssertionError
 
@@ -304,7 +256,7 @@ async def aguarded(ctx: rota.Context, notes: str) -> int:
         return _prepare(notes)
 
     size = await ctx.step("prepare", prepare)
-    async with ctx.effect("mail", if_uncertain="repeat") as effect:
+    async with ctx.effect("amail", if_uncertain="repeat") as effect:
         if not effect.done:
             effect.result = _send(ctx, notes)
     if ctx.job.attempts == 2:
@@ -320,8 +272,9 @@ def _send(ctx: rota.Context, notes: str) -> str:
 
 
 @jobs.job("plain")
-def plain() -> None:
+def plain() -> int:
     """In a thread, beside the others."""
+    return 7
 
 
 if __name__ == "__main__":

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 import pytest
 
 import rota
-from rota.model.job import Job
 from rota.model.outcome import Cancel, End, HandedBack, Succeeded
 from rota.worker.attempt import TRANSITIONS, Attempt, State
+from tests.pure.test_settle_lost import job as make_job
 from tests.support.rules import rule
 
 NOW = 1_000.0
@@ -35,13 +34,7 @@ def make_attempt(*done: str) -> Attempt:
     @jobs.job("t")
     def t() -> None: ...
 
-    at = datetime(2026, 1, 1, tzinfo=UTC)
-    job = Job(
-        id=1, origin_id=1, queue="default", job_type="t", payload_json="{}", payload_version=None,
-        priority=0, run_at=at, expires_at=None,
-        attempts=1, max_attempts=None, claims=1, idempotency_key=None, meta_json=None,
-        created_at=at, started_at=at,
-    )  # fmt: skip
+    job = make_job()
     attempt = Attempt(job, t._declaration, NOW, 60.0)
     for verb in done:
         VERBS[verb](attempt)

@@ -4,31 +4,28 @@ else as it ended."""
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
+from typing import Any
 
 import pytest
 from psycopg import sql
 
 import rota
-from rota.model.outcome import Cancel
+from rota.model.job import Enqueued, Status
 from rota.observe.events import (
+    Event,
     JobCancelled,
     JobClaimed,
     JobDead,
-    JobFailed,
     JobReaped,
     JobSucceeded,
+    LeaseLost,
 )
-from rota.worker import lease_keeper
-from rota.worker.executor import Executor
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.hand import Hand
 from tests.worker.keeper import KeptByHand
 from tests.worker.table import Connection, connected, put, rows, value
-
-pytestmark = pytest.mark.waits
 
 ENDS = "select status, cancel_reason, last_error from rota.jobs where id = %s"
 
@@ -47,7 +44,7 @@ class StoppableHandlers:
 
     def __init__(self) -> None:
         self.jobs = rota.Jobs()
-        self.started = threading.Event()
+        self.started: list[int] = []
         self.reasons: list[str | None] = []
         self.jobs.job("async", takes_context=True)(self._async)
         self.jobs.job("plain", takes_context=True)(self._plain)
@@ -55,7 +52,7 @@ class StoppableHandlers:
         self.jobs.job("recorded", max_attempts=1, takes_context=True)(self._async)
 
     async def _async(self, ctx: rota.Context) -> None:
-        self.started.set()
+        self.started.append(ctx.job.id)
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -63,7 +60,7 @@ class StoppableHandlers:
             raise
 
     def _plain(self, ctx: rota.Context) -> None:
-        self.started.set()
+        self.started.append(ctx.job.id)
         try:
             while True:
                 ctx.raise_if_cancelled()
@@ -72,9 +69,9 @@ class StoppableHandlers:
             self.reasons.append(error.reason)
             raise
 
-    async def until_started(self) -> None:
-        """Wait until one of them runs."""
-        assert await asyncio.to_thread(self.started.wait, 30)
+    async def until_started(self, count: int = 1) -> None:
+        """Wait until so many of them run."""
+        await asyncio.to_thread(eventually, lambda: len(self.started) >= count)
 
 
 async def until_the_keeper_rests(connection: Connection) -> None:
@@ -91,134 +88,95 @@ async def until_the_keeper_rests(connection: Connection) -> None:
 
 
 @rule("M51", "M81", "M87")
-@pytest.mark.parametrize("handler", ["async", "plain", "recorded"])
 async def test_a_notification_brings_a_cancel_to_a_handler_whose_next_renewal_is_far_away(
-    database: str, connection: Connection, handler: str
+    database: str, connection: Connection
 ) -> None:
     handlers = StoppableHandlers()
     async with Hand(database, handlers.jobs, lease_s=3600) as hand:
-        job = put(connection, handler)
-        await handlers.until_started()
+        jobs = [put(connection, handler) for handler in ("async", "plain", "recorded")]
+        await hand.heard(JobClaimed, 3)
+        await handlers.until_started(3)
         await until_the_keeper_rests(connection)
-        request_cancel(connection, job)
-        cancelled = await hand.heard(JobCancelled)  # the lease's next renewal is 20 minutes away
-    assert (cancelled.job, cancelled.reason) == (job, "not wanted any more")
-    assert handlers.reasons == ["it was cancelled: not wanted any more"]
-    assert rows(connection, ENDS, job) == [
-        ("cancelled", "not wanted any more", "not wanted any more")
-    ]
+        for job in jobs:
+            request_cancel(connection, job)
+        cancelled = await hand.heard(JobCancelled, 3)  # the next renewal is 20 minutes away
+    assert cancelled.job in jobs and cancelled.reason == "not wanted any more"
+    assert handlers.reasons == ["it was cancelled: not wanted any more"] * 3
+    for job in jobs:
+        assert rows(connection, ENDS, job) == [
+            ("cancelled", "not wanted any more", "not wanted any more")
+        ]
     assert rows(connection, "select * from rota.attempt") == []
 
 
 @rule("M32", "M87")
-@pytest.mark.parametrize("how", ["without NOTIFY", "in a drain"])
 async def test_without_notifications_the_next_renewal_brings_it(
-    database: str, connection: Connection, how: str
+    database: str, connection: Connection
 ) -> None:
     handlers = StoppableHandlers()
     job = put(connection, "short")
-    if how == "in a drain":
-        hand = Hand(database, handlers.jobs, drain=True)
-        running = asyncio.create_task(hand.run())
-        await handlers.until_started()
-        request_cancel(connection, job, None)
-        await running
-    else:
-        async with Hand(database, handlers.jobs, notify=False) as hand:
-            await handlers.until_started()
-            request_cancel(connection, job, None)
-            await hand.heard(JobCancelled)
+    hand = Hand(database, handlers.jobs, drain=True)
+    running = asyncio.create_task(hand.run())
+    await handlers.until_started()
+    request_cancel(connection, job, None)
+    await running
     assert handlers.reasons == ["it was cancelled: no reason given"]
     assert rows(connection, ENDS, job) == [("cancelled", None, None)]
 
 
-@rule("M30", "M87")
-@pytest.mark.parametrize("handler", ["async", "plain"])
-async def test_a_handler_that_finishes_all_the_same_has_succeeded_and_nothing_else(
-    database: str, connection: Connection, handler: str
+@rule("M30", "M44", "M87")
+async def test_a_handler_that_was_to_stop_and_ends_otherwise_is_never_tried_again(
+    database: str, connection: Connection
 ) -> None:
+    """One that finishes all the same has succeeded, and one that gives up is dead."""
     jobs = rota.Jobs()
-    started = threading.Event()
+    started: list[int] = []
+    errors = {
+        "raises": OSError("the clean-up failed"),
+        "snoozes": rota.Snooze("1s"),
+        "retries": rota.Retry(after="1s"),
+        "gives up": rota.Dead("half of it is done"),
+    }
 
-    @jobs.job("async")
-    async def shields() -> str:
-        started.set()
+    @jobs.job("shields", takes_context=True)
+    async def shields(ctx: rota.Context) -> str:
+        started.append(ctx.job.id)
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
             return "done"
         return "never"
 
-    @jobs.job("plain", takes_context=True)
-    def looks_away(ctx: rota.Context) -> str:
-        started.set()
+    @jobs.job("looks away", takes_context=True)
+    def looks_away(ctx: rota.Context, end: str) -> str:
+        started.append(ctx.job.id)
         eventually(lambda: ctx.cancelled is not None)
+        if end in errors:
+            raise errors[end]
         return "done"
 
+    cancelled = JobCancelled, "cancelled", "not wanted any more"
+    succeeded = JobSucceeded, "succeeded", None
+    stands: dict[str, tuple[type[Event], str, str | None]] = {
+        **dict.fromkeys(("raises", "snoozes", "retries"), cancelled),
+        "gives up": (JobDead, "dead", "half of it is done"),
+        **dict.fromkeys(("returns", "shields"), succeeded),
+    }
     async with Hand(database, jobs) as hand:
-        job = put(connection, handler)
-        await asyncio.to_thread(started.wait, 30)
-        request_cancel(connection, job)
-        await hand.heard(JobSucceeded)
-    assert rows(connection, "select status, result, cancel_reason, last_error from rota.jobs") == [
-        ("succeeded", "done", "not wanted any more", None)
-    ]
-    assert [event for event in hand.events if isinstance(event, JobCancelled | JobFailed)] == []
-
-
-@rule("M87")
-@pytest.mark.parametrize("end", ["raises", "snoozes", "retries"])
-async def test_a_handler_that_ends_otherwise_is_cancelled_and_never_tried_again(
-    database: str, connection: Connection, end: str
-) -> None:
-    jobs = rota.Jobs()
-    started = threading.Event()
-
-    @jobs.job("work", takes_context=True)
-    def work(ctx: rota.Context) -> None:
-        started.set()
-        eventually(lambda: ctx.cancelled is not None)
-        match end:
-            case "raises":
-                raise OSError("the clean-up failed")
-            case "snoozes":
-                raise rota.Snooze("1s")
-            case _:
-                raise rota.Retry(after="1s")
-
-    async with Hand(database, jobs) as hand:
-        job = put(connection, "work")
-        await asyncio.to_thread(started.wait, 30)
-        request_cancel(connection, job)
-        assert (await hand.heard(JobCancelled)).reason is not None
-    assert hand.report is not None and (hand.report.failed, hand.report.succeeded) == (0, 0)
-    assert [row[0] for row in rows(connection, ENDS, job)] == ["cancelled"]
-    assert rows(connection, "select outcome, error_type, next_run_at from rota.attempt") == (
-        []
-        if end == "snoozes"
-        else [("cancelled", {"raises": "OSError", "retries": "Retry"}[end], None)]
-    )
-
-
-@rule("M44", "M87")
-async def test_a_handler_that_gives_up_leaves_its_job_dead(
-    database: str, connection: Connection
-) -> None:
-    jobs = rota.Jobs()
-    started = threading.Event()
-
-    @jobs.job("work", takes_context=True)
-    def work(ctx: rota.Context) -> None:
-        started.set()
-        eventually(lambda: ctx.cancelled is not None)
-        raise rota.Dead("half of it is done")
-
-    async with Hand(database, jobs) as hand:
-        job = put(connection, "work")
-        await asyncio.to_thread(started.wait, 30)
-        request_cancel(connection, job)
-        await hand.heard(JobDead)
-    assert rows(connection, ENDS, job) == [("dead", "not wanted any more", "half of it is done")]
+        of = {end: put(connection, "looks away", end=end) for end in [*errors, "returns"]}
+        of["shields"] = put(connection, "shields")
+        await asyncio.to_thread(eventually, lambda: len(started) == len(of))
+        for job in of.values():
+            request_cancel(connection, job)
+        for end, (kind, *_) in stands.items():
+            await hand.heard(kind, job=of[end])
+    assert hand.report is not None and (hand.report.failed, hand.report.dead) == (0, 1)
+    for end, (_, status, error) in stands.items():
+        assert rows(connection, ENDS, of[end]) == [(status, "not wanted any more", error)], end
+    kept = "select error_type, outcome, next_run_at from rota.attempt order by job"
+    assert rows(connection, kept) == [
+        ("OSError", "cancelled", None), ("Retry", "cancelled", None), ("Dead", "dead", None)
+    ]  # fmt: skip
 
 
 @rule("M83", "M87")
@@ -259,42 +217,6 @@ async def test_the_reaper_says_that_a_lost_job_was_cancelled(
         "gone",
     )
     assert [event.status for event in hand.events if isinstance(event, JobReaped)] == ["cancelled"]
-
-
-@rule("M30", "M87")
-async def test_a_claimed_job_that_waits_for_a_slot_is_cancelled_without_ever_starting(
-    database: str, connection: Connection
-) -> None:
-    handlers = StoppableHandlers()
-    started: list[int] = []
-
-    @handlers.jobs.job("next", takes_context=True)
-    async def next_one(ctx: rota.Context) -> None:
-        started.append(ctx.job.id)
-
-    async with Hand(database, handlers.jobs, slots=1, buffer_s=60.0) as hand:
-        group = hand.part(Executor).groups[0]
-        group._aim(50, 50)  # as a fast worker does
-        connection.execute(
-            "insert into rota.job (job_type, queue, priority) "
-            "values ('async', 'default', 0), ('next', 'default', 0)"
-        )
-        await hand.heard(JobClaimed, 2)
-        await handlers.until_started()
-        first, second = sorted(hand.worker.attempts)
-        await until_the_keeper_rests(connection)
-        request_cancel(connection, second)
-        await asyncio.to_thread(
-            eventually,
-            lambda: isinstance(hand.worker.attempts[second].stop_outcome, Cancel),
-            what="the buffered job is told",
-        )
-        request_cancel(connection, first)
-        await hand.heard(JobCancelled, 2)
-    assert started == []
-    assert rows(connection, "select status, started_at from rota.jobs where id = %s", second) == [
-        ("cancelled", None)
-    ]
 
 
 @rule("M87")
@@ -340,40 +262,38 @@ async def test_a_cancel_that_overtakes_the_answer_of_the_claim_is_heard_too(
     assert kept.cancelled == [(kept.job.id, "not wanted any more")]
 
 
-@rule("M88")
-async def test_a_thousand_calls_cost_no_thousand_renewals(
-    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+@rule("M32", "M81", "M87")
+@pytest.mark.parametrize("action", ["retry", "discard"])
+async def test_a_worker_learns_that_its_job_was_taken_and_the_next_attempt_begins_after_that(
+    database: str, connection: Connection, action: str
 ) -> None:
-    monkeypatch.setattr(lease_keeper, "CANCELS_S", 60.0)
-    kept = KeptByHand(database, connection)
-    kept.hold()
-    await kept.check_cancels()
-    renewed = value(connection, "select locked_until from rota.job")
-    pauses_s = [await kept.check_cancels() for _ in range(10)]
-    await kept.keeper.close()
-    assert value(connection, "select locked_until from rota.job") == renewed
-    assert min(pause_s or 0.0 for pause_s in pauses_s) > 5
+    handlers, app, ran = StoppableHandlers(), rota.App(database), []
 
+    @handlers.jobs.job("again", takes_context=True)
+    async def again(ctx: rota.Context) -> None:
+        ran.append(ctx.job.claims)
+        if ctx.job.claims == 1:
+            await handlers._async(ctx)
 
-@rule("M87")
-async def test_a_call_while_the_database_is_away_is_answered_when_it_is_back(
-    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lease_keeper, "CANCELS_S", 0.0)
-    kept = KeptByHand(database, connection)
-    kept.hold()
-    await kept.keeper.tick()
-    for turn in (kept.check_cancels, kept.keeper.tick):  # both looks that the call asks for fail
-        connection.execute(
-            "select pg_terminate_backend(pid) from pg_stat_activity "
-            "where datname = current_database() and application_name = 'rota lease'"
-        )
-        with pytest.raises(rota.DatabaseUnavailable):
-            await turn()
-        await asyncio.sleep(0)
-        await kept.keeper._link._open()
-    request_cancel(connection, kept.job.id)
-    await kept.keeper.tick()
-    await asyncio.sleep(0)
-    await kept.keeper.close()
-    assert kept.cancelled == [(kept.job.id, "not wanted any more")]
+    async with Hand(database, handlers.jobs, lease_s=3600) as hand:
+        job = put(connection, "again")
+        await handlers.until_started()
+        await until_the_keeper_rests(connection)
+        doing: Any = app.aretry if action == "retry" else app.jobs.adiscard
+        stands = await doing(job, why="hangs")
+        await hand.heard(LeaseLost)  # the next renewal is 20 minutes away
+        if action == "retry":
+            await hand.heard(JobSucceeded)
+    await app.aclose()
+    assert len(handlers.reasons) == 1
+    if action == "discard":
+        assert (stands, ran) == (Status.DEAD, [1])
+        assert rows(connection, "select status, claims from rota.jobs") == [("dead", 2)]
+    else:
+        assert (stands, ran) == (Enqueued(job, False, "queued"), [1, 3])
+        assert rows(connection, "select status, attempts, claims from rota.jobs") == [
+            ("succeeded", 1, 3)
+        ]
+    assert rows(connection, "select error_type, outcome from rota.attempt") == [
+        ("LeaseTaken", "queued") if action == "retry" else ("Discarded", "dead")
+    ]

@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 
 import rota
-from tests.store.test_copy import made, name_of
 from tests.support.cli import SHOP, CommandLine
 from tests.support.rules import rule
-from tests.support.server import PostgresServer
 from tests.support.wait import eventually
-from tests.worker.conftest import StartWorker
 from tests.worker.hand import Hand
 from tests.worker.table import put, rows, status, until_asked
 
+BECOMES_A_COPY = (
+    "update rota.installation set database_name = 'production', worked_at = rota.clock()"
+)
+"""What a dump that is restored under another name looks like: `tests/store/test_copy.py`."""
+
 
 @pytest.fixture
-def restored(server: PostgresServer, database: str) -> Iterator[str]:
-    """The URL of a dump of `database`, restored beside it: with a job that is due, one of a worker
-    that was lost, and one that has expired."""
+def restored(database: str) -> str:
+    """The URL of a copy with a job that is due, one of a worker that was lost, and one that has
+    expired."""
     with psycopg.connect(database, autocommit=True) as own:
         for _ in range(3):
             put(own, "quick")
@@ -36,9 +34,8 @@ def restored(server: PostgresServer, database: str) -> Iterator[str]:
             " where id = 2"
         )
         own.execute("update rota.job set expires_at = rota.clock() - interval '1 s' where id = 3")
-    with made(server) as name:
-        server.dump_to(name_of(database), server, name)
-        yield server.url(name)
+        own.execute(BECOMES_A_COPY)
+    return database
 
 
 def all_jobs(url: str) -> list[object]:
@@ -59,7 +56,7 @@ def test_a_drain_exits_with_6_claims_nothing_and_changes_no_job(
     ran = command("work", "--drain")
     assert (ran.status, ran.out) == (6, "")
     assert (
-        f"this is database {name_of(restored)} of server" in ran.err
+        f"this is database {restored.rpartition('/')[2]} of server" in ran.err
         and "rota queues resume --copy" in ran.err.splitlines()[-1]
     )
     assert all_jobs(restored) == before
@@ -68,38 +65,7 @@ def test_a_drain_exits_with_6_claims_nothing_and_changes_no_job(
     assert all_jobs(restored) != before
 
 
-@rule("M81", "M84", "M87")
-def test_a_worker_stays_up_says_why_and_works_within_seconds_of_the_word(
-    restored: str, start_worker: StartWorker, free_port: int
-) -> None:
-    before = all_jobs(restored)
-    worker = start_worker(restored, health_port=free_port)
-
-    def ready() -> tuple[int, str]:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{free_port}/readyz") as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.read().decode()
-
-    eventually(lambda: "ERROR this is a restored copy" in worker.log, what="the error is logged")
-    assert ready() == (
-        503,
-        "the database is a restored copy: it waits for `rota queues resume --copy`\n",
-    )
-    assert all_jobs(restored) == before
-    app = rota.App(restored)
-    assert app.queues.resume_copy()
-    app.close()
-    worker.until_noted("start 1")
-    eventually(lambda: ready()[0] == 200)
-    assert worker.log.count("this is a restored copy") == 1
-    worker.signal(signal.SIGTERM)
-    assert worker.wait() == 0
-
-
-@rule("M87")
+@rule("M84", "M87")
 async def test_a_worker_that_was_running_stops_claiming_when_it_looks_and_goes_on_when_it_may(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,7 +79,7 @@ async def test_a_worker_that_was_running_stops_claiming_when_it_looks_and_goes_o
     with psycopg.connect(database, autocommit=True) as own:
         async with Hand(database, types, poll_s=0.05) as hand:
             await hand.heard(rota.events.JobSucceeded, job=put(own, "t"))
-            own.execute("update rota.installation set database_name = 'production'")
+            own.execute(BECOMES_A_COPY)
             await hand.heard(rota.events.DatabaseCopied)
             assert (
                 hand.worker.health.readiness() is not None and hand.worker.health.liveness() is None
@@ -135,7 +101,7 @@ async def test_a_drain_during_which_the_database_becomes_a_copy_records_what_run
 
         @types.job("t")
         async def t() -> None:
-            own.execute("update rota.installation set database_name = 'production'")
+            own.execute(BECOMES_A_COPY)
             await asyncio.to_thread(eventually, lambda: hand.worker.is_stopping)
 
         first = put(own, "t")
@@ -145,7 +111,7 @@ async def test_a_drain_during_which_the_database_becomes_a_copy_records_what_run
         assert status(own, first) == "succeeded"
 
 
-@rule("M87")
+@rule("M84", "M87")
 async def test_in_a_copy_no_upkeep_is_done_either(
     restored: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,9 +11,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -34,7 +33,6 @@ needs_dask = pytest.mark.skipif(
 )
 pytestmark = [
     pytest.mark.system,
-    pytest.mark.waits,
     pytest.mark.skipif(sys.platform != "linux", reason="processes are for Linux"),
 ]
 
@@ -99,11 +97,6 @@ def is_there(pid: int) -> bool:
         return False
 
 
-def parent_of(pid: int) -> int:
-    """The process that has started a process."""
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
 async def noted(place: Path, count: int = 1) -> tuple[int, int]:
     """Wait until a handler has begun so often; return its process and its cluster worker."""
 
@@ -116,8 +109,9 @@ async def noted(place: Path, count: int = 1) -> tuple[int, int]:
     return int(pid), int(parent)
 
 
+@pytest.mark.nightly
 @needs_dask
-@rule("M41", "M43", "M52", "M54")
+@rule("M41", "M43", "M52", "M54", "M87")
 @pytest.mark.usefixtures("cluster")
 async def test_results_errors_progress_effects_and_transactions_are_the_worker_s(
     database: str, connection: Connection, tmp_path: Path
@@ -125,6 +119,10 @@ async def test_results_errors_progress_effects_and_transactions_are_the_worker_s
     added, failed = put(connection, "add", a=1, b=2), put(connection, "fails")
     reported = put(connection, "reports", go=str(tmp_path / "go"))
     async with Hand(database, cluster_jobs.jobs) as hand:
+        polite = put(connection, "polite", place=str(tmp_path / "begun"))
+        await noted(tmp_path / "begun")
+        connection.execute("select rota.job_cancel(array[%s::bigint], 'not wanted')", [polite])
+        await hand.until(lambda: status(connection, polite) == "cancelled")
         await hand.heard(JobSucceeded, job=added, timeout_s=60)
         read = "select progress ->> 'done' from rota.jobs where id = %s"
         await asyncio.to_thread(eventually, lambda: value(connection, read, reported) == "1", 60)
@@ -145,6 +143,7 @@ async def test_results_errors_progress_effects_and_transactions_are_the_worker_s
     assert rows(connection, "select count(*) from rota.effect") == [(1,)]
 
 
+@pytest.mark.nightly
 @needs_dask
 @rule("M35")
 @pytest.mark.usefixtures("cluster")
@@ -165,19 +164,7 @@ async def test_a_handler_over_its_time_or_its_memory_is_killed_where_it_runs(
     ]
 
 
-@needs_dask
-@rule("M87")
-@pytest.mark.usefixtures("cluster")
-async def test_a_cancelled_handler_learns_it_on_the_cluster(
-    database: str, connection: Connection, tmp_path: Path
-) -> None:
-    job = put(connection, "polite", place=str(tmp_path / "begun"))
-    async with Hand(database, cluster_jobs.jobs) as hand:
-        await noted(tmp_path / "begun")
-        connection.execute("select rota.job_cancel(array[%s::bigint], 'not wanted')", [job])
-        await hand.until(lambda: status(connection, job) == "cancelled")
-
-
+@pytest.mark.nightly
 @needs_dask
 @rule("M33", "M2")
 @pytest.mark.usefixtures("cluster")
@@ -200,113 +187,39 @@ async def test_a_killed_cluster_worker_is_a_lost_attempt_and_the_job_runs_again(
     assert rows(connection, "select status, attempts from rota.job_history") == [("succeeded", 2)]
 
 
+@pytest.mark.nightly
 @needs_dask
 @rule("M33", "M2")
-@pytest.mark.parametrize("stands_still", ["cluster worker", "scheduler"])
 async def test_a_handler_has_ended_before_its_job_runs_again_though_its_cluster_stands_still(
     database: str,
     connection: Connection,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    stands_still: str,
 ) -> None:
     job = put(connection, "until", place=str(tmp_path / "begun"), go=str(tmp_path / "go"))
     with run_cluster(tmp_path) as address:
         monkeypatch.setenv("ROTA_DASK_SCHEDULER", address)
         async with Hand(database, cluster_jobs.jobs) as hand:
             pid, parent = await noted(tmp_path / "begun")
-            # The scheduler's process has started those of the cluster workers.
-            stopped = parent if stands_still == "cluster worker" else parent_of(parent)
-            os.kill(stopped, signal.SIGSTOP)
+            os.kill(parent, signal.SIGSTOP)
             try:
                 failed = await hand.heard(JobFailed, job=job, timeout_s=60)
                 assert not is_there(pid)
             finally:
-                os.kill(stopped, signal.SIGCONT)
+                os.kill(parent, signal.SIGCONT)
             assert failed.failure.error_type == "rota.errors.ProcessDied"
             (tmp_path / "go").touch()
             await hand.heard(JobSucceeded, job=job, timeout_s=60)
 
 
-@contextmanager
-def run_dask(place: Path, *arguments: str) -> Iterator[None]:
-    """Run a command of Dask, which finds the handlers; kill it at the end."""
-    with (
-        (place / f"{arguments[0]}.log").open("ab") as log,
-        subprocess.Popen(
-            [sys.executable, "-m", "dask", *arguments, "--host=127.0.0.1", "--no-dashboard"],
-            cwd=place,
-            env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
-            stdout=log,
-            stderr=log,
-        ) as process,
-    ):
-        try:
-            yield
-        finally:
-            process.kill()
-
-
-@needs_dask
-@rule("M33", "M2")
-async def test_a_scheduler_that_is_replaced_is_a_lost_attempt_and_the_job_runs_again(
-    database: str,
-    connection: Connection,
-    tmp_path: Path,
-    free_port: int,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    address = f"tcp://127.0.0.1:{free_port}"
-    monkeypatch.setenv("ROTA_DASK_SCHEDULER", address)
-    scheduler = ("scheduler", f"--port={free_port}")
-    worker = ("worker", address, "--nthreads=1", "--no-nanny")
-    job = put(connection, "until", place=str(tmp_path / "begun"), go=str(tmp_path / "go"))
-    with ExitStack() as first, ExitStack() as second:
-        for command in (scheduler, worker):
-            first.enter_context(run_dask(tmp_path, *command))
-        async with Hand(database, cluster_jobs.jobs) as hand:
-            await noted(tmp_path / "begun")
-            first.close()
-            for command in (scheduler, worker):
-                second.enter_context(run_dask(tmp_path, *command))
-            failed = await hand.heard(JobFailed, job=job, timeout_s=60)
-            assert failed.failure.error_type == "rota.errors.ProcessDied"
-            await noted(tmp_path / "begun", 2)
-            (tmp_path / "go").touch()
-            await hand.heard(JobSucceeded, job=job, timeout_s=60)
-        distributed = importlib.import_module("distributed")
-        with distributed.Client(address, set_as_default=False) as client:
-            await asyncio.to_thread(eventually, lambda: client.run_on_scheduler(_count_queues) == 0)
-
-
-def _count_queues(dask_scheduler: Any) -> int:
-    return len(dask_scheduler.extensions["queues"].queues)
-
-
-@needs_dask
-@rule("M83")
-@pytest.mark.usefixtures("cluster")
-async def test_a_worker_on_its_way_out_ends_its_handlers_on_the_cluster(
-    database: str, connection: Connection, tmp_path: Path
-) -> None:
-    job = put(connection, "until", place=str(tmp_path / "begun"), go=str(tmp_path / "go"))
-    async with Hand(database, cluster_jobs.jobs, grace_s=0.1):
-        pid, parent = await noted(tmp_path / "begun")
-    await asyncio.to_thread(eventually, lambda: not is_there(pid))
-    assert is_there(parent)
-    assert rows(connection, "select status, attempts from rota.job where id = %s", job) == [
-        ("queued", 0)
-    ]
-
-
+@pytest.mark.nightly
 @needs_dask
 @rule("M33", "M83")
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 @pytest.mark.usefixtures("cluster")
 def test_the_cluster_ends_the_handlers_of_a_worker_process_that_is_gone(
-    database: str, connection: Connection, tmp_path: Path, how: signal.Signals
+    database: str, connection: Connection, tmp_path: Path
 ) -> None:
-    job = put(connection, "until", place=str(tmp_path / "begun"), go=str(tmp_path / "go"))
+    put(connection, "until", place=str(tmp_path / "begun"), go=str(tmp_path / "go"))
     path = f"{ROOT / 'src'}:{ROOT}"
     with subprocess.Popen(
         [
@@ -324,41 +237,15 @@ def test_the_cluster_ends_the_handlers_of_a_worker_process_that_is_gone(
     ) as worker:
         try:
             pid, parent = asyncio.run(noted(tmp_path / "begun"))
-            if how is signal.SIGKILL:
-                # Like one whose code lets no other thread run, it cannot end itself.
-                os.kill(pid, signal.SIGSTOP)
-            worker.send_signal(how)
+            # Like one whose code lets no other thread run, it cannot end itself.
+            os.kill(pid, signal.SIGSTOP)
+            worker.kill()
             _, log = worker.communicate(timeout=60)
         finally:
             worker.kill()
     assert "Traceback" not in log
     eventually(lambda: not is_there(pid), 60)
     assert is_there(parent)
-    if how is signal.SIGTERM:
-        assert worker.returncode == 0, log
-        assert status(connection, job) == "queued"
-
-
-@needs_dask
-@rule("M61")
-@pytest.mark.usefixtures("cluster")
-async def test_a_job_that_finds_no_place_on_the_cluster_uses_no_attempt(
-    database: str, connection: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("a", "b"):
-        put(connection, "until", place=str(tmp_path / name), go=str(tmp_path / "go"))
-    async with Hand(database, cluster_jobs.jobs) as hand:
-        for name in ("a", "b"):
-            await noted(tmp_path / name)
-        monkeypatch.setattr("rota.integrations.dask.START_S", 0.5)
-        job = put(connection, "add", a=1, b=2)
-        handed_back = await hand.heard(JobHandedBack, job=job)
-        assert "no worker of the Dask cluster was free" in handed_back.why
-        read = "select status, attempts from rota.job where id = %s"
-        assert rows(connection, read, job) == [("queued", 0)]
-        monkeypatch.undo()
-        (tmp_path / "go").touch()
-        await hand.heard(JobSucceeded, 2)
 
 
 @needs_dask
@@ -376,24 +263,19 @@ async def test_a_cluster_that_cannot_be_reached_uses_no_attempt(
 
 
 @needs_dask
-def test_a_worker_without_the_address_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("ROTA_DASK_SCHEDULER", raising=False)
-    monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
-    declared = [one._declaration for one in cluster_jobs.jobs.types.values()]
-    with pytest.raises(ConfigurationError, match="no scheduler: set ROTA_DASK_SCHEDULER"):
-        check_importable(declared, lease_s=120)
-
-
-@needs_dask
 @rule("M2")
-def test_a_lease_that_a_handler_may_outlive_is_refused(
+def test_a_worker_without_the_address_or_with_a_lease_that_a_handler_may_outlive_does_not_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("ROTA_DASK_SCHEDULER", "tcp://127.0.0.1:1")
     jobs = rota.Jobs()
     jobs.job("short", process=rota.Process(cluster="dask"), lease="10s")(cluster_jobs.fails.func)
     jobs.job("plain", process=rota.Process(cluster="dask"))(cluster_jobs.fails.func)
     short, plain = (one._declaration for one in jobs.types.values())
+    monkeypatch.delenv("ROTA_DASK_SCHEDULER", raising=False)
+    monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
+    with pytest.raises(ConfigurationError, match="no scheduler: set ROTA_DASK_SCHEDULER"):
+        check_importable([plain], lease_s=120)
+    monkeypatch.setenv("ROTA_DASK_SCHEDULER", "tcp://127.0.0.1:1")
     for one, lease_s in ((short, 120), (plain, 19)):
         with pytest.raises(ConfigurationError, match="a lease of 20 s or more"):
             check_importable([one], lease_s)

@@ -19,7 +19,7 @@ from tests.support.cli import CommandLine
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.table import Connection, rows, status, value
-from tests.worker.test_planted_secrets import SHOWN, dump
+from tests.worker.test_planted_secrets import dump
 
 WHO = "ada@planted.example"
 WHY = "a request of its subject"
@@ -38,7 +38,7 @@ def greet(ctx: rota.Context, who: rota.Personal[str], how: str) -> dict[str, str
     ctx.step(f"note of {who}", str, who)
     if how == "cancels":
         raise rota.Cancel("does not want it")
-    if how not in ("succeeds", "again"):
+    if not how.startswith(("succeeds", "again")):
         raise ValueError(f"{how} failed")
     return {"greeted": who}
 
@@ -111,13 +111,10 @@ def unmask(connection: Connection) -> None:
         connection.execute(statement.encode(), {"who": WHO, "json": json.dumps({"note": WHO})})
 
 
+@pytest.mark.nightly
 @rule("M45", "M51", "M52")
 def test_a_person_is_found_nowhere_after_an_erasure(
-    shop: Shop,
-    connection: Connection,
-    database: str,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    shop: Shop, connection: Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     over = {
@@ -157,14 +154,10 @@ def test_a_person_is_found_nowhere_after_an_erasure(
     assert (erased.running, erased.refused, erased.batches) == ([], {}, [batch])
     assert (erased.schedules, erased.partitions, erased.secrets) == ([], {}, [])
     assert erased.jobs == 9
-    rota_ = CommandLine(tmp_path, ROTA_DATABASE_URL=database)
-    screens = [caplog.text, *(str(rota_(*arguments)) for arguments in SHOWN)]
     assert "greet attempt 2: dead" in caplog.text
-    for (id_,) in rows(connection, "select id from rota.jobs"):
-        screens.append(rota_.ok("job", str(id_), "--json").out)
-    screens += [dumped for dumped, *_ in dump(connection)]
-    screens += [one for (one,) in rows(connection, "select query from pg_stat_activity") if one]
-    assert [screen for screen in screens if WHO in screen] == []
+    texts = [caplog.text, *(dumped for dumped, *_ in dump(connection))]
+    texts += [one for (one,) in rows(connection, "select query from pg_stat_activity") if one]
+    assert [text for text in texts if WHO in text] == []
 
     # What stays: how each ended, and who acted when.
     kept = {how: status(connection, job) for how, job in over.items()}
@@ -280,10 +273,8 @@ def test_an_answer_names_what_it_could_not_erase(
     assert (erased.jobs, erased.schedules, erased.secrets) == (1, ["nightly"], ["who"])
     assert list(erased.partitions) == ["attic.attempt_20261001", "attic.job_history_20261001"]
     rota_ = CommandLine(tmp_path, ROTA_DATABASE_URL=database)
-    words = ("erase", "--payload", f"who={WHO}", "--why", WHY, "--yes")
-    said = rota_.ok(*words, "--json")
-    assert WHO not in said.out and said.json["schedules"] == ["nightly"]
-    assert "schedule nightly is not erased" in rota_.ok(*words).out
+    said = rota_.ok("erase", "--payload", f"who={WHO}", "--why", WHY, "--yes").out
+    assert WHO not in said and "schedule nightly is not erased" in said
     for statement in erased.partitions.values():
         given = statement.replace(":'payload'", "%(payload)s").replace(":'value'", "%(value)s")
         connection.execute(given.encode(), {"payload": json.dumps({"who": WHO}), "value": WHO})
@@ -293,41 +284,42 @@ def test_an_answer_names_what_it_could_not_erase(
 
 
 @rule("M51", "M45")
-@pytest.mark.parametrize("way", ["enqueue", "bulk", "insert"])
 def test_a_key_stays_taken_where_its_erasure_commits_while_an_enqueue_waits(
-    shop: Shop, connection: Connection, database: str, way: str
+    shop: Shop, connection: Connection, database: str
 ) -> None:
-    first = shop.greeting("succeeds")
+    ways = ("succeeds alone", "succeeds in bulk", "succeeds as a plain row")
+    firsts = {way: shop.greeting(way) for way in ways}
     shop.app.drain()
 
-    def enqueue(on: psycopg.Connection[TupleRow]) -> bool:
-        if way == "enqueue":
-            return bool(shop.greet.using(connection=on).enqueue(WHO, "succeeds").created)
-        if way == "bulk":
-            new = [shop.greet.new(who, "succeeds") for who in (WHO, "other")]
+    def enqueue(way: str, on: psycopg.Connection[TupleRow]) -> bool:
+        if way == "succeeds alone":
+            return bool(shop.greet.using(connection=on).enqueue(WHO, way).created)
+        if way == "succeeds in bulk":
+            new = [shop.greet.new(who, way) for who in (WHO, "other")]
             mine, other = shop.app.enqueue_many(new, connection=on)
             assert other.created
             return mine.created
         insert = "insert into rota.job (job_type, idempotency_key, group_key) values (%s, %s, 'g')"
-        return on.execute(insert, ["greet", f"succeeds:{WHO}"]).rowcount == 1
+        return on.execute(insert, ["greet", f"{way}:{WHO}"]).rowcount == 1
 
-    with (
-        psycopg.connect(database) as eraser,
-        psycopg.connect(database) as second,
-        ThreadPoolExecutor(1) as pool,
-    ):
-        second.execute("select 1")
-        eraser.execute("select rota.job_erase(%s, 'x')", [[first]])
-        asked = pool.submit(enqueue, second)
-        eventually(waits(connection, second), what="the enqueue waits for the erasure")
-        eraser.commit()
-        assert not asked.result(30)
-    key = "select job from rota.idempotency where key = rota.key_hash(%s)"
-    assert rows(connection, key, f"succeeds:{WHO}") == [(first,)]
-    clear = "select job from rota.idempotency where key = %s"
-    assert rows(connection, clear, f"succeeds:{WHO}") == []
+    for way, first in firsts.items():
+        with (
+            psycopg.connect(database) as eraser,
+            psycopg.connect(database) as second,
+            ThreadPoolExecutor(1) as pool,
+        ):
+            second.execute("select 1")
+            eraser.execute("select rota.job_erase(%s, 'x')", [[first]])
+            asked = pool.submit(enqueue, way, second)
+            eventually(waits(connection, second), what="the enqueue waits for the erasure")
+            eraser.commit()
+            assert not asked.result(30), way
+        key = "select job from rota.idempotency where key = rota.key_hash(%s)"
+        assert rows(connection, key, f"{way}:{WHO}") == [(first,)], way
+        clear = "select job from rota.idempotency where key = %s"
+        assert rows(connection, clear, f"{way}:{WHO}") == [], way
     connection.execute("update rota.idempotency set expires_at = now() - interval '1 second'")
-    assert enqueue(connection)
+    assert enqueue(ways[0], connection)
 
 
 QUOTES = (
@@ -369,23 +361,25 @@ def contents(connection: Connection) -> dict[str, list[str]]:
 
 
 @rule("M45")
-@pytest.mark.parametrize("name", ["Will", "line", "1000"])
 def test_a_word_is_not_searched_in_what_is_said_of_somebody_else(
-    shop: Shop, connection: Connection, name: str
+    shop: Shop, connection: Connection
 ) -> None:
-    shop.plain.enqueue(name)
-    mine = shop.greet.enqueue(name, "dies").id
+    names = ("Will", "1000")
+    theirs = {name: shop.greet.enqueue(name, "dies").id for name in names}
+    for name in names:
+        shop.plain.enqueue(name)
     shop.app.drain()
     quote(shop, connection, "invoice 1000 will not be paid: line 4", "nobody@planted.example")
-    before = contents(connection)
-    assert shop.app.jobs.erase({"who": name}, why=WHY).jobs == 2
-    assert shop.app.get(mine).last_error == "erased"
-    after = contents(connection)
-    for table in ("alert", "breaker"):
-        assert after[table] == before[table]
-    for table in TABLES:
-        ours = [row for row in before[table] if "invoice 1000" in row]
-        assert ours and [row for row in after[table] if row in ours] == ours, table
+    for name, mine in theirs.items():
+        before = contents(connection)
+        assert shop.app.jobs.erase({"who": name}, why=WHY).jobs == 2
+        assert shop.app.get(mine).last_error == "erased"
+        after = contents(connection)
+        for table in ("alert", "breaker"):
+            assert after[table] == before[table], name
+        for table in TABLES:
+            ours = [row for row in before[table] if "invoice 1000" in row]
+            assert ours and [row for row in after[table] if row in ours] == ours, (name, table)
 
 
 @rule("M45")
@@ -600,17 +594,17 @@ def test_the_job_that_is_named_takes_its_retries_with_the_same_payload_along(
 
 
 @rule("M51", "M45")
-@pytest.mark.parametrize("scope", ["pending", "live"])
-def test_a_key_that_a_success_would_not_hold_is_free_after_an_erasure(
-    shop: Shop, connection: Connection, scope: Any
-) -> None:
-    brief = shop.app.job("brief", unique=rota.Unique(lambda who: f"brief:{who}", scope=scope))(
-        plain
-    )
+def test_a_key_that_a_success_would_not_hold_is_free_after_an_erasure(shop: Shop) -> None:
+    scopes: list[Any] = ["pending", "live"]
+    brief = [
+        shop.app.job(scope, unique=rota.Unique(lambda who: f"brief:{who}", scope=scope))(plain)
+        for scope in scopes
+    ]
     shop.app.sync()
-    brief.using(delay="1h").enqueue(WHO)
-    assert shop.app.jobs.erase(**ERASED).jobs == 1
-    assert brief.enqueue(WHO).created
+    for one in brief:
+        one.using(delay="1h").enqueue(WHO)
+    assert shop.app.jobs.erase(**ERASED).jobs == 2
+    assert [one.enqueue(WHO).created for one in brief] == [True, True]
 
 
 @rule("M51", "M45")
@@ -649,25 +643,15 @@ def test_of_two_erasures_at_once_each_counts_its_own(
 
 
 @rule("M45")
-def test_a_command_without_a_terminal_says_what_it_would_erase(
-    shop: Shop, connection: Connection, database: str, tmp_path: Path
+def test_a_command_says_what_it_would_erase_and_needs_a_yes(
+    shop: Shop, database: str, tmp_path: Path
 ) -> None:
     waits = shop.plain.enqueue(WHO).id
     rota_ = CommandLine(tmp_path, ROTA_DATABASE_URL=database)
     said = rota_("erase", "--payload", f"who={WHO}", "--why", WHY)
-    assert said.status == 1
-    assert f"1 job to be erased: {waits}\n" in said.err
+    assert said.status == 1 and f"1 job to be erased: {waits}\n" in said.err
     assert "nothing is erased: stdin is not a terminal to confirm it; add --yes" in said.err
     assert shop.app.get(waits).payload == {"who": WHO}
-
-
-def test_what_is_not_there_is_named_and_another_type_of_the_value_too(
-    shop: Shop, database: str, tmp_path: Path
-) -> None:
-    rota_ = CommandLine(tmp_path, ROTA_DATABASE_URL=database)
-    end = ("--why", WHY, "--yes")
-    assert "no job 99999: it never existed" in rota_("erase", "--job", "99999", *end).error[1]
     shop.plain.enqueue("1")
-    said = rota_.ok("erase", "--payload", "who=1", *end)
+    said = rota_.ok("erase", "--payload", "who=1", "--why", WHY, "--yes")
     assert said.err == "0 jobs to be erased\n1 job found for --payload 'who=\"1\"'\n"
-    assert rota_.ok("erase", "--payload", 'who="1"', *end).out == "1 job erased\n"

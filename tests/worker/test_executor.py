@@ -5,21 +5,29 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
 import rota
-from rota.errors import AttemptTimeout
+from rota.errors import AttemptTimeout, DatabaseUnavailable
 from rota.model.outcome import Errored, HandedBack, Succeeded
+from rota.observe.events import Bus
+from rota.runtime.clock import SYSTEM_CLOCK
+from rota.store.db import Database
+from rota.store.driver import Operation
+from rota.store.link import StoreLink
 from rota.worker.attempt import Attempt
 from rota.worker.executor import STOP_NOW_S
+from rota.worker.finisher import Finisher
 from rota.worker.gates import Answers, Gate, Park
 from rota.worker.gates.suspects import SuspectGate
 from tests.store.work import Hand, insert
 from tests.support.clock import ManualClock
 from tests.support.rules import rule
-from tests.worker.alone import give, lone_executor
+from tests.worker.alone import give, lone_executor, make_spec
 from tests.worker.table import Connection
+from tests.worker.test_slots import claimed_job
 
 LEASE_S = 100.0
 BUFFER_S = 60.0
@@ -280,3 +288,38 @@ async def test_a_suspect_that_waits_for_too_long_goes_back_for_another_worker(
     await work.ask()
     assert await work.end() is work.second and isinstance(work.second.outcome, HandedBack)
     assert work.second.outcome.delay_s is not None
+
+
+@rule("M33")
+async def test_a_suspect_whose_answer_was_lost_and_that_was_claimed_again_holds_no_other(
+    free_port: int,
+) -> None:
+    gate = SuspectGate(SYSTEM_CLOCK, 60.0)
+    executor, others = lone_executor(gate)
+    gatekeeper, attempts, now = executor.gatekeeper, executor.attempts, SYSTEM_CLOCK.monotonic()
+    first, again = claimed_job(1), claimed_job(1)
+
+    class Away(StoreLink):
+        async def run(self, operation: Operation[Any], *, atomic: bool = False) -> Any:
+            attempts[1] = again  # this worker claims the job while it waits for an answer
+            return await super().run(operation, atomic=atomic)
+
+    database = Database(f"postgresql://127.0.0.1:{free_port}/none")
+    stands: Any = others
+    finisher = Finisher(
+        make_spec(), Bus(), SYSTEM_CLOCK, attempts, Away(database, "finish"), stands
+    )
+    finisher.gatekeeper = gatekeeper
+    for attempt in (first, again):
+        attempt.is_suspect = True
+        gatekeeper.take([attempt])
+    attempts[1] = first
+    assert await gate.ask([first]) == {}
+    assert again in await gate.ask([again])
+    Attempt.admit([first])
+    first.end(HandedBack("no thread could be started"), now)
+    finisher.take([first])
+    with pytest.raises(DatabaseUnavailable):
+        await finisher.tick()
+    assert attempts == {1: again}
+    assert await gate.ask([again]) == {}

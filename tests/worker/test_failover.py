@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
 
 import psycopg
 import pytest
@@ -24,7 +23,7 @@ from tests.support.wait import eventually
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, rows, value
 
-pytestmark = [pytest.mark.waits, pytest.mark.system]
+pytestmark = pytest.mark.system
 
 ROLES = ["claim", "finish", "lease", "listen", "upkeep"]
 
@@ -73,54 +72,39 @@ def _app(url: str) -> tuple[rota.App, rota.JobType[[], [], None]]:
     return app, charge
 
 
-def _until_open(failover: Failover) -> None:
-    """Wait until the pool has all the connections that it may have; the first was to see whether it
-    can."""
-    eventually(lambda: failover.proxy.seen.count("client") >= 1 + POOL_MAX, what="the pool is full")
-
-
+@pytest.mark.nightly
 @rule("M2", "M20")
-def test_after_a_failover_one_call_fails_and_the_next_ones_find_the_new_server(
+async def test_after_a_failover_one_call_fails_and_the_next_ones_find_the_new_server(
     failover: Failover,
 ) -> None:
-    app, charge = _app(failover.url)
+    """Of plain code and on a loop."""
+    (app, charge), (aapp, acharge) = _app(failover.url), _app(failover.url)
+    enqueue = charge.enqueue
     with ThreadPoolExecutor(POOL_MAX) as pool:
+        await acharge.aenqueue()
         with failover.old.transaction():
             # So no call returns: each pooled connection is in use.
             failover.old.execute("lock table rota.job")
-            calls = [pool.submit(charge.enqueue) for _ in range(100)]
-            _until_open(failover)
-        assert len([call.result() for call in calls]) == 100
-    failover.happen()
+            calls = [pool.submit(enqueue) for _ in range(50)]
+            acalls = [asyncio.create_task(acharge.aenqueue()) for _ in range(49)]
+            await asyncio.to_thread(
+                eventually,
+                # Of each App the first was to see whether it can.
+                lambda: failover.proxy.seen.count("client") >= 2 * (1 + POOL_MAX),
+                what="the pools are full",
+            )
+        await asyncio.gather(*acalls, *map(asyncio.wrap_future, calls))
+    await asyncio.to_thread(failover.happen)
     with pytest.raises(DatabaseUnavailable, match="read-only"):
-        charge.enqueue()
+        await asyncio.to_thread(enqueue)
+    with pytest.raises(DatabaseUnavailable, match="read-only"):
+        await acharge.aenqueue()
     # No more failures: all pooled connections are gone, not only the one that failed.
-    for _ in range(10):
-        charge.enqueue()
+    for _ in range(5):
+        await asyncio.to_thread(enqueue)
+        await acharge.aenqueue()
     app.close()
-    assert (
-        value(failover.old, "select count(*) from rota.job"),
-        value(failover.new, "select count(*) from rota.job"),
-    ) == (100, 10)
-
-
-@rule("M2", "M20")
-async def test_after_a_failover_one_async_call_fails_and_the_next_ones_find_the_new_server(
-    failover: Failover,
-) -> None:
-    app, charge = _app(failover.url)
-    async with aclosing(app):
-        await charge.aenqueue()
-        with failover.old.transaction():
-            failover.old.execute("lock table rota.job")
-            calls = [asyncio.create_task(charge.aenqueue()) for _ in range(99)]
-            await asyncio.to_thread(_until_open, failover)
-        await asyncio.gather(*calls)
-        await asyncio.to_thread(failover.happen)
-        with pytest.raises(DatabaseUnavailable, match="read-only"):
-            await charge.aenqueue()
-        for _ in range(10):
-            await charge.aenqueue()
+    await aapp.aclose()
     assert (
         value(failover.old, "select count(*) from rota.job"),
         value(failover.new, "select count(*) from rota.job"),
@@ -148,26 +132,6 @@ async def test_after_a_failover_all_of_a_workers_connections_move_to_the_new_ser
         await asyncio.to_thread(
             eventually, lambda: _there(failover.new) == ROLES and _there(failover.old) == []
         )
-
-
-@rule("M2")
-def test_a_url_with_several_hosts_finds_the_one_that_can_be_written_to(
-    failover: Failover, own_server: PostgresServer, server: PostgresServer
-) -> None:
-    name = failover.new.info.dbname
-    hosts = f"127.0.0.1:{own_server.port},127.0.0.1:{server.port}"
-    url = f"postgresql://postgres@{hosts}/{name}?target_session_attrs=read-write"
-    app, charge = _app(url)
-    charge.enqueue()
-    failover.happen()
-    with pytest.raises(DatabaseUnavailable, match="read-only"):
-        charge.enqueue()
-    charge.enqueue()
-    app.close()
-    assert (
-        value(failover.old, "select count(*) from rota.job"),
-        value(failover.new, "select count(*) from rota.job"),
-    ) == (1, 1)
 
 
 def _there(connection: Connection) -> list[str]:

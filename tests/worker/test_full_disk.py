@@ -27,7 +27,7 @@ from tests.support.wait import eventually
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, over, put_many, rows, value
 
-pytestmark = [pytest.mark.waits, pytest.mark.system]
+pytestmark = pytest.mark.system
 
 JOBS = 200
 

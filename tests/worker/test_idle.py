@@ -20,9 +20,6 @@ from tests.support.wait import eventually
 from tests.worker.conftest import StartWorker
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, over, put, put_many, rows
-from tests.worker.test_batches import OPEN
-
-pytestmark = pytest.mark.waits
 
 RARE: dict[str, Any] = {"poll_least_s": 60.0, "poll_s": 120.0, "listening_poll_s": 120.0}
 """No worker finds a job by looking for it again."""
@@ -103,7 +100,6 @@ async def start_fleet(
     return hands
 
 
-@pytest.mark.slow
 @rule("M3")
 @pytest.mark.parametrize(("notify", "most"), [(True, 1.0), (False, 1.5)])
 async def test_an_idle_worker_sends_one_statement_a_second_or_three_in_two_without_notify(
@@ -118,7 +114,7 @@ async def test_an_idle_worker_sends_one_statement_a_second_or_three_in_two_witho
     assert 10 <= sent.total() <= 20 * most - 4 / 3, sent
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @rule("M3")
 async def test_of_ten_idle_workers_one_looks_for_all(
     database: str, connection: Connection, jobs: rota.Jobs, asked: list[tuple[float, str]]
@@ -135,6 +131,7 @@ async def test_of_ten_idle_workers_one_looks_for_all(
     assert sent.total() <= 15 * 4 - 15 / 60 * 4 * 10 / 4, sent
 
 
+@pytest.mark.nightly
 @rule("M81")
 async def test_a_job_costs_about_one_claim_however_many_workers_wait_for_it(
     database: str, connection: Connection, jobs: rota.Jobs, asked: list[tuple[float, str]]
@@ -151,6 +148,7 @@ async def test_a_job_costs_about_one_claim_however_many_workers_wait_for_it(
     assert len(rows(connection, "select distinct locked_by from rota.job_history")) > 1
 
 
+@pytest.mark.nightly
 @rule("M81")
 async def test_a_look_after_which_others_rest_asks_when_the_next_job_is_due(
     database: str, connection: Connection, jobs: rota.Jobs
@@ -215,6 +213,7 @@ async def test_while_all_is_paused_an_insert_wakes_nobody(
     assert claims <= 5
 
 
+@pytest.mark.nightly
 @rule("M81", "M88")
 async def test_many_jobs_of_one_insert_wake_as_many_workers(
     database: str, connection: Connection, jobs: rota.Jobs
@@ -229,6 +228,7 @@ async def test_many_jobs_of_one_insert_wake_as_many_workers(
             hand.worker.stop_now()
 
 
+@pytest.mark.nightly
 @rule("M81")
 async def test_a_worker_without_room_passes_a_wake_up_on(
     database: str, connection: Connection, jobs: rota.Jobs
@@ -246,6 +246,7 @@ async def test_a_worker_without_room_passes_a_wake_up_on(
         busy.worker.stop_now()
 
 
+@pytest.mark.nightly
 @rule("M81")
 async def test_who_finds_more_than_it_can_take_wakes_the_others(
     database: str, connection: Connection, jobs: rota.Jobs
@@ -266,6 +267,7 @@ async def test_who_finds_more_than_it_can_take_wakes_the_others(
             hand.worker.stop_now()
 
 
+@pytest.mark.nightly
 @rule("M81")
 @pytest.mark.parametrize("told", [2, 4])
 async def test_who_is_told_of_more_than_it_can_take_wakes_as_many_others(
@@ -294,6 +296,7 @@ async def test_who_is_told_of_more_than_it_can_take_wakes_as_many_others(
             hand.worker.stop_now()
 
 
+@pytest.mark.nightly
 @rule("M81")
 async def test_who_has_no_room_when_its_retry_is_due_wakes_another(
     database: str, connection: Connection, jobs: rota.Jobs
@@ -324,9 +327,12 @@ async def test_who_has_no_room_when_its_retry_is_due_wakes_another(
 async def test_a_drain_that_waits_for_a_locked_batch_claims_ten_times_a_second(
     database: str, connection: Connection, jobs: rota.Jobs, asked: list[tuple[float, str]]
 ) -> None:
-    for name in ("nap", "tell"):
-        jobs.job(name)(lambda: None)
-    connection.execute(OPEN, [None, 3])
+    jobs.job("nap")(lambda: None)
+    connection.execute("select rota.batch_open(null, 'continue', null)")
+    connection.execute(
+        "insert into rota.job (job_type, batch) select 'nap', id"
+        " from rota.batch cross join generate_series(1, 3)"
+    )
     with psycopg.connect(database) as other:
         other.execute("select from rota.batch for share")
         began = monotonic()
@@ -336,6 +342,7 @@ async def test_a_drain_that_waits_for_a_locked_batch_claims_ten_times_a_second(
     assert count_claims(asked) <= 12 * took_s
 
 
+@pytest.mark.nightly
 @rule("M21", "M81")
 async def test_a_job_that_is_due_soon_and_a_retry_start_in_time(
     database: str, connection: Connection, jobs: rota.Jobs
@@ -387,6 +394,7 @@ async def test_while_the_reaper_of_the_worker_that_looks_for_all_hangs_another_r
         await well.heard(JobReaped, timeout_s=SOON_S)
 
 
+@pytest.mark.nightly
 @rule("M81")
 async def test_a_worker_that_was_busy_when_it_was_to_ask_again_asks_when_it_is_idle(
     database: str, connection: Connection, jobs: rota.Jobs
@@ -403,7 +411,7 @@ async def test_a_worker_that_was_busy_when_it_was_to_ask_again_asks_when_it_is_i
         await asyncio.to_thread(eventually, is_awaited, SOON_S)  # the listener asks every 20 s
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @rule("M33", "M81")
 @pytest.mark.parametrize("ends", ["dies", "freezes"])
 def test_when_the_worker_that_looks_for_all_is_gone_another_looks_within_a_second_or_two(

@@ -6,12 +6,12 @@ import asyncio
 import logging
 import threading
 import time
-from functools import partial
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 import rota
-from rota.observe.events import JobDead, JobReaped, JobSucceeded, LeaseLost
+from rota.observe.events import JobReaped, JobSucceeded, LeaseLost
 from rota.worker.lease_keeper import RENEWALS_A_LEASE
 from tests.support.clock import ManualClock
 from tests.support.rules import rule
@@ -19,8 +19,6 @@ from tests.support.wait import eventually
 from tests.worker.hand import Hand
 from tests.worker.keeper import KeptByHand
 from tests.worker.table import Connection, expire_leases, move_clock, put, rows, status, value
-
-pytestmark = pytest.mark.waits
 
 REAP = "select id from rota.job_reap('-infinity', 100)"
 LOST_BEFORE = "update rota.job set losses = 1"
@@ -30,10 +28,10 @@ looked at it."""
 
 
 @rule("M31", "M32", "M33")
-@pytest.mark.parametrize("handler", ["waits", "blocks the loop", "in a thread"])
 async def test_a_job_that_outlasts_its_lease_is_held_by_renewals(
-    database: str, connection: Connection, handler: str
+    database: str, connection: Connection
 ) -> None:
+    """On the loop, in a thread, and while a handler blocks the loop."""
     jobs, clock = rota.Jobs(), ManualClock()
     lease_s = 60  # of which a third passes at a time, and no machine is held up for the rest
     over = threading.Event()
@@ -42,36 +40,42 @@ async def test_a_job_that_outlasts_its_lease_is_held_by_renewals(
     async def waits() -> None:
         await asyncio.to_thread(over.wait, 60)
 
-    @jobs.job("blocks the loop", lease="60s")
-    async def blocks() -> None:
-        over.wait(60)
-
     @jobs.job("in a thread", lease="60s")
     def in_a_thread() -> None:
         over.wait(60)
 
-    job = put(connection, handler)
+    @jobs.job("blocks the loop", lease="60s")
+    async def blocks() -> None:
+        over.wait(60)
+
     reaped: list[object] = []
+    leases = "select locked_until from rota.job order by id"
 
     def pass_time() -> None:
-        eventually(lambda: status(connection, job) == "running")
+        running = "select count(*) = 3 from rota.job where status = 'running'"
+        eventually(lambda: value(connection, running))
         for passed in range(1, 2 * RENEWALS_A_LEASE + 1):
             move_clock(connection, passed * lease_s / RENEWALS_A_LEASE)
             until = clock.now + lease_s / RENEWALS_A_LEASE
-            before = value(connection, "select locked_until from rota.job")
-            clock.advance_until(partial(_is_renewed, connection, before), step_s=lease_s / 12)
+            before = rows(connection, leases)
+
+            def all_renewed(before: list[tuple[object, ...]] = before) -> bool:
+                return not {*before} & {*rows(connection, leases)}
+
+            clock.advance_until(all_renewed, step_s=lease_s / 12)
             assert clock.now <= until + lease_s / 6, "in time"
             reaped.extend(rows(connection, REAP))
         over.set()
 
+    for name in ("waits", "in a thread", "blocks the loop"):  # they begin in this order
+        put(connection, name)
     passing = asyncio.create_task(asyncio.to_thread(pass_time))
     async with Hand(database, jobs, clock=clock) as hand:
-        await hand.heard(JobSucceeded)
+        await hand.heard(JobSucceeded, 3)
     await passing
     assert reaped == []
-    assert rows(connection, "select attempts, claims, locked_by from rota.job_history") == [
-        (1, 1, hand.name)
-    ]
+    held = "select distinct attempts, claims, locked_by from rota.job_history"
+    assert rows(connection, held) == [(1, 1, hand.name)]
 
 
 @rule("M32", "M84")
@@ -135,37 +139,38 @@ async def test_a_job_that_has_a_slot_is_renewed_before_its_start_is_recorded(
 
 
 @rule("M32")
-@pytest.mark.parametrize("end", ["returns", "raises", "snoozes", "cancels"])
 async def test_the_outcome_of_a_handler_that_lost_its_lease_is_discarded(
-    database: str, connection: Connection, end: str
+    database: str, connection: Connection
 ) -> None:
     jobs = rota.Jobs()
-    started, go = threading.Event(), threading.Event()
+    started: list[int] = []
+    go = threading.Event()
+    errors = {
+        "raises": ValueError("too late"),
+        "snoozes": rota.Snooze("1s"),
+        "cancels": rota.Cancel("too late"),
+    }
 
-    @jobs.job("stubborn", lease="30s", retry=LATER)
-    def stubborn() -> str:
-        started.set()
+    @jobs.job("stubborn", lease="30s", retry=LATER, takes_context=True)
+    def stubborn(ctx: rota.Context, end: str) -> str:
+        started.append(ctx.job.id)
         go.wait(20)
-        match end:
-            case "raises":
-                raise ValueError("too late")
-            case "snoozes":
-                raise rota.Snooze("1s")
-            case "cancels":
-                raise rota.Cancel("too late")
+        if end in errors:
+            raise errors[end]
         return "too late"
 
-    job = put(connection, "stubborn")
+    ids = [put(connection, "stubborn", end=end) for end in ("returns", *errors)]
     connection.execute(LOST_BEFORE)
     async with Hand(database, jobs) as hand:
-        await asyncio.to_thread(started.wait, 10)
+        await asyncio.to_thread(eventually, lambda: len(started) == len(ids))
         # The next renewal is ten seconds away: only the fence can refuse the outcome.
-        after = _take_away(connection, job)
+        after = _take_away(connection, *ids)
         go.set()
-        await hand.heard(LeaseLost)
-    assert rows(connection, "select * from rota.job") == after
+        for job in ids:
+            await hand.heard(LeaseLost, job=job)
+    assert rows(connection, "select * from rota.job order by id") == after
     assert value(connection, "select count(*) from rota.job_history") == 0
-    assert value(connection, "select count(*) from rota.attempt") == 1
+    assert value(connection, "select count(*) from rota.attempt") == len(ids)
 
 
 @rule("M32", "M33", "M84")
@@ -245,36 +250,40 @@ async def test_an_expired_lease_is_noticed_by_any_worker(
     ) == [("failed", 2, "LeaseExpired", True)]
 
 
-@rule("M33")
-async def test_a_job_that_dies_with_its_lease_has_one_error_in_the_log_and_in_the_table(
-    database: str, connection: Connection
-) -> None:
-    jobs = rota.Jobs()
-    jobs.job("left behind", max_attempts=1)(_nothing)
-    put(connection, "left behind")
-    async with Hand(database, jobs, queues={"elsewhere": 1}) as hand:
-        connection.execute(
-            "update rota.job set status = 'running', locked_by = 'gone', "
-            "locked_until = clock_timestamp() - interval '1 second',"
-            " claims = 1, attempts = 1, losses = 1, start_recorded = true, "
-            "started_at = clock_timestamp() - interval '10 seconds'"
-        )
-        dead = await hand.heard(JobDead)
-    assert rows(connection, "select status, error_type, last_error from rota.job") == [
-        ("dead", dead.failure.error_type, dead.failure.message)
-    ]
-
-
-def _is_renewed(connection: Connection, before: object) -> bool:
-    return value(connection, "select locked_until from rota.job") != before
-
-
 def _nothing() -> None: ...
 
 
-def _take_away(connection: Connection, job: int) -> list[tuple[object, ...]]:
-    """Let the reaper take the job; return its row then."""
-    with connection.transaction():  # or the worker would renew it in between
+def _take_away(connection: Connection, *jobs: int) -> list[tuple[object, ...]]:
+    """Let the reaper take the jobs; return their rows then."""
+    with connection.transaction():  # or the worker would renew them in between
         expire_leases(connection)
-        assert rows(connection, REAP) == [(job,)]
-    return rows(connection, "select * from rota.job")
+        assert {id_ for (id_,) in rows(connection, REAP)} == {*jobs}
+    return rows(connection, "select * from rota.job order by id")
+
+
+@rule("M22")
+@pytest.mark.parametrize("hours", [-3, 3])
+async def test_a_job_is_due_by_the_databases_clock(
+    database: str, connection: Connection, hours: int
+) -> None:
+    move_clock(connection, 3600 * hours)
+    jobs = rota.Jobs()
+
+    @jobs.job("quick")
+    async def quick() -> None: ...
+
+    app = rota.App(database, jobs=[jobs])
+    there = datetime.now(UTC) + timedelta(hours=hours)
+    due = (await quick.using(run_at=there + timedelta(seconds=1)).aenqueue()).id
+    delayed = (await quick.using(delay="1s").aenqueue()).id
+    not_due = (await quick.using(run_at=there + timedelta(hours=1)).aenqueue()).id
+    await app.aclose()
+    async with Hand(database, jobs) as hand:
+        for job in (put(connection, "quick"), due, delayed):
+            await hand.heard(JobSucceeded, job=job)
+    assert status(connection, not_due) == "queued"
+    late = (
+        "select bool_and(started_at - run_at between interval '0' and interval '30 minutes') "
+        "from rota.job_history"
+    )
+    assert value(connection, late) is True, "started_at, too, is by the database's clock"

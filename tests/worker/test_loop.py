@@ -1,39 +1,25 @@
-"""The loop of `App.run` and `App.drain`: what would end it, and what does not."""
+"""The loop of `App.run` and `App.drain`: what would end it, and what does not; who blocks it."""
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import signal
-import subprocess
-import sys
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from types import FrameType
-from typing import Any
 
+import psycopg
 import pytest
 
 import rota
+from rota.observe.events import JobSucceeded, LeaseLost, LoopBlocked
 from rota.runtime.loop import run_alone
 from tests.support.rules import rule
+from tests.support.wait import eventually
+from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, rows
-
-Sub = Callable[[], Coroutine[Any, Any, None]]
-FIXED = rota.Fixed("1h", jitter=0)
-
-
-async def _gather(sub: Sub) -> None:
-    await asyncio.gather(sub())
-
-
-async def _group(sub: Sub) -> None:
-    async with asyncio.TaskGroup() as group:
-        group.create_task(sub())
 
 
 @pytest.fixture(params=["uvloop", "asyncio"])
@@ -93,48 +79,6 @@ def hanging() -> Iterator[Hanging]:
 async def _nothing() -> None: ...
 
 
-@rule("M2", "M43")
-@pytest.mark.parametrize("how", [_gather, _group])
-@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
-def test_an_exit_in_a_task_of_a_handler_s_own_fails_its_attempt_and_ends_the_worker_in_order(
-    database: str,
-    connection: Connection,
-    loop_of_either_kind: None,
-    signals_as_they_were: None,
-    how: Callable[..., Awaitable[None]],
-    error: type[BaseException],
-) -> None:
-    app = rota.App(database)
-
-    @app.job("exits", retry=FIXED)
-    async def exits() -> None:
-        async def sub() -> None:
-            raise error(3)
-
-        await how(sub)
-
-    @app.job("beside")
-    async def beside() -> None:
-        await asyncio.Event().wait()
-
-    put(connection, "beside")
-    put(connection, "exits")
-    with pytest.raises(error):
-        app.drain(grace="1ms")
-    assert rows(connection, "select job_type, status from rota.job order by 1") == [
-        ("beside", "queued"),
-        ("exits", "failed"),
-    ]
-    assert rows(connection, "select error_type from rota.attempt") == [(error.__name__,)]
-
-
-def test_what_the_process_has_frozen_stays_frozen() -> None:
-    gc.freeze()
-    before = gc.get_freeze_count()
-    run_alone("run", _nothing(), _nothing)
-    assert gc.get_freeze_count() > before / 2
-
-
 @rule("M2", "M35")
 def test_a_call_in_a_thread_that_does_not_end_is_left_behind(
     loop_of_either_kind: None, hanging: Hanging
@@ -172,117 +116,6 @@ def test_a_task_that_does_not_end_is_left_behind_and_named(
     loop.close()
 
 
-@rule("M2", "M35")
-def test_nor_does_one_in_an_executor_that_the_application_has_set_keep_the_loop(
-    loop_of_either_kind: None, hanging: Hanging
-) -> None:
-    """As a lifespan does for whom the loop's own has too few threads."""
-    threads = ThreadPoolExecutor(1)
-
-    async def work() -> None:
-        asyncio.get_running_loop().set_default_executor(threads)
-        await hanging.begin()
-
-    run_alone("run", work(), _nothing)
-    threads.shutdown(wait=False)
-    assert not hanging.has_ended, "it was waited for"
-
-
-@rule("M2", "M35")
-@pytest.mark.parametrize(
-    ("when", "times"),
-    [("while it closes", 1), ("while it closes", 2), ("in the moment that is left", 1)],
-)
-def test_ctrl_c_at_the_end_does_not_make_it_wait_for_a_call_in_a_thread(
-    loop_of_either_kind: None,
-    signals_as_they_were: None,
-    hanging: Hanging,
-    monkeypatch: pytest.MonkeyPatch,
-    when: str,
-    times: int,
-) -> None:
-    closes = when == "while it closes"
-    monkeypatch.setattr("rota.runtime.loop.LEFT_BEHIND_S", 0.01 if closes else 60.0)
-
-    async def interrupted() -> None:
-        for _ in range(times):
-            signal.raise_signal(signal.SIGINT)
-        await asyncio.sleep(0)
-
-    async def left_behind() -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            await interrupted()
-
-    async def work() -> set[asyncio.Task[None]]:
-        task = asyncio.create_task(_nothing() if closes else left_behind())
-        await hanging.begin()
-        return {task}
-
-    with pytest.raises(KeyboardInterrupt):
-        run_alone("run", work(), interrupted if closes else _nothing)
-    assert not hanging.has_ended, "it was waited for"
-
-
-@rule("M2")
-def test_a_task_that_was_left_behind_may_clean_up_in_a_thread(
-    loop_of_either_kind: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As `aiofiles` closes a file."""
-    monkeypatch.setattr("rota.runtime.loop.LEFT_BEHIND_S", 60.0)
-    cleaned_up = threading.Event()
-
-    async def leave_behind(begun: asyncio.Event) -> None:
-        try:
-            begun.set()
-            await asyncio.Event().wait()
-        finally:
-            await asyncio.to_thread(cleaned_up.set)
-
-    async def work() -> set[asyncio.Task[None]]:
-        begun = asyncio.Event()
-        task = asyncio.create_task(leave_behind(begun))
-        await begun.wait()
-        return {task}
-
-    run_alone("run", work(), _nothing)
-    assert cleaned_up.is_set()
-
-
-@pytest.mark.parametrize("where", ["in a task", "in a callback", "in the work itself"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_what_a_signal_s_handler_raises_ends_the_loop(
-    loop_of_either_kind: None, signals_as_they_were: None, number: signal.Signals, where: str
-) -> None:
-    def leave(code: int, number: int, frame: FrameType | None) -> None:
-        sys.exit(code)
-
-    signal.signal(number, partial(leave, 7))
-    tidied = []
-
-    async def step() -> None:
-        os.kill(os.getpid(), number)
-        for _ in range(1000):
-            pass  # a signal is heard between two steps of the interpreter
-
-    async def work() -> None:
-        try:
-            if where == "in a task":
-                await asyncio.create_task(step())
-            elif where == "in a callback":
-                asyncio.get_running_loop().call_soon(os.kill, os.getpid(), number)
-            else:
-                await step()
-            await asyncio.wait_for(asyncio.Event().wait(), 30)
-        finally:
-            tidied.append(True)
-
-    with pytest.raises(SystemExit) as exited:
-        run_alone("run", work(), _nothing)
-    assert exited.value.code == 7 and tidied == [True]
-
-
 def test_ctrl_c_cancels_the_work_once_then_interrupts_it(
     loop_of_either_kind: None, signals_as_they_were: None
 ) -> None:
@@ -305,21 +138,50 @@ def test_ctrl_c_cancels_the_work_once_then_interrupts_it(
     assert seen[:2] == ["cancelled", "cancelled"]
 
 
-def test_ctrl_c_ends_a_program_that_drains(database: str, connection: Connection) -> None:
-    program = f"""
-import asyncio, os, signal, rota
-# A shell lets a program that it starts in the background ignore SIGINT.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-app = rota.App({database!r})
-@app.job("hangs", timeout="10m")
-async def hangs():
-    os.kill(os.getpid(), signal.SIGINT)
-    await asyncio.Event().wait()
-app.drain(grace="1ms")
-"""
-    put(connection, "hangs")
-    ended = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=180, check=False
+def watch_for_report(hand: Hand, job_type: str | None) -> threading.Event:
+    """Return an event that is set when handlers of this type are reported to block the loop; None:
+    when the report names no handler."""
+    reported = threading.Event()
+    hand.worker._bus.on(
+        LoopBlocked, lambda event: reported.set() if event.job_type == job_type else None
     )
-    assert ended.returncode == -signal.SIGINT and "KeyboardInterrupt" in ended.stderr
-    assert rows(connection, "select status from rota.job") == [("queued",)]
+    return reported
+
+
+@rule("M32", "M84")
+async def test_a_handler_that_blocks_the_loop_is_named_with_its_place_and_time(
+    database: str, connection: Connection
+) -> None:
+    jobs = rota.Jobs()
+    may_end = asyncio.Event()
+
+    @jobs.job("greedy", lease="6s")
+    async def greedy() -> None:
+        with psycopg.connect(database, autocommit=True) as own:
+            held = "select id, locked_until from rota.job"
+            before = set(rows(own, held))
+            reported.wait(30)
+            eventually(lambda: not before & set(rows(own, held)), what="both leases are renewed")
+        may_end.set()
+
+    @jobs.job("patient", lease="6s")
+    async def patient() -> None:
+        await may_end.wait()
+
+    async with Hand(database, jobs) as hand:
+        reported = watch_for_report(hand, "greedy")
+        with connection.transaction():
+            other = put(connection, "patient")
+            job = put(connection, "greedy")
+        await hand.heard(JobSucceeded, job=job, timeout_s=60)
+        await hand.heard(JobSucceeded, job=other)
+        over = await hand.heard(LoopBlocked, count=2, job=job)
+    first = next(
+        event for event in hand.events if isinstance(event, LoopBlocked) and event.job == job
+    )
+    assert (first.job, first.job_type, first.over) == (job, "greedy", False)
+    assert (over.job, over.job_type, over.over) == (job, "greedy", True)
+    assert 1.0 <= first.blocked_s < over.blocked_s
+    assert "test_loop.py" in first.place and "greedy" in first.place
+    assert f"job {job} greedy has been blocking the event loop for " in first.text()
+    assert not any(isinstance(event, LeaseLost) for event in hand.events)

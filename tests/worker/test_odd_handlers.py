@@ -4,12 +4,8 @@ stop the worker, or harm the jobs beside it."""
 from __future__ import annotations
 
 import asyncio
-import functools
 import time
-from collections.abc import Callable
 from typing import Any
-
-import pytest
 
 import rota
 from rota.model.outcome import Outcome
@@ -20,8 +16,6 @@ from tests.support.rules import rule
 from tests.worker.alone import give, lone_executor
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, put_many, rows, status, value
-
-pytestmark = pytest.mark.waits
 
 
 class Unfinished(rota.Snooze):
@@ -40,36 +34,30 @@ class ExitsWhenShown(Exception):
         raise SystemExit(3)
 
 
-ODD = [Outcome("neither this nor that"), Unfinished(), OddErrno("odd"), ExitsWhenShown()]
-
-
-def _raises(error: BaseException) -> Callable[[], Any]:
-    async def handler() -> None:
-        raise error
-
-    return handler
-
-
 @rule("M33", "M43")
-@pytest.mark.parametrize(
-    "error",
-    [Outcome("neither this nor that"), Unfinished(), OddErrno("odd"), ExitsWhenShown()],
-    ids=lambda error: type(error).__name__,
-)
 async def test_what_cannot_be_read_fails_its_own_attempt_and_no_other(
-    database: str, connection: Connection, error: BaseException
+    database: str, connection: Connection
 ) -> None:
     jobs = rota.Jobs()
-    jobs.job("odd", retry=rota.Fixed("1h"))(_raises(error))
+    errors = [
+        Outcome("neither this nor that"),
+        Unfinished(),
+        OddErrno("odd"),
+        ExitsWhenShown(),
+    ]
+
+    @jobs.job("odd", retry=rota.Fixed("1h"))
+    async def odd(which: int) -> None:
+        raise errors[which]
 
     @jobs.job("quick")
     async def quick() -> None: ...
 
-    odd = put(connection, "odd")
+    ids = [put(connection, "odd", which=which) for which in range(len(errors))]
     put_many(connection, "quick", 3)
     report = await Hand(database, jobs, drain=True).run()
-    assert (report.succeeded, report.failed) == (3, 1)
-    assert status(connection, odd) == "failed"
+    assert (report.succeeded, report.failed) == (3, len(errors))
+    assert {status(connection, job) for job in ids} == {"failed"}
 
 
 @rule("M35", "M42")
@@ -117,29 +105,6 @@ async def test_a_coroutine_that_is_never_awaited_is_a_failure_and_not_a_result(
     assert "return an instance" in str(
         value(connection, "select last_error from rota.job where id = %s", class_job)
     )
-
-
-async def test_an_async_handler_under_a_plain_decorator_runs(
-    database: str, connection: Connection
-) -> None:
-    jobs = rota.Jobs()
-    ran: list[int] = []
-
-    def plain(func: Callable[[int], Any]) -> Callable[[int], Any]:
-        @functools.wraps(func)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            return func(*args, **kwargs)
-
-        return wrapper
-
-    @jobs.job("wrapped")
-    @plain
-    async def wrapped(i: int) -> None:
-        ran.append(i)
-
-    put(connection, "wrapped", i=7)
-    await Hand(database, jobs, drain=True).run()
-    assert ran == [7]
 
 
 @rule("M35")

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 
 import rota
-from rota.worker.claimer import Claimer
-from tests.support.cli import SHOP, CommandLine
 from tests.support.rules import rule
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, rows, status, value
-
-pytestmark = pytest.mark.waits
 
 
 def jobs() -> rota.Jobs:
@@ -57,25 +50,6 @@ async def test_a_worker_leaves_a_paused_queue_alone_and_finds_all_of_it_when_it_
             await hand.heard(rota.events.JobSucceeded, job=job)
 
 
-@rule("M87")
-async def test_a_paused_queue_moves_no_frontier(database: str, connection: Connection) -> None:
-    """A frontier that had moved would find these at a look back only: at the next look at
-    everything, which is made to be far away."""
-    ids = [put(connection, "mail") for _ in range(3)]
-    connection.execute("update rota.job set run_at = run_at - interval '1 hour'")
-    connection.execute("select * from rota.queue_pause('email')")
-    async with Hand(database, jobs(), notify=False, poll_s=0.05) as hand:
-        await hand.heard(rota.events.JobSucceeded, job=put(connection, "work"))
-        await hand.heard(rota.events.JobSucceeded, job=put(connection, "work"))
-        claimer = hand.part(Claimer)
-        [frontier] = claimer._frontiers._by_queue["email"].values()
-        assert frontier.key[0].year == 1970
-        connection.execute("select rota.queue_resume('email')")
-        for job in ids:
-            await hand.heard(rota.events.JobSucceeded, job=job)
-        assert frontier.key[0].year > 1970
-
-
 @rule("M80", "M87")
 def test_a_drain_ends_beside_a_paused_queue_and_says_so(
     database: str, connection: Connection
@@ -92,9 +66,6 @@ def test_a_drain_ends_beside_a_paused_queue_and_says_so(
     )
     assert report.oldest_due == value(connection, "select run_at from rota.job")
     assert report.line().endswith(", paused: email")
-    app.queues.pause_all()
-    assert (app.drain().claimed, app.drain().paused) == (0, ["default", "email"])
-    app.queues.resume_all()
     app.queues.resume("email")
     report = app.drain()
     assert (report.claimed, report.paused, report.oldest_due) == (1, [], None)
@@ -128,34 +99,3 @@ def test_upkeep_goes_on_while_everything_is_paused(database: str, connection: Co
         value(connection, "select last_error from rota.job where id = %s", late)
     )
     app.close()
-
-
-@rule("M87")
-def test_the_command_line_pauses_shows_and_resumes(tmp_path: Path, database: str) -> None:
-    (tmp_path / "shop.py").write_text(SHOP)
-    command = CommandLine(tmp_path, ROTA_DATABASE_URL=database, ROTA_APP="shop:app")
-    said = command.ok(
-        "queues", "pause", "email", "--for", "2h", "--why", "mending", "--by", "anna"
-    ).out
-    told = r"^queue email: paused .+ by anna, ends in .+: mending$"
-    assert re.fullmatch(told, said.strip())
-    assert re.search(told, command.ok("queues").out, re.MULTILINE)
-    everything = command.ok("queues", "pause", "--all", "--json").json["paused"]
-    assert everything["queue"] is None
-    listed = command.ok("queues", "--json").json
-    assert ([pause["queue"] for pause in listed["paused"]], listed["paused_all"]) == (
-        ["email"],
-        everything,
-    )
-    resumed = command.ok("queues", "resume", "--all").out.splitlines()
-    assert resumed[0] == "everything resumed" and resumed[1].startswith(
-        "still paused: queue email: "
-    )
-    assert command.ok("queues", "resume", "email").out == "queue email resumed\n"
-    assert command.ok("queues", "resume", "email").out == "queue email was not paused\n"
-    assert command.ok("queues", "resume", "--copy").out == "this is not a restored copy\n"
-    assert command("queues", "pause").error == (2, "give exactly one of: a queue, --all")
-    assert command("queues", "resume", "x", "--all").error == (
-        2,
-        "give exactly one of: a queue, --all, --copy",
-    )

@@ -24,8 +24,6 @@ from tests.support.wait import eventually
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, connected, put, put_many, rows, value
 
-pytestmark = pytest.mark.waits
-
 RARE: dict[str, Any] = {"poll_least_s": 60.0, "poll_s": 120.0, "listening_poll_s": 120.0}
 """Polls so rare that every job is found through a notification."""
 SOON_S = 8.0

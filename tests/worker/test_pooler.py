@@ -90,16 +90,6 @@ async def test_workers_and_producers_leave_nothing_in_the_sessions_of_a_transact
     ]
 
 
-@rule("M80")
-async def test_a_drain_works_behind_a_transaction_pooler(
-    pooled: str, connection: Connection
-) -> None:
-    put_many(connection, "work", JOBS)
-    report = await Hand(pooled, _jobs(), notify=False, drain=True).run()
-    assert (report.succeeded, report.oldest_due) == (JOBS, None)
-    assert _left(pooled) == ([], [], [])
-
-
 @rule("M54")
 async def test_a_handlers_transaction_leaves_no_limit_in_the_sessions_of_a_pooler(
     pooled: str, connection: Connection
@@ -126,29 +116,6 @@ def test_an_app_that_wants_to_listen_gets_an_error_that_names_the_pooler(pooled:
     app = rota.App(pooled, jobs=[jobs])
     with pytest.raises(ConfigurationError, match=r"notify=False"):
         app.enqueue(jobs.types["work"].new())
-
-
-@rule("M2")
-def test_an_app_that_prepares_where_sessions_are_shared_gets_an_error_that_says_so(
-    server: PostgresServer, database: str, tmp_path: Path
-) -> None:
-    # PgBouncer takes the connection all the same where it was told to overlook what it does not
-    # know.
-    with Pooler(
-        server,
-        tmp_path / "pgbouncer.log",
-        "ignore_startup_parameters = extra_float_digits, options",
-    ) as pooler:
-        jobs, others = _jobs(), _jobs()
-        app, other = (
-            rota.App(pooler.url(database.rpartition("/")[2]), jobs=[one]) for one in (jobs, others)
-        )
-        for _ in range(10):
-            app.enqueue(jobs.types["work"].new())
-        with pytest.raises(ConfigurationError, match=r"connections share sessions.*notify=False"):
-            _ = [other.enqueue(others.types["work"].new()) for _ in range(10)]
-        app.close()
-        other.close()
 
 
 _BACKENDS = (

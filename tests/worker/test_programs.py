@@ -21,9 +21,9 @@ from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.conftest import StartWorker
 from tests.worker.hand import Hand
-from tests.worker.table import Connection, connected, put, rows, value
+from tests.worker.table import Connection, put, rows, value
 
-pytestmark = [pytest.mark.system, pytest.mark.waits]
+pytestmark = pytest.mark.system
 
 STUBBORN = 'trap "" TERM; sleep 1000 & echo $$ $! > {0}.new; mv {0}.new {0}; while :; do wait; done'
 """A script that ignores SIGTERM, as does what it starts; the file gets both numbers."""
@@ -57,12 +57,7 @@ async def run(
             await hand.until(lambda: bool(hand.events))
             await asyncio.to_thread(meanwhile, job)
         await hand.until(lambda: any(isinstance(event, END) for event in hand.events))
-    found = rows(
-        connection,
-        "select status, result, last_error, (select stack from rota.attempt a where a.job = j.id) "
-        "from rota.jobs j",
-    )
-    return Ended(*found[0])
+    return ended(connection, job)
 
 
 def until_written(file: Path) -> list[int]:
@@ -79,54 +74,52 @@ def are_gone(pids: list[int]) -> bool:
     )
 
 
-async def test_exit_status_0_is_a_success_whose_result_has_the_output(
+def ended(connection: Connection, job: int) -> Ended:
+    """What is stored of a job."""
+    found = rows(
+        connection,
+        "select status, result, last_error, (select stack from rota.attempt a where a.job = j.id) "
+        "from rota.jobs j where id = %s",
+        job,
+    )
+    return Ended(*found[0])
+
+
+async def test_what_a_program_says_and_how_it_exits_is_what_its_job_comes_to(
     database: str, connection: Connection
 ) -> None:
+    """It has one attempt, unless it says otherwise; one that cannot run is dead at once."""
+    flood = "import sys; sys.stdout.buffer.write('é'.encode() * 200_000 + b'x'); print('end')"
     script = "import os; os.write(1, b'out \\xff\\0'); os.write(2, 'é\\n'.encode())"
-    ended = await run(database, connection, [sys.executable, "-c", script])
-    assert ended == (
-        "succeeded", {"exit_status": 0, "output": "out \ufffd\ufffdé\n"}, None, None
-    )  # fmt: skip
-
-
-async def test_another_exit_status_fails_the_one_attempt_with_the_last_line_first(
-    database: str, connection: Connection
-) -> None:
-    ended = await run(database, connection, ["sh", "-c", "echo begins; echo no room >&2; exit 3"])
-    assert ended.status == "dead"
-    assert ended.error == "sh exited with status 3: no room begins no room"
-    assert value(connection, "select verdict_rule from rota.attempt") == "exit status"
-    assert ended.stack is not None and ended.stack.rstrip().endswith("begins\nno room")
-
-
-async def test_a_program_that_was_killed_says_by_which_signal(
-    database: str, connection: Connection
-) -> None:
-    ended = await run(database, connection, ["sh", "-c", "kill -s ABRT $$"])
-    assert (ended.status, ended.error) == ("dead", "sh was killed by SIGABRT")
-
-
-async def test_of_a_flood_the_end_is_kept_and_no_character_is_cut_in_two(
-    database: str, connection: Connection
-) -> None:
-    script = "import sys; sys.stdout.buffer.write('é'.encode() * 20_000_000 + b'x'); print('end')"
-    ended = await run(database, connection, [sys.executable, "-c", script])
-    assert ended.result["output"] == "…" + "é" * ((4096 - 5) // 2) + "xend\n"
-
-
-@pytest.mark.parametrize(
-    ("program", "why"),
-    [
-        ("no-such-program --all", "[Errno 2] No such file or directory"),
-        ("/etc/passwd", "[Errno 13] Permission denied"),
-    ],
-)
-async def test_a_program_that_cannot_run_is_dead_at_once_whatever_attempts_it_has(
-    program: str, why: str, database: str, connection: Connection
-) -> None:
-    ended = await run(database, connection, program, max_attempts=5)
-    name = program.split(maxsplit=1)[0]
-    assert (ended.status, ended.error) == ("dead", f"cannot run {name!r}: {why}: {name!r}")
+    programs: dict[str, str | list[str]] = {
+        "succeeds": [sys.executable, "-IS", "-c", script],
+        "floods": [sys.executable, "-IS", "-c", flood],
+        "fails": ["sh", "-c", "echo begins; echo no room >&2; exit 3"],
+        "is killed": ["sh", "-c", "kill -s ABRT $$"],
+        "is not there": "no-such-program --all",
+        "is no program": "/etc/passwd",
+    }
+    jobs = rota.Jobs()
+    for name, program in programs.items():
+        options = {"max_attempts": 5} if name.startswith("is no") else {}
+        jobs.command(name, program, **options)  # type: ignore[arg-type]
+    ids = {name: put(connection, name) for name in programs}
+    await Hand(database, jobs, drain=True).run()
+    stored = {name: ended(connection, job) for name, job in ids.items()}
+    output = "out \ufffd\ufffdé\n"
+    assert stored["succeeds"] == ("succeeded", {"exit_status": 0, "output": output}, None, None)
+    # The end is kept, and no character is cut in two.
+    assert stored["floods"].result["output"] == "…" + "é" * ((4096 - 5) // 2) + "xend\n"
+    for name, error in (
+        ("fails", "sh exited with status 3: no room begins no room"),
+        ("is killed", "sh was killed by SIGABRT"),
+        ("is not there", "cannot run 'no-such-program': [Errno 2] No such file or directory: "),
+        ("is no program", "cannot run '/etc/passwd': [Errno 13] Permission denied: "),
+    ):
+        assert stored[name].status == "dead" and str(stored[name].error).startswith(error), name
+    read = "select verdict_rule from rota.attempt where job = %s"
+    assert value(connection, read, ids["fails"]) == "exit status"
+    assert str(stored["fails"].stack).rstrip().endswith("begins\nno room")
 
 
 async def test_a_machine_without_a_free_process_uses_no_attempt(
@@ -136,8 +129,8 @@ async def test_a_machine_without_a_free_process_uses_no_attempt(
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr("rota.declare.program.subprocess.Popen", refuse)
-    ended = await run(database, connection, "true")
-    assert ended.status == "queued"
+    stored = await run(database, connection, "true")
+    assert stored.status == "queued"
     assert value(connection, "select attempts from rota.job") == 0
 
 
@@ -146,9 +139,9 @@ async def test_a_program_over_its_time_gets_a_signal_then_all_that_it_started_is
     database: str, connection: Connection, tmp_path: Path
 ) -> None:
     program = ["sh", "-c", STUBBORN.format(tmp_path / "pids")]
-    ended = await run(database, connection, program, timeout="1s")
-    assert ended.status == "dead"
-    assert ended.error == "the attempt ran longer than its timeout of 1 s"
+    stored = await run(database, connection, program, timeout="1s")
+    assert stored.status == "dead"
+    assert stored.error == "the attempt ran longer than its timeout of 1 s"
     assert are_gone(until_written(tmp_path / "pids"))
 
 
@@ -160,8 +153,8 @@ async def test_a_cancelled_program_may_clean_up_before_it_is_killed(
         connection.execute("select rota.job_cancel(array[%s::bigint], 'enough')", [job])
 
     program = ["sh", "-c", POLITE.format(tmp_path / "pids")]
-    ended = await run(database, connection, program, cancel)
-    assert ended.status == "cancelled"
+    stored = await run(database, connection, program, cancel)
+    assert stored.status == "cancelled"
     assert (tmp_path / "pids.bye").exists()
     assert are_gone(until_written(tmp_path / "pids"))
 
@@ -177,15 +170,13 @@ async def test_a_program_ends_when_its_output_is_closed_and_what_it_leaves_then_
         until_written(tmp_path / "pids")
         (tmp_path / "go").touch()
 
-    ended = await run(database, connection, ["sh", "-c", script], let_go)
-    assert ended.result == {"exit_status": 0, "output": "early\nlate\n"}
+    stored = await run(database, connection, ["sh", "-c", script], let_go)
+    assert stored.result == {"exit_status": 0, "output": "early\nlate\n"}
     eventually(lambda: are_gone(until_written(tmp_path / "pids")))
 
 
 @rule("M83")
-@pytest.mark.parametrize("signals", [1, 2])
 def test_a_worker_that_stops_leaves_no_program_and_begins_the_job_no_second_time(
-    signals: int,
     start_worker: StartWorker,
     database: str,
     connection: Connection,
@@ -194,13 +185,9 @@ def test_a_worker_that_stops_leaves_no_program_and_begins_the_job_no_second_time
 ) -> None:
     monkeypatch.setenv("SCRIPT", STUBBORN.format(tmp_path / "pids"))
     put(connection, "script")
-    grace = "0.2s" if signals == 1 else "10m"
-    worker = start_worker(database, module="tests.worker.program_app", grace=grace)
+    worker = start_worker(database, module="tests.worker.program_app", grace="0.2s")
     pids = until_written(tmp_path / "pids")
     worker.signal(signal.SIGTERM)
-    if signals == 2:
-        eventually(lambda: not connected(connection, "claim"), what="it claims no more")
-        worker.signal(signal.SIGTERM)
     assert worker.wait() == 0, worker.log
     assert are_gone(pids)
     assert rows(
@@ -209,32 +196,29 @@ def test_a_worker_that_stops_leaves_no_program_and_begins_the_job_no_second_time
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux kills with the parent")
-@pytest.mark.parametrize("has_copy", [False, True])
 def test_a_killed_worker_takes_its_programs_along(
-    has_copy: bool,
     start_worker: StartWorker,
     database: str,
     connection: Connection,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Also where a copy of the worker goes on."""
     monkeypatch.setenv("SCRIPT", STUBBORN.format(tmp_path / "pids"))
     monkeypatch.setenv("COPY", str(tmp_path / "copy"))
     put(connection, "script")
     worker = start_worker(database, module="tests.worker.program_app")
     pids = until_written(tmp_path / "pids")
-    copies = []
-    if has_copy:
-        put(connection, "copy")
-        copies = until_written(tmp_path / "copy")
+    put(connection, "copy")
+    [copy] = until_written(tmp_path / "copy")
     worker.kill()
     try:
         eventually(lambda: are_gone(pids))
     finally:
-        for copy in copies:
-            os.kill(copy, signal.SIGKILL)
+        os.kill(copy, signal.SIGKILL)
 
 
+@pytest.mark.nightly
 def test_a_worker_that_was_started_ignoring_sigchld_takes_no_program_for_a_success(
     start_worker: StartWorker,
     database: str,
@@ -272,11 +256,9 @@ def test_a_command_has_a_schedule_one_attempt_and_the_options_of_a_job_type() ->
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("program", "options", "why"),
-    [
+def test_a_command_that_could_not_run_is_refused_where_it_is_written() -> None:
+    wrongs: list[tuple[Any, dict[str, Any], str]] = [
         ("", {}, "program must be a text"),
-        ([], {}, "program must be a text"),
         (["nice", 5], {}, "program must be a text"),
         (7, {}, "program must be a text"),
         ("echo 'open", {}, "No closing quotation"),
@@ -285,14 +267,11 @@ def test_a_command_has_a_schedule_one_attempt_and_the_options_of_a_job_type() ->
         ("true", {"jitter": "1m"}, "jitter needs schedule="),
         ("true", {"schedule": "0 25 * * *"}, "hour"),
         ("true", {"timout": "1m"}, "did you mean timeout?"),
-    ],
-)
-def test_a_command_that_could_not_run_is_refused_where_it_is_written(
-    program: Any, options: Any, why: str
-) -> None:
-    with pytest.raises(DeclarationError, match="command 'it' at ") as refused:
-        rota.Jobs().command("it", program, **options)
-    assert why in str(refused.value) and f"{__file__}:" in str(refused.value)
+    ]
+    for program, options, why in wrongs:
+        with pytest.raises(DeclarationError, match="command 'it' at ") as refused:
+            rota.Jobs().command("it", program, **options)
+        assert why in str(refused.value) and f"{__file__}:" in str(refused.value)
 
 
 def test_two_commands_of_one_name_are_refused_with_both_places() -> None:

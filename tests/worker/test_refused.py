@@ -13,12 +13,12 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from rota.errors import DatabaseUnavailable
-from rota.observe.events import JobReaped, JobSucceeded, OutcomeRefused, WorkerStopped
+from rota.observe.events import JobSucceeded, OutcomeRefused, WorkerStopped
 from rota.worker.attempt import State
 from rota.worker.claimer import Claimer
 from tests.support.rules import rule
 from tests.worker.hand import Hand
-from tests.worker.table import Connection, over, put, put_many, rows, status, value
+from tests.worker.table import Connection, over, put, put_many, rows, value
 from tests.worker.test_unwritten import (
     JOBS,
     REFUSED,
@@ -31,7 +31,6 @@ from tests.worker.test_unwritten import (
     renewed_often,
 )
 
-pytestmark = pytest.mark.waits
 __all__ = ["renewed_often"]
 
 
@@ -118,30 +117,3 @@ async def test_an_outcome_is_kept_while_a_right_is_missing_for_it_alone(
         _allow(connection)
         await hand.heard(JobSucceeded, timeout_s=60, job=bad)
     assert rows(connection, "select distinct attempts, claims from rota.job_history") == [(1, 1)]
-
-
-@rule("M80")
-async def test_a_drain_leaves_an_outcome_that_is_refused_alone_to_the_lease(
-    database: str, connection: Connection
-) -> None:
-    bad = put(connection, "work")
-    put_many(connection, "work", 2)
-    _refuse(connection, "job_history", f"new.id = {bad}", raises="raise insufficient_privilege")
-    assert (await Hand(database, _jobs(), drain=True).run()).succeeded == 2
-
-
-@pytest.mark.slow
-@rule("M2", "M13")
-async def test_whoever_reaps_a_job_says_that_its_outcome_was_refused(
-    database: str, connection: Connection
-) -> None:
-    bad = put(connection, "work")
-    _refuse(connection, "job_history", f"new.id = {bad}")
-    async with Hand(database, _jobs(lease_s=1)) as hand:
-        await hand.heard(JobReaped, 2, timeout_s=60)
-        _allow(connection)
-    told = "select message from rota.attempt where job = %s order by claim"
-    for (message,) in rows(connection, told, bad):
-        assert f"finisher: the outcome of job {bad} is refused: " in message
-        assert "not this one" in message and "it died" not in message
-    assert status(connection, bad) in ("succeeded", "failed")

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import aclosing
-from typing import Any
 
 import psycopg
 import pytest
@@ -23,8 +22,6 @@ from tests.support.server import PostgresServer, unused_port
 from tests.support.wait import eventually
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, rows, value
-
-pytestmark = pytest.mark.waits
 
 
 @pytest.fixture
@@ -58,9 +55,9 @@ jobs = rota.Jobs()
 async def quick() -> None: ...
 
 
-@jobs.job("three leases", lease="3s")
-async def three_leases() -> None:
-    await asyncio.sleep(9)
+@jobs.job("for ever", lease="3s")
+async def for_ever() -> None:
+    await asyncio.Event().wait()
 
 
 @rule("M81")
@@ -90,7 +87,7 @@ async def test_a_listening_connection_that_died_silently_is_replaced(
 
 
 @rule("M2", "M31")
-@pytest.mark.parametrize("role", ["claim", "finish", "upkeep"])
+@pytest.mark.parametrize("role", ["claim", "finish"])
 async def test_a_connection_of_the_worker_that_died_silently_is_replaced(
     connection: Connection, proxy: Proxy, through: str, impatient: None, role: str
 ) -> None:
@@ -109,7 +106,6 @@ async def test_a_connection_of_the_worker_that_died_silently_is_replaced(
     ]
 
 
-@pytest.mark.slow
 @rule("M31")
 async def test_a_lease_outlives_the_silent_death_of_the_connection_that_renews_it(
     connection: Connection, proxy: Proxy, through: str
@@ -159,59 +155,27 @@ async def test_a_new_connection_without_an_answer_is_not_waited_for_either(
         await hand.heard(JobSucceeded, job=job)
 
 
-@rule("M2")
-async def test_a_connection_that_breaks_without_an_answer_or_an_error_is_an_outage(
-    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    connect = psycopg.AsyncConnection.connect
-    broken: list[str] = []
-
-    async def breaks(conninfo: str, **settings: Any) -> Any:
-        if "rota lease" in conninfo and not broken:
-            broken.append(conninfo)
-            raise IndexError("list index out of range")  # as psycopg does in a race
-        return await connect(conninfo, **settings)
-
-    monkeypatch.setattr("psycopg.AsyncConnection.connect", breaks)
-    async with Hand(database, jobs) as hand:
-        await hand.lost("lease keeper")
-        await hand.heard(JobSucceeded, job=put(connection, "quick"))
-
-
 @rule("M83")
-async def test_a_worker_that_is_cut_off_ends_when_it_is_stopped(
-    connection: Connection, proxy: Proxy, through: str, impatient: None
-) -> None:
-    hand = Hand(through, jobs)
-    await hand.__aenter__()
-    await hand.heard(JobSucceeded, job=put(connection, "quick"))
-    proxy.silence(new_ones_too=True)
-    await hand.__aexit__()  # waits 30 s at most
-
-
-@rule("M83")
-@pytest.mark.slow
-@pytest.mark.parametrize("stops_now", [False, True])
-async def test_the_way_out_is_short_however_silent_the_database_is(
+async def test_the_way_out_ends_however_silent_the_database_is(
     database: str,
     connection: Connection,
     proxy: Proxy,
     through: str,
-    stops_now: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # A fifth of what is promised. All other times are those of production.
-    monkeypatch.setattr("rota.worker.shutdown.RECORD_S", 2.0)
-    monkeypatch.setattr("rota.worker.shutdown.LEAVE_S", 0.4)
+    """While a claim and a renewal wait for their answers, of which each may take half a minute."""
+    monkeypatch.setattr("rota.worker.shutdown.RECORD_S", 1.0)
+    monkeypatch.setattr("rota.worker.shutdown.LEAVE_S", 0.2)
+    monkeypatch.setattr("rota.store.link.ANSWER_S", 3600.0)
     # The lease may run out while a busy machine stands still: no other worker may take the job
     # then.
     connection.execute(
         "create or replace function rota.uptime() returns interval language sql stable parallel "
         "safe as $$select interval '0'$$"
     )
-    hand = Hand(through, jobs, grace_s=600.0 if stops_now else 1.0, slots=2)
+    hand = Hand(through, jobs, grace_s=0.0, slots=2)
     await hand.__aenter__()
-    running = put(connection, "three leases")
+    running = put(connection, "for ever")
     await asyncio.to_thread(
         eventually, lambda: rows(connection, "select true from rota.job where status = 'running'")
     )
@@ -227,18 +191,10 @@ async def test_the_way_out_is_short_however_silent_the_database_is(
             what="the claim and the renewal are under way",
         )
         proxy.silence(new_ones_too=True)
-    loop = asyncio.get_running_loop()
-    stopped_at = loop.time()
-    if stops_now:
-        hand.worker.stop_now()
-    else:
-        hand.worker.stop()
+    hand.worker.stop()
     assert hand._task is not None
     with pytest.raises(DatabaseUnavailable):
         await asyncio.wait_for(hand._task, 60)
-    # Of production's times it takes less than 20 s, and so less than 4 s here, on a machine that
-    # does not stand still. A wait for one answer of the database would take 35 s.
-    assert loop.time() - stopped_at < (0 if stops_now else 1) + 14
     assert rows(connection, "select id, status from rota.job") == [(running, "running")]
 
 

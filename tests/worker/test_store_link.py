@@ -16,6 +16,7 @@ from tests.support.forked import python
 from tests.support.rules import rule
 
 
+@pytest.mark.nightly
 @rule("M33", "M80")
 def test_a_link_that_is_closed_while_it_waits_ends_the_wait_and_not_the_process(
     database: str,

@@ -5,22 +5,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
-from typing import NoReturn
 
 import pytest
 
 import rota
-from rota.observe.events import HandlerAbandoned, JobFailed, JobHandedBack, JobSucceeded, LeaseLost
+from rota.observe.events import HandlerAbandoned, JobFailed, JobSucceeded, LeaseLost
 from rota.worker.executor import Executor
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.hand import Hand
-from tests.worker.table import Connection, put, rows, status, until_asked, value
-
-pytestmark = pytest.mark.waits
+from tests.worker.table import Connection, put, rows, status, value
 
 FIXED = rota.Fixed("1m", jitter=0)
 
@@ -178,33 +174,12 @@ async def test_after_as_many_abandoned_handlers_as_slots_the_worker_finishes_wha
     )
 
 
-@rule("M35", "M42")
-async def test_a_job_that_runs_over_its_time_on_its_last_attempt_is_dead(
+@rule("M2", "M43")
+async def test_what_would_end_a_process_ends_only_the_attempt(
     database: str, connection: Connection
 ) -> None:
     jobs = rota.Jobs()
-
-    @jobs.job("hangs", timeout="0.2s", max_attempts=1)
-    async def hangs() -> None:
-        await asyncio.Event().wait()
-
-    job = put(connection, "hangs")
-    async with Hand(database, jobs):
-        await asyncio.to_thread(eventually, lambda: status(connection, job) == "dead")
-
-
-def raises(error: type[BaseException]) -> Callable[[], NoReturn]:
-    def handler() -> NoReturn:
-        raise error("from a handler")
-
-    return handler
-
-
-@rule("M2", "M43")
-@pytest.mark.parametrize("in_a_thread", [False, True], ids=["async", "plain"])
-@pytest.mark.parametrize(
-    "error",
-    [
+    errors: list[type[BaseException]] = [
         asyncio.CancelledError,
         SystemExit,
         KeyboardInterrupt,
@@ -212,30 +187,32 @@ def raises(error: type[BaseException]) -> Callable[[], NoReturn]:
         GeneratorExit,
         StopIteration,
         RecursionError,
-    ],
-)
-async def test_what_would_end_a_process_ends_only_the_attempt(
-    database: str, connection: Connection, error: type[BaseException], in_a_thread: bool
-) -> None:
-    jobs = rota.Jobs()
-    fail = raises(error)
+    ]
 
-    async def handler() -> None:
-        fail()
+    @jobs.job("plain", retry=FIXED)
+    def plain(which: int) -> None:
+        raise errors[which]("from a handler")
 
-    jobs.job("fails", retry=FIXED)(fail if in_a_thread else handler)
+    @jobs.job("async", retry=FIXED)
+    async def on_the_loop(which: int) -> None:
+        raise errors[which]("from a handler")
+
     jobs.job("next")(_nothing)
-    failing = put(connection, "fails")
+    failing = {
+        (kind, which): put(connection, kind, which=which)
+        for which in range(len(errors))
+        for kind in ("plain", "async")
+    }
     async with Hand(database, jobs, slots=1) as hand:
-        await hand.heard(JobFailed, job=failing)
-        after = put(connection, "next")
-        await hand.heard(JobSucceeded, job=after)
-    [(stored, error_type)] = rows(connection, "select status, error_type from rota.job")
-    assert stored == "failed"
-    # Python itself turns a StopIteration that leaves a coroutine into a RuntimeError.
-    assert error_type.rpartition(".")[2] == (
-        "RuntimeError" if error is StopIteration and not in_a_thread else error.__name__
-    )
+        await hand.heard(JobFailed, len(failing))
+        await hand.heard(JobSucceeded, job=put(connection, "next"))
+    for (kind, which), job in failing.items():
+        read = "select status, error_type from rota.job where id = %s"
+        [(stored, error_type)] = rows(connection, read, job)
+        # Python itself turns a StopIteration that leaves a coroutine into a RuntimeError.
+        turned = kind == "async" and errors[which] is StopIteration
+        name = "RuntimeError" if turned else errors[which].__name__
+        assert (stored, error_type.rpartition(".")[2]) == ("failed", name), kind
 
 
 @rule("M2")
@@ -274,9 +251,8 @@ async def test_an_error_that_cannot_be_shown_or_stored_as_it_is_fails_its_own_jo
 
 
 @rule("M34")
-@pytest.mark.parametrize("in_a_thread", [False, True], ids=["async", "plain"])
 async def test_no_transaction_is_open_while_a_handler_works(
-    database: str, connection: Connection, in_a_thread: bool
+    database: str, connection: Connection
 ) -> None:
     jobs = rota.Jobs()
     go = threading.Event()
@@ -289,46 +265,43 @@ async def test_no_transaction_is_open_while_a_handler_works(
     async def waits() -> None:
         await asyncio.to_thread(go.wait, 60)
 
-    job = put(connection, "plain" if in_a_thread else "async")
-    async with Hand(database, jobs, slots=1) as hand:
-        await asyncio.to_thread(eventually, lambda: status(connection, job) == "running")
+    both = [put(connection, "plain"), put(connection, "async")]
+    async with Hand(database, jobs, slots=2, urgent_slots=0) as hand:
+        running = "select count(*) = 2 from rota.job where status = 'running'"
+        await asyncio.to_thread(eventually, lambda: value(connection, running))
         # Upkeep, which goes on meanwhile, has a transaction now and then; one that is for the
         # handler lasts as long as that.
         open_now = (
-            "select coalesce(json_agg(json_build_array(application_name, state, query)), '[]') "
-            "from pg_stat_activity"
-            " where datname = current_database() and application_name like 'rota %%' "
-            "and xact_start is not null"
+            "select count(*) from pg_stat_activity where datname = current_database() "
+            "and application_name like 'rota %%' and xact_start is not null"
         )
-        await asyncio.to_thread(eventually, lambda: value(connection, open_now) == [])
         locks = (
             "select count(*) from pg_locks l join pg_stat_activity a using (pid)"
             " where a.application_name like 'rota %%' and a.datname = current_database() "
             "and l.locktype <> 'virtualxid'"
         )
-        await asyncio.to_thread(eventually, lambda: value(connection, locks) == 0)
-        assert status(connection, job) == "running"
+        for read in (open_now, locks):
+            await asyncio.to_thread(eventually, lambda read=read: value(connection, read) == 0)
+        assert value(connection, running) is True
         go.set()
-        await hand.heard(JobSucceeded)
+        for job in both:
+            await hand.heard(JobSucceeded, job=job)
 
 
 def _nothing() -> None: ...
 
 
 @rule("M35", "M83")
-@pytest.mark.parametrize("end", ["timeout", "cancel"])
 async def test_a_stop_that_a_task_group_wraps_is_a_stop(
-    database: str, connection: Connection, end: str
+    database: str, connection: Connection
 ) -> None:
     jobs = rota.Jobs()
     running = asyncio.Event()
 
-    @jobs.job(
-        "grouped", timeout="0.3s" if end == "timeout" else "1m", max_attempts=1, takes_context=True
-    )
     async def grouped(ctx: rota.Context) -> None:
         async def part() -> None:
-            running.set()
+            if ctx.job.job_type == "cancelled":
+                running.set()
             while True:
                 with suppress(asyncio.CancelledError):
                     await asyncio.sleep(0.01)
@@ -337,87 +310,17 @@ async def test_a_stop_that_a_task_group_wraps_is_a_stop(
         async with asyncio.TaskGroup() as group:
             group.create_task(part())
 
-    job = put(connection, "grouped")
+    for name, timeout in (("late", "0.3s"), ("cancelled", "1m")):
+        jobs.job(name, timeout=timeout, max_attempts=1, takes_context=True)(grouped)
+    cancelled, late = put(connection, "cancelled"), put(connection, "late")
     async with Hand(database, jobs):
         await asyncio.wait_for(running.wait(), 30)
-        if end == "cancel":
-            value(
-                connection, "select status from rota.job_cancel(array[%s]::bigint[], 'typo')", job
+        cancel = "select status from rota.job_cancel(array[%s]::bigint[], 'typo')"
+        value(connection, cancel, cancelled)
+        for job in (cancelled, late):
+            await asyncio.to_thread(
+                eventually, lambda job=job: status(connection, job) in ("dead", "cancelled")
             )
-        await asyncio.to_thread(
-            eventually, lambda: status(connection, job) in ("dead", "cancelled")
-        )
-    assert rows(connection, "select status, error_type from rota.jobs") == [
-        ("dead", "rota.errors.AttemptTimeout") if end == "timeout" else ("cancelled", None)
-    ]
-
-
-@rule("M83")
-async def test_a_plain_function_that_is_stopped_at_shutdown_has_a_moment_to_end(
-    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    jobs = rota.Jobs()
-    running, tidies, tidy_now = threading.Event(), threading.Event(), threading.Event()
-
-    @jobs.job("tidy", takes_context=True)
-    def tidy(ctx: rota.Context) -> None:
-        running.set()
-        try:
-            while True:
-                ctx.raise_if_cancelled()
-                threading.Event().wait(0.02)
-        finally:
-            tidies.set()
-            tidy_now.wait(60)
-
-    monkeypatch.setattr("rota.worker.executor.ASYNC_STOP_S", 60.0)
-    put(connection, "tidy")
-    async with Hand(database, jobs, grace_s=0.0) as hand:
-        await asyncio.to_thread(running.wait, 30)
-        [attempt] = hand.worker.attempts.values()
-        hand.worker.stop()
-        await asyncio.to_thread(tidies.wait, 30)
-        await hand.part(Executor).tick()  # this is when an attempt ends that is not waited for
-        has_ended = attempt.is_over
-        tidy_now.set()
-        back = await hand.heard(JobHandedBack)
-    assert not has_ended
-    assert back.why == "the worker went down while the handler ran"
-
-
-@rule("M32")
-async def test_a_handler_that_lost_its_lease_is_stopped_once_and_can_clean_up(
-    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("rota.worker.executor.ASYNC_STOP_S", 60.0)
-    jobs = rota.Jobs()
-    running, told, go, over = (asyncio.Event() for _ in range(4))
-    cleaned: list[bool] = []
-
-    @jobs.job("cleans", lease="1s")
-    async def cleans() -> None:
-        try:
-            running.set()
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            told.set()
-            await go.wait()  # its cleaning up
-            cleaned.append(True)
-            raise
-        finally:
-            over.set()
-
-    put(connection, "cleans")
-    async with Hand(database, jobs) as hand:
-        await asyncio.wait_for(running.wait(), 30)
-        connection.execute(
-            "update rota.job set status = 'queued', locked_by = null, locked_until = null, "
-            "claims = claims + 1, run_at = 'tomorrow'"
-        )
-        await asyncio.wait_for(told.wait(), 30)
-        # Of so many questions some have been asked and answered since: what the lease keeper makes
-        # of them reaches the handler before `go`.
-        await asyncio.to_thread(until_asked, connection, "lease", 5, unless=over.is_set)
-        go.set()
-        await hand.heard(LeaseLost)
-    assert cleaned == [True]
+    assert rows(connection, "select status, error_type from rota.jobs order by id") == [
+        ("cancelled", None), ("dead", "rota.errors.AttemptTimeout")
+    ]  # fmt: skip

@@ -1,13 +1,17 @@
-"""A deploy of Rota itself: two of its releases in one schema, each with its own functions."""
+"""A deploy that is under way: workers of two releases of the application, or of Rota itself, and
+producers of both."""
 
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,10 +19,123 @@ import rota
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.conftest import StartWorker
-from tests.worker.table import Connection, over, put_many, rows, value
-from tests.worker.test_releases import freeze_between_two_claims
+from tests.worker.process import WorkerProcess
+from tests.worker.table import Connection, connected, over, put_many, rows, value
 
 pytestmark = pytest.mark.system
+
+MADE_BY: dict[str, dict[str, dict[str, Any]]] = {
+    "old": {"greet": {"user": 1}, "bill": {"order": 2}, "draw": {"size": 3}}
+}
+MADE_BY["new"] = {
+    "greet": {"user": 1, "language": "de"},
+    "invoice": {"order": 2},
+    "draw": {"width": 3, "height": 4},
+    "thank": {"user": 5},
+}
+ALL = len(MADE_BY["old"]) + len(MADE_BY["new"])
+THIRTY_SECONDS_PASS = (
+    "update rota.job set run_at = rota.clock() where status = 'queued' "
+    "and mismatched_releases is not null and run_at > rota.clock()"
+)
+
+
+@pytest.fixture
+def deploy(database: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Enqueue a job of each type of each release, as its producers would."""
+    monkeypatch.setenv("ROTA_DATABASE_URL", database)
+
+    def enqueue() -> None:
+        for release, payloads in MADE_BY.items():
+            app: rota.App = runpy.run_path(str(Path(__file__).with_name(f"release_{release}.py")))[
+                "app"
+            ]
+            for name, payload in payloads.items():
+                app.types[name].enqueue(**payload)
+            app.close()
+
+    return enqueue
+
+
+@rule("M12", "M13")
+def test_of_two_releases_each_runs_what_it_can_and_nothing_is_dead(
+    start_worker: StartWorker, database: str, connection: Connection, deploy: Callable[[], None]
+) -> None:
+    old = start_worker(database, module="tests.worker.release_old")
+    new = start_worker(database, module="tests.worker.release_new")
+
+    freeze_between_two_claims(connection, new)  # the old one alone, while the new one is known
+    deploy()
+    eventually(
+        lambda: (
+            over(connection) == 4
+            and value(
+                connection, "select count(*) from rota.job where mismatched_releases is not null"
+            )
+            == 1
+        )
+    )
+    assert _done(connection) == {
+        # Its own job and the new release's, whose additional field it ignores.
+        ("greet", "hello 1", "old"),
+        ("bill", 2, "old"),
+        ("draw", (3, 3), "old"),
+    }
+    assert rows(
+        connection,
+        "select job_type, status, attempts, claims > 0, mismatched_releases from rota.job "
+        "order by id",
+    ) == [
+        ("invoice", "queued", 0, False, None),  # never claimed: the old release knows neither name
+        ("draw", "queued", 0, True, ["old"]),
+        ("thank", "queued", 0, False, None),
+    ]
+
+    freeze_between_two_claims(connection, old)  # the new one alone
+    new.signal(signal.SIGCONT)
+    connection.execute(THIRTY_SECONDS_PASS)
+    connection.execute("truncate rota.job_history")
+    deploy()
+    eventually(lambda: over(connection) == 3 + ALL)
+    assert _done(connection) == {
+        ("greet", "hello 1 in en", "new"),
+        ("greet", "hello 1 in de", "new"),
+        ("bill", 2, "new"),
+        ("invoice", 2, "new"),
+        ("draw", (3, 3), "new"),
+        ("draw", (3, 4), "new"),
+        ("thank", "thanks 5", "new"),
+    }
+
+    assert rows(connection, "select distinct status, attempts from rota.job_history") == [
+        ("succeeded", 1)
+    ]
+    assert set(
+        rows(connection, "select distinct outcome, error_type, release from rota.attempt")
+    ) == {("queued", "rota.errors.PayloadError", "old")}
+    old.signal(signal.SIGCONT)
+    for worker in (old, new):
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0, worker.log
+
+
+def freeze_between_two_claims(connection: Connection, worker: WorkerProcess) -> None:
+    """With a claim under way it would be given jobs that come later, and keep them for a lease."""
+    at_rest = (
+        "select count(*) = 2 from pg_stat_activity where pid = any (%s) and state = 'idle' "
+        "and clock_timestamp() - state_change > interval '0.2 s'"
+    )
+    eventually(lambda: value(connection, at_rest, connected(connection, "claim")))
+    worker.freeze()
+
+
+def _done(connection: Connection) -> set[tuple[Any, ...]]:
+    found = rows(connection, "select job_type, result, release from rota.job_history")
+    return {
+        (kind, tuple(result) if isinstance(result, list) else result, release)
+        for kind, result, release in found
+    }
+
 
 HERE = Path(rota.__file__).parent
 SCHEMA = Path("store", "schema")
@@ -60,6 +177,7 @@ def _migrate(url: str, place: Path = HERE.parent) -> str:
     ).stdout
 
 
+@pytest.mark.nightly
 @rule("M2", "M3")
 def test_an_old_worker_goes_on_while_a_new_release_is_deployed_and_both_finish_their_jobs(
     start_worker: StartWorker,

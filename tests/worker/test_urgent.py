@@ -17,8 +17,6 @@ from tests.support.wait import eventually
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put_many, rows, until_asked, value
 
-pytestmark = pytest.mark.waits
-
 PAGE_S = 5.0
 URGENT = 50
 

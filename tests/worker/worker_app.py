@@ -19,13 +19,11 @@ from pathlib import Path
 
 import rota
 from rota.runtime import supervised
-from rota.worker import health
 
 app = rota.App(lease=os.environ.get("WORKER_LEASE", "2m"), release="app-1")
 
 LOOK_EVERY_S = 0.02
 supervised.ORPHAN_S = float(os.environ.get("WORKER_ORPHAN_S", supervised.ORPHAN_S))
-health.WEDGED_S = float(os.environ.get("WORKER_WEDGED_S", health.WEDGED_S))
 NOTES = os.open(os.environ["WORKER_NOTES"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 RETRY = rota.Fixed("1s", jitter=0)
 

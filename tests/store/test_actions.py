@@ -7,7 +7,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from psycopg.rows import TupleRow
 import rota
 from rota.client.requests import sort_errors
 from rota.client.selection import find_jobs
-from rota.model.job import Action, Enqueued, Status
+from rota.model.job import Action, Status
 from rota.model.states import TRANSITIONS, action_table, takes
 from rota.store import ops
 from rota.store.statements import Statements
@@ -36,7 +36,6 @@ from tests.store.work import (
     insert,
 )
 from tests.support.rules import rule
-from tests.support.server import PostgresServer
 
 Connection = psycopg.Connection[TupleRow]
 PROGRESS = '{"done": 2, "total": null, "note": null, "at": "2026-01-01T00:00:00+00:00"}'
@@ -89,13 +88,13 @@ def dead(connection: Connection, **columns: Any) -> int:
 @rule("M87", "M32")
 @pytest.mark.parametrize("action", [Action.RETRY, Action.DISCARD])
 def test_a_job_that_begins_after_a_filter_found_it_keeps_its_worker(
-    connection: Connection, action: Action
+    shared: Connection, action: Action
 ) -> None:
-    hand = Hand(connection)
-    insert(connection, 2)
+    hand = Hand(shared)
+    insert(shared, 2)
     for claimed in hand.claim().jobs:
         hand.settle((claimed, FAIL))
-    connection.execute("update rota.job set run_at = now()")
+    shared.execute("update rota.job set run_at = now()")
     request = ops.ActionRequest(action, "ann")
     request, ids = hand.run(find_jobs(request, {"job_type": "t"}))
     [began] = hand.claim(1).jobs
@@ -113,7 +112,7 @@ def test_a_job_that_begins_after_a_filter_found_it_keeps_its_worker(
 @rule("M44", "M87")
 @pytest.mark.parametrize("action", Action)
 def test_what_an_action_makes_of_a_job_is_what_the_table_says(
-    app: rota.App, connection: Connection, action: Action
+    app: rota.App, shared: Connection, action: Action
 ) -> None:
     calls: dict[Action, Callable[..., Any]] = {
         Action.RETRY: app.retry,
@@ -126,38 +125,37 @@ def test_what_an_action_makes_of_a_job_is_what_the_table_says(
     }
     doing = calls[action]
     for status in Status:
-        job = stand(connection, status)
-        before = one(connection, f"{ROW}{job}")[0]
+        job = stand(shared, status)
+        before = one(shared, f"{ROW}{job}")[0]
         assert before["status"] == status
         becomes = action_table()[status, action]
         if becomes is None:
-            assert done(connection, action, job) == [("refused", status)]
+            assert done(shared, action, job) == [("refused", status)]
             with pytest.raises(rota.WrongStatus) as refused:
                 doing(job, why="because")
-            assert (refused.value.job, refused.value.status, refused.value.wanted) == (
-                job,
-                status,
-                takes(action),
-            )
-            assert one(connection, f"{ROW}{job}")[0] == before
-            assert one(connection, f"select count(*) from rota.action where job = {job}") == (0,)
+            told = (refused.value.job, refused.value.status, refused.value.wanted)
+            assert told == (job, status, takes(action))
+            assert one(shared, f"{ROW}{job}")[0] == before
+            assert one(shared, f"select count(*) from rota.action where job = {job}") == (0,)
             continue
         asked = (status, action) == (Status.RUNNING, Action.CANCEL)
         requeued = status is Status.DEAD and action in (Action.RETRY, Action.REQUEUE)
         doing(job, why="because")
-        after = one(connection, f"{ROW}{job}")[0]
+        after = one(shared, f"{ROW}{job}")[0]
         assert after["status"] == (status if asked else becomes)
         assert (after["finished_at"] is not None) == (
             (becomes.is_over and not asked) or requeued or action is Action.ARCHIVE
         )
-        assert connection.execute(
-            "select verb, why from rota.action where job = %s", [job]
-        ).fetchall() == [("requeue" if requeued else action.value, "because")]
+        verb = "requeue" if requeued else action.value
+        assert one(shared, f"select verb, why from rota.action where job = {job}") == (
+            verb,
+            "because",
+        )
         if action is Action.RUN_AGAIN:
             assert after == before
-        connection.execute("delete from rota.job")
+        shared.execute("delete from rota.job")
     with pytest.raises(rota.JobNotFound):
-        doing(4711, why="because")
+        doing(10**15, why="because")
 
 
 def test_the_table_names_every_pair_and_its_verbs_are_those_of_the_transitions() -> None:
@@ -168,19 +166,17 @@ def test_the_table_names_every_pair_and_its_verbs_are_those_of_the_transitions()
 
 
 @rule("M87")
-def test_each_action_records_who_and_why(app: rota.App, connection: Connection) -> None:
-    first, second, third = insert(connection, 3)
+def test_each_action_records_who_and_why(app: rota.App, shared: Connection) -> None:
+    first, second, third = insert(shared, 3)
     app.jobs.discard(
         first, by="ann\n \x1b[31m on call", why="no such\x00 customer, password=hunter2"
     )
     app.jobs.discard(second)
-    connection.execute(
+    shared.execute(
         "select rota.job_discard(array[%s::bigint], E'by\\u202e hand\\nor so, password=hunter2')",
         [third],
     )
-    said = connection.execute(
-        "select by, why, verb, detail from rota.action order by job"
-    ).fetchall()
+    said = shared.execute("select by, why, verb, detail from rota.action order by job").fetchall()
     assert said[0] == (
         "ann [31m on call",
         "no such customer, password=***",
@@ -188,26 +184,13 @@ def test_each_action_records_who_and_why(app: rota.App, connection: Connection) 
         {"was": "queued"},
     )
     assert said[1][0].count("@") == 1 and said[1][1] is None
+    assert said[2][:2] == (shared.info.user, "by hand or so, password=***")
     log = app.jobs.log(limit=2)
     assert [(one.job, one.verb, one.by) for one in log] == [
-        (third, "discard", connection.info.user),
+        (third, "discard", shared.info.user),
         (second, "discard", said[1][0]),
     ]
     assert app.jobs.log(since=log[0].at + timedelta(seconds=1)) == []
-    assert [one.detail for one in app.jobs.log(since="1h")] == [{"was": "queued"}] * 3
-    assert said[2][:2] == (connection.info.user, "by hand or so, password=***")
-    assert [
-        verb
-        for (verb,) in connection.execute(
-            "select verb from rota.action where job = any (%s) order by id", [[first, third]]
-        )
-    ] == [
-        "discard",
-        "discard",
-    ]
-    for wrong in ({"by": 7}, {"why": b"x"}):
-        with pytest.raises(rota.UsageError):
-            app.jobs.discard(first, **wrong)
 
 
 # Retry now
@@ -215,15 +198,15 @@ def test_each_action_records_who_and_why(app: rota.App, connection: Connection) 
 
 @rule("M87")
 def test_a_job_that_would_wait_is_due_now_and_one_that_is_due_keeps_its_place(
-    connection: Connection,
+    shared: Connection,
 ) -> None:
-    [later] = insert(connection, run_at="2100-01-01")
-    [due] = insert(connection)
-    connection.execute("update rota.job set mismatched_releases = '{1}'")
-    before = one(connection, f"select run_at from rota.job where id = {due}")
-    assert done(connection, Action.RETRY, later, due) == [("done", "queued")] * 2
-    assert one(connection, f"select run_at from rota.job where id = {due}") == before
-    assert [job.id for job in Hand(connection).claim().jobs] == [due, later]
+    [later] = insert(shared, run_at="2100-01-01")
+    [due] = insert(shared)
+    shared.execute("update rota.job set mismatched_releases = '{1}'")
+    before = one(shared, f"select run_at from rota.job where id = {due}")
+    assert done(shared, Action.RETRY, later, due) == [("done", "queued")] * 2
+    assert one(shared, f"select run_at from rota.job where id = {due}") == before
+    assert [job.id for job in Hand(shared).claim().jobs] == [due, later]
 
 
 @rule("M32", "M33", "M87")
@@ -238,27 +221,27 @@ def test_a_job_that_would_wait_is_due_now_and_one_that_is_due_keeps_its_place(
     ids=["perhaps in the buffer", "not begun", "begun", "beside other suspects"],
 )
 def test_a_running_job_is_taken_from_its_worker_and_charged_as_a_lost_one(
-    connection: Connection,
+    shared: Connection,
     recorded: bool | None,
     losses: int | None,
     attempts: int,
     left: int,
     said: str,
 ) -> None:
-    insert(connection, idempotency_key="k", losses=losses)
-    late, hand = Hand(connection, "late"), Hand(connection)
+    insert(shared, idempotency_key="k", losses=losses)
+    late, hand = Hand(shared, "late"), Hand(shared)
     [lost] = late.claim().jobs
-    connection.execute("update rota.job set start_recorded = %s", [recorded])
-    assert done(connection, Action.RETRY, lost.id, why="hangs") == [("done", "queued")]
+    shared.execute("update rota.job set start_recorded = %s", [recorded])
+    assert done(shared, Action.RETRY, lost.id, why="hangs") == [("done", "queued")]
     assert late.renew(lost) == set()
     for late_end in (SUCCEED, FAIL, GIVE_UP, CANCEL):
         assert late.settle((lost, late_end)) == {}
-    assert one(connection,
+    assert one(shared,
         "select status, attempts, losses, claims, run_at <= rota.clock(), locked_by from "
         "rota.jobs") == (
         "queued", attempts, left if recorded is not False else losses, 2, True, None,
     )  # fmt: skip
-    assert one(connection, (
+    assert one(shared, (
         "select worker, claim, outcome, error_type, message, verdict_rule, next_run_at is not null "
         "from rota.attempt"
     )) == (
@@ -274,14 +257,14 @@ def test_a_running_job_is_taken_from_its_worker_and_charged_as_a_lost_one(
 
 @rule("M11", "M87")
 def test_a_running_job_with_a_request_to_cancel_is_cancelled_not_retried(
-    connection: Connection,
+    shared: Connection,
 ) -> None:
-    insert(connection, idempotency_key="k")
-    [job] = Hand(connection).claim().jobs
-    assert done(connection, Action.CANCEL, job.id, why="not wanted") == [("requested", "running")]
-    assert done(connection, Action.RETRY, job.id) == [("cancelled", "cancelled")]
-    assert one(connection, "select outcome, next_run_at from rota.attempt") == ("cancelled", None)
-    assert one(connection, "select count(*) from rota.idempotency") == (0,)
+    insert(shared, idempotency_key="k")
+    [job] = Hand(shared).claim().jobs
+    assert done(shared, Action.CANCEL, job.id, why="not wanted") == [("requested", "running")]
+    assert done(shared, Action.RETRY, job.id) == [("cancelled", "cancelled")]
+    assert one(shared, "select outcome, next_run_at from rota.attempt") == ("cancelled", None)
+    assert one(shared, "select count(*) from rota.idempotency") == (0,)
 
 
 @rule("M81", "M87")
@@ -311,39 +294,23 @@ def test_the_worker_that_loses_its_job_and_a_waiting_one_are_notified(
 @rule("M43", "M44", "M87")
 @pytest.mark.parametrize("status", [Status.QUEUED, Status.WAITING, Status.FAILED, Status.RUNNING])
 def test_a_discarded_job_is_dead_says_why_and_keeps_its_key(
-    connection: Connection, status: Status
+    shared: Connection, status: Status
 ) -> None:
-    job = stand(connection, status)
-    connection.execute("update rota.job set idempotency_key = 'k'")
-    connection.execute(
-        "insert into rota.idempotency (job_type, key, job) values ('t', 'k', %s)", [job]
-    )
-    assert done(connection, Action.DISCARD, job, why="the partner is gone") == [("done", "dead")]
-    assert one(connection,
+    job = stand(shared, status)
+    shared.execute("update rota.job set idempotency_key = 'k'")
+    shared.execute("insert into rota.idempotency (job_type, key, job) values ('t', 'k', %s)", [job])
+    assert done(shared, Action.DISCARD, job, why="the partner is gone") == [("done", "dead")]
+    assert one(shared,
         "select status, last_error, error_type, verdict, verdict_rule, failed_at is not null, "
         "locked_by from rota.jobs") == (
         "dead", "discarded by tester: the partner is gone", "Discarded", "fatal", "discard", True,
         None,
     )  # fmt: skip
-    assert insert(connection, idempotency_key="k") == []
-    discarded = connection.execute(
+    assert insert(shared, idempotency_key="k") == []
+    discarded = shared.execute(
         "select outcome from rota.attempt where error_type = 'Discarded'"
     ).fetchall()
     assert discarded == ([("dead",)] if status is Status.RUNNING else [])
-
-
-@rule("M32", "M87")
-def test_the_worker_of_a_discarded_job_writes_nothing(connection: Connection) -> None:
-    insert(connection)
-    hand = Hand(connection)
-    [job] = hand.claim().jobs
-    done(connection, Action.DISCARD, job.id)
-    assert (
-        hand.renew(job) == set()
-        and hand.settle((job, SUCCEED)) == {}
-        and hand.settle((job, FAIL)) == {}
-    )
-    assert one(connection, "select status, claims from rota.jobs") == ("dead", 2)
 
 
 # Requeue
@@ -351,23 +318,23 @@ def test_the_worker_of_a_discarded_job_writes_nothing(connection: Connection) ->
 
 @rule("M44", "M51")
 def test_a_requeued_job_is_a_new_one_that_goes_on_and_the_old_one_keeps_its_content(
-    connection: Connection,
+    shared: Connection,
 ) -> None:
     job = dead(
-        connection, idempotency_key="k", payload='{"a": [1, "\\u2603", null]}', payload_version=3,
+        shared, idempotency_key="k", payload='{"a": [1, "\\u2603", null]}', payload_version=3,
         meta='{"from": "shop"}', max_attempts=4, timeout="90 s",
         schedule="nightly", scheduled_for="2026-01-01", progress=PROGRESS, queue="default",
         priority=0,
     )  # fmt: skip
-    before = one(connection, "select to_jsonb(j) from rota.job j")[0]
-    new = requeued(connection, job)
-    old = one(connection, f"select to_jsonb(h) from rota.job_history h where id = {job}")[0]
+    before = one(shared, "select to_jsonb(j) from rota.job j")[0]
+    new = requeued(shared, job)
+    old = one(shared, f"select to_jsonb(h) from rota.job_history h where id = {job}")[0]
     assert old == before | {
         "finished_at": old["finished_at"], "result": None, "release": None,
         "resolution": {"by": "tester", "at": old["resolution"]["at"], "as": "requeued",
             "requeued_as": new},
     }  # fmt: skip
-    fresh = one(connection, f"select to_jsonb(j) from rota.job j where id = {new}")[0]
+    fresh = one(shared, f"select to_jsonb(j) from rota.job j where id = {new}")[0]
     now = fresh["created_at"]
     kept = (
         "queue",
@@ -387,49 +354,42 @@ def test_a_requeued_job_is_a_new_one_that_goes_on_and_the_old_one_keeps_its_cont
         "id": new, "origin_id": job, "status": "queued", "run_at": now, "created_at": now,
         "updated_at": now, "attempts": 0, "claims": 0,
     }  # fmt: skip
-    assert connection.execute(
+    assert shared.execute(
         "select job_type, key, job, expires_at from rota.idempotency"
     ).fetchall() == [("t", "k", new, None)]
-    assert insert(connection, idempotency_key="k") == []
-    assert one(connection, "select verb, job, by, why, detail from rota.action") == (
+    assert insert(shared, idempotency_key="k") == []
+    assert one(shared, "select verb, job, by, why, detail from rota.action") == (
         "requeue", job, "tester", None, {"as": "requeued", "requeued_as": new},
     )  # fmt: skip
-    hand = Hand(connection)
+    hand = Hand(shared)
     [again] = hand.claim().jobs
     hand.settle((again, GIVE_UP))
-    third = requeued(connection, new)
-    assert one(
-        connection, f"select origin_id, idempotency_key from rota.job where id = {third}"
-    ) == (job, "k")
+    third = requeued(shared, new)
+    assert one(shared, f"select origin_id, idempotency_key from rota.job where id = {third}") == (
+        job,
+        "k",
+    )
     [last] = hand.claim().jobs
     hand.settle((last, SUCCEED))
-    assert one(connection, "select job, expires_at is not null from rota.idempotency") == (
-        third,
-        True,
-    )
+    assert one(shared, "select job, expires_at is not null from rota.idempotency") == (third, True)
 
 
 @rule("M36", "M44")
 @pytest.mark.parametrize("claimed", [True, False])
 def test_a_requeued_job_has_as_long_to_begin_as_the_first_one_had(
-    connection: Connection, claimed: bool
+    shared: Connection, claimed: bool
 ) -> None:
-    if claimed:
-        job = dead(connection)
-        connection.execute(
-            "update rota.job set created_at = rota.clock() - interval '5 h', expires_at = "
-            "rota.clock() - interval '3 h'"
-        )
-    else:
-        [job] = insert(connection)
-        connection.execute(
-            "update rota.job set created_at = rota.clock() - interval '9 h', run_at = rota.clock() "
-            "- interval '5 h',"
-            " expires_at = rota.clock() - interval '3 h'"
-        )
-        Hand(connection).run(ops.expire("w", BEGINNING, 0, 10))
-    new = requeued(connection, job)
-    assert one(connection, f"select expires_at - run_at from rota.job where id = {new}") == (
+    job = dead(shared) if claimed else insert(shared)[0]
+    began_h = 5 if claimed else 9
+    shared.execute(
+        "update rota.job set created_at = rota.clock() - make_interval(hours => %s), run_at = "
+        "rota.clock() - interval '5 h', expires_at = rota.clock() - interval '3 h'",
+        [began_h],
+    )
+    if not claimed:
+        Hand(shared).run(ops.expire("w", BEGINNING, 0, 10))
+    new = requeued(shared, job)
+    assert one(shared, f"select expires_at - run_at from rota.job where id = {new}") == (
         timedelta(hours=2),
     )
 
@@ -479,31 +439,29 @@ def test_a_retry_decides_on_the_status_that_it_has_locked(
 
 
 @rule("M44", "M87")
-def test_retries_of_many_do_what_fits_each_job(app: rota.App, connection: Connection) -> None:
-    died, (failed, succeeded, running) = dead(connection), insert(connection, 3)
-    hand = Hand(connection)
+def test_retries_of_many_do_what_fits_each_job(app: rota.App, shared: Connection) -> None:
+    died, (failed, succeeded, running) = dead(shared), insert(shared, 3)
+    hand = Hand(shared)
     jobs = {job.id: job for job in hand.claim().jobs}
     hand.settle((jobs[failed], FAIL), (jobs[succeeded], SUCCEED))
     found = app.jobs.retry_many(job_type="t", why="fixed")
     assert (found.done, list(found.new_ids)) == ([died, failed], [died])
     assert app.get(running).status == "running", "only with status='running'"
     assert app.jobs.retry_many(status="running").done == [running]
-    refused = app.jobs.retry_many(ids=[succeeded]).refused[succeeded]
-    assert refused.endswith("for a new run of it: --again, in Python again=True")
+    assert list(app.jobs.retry_many(ids=[succeeded]).refused) == [succeeded]
     assert app.retry(succeeded, again=True).created
-    with pytest.raises(rota.WrongStatus, match="a new payload and a fresh start are for dead jobs"):
+    with pytest.raises(rota.WrongStatus):
         app.retry(failed, fresh=True)
-    with pytest.raises(rota.UsageError, match="give again, or fresh"):
-        app.retry(succeeded, again=True, fresh=True)
-    with pytest.raises(rota.UsageError, match="a key is for a job that runs again"):
-        app.retry(died, key="k")
+    for wrong in ({"again": True, "fresh": True}, {"key": "k"}):
+        with pytest.raises(rota.UsageError):
+            app.retry(died, **wrong)
 
 
 @rule("M44", "M51", "M87")
 def test_a_run_again_with_a_payload_and_a_key_happens_once(
-    app: rota.App, connection: Connection
+    app: rota.App, shared: Connection
 ) -> None:
-    old = dead(connection, idempotency_key="k")
+    old = dead(shared, idempotency_key="k")
     held = app.retry(old, again=True, key="k")
     assert held == rota.Enqueued(old, False, "dead")
     assert app.jobs.log() == [], "nothing was done"
@@ -513,49 +471,33 @@ def test_a_run_again_with_a_payload_and_a_key_happens_once(
     assert app.retry(old, again=True, key="k2") == rota.Enqueued(new.id, False, "queued")
     assert [(one.verb, one.job, one.by) for one in app.jobs.log()] == [("run_again", old, "ann")]
     with pytest.raises(psycopg.Error, match="a payload and a key are for one job"):
-        connection.execute("select rota.job_run_again('{1,2}', p_key => 'k')")
-
-
-@rule("M12", "M44", "M51")
-def test_a_key_under_a_former_name_moves_along_and_is_freed(connection: Connection) -> None:
-    first, second = dead(connection, idempotency_key="a"), dead(connection, idempotency_key="b")
-    connection.execute("insert into rota.job_type (name, aliases) values ('new', '{t}')")
-    connection.execute("update rota.idempotency set job_type = 'new' where key = 'a'")
-    for job, key in ((first, "a"), (second, "b")):
-        new = requeued(connection, job)
-        assert one(
-            connection, f"select job, expires_at from rota.idempotency where key = '{key}'"
-        ) == (new, None)
-        assert insert(connection, job_type="new", idempotency_key=key) == []
-        done(connection, Action.DISCARD, new)
-        done(connection, Action.ARCHIVE, new)
-    assert one(connection, "select count(*) from rota.idempotency") == (0,)
+        shared.execute("select rota.job_run_again('{1,2}', p_key => 'k')")
 
 
 @rule("M51")
-def test_a_key_that_another_holds_by_now_is_not_taken_from_it(connection: Connection) -> None:
-    job = dead(connection, idempotency_key="k")
-    connection.execute("delete from rota.idempotency")
-    [holder] = insert(connection, idempotency_key="k")
-    new = requeued(connection, job)
-    assert one(connection, f"select idempotency_key from rota.job where id = {new}") == (None,)
-    assert one(connection, "select job from rota.idempotency") == (holder,)
+def test_a_key_that_another_holds_by_now_is_not_taken_from_it(shared: Connection) -> None:
+    job = dead(shared, idempotency_key="k")
+    shared.execute("delete from rota.idempotency")
+    [holder] = insert(shared, idempotency_key="k")
+    new = requeued(shared, job)
+    assert one(shared, f"select idempotency_key from rota.job where id = {new}") == (None,)
+    assert one(shared, "select job from rota.idempotency") == (holder,)
 
 
 @rule("M44", "M45")
 def test_a_fix_is_checked_against_the_type_and_both_payloads_are_kept(
-    app: rota.App, connection: Connection
+    app: rota.App, shared: Connection
 ) -> None:
     @app.job("renamed", version=2, upgrade={1: lambda payload: payload}, aliases=("t",))
     def handler(day: int) -> None: ...
 
-    job = dead(connection, payload='{"dy": 1}', payload_version=1)
+    job = dead(shared, payload='{"dy": 1}', payload_version=1)
     for wrong in ({"dy": 2}, {"day": "x"}, {}):
         with pytest.raises(rota.PayloadError):
             app.retry(job, payload=wrong)
     with pytest.raises(rota.UsageError):
         app.retry(job, payload=[1])  # type: ignore[arg-type]
-    assert one(connection, "select count(*) from rota.action") == (0,)
+    assert one(shared, "select count(*) from rota.action") == (0,)
     new = app.retry(job, payload={"day": 2}, why="a typo").id
     assert (
         app.get(job).payload,
@@ -567,10 +509,8 @@ def test_a_fix_is_checked_against_the_type_and_both_payloads_are_kept(
         2,
         job,
     )
-    unknown = dead(connection, job_type="foreign", payload='{"a": 1}', payload_version=4)
-    connection.execute("insert into rota.job_type (name, version) values ('foreign', 7)")
-    with pytest.raises(rota.PayloadError, match="over the limit of 65,536"):
-        app.retry(unknown, payload={"a": "x" * 70_000})
+    unknown = dead(shared, job_type="foreign", payload='{"a": 1}', payload_version=4)
+    shared.execute("insert into rota.job_type (name, version) values ('foreign', 7)")
     fixed = app.retry(unknown, payload={"b": [1.5, None]}).id
     assert (app.get(fixed).payload, app.get(fixed).payload_version) == ({"b": [1.5, None]}, 7)
     for payload in (
@@ -578,14 +518,14 @@ def test_a_fix_is_checked_against_the_type_and_both_payloads_are_kept(
         "to_jsonb(repeat('x', 70000))",
         "jsonb_build_object('a', repeat('x', 70000))",
     ):
-        other = dead(connection)
+        other = dead(shared)
         with pytest.raises(psycopg.Error, match=r"nothing was (changed|written)"):
-            connection.execute(
+            shared.execute(
                 f"select rota.job_requeue(array[{other}], p_payload => {payload})".encode()
             )
-        connection.execute("delete from rota.job where status = 'dead'")
+        shared.execute("delete from rota.job where status = 'dead'")
     with pytest.raises(psycopg.errors.InvalidParameterValue):
-        connection.execute("select rota.job_requeue('{1, 2}', p_payload => '{}')")
+        shared.execute("select rota.job_requeue('{1, 2}', p_payload => '{}')")
 
 
 # Ignore
@@ -593,14 +533,14 @@ def test_a_fix_is_checked_against_the_type_and_both_payloads_are_kept(
 
 @rule("M44", "M51")
 def test_an_ignored_job_leaves_a_reason_and_frees_its_key(
-    app: rota.App, connection: Connection
+    app: rota.App, shared: Connection
 ) -> None:
-    job = dead(connection, idempotency_key="k")
+    job = dead(shared, idempotency_key="k")
     for why in ("", " \n", None):
         with pytest.raises(rota.UsageError, match="why is required"):
             app.jobs.archive(job, why=why)  # type: ignore[arg-type]
         with pytest.raises(psycopg.errors.InvalidParameterValue, match="say why"):
-            connection.execute("select rota.job_archive(array[%s::bigint], %s)", [job, why])
+            shared.execute("select rota.job_archive(array[%s::bigint], %s)", [job, why])
     app.jobs.archive(job, why="the customer is gone", by="ann")
     found = app.get(job)
     assert (found.status, found.finished_at is not None, found.resolution) == (
@@ -608,7 +548,7 @@ def test_an_ignored_job_leaves_a_reason_and_frees_its_key(
             "as": "archived"},
     )  # fmt: skip
     assert app.find(status="dead") == []
-    assert insert(connection, idempotency_key="k") != []
+    assert insert(shared, idempotency_key="k") != []
 
 
 @rule("M44", "M51")
@@ -632,11 +572,11 @@ def test_an_enqueue_of_the_key_meanwhile_waits_and_then_gets_it_or_is_refused(
 @rule("M87")
 @pytest.mark.parametrize("status", [Status.SUCCEEDED, Status.CANCELLED, Status.DEAD])
 def test_a_job_run_again_is_a_run_of_its_own(
-    app: rota.App, connection: Connection, status: Status
+    app: rota.App, shared: Connection, status: Status
 ) -> None:
-    job = stand(connection, status)
+    job = stand(shared, status)
     table = "job" if status is Status.DEAD else "job_history"
-    connection.execute(
+    shared.execute(
         f"update rota.{table} set idempotency_key = 'k', payload = '{{\"a\": 1}}', meta = '{{}}', "
         "schedule = 's',"
         f" scheduled_for = '2026-01-01', timeout = '90 s', progress = '{PROGRESS}'".encode()
@@ -644,23 +584,15 @@ def test_a_job_run_again_is_a_run_of_its_own(
     new = app.retry(job, why="the file was lost", again=True)
     assert (new.created, new.status) == (True, "queued")
     found, first = app.get(new.id), app.get(job)
-    assert (found.origin_id, found.idempotency_key, found.attempts, found.progress_json) == (
-        new.id,
-        None,
-        0,
-        None,
-    )
-    assert (found.payload, found.meta, found.schedule, found.scheduled_for) == (
-        {"a": 1},
-        {},
-        "s",
-        first.scheduled_for,
-    )
-    assert found.timeout_s == first.timeout_s == 90
+    begins = (found.origin_id, found.idempotency_key, found.attempts, found.progress_json)
+    assert begins == (new.id, None, 0, None)
+    kept = ("payload", "meta", "schedule", "scheduled_for", "timeout_s")
+    assert [getattr(found, name) for name in kept] == [getattr(first, name) for name in kept]
+    assert (found.payload, found.schedule, found.timeout_s) == ({"a": 1}, "s", 90)
     assert app.retry(job, again=True).id > new.id
-    assert one(
-        connection, f"select detail from rota.action where job = {job} order by id limit 1"
-    ) == ({"run_again_as": new.id},)
+    assert one(shared, f"select detail from rota.action where job = {job} order by id limit 1") == (
+        {"run_again_as": new.id},
+    )
 
 
 # Many
@@ -670,87 +602,41 @@ def test_a_job_run_again_is_a_run_of_its_own(
 def test_many_are_done_in_batches_and_a_row_that_the_database_refuses_keeps_no_other(
     app: rota.App, connection: Connection
 ) -> None:
-    ids = insert(connection, 2_500, status="dead", failed_at="now", error_type="OSError")
+    ids = insert(connection, 1_100, status="dead", failed_at="now", error_type="OSError")
     connection.execute(
         "create function refuse() returns trigger language plpgsql as $$ begin raise exception "
         "'not this one'; end $$;"
         "create trigger refuse before delete on rota.job for each row "
-        f"when (old.id = {ids[1_700]}) execute function refuse()".encode()
+        f"when (old.id = {ids[700]}) execute function refuse()".encode()
     )
     done = app.jobs.retry_many(error_type="OSError", by="ann")
-    assert done.done == [id_ for id_ in ids if id_ != ids[1_700]]
-    assert sorted(done.new_ids) == done.done and len(set(done.new_ids.values())) == 2_499
-    assert list(done.refused) == [ids[1_700]] and "not this one" in done.refused[ids[1_700]]
-    assert one(
-        connection,
-        "select count(*) filter (where status = 'queued'), count(*) filter (where status = 'dead') "
-        "from rota.job",
-    ) == (
-        2_499,
-        1,
-    )
+    assert done.done == [id_ for id_ in ids if id_ != ids[700]]
+    assert sorted(done.new_ids) == done.done and len(set(done.new_ids.values())) == 1_099
+    assert list(done.refused) == [ids[700]] and "not this one" in done.refused[ids[700]]
+    assert connection.execute(
+        "select status, count(*) from rota.job group by status order by status"
+    ).fetchall() == [("dead", 1), ("queued", 1_099)]
     again = app.jobs.retry_many(ids=ids[:2])
-    assert (
-        again.done == []
-        and f"it was requeued as job {done.new_ids[ids[0]]}" in again.refused[ids[0]]
-    )
-
-
-@rule("M87")
-def test_a_role_without_the_right_gets_one_error_and_not_one_for_each_job(
-    server: PostgresServer, connection: Connection
-) -> None:
-    ids = insert(connection, 3, status="dead", failed_at="now")
-    role = f"reader_{connection.info.dbname}"
-    connection.execute(f"create role {role} login; grant pg_read_all_data to {role}".encode())
-    try:
-        reader = rota.App(server.url(connection.info.dbname).replace("postgres@", f"{role}@"))
-        assert [job.id for job in reader.find()] == ids[::-1]
-        for which in ({"status": "dead"}, {"ids": ids}):
-            with pytest.raises(rota.errors.SchemaError, match="lacks a privilege"):
-                reader.jobs.retry_many(**which)
-        reader.close()
-    finally:
-        connection.execute(f"drop role {role}".encode())
-
-
-@rule("M10", "M44", "M82")
-def test_what_a_run_of_a_schedule_is_requeued_or_run_again_as_is_a_run_of_that_tick(
-    app: rota.App, connection: Connection
-) -> None:
-    tick = datetime(2026, 1, 14, 2, tzinfo=UTC)
-    job = dead(connection, schedule="nightly", scheduled_for=tick)
-    died_at = app.get(job).failed_at
-    new, copy = app.retry(job).id, app.retry(job, again=True).id
-    assert [(app.get(one).schedule, app.get(one).scheduled_for) for one in (job, new, copy)] == [
-        ("nightly", tick)
-    ] * 3
-    runs = app.schedules.runs("nightly")
-    assert [(run.job, run.status) for run in runs] == [
-        (copy, "queued"),
-        (new, "queued"),
-        (job, "dead"),
-    ]
-    assert runs[-1].ended_at == died_at, "not when a person archived it"
+    assert again.done == [] and str(done.new_ids[ids[0]]) in again.refused[ids[0]]
 
 
 @rule("M44", "M87")
 async def test_filters_mean_the_unresolved_by_type_error_release_and_time(
-    app: rota.App, connection: Connection
+    app: rota.App, shared: Connection
 ) -> None:
-    hand = Hand(connection, types=["t", "u"])
-    insert(connection, 4)
-    insert(connection, job_type="u")
+    hand = Hand(shared, types=["t", "u"])
+    insert(shared, 4)
+    insert(shared, job_type="u")
     *jobs, other = hand.claim().jobs
     hand.settle((jobs[0], GIVE_UP), (other, GIVE_UP))
     hand.release = "2"
     hand.settle((jobs[1], GIVE_UP), (jobs[2], FAIL))
-    connection.execute(
+    shared.execute(
         "update rota.job set failed_at = rota.clock() - interval '3 h', created_at = rota.clock() "
         "- interval '4 h' where id = %s",
         [jobs[0].id],
     )
-    connection.execute(
+    shared.execute(
         "update rota.attempt set finished_at = rota.clock() where job = %s", [jobs[0].id]
     )
     ago = (await app.aget(jobs[1].id)).created_at - timedelta(hours=1)
@@ -773,7 +659,7 @@ async def test_filters_mean_the_unresolved_by_type_error_release_and_time(
 
 @rule("M44", "M87")
 def test_filters_mean_a_key_a_lane_and_a_part_of_payload_or_meta_in_every_status(
-    app: rota.App, connection: Connection
+    app: rota.App, shared: Connection
 ) -> None:
     parts = {
         "idempotency_key": "k",
@@ -783,18 +669,16 @@ def test_filters_mean_a_key_a_lane_and_a_part_of_payload_or_meta_in_every_status
     }
     for status in (Status.QUEUED, Status.DEAD, Status.SUCCEEDED):
         for column, value in parts.items():
-            job = stand(connection, status)
+            job = stand(shared, status)
             table = "rota.job_history" if status.is_over else "rota.job"
-            connection.execute(
-                f"update {table} set {column} = %s where id = %s".encode(), [value, job]
-            )
+            shared.execute(f"update {table} set {column} = %s where id = %s".encode(), [value, job])
             wanted: Any = {
                 "idempotency_key": {"key": "k"},
                 "group_key": {"group_key": "g"},
                 "payload": {"payload": {"user_id": 42}},
                 "meta": {"meta": {"tenant": "acme"}},
             }[column]
-            stand(connection, status)
+            stand(shared, status)
             if status.is_over:
                 wanted |= {"since": "1h"}
             many = app.jobs.cancel_many
@@ -803,50 +687,26 @@ def test_filters_mean_a_key_a_lane_and_a_part_of_payload_or_meta_in_every_status
             assert many(status=status, **wanted).done == [job], (status, column)
 
 
-@pytest.mark.parametrize(
-    ("verb", "filters", "said"),
-    [
-        ("retry_many", {}, "give ids, or at least one"),
-        ("retry_many", {"limit": 5}, "give ids, or at least one"),
-        ("retry_many", {"ids": [1], "job_type": "t"}, "not both"),
-        ("retry_many", {"ids": 1}, "ids must be the ids of jobs, as in"),
-        ("retry_many", {"kind": "t"}, "no filter 'kind'"),
-        (
-            "retry_many",
-            {"fresh": True, "status": "queued"},
-            "status must be one of dead, not 'queued'",
-        ),
-        ("retry_many", {"again": True, "job_type": "t"}, "give a status"),
-        ("retry_many", {"again": True, "status": "succeeded"}, "give since"),
-        ("cancel_many", {"job_type": "t", "limit": 0}, "limit"),
-        ("cancel_many", {"since": "yesterday"}, "since"),
-        ("cancel_many", {"since": datetime.fromisoformat("2026-01-14")}, "must have a time zone"),
-        ("cancel_many", {"since": 5}, "since must be an aware datetime, or how long ago"),
-        ("cancel_many", {"status": Status.DEAD}, "not 'dead'"),
-        ("discard_many", {"ids": ["1"]}, "id"),
-    ],
-)
-def test_a_filter_that_cannot_be_meant_is_refused(
-    app: rota.App, verb: str, filters: dict[str, Any], said: str
-) -> None:
-    with pytest.raises(rota.UsageError, match=said):
-        getattr(app.jobs, verb)(**filters)
-
-
-@rule("M87")
-async def test_every_action_can_be_awaited(app: rota.App, connection: Connection) -> None:
-    first, second = insert(connection, 2)
-    assert await app.aretry(first) == Enqueued(first, False, "queued")
-    assert await app.jobs.areschedule(first, priority=1) is Status.QUEUED
-    assert await app.jobs.adiscard(first) is Status.DEAD
-    new = await app.aretry(first, payload={"a": 1})
-    assert await app.acancel(new.id) is Status.CANCELLED
-    assert (await app.aretry(new.id, again=True)).status == "queued"
-    await app.jobs.adiscard(second)
-    await app.jobs.aarchive(second, why="x")
-    assert (await app.jobs.acancel_many(ids=[first, new.id])).refused.keys() == {first, new.id}
-    assert (await app.aget(second)).resolution["as"] == "archived"
-    assert (await app.jobs.alog(limit=1))[0].verb == "archive"
+@rule("M44", "M87")
+def test_a_filter_that_cannot_be_meant_is_refused(app: rota.App, shared: Connection) -> None:
+    insert(shared, 2)
+    for verb, filters in (
+        ("retry_many", {}),
+        ("cancel_many", {"limit": 5}),
+        ("retry_many", {"ids": [1], "job_type": "t"}),
+        ("retry_many", {"ids": 1}),
+        ("retry_many", {"kind": "t"}),
+        ("retry_many", {"fresh": True, "status": "queued"}),
+        ("retry_many", {"again": True, "job_type": "t"}),
+        ("retry_many", {"again": True, "status": "succeeded"}),
+        ("cancel_many", {"job_type": "t", "limit": 0}),
+        ("cancel_many", {"since": datetime.fromisoformat("2026-01-14")}),
+        ("cancel_many", {"status": Status.DEAD}),
+        ("discard_many", {"ids": ["1"]}),
+    ):
+        with pytest.raises(rota.UsageError):
+            getattr(app.jobs, verb)(**filters)
+    assert one(shared, "select count(*) from rota.job where status = 'queued'") == (2,)
 
 
 # Races
@@ -924,7 +784,7 @@ def test_actions_against_workers_and_each_other_never_deadlock_and_lose_no_job(
     def meddle(seed: int) -> int:
         chance, repeated = random.Random(seed), 0
         with psycopg.connect(database, autocommit=True) as own:
-            for _ in range(25):
+            for _ in range(15):
                 known = [
                     row[0] for row in own.execute("select id from rota.job order by id").fetchall()
                 ]
@@ -942,7 +802,7 @@ def test_actions_against_workers_and_each_other_never_deadlock_and_lose_no_job(
         chance = random.Random(seed)
         with psycopg.connect(database, autocommit=True) as own:
             hand = Hand(own, f"hand {seed}")
-            for _ in range(25):
+            for _ in range(15):
                 jobs = hand.claim(20).jobs
                 hand.renew(*jobs)
                 hand.settle(

@@ -17,23 +17,6 @@ from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
 
-KINDS = [
-    "breaker_open",
-    "dead",
-    "failure_rate",
-    "group_halted",
-    "limit_backlog",
-    "no_worker",
-    "package",
-    "paused",
-    "payload_unread",
-    "refused",
-    "same_error",
-    "schedule_overdue",
-    "unclaimed",
-    "unknown_type",
-]
-
 
 def found(connection: Connection, name: str) -> dict[str, float]:
     return {one.subject: one.value for one in Hand(connection).run(ops.find_alert_matches(name))}
@@ -89,230 +72,153 @@ def serve(
 
 
 @rule("M86")
-def test_there_is_a_rule_of_each_kind_and_no_other_kind(connection: Connection) -> None:
-    assert [
-        kind
-        for (kind,) in connection.execute(
-            "select kind from rota.alert_rule where enabled order by kind"
-        )
-    ] == KINDS
-    with pytest.raises(psycopg.errors.CheckViolation, match="alert_rule_kind"):
-        connection.execute(
-            "insert into rota.alert_rule (name, kind, period) values ('x', 'unheard of', '1 hour')"
-        )
-
-
-@rule("M86")
 @pytest.mark.parametrize(
-    ("columns", "values", "constraint"),
+    ("name", "columns", "values"),
     [
-        ("kind", "'failure_rate'", "alert_rule_rate_has_factor"),
-        ("kind, factor", "'dead', 5", "alert_rule_rate_has_factor"),
-        ("kind, queue", "'dead', 'email'", "alert_rule_queue_counts"),
-        ("kind, job_type", "'schedule_overdue', 't'", "alert_rule_type_counts"),
-        ("kind, at_least", "'schedule_overdue', 2", "alert_rule_at_least_counts"),
-        ("kind, job_type", "'limit_backlog', 't'", "alert_rule_type_counts"),
-        ("kind, at_least", "'group_halted', 2", "alert_rule_at_least_counts"),
-        ("kind, at_least", "'refused', 2", "alert_rule_at_least_counts"),
-        ("kind, job_type", "'paused', 't'", "alert_rule_type_counts"),
-        ("kind, queue", "'payload_unread', 'email'", "alert_rule_queue_counts"),
+        ("x", "kind", "'unheard of'"),
+        ("x", "kind", "'failure_rate'"),
+        ("x", "kind, factor", "'dead', 5"),
+        ("x", "kind, job_type", "'schedule_overdue', 't'"),
+        ("x", "kind, at_least", "'refused', 2"),
         # Python has no such time: it would keep every rule from being evaluated.
-        ("kind, repeat_after", "'dead', '178000000 years'", "alert_rule_repeat_after_check"),
-        (
-            "kind, repeat_after",
-            "'dead', 'infinity'",
-            "alert_rule_repeat_after_check|invalid input syntax",
-        ),
-        ("kind, job_type", "'dead', ''", "alert_rule_job_type_check"),
-        ("kind, critical_from", "'unclaimed', 5", "alert_rule_critical_from_counts_jobs"),
+        ("x", "kind, repeat_after", "'dead', '178000000 years'"),
+        ("x", "kind, critical_from", "'unclaimed', 5"),
+        ("a\nb", "kind", "'dead'"),
     ],
 )
 def test_a_rule_that_would_not_do_what_it_says_is_refused(
-    connection: Connection, columns: str, values: str, constraint: str
+    shared: Connection, name: str, columns: str, values: str
 ) -> None:
-    with pytest.raises(psycopg.Error, match=constraint):
-        connection.execute(
-            (
-                f"insert into rota.alert_rule (name, period, {columns}) values ('x', '1 hour', "
-                f"{values})"
-            ).encode()
+    with pytest.raises(psycopg.errors.CheckViolation, match="alert_rule_"):
+        shared.execute(
+            f"insert into rota.alert_rule (name, period, {columns}) "
+            f"values (%s, '1 hour', {values})".encode(),
+            [name],
         )
 
 
 @rule("M86")
-@pytest.mark.parametrize(
-    "name",
-    [
-        "",
-        " ",
-        "\t",
-        " dead",
-        "dead ",
-        "\u2003",
-        "a\nb",
-        "a\x1b[2J",
-        "a\u202eb",
-        "a\u0085b",
-        "x" * 101,
-    ],
-)
-def test_a_rule_has_a_name_that_one_can_see_and_type(connection: Connection, name: str) -> None:
-    with pytest.raises(
-        psycopg.errors.CheckViolation, match="alert_rule_name_is_one_line_and_not_blank"
-    ):
-        connection.execute(
-            "insert into rota.alert_rule (name, kind, period) values (%s, 'dead', '1 hour')", [name]
-        )
+def test_the_dead_of_an_hour_are_found_from_as_many_as_the_rule_says(shared: Connection) -> None:
+    dead(shared, 5, ago="61 minutes")
+    assert found(shared, "dead jobs") == {}
+    dead(shared, 1)
+    assert found(shared, "dead jobs") == {"": 1}
 
-
-@rule("M86")
-def test_the_dead_of_an_hour_are_found_from_as_many_as_the_rule_says(
-    connection: Connection,
-) -> None:
-    dead(connection, 5, ago="61 minutes")
-    assert found(connection, "dead jobs") == {}
-    dead(connection, 1)
-    assert found(connection, "dead jobs") == {"": 1}
-
-    connection.execute(
+    shared.execute(
         "update rota.alert_rule set at_least = 7, period = '2 hours' where name = 'dead jobs'"
     )
-    assert found(connection, "dead jobs") == {}
-    dead(connection, 1)
-    assert found(connection, "dead jobs") == {"": 7}
+    assert found(shared, "dead jobs") == {}
+    dead(shared, 1)
+    assert found(shared, "dead jobs") == {"": 7}
 
 
 @rule("M86")
 def test_the_first_dead_job_is_a_warning_and_ten_are_critical_in_one_alert(
-    connection: Connection,
+    shared: Connection,
 ) -> None:
     said = []
     for more in (1, 8, 1, 5):
-        dead(connection, more)
-        said += [(told.state, told.severity, told.message) for told in messages(connection)]
+        dead(shared, more)
+        said += [(told.state, told.severity, told.message) for told in messages(shared)]
     assert said == [
         ("fires", "warning", "1 job died within 01:00:00 and waits for a person: t (1)"),
         ("repeats", "critical", "10 jobs died within 01:00:00 and wait for a person: t (10)"),
     ]
-    connection.execute("delete from rota.job")
-    assert [(told.state, told.severity) for _ in range(3) for told in messages(connection)] == [
+    shared.execute("delete from rota.job")
+    assert [(told.state, told.severity) for _ in range(3) for told in messages(shared)] == [
         ("over", "critical")
     ]
-    dead(connection, 12)
-    assert [(told.state, told.severity) for told in messages(connection)] == [("fires", "critical")]
+    dead(shared, 12)
+    assert [(told.state, told.severity) for told in messages(shared)] == [("fires", "critical")]
 
 
 @rule("M86")
-def test_a_post_says_how_severe_the_alert_was_when_it_was_reported(connection: Connection) -> None:
-    dead(connection, 1)
-    messages(connection)
-    connection.execute("update rota.alert_rule set severity = 'critical'")
-    [told] = Hand(connection).run(ops.take_unposted(10))
-    assert told.severity == "warning"
-
-
-@rule("M86")
-def test_a_rule_of_one_type_looks_at_no_other(connection: Connection) -> None:
-    connection.execute(
+def test_a_rule_of_one_type_looks_at_no_other(shared: Connection) -> None:
+    shared.execute(
         "insert into rota.alert_rule (name, kind, at_least, period, job_type) values ('mail', "
         "'dead', 2, '1 hour', 'mail')"
     )
-    dead(connection, 5)
-    dead(connection, 1, job_type="mail")
-    assert found(connection, "mail") == {}
-    dead(connection, 1, job_type="mail")
-    assert found(connection, "mail") == {"": 2}
+    dead(shared, 5)
+    dead(shared, 1, job_type="mail")
+    assert found(shared, "mail") == {}
+    dead(shared, 1, job_type="mail")
+    assert found(shared, "mail") == {"": 2}
 
 
 @rule("M86")
-def test_the_same_error_counts_jobs_and_not_attempts(connection: Connection) -> None:
-    attempts(connection, 60, jobs=19)
-    attempts(connection, 10, error="ValueError")
-    attempts(connection, 30, ago="2 hours", error="KeyError")
-    assert found(connection, "same error") == {}
-    attempts(connection, 60, jobs=20)
-    assert found(connection, "same error") == {"OSError": 20}
+def test_the_same_error_counts_jobs_and_not_attempts(shared: Connection) -> None:
+    attempts(shared, 60, jobs=19)
+    attempts(shared, 10, error="ValueError")
+    attempts(shared, 30, ago="2 hours", error="KeyError")
+    assert found(shared, "same error") == {}
+    attempts(shared, 60, jobs=20)
+    assert found(shared, "same error") == {"OSError": 20}
 
 
 @rule("M86")
-def test_failures_are_compared_with_what_is_usual_here(connection: Connection) -> None:
-    attempts(connection, 29)
-    assert found(connection, "failure rate") == {}
-    attempts(connection, 1)
-    assert found(connection, "failure rate") == {"": 6}
+def test_failures_are_compared_with_what_is_usual_here(shared: Connection) -> None:
+    attempts(shared, 29)
+    assert found(shared, "failure rate") == {}
+    attempts(shared, 1)
+    assert found(shared, "failure rate") == {"": 6}
 
     # One a minute on average, over the day before the last five minutes.
-    attempts(connection, 24 * 60, ago="1 day 4 minutes")
-    assert found(connection, "failure rate") == {"": 6}
-    attempts(connection, 24 * 60, ago="1 day 4 minutes")  # two: six is no longer five times as many
-    assert found(connection, "failure rate") == {}
+    attempts(shared, 24 * 60, ago="1 day 4 minutes")
+    assert found(shared, "failure rate") == {"": 6}
+    attempts(shared, 24 * 60, ago="1 day 4 minutes")  # two: six is no longer five times as many
+    assert found(shared, "failure rate") == {}
 
 
 @rule("M86")
 def test_the_failure_rate_says_which_releases_failed_and_how_long_ago_each_started(
-    connection: Connection,
+    shared: Connection,
 ) -> None:
-    def message() -> str:
-        [one] = Hand(connection).run(ops.find_alert_matches("failure rate"))
-        return one.message
-
-    set_clock(connection, "2026-01-14 09:00")
-    connection.execute(
-        "insert into rota.release (name, started_at) values "
-        "('2.4.1', rota.clock() - interval '6 minutes 7.5 seconds'), "
-        "('2.4.0', rota.clock() - interval '3 days 1 hour')"
+    set_clock(shared, "2026-01-14 09:00")
+    shared.execute(
+        "insert into rota.release (name, started_at) "
+        "values ('2.4.1', rota.clock() - interval '6 minutes 7.5 seconds')"
     )
-    attempts(connection, 30)
-    rate = "6.0 failures a minute over 00:05:00, usually 0.00: t (30)"
-    assert message() == rate, "no release is known"
-
-    attempts(connection, 41, release="2.4.1")
-    attempts(connection, 2, release="2.4.0")
-    Hand(connection, "crashes", release="2.4.2").send_heartbeat()
-    attempts(connection, 1, worker="crashes", error="LeaseExpired")
-    assert message() == (
+    attempts(shared, 30)
+    attempts(shared, 41, release="2.4.1")
+    attempts(shared, 2, release="2.4.0")
+    Hand(shared, "crashes", release="2.4.2").send_heartbeat()
+    attempts(shared, 1, worker="crashes", error="LeaseExpired")
+    [one] = Hand(shared).run(ops.find_alert_matches("failure rate"))
+    assert one.message == (
         "14.8 failures a minute over 00:05:00, usually 0.00: t (74); 41 of 74 by release 2.4.1, "
-        "started 00:06:07 ago; 2 by 2.4.0, started 3 days 01:00:00 ago; 1 by 2.4.2"
-    )
-    attempts(connection, 9, release="2.4.0")
-    attempts(connection, 1, release="2.4.3")
-    assert message().endswith(
-        "; 41 of 84 by release 2.4.1, started 00:06:07 ago; "
-        "11 by 2.4.0, started 3 days 01:00:00 ago; 1 by 2.4.2; …"
+        "started 00:06:07 ago; 2 by 2.4.0; 1 by 2.4.2"
     )
 
 
 @rule("M86")
-def test_a_due_job_that_workers_could_run_and_do_not_claim_is_found(
-    connection: Connection,
-) -> None:
-    serve(connection)
-    connection.execute("update rota.worker set started_at = rota.clock() - interval '61 seconds'")
-    due(connection, ago="9 minutes")
-    assert found(connection, "unclaimed jobs") == {}
-    due(connection)
-    assert found(connection, "unclaimed jobs")["default"] == pytest.approx(3600, abs=60)
-    assert found(connection, "unknown type") == found(connection, "no worker") == {}
+def test_a_due_job_that_workers_could_run_and_do_not_claim_is_found(shared: Connection) -> None:
+    serve(shared)
+    shared.execute("update rota.worker set started_at = rota.clock() - interval '61 seconds'")
+    due(shared, ago="9 minutes")
+    assert found(shared, "unclaimed jobs") == {}
+    due(shared)
+    assert found(shared, "unclaimed jobs")["default"] == pytest.approx(3600, abs=60)
+    assert found(shared, "unknown type") == found(shared, "no worker") == {}
 
 
 @rule("M86", "M80")
 def test_what_the_first_worker_after_a_while_finds_is_no_alert_until_it_had_a_minute_to_take_it(
-    connection: Connection,
+    shared: Connection,
 ) -> None:
-    set_clock(connection, "2026-01-14 09:00")
-    due(connection)
-    due(connection, job_type="nobody_s")
-    serve(connection)  # as a drain does before its round
-    connection.execute("update rota.worker set started_at = rota.clock() - interval '59 seconds'")
-    assert found(connection, "unclaimed jobs") == found(connection, "no worker") == {}
-    assert list(found(connection, "unknown type")) == ["nobody_s"]
+    set_clock(shared, "2026-01-14 09:00")
+    due(shared)
+    due(shared, job_type="nobody_s")
+    serve(shared)  # as a drain does before its round
+    shared.execute("update rota.worker set started_at = rota.clock() - interval '59 seconds'")
+    assert found(shared, "unclaimed jobs") == found(shared, "no worker") == {}
+    assert list(found(shared, "unknown type")) == ["nobody_s"]
 
-    connection.execute(
+    shared.execute(
         "update rota.worker set started_at = rota.clock() - interval '61 seconds', stopped_at = "
         "rota.clock()"
     )
-    serve(connection)  # the next drain: the last one left it
-    assert list(found(connection, "unclaimed jobs")) == ["default"]
+    serve(shared)  # the next drain: the last one left it
+    assert list(found(shared, "unclaimed jobs")) == ["default"]
 
 
 def drained(connection: Connection, ago: str) -> None:
@@ -327,21 +233,21 @@ def drained(connection: Connection, ago: str) -> None:
 
 @rule("M86", "M80")
 def test_what_a_worker_gave_back_after_a_long_run_is_no_alert_until_another_had_time_to_take_it(
-    connection: Connection,
+    shared: Connection,
 ) -> None:
-    due(connection)
-    hand = Hand(connection)
+    due(shared)
+    hand = Hand(shared)
     [job] = hand.claim().jobs
-    serve(connection)
-    connection.execute("update rota.worker set started_at = rota.clock() - interval '1 hour'")
+    serve(shared)
+    shared.execute("update rota.worker set started_at = rota.clock() - interval '1 hour'")
     hand.settle((job, HAND_BACK))
-    assert found(connection, "unclaimed jobs") == {}  # a drain asks before its jobs
-    connection.execute("update rota.worker set stopped_at = rota.clock()")
-    connection.execute("update rota.job set updated_at = rota.clock() - interval '50 seconds'")
-    assert found(connection, "unclaimed jobs") == {}
-    connection.execute("update rota.job set updated_at = rota.clock() - interval '5 minutes'")
-    drained(connection, ago="4 minutes")
-    assert list(found(connection, "unclaimed jobs")) == ["default"]
+    assert found(shared, "unclaimed jobs") == {}  # a drain asks before its jobs
+    shared.execute("update rota.worker set stopped_at = rota.clock()")
+    shared.execute("update rota.job set updated_at = rota.clock() - interval '50 seconds'")
+    assert found(shared, "unclaimed jobs") == {}
+    shared.execute("update rota.job set updated_at = rota.clock() - interval '5 minutes'")
+    drained(shared, ago="4 minutes")
+    assert list(found(shared, "unclaimed jobs")) == ["default"]
 
 
 @rule("M86", "M80", "M87")
@@ -349,11 +255,6 @@ def test_what_a_worker_gave_back_after_a_long_run_is_no_alert_until_another_had_
     ("pause", "resume"),
     [
         ("select rota.queue_pause('default')", "select rota.queue_resume('default')"),
-        ("select rota.pause_all()", "select rota.resume_all()"),
-        (
-            "select rota.queue_pause('default', rota.clock() + interval '1 hour')",
-            "update rota.queue set paused_until = rota.clock()",
-        ),
         (
             "select rota.pause_all(rota.clock() + interval '1 hour')",
             "update rota.installation set paused_until = rota.clock()",
@@ -361,152 +262,148 @@ def test_what_a_worker_gave_back_after_a_long_run_is_no_alert_until_another_had_
     ],
 )
 def test_what_a_pause_held_up_is_no_alert_until_a_worker_had_time_to_take_it(
-    connection: Connection, pause: str, resume: str
+    shared: Connection, pause: str, resume: str
 ) -> None:
-    due(connection)
-    connection.execute(pause.encode())
-    connection.execute(resume.encode())
-    drained(connection, ago="4 minutes")
-    assert found(connection, "unclaimed jobs") == {}
-    connection.execute("update rota.action set at = at - interval '5 minutes'")
-    connection.execute("update rota.queue set paused_until = paused_until - interval '5 minutes'")
-    connection.execute(
+    due(shared)
+    shared.execute(pause.encode())
+    shared.execute(resume.encode())
+    drained(shared, ago="4 minutes")
+    assert found(shared, "unclaimed jobs") == {}
+    shared.execute("update rota.action set at = at - interval '5 minutes'")
+    shared.execute("update rota.queue set paused_until = paused_until - interval '5 minutes'")
+    shared.execute(
         "update rota.installation set paused_until = paused_until - interval '5 minutes'"
     )
-    assert list(found(connection, "unclaimed jobs")) == ["default"]
+    assert list(found(shared, "unclaimed jobs")) == ["default"]
 
 
 @rule("M86")
-def test_a_queue_that_goes_on_does_not_hide_another(connection: Connection) -> None:
-    due(connection)
-    drained(connection, ago="4 minutes")
-    connection.execute("select rota.queue_pause('other'), rota.queue_resume('other')")
-    assert list(found(connection, "unclaimed jobs")) == ["default"]
+def test_a_queue_that_goes_on_does_not_hide_another(shared: Connection) -> None:
+    due(shared)
+    drained(shared, ago="4 minutes")
+    shared.execute("select rota.queue_pause('other'), rota.queue_resume('other')")
+    assert list(found(shared, "unclaimed jobs")) == ["default"]
 
 
 @rule("M86")
 def test_a_due_job_of_a_type_that_no_worker_knows_is_found_under_its_type(
-    connection: Connection,
+    shared: Connection,
 ) -> None:
-    serve(connection)
-    due(connection, job_type="nobody_s")
-    assert found(connection, "unknown type") == {"nobody_s": 1}
-    assert found(connection, "unclaimed jobs") == found(connection, "no worker") == {}
+    serve(shared)
+    due(shared, job_type="nobody_s")
+    assert found(shared, "unknown type") == {"nobody_s": 1}
+    assert found(shared, "unclaimed jobs") == found(shared, "no worker") == {}
 
 
 @rule("M86")
-def test_a_queue_with_due_jobs_and_no_worker_seen_of_late_is_found(connection: Connection) -> None:
-    serve(connection, queue="other")
-    due(connection)
-    assert list(found(connection, "no worker")) == ["default"]
-    assert found(connection, "unclaimed jobs") == found(connection, "unknown type") == {}
+def test_a_queue_with_due_jobs_and_no_worker_seen_of_late_is_found(shared: Connection) -> None:
+    serve(shared, queue="other")
+    due(shared)
+    assert list(found(shared, "no worker")) == ["default"]
+    assert found(shared, "unclaimed jobs") == found(shared, "unknown type") == {}
 
-    serve(connection)
-    connection.execute(
+    serve(shared)
+    shared.execute(
         "update rota.worker set queues = '{\"default\": 1}', stopped_at = rota.clock() - interval "
         "'9 minutes'"
     )
-    assert found(connection, "no worker") == {}  # a drain that ended a moment ago is a worker
-    connection.execute("update rota.worker set stopped_at = rota.clock() - interval '11 minutes'")
-    assert list(found(connection, "no worker")) == ["default"]
+    assert found(shared, "no worker") == {}  # a drain that ended a moment ago is a worker
+    shared.execute("update rota.worker set stopped_at = rota.clock() - interval '11 minutes'")
+    assert list(found(shared, "no worker")) == ["default"]
 
 
 @rule("M33", "M86")
-def test_a_queue_whose_jobs_no_worker_takes_from_a_dead_one_is_found(
-    connection: Connection,
-) -> None:
-    serve(connection)
-    due(connection)
-    Hand(connection).claim()
-    assert found(connection, "no worker") == {}
+def test_a_queue_whose_jobs_no_worker_takes_from_a_dead_one_is_found(shared: Connection) -> None:
+    serve(shared)
+    due(shared)
+    Hand(shared).claim()
+    assert found(shared, "no worker") == {}
     expire = "update rota.job set locked_until = rota.clock() - %s::interval"
-    connection.execute(expire, ["9 minutes"])
-    assert found(connection, "no worker") == {}
-    connection.execute(expire, ["11 minutes"])
-    assert list(found(connection, "no worker")) == ["default"]
-    [one] = Hand(connection).run(ops.find_alert_matches("no worker"))
+    shared.execute(expire, ["9 minutes"])
+    assert found(shared, "no worker") == {}
+    shared.execute(expire, ["11 minutes"])
+    assert list(found(shared, "no worker")) == ["default"]
+    [one] = Hand(shared).run(ops.find_alert_matches("no worker"))
     assert one.message.startswith("for 00:10:00 no worker has taken jobs of queue default whose")
-    assert found(connection, "unclaimed jobs") == found(connection, "unknown type") == {}
+    assert found(shared, "unclaimed jobs") == found(shared, "unknown type") == {}
 
 
 @rule("M86", "M87")
-def test_a_paused_queue_raises_no_alert(connection: Connection) -> None:
-    due(connection)
-    assert list(found(connection, "no worker")) == ["default"]
-    connection.execute("insert into rota.queue (name, paused_at) values ('default', rota.clock())")
-    assert found(connection, "no worker") == {}
+def test_a_paused_queue_raises_no_alert(shared: Connection) -> None:
+    due(shared)
+    assert list(found(shared, "no worker")) == ["default"]
+    shared.execute("insert into rota.queue (name, paused_at) values ('default', rota.clock())")
+    assert found(shared, "no worker") == {}
     # The pause ended by itself.
-    connection.execute("update rota.queue set paused_until = rota.clock()")
-    assert list(found(connection, "no worker")) == ["default"]
-    connection.execute("select rota.pause_all()")
-    assert found(connection, "no worker") == {}
+    shared.execute("update rota.queue set paused_until = rota.clock()")
+    assert list(found(shared, "no worker")) == ["default"]
+    shared.execute("select rota.pause_all()")
+    assert found(shared, "no worker") == {}
 
 
 @rule("M86", "M87")
 def test_a_pause_that_holds_due_jobs_for_four_hours_is_found_with_who_and_why(
-    connection: Connection,
+    shared: Connection,
 ) -> None:
-    due(connection)
-    connection.execute("select rota.queue_pause('default', null, 'the provider moves', 'eva')")
-    connection.execute("select rota.queue_pause('idle', null, null, 'eva')")
-    connection.execute("update rota.queue set paused_at = rota.clock() - interval '3 h 59 min'")
-    assert found(connection, "paused jobs") == {}
-    connection.execute("update rota.queue set paused_at = rota.clock() - interval '5 h'")
-    [one] = Hand(connection).run(ops.find_alert_matches("paused jobs"))
+    due(shared)
+    shared.execute("select rota.queue_pause('default', null, 'the provider moves', 'eva')")
+    shared.execute("select rota.queue_pause('idle', null, null, 'eva')")
+    shared.execute("update rota.queue set paused_at = rota.clock() - interval '3 h 59 min'")
+    assert found(shared, "paused jobs") == {}
+    shared.execute("update rota.queue set paused_at = rota.clock() - interval '5 h'")
+    [one] = Hand(shared).run(ops.find_alert_matches("paused jobs"))
     assert (one.subject, int(one.value), one.severity) == ("default", 5 * 3600, "warning")
     assert " by eva: the provider moves, and jobs are due: 1" in one.message
-    connection.execute("update rota.queue set paused_at = null")
-    connection.execute("select rota.pause_all(null, null, 'eva')")
-    connection.execute("update rota.installation set paused_at = rota.clock() - interval '5 h'")
-    assert list(found(connection, "paused jobs")) == [""]
-    connection.execute("update rota.alert_rule set queue = 'idle' where name = 'paused jobs'")
-    assert found(connection, "paused jobs") == {}, "the due job is in another queue"
+    shared.execute("update rota.queue set paused_at = null")
+    shared.execute("select rota.pause_all(null, null, 'eva')")
+    shared.execute("update rota.installation set paused_at = rota.clock() - interval '5 h'")
+    assert list(found(shared, "paused jobs")) == [""]
+    shared.execute("update rota.alert_rule set queue = 'idle' where name = 'paused jobs'")
+    assert found(shared, "paused jobs") == {}, "the due job is in another queue"
 
 
 @rule("M86", "M12")
 def test_jobs_whose_payload_no_release_at_work_reads_are_found_with_their_deadline(
-    connection: Connection,
+    shared: Connection,
 ) -> None:
     for _ in range(3):
-        insert(connection)
-    hand = Hand(connection, release="2")
+        insert(shared)
+    hand = Hand(shared, release="2")
     hand.send_heartbeat()
-    Hand(connection, "old", release="1").send_heartbeat()
+    Hand(shared, "old", release="1").send_heartbeat()
     jobs = hand.claim(3).jobs
     hand.settle(*[(job, PAYLOAD_MISMATCH) for job in jobs], ran_s=None)
-    assert found(connection, "unread payloads") == {}
-    connection.execute(
+    assert found(shared, "unread payloads") == {}
+    shared.execute(
         "update rota.job set run_at = rota.clock() - interval '30 min', "
         "waits_since = rota.clock() - interval '30 min'"
     )
-    connection.execute("update rota.job set updated_at = run_at")
-    connection.execute("update rota.worker set started_at = rota.clock() - interval '1 hour'")
-    [one] = Hand(connection).run(ops.find_alert_matches("unread payloads"))
+    shared.execute("update rota.job set updated_at = run_at")
+    shared.execute("update rota.worker set started_at = rota.clock() - interval '1 hour'")
+    [one] = Hand(shared).run(ops.find_alert_matches("unread payloads"))
     assert (one.subject, one.value, one.severity) == ("t", 3, "critical")
     assert "release 2 cannot (does not fit); at " in one.message
     assert " they try again, and the next job is dead if no other is alive" in one.message
-    assert found(connection, "unclaimed jobs") == {}, "workers are not the cause"
-    assert len(Hand(connection, "old", release="1").claim(1).jobs) == 1
-    assert found(connection, "unread payloads") == {"t": 2}
+    assert found(shared, "unclaimed jobs") == {}, "workers are not the cause"
+    assert len(Hand(shared, "old", release="1").claim(1).jobs) == 1
+    assert found(shared, "unread payloads") == {"t": 2}
 
 
 @rule("M86")
-def test_what_the_database_refuses_a_live_worker_for_minutes_is_found(
-    connection: Connection,
-) -> None:
-    hand = Hand(connection)
+def test_what_the_database_refuses_a_live_worker_for_minutes_is_found(shared: Connection) -> None:
+    hand = Hand(shared)
     hand.send_heartbeat(refused="batch folder: the database refuses: no key")
-    assert found(connection, "refused maintenance") == {}
-    connection.execute(
+    assert found(shared, "refused maintenance") == {}
+    shared.execute(
         "update rota.worker set refused_since = rota.clock() - interval '6 min', "
         "heartbeat_at = rota.clock() - interval '2 min'"
     )
-    assert found(connection, "refused maintenance") == {}, "it is gone"
+    assert found(shared, "refused maintenance") == {}, "it is gone"
     hand.send_heartbeat(refused="batch folder: the database refuses: no key")
     [one] = hand.run(ops.find_alert_matches("refused maintenance"))
     assert one.message.endswith("worker hand must do: batch folder: the database refuses: no key")
     hand.send_heartbeat()
-    assert found(connection, "refused maintenance") == {}
+    assert found(shared, "refused maintenance") == {}
 
 
 SCHEDULE = """
@@ -530,10 +427,10 @@ from (values
 
 @rule("M86", "M82")
 def test_a_schedule_that_should_have_run_is_found_but_none_that_a_person_paused(
-    connection: Connection,
+    shared: Connection,
 ) -> None:
-    connection.execute(SCHEDULE)
-    assert found(connection, "schedule overdue") == {
+    shared.execute(SCHEDULE)
+    assert found(shared, "schedule overdue") == {
         "late": pytest.approx(660, abs=30),
         "stopped": pytest.approx(3600, abs=30),
     }
@@ -541,33 +438,33 @@ def test_a_schedule_that_should_have_run_is_found_but_none_that_a_person_paused(
 
 @rule("M86", "M82")
 def test_a_schedule_that_the_first_worker_after_a_while_is_about_to_fire_is_no_alert(
-    connection: Connection,
+    shared: Connection,
 ) -> None:
-    connection.execute(SCHEDULE)
-    serve(connection)  # its scheduler and its alerts begin at the same time
-    assert list(found(connection, "schedule overdue")) == ["stopped"]
-    connection.execute("update rota.worker set started_at = rota.clock() - interval '61 seconds'")
-    assert set(found(connection, "schedule overdue")) == {"late", "stopped"}
+    shared.execute(SCHEDULE)
+    serve(shared)  # its scheduler and its alerts begin at the same time
+    assert list(found(shared, "schedule overdue")) == ["stopped"]
+    shared.execute("update rota.worker set started_at = rota.clock() - interval '61 seconds'")
+    assert set(found(shared, "schedule overdue")) == {"late", "stopped"}
 
 
 @rule("M86", "M82")
 @pytest.mark.parametrize("ends_by_itself", [False, True])
 def test_a_schedule_that_a_pause_of_everything_held_up_is_no_alert_before_its_time_has_passed_again(
-    connection: Connection, ends_by_itself: bool
+    shared: Connection, ends_by_itself: bool
 ) -> None:
-    connection.execute(SCHEDULE)
-    connection.execute("select rota.pause_all(rota.clock() + interval '1 hour')")
-    connection.execute(
+    shared.execute(SCHEDULE)
+    shared.execute("select rota.pause_all(rota.clock() + interval '1 hour')")
+    shared.execute(
         "update rota.installation set paused_until = rota.clock()"
         if ends_by_itself
         else "select rota.resume_all()"  # which a scheduler sees 5 s later
     )
-    assert list(found(connection, "schedule overdue")) == ["stopped"]
-    connection.execute("update rota.action set at = at - interval '11 minutes'")
-    connection.execute(
+    assert list(found(shared, "schedule overdue")) == ["stopped"]
+    shared.execute("update rota.action set at = at - interval '11 minutes'")
+    shared.execute(
         "update rota.installation set paused_until = paused_until - interval '11 minutes'"
     )
-    assert set(found(connection, "schedule overdue")) == {"late", "stopped"}
+    assert set(found(shared, "schedule overdue")) == {"late", "stopped"}
 
 
 def messages(
@@ -586,19 +483,19 @@ def step(connection: Connection, name: str = "dead jobs") -> list[str]:
 
 @rule("M86")
 def test_an_alert_fires_once_repeats_after_a_while_and_says_when_it_is_over(
-    connection: Connection,
+    shared: Connection,
 ) -> None:
-    dead(connection, 10)
-    assert [step(connection) for _ in range(3)] == [["fires"], [], []]
-    connection.execute(
+    dead(shared, 10)
+    assert [step(shared) for _ in range(3)] == [["fires"], [], []]
+    shared.execute(
         "update rota.alert set last_notified_at = last_notified_at - interval '61 minutes'"
     )
-    assert [step(connection) for _ in range(2)] == [["repeats"], []]
+    assert [step(shared) for _ in range(2)] == [["repeats"], []]
 
-    connection.execute("delete from rota.job")
-    assert [step(connection) for _ in range(3)] == [[], ["over"], []]
-    dead(connection, 10)
-    assert [step(connection) for _ in range(2)] == [["fires"], []]
+    shared.execute("delete from rota.job")
+    assert [step(shared) for _ in range(3)] == [[], ["over"], []]
+    dead(shared, 10)
+    assert [step(shared) for _ in range(2)] == [["fires"], []]
 
 
 @rule("M86")
@@ -631,23 +528,23 @@ def test_a_rule_is_evaluated_by_one_worker_a_minute(
 
 
 @rule("M86")
-def test_a_rule_that_takes_long_rests_long(connection: Connection) -> None:
-    hand = Hand(connection)
+def test_a_rule_that_takes_long_rests_long(shared: Connection) -> None:
+    hand = Hand(shared)
     hand.run(ops.take_alert_rules())
     hand.run(ops.write_alerts("dead jobs", [], 500))
-    connection.execute("update rota.alert_rule set due_at = due_at - interval '60 seconds'")
+    shared.execute("update rota.alert_rule set due_at = due_at - interval '60 seconds'")
     assert "dead jobs" not in [one.name for one in hand.run(ops.take_alert_rules())]
 
 
 @rule("M86")
-def test_what_a_disabled_rule_had_found_is_over_and_is_not_posted(connection: Connection) -> None:
-    dead(connection, 10)
-    step(connection)
-    connection.execute("update rota.alert_rule set enabled = false where name = 'dead jobs'")
-    hand = Hand(connection)
+def test_what_a_disabled_rule_had_found_is_over_and_is_not_posted(shared: Connection) -> None:
+    dead(shared, 10)
+    step(shared)
+    shared.execute("update rota.alert_rule set enabled = false where name = 'dead jobs'")
+    hand = Hand(shared)
     assert "dead jobs" not in [one.name for one in hand.run(ops.take_alert_rules())]
     assert hand.run(ops.take_unposted(10)) == []
-    assert connection.execute("select state from rota.alert").fetchall() == [("over",)]
+    assert shared.execute("select state from rota.alert").fetchall() == [("over",)]
 
 
 @rule("M86")
@@ -668,34 +565,30 @@ def test_a_notification_is_posted_by_one_worker_and_again_only_if_that_failed(
 
 
 @rule("M86")
-def test_alerts_that_cannot_be_posted_do_not_block_those_not_tried_yet(
-    connection: Connection,
-) -> None:
-    dead(connection, 10)
-    step(connection)
-    attempts(connection, 20)
-    step(connection, "same error")
-    [first] = Hand(connection).run(ops.take_unposted(1))
+def test_alerts_that_cannot_be_posted_do_not_block_those_not_tried_yet(shared: Connection) -> None:
+    dead(shared, 10)
+    step(shared)
+    attempts(shared, 20)
+    step(shared, "same error")
+    [first] = Hand(shared).run(ops.take_unposted(1))
     # It was refused, and its time has come again.
-    connection.execute("update rota.alert set post_at = rota.clock() where post_at is not null")
-    [second] = Hand(connection).run(ops.take_unposted(1))
+    shared.execute("update rota.alert set post_at = rota.clock() where post_at is not null")
+    [second] = Hand(shared).run(ops.take_unposted(1))
     assert (first.rule, second.rule) == ("dead jobs", "same error")
 
 
 @rule("M86")
-def test_a_rule_may_enqueue_a_job_once_for_each_message_of_the_alert(
-    connection: Connection,
-) -> None:
-    connection.execute("update rota.alert_rule set notify_job = 'page' where name = 'dead jobs'")
-    dead(connection, 10)
-    step(connection)
-    step(connection)
-    connection.execute("delete from rota.job where job_type = 't'")
-    step(connection)
-    step(connection)
+def test_a_rule_may_enqueue_a_job_once_for_each_message_of_the_alert(shared: Connection) -> None:
+    shared.execute("update rota.alert_rule set notify_job = 'page' where name = 'dead jobs'")
+    dead(shared, 10)
+    step(shared)
+    step(shared)
+    shared.execute("delete from rota.job where job_type = 't'")
+    step(shared)
+    step(shared)
     payloads = [
         payload
-        for (payload,) in connection.execute(
+        for (payload,) in shared.execute(
             "select payload from rota.job where job_type = 'page' order by id"
         )
     ]
@@ -707,11 +600,11 @@ def test_a_rule_may_enqueue_a_job_once_for_each_message_of_the_alert(
 
 
 @rule("M86")
-def test_an_alert_notifies_also_when_its_job_is_refused(connection: Connection) -> None:
-    connection.execute("update rota.alert_rule set notify_job = 'page' where name = 'dead jobs'")
-    connection.execute("alter table rota.job add constraint no_pages check (job_type <> 'page')")
-    dead(connection, 10)
-    hand = Hand(connection)
+def test_an_alert_notifies_also_when_its_job_is_refused(shared: Connection) -> None:
+    shared.execute("update rota.alert_rule set notify_job = 'page' where name = 'dead jobs'")
+    shared.execute("alter table rota.job add constraint no_pages check (job_type <> 'page')")
+    dead(shared, 10)
+    hand = Hand(shared)
     decided = decide(hand.run(ops.find_alert_matches("dead jobs")), [], None)
     [(told, problem)] = hand.run(ops.write_alerts("dead jobs", decided, 0))
     assert told.state == "fires"
@@ -719,20 +612,20 @@ def test_an_alert_notifies_also_when_its_job_is_refused(connection: Connection) 
 
 
 @rule("M13")
-def test_alerts_that_have_long_been_over_are_forgotten(connection: Connection) -> None:
-    connection.execute(
+def test_alerts_that_have_long_been_over_are_forgotten(shared: Connection) -> None:
+    shared.execute(
         "insert into rota.alert (rule, subject, state, severity, since, last_notified_at, "
         "notifications, value, message, over_at)"
         " select 'same error', n::text, 'over', 'warning', rota.clock(), rota.clock(), 2, 1, '', "
         "rota.clock() - n * interval '1 day'"
         " from generate_series(29, 31, 2) n"
     )
-    assert Hand(connection).run(ops.forget_rows("alerts", 1000)) == 1
-    assert Hand(connection).run(ops.forget_rows("alerts", 1000)) == 0
+    assert Hand(shared).run(ops.forget_rows("alerts", 1000)) == 1
+    assert Hand(shared).run(ops.forget_rows("alerts", 1000)) == 0
 
 
-BLOCKS_MOST = 500
-"""Most blocks that a rule may read beside 100,000 dead, due and failed jobs each.
+BLOCKS_MOST = 300
+"""Most blocks that a rule may read beside 20,000 dead, due and failed jobs each.
 
 It reads 30 to 180, because rows lie in the order in which they came; without a bound some thousand.
 """
@@ -743,13 +636,13 @@ def test_a_rule_reads_a_bounded_part_of_large_tables_by_their_indexes(
     connection: Connection,
 ) -> None:
     connection.execute("set session_replication_role = replica")
-    dead(connection, 100_000)
+    dead(connection, 20_000)
     connection.execute(
         "insert into rota.job (job_type, queue, priority, run_at)"
         " select 't', 'default', 0, rota.clock() - interval '1 hour' from generate_series(1, "
-        "100000)"
+        "20000)"
     )
-    attempts(connection, 100_000)
+    attempts(connection, 20_000)
     connection.execute("analyze rota.job, rota.attempt")
 
     for name in [
@@ -778,12 +671,3 @@ def _touched(connection: Connection) -> tuple[int, int]:
     ).fetchone()
     assert row is not None
     return row[0], row[1]
-
-
-def test_the_interval_of_a_message_is_written_alike_for_every_session(
-    connection: Connection,
-) -> None:
-    connection.execute("set intervalstyle = 'iso_8601'")
-    dead(connection, 10)
-    [one] = Hand(connection).run(ops.find_alert_matches("dead jobs"))
-    assert "within 01:00:00" in one.message

@@ -1,29 +1,29 @@
-"""Breakers at the store: what opens them, who tries, what closes them, what is written."""
+"""Breakers at the store: who tries, what closes them, what is written, and what a person changes.
+
+What opens and closes one for how long is in `test_breaker_machine.py`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
+from uuid import UUID
 
 import psycopg
 import pytest
+from psycopg.rows import TupleRow
+from psycopg.types.json import Jsonb
 
-from rota.model.breaker import EndpointHealth
-from rota.model.job import Job, Status
+import rota
+from rota.model.breaker import BreakerRules, EndpointHealth, format_waits_for
+from rota.model.job import Job
 from rota.store import ops
-from tests.store.breakers import (
-    Connection,
-    claim,
-    end_trial,
-    fail,
-    hand_back,
-    let_window_pass,
-    look,
-    try_one,
-)
-from tests.store.work import BEGINNING, Hand, expire, waits
+from tests.store.work import Hand, insert, waits
 from tests.support.rules import rule
 from tests.support.wait import eventually
+
+Connection = psycopg.Connection[TupleRow]
+RULES = BreakerRules("mail", failures=3, within_s=60, open_for_s=30, max_open_s=100)
 
 
 @pytest.fixture
@@ -32,87 +32,71 @@ def hand(connection: Connection) -> Hand:
     return Hand(connection)
 
 
-# Opening
+def fail(hand: Hand, count: int = 1, key: str = "") -> ops.Recorded:
+    """Record failures of attempts that began just now."""
+    result = ops.EndpointResult(RULES, key, [0.0] * count, "no answer")
+    [recorded] = hand.run(ops.record_at_breakers([result]))
+    return recorded
+
+
+def end_trial(hand: Hand, job: Job, health: EndpointHealth) -> str | None:
+    """Record the end of a trial; return what changed."""
+    result = ops.EndpointResult(RULES, "", [], "no answer", health, job.id, job.claims)
+    [recorded] = hand.run(ops.record_at_breakers([result]))
+    return recorded.change
+
+
+def try_one(hand: Hand, job: Job) -> ops.Blocked | bool:
+    """Ask whether a job may begin."""
+    return hand.run(ops.try_breakers([ops.Try("mail", "", job.id, job.claims, 60.0)]))[job.id]
+
+
+def look(hand: Hand, key: str = "") -> str:
+    """Return the state that a worker sees."""
+    blocked = hand.run(ops.look_at_breakers([("mail", key)])).get(("mail", key))
+    return "closed" if blocked is None else blocked.state
+
+
+def let_window_pass(connection: Connection) -> None:
+    """Let the time of all open breakers be over."""
+    connection.execute("update rota.breaker set open_until = rota.clock() where state = 'open'")
+
+
+def hand_back(hand: Hand, *jobs: Job, delay_s: float = 1_000.0) -> None:
+    """Put claimed jobs back, as a worker does."""
+    outcomes = [
+        {
+            "id": job.id, "claims": job.claims, "status": "queued", "charged": False,
+            "delay_s": delay_s, "waits_for": format_waits_for("mail", ""),
+        }
+        for job in jobs
+    ]  # fmt: skip
+    hand.connection.execute("select rota.job_leave(%s::jsonb, '1'::text)", [Jsonb(outcomes)])
+
+
+def claim(hand: Hand, count: int = 1) -> list[Job]:
+    """Claim so many new jobs."""
+    insert(hand.connection, count)
+    return hand.claim(count).jobs
 
 
 @rule("M63")
-def test_a_breaker_opens_after_so_many_failures_within_its_time(hand: Hand) -> None:
-    assert fail(hand, 2) == ops.Recorded(("mail", ""), None, None)
-    opened = fail(hand)
-    assert opened.change == "opened"
-    assert opened.blocked is not None
-    assert opened.blocked.state == "open"
+def test_keys_are_breakers_of_their_own_and_what_changes_nothing_writes_nothing(
+    connection: Connection, hand: Hand
+) -> None:
+    [job] = claim(hand)
+    assert (look(hand), try_one(hand, job)) == ("closed", False)
+    assert connection.execute("select count(*) from rota.breaker").fetchone() == (0,)
+    opened = fail(hand, 3, key="a")
+    assert opened.change == "opened" and opened.blocked is not None
     assert 29 < (opened.blocked.wait_s or 0) <= 30
-    assert look(hand) == "open"
-
-
-@rule("M63")
-def test_failures_count_in_any_stretch_of_the_time_and_not_from_a_fixed_start(
-    connection: Connection, hand: Hand
-) -> None:
-    fail(hand, 1)
-    connection.execute("update rota.breaker set failed_at = array[rota.clock() - interval '50 s']")
-    fail(hand, 1)
-    connection.execute(
-        "update rota.breaker set failed_at = array(select at - interval '11 s'"
-        " from unnest(failed_at) at)"
-    )
-    assert fail(hand, 1).change is None  # the first is 61 s old
-    assert fail(hand, 1).change == "opened"  # the second to the fourth lie within 11 s
-
-
-@rule("M63")
-def test_keys_are_breakers_of_their_own(hand: Hand) -> None:
-    assert fail(hand, 3, key="a").change == "opened"
     assert (look(hand, "a"), look(hand, "b"), look(hand)) == ("open", "closed", "closed")
-
-
-@rule("M63")
-def test_results_while_it_is_open_change_and_write_nothing(
-    connection: Connection, hand: Hand
-) -> None:
-    fail(hand, 3)
     before = connection.execute("select xmin, ctid, xmax, * from rota.breaker").fetchall()
-    assert fail(hand, 10).change is None
-    hand.run(ops.look_at_breakers([("mail", "")]))
+    assert fail(hand, 10, key="a").change is None
     assert connection.execute("select xmin, ctid, xmax, * from rota.breaker").fetchall() == before
 
 
-@rule("M63")
-def test_a_look_at_a_closed_breaker_writes_no_row(connection: Connection, hand: Hand) -> None:
-    [job] = claim(hand)
-    assert look(hand) == "closed"
-    assert try_one(hand, job) is False
-    assert connection.execute("select count(*) from rota.breaker").fetchone() == (0,)
-
-
 # The trial
-
-
-@rule("M63")
-def test_of_24_connections_at_the_end_of_the_window_one_gets_the_trial(
-    database: str, connection: Connection, hand: Hand
-) -> None:
-    fail(hand, 3)
-    jobs = claim(hand, 24)
-    barrier = Barrier(24)
-
-    def race(job: Job) -> ops.Blocked | bool:
-        with psycopg.connect(database, autocommit=True) as own:
-            mine = Hand(own)
-            look(mine)
-            barrier.wait()
-            return try_one(mine, job)
-
-    with ThreadPoolExecutor(24) as threads:
-        for turn in range(5):
-            let_window_pass(connection)
-            answers = list(threads.map(race, jobs))
-            won = [job for job, answer in zip(jobs, answers, strict=True) if answer is True]
-            assert len(won) == 1, f"turn {turn}: {answers}"
-            others = [answer for answer in answers if isinstance(answer, ops.Blocked)]
-            assert {(one.state, len(others)) for one in others} == {("trial", 23)}
-            assert end_trial(hand, won[0], EndpointHealth.FAILS).change == "reopened"
 
 
 @rule("M63")
@@ -131,91 +115,43 @@ def test_who_waited_for_the_row_does_not_get_a_second_trial(
         answer = threads.submit(try_one, Hand(late), second)
         eventually(waits(connection, late))
         early.commit()
-        assert isinstance(answer.result(10), ops.Blocked)
+        assert isinstance(answer.result(60), ops.Blocked)
 
 
 @rule("M63")
-def test_each_trial_that_fails_doubles_the_wait_up_to_the_longest(
-    connection: Connection, hand: Hand
-) -> None:
-    fail(hand, 3)
-    for wait_s in (60, 100, 100):
-        let_window_pass(connection)
-        [job] = claim(hand)
-        assert try_one(hand, job) is True
-        reopened = end_trial(hand, job, EndpointHealth.FAILS)
-        assert reopened.change == "reopened"
-        assert reopened.blocked is not None
-        assert reopened.blocked.wait_s == pytest.approx(wait_s, abs=1)
-
-
-@rule("M63")
-def test_a_success_of_the_trial_closes_it_and_releases_the_jobs_that_wait_in_their_order(
+def test_a_success_of_the_trial_releases_the_jobs_that_wait_in_their_order(
     connection: Connection, hand: Hand
 ) -> None:
     fail(hand, 3)
     waiting = claim(hand, 5)
     hand_back(hand, *waiting)
     let_window_pass(connection)
-    [job] = claim(hand)
+    job, late = claim(hand, 2)
     assert try_one(hand, job) is True
-    assert end_trial(hand, job, EndpointHealth.SERVES) == ops.Recorded(("mail", ""), None, "closed")
+    assert end_trial(hand, job, EndpointHealth.SERVES) == "closed"
     assert [hand.run(ops.release_breakers(2, batch / 10)) for batch in range(4)] == [2, 2, 1, 0]
     rows = connection.execute(
         "select id, run_at < rota.clock() + interval '1 s', waits_for from rota.job"
         " where status = 'queued' order by run_at"
     ).fetchall()
     assert rows == [(one.id, True, None) for one in waiting]
-    assert look(hand) == "closed"
+    hand_back(hand, late)  # its worker had looked before the breaker closed
+    assert hand.run(ops.release_breakers(10, 0.0)) == 1
 
 
 @rule("M63")
-def test_a_trial_that_says_nothing_of_the_endpoint_lets_another_try_at_once(
+def test_a_trial_that_says_nothing_of_the_endpoint_calls_another_job_back_to_try(
     connection: Connection, hand: Hand
 ) -> None:
     fail(hand, 3)
     waiting = claim(hand, 2)
     hand_back(hand, *waiting)
     let_window_pass(connection)
-    first, second = claim(hand, 2)
-    assert try_one(hand, first) is True
-    assert end_trial(hand, first, EndpointHealth.UNKNOWN).change == "untried"
-    due = connection.execute(
-        "select id from rota.job where status = 'queued' and run_at <= rota.clock()"
-    ).fetchall()
-    assert due == [(waiting[0].id,)]
-    assert try_one(hand, second) is True
-    reopened = end_trial(hand, second, EndpointHealth.FAILS).blocked
-    assert reopened is not None
-    assert reopened.wait_s == pytest.approx(60, abs=1)  # not four times
-
-
-@rule("M63")
-def test_a_trial_whose_worker_is_lost_gives_way_once_its_job_is_taken_away(
-    connection: Connection, hand: Hand
-) -> None:
-    fail(hand, 3)
-    let_window_pass(connection)
-    first, second = claim(hand, 2)
-    assert try_one(hand, first) is True
-    assert look(hand) == "trial"
-    expire(connection)
-    hand.renew(second)
-    hand.reap()
-    assert look(hand) == "due"
-    assert try_one(hand, second) is True
-    assert end_trial(hand, first, EndpointHealth.SERVES).change is None  # it is late
-    assert look(hand) == "trial"
-
-
-@rule("M63")
-def test_a_trial_gives_way_after_its_deadline(connection: Connection, hand: Hand) -> None:
-    fail(hand, 3)
-    let_window_pass(connection)
-    first, second = claim(hand, 2)
-    assert try_one(hand, first, deadline_s=0.0) is True
-    assert try_one(hand, second) is True
-    assert end_trial(hand, first, EndpointHealth.FAILS).change is None
+    [job] = claim(hand)
+    assert try_one(hand, job) is True
+    assert end_trial(hand, job, EndpointHealth.UNKNOWN) == "untried"
+    due = "select id from rota.job where status = 'queued' and run_at <= rota.clock()"
+    assert connection.execute(due).fetchall() == [(waiting[0].id,)]
 
 
 @rule("M63")
@@ -229,35 +165,8 @@ def test_a_late_end_of_an_earlier_claim_of_the_trials_job_changes_nothing(
     [job] = hand.claim(1).jobs
     assert (job.id, job.claims > early.claims) == (early.id, True)
     assert try_one(hand, job) is True
-    assert end_trial(hand, early, EndpointHealth.SERVES).change is None
+    assert end_trial(hand, early, EndpointHealth.SERVES) is None
     assert look(hand) == "trial"
-
-
-@rule("M63")
-def test_jobs_that_are_handed_back_just_after_it_closed_are_released_too(
-    connection: Connection, hand: Hand
-) -> None:
-    fail(hand, 3)
-    let_window_pass(connection)
-    job, late = claim(hand, 2)
-    try_one(hand, job)
-    end_trial(hand, job, EndpointHealth.SERVES)
-    assert hand.run(ops.release_breakers(10, 0.0)) == 0
-    hand_back(hand, late)
-    assert hand.run(ops.release_breakers(10, 0.0)) == 1
-
-
-@rule("M63")
-def test_failures_of_attempts_that_began_before_it_closed_do_not_open_it_again(
-    connection: Connection, hand: Hand
-) -> None:
-    fail(hand, 3)
-    let_window_pass(connection)
-    [job] = claim(hand)
-    try_one(hand, job)
-    end_trial(hand, job, EndpointHealth.SERVES)
-    assert fail(hand, 10, ago_s=20.0).change is None
-    assert fail(hand, 3).change == "opened"
 
 
 # Upkeep
@@ -267,11 +176,8 @@ def test_failures_of_attempts_that_began_before_it_closed_do_not_open_it_again(
 def test_upkeep_forgets_breakers_whose_failures_count_no_longer(
     connection: Connection, hand: Hand
 ) -> None:
-    fail(hand, 1, key="counts")
-    fail(hand, 1, key="old")
-    fail(hand, 3, key="open")
-    fail(hand, 3, key="untried")
-    fail(hand, 3, key="lost")
+    for key, count in (("counts", 1), ("old", 1), ("open", 3), ("untried", 3), ("lost", 3)):
+        fail(hand, count, key=key)
     connection.execute("update rota.breaker set state = 'trial', trial_job = 1 where key = 'lost'")
     connection.execute("update rota.breaker set forget_at = rota.clock() where key = 'old'")
     connection.execute(
@@ -279,9 +185,8 @@ def test_upkeep_forgets_breakers_whose_failures_count_no_longer(
         "where key in ('untried', 'lost')"
     )
     assert hand.run(ops.forget_rows("breakers", 10)) == 3
-    assert connection.execute("select key from rota.breaker order by key").fetchall() == [
-        ("counts",), ("open",)
-    ]  # fmt: skip
+    kept = connection.execute("select key from rota.breaker order by key").fetchall()
+    assert kept == [("counts",), ("open",)]
 
 
 @rule("M13", "M63")
@@ -300,23 +205,90 @@ def test_a_failure_counts_though_upkeep_deletes_its_row_at_that_moment(
         eventually(waits(connection, worker))
         assert Hand(upkeep).run(ops.forget_rows("breakers", 10)) == 1
         upkeep.commit()
-        assert answer.result(10).change is None
+        assert answer.result(60).change is None
     assert connection.execute("select cardinality(failed_at) from rota.breaker").fetchone() == (1,)
 
 
+# By hand
+
+
+@rule("M63", "M87")
+def test_a_person_trips_and_resets_a_breaker(
+    app: rota.App, connection: Connection, hand: Hand
+) -> None:
+    app.job("mail", breaker=rota.Breaker())(lambda: None)
+    app.sync()
+    app.breakers.trip("mail", duration="10m", why="the provider asked us", by="ada")
+    [seen] = app.breakers.list()
+    assert (seen.state, seen.key, seen.changed_by) == ("open", None, "ada")
+    assert seen.reason == "the provider asked us"
+    waiting = claim(hand, 3)
+    assert isinstance(try_one(hand, waiting[0]), ops.Blocked)
+    hand_back(hand, *waiting)
+    assert app.breakers.list()[0].waiting == 3
+    assert app.breakers.reset("mail", why="it works", by="bob") == 1
+    assert app.breakers.reset("mail") == 0
+    assert [one.state for one in app.breakers.list()] == ["closed"]
+    assert len(hand.claim(3).jobs) == 3
+    log = connection.execute(
+        "select verb, by, why, detail->>'breaker' from rota.action order by id"
+    )
+    assert log.fetchall() == [
+        ("breaker_trip", "ada", "the provider asked us", "mail"),
+        ("breaker_reset", "bob", "it works", "mail"),
+    ]
+
+
 @rule("M63")
-def test_a_job_that_waits_for_a_breaker_still_expires(connection: Connection, hand: Hand) -> None:
-    [job] = claim(hand)
-    hand_back(hand, job)
-    connection.execute("update rota.job set expires_at = rota.clock()")
-    _, expired, _ = hand.run(ops.expire("w", BEGINNING, 0, 10))
-    assert [(one.job, one.status) for one in expired] == [(job.id, Status.DEAD)]
-    assert "breaker mail" in expired[0].message
+def test_a_whole_breaker_that_is_tripped_holds_up_all_keys_and_then_none(
+    app: rota.App, connection: Connection, hand: Hand
+) -> None:
+    app.job("mail", breaker=rota.Breaker(key=lambda host: host))(lambda host: None)
+    app.sync()
+    fail(hand, 3, key="b")
+    app.breakers.trip("mail")
+    seen = hand.run(ops.look_at_breakers([("mail", "a")]))
+    assert seen["mail", "a"] == ops.Blocked("", "open", None), "until a person resets it"
+    app.breakers.trip("mail", duration="10m")
+    let_window_pass(connection)
+    assert (look(hand, "a"), look(hand, "b")) == ("closed", "due")
+    hand.run(ops.release_breakers(10, 0.0))
+    assert [(one.key, one.state) for one in app.breakers.list()] == [("b", "open")]
+    assert app.breakers.reset("mail") == 1
 
 
-def test_a_hand_back_is_not_charged(connection: Connection, hand: Hand) -> None:
+@rule("M63")
+def test_a_person_names_a_breaker_and_a_key_as_code_does(
+    app: rota.App, connection: Connection
+) -> None:
+    app.job("mail", breaker=rota.Breaker("smtp"))(lambda: None)
+    app.job("call", breaker=rota.Breaker("host", key=lambda host: host))(lambda host: None)
+    app.sync()
+    for key in (7, UUID("8f14e45f-ceea-467f-a8b1-0c7f5c0e2d11"), "api.example"):
+        app.breakers.trip("host", key)
+        assert app.breakers.list()[0].key == str(key)
+        assert app.breakers.reset("host", key) == 1
+    changes: tuple[Callable[..., object], ...] = (app.breakers.trip, app.breakers.reset)
+    for change in changes:
+        with pytest.raises(rota.UsageError, match=r"no job type declares the breaker 'smpt'.*smtp"):
+            change("smpt")
+        with pytest.raises(rota.UsageError, match="the breaker 'smtp' has no keys"):
+            change("smtp", "a")
+    # From before its keys went.
+    connection.execute("insert into rota.breaker (name, key, state) values ('smtp', 'a', 'open')")
+    assert app.breakers.reset("smtp", "a") == 1
+    with pytest.raises(psycopg.errors.CheckViolation):
+        connection.execute("insert into rota.breaker (name, key) values ('the shop', '')")
+
+
+@rule("M63")
+def test_a_result_of_a_trial_that_a_person_reset_counts_no_more(
+    app: rota.App, connection: Connection, hand: Hand
+) -> None:
+    fail(hand, 3)
+    let_window_pass(connection)
     [job] = claim(hand)
-    hand_back(hand, job)
-    assert connection.execute("select attempts, waits_for from rota.job").fetchone() == (
-        0, "breaker mail"
-    )  # fmt: skip
+    try_one(hand, job)
+    app.breakers.reset("mail")
+    assert end_trial(hand, job, EndpointHealth.FAILS) is None
+    assert look(hand) == "closed"

@@ -3,7 +3,6 @@ and what is answered if there is none or more than one."""
 
 from __future__ import annotations
 
-import pickle
 from datetime import UTC, datetime, timedelta
 
 import psycopg
@@ -25,7 +24,7 @@ LATER = datetime(2100, 1, 1, tzinfo=UTC)
 
 @rule("M51", "M87")
 async def test_the_job_that_holds_a_key_is_moved_and_cancelled_by_it_and_no_other(
-    app: rota.App, connection: Connection
+    app: rota.App, shared: Connection
 ) -> None:
     @app.job("follow_up")
     def follow_up(user: int) -> None: ...
@@ -45,10 +44,10 @@ async def test_the_job_that_holds_a_key_is_moved_and_cancelled_by_it_and_no_othe
 
 @rule("M51", "M87")
 def test_a_former_name_of_the_type_names_the_same_job_and_a_key_taken_under_it_counts(
-    app: rota.App, connection: Connection
+    app: rota.App, shared: Connection
 ) -> None:
-    insert(connection, job_type="old", idempotency_key="k")
-    connection.execute("insert into rota.job_type (name, aliases) values ('new', '{old,older}')")
+    insert(shared, job_type="old", idempotency_key="k")
+    shared.execute("insert into rota.job_type (name, aliases) values ('new', '{old,older}')")
     for name in ("new", "old", "older", None):
         assert app.jobs.reschedule(key="k", job_type=name, priority=1) is Status.QUEUED
     assert app.cancel(key="k", job_type="older") is Status.CANCELLED
@@ -56,79 +55,55 @@ def test_a_former_name_of_the_type_names_the_same_job_and_a_key_taken_under_it_c
 
 @rule("M10", "M51", "M87")
 def test_a_key_of_several_types_is_refused_with_their_names_until_one_is_given(
-    app: rota.App, connection: Connection
+    app: rota.App, shared: Connection
 ) -> None:
-    [first], [second] = (insert(connection, job_type=t, idempotency_key="k") for t in "ab")
+    [first], [second] = (insert(shared, job_type=t, idempotency_key="k") for t in "ab")
     with pytest.raises(rota.UsageError, match="several types hold the key 'k': a, b; name one"):
         app.cancel(key="k")
-    assert connection.execute("select * from rota.key_cancel('k')").fetchall() == [
+    assert shared.execute("select * from rota.key_cancel('k')").fetchall() == [
         (first, "ambiguous", "queued", "a"), (second, "ambiguous", "queued", "b"),
     ]  # fmt: skip
-    assert one(connection, "select count(*) from rota.action") == (0,)
-    assert connection.execute("select * from rota.key_cancel('k', 'b')").fetchall() == [
+    assert one(shared, "select count(*) from rota.action") == (0,)
+    assert shared.execute("select * from rota.key_cancel('k', 'b')").fetchall() == [
         (second, "cancelled", "cancelled", "b")
     ]
     assert app.cancel(key="k") is Status.CANCELLED, "now one type holds it"
 
 
-@rule("M51")
-def test_a_key_that_has_expired_makes_none_ambiguous(app: rota.App, connection: Connection) -> None:
-    insert(connection, idempotency_key="k", job_type="done")
-    hand = Hand(connection, types=["done"])
-    hand.settle(*((job, SUCCEED) for job in hand.claim().jobs))
-    insert(connection, idempotency_key="k")
-    with pytest.raises(rota.UsageError, match="done, t"):
-        app.cancel(key="k")
-    connection.execute("update rota.idempotency set expires_at = now() where job_type = 'done'")
-    assert app.cancel(key="k") is Status.CANCELLED
-
-
 @rule("M10", "M51", "M87")
-def test_a_key_that_no_job_holds_is_said_in_words(app: rota.App, connection: Connection) -> None:
-    insert(connection, idempotency_key="k")
-    with pytest.raises(
-        rota.errors.KeyNotFound, match="no job holds the idempotency key 'x'"
-    ) as any_type:
+def test_a_key_that_no_job_holds_is_not_found(app: rota.App, shared: Connection) -> None:
+    insert(shared, idempotency_key="k")
+    with pytest.raises(rota.errors.KeyNotFound) as any_type:
         app.cancel(key="x")
     assert (any_type.value.key, any_type.value.job_type) == ("x", None)
-    with pytest.raises(rota.errors.KeyNotFound, match="no job of type 'u' holds the") as of_type:
+    with pytest.raises(rota.errors.KeyNotFound) as of_type:
         app.jobs.reschedule(key="k", job_type="u", priority=1)
-    copy = pickle.loads(pickle.dumps(of_type.value))
-    assert (copy.key, copy.job_type, str(copy)) == ("k", "u", str(of_type.value))
+    assert (of_type.value.key, of_type.value.job_type) == ("k", "u")
     for call in ("key_cancel('k', 'u')", "key_reschedule('k', 'u', p_priority => 1)"):
-        said = connection.execute(f"select * from rota.{call}".encode()).fetchall()
+        said = shared.execute(f"select * from rota.{call}".encode()).fetchall()
         assert said == [(None, "not found", None, "u")]
+    for wrong in ({}, {"id": 1, "key": "k"}, {"id": 1, "job_type": "t"}, {"key": ""}):
+        with pytest.raises(rota.UsageError):
+            app.cancel(**wrong)
 
 
 @rule("M44", "M51", "M87")
 @pytest.mark.parametrize("kept", [True, False])
 def test_a_holder_that_is_dead_or_has_succeeded_is_refused_with_its_status(
-    app: rota.App, connection: Connection, kept: bool
+    app: rota.App, shared: Connection, kept: bool
 ) -> None:
-    job = dead(connection, idempotency_key="k")
+    job = dead(shared, idempotency_key="k")
     with pytest.raises(rota.WrongStatus, match="; retry or archive a dead job instead") as refused:
         app.cancel(key="k")
     assert (refused.value.job, refused.value.status) == (job, "dead")
     if not kept:
-        connection.execute("insert into rota.job_type (name, history) values ('t', 'failures')")
-    new = requeued(connection, job)
-    hand = Hand(connection)
+        shared.execute("insert into rota.job_type (name, history) values ('t', 'failures')")
+    new = requeued(shared, job)
+    hand = Hand(shared)
     hand.settle(*((claimed, SUCCEED) for claimed in hand.claim().jobs))
     with pytest.raises(rota.WrongStatus) as refused:
         app.jobs.reschedule(key="k", job_type="t", delay="1h")
     assert (refused.value.job, refused.value.status) == (new, "succeeded")
-
-
-@rule("M51", "M81", "M87")
-def test_a_running_holder_is_asked_to_stop_and_not_moved(
-    app: rota.App, connection: Connection
-) -> None:
-    insert(connection, idempotency_key="k")
-    Hand(connection).claim()
-    with pytest.raises(rota.WrongStatus, match="is running, not queued, waiting or failed"):
-        app.jobs.reschedule(key="k", delay="1h")
-    assert app.cancel(key="k", why="stop") is Status.RUNNING
-    assert one(connection, "select cancel_reason from rota.job") == ("stop",)
 
 
 @rule("M20", "M51", "M87")
@@ -170,17 +145,3 @@ def test_a_job_that_takes_the_key_over_meanwhile_is_the_one_that_is_meant(
     assert (holder.job, holder.answer, holder.job_type) == (
         next_one, "cancelled" if action is Action.CANCEL else "done", "t",
     )  # fmt: skip
-
-
-@rule("M10", "M87")
-def test_a_job_is_named_by_an_id_or_by_a_key(app: rota.App, connection: Connection) -> None:
-    with pytest.raises(rota.UsageError, match="cancel: give the id of a job, or a key"):
-        app.cancel()
-    with pytest.raises(rota.UsageError, match="reschedule: give the id of a job, or a key"):
-        app.jobs.reschedule(1, key="k", priority=1)
-    with pytest.raises(rota.UsageError, match="job_type goes with a key, not with an id"):
-        app.cancel(1, job_type="t")
-    with pytest.raises(rota.UsageError, match="key must be 1 to 255 printable characters"):
-        app.cancel(key="")
-    with pytest.raises(rota.UsageError, match="job_type must be 1 to 200"):
-        app.cancel(key="k", job_type="")

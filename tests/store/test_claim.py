@@ -7,11 +7,10 @@ from datetime import UTC, datetime, timedelta
 from threading import Barrier
 
 import psycopg
-import pytest
 from psycopg.rows import TupleRow
 
 from rota.store import ops
-from tests.store.work import BEGINNING, FAIL, HAND_BACK, SUCCEED, Hand, expire, insert
+from tests.store.work import BEGINNING, FAIL, HAND_BACK, SUCCEED, Hand, insert
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
@@ -59,11 +58,11 @@ def test_a_claim_does_not_wait_for_one_that_is_not_committed(
 
 
 @rule("M31", "M22")
-def test_a_claim_is_a_lease_by_the_database_s_clock(connection: Connection) -> None:
-    insert(connection)
-    hand = Hand(connection, "host:1", lease=timedelta(seconds=90))
+def test_a_claim_is_a_lease_by_the_database_s_clock(shared: Connection) -> None:
+    insert(shared)
+    hand = Hand(shared, "host:1", lease=timedelta(seconds=90))
     claimed = hand.claim()
-    row = connection.execute(
+    row = shared.execute(
         "select status, locked_by, attempts, claims, locked_until - %s, started_at = %s from "
         "rota.job",
         [claimed.started, claimed.started],
@@ -73,29 +72,27 @@ def test_a_claim_is_a_lease_by_the_database_s_clock(connection: Connection) -> N
 
 
 @rule("M31")
-def test_each_type_has_its_own_lease(connection: Connection) -> None:
+def test_each_type_has_its_own_lease(shared: Connection) -> None:
     for job_type in ("a", "b"):
-        insert(connection, job_type=job_type)
+        insert(shared, job_type=job_type)
     leases = {"b": timedelta(seconds=5), "a": timedelta(hours=1)}
-    started = Hand(connection, types=list(leases), leases=list(leases.values())).claim().started
+    started = Hand(shared, types=list(leases), leases=list(leases.values())).claim().started
     assert (
         dict(
-            connection.execute(
-                "select job_type, locked_until - %s from rota.job", [started]
-            ).fetchall()
+            shared.execute("select job_type, locked_until - %s from rota.job", [started]).fetchall()
         )
         == leases
     )
 
 
 @rule("M61")
-def test_jobs_come_by_priority_then_by_run_at_then_by_id(connection: Connection) -> None:
+def test_jobs_come_by_priority_then_by_run_at_then_by_id(shared: Connection) -> None:
     early, late = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)
     placed = [(0, late), (5, late), (0, early), (5, early), (-5, early), (0, early)]
-    ids = [insert(connection, priority=priority)[0] for priority, _ in placed]
+    ids = [insert(shared, priority=priority)[0] for priority, _ in placed]
     for id_, (_, run_at) in zip(ids, placed, strict=True):
-        connection.execute("update rota.job set run_at = %s where id = %s", [run_at, id_])
-    hand = Hand(connection, priorities=[0, 5, -5])
+        shared.execute("update rota.job set run_at = %s where id = %s", [run_at, id_])
+    hand = Hand(shared, priorities=[0, 5, -5])
     one_by_one = [job.id for _ in range(3) for job in hand.claim(1).jobs]
     assert one_by_one + [job.id for job in hand.claim().jobs] == [
         ids[at] for at in (3, 1, 2, 5, 0, 4)
@@ -103,28 +100,28 @@ def test_jobs_come_by_priority_then_by_run_at_then_by_id(connection: Connection)
 
 
 @rule("M21", "M22")
-def test_a_job_is_claimed_when_its_time_has_come_and_not_before(connection: Connection) -> None:
-    insert(connection, run_at=datetime(2100, 1, 1, tzinfo=UTC))
-    hand = Hand(connection)
+def test_a_job_is_claimed_when_its_time_has_come_and_not_before(shared: Connection) -> None:
+    insert(shared, run_at=datetime(2100, 1, 1, tzinfo=UTC))
+    hand = Hand(shared)
     assert hand.claim().jobs == []
-    connection.execute("update rota.job set run_at = clock_timestamp()")
+    shared.execute("update rota.job set run_at = clock_timestamp()")
     assert len(hand.claim().jobs) == 1
 
 
 @rule("M15")
 def test_a_worker_claims_no_type_and_no_queue_and_no_priority_that_it_did_not_ask_for(
-    connection: Connection,
+    shared: Connection,
 ) -> None:
-    insert(connection, job_type="unknown")
-    insert(connection, queue="other")
-    insert(connection, priority=1)
+    insert(shared, job_type="unknown")
+    insert(shared, queue="other")
+    insert(shared, priority=1)
     # Alone, without its way around rows that the database refuses.
-    assert Hand(connection).claim(refused=None).jobs == []
-    around = Hand(connection).claim(refused=[0])
+    assert Hand(shared).claim(refused=None).jobs == []
+    around = Hand(shared).claim(refused=[0])
     assert (around.jobs, around.refused) == ([], ())
     assert (
         len(
-            Hand(connection, queues=["default", "other"], priorities=[0, 1], types=["unknown", "t"])
+            Hand(shared, queues=["default", "other"], priorities=[0, 1], types=["unknown", "t"])
             .claim()
             .jobs
         )
@@ -132,27 +129,20 @@ def test_a_worker_claims_no_type_and_no_queue_and_no_priority_that_it_did_not_as
     )
 
 
-@pytest.mark.parametrize("status", ["waiting", "dead"])
-@rule("M11")
-def test_what_waits_or_is_dead_is_never_claimed(connection: Connection, status: str) -> None:
-    insert(connection, status=status)
-    assert Hand(connection).claim().jobs == []
-
-
 @rule("M12")
 def test_a_release_whose_code_could_not_read_a_payload_does_not_get_it_again(
-    connection: Connection,
+    shared: Connection,
 ) -> None:
-    insert(connection)
-    connection.execute("update rota.job set mismatched_releases = '{2026.1,2026.2}'")
-    assert Hand(connection, release="2026.2").claim().jobs == []
-    assert len(Hand(connection, release="2026.3").claim().jobs) == 1
+    insert(shared)
+    shared.execute("update rota.job set mismatched_releases = '{2026.1,2026.2}'")
+    assert Hand(shared, release="2026.2").claim().jobs == []
+    assert len(Hand(shared, release="2026.3").claim().jobs) == 1
 
 
-def test_a_claim_looks_only_ahead_of_its_frontier(connection: Connection) -> None:
-    ids = insert(connection, 4)
-    connection.execute("update rota.job set run_at = '2026-01-01Z'")
-    hand = Hand(connection)
+def test_a_claim_looks_only_ahead_of_its_frontier(shared: Connection) -> None:
+    ids = insert(shared, 4)
+    shared.execute("update rota.job set run_at = '2026-01-01Z'")
+    hand = Hand(shared)
     assert [
         job.id for job in hand.claim(after=datetime(2026, 1, 1, tzinfo=UTC), after_id=ids[1]).jobs
     ] == ids[2:]
@@ -160,14 +150,14 @@ def test_a_claim_looks_only_ahead_of_its_frontier(connection: Connection) -> Non
     assert [job.id for job in hand.claim().jobs] == ids[:2]
 
 
-def test_a_claim_takes_no_more_than_its_limit_over_all_queues(connection: Connection) -> None:
+def test_a_claim_takes_no_more_than_its_limit_over_all_queues(shared: Connection) -> None:
     for queue in ("a", "b", "c"):
-        insert(connection, 10, queue=queue)
-    hand = Hand(connection, queues=["a", "b", "c"])
+        insert(shared, 10, queue=queue)
+    hand = Hand(shared, queues=["a", "b", "c"])
     assert len(hand.claim(12).jobs) == 12
-    assert connection.execute(
-        "select count(*) from rota.job where status = 'running'"
-    ).fetchone() == (12,)
+    assert shared.execute("select count(*) from rota.job where status = 'running'").fetchone() == (
+        12,
+    )
 
 
 def claim_for_slots(
@@ -195,30 +185,28 @@ def claim_for_slots(
 
 @rule("M61")
 def test_queues_that_share_slots_give_no_more_ordinary_jobs_than_there_is_room_for(
-    connection: Connection,
+    shared: Connection,
 ) -> None:
-    hand = Hand(connection)
+    hand = Hand(shared)
     for queue in ("a", "b"):
-        insert(connection, 10, queue=queue)
-    insert(connection, 1, queue="b", priority=5)
-    shared = [("a", 5), ("b", 5), ("a", 0), ("b", 0), ("b", -1)]
-    assert claim_for_slots(hand, (10, 3, shared)) == [("a", 0)] * 3 + [("b", 5)]
-    insert(connection, 1, queue="b", priority=5)
-    assert claim_for_slots(hand, (2, 2, shared)) == [("a", 0), ("b", 5)], "the urgent come first"
-    insert(connection, 1, queue="b", priority=-1)
-    assert claim_for_slots(hand, (30, 17, shared)) == sorted(
+        insert(shared, 10, queue=queue)
+    insert(shared, 1, queue="b", priority=5)
+    both = [("a", 5), ("b", 5), ("a", 0), ("b", 0), ("b", -1)]
+    assert claim_for_slots(hand, (10, 3, both)) == [("a", 0)] * 3 + [("b", 5)]
+    insert(shared, 1, queue="b", priority=5)
+    assert claim_for_slots(hand, (2, 2, both)) == [("a", 0), ("b", 5)], "the urgent come first"
+    insert(shared, 1, queue="b", priority=-1)
+    assert claim_for_slots(hand, (30, 17, both)) == sorted(
         [("a", 0)] * 6 + [("b", 0)] * 10 + [("b", -1)]
     )
 
 
 @rule("M61")
-def test_queues_with_slots_of_their_own_give_each_what_it_has_room_for(
-    connection: Connection,
-) -> None:
-    hand = Hand(connection)
+def test_queues_with_slots_of_their_own_give_each_what_it_has_room_for(shared: Connection) -> None:
+    hand = Hand(shared)
     for queue in ("a", "b"):
-        insert(connection, 10, queue=queue)
-        insert(connection, 3, queue=queue, priority=5)
+        insert(shared, 10, queue=queue)
+        insert(shared, 3, queue=queue, priority=5)
     a, b = ([(queue, 5), (queue, 0)] for queue in ("a", "b"))
     assert (
         claim_for_slots(hand, (2, 0, a), (4, 2, b)) == [("a", 5)] * 2 + [("b", 0)] + [("b", 5)] * 3
@@ -226,49 +214,19 @@ def test_queues_with_slots_of_their_own_give_each_what_it_has_room_for(
 
 
 @rule("M61")
-def test_a_claim_that_probes_learns_of_priorities_that_it_does_not_know(
-    connection: Connection,
-) -> None:
+def test_a_claim_that_probes_learns_of_priorities_that_it_does_not_know(shared: Connection) -> None:
     for priority in (-100, 0, 3, 7, 100):
-        insert(connection, 2, priority=priority)
-    insert(connection, priority=50, status="dead")
-    news = Hand(connection).claim(known={"default": [0, 7], "empty": []}).news
+        insert(shared, 2, priority=priority)
+    insert(shared, priority=50, status="dead")
+    news = Hand(shared).claim(known={"default": [0, 7], "empty": []}).news
     assert sorted(news.priorities) == [("default", -100), ("default", 3), ("default", 100)]
-    assert Hand(connection).claim(known=None).news.priorities == []
+    assert Hand(shared).claim(known=None).news.priorities == []
 
 
 @rule("M32")
-def test_only_the_holder_renews_a_lease(
-    database: str, connection: Connection, second: Connection
-) -> None:
-    insert(connection, 2)
-    first = Hand(connection, "first")
-    jobs = first.claim().jobs
-    expire(connection)
-    assert len(first.renew(*jobs)) == 2, "until it is reaped, an expired lease may still be renewed"
-    assert connection.execute("select bool_and(locked_until > now()) from rota.job").fetchone() == (
-        True,
-    )
-    expire(connection)
-    other = Hand(second, "other")
-    other.reap()
-    connection.execute("update rota.job set run_at = now()")
-    taken = other.claim(1).jobs
-    before = connection.execute(
-        "select locked_until from rota.job where status = 'running'"
-    ).fetchone()
-    assert first.renew(*jobs) == set()
-    assert (
-        connection.execute("select locked_until from rota.job where status = 'running'").fetchone()
-        == before
-    )
-    assert other.renew(*taken) == {taken[0].id}
-
-
-@rule("M32")
-def test_a_renewal_names_the_claim_and_not_only_the_job(connection: Connection) -> None:
-    insert(connection)
-    hand = Hand(connection)
+def test_a_renewal_names_the_claim_and_not_only_the_job(shared: Connection) -> None:
+    insert(shared)
+    hand = Hand(shared)
     first = hand.claim().jobs[0]
     hand.settle((first, HAND_BACK))
     again = hand.claim().jobs[0]
@@ -276,4 +234,4 @@ def test_a_renewal_names_the_claim_and_not_only_the_job(connection: Connection) 
     assert hand.renew(first) == set()
     assert hand.renew(again, first) == {again.id}
     assert hand.settle((first, SUCCEED)) == hand.settle((first, FAIL)) == {}
-    assert connection.execute("select status, claims from rota.job").fetchone() == ("running", 3)
+    assert shared.execute("select status, claims from rota.job").fetchone() == ("running", 3)

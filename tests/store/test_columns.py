@@ -7,7 +7,7 @@ import pytest
 from psycopg.rows import TupleRow
 
 from rota.store import columns, ops
-from rota.store.columns import CLAIMED, JOB, name_columns
+from rota.store.columns import CLAIMED, JOB
 from rota.store.migrate import definitions
 from tests.store.work import Hand, insert
 from tests.support.rules import rule
@@ -15,20 +15,8 @@ from tests.support.rules import rule
 Connection = psycopg.Connection[TupleRow]
 
 
-def test_a_list_is_written_out_with_its_table_in_lines_of_a_hundred() -> None:
-    assert name_columns("  {j.scheduled},") == (
-        "  j.job_type, j.payload, j.payload_version, j.queue, j.priority, j.max_attempts, j.meta,\n"
-        "  j.group_key,"
-    )
-    assert name_columns("-- Rows: {claimed}.").startswith("-- Rows: start_recorded,")
-    assert "\n-- " in name_columns("-- Rows: {claimed}.")
-    assert name_columns("{schema}.x '{a,b}' {\"user_id\": 42}") == (
-        "{schema}.x '{a,b}' {\"user_id\": 42}"
-    )
-
-
-def test_the_type_of_a_claimed_job_has_what_the_worker_reads(connection: Connection) -> None:
-    rows = connection.execute(
+def test_the_type_of_a_claimed_job_has_what_the_worker_reads(shared: Connection) -> None:
+    rows = shared.execute(
         "select attname from pg_attribute where attrelid = 'rota.claimed_job'::regclass "
         "order by attnum"
     ).fetchall()

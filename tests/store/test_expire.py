@@ -11,7 +11,7 @@ import pytest
 from psycopg.rows import TupleRow
 
 from rota.store import ops
-from tests.store.work import BEGINNING, FAIL, GIVE_UP, PAYLOAD_MISMATCH, SNOOZE, Hand, insert
+from tests.store.work import BEGINNING, GIVE_UP, Hand, insert
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
@@ -58,26 +58,24 @@ def _row(connection: Connection, columns: str) -> TupleRow | None:
 
 @rule("M36", "M43")
 def test_a_job_that_no_worker_asked_for_is_dead_past_its_expiry_with_its_reason_and_uncharged(
-    connection: Connection,
+    shared: Connection,
 ) -> None:
-    insert(connection, expires_at=datetime(2100, 1, 1, tzinfo=UTC))
-    insert(connection)
-    [late] = _late(connection)
-    [gone] = _expire(connection)
+    insert(shared, expires_at=datetime(2100, 1, 1, tzinfo=UTC))
+    insert(shared)
+    [late] = _late(shared)
+    [gone] = _expire(shared)
     assert (gone.job, gone.job_type, gone.claim, gone.attempt) == (late, "t", 0, 1)
-    assert connection.execute(
+    assert shared.execute(
         "select id from rota.job where status = 'queued' order by id"
     ).fetchall() == [(late - 2,), (late - 1,)]
     columns = (
         "status, attempts, claims, locked_by, started_at, last_error, error_type, verdict, "
         "verdict_rule, failed_at = updated_at"
     )
-    [row] = connection.execute(
-        f"select {columns} from rota.job where id = {late}".encode()
-    ).fetchall()
+    [row] = shared.execute(f"select {columns} from rota.job where id = {late}".encode()).fetchall()
     assert row == ("dead", 0, 0, None, None, gone.message, "Expired", "fatal", "expired", True)
     assert gone.message.startswith("not started before expires_at (20")
-    [kept] = connection.execute(
+    [kept] = shared.execute(
         "select job, claim, attempt, job_type, worker, release, started_at, outcome, error_type, "
         "message, verdict, verdict_rule, next_run_at"
         " from rota.attempt"
@@ -97,67 +95,65 @@ def test_a_job_that_no_worker_asked_for_is_dead_past_its_expiry_with_its_reason_
         "expired",
         None,
     )
-    assert _expire(connection) == []
+    assert _expire(shared) == []
 
 
 @rule("M36", "M51")
-def test_an_expired_job_keeps_its_key_as_any_dead_job_does(connection: Connection) -> None:
-    [late] = _late(connection, idempotency_key="k")
-    _expire(connection)
-    assert connection.execute("select job, expires_at from rota.idempotency").fetchall() == [
+def test_an_expired_job_keeps_its_key_as_any_dead_job_does(shared: Connection) -> None:
+    [late] = _late(shared, idempotency_key="k")
+    _expire(shared)
+    assert shared.execute("select job, expires_at from rota.idempotency").fetchall() == [
         (late, None)
     ]
-    assert insert(connection, idempotency_key="k") == []
+    assert insert(shared, idempotency_key="k") == []
 
 
 @rule("M36", "M44", "M51")
 @pytest.mark.parametrize("status", ["queued", "failed", "waiting"])
 def test_an_expired_job_of_a_type_that_drops_is_cancelled_with_its_reason_and_frees_its_key(
-    connection: Connection, status: str
+    shared: Connection, status: str
 ) -> None:
-    connection.execute(
+    shared.execute(
         "insert into rota.job_type (name, aliases, on_expired) values ('new', '{t}', 'drop')"
     )
     late = [
-        *_late(connection, idempotency_key="k", status=status, attempts=2),
-        *_late(connection, job_type="new", idempotency_key="l", status=status),
+        *_late(shared, idempotency_key="k", status=status, attempts=2),
+        *_late(shared, job_type="new", idempotency_key="l", status=status),
     ]
-    [dead] = _late(connection, job_type="u", status=status)
-    gone = {one.job: one for one in _expire(connection)}
+    [dead] = _late(shared, job_type="u", status=status)
+    gone = {one.job: one for one in _expire(shared)}
     assert {job: one.status for job, one in gone.items()} == {
         late[0]: "cancelled", late[1]: "cancelled", dead: "dead",
     }  # fmt: skip
     assert (gone[late[0]].attempt, gone[late[1]].attempt) == (3, 1)
     assert gone[late[0]].message.startswith("expired: not started ")
-    assert connection.execute(
+    assert shared.execute(
         "select id, status, attempts, cancel_reason, last_error, error_type, verdict, started_at "
         "from rota.job_history order by id"
     ).fetchall() == [
         (job, "cancelled", attempts, gone[job].message, gone[job].message, None, None, None)
         for job, attempts in zip(late, (2, 0), strict=True)
     ]
-    assert connection.execute("select id from rota.job").fetchall() == [(dead,)]
-    assert connection.execute("select job from rota.attempt").fetchall() == [(dead,)], (
+    assert shared.execute("select id from rota.job").fetchall() == [(dead,)]
+    assert shared.execute("select job from rota.attempt").fetchall() == [(dead,)], (
         "an attempt would count in the alerts of errors"
     )
-    assert connection.execute("select from rota.idempotency").fetchall() == []
+    assert shared.execute("select from rota.idempotency").fetchall() == []
 
 
 @rule("M32", "M36")
-def test_a_running_job_does_not_expire_and_a_dead_one_is_left_alone(connection: Connection) -> None:
-    hand = Hand(connection)
-    _late(connection, 2)
+def test_a_running_job_does_not_expire_and_a_dead_one_is_left_alone(shared: Connection) -> None:
+    hand = Hand(shared)
+    _late(shared, 2)
     running, dead = hand.claim().jobs
     hand.settle((dead, GIVE_UP))
     # The function alone: after an error the operation would go row by row, and hide that a
     # CHECK did its work.
     assert (
-        connection.execute(
-            "select id from rota.job_expire('looks', '-infinity', 0, 500)"
-        ).fetchall()
+        shared.execute("select id from rota.job_expire('looks', '-infinity', 0, 500)").fetchall()
         == []
     )
-    statuses = connection.execute(
+    statuses = shared.execute(
         "select status, error_type, claims from rota.job order by id"
     ).fetchall()
     assert statuses == [("running", None, 1), ("dead", "OSError", 2)]
@@ -167,34 +163,32 @@ def test_a_running_job_does_not_expire_and_a_dead_one_is_left_alone(connection: 
 @rule("M36")
 @pytest.mark.parametrize("status", ["queued", "failed", "waiting"])
 def test_a_job_expires_wherever_it_waits_also_when_its_run_at_lies_later(
-    connection: Connection, status: str
+    shared: Connection, status: str
 ) -> None:
     insert(
-        connection,
+        shared,
         status=status,
         run_at=datetime(2100, 1, 1, tzinfo=UTC),
         expires_at=datetime(2101, 1, 1, tzinfo=UTC),
     )
-    assert _expire(connection) == []
-    connection.execute(f"update rota.job set expires_at = {LATE}".encode())
-    assert len(_expire(connection)) == 1
-    assert _row(connection, "status, attempts") == ("dead", 0)
+    assert _expire(shared) == []
+    shared.execute(f"update rota.job set expires_at = {LATE}".encode())
+    assert len(_expire(shared)) == 1
+    assert _row(shared, "status, attempts") == ("dead", 0)
 
 
 @rule("M22", "M36")
-@pytest.mark.parametrize("hours", [-3, 3])
-def test_a_job_expires_by_the_database_s_clock_alone(connection: Connection, hours: int) -> None:
-    connection.execute(
+def test_a_job_expires_by_the_database_s_clock_alone(shared: Connection) -> None:
+    shared.execute(
         "create or replace function rota.clock() returns timestamptz language sql stable parallel "
-        "safe"
-        f" as $$ select pg_catalog.statement_timestamp() + interval '{hours} hours' $$".encode()
+        "safe as $$ select pg_catalog.statement_timestamp() + interval '3 hours' $$"
     )
-    there = datetime.now(UTC) + timedelta(hours=hours)
-    insert(connection, expires_at=there + timedelta(minutes=1))
-    assert _expire(connection) == []
-    connection.execute(f"update rota.job set expires_at = {LATE}".encode())
-    assert len(_expire(connection)) == 1
-    assert _row(connection, "failed_at - expires_at between '1 s' and '1 min'") == (True,)
+    there = datetime.now(UTC) + timedelta(hours=3)
+    insert(shared, expires_at=there + timedelta(minutes=1))
+    assert _expire(shared) == []
+    shared.execute(f"update rota.job set expires_at = {LATE}".encode())
+    assert len(_expire(shared)) == 1
+    assert _row(shared, "failed_at - expires_at between '1 s' and '1 min'") == (True,)
 
 
 # What held it up
@@ -216,129 +210,45 @@ def test_a_job_expires_by_the_database_s_clock_alone(connection: Connection, hou
     ],
 )  # fmt: skip
 def test_it_says_what_the_workers_were_doing(
-    connection: Connection, workers: list[dict[str, Any]], said: str
+    shared: Connection, workers: list[dict[str, Any]], said: str
 ) -> None:
     for facts in workers:
-        _worker(connection, **facts)
-    _late(connection)
-    [gone] = _expire(connection)
+        _worker(shared, **facts)
+    _late(shared)
+    [gone] = _expire(shared)
     assert gone.message.endswith(f"): {said}")
-
-
-@rule("M36")
-@pytest.mark.parametrize(
-    "change",
-    [
-        "stopped_at = rota.clock() - interval '5 min'",
-        "heartbeat_at = rota.clock() - interval '5 min'",
-        "started_at = rota.clock()",
-    ],
-)
-def test_only_workers_that_were_alive_when_it_expired_count(
-    connection: Connection, change: str
-) -> None:
-    _worker(connection, running=3)
-    connection.execute(f"update rota.worker set {change}".encode())
-    _late(connection, by="1 min")
-    [gone] = _expire(connection)
-    assert gone.message.endswith(": no worker was alive")
-
-
-@rule("M36")
-def test_a_worker_that_stopped_only_after_it_had_expired_counts(connection: Connection) -> None:
-    _worker(connection, types=("other",))
-    connection.execute("update rota.worker set stopped_at = rota.clock() - interval '5 min'")
-    _late(connection, by="10 min")
-    [gone] = _expire(connection)
-    assert gone.message.endswith(": no live worker knew its type 't'")
-
-
-@rule("M36", "M43")
-def test_of_a_job_that_has_failed_it_says_so(connection: Connection) -> None:
-    hand = Hand(connection)
-    insert(connection, expires_at=datetime(2100, 1, 1, tzinfo=UTC))
-    for _ in range(2):
-        hand.settle((hand.claim().jobs[0], FAIL))
-        connection.execute("update rota.job set run_at = rota.clock()")
-    with connection.transaction(force_rollback=True):
-        connection.execute(
-            f"update rota.job set expires_at = {LATE}, run_at = '2031-02-03 04:05:06Z'".encode()
-        )
-        [gone] = _expire(connection)
-        assert gone.message.startswith("not started again before expires_at (")
-        assert gone.message.endswith(
-            "it waited for its retry until 2031-02-03 04:05:06+00:00; attempts that failed before: "
-            "2, the last with OSError"
-        )
-        assert gone.attempt == 3
-        assert _row(connection, "attempts, claims, error_type, response_code") == (
-            2,
-            4,
-            "Expired",
-            None,
-        )
-    connection.execute(
-        (
-            f"update rota.job set expires_at = {LATE}, run_at = rota.clock() - interval '1 min'"
-        ).encode()
-    )
-    [gone] = _expire(connection)
-    assert gone.message.endswith(
-        ": no worker was alive; attempts that failed before: 2, the last with OSError"
-    )
-
-
-@rule("M36")
-def test_the_reason_names_a_retry_a_wait_or_a_payload_that_fits_no_release(
-    connection: Connection,
-) -> None:
-    hand = Hand(connection, release="2026.1")
-    Hand(connection, "other", release="2026.2").send_heartbeat()
-    for ending in (SNOOZE, PAYLOAD_MISMATCH):
-        insert(connection, expires_at=datetime(2100, 1, 1, tzinfo=UTC))
-        hand.settle((hand.claim().jobs[0], ending))
-    insert(connection, status="waiting", expires_at=datetime(2100, 1, 1, tzinfo=UTC))
-    connection.execute(
-        "update rota.job set run_at = rota.clock() - interval '1 h' "
-        "where mismatched_releases is not null or status = 'waiting'"
-    )
-    connection.execute(f"update rota.job set expires_at = {LATE}".encode())
-    snoozed, mismatch, waiting = sorted(_expire(connection), key=lambda gone: gone.job)
-    assert "): it was not due before 20" in snoozed.message
-    assert mismatch.message.endswith("its payload fits none of the releases that tried: 2026.1")
-    assert waiting.message.endswith("): it waited for another job to end")
 
 
 # In batches, beside others
 
 
 @rule("M36", "M88")
-def test_a_batch_has_a_limit_and_the_next_goes_on_behind_it(connection: Connection) -> None:
-    ids = _late(connection, 3) + _late(connection, 2, by="1 min")
-    connection.execute(
+def test_a_batch_has_a_limit_and_the_next_goes_on_behind_it(shared: Connection) -> None:
+    ids = _late(shared, 3) + _late(shared, 2, by="1 min")
+    shared.execute(
         "update rota.job set expires_at = (select min(expires_at) from rota.job where id = any "
         "(%s)) where id = any (%s)",
         [ids[:3]] * 2,
     )
     order = [ids[3], ids[4], *ids[:3]]
-    with connection.transaction(force_rollback=True):
-        behind = connection.execute(
+    with shared.transaction(force_rollback=True):
+        behind = shared.execute(
             "select expires_at from rota.job where id = %s", [ids[0]]
         ).fetchall()
-        assert [gone.job for gone in _expire(connection, 500, behind[0][0], ids[1])] == [ids[2]]
-    first = sorted(_expire(connection, 2), key=lambda gone: gone.expires_at)
+        assert [gone.job for gone in _expire(shared, 500, behind[0][0], ids[1])] == [ids[2]]
+    first = sorted(_expire(shared, 2), key=lambda gone: gone.expires_at)
     assert {gone.job for gone in first} == set(order[:2])
-    [second] = _expire(connection, 1, *max((gone.expires_at, gone.job) for gone in first))
+    [second] = _expire(shared, 1, *max((gone.expires_at, gone.job) for gone in first))
     assert second.job == order[2]
-    rest = _expire(connection, 500, second.expires_at, second.job)
+    rest = _expire(shared, 500, second.expires_at, second.job)
     assert {gone.job for gone in rest} == set(order[3:])
 
 
 @rule("M14", "M36")
-def test_what_lies_before_the_lower_bound_is_not_looked_at(connection: Connection) -> None:
-    _late(connection, by="5 min")
-    assert _expire(connection, after=datetime.now(UTC) - timedelta(minutes=1)) == []
-    assert len(_expire(connection, after=datetime.now(UTC) - timedelta(minutes=6))) == 1
+def test_what_lies_before_the_lower_bound_is_not_looked_at(shared: Connection) -> None:
+    _late(shared, by="5 min")
+    assert _expire(shared, after=datetime.now(UTC) - timedelta(minutes=1)) == []
+    assert len(_expire(shared, after=datetime.now(UTC) - timedelta(minutes=6))) == 1
 
 
 @rule("M30", "M36")

@@ -33,58 +33,33 @@ def overdue(connection: Connection) -> int:
 
 @rule("M82", "M86")
 def test_a_late_schedule_is_seen_between_drains_and_beside_workers_that_die_young(
-    connection: Connection,
+    shared: Connection,
 ) -> None:
-    connection.execute(
+    shared.execute(
         "insert into rota.schedule (name, job_type, cron, next_run_at) "
         "values ('s', 't', '* * * * *', rota.clock() - interval '2 hours')"
     )
-    assert overdue(connection) == 1  # without any worker
+    assert overdue(shared) == 1  # without any worker
     for minutes in range(1, 5):
-        put_worker(connection, f"{minutes} min", f"{minutes} min", stopped=True)
-    assert overdue(connection) == 1
-    put_worker(connection, "5 s", "1 s")
-    assert overdue(connection) == 1  # the one before it had time, and did nothing
-
-
-@rule("M82")
-def test_a_schedule_is_not_late_that_a_worker_which_has_just_started_is_about_to_fire(
-    connection: Connection,
-) -> None:
-    connection.execute(
-        "insert into rota.schedule (name, job_type, cron, next_run_at) "
-        "values ('s', 't', '* * * * *', rota.clock() - interval '2 hours')"
-    )
-    put_worker(connection, "5 s", "1 s")
-    assert overdue(connection) == 0
-    connection.execute("update rota.worker set started_at = started_at - interval '2 minutes'")
-    assert overdue(connection) == 1
+        put_worker(shared, f"{minutes} min", f"{minutes} min", stopped=True)
+    assert overdue(shared) == 1
+    put_worker(shared, "5 s", "1 s")
+    assert overdue(shared) == 1  # the one before it had time, and did nothing
 
 
 @rule("M85")
 @pytest.mark.parametrize("only", ["'rare', null", "null, 'rare'"])
 def test_a_job_that_runs_too_long_is_found_behind_many_of_other_types_and_queues(
-    connection: Connection, only: str
+    shared: Connection, only: str
 ) -> None:
-    connection.execute(
+    shared.execute(
         "insert into rota.job (job_type, queue, priority, status, locked_by, locked_until, "
         "started_at) select n, n, 0, 'running', 'w', rota.clock() + at, "
         "rota.clock() - interval '1 hour' from (values ('rare', interval '9 min')) r(n, at) "
         "union all select 't', 'q', 0, 'running', 'w', rota.clock() + interval '1 min', "
         "rota.clock() from generate_series(1, 20)"
     )
-    found = connection.execute(
+    found = shared.execute(
         f"select job_type, timeout_s from rota.jobs_over_time('0', {only}, 10, 5)".encode()
     ).fetchall()
     assert found == [("rare", 300.0)]
-
-
-@rule("M82")
-def test_a_schedule_without_a_payload_has_an_empty_one(connection: Connection) -> None:
-    for payload in ("null", "{}"):
-        connection.execute(
-            "select rota.schedule_put(jsonb_build_object('name', 's', 'job_type', 't', 'payload', "
-            "%s::jsonb), 'api')",
-            [payload],
-        )
-        assert connection.execute("select payload from rota.schedule").fetchall() == [({},)]

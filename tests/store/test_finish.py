@@ -8,13 +8,24 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg.rows import TupleRow, dict_row
+from psycopg.rows import TupleRow
 
 import rota
 from rota.model.job import Job, Status
 from rota.model.settle import Transition
 from tests.store.planned import set_clock
-from tests.store.work import CANCEL, FAIL, GIVE_UP, HAND_BACK, SNOOZE, SUCCEED, Hand, expire, insert
+from tests.store.work import (
+    CANCEL,
+    FAIL,
+    GIVE_UP,
+    HAND_BACK,
+    SNOOZE,
+    SUCCEED,
+    Hand,
+    drop_days,
+    expire,
+    insert,
+)
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
@@ -23,54 +34,6 @@ ALL = [SUCCEED, CANCEL, FAIL, GIVE_UP, SNOOZE, HAND_BACK]
 
 def _result(text: str) -> Transition:
     return Transition("succeed", Status.SUCCEEDED, result_json=text)
-
-
-@rule("M13")
-def test_a_finished_job_is_in_history_with_all_that_is_known_of_it(connection: Connection) -> None:
-    insert(
-        connection,
-        idempotency_key="k",
-        max_attempts=4,
-        meta='{"a": 1}',
-        payload='{"b": 2}',
-        expires_at=datetime(2100, 1, 1, tzinfo=UTC),
-    )
-    as_enqueued = (
-        connection.cursor(row_factory=dict_row).execute("select * from rota.jobs").fetchone()
-    )
-    hand = Hand(connection, "host:1", release="2026.1")
-    claimed = hand.claim()
-    assert (
-        hand.settle((claimed.jobs[0], _result('{"sent": 3}')), ran_s=0.25)[
-            claimed.jobs[0].id
-        ].status
-        == "succeeded"
-    )
-    ended = connection.cursor(row_factory=dict_row).execute("select * from rota.jobs").fetchone()
-    assert as_enqueued is not None and ended is not None
-    changed = {name for name in ended if ended[name] != as_enqueued[name]}
-    assert changed == {
-        "status",
-        "attempts",
-        "claims",
-        "locked_by",
-        "started_at",
-        "finished_at",
-        "updated_at",
-        "result",
-        "release",
-    }
-    assert (ended["status"], ended["attempts"], ended["result"], ended["release"]) == (
-        "succeeded",
-        1,
-        {"sent": 3},
-        "2026.1",
-    )
-    assert ended["locked_by"] == "host:1"
-    assert (ended["finished_at"] - ended["started_at"]).total_seconds() == pytest.approx(0.25)
-    assert connection.execute(
-        "select (select count(*) from rota.job), (select count(*) from rota.attempt)"
-    ).fetchone() == (0, 0)
 
 
 NOON = datetime(2100, 1, 1, 12, tzinfo=UTC)
@@ -166,27 +129,27 @@ def _settles(transition: Transition) -> Callable[[rota.App, Connection, Job], ob
 )
 def test_history_loses_no_column_of_a_job_however_it_ends(
     app: rota.App,
-    connection: Connection,
+    shared: Connection,
     columns: dict[str, Any],
     end: Callable[[rota.App, Connection, Job], object],
     status: str,
     changed: set[str],
 ) -> None:
     def row(table: str) -> dict[str, Any]:
-        [(found,)] = connection.execute(f"select to_jsonb(j) from rota.{table} j".encode())
+        [(found,)] = shared.execute(f"select to_jsonb(j) from rota.{table} j".encode())
         return dict(found)
 
     given = EVERY_COLUMN | columns | WAITS
-    with connection.transaction():
+    with shared.transaction():
         # No trigger asks how such a row came about.
-        connection.execute("set local session_replication_role = replica")
-        [job] = insert(connection, **given)
+        shared.execute("set local session_replication_role = replica")
+        [job] = insert(shared, **given)
     before = row("job")
     known = EVERY_COLUMN | ASKED | HELD | WAITS
     assert before.keys() == {"id"} | known.keys(), "a new one?"
     values = [str(before[name]) for name, value in given.items() if value is not None]
     assert len(set(values)) == len(values)
-    end(app, connection, app.get(job))
+    end(app, shared, app.get(job))
     after = row("job_history")
     assert after.keys() - before.keys() == {"finished_at", "release", "resolution", "result"}
     assert after["status"] == status
@@ -196,28 +159,16 @@ def test_history_loses_no_column_of_a_job_however_it_ends(
 
 
 @rule("M13")
-def test_a_cancelled_job_is_in_history_with_its_reason(connection: Connection) -> None:
-    insert(connection)
-    hand = Hand(connection)
-    hand.settle((hand.claim().jobs[0], CANCEL))
-    assert connection.execute(
-        "select status, last_error, result from rota.job_history"
-    ).fetchone() == ("cancelled", "not needed", None)
-
-
-@rule("M13")
-def test_one_batch_ends_jobs_in_every_way(connection: Connection) -> None:
-    insert(connection, 12)
-    hand = Hand(connection)
+def test_one_batch_ends_jobs_in_every_way(shared: Connection) -> None:
+    insert(shared, 12)
+    hand = Hand(shared)
     jobs = hand.claim().jobs
     decided = list(zip(jobs, ALL * 2, strict=True))
     written = hand.settle(*decided)
-    statuses: dict[int, str] = dict(
-        connection.execute("select id, status from rota.jobs").fetchall()
-    )
+    statuses: dict[int, str] = dict(shared.execute("select id, status from rota.jobs").fetchall())
     assert statuses == {job.id: transition.status.value for job, transition in decided}
     assert {id_: one.status for id_, one in written.items()} == statuses
-    attempts = connection.execute(
+    attempts = shared.execute(
         "select job, outcome, message, next_run_at is null from rota.attempt order by job"
     ).fetchall()
     failed = {"failed": False, "dead": True}
@@ -232,20 +183,20 @@ def test_one_batch_ends_jobs_in_every_way(connection: Connection) -> None:
 @pytest.mark.parametrize("transition", ALL, ids=[transition.verb for transition in ALL])
 @pytest.mark.parametrize("attempts_max", [10, 1], ids=["tried again", "dead"])
 def test_a_worker_that_was_reaped_can_write_nothing_more(
-    connection: Connection, second: Connection, transition: Transition, attempts_max: int
+    shared: Connection, transition: Transition, attempts_max: int
 ) -> None:
-    insert(connection, max_attempts=attempts_max, idempotency_key="k", losses=1)
-    late = Hand(connection, "late")
+    insert(shared, max_attempts=attempts_max, idempotency_key="k", losses=1)
+    late = Hand(shared, "late")
     job = late.claim().jobs[0]
     late.start(job)
-    expire(connection)
-    assert [lost.status for lost in Hand(second, "other").reap()] == [
+    expire(shared)
+    assert [lost.status for lost in Hand(shared, "other").reap()] == [
         "dead" if attempts_max == 1 else "failed"
     ]
 
     def everything() -> list[TupleRow]:
         rows = "select j::text from rota.job j union all select h::text from rota.job_history h"
-        return connection.execute(
+        return shared.execute(
             f"{rows} union all select a::text from rota.attempt a union all select i::text from "
             "rota.idempotency i"
         ).fetchall()
@@ -257,22 +208,20 @@ def test_a_worker_that_was_reaped_can_write_nothing_more(
 
 
 @rule("M32")
-def test_a_finish_ends_what_is_still_held_and_leaves_the_rest(
-    connection: Connection, second: Connection
-) -> None:
-    insert(connection, 4, losses=1)
-    first, other = Hand(connection, "first"), Hand(second, "other")
+def test_a_finish_ends_what_is_still_held_and_leaves_the_rest(shared: Connection) -> None:
+    insert(shared, 4, losses=1)
+    first, other = Hand(shared, "first"), Hand(shared, "other")
     jobs = first.claim().jobs
     first.start(*jobs)
-    connection.execute(
+    shared.execute(
         "update rota.job set locked_until = now() - interval '1 s' where id = any (%s)",
         [[jobs[0].id, jobs[1].id]],
     )
     other.reap()
-    connection.execute("update rota.job set run_at = now() where id = %s", [jobs[0].id])
+    shared.execute("update rota.job set run_at = now() where id = %s", [jobs[0].id])
     [taken] = other.claim().jobs
     assert set(first.settle(*((job, SUCCEED) for job in jobs))) == {jobs[2].id, jobs[3].id}
-    assert connection.execute("select id, status from rota.job order by id").fetchall() == [
+    assert shared.execute("select id, status from rota.job order by id").fetchall() == [
         (jobs[0].id, "running"),
         (jobs[1].id, "failed"),
     ]
@@ -280,13 +229,13 @@ def test_a_finish_ends_what_is_still_held_and_leaves_the_rest(
 
 
 @rule("M32")
-def test_a_finish_that_is_sent_again_finds_nothing_to_end(connection: Connection) -> None:
-    insert(connection, 3)
-    hand = Hand(connection)
+def test_a_finish_that_is_sent_again_finds_nothing_to_end(shared: Connection) -> None:
+    insert(shared, 3)
+    hand = Hand(shared)
     decided = [(job, SUCCEED) for job in hand.claim().jobs]
     assert len(hand.settle(*decided)) == 3
     assert hand.settle(*decided) == {}
-    assert connection.execute("select count(*) from rota.job_history").fetchone() == (3,)
+    assert shared.execute("select count(*) from rota.job_history").fetchone() == (3,)
 
 
 @pytest.mark.parametrize(
@@ -317,13 +266,7 @@ def test_an_end_that_finds_no_partition_of_the_day_makes_it(
     insert(connection, 2)
     hand = Hand(connection)
     jobs = hand.claim().jobs
-    partitions = connection.execute(
-        "select inhrelid::regclass::text from pg_inherits where inhparent in "
-        "('rota.job_history'::regclass, 'rota.attempt'::regclass)"
-    ).fetchall()
-    assert len(partitions) == 16
-    for (name,) in partitions:
-        connection.execute(f"drop table {name}".encode())
+    drop_days(connection, "job_history", "attempt")
     assert len(hand.settle(*((job, transition) for job in jobs))) == 2
     assert connection.execute(
         "select count(*) from rota.jobs where status = %s", [transition.status.value]
@@ -336,23 +279,23 @@ def test_an_end_that_finds_no_partition_of_the_day_makes_it(
     [("Pacific/Kiritimati", "2026-01-14 12:00"), ("America/Los_Angeles", "2026-01-14 03:00")],
 )
 def test_a_partition_is_a_day_of_utc_whatever_the_zone_of_the_session_that_makes_it(
-    connection: Connection, zone: str, at: str
+    shared: Connection, zone: str, at: str
 ) -> None:
     partitions = (
         "select inhrelid::regclass::text, pg_get_expr(c.relpartbound, c.oid) from pg_inherits join "
         "pg_class c on c.oid = inhrelid "
         "where inhparent in ('rota.job_history'::regclass, 'rota.attempt'::regclass) order by 1"
     )
-    set_clock(connection, at)  # when it is another day there
-    connection.execute("set timezone = 'UTC'")
+    set_clock(shared, at)  # when it is another day there
+    shared.execute("set timezone = 'UTC'")
     made = []
     for session in ("UTC", zone):
-        for name, _ in connection.execute(partitions).fetchall():
-            connection.execute(f"drop table {name}".encode())
-        connection.execute(f"set timezone = '{session}'".encode())
-        connection.execute("select rota.partitions_ensure(7)")
-        connection.execute("set timezone = 'UTC'")
-        made.append(connection.execute(partitions).fetchall())
+        for name, _ in shared.execute(partitions).fetchall():
+            shared.execute(f"drop table {name}".encode())
+        shared.execute(f"set timezone = '{session}'".encode())
+        shared.execute("select rota.partitions_ensure(7)")
+        shared.execute("set timezone = 'UTC'")
+        made.append(shared.execute(partitions).fetchall())
     assert len(made[0]) == 16 and made[1] == made[0]
 
 
@@ -362,11 +305,7 @@ def test_a_reap_that_finds_no_partition_of_the_day_makes_it(connection: Connecti
     hand = Hand(connection)
     hand.claim()
     expire(connection)
-    for (name,) in connection.execute(
-        "select inhrelid::regclass::text from pg_inherits where inhparent = "
-        "'rota.attempt'::regclass"
-    ).fetchall():
-        connection.execute(f"drop table {name}".encode())
+    drop_days(connection, "attempt")
     assert len(hand.reap()) == 1
     assert connection.execute("select count(*) from rota.attempt").fetchone() == (1,)
 

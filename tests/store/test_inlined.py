@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import psycopg
-import pytest
 from psycopg.rows import TupleRow
 
 CALLS = {
@@ -22,22 +21,20 @@ CALLS = {
 """Each with a table and a condition on its columns."""
 
 
-@pytest.mark.parametrize("name", CALLS)
-def test_a_shared_rule_is_inlined(connection: psycopg.Connection[TupleRow], name: str) -> None:
-    table, condition = CALLS[name]
-    connection.execute("set search_path = rota")
-    plan = connection.execute(
-        f"explain (verbose, costs off) select from {table} where {condition}".encode()
-    ).fetchall()
-    text = "\n".join(row[0] for row in plan)
-    assert "Filter: " in text
-    assert f"{name}(" not in text
+def test_a_shared_rule_is_inlined(shared: psycopg.Connection[TupleRow]) -> None:
+    shared.execute("set search_path = rota")
+    for name, (table, condition) in CALLS.items():
+        plan = shared.execute(
+            f"explain (verbose, costs off) select from {table} where {condition}".encode()
+        ).fetchall()
+        text = "\n".join(row[0] for row in plan)
+        assert "Filter: " in text and f"{name}(" not in text, name
 
 
 def test_each_function_whose_body_is_sql_is_one_of_these(
-    connection: psycopg.Connection[TupleRow],
+    shared: psycopg.Connection[TupleRow],
 ) -> None:
-    parsed = connection.execute(
+    parsed = shared.execute(
         "select proname from pg_proc where pronamespace = 'rota'::regnamespace "
         "and prosqlbody is not null"
     ).fetchall()

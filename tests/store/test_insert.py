@@ -35,13 +35,11 @@ def _only(connection: Connection) -> dict[str, Any]:
 
 @rule("M15")
 def test_what_an_insert_leaves_out_comes_from_what_the_type_declared(
-    app: rota.App, connection: Connection
+    app: rota.App, shared: Connection
 ) -> None:
     _declare(app, queue="email", priority=7, expires="1h", max_attempts=3)
-    connection.execute(
-        "insert into rota.job (job_type, payload) values ('send', '{\"data\": \"x\"}')"
-    )
-    job = _only(connection)
+    shared.execute("insert into rota.job (job_type, payload) values ('send', '{\"data\": \"x\"}')")
+    job = _only(shared)
     assert (job["queue"], job["priority"], job["status"], job["payload"]) == (
         "email",
         7,
@@ -50,16 +48,16 @@ def test_what_an_insert_leaves_out_comes_from_what_the_type_declared(
     )
     assert job["expires_at"] - job["run_at"] == timedelta(hours=1)
     assert job["max_attempts"] is None  # the type's at the time when the attempt is settled
-    assert connection.execute("select max_attempts, origin_id = id from rota.jobs").fetchone() == (
+    assert shared.execute("select max_attempts, origin_id = id from rota.jobs").fetchone() == (
         3,
         True,
     )
 
 
 @rule("M15")
-def test_a_type_that_was_never_declared_goes_to_the_default_queue(connection: Connection) -> None:
-    connection.execute("insert into rota.job (job_type) values ('unheard')")
-    job = _only(connection)
+def test_a_type_that_was_never_declared_goes_to_the_default_queue(shared: Connection) -> None:
+    shared.execute("insert into rota.job (job_type) values ('unheard')")
+    job = _only(shared)
     assert (
         job["queue"],
         job["priority"],
@@ -73,28 +71,26 @@ def test_a_type_that_was_never_declared_goes_to_the_default_queue(connection: Co
         0,
         None,
     )
-    assert connection.execute("select max_attempts from rota.jobs").fetchone() == (10,)
+    assert shared.execute("select max_attempts from rota.jobs").fetchone() == (10,)
 
 
 @rule("M15")
-def test_an_old_name_takes_what_its_type_declares_now(
-    app: rota.App, connection: Connection
-) -> None:
+def test_an_old_name_takes_what_its_type_declares_now(app: rota.App, shared: Connection) -> None:
     _declare(app, "send", aliases=("mail",), queue="email")
-    connection.execute("insert into rota.job (job_type) values ('mail')")
-    assert _only(connection)["queue"] == "email"
+    shared.execute("insert into rota.job (job_type) values ('mail')")
+    assert _only(shared)["queue"] == "email"
 
 
 @rule("M15", "M21")
-def test_what_an_insert_names_is_taken_as_it_is(app: rota.App, connection: Connection) -> None:
+def test_what_an_insert_names_is_taken_as_it_is(app: rota.App, shared: Connection) -> None:
     _declare(app, queue="email", priority=7, expires="1h")
     soon = datetime.now(UTC) + timedelta(hours=2)
-    connection.execute(
+    shared.execute(
         "insert into rota.job (job_type, queue, priority, run_at, expires_at, max_attempts, meta) "
         "values ('send', 'slow', -100, %s, %s, 1, %s)",
         [soon, soon + timedelta(minutes=1), Jsonb({"from": "psql"})],
     )
-    job = _only(connection)
+    job = _only(shared)
     assert (job["queue"], job["priority"], job["run_at"], job["expires_at"]) == (
         "slow",
         -100,
@@ -107,13 +103,13 @@ def test_what_an_insert_names_is_taken_as_it_is(app: rota.App, connection: Conne
 @rule("M22")
 @pytest.mark.parametrize("columns", ["job_type, run_at", "job_type, queue, priority, run_at"])
 def test_a_run_at_in_the_past_means_now_by_the_database_s_clock(
-    connection: Connection, columns: str
+    shared: Connection, columns: str
 ) -> None:
     values = (
         "'t', 'q', 0, '2001-01-01 00:00Z'" if "queue" in columns else "'t', '2001-01-01 00:00Z'"
     )
-    connection.execute(f"insert into rota.job ({columns}) values ({values})".encode())
-    assert connection.execute(
+    shared.execute(f"insert into rota.job ({columns}) values ({values})".encode())
+    assert shared.execute(
         "select clock_timestamp() - run_at < '1 min' from rota.job"
     ).fetchone() == (True,)
 
@@ -133,18 +129,18 @@ def test_a_job_inserted_late_in_a_long_transaction_is_due_from_its_own_insert(
 @rule("M51")
 @pytest.mark.parametrize("ending", ["", " on conflict do nothing"])
 def test_an_insert_whose_key_is_taken_inserts_nothing_and_raises_nothing(
-    connection: Connection, ending: str
+    shared: Connection, ending: str
 ) -> None:
     statement = (
         f"insert into rota.job (job_type, idempotency_key) values ('t', 'k'){ending}".encode()
     )
-    assert [connection.execute(statement).statusmessage for _ in range(3)] == [
+    assert [shared.execute(statement).statusmessage for _ in range(3)] == [
         "INSERT 0 1",
         "INSERT 0 0",
         "INSERT 0 0",
     ]
     assert (
-        connection.execute(
+        shared.execute(
             "insert into rota.job (job_type, idempotency_key) values ('other', 'k')"
         ).rowcount
         == 1
@@ -152,9 +148,9 @@ def test_an_insert_whose_key_is_taken_inserts_nothing_and_raises_nothing(
 
 
 @rule("M51")
-def test_an_insert_of_many_rows_inserts_those_whose_keys_are_free(connection: Connection) -> None:
-    connection.execute("insert into rota.job (job_type, idempotency_key) values ('t', 'b')")
-    done = connection.execute(
+def test_an_insert_of_many_rows_inserts_those_whose_keys_are_free(shared: Connection) -> None:
+    shared.execute("insert into rota.job (job_type, idempotency_key) values ('t', 'b')")
+    done = shared.execute(
         "insert into rota.job (job_type, idempotency_key) values ('t', 'a'), ('t', 'b'), ('t', "
         "'a'), ('t', null), ('t', null) returning idempotency_key"
     )
@@ -162,26 +158,17 @@ def test_an_insert_of_many_rows_inserts_those_whose_keys_are_free(connection: Co
 
 
 @rule("M15", "M51")
-def test_copy_enqueues_as_insert_does(app: rota.App, connection: Connection) -> None:
+def test_copy_enqueues_as_insert_does(app: rota.App, shared: Connection) -> None:
     _declare(app, queue="email")
-    with connection.cursor().copy(
+    with shared.cursor().copy(
         "copy rota.job (job_type, payload, idempotency_key) from stdin"
     ) as copy:
         for key in ("a", "b", "a", None):
             copy.write_row(("send", json.dumps({"data": key}), key))
-    rows = connection.execute(
+    rows = shared.execute(
         "select queue, idempotency_key, payload->>'data' from rota.job order by id"
     ).fetchall()
     assert rows == [("email", "a", "a"), ("email", "b", "b"), ("email", None, None)]
-
-
-@rule("M12")
-@pytest.mark.parametrize("payload", ["[]", '"text"', "12", "null"])
-def test_a_payload_that_is_no_object_is_refused(connection: Connection, payload: str) -> None:
-    with pytest.raises(psycopg.errors.CheckViolation, match="payload must be a JSON object"):
-        connection.execute(
-            "insert into rota.job (job_type, payload) values ('t', %s::jsonb)", [payload]
-        )
 
 
 def _payload_of(size: int) -> str:
@@ -189,100 +176,15 @@ def _payload_of(size: int) -> str:
 
 
 @rule("M12")
-def test_a_payload_of_64_kib_is_taken_and_one_byte_more_is_refused(connection: Connection) -> None:
-    connection.execute(
-        "insert into rota.job (job_type, payload) values ('t', %s::jsonb)", [_payload_of(65536)]
-    )
-    with pytest.raises(psycopg.errors.CheckViolation, match="over the limit"):
-        connection.execute(
-            "insert into rota.job (job_type, payload) values ('t', %s::jsonb)", [_payload_of(65537)]
-        )
-
-
-@rule("M12")
-@pytest.mark.parametrize("limit", [1_024, 100_000])
 def test_the_limit_that_migrate_sets_holds_for_insert_and_for_python(
-    app: rota.App, database: str, connection: Connection, limit: int
+    app: rota.App, database: str, connection: Connection
 ) -> None:
     send = _declare(app)
-    assert migrate(database, payload_bytes_max=limit).applied == []
-    connection.execute(
-        "insert into rota.job (job_type, payload) values ('t', %s::jsonb)", [_payload_of(limit)]
-    )
-    with pytest.raises(psycopg.errors.CheckViolation, match="over the limit"):
-        connection.execute(
-            "insert into rota.job (job_type, payload) values ('t', %s::jsonb)",
-            [_payload_of(limit + 1)],
-        )
-    send.enqueue("x" * (limit - len('{"data": ""}')))
-    with pytest.raises(
-        rota.PayloadError,
-        match=f"job type 'send': payload: {limit + 1:,} bytes is over the limit of {limit:,}",
-    ):
-        send.enqueue("x" * (limit + 1 - len('{"data": ""}')))
-
-
-@rule("M12")
-def test_an_app_that_runs_follows_a_limit_that_is_raised_or_lowered(
-    app: rota.App, database: str
-) -> None:
-    send = _declare(app)
-    for limit in (70_000, 80_000):
-        migrate(database, payload_bytes_max=limit)
-        send.enqueue("x" * (limit - 20))
-    migrate(database, payload_bytes_max=2_000)
-    with pytest.raises(
-        rota.PayloadError,
-        match=r"job type 'send' \(job 1 of the list\): payload: \d+ bytes, over the limit",
-    ):
-        send.enqueue_many([{"data": "x" * 1_500}, {"data": "x" * 3_000}, {"data": "x" * 2_500}])
-    with pytest.raises(rota.PayloadError, match="is over the limit of 2,000"):
-        send.enqueue("x" * 3_000)
-    assert len(app.find()) == 2
-
-
-@pytest.mark.parametrize(
-    ("column", "value"),
-    [
-        ("priority", "101"),
-        ("priority", "-101"),
-        ("max_attempts", "0"),
-        ("timeout", "'0.9 ms'"),
-        ("timeout", "'36526 days'"),
-        ("queue", "''"),
-        ("job_type", "''"),
-        ("idempotency_key", "''"),
-    ],
-)
-@rule("M21")
-def test_a_value_out_of_range_is_refused(connection: Connection, column: str, value: str) -> None:
-    columns = {"job_type": "'t'", column: value}
-    with pytest.raises(psycopg.errors.CheckViolation):
-        connection.execute(
-            (
-                f"insert into rota.job ({', '.join(columns)}) values "
-                f"({', '.join(columns.values())})"
-            ).encode()
-        )
-
-
-@rule("M11")
-def test_a_status_that_is_none_is_refused(connection: Connection) -> None:
-    for status in ("succeeded", "cancelled", "retrying"):
-        with pytest.raises(psycopg.errors.CheckViolation, match=f"failed or dead, not {status}"):
-            connection.execute("insert into rota.job (job_type, status) values ('t', %s)", [status])
-    [job] = put(connection)
-    for status in ("succeeded", "Queued"):
-        with pytest.raises(psycopg.errors.CheckViolation, match=f"failed or dead, not {status}"):
-            connection.execute("update rota.job set status = %s where id = %s", [status, job])
-
-
-@rule("M51")
-def test_a_key_of_255_characters_is_taken_and_one_of_256_refused(connection: Connection) -> None:
-    connection.execute(
-        "insert into rota.job (job_type, idempotency_key) values ('t', %s)", ["ü" * 255]
-    )
-    with pytest.raises(psycopg.errors.CheckViolation):
-        connection.execute(
-            "insert into rota.job (job_type, idempotency_key) values ('t', %s)", ["ü" * 256]
-        )
+    for limit in (1_024, 100_000):
+        assert migrate(database, payload_bytes_max=limit).applied == []
+        put(connection, payload=_payload_of(limit))
+        with pytest.raises(psycopg.errors.CheckViolation, match="over the limit"):
+            put(connection, payload=_payload_of(limit + 1))
+        send.enqueue("x" * (limit - len('{"data": ""}')))
+        with pytest.raises(rota.PayloadError, match=f"{limit + 1:,} bytes is over the limit"):
+            send.enqueue("x" * (limit + 1 - len('{"data": ""}')))

@@ -84,12 +84,6 @@ def test_one_bad_item_costs_two_statements_for_each_halving(size: int, data: st.
     assert len(server.asked) <= 1 + 2 * ceil(log2(size))
 
 
-def test_nothing_to_write_asks_nothing() -> None:
-    server = Server({})
-    assert server.run(isolate([], write)) == Isolated()
-    assert server.asked == []
-
-
 @rule("M2")
 def test_what_was_tried_together_is_not_tried_together_again() -> None:
     server = Server({})
@@ -123,10 +117,7 @@ def test_past_the_time_one_item_is_named_for_all_that_are_left_with_it() -> None
     isolated = server.run(isolate(ITEMS, write, tried=refusal(7), waits_until=PAST))
     assert isolated.answers == [ITEMS[:32]]
     assert isolated.refused == [
-        (
-            32,
-            "LockNotAvailable: waits (this one, or one of the 31 after it that were left with it)",
-        )
+        (32, "LockNotAvailable: waits (this one, or one of the 31 after it that were left with it)")
     ]
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import threading
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
 from rota.errors import UsageError
-from rota.model.job import Action, Job
+from rota.model.job import Action, Job, Status
 from rota.model.settle import Transition
 from rota.store import ops
 from tests.store.work import (
+    BEGINNING,
     FAIL,
     GIVE_UP,
     HAND_BACK,
@@ -30,6 +30,16 @@ from tests.support.rules import rule
 from tests.support.wait import eventually
 
 Connection = psycopg.Connection[TupleRow]
+
+AT_LIMIT = Transition(
+    "hand_back", Status.QUEUED, charged=False, delay_s=60.0, waits_for="limit smtp"
+)
+TYPES = ("t", "releases", "halts")
+DECLARED = (
+    "insert into rota.job_type (name, on_retry, on_dead) "
+    "values ('releases', 'release', 'continue'), ('halts', 'hold', 'halt')"
+)
+DUE_NOW = "update rota.job set run_at = rota.clock() where status in ('queued', 'failed')"
 
 
 @pytest.fixture
@@ -49,16 +59,6 @@ def end(hand: Hand, job: Job, transition: Transition = SUCCEED) -> None:
     write = ops.finish if transition.status.is_over else ops.leave
     written = hand.run(write([ending], hand.release))
     assert isinstance(written[job.id], ops.Written), written
-
-
-def declare(connection: Connection, **columns: Any) -> None:
-    """Declare the type t."""
-    given = {"name": "t", **columns}
-    connection.execute(
-        f"insert into rota.job_type ({', '.join(given)}) values "
-        f"({', '.join(f'%({name})s' for name in given)})".encode(),
-        given,
-    )
 
 
 def statuses(connection: Connection) -> list[tuple[str, bool | None]]:
@@ -85,27 +85,16 @@ def count_stripes(connection: Connection) -> int:
 
 @rule("M60")
 def test_one_job_of_a_lane_is_claimed_and_the_others_are_parked(connection: Connection) -> None:
-    first, *_ = insert(connection, 3, group_key="g")
+    first, second, *_ = insert(connection, 4, group_key="g")
     plain = insert(connection, 2)
     hand = Hand(connection)
-    claimed = hand.claim()
-    assert [job.id for job in claimed.jobs] == [first, *plain]
+    claimed = hand.claim(2)
+    assert [job.id for job in claimed.jobs] == [first]
     assert claimed.jobs[0].group_key == "g"
-    assert statuses(connection)[:3] == [("running", True), ("waiting", None), ("waiting", None)]
+    assert (claimed.count(), claimed.seen[-1].id) == (2, second), "how far it came"
+    assert claim_ids(hand) == plain
+    assert statuses(connection)[:4] == [("running", True), *[("waiting", None)] * 3]
     assert claim_ids(hand) == []
-
-
-@rule("M60")
-def test_the_end_of_a_job_makes_the_next_of_its_lane_due_in_the_same_transaction(
-    connection: Connection,
-) -> None:
-    ids = insert(connection, 3, group_key="g")
-    hand = Hand(connection)
-    for id_ in ids:
-        claimed = hand.claim().jobs
-        assert [job.id for job in claimed] == [id_]
-        end(hand, claimed[0])
-    assert statuses(connection) == []
 
 
 @rule("M60")
@@ -136,21 +125,7 @@ def test_a_job_that_is_not_due_holds_back_no_later_one_that_is(connection: Conne
 
 
 @rule("M60")
-def test_a_lane_with_a_capacity_runs_so_many_at_once(connection: Connection) -> None:
-    ids = insert(connection, 5, group_key="g", group_capacity=2)
-    hand = Hand(connection)
-    first, second = hand.claim().jobs
-    assert [first.id, second.id] == ids[:2]
-    end(hand, second)
-    [third] = hand.claim().jobs
-    assert third.id == ids[2]
-    end(hand, first)
-    end(hand, third)
-    assert claim_ids(hand) == ids[3:]
-
-
-@rule("M60")
-def test_a_lane_with_a_capacity_runs_in_the_order_of_time_and_not_of_ids(
+def test_a_lane_with_a_capacity_runs_so_many_at_once_by_time_and_not_by_id(
     connection: Connection,
 ) -> None:
     *_, fourth, third, second, first = insert(connection, 6, group_key="g", group_capacity=2)
@@ -170,7 +145,7 @@ def test_two_workers_that_claim_one_lane_at_once_get_one_job(
     connection: Connection, another: Connection
 ) -> None:
     """Each has locked a job of the lane before the other decides."""
-    first, second = insert(connection, 2, group_key="g")
+    [first, _] = insert(connection, 2, group_key="g")
     a, b = Hand(connection, "a"), Hand(another, "b")
     with connection.transaction():
         assert claim_ids(a, 1) == [first]
@@ -179,7 +154,6 @@ def test_two_workers_that_claim_one_lane_at_once_get_one_job(
     assert statuses(connection) == [("running", True), ("queued", None)]
     assert claim_ids(b) == []
     assert statuses(connection) == [("running", True), ("waiting", None)]
-    assert second
 
 
 @rule("M60")
@@ -200,7 +174,7 @@ def test_a_claim_decides_after_the_one_that_it_waited_for(
     assert [status for status, _ in statuses(connection)] == ["running", "waiting"]
 
 
-@rule("M60")
+@rule("M60", "M61")
 def test_claims_go_round_the_lanes(connection: Connection) -> None:
     """One tenant's many jobs are parked at once, so another's single one is claimed next."""
     many = insert(connection, 3_000, group_key="big")
@@ -213,226 +187,140 @@ def test_claims_go_round_the_lanes(connection: Connection) -> None:
     assert found == [single]
 
 
-def test_a_claim_that_parks_jobs_says_how_far_it_came(connection: Connection) -> None:
-    ids = insert(connection, 6, group_key="g")
-    claimed = Hand(connection).claim(4)
-    assert [job.id for job in claimed.jobs] == ids[:1]
-    assert (claimed.count(), claimed.seen[-1].id) == (4, ids[3])
-
-
 # What keeps a place and what frees it
 
 
 @rule("M60")
-@pytest.mark.parametrize("transition", [FAIL, SNOOZE, HAND_BACK])
-def test_a_job_that_comes_back_keeps_its_place(
-    connection: Connection, transition: Transition
-) -> None:
-    first, _ = insert(connection, 2, group_key="g")
-    hand = Hand(connection)
-    [job] = hand.claim().jobs
-    end(hand, job, transition)
-    assert statuses(connection)[1] == ("waiting", None)
-    connection.execute("update rota.job set run_at = rota.clock() where id = %s", [first])
-    assert claim_ids(hand) == [first]
-
-
-@rule("M60")
-@pytest.mark.parametrize("transition", [FAIL, SNOOZE])
-def test_a_type_may_release_its_lane_while_it_backs_off(
-    connection: Connection, transition: Transition
-) -> None:
-    declare(connection, on_retry="release")
-    first, second = insert(connection, 2, group_key="g")
-    hand = Hand(connection)
-    [job] = hand.claim().jobs
-    end(hand, job, transition)
-    assert claim_ids(hand) == [second]
-    connection.execute("update rota.job set run_at = rota.clock() where id = %s", [first])
-    assert claim_ids(hand) == []
-    assert statuses(connection) == [("waiting", None), ("running", True)]
-
-
-@rule("M60")
-def test_a_job_that_was_handed_back_keeps_its_place_even_if_its_type_releases_it(
+def test_the_end_of_an_attempt_keeps_or_frees_its_place_in_the_same_transaction(
     connection: Connection,
 ) -> None:
-    declare(connection, on_retry="release")
-    insert(connection, 2, group_key="g")
-    hand = Hand(connection)
-    [job] = hand.claim().jobs
+    connection.execute(DECLARED)
+    ends = {
+        "succeeds": ("t", SUCCEED, "next"),
+        "dies": ("t", GIVE_UP, "next"),
+        "fails": ("t", FAIL, "again"),
+        "snoozes": ("t", SNOOZE, "again"),
+        "comes back": ("t", HAND_BACK, "again"),
+        "fails and releases": ("releases", FAIL, "next"),
+        "snoozes and releases": ("releases", SNOOZE, "next"),
+        "waits for a limit": ("releases", AT_LIMIT, "again"),
+        "dies and halts": ("halts", GIVE_UP, None),
+    }
+    jobs = {
+        lane: insert(connection, 2, group_key=lane, job_type=one[0]) for lane, one in ends.items()
+    }
+    hand = Hand(connection, types=TYPES)
+    for job in hand.claim().jobs:
+        assert job.id == jobs[str(job.group_key)][0]
+        end(hand, job, ends[str(job.group_key)][1])
+    connection.execute(DUE_NOW)
+    follows: dict[str, str | None] = dict.fromkeys(ends)
+    for job in hand.claim().jobs:
+        lane = str(job.group_key)
+        follows[lane] = ("again", "next")[jobs[lane].index(job.id)]
+    assert follows == {lane: then for lane, (_, _, then) in ends.items()}
+    halted = connection.execute(
+        "select status, waits_for from rota.job where group_key like '%alts'"
+    )
+    assert sorted(halted.fetchall(), key=str) == [("dead", "person"), ("waiting", None)]
+
+
+@rule("M60", "M33", "M36")
+def test_a_loss_and_an_expiry_keep_or_free_a_place(connection: Connection) -> None:
+    connection.execute(DECLARED)
+    kept = insert(connection, 2, group_key="lost", max_attempts=2)
+    last = insert(connection, 2, group_key="lost at last", max_attempts=1)
+    freed = insert(connection, 2, group_key="lost, and releases", job_type="releases")
+    passed = insert(connection, 3, group_key="expires before its turn", job_type="halts")
+    unserved = insert(connection, group_key="expires", queue="unserved")
+    unserved += insert(connection, group_key="expires")
+    hand = Hand(connection, types=TYPES)
+    claimed = {job.id: job for job in hand.claim().jobs}
+    assert sorted(claimed) == [kept[0], last[0], freed[0], passed[0]]
     connection.execute(
-        "select rota.job_leave_laned(jsonb_build_array(jsonb_build_object('id', %s::bigint, "
-        "'claims', 1, 'status', 'queued', 'charged', false, 'delay_s', 60, "
-        "'waits_for', 'limit smtp')), '1')",
-        [job.id],
+        "update rota.job set expires_at = rota.clock() - interval '1 s' where id = any (%s)",
+        [[passed[1], unserved[0]]],
     )
-    assert statuses(connection) == [("queued", True), ("waiting", None)]
-
-
-@rule("M60")
-def test_a_dead_job_frees_its_lane(connection: Connection) -> None:
-    _, second = insert(connection, 2, group_key="g")
-    hand = Hand(connection)
-    [job] = hand.claim().jobs
-    end(hand, job, GIVE_UP)
-    assert claim_ids(hand) == [second]
-
-
-@rule("M60")
-def test_a_dead_job_may_halt_its_lane_until_a_person_requeues_it(connection: Connection) -> None:
-    declare(connection, on_dead="halt")
-    insert(connection, 2, group_key="g")
-    hand = Hand(connection)
-    [job] = hand.claim().jobs
-    end(hand, job, GIVE_UP)
-    assert statuses(connection) == [("dead", True), ("waiting", None)]
-    assert connection.execute("select waits_for from rota.job where in_lane").fetchone() == (
-        "person",
-    )
-    [answer] = hand.run(act(Action.REQUEUE, job.id))
-    assert claim_ids(hand) == [answer.new_id]
-
-
-@rule("M60")
-def test_a_halted_lane_goes_on_when_the_dead_job_is_ignored(connection: Connection) -> None:
-    declare(connection, on_dead="halt")
-    _, second = insert(connection, 2, group_key="g")
-    hand = Hand(connection)
-    [job] = hand.claim().jobs
-    end(hand, job, GIVE_UP)
-    hand.run(act(Action.ARCHIVE, job.id, why="of no use"))
-    assert sweep(hand) == 1
-    assert claim_ids(hand) == [second]
-
-
-@rule("M60", "M33")
-def test_a_lost_job_keeps_its_place_while_attempts_are_left(connection: Connection) -> None:
-    first, second = insert(connection, 2, group_key="g", max_attempts=2)
-    hand = Hand(connection)
-    for status in ("failed", "dead"):
-        [job] = hand.claim().jobs
-        assert job.id == first
-        hand.start(job)
-        expire(connection)
-        assert [lost.status for lost in hand.reap()] == [status]
-        connection.execute("update rota.job set run_at = rota.clock() where status = 'failed'")
-    assert claim_ids(hand) == [second]
-
-
-@rule("M60", "M33")
-def test_a_charged_loss_frees_the_lane_of_a_type_that_releases_it(connection: Connection) -> None:
-    connection.execute("insert into rota.job_type (name, on_retry) values ('t', 'release')")
-    _, second = insert(connection, 2, group_key="g")
-    hand = Hand(connection)
-    [job] = hand.claim().jobs
-    hand.start(job)
+    hand.run(ops.expire("w", BEGINNING, 0, 10))
+    end(hand, claimed[passed[0]])
+    hand.start(*(claimed[jobs[0]] for jobs in (kept, last, freed)))
     expire(connection)
-    assert [lost.status for lost in hand.reap()] == ["failed"]
-    assert claim_ids(hand) == [second]
+    assert {lost.job: str(lost.status) for lost in hand.reap()} == {
+        kept[0]: "failed", last[0]: "dead", freed[0]: "failed",
+    }  # fmt: skip
+    connection.execute(DUE_NOW)
+    assert sorted(claim_ids(hand)) == [kept[0], last[1], freed[1], passed[2], unserved[1]]
 
 
-@rule("M60", "M36")
-def test_a_job_that_expires_before_its_turn_halts_no_lane(connection: Connection) -> None:
-    connection.execute("insert into rota.job_type (name, on_dead) values ('t', 'halt')")
-    _, second, third = insert(connection, 3, group_key="g")
-    hand = Hand(connection)
-    [job] = hand.claim().jobs
-    connection.execute(
-        "update rota.job set expires_at = rota.clock() - interval '1 s' where id = %s", [second]
-    )
-    hand.run(ops.expire("w", datetime(1970, 1, 1, tzinfo=UTC), 0, 10))
-    end(hand, job)
-    assert claim_ids(hand) == [third]
-
-
-@rule("M60", "M36")
-def test_a_job_that_expires_lets_the_next_of_its_lane_run(connection: Connection) -> None:
-    first, second = insert(connection, 2, group_key="g")
-    connection.execute("update rota.job set queue = 'unserved' where id = %s", [first])
-    hand = Hand(connection)
-    assert claim_ids(hand) == []
-    connection.execute(
-        "update rota.job set expires_at = rota.clock() - interval '1 s' where id = %s", [first]
-    )
-    hand.run(ops.expire("w", datetime(1970, 1, 1, tzinfo=UTC), 0, 10))
-    assert claim_ids(hand) == [second]
+@rule("M44", "M60", "M87")
+def test_a_place_goes_on_after_whatever_a_person_does_to_its_holder(connection: Connection) -> None:
+    connection.execute(DECLARED)
+    does = {
+        "retry": ("t", FAIL, "again"),
+        "cancel": ("t", FAIL, "next"),
+        "discard": ("t", FAIL, "next"),
+        "delete": ("t", FAIL, "next"),
+        "archive": ("halts", GIVE_UP, "next"),
+        "requeue": ("halts", GIVE_UP, "new"),
+    }
+    jobs = {
+        lane: insert(connection, 2, group_key=lane, job_type=one[0]) for lane, one in does.items()
+    }
+    hand = Hand(connection, types=TYPES)
+    for job in hand.claim().jobs:
+        end(hand, job, does[str(job.group_key)][1])
+    for lane, (holder, _) in jobs.items():
+        if lane == "delete":
+            connection.execute("delete from rota.job where id = %s", [holder])
+        else:
+            hand.run(act(Action(lane), holder, why="of no use"))
+    swept = sum(then == "next" for _, _, then in does.values())
+    assert sweep(hand) == swept
+    follows = {}
+    for job in hand.claim().jobs:
+        lane = str(job.group_key)
+        names = {jobs[lane][0]: "again", jobs[lane][1]: "next"}
+        follows[lane] = names.get(job.id, "new")
+    assert follows == {lane: then for lane, (_, _, then) in does.items()}
 
 
 @rule("M60")
-def test_the_next_job_runs_after_a_cancel_in_a_transaction_that_takes_no_stripe(
-    connection: Connection, another: Connection
+def test_a_job_that_has_a_place_or_waits_for_one_can_be_moved_to_later(
+    connection: Connection,
 ) -> None:
-    first, second = insert(connection, 2, group_key="g")
-    hand = Hand(connection)
-    [job] = hand.claim().jobs
-    end(hand, job, FAIL)
-    with another.transaction():
-        another.execute("select rota.job_cancel(array[%s::bigint])", [first])
-        assert count_stripes(another) == 0
-        assert sweep(hand) == 0
-    assert sweep(hand) == 1
-    assert claim_ids(hand) == [second]
-
-
-@rule("M60")
-def test_a_holder_that_was_deleted_by_hand_does_not_stop_its_lane(connection: Connection) -> None:
-    first, second = insert(connection, 2, group_key="g")
-    hand = Hand(connection)
-    assert claim_ids(hand) == [first]
-    connection.execute("delete from rota.job where id = %s", [first])
-    assert sweep(hand) == 1
-    assert claim_ids(hand) == [second]
-
-
-@rule("M60")
-def test_a_promoted_job_that_moves_to_later_lets_the_others_pass(connection: Connection) -> None:
-    first, second, third = insert(connection, 3, group_key="g")
+    _, second, third, fourth = insert(connection, 4, group_key="g")
     hand = Hand(connection)
     [job] = hand.claim().jobs
     end(hand, job)
     moved = ops.Moved(delay=timedelta(hours=1))
-    hand.run(ops.act(ops.ActionRequest(Action.RESCHEDULE, "ann", moved=moved), [second]))
-    assert statuses(connection) == [("queued", None), ("waiting", None)]
+    request = ops.ActionRequest(Action.RESCHEDULE, "ann", moved=moved)
+    answers = hand.run(ops.act(request, [second, fourth]))
+    assert [(one.answer, one.status) for one in answers] == [("done", "queued")] * 2
+    assert statuses(connection) == [("queued", None), ("waiting", None), ("queued", None)]
     sweep(hand)
     assert claim_ids(hand) == [third]
-    assert first
-
-
-@rule("M60")
-def test_a_parked_job_can_be_moved_to_another_time(connection: Connection) -> None:
-    _, second = insert(connection, 2, group_key="g")
-    hand = Hand(connection)
-    claim_ids(hand)
-    moved = ops.Moved(delay=timedelta(hours=1))
-    [answer] = hand.run(ops.act(ops.ActionRequest(Action.RESCHEDULE, "ann", moved=moved), [second]))
-    assert (answer.answer, answer.status) == ("done", "queued")
-
-
-@rule("M60", "M87")
-def test_retry_keeps_the_place_and_discard_frees_it(connection: Connection) -> None:
-    first, second = insert(connection, 2, group_key="g")
-    hand = Hand(connection)
-    claim_ids(hand)
-    hand.run(act(Action.RETRY, first))
-    assert claim_ids(hand) == [first]
-    hand.run(act(Action.DISCARD, first))
-    sweep(hand)
-    assert claim_ids(hand) == [second]
 
 
 @rule("M60", "M54")
-def test_a_job_that_ends_in_its_own_transaction_takes_no_stripe_there(
+def test_an_end_and_a_cancel_in_an_own_transaction_take_no_stripe_there(
     connection: Connection, another: Connection
 ) -> None:
-    _, second = insert(connection, 2, group_key="g")
-    hand = Hand(another)
-    [job] = hand.claim().jobs
+    first, second, third = insert(connection, 3, group_key="g")
+    hand, other = Hand(connection), Hand(another)
+    [job] = other.claim().jobs
     with another.transaction():
-        assert hand.run(ops.complete(job, 0.1, None, "1"))
+        assert other.run(ops.complete(job, 0.1, None, "1"))
         assert count_stripes(another) == 0
-    hand.run(ops.free_places([(job, "t")]))
-    assert claim_ids(hand) == [second]
+    other.run(ops.free_places([(job, "t")]))
+    [job] = hand.claim().jobs
+    assert (first, second) == (job.id - 1, job.id)
+    end(hand, job, FAIL)
+    with another.transaction():
+        another.execute("select rota.job_cancel(array[%s::bigint])", [second])
+        assert count_stripes(another) == 0
+        assert sweep(hand) == 0
+    assert sweep(hand) == 1
+    assert claim_ids(hand) == [third]
 
 
 # Other ways to claim
@@ -456,37 +344,29 @@ def test_a_job_claimed_by_its_id_waits_for_its_lane_too(connection: Connection) 
 
 
 @rule("M60", "M15")
-def test_a_worker_in_sql_keeps_to_lanes(connection: Connection) -> None:
-    ids = insert(connection, 3, group_key="g")
-    claim = "select id, claims from rota.claim('default', '{t}', 'w', 5)"
-    for id_ in ids:
-        rows = connection.execute(claim).fetchall()
-        assert [row[0] for row in rows] == [id_]
-        connection.execute("select rota.succeed(%s, %s)", rows[0])
-    assert connection.execute(claim).fetchall() == []
-
-
-@rule("M60", "M15")
-def test_a_claim_in_sql_passes_thousands_of_parked_jobs(connection: Connection) -> None:
-    [first, *_] = insert(connection, 2_500, group_key="g")
+def test_a_worker_in_sql_keeps_to_lanes_and_passes_thousands_of_parked_jobs(
+    connection: Connection,
+) -> None:
+    first, second, *_ = insert(connection, 2_500, group_key="g")
     [other] = insert(connection)
-    claim = "select id from rota.claim('default', '{t}', 'w', 1)"
-    assert connection.execute(claim).fetchall() == [(first,)]
-    assert connection.execute(claim).fetchall() == [(other,)]
+    claim = "select id, claims from rota.claim('default', '{t}', 'w', 1)"
+    rows = connection.execute(claim).fetchall()
+    assert [row[0] for row in rows] == [first]
+    assert [row[0] for row in connection.execute(claim)] == [other]
+    assert connection.execute(claim).fetchall() == []
+    connection.execute("select rota.succeed(%s, %s)", rows[0])
+    assert [row[0] for row in connection.execute(claim)] == [second]
 
 
 @rule("M60")
-@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
-def test_a_claim_under_an_old_snapshot_is_refused_in_words(
-    connection: Connection, level: str
-) -> None:
+def test_a_claim_under_an_old_snapshot_is_refused_in_words(connection: Connection) -> None:
     insert(connection)
     claim = "select id from rota.claim('default', '{t}', 'w', 5)"
     with connection.transaction():
-        connection.execute(f"set transaction isolation level {level}".encode())
-        assert len(connection.execute(claim).fetchall()) == 1
+        connection.execute("set transaction isolation level repeatable read")
+        assert len(connection.execute(claim).fetchall()) == 1, "without a lane"
     insert(connection, group_key="g")
-    connection.execute(f"set default_transaction_isolation = '{level}'".encode())
+    connection.execute("set default_transaction_isolation = 'repeatable read'")
     with pytest.raises(psycopg.errors.FeatureNotSupported, match="isolation level"):
         connection.execute(claim)
 
@@ -497,9 +377,9 @@ def test_a_stripe_that_is_held_for_long_stops_neither_claims_nor_ends(
 ) -> None:
     """A program that claims in SQL, in a transaction that it leaves open, holds its stripes."""
     _, second = insert(connection, 2, group_key="g")
-    [plain] = insert(connection)
+    insert(connection)
     hand = Hand(connection)
-    [job, other] = hand.claim().jobs
+    [job, _] = hand.claim().jobs
     connection.execute("set statement_timeout = '5s'")  # as a worker's
     with another.transaction():
         another.execute("select rota.stripes_lock(array['lane g'], 0)")
@@ -509,7 +389,6 @@ def test_a_stripe_that_is_held_for_long_stops_neither_claims_nor_ends(
         end(hand, job)
     assert sweep(hand) == 1
     assert claim_ids(hand) == [second]
-    assert (plain, other.id) == (plain, plain)
 
 
 @rule("M60")
@@ -518,7 +397,7 @@ def test_all_stripes_held_for_long_stop_no_job_without_a_lane(
 ) -> None:
     connection.execute(
         "insert into rota.job (job_type, queue, priority, group_key) "
-        "select 't', 'default', 0, n::text from generate_series(1, 500) n"
+        "select 't', 'default', 0, n::text from generate_series(1, 200) n"
     )
     [plain] = insert(connection)
     connection.execute("set statement_timeout = '5s'")  # as a worker's
@@ -527,7 +406,7 @@ def test_all_stripes_held_for_long_stop_no_job_without_a_lane(
             "select rota.stripes_lock(array(select 'lane ' || generate_series(1, 5000)), 0)"
         )
         assert claim_ids(Hand(connection), 1_000) == [plain]
-    assert len(claim_ids(Hand(connection), 1_000)) == 500
+    assert len(claim_ids(Hand(connection), 1_000)) == 200
 
 
 # Triggers of the user's

@@ -56,14 +56,14 @@ def standing(connection: Connection) -> tuple[object, ...]:
 
 @rule("M33")
 def test_a_job_that_may_only_have_been_buffered_comes_back_uncharged_the_first_time_and_due_at_once(
-    connection: Connection,
+    shared: Connection,
 ) -> None:
-    insert(connection)
-    reaped = lost(connection, Hand(connection), recorded=False)
+    insert(shared)
+    reaped = lost(shared, Hand(shared), recorded=False)
 
     assert reaped.status == "queued"
-    assert standing(connection) == ("queued", 0, 1, 2, None, True)
-    said = connection.execute(
+    assert standing(shared) == ("queued", 0, 1, 2, None, True)
+    said = shared.execute(
         "select worker, outcome, error_type, message from rota.attempt"
     ).fetchall()
     assert said == [
@@ -79,59 +79,56 @@ def test_a_job_that_may_only_have_been_buffered_comes_back_uncharged_the_first_t
 
 @rule("M33")
 def test_workers_are_asked_to_look_back_to_a_job_that_came_back_uncharged(
-    connection: Connection,
+    shared: Connection,
 ) -> None:
-    insert(connection)
-    lost(connection, Hand(connection), recorded=False)
+    insert(shared)
+    lost(shared, Hand(shared), recorded=False)
 
-    assert connection.execute(
+    assert shared.execute(
         "select look_back_to = (select run_at from rota.job) from rota.queue where name = 'default'"
     ).fetchall() == [(True,)]
 
 
 @rule("M33")
-def test_a_second_loss_is_charged_by_the_plan_of_the_type(connection: Connection) -> None:
-    declare(connection, retry=rota.Delays("70s", "90s", jitter=0), max_attempts=2)
-    insert(connection)
-    hand = Hand(connection)
-    lost(connection, hand, recorded=False)
+def test_a_second_loss_is_charged_by_the_plan_of_the_type(shared: Connection) -> None:
+    declare(shared, retry=rota.Delays("70s", "90s", jitter=0), max_attempts=2)
+    insert(shared)
+    hand = Hand(shared)
+    lost(shared, hand, recorded=False)
 
-    assert lost(connection, hand, recorded=True).status == "failed"
-    row = connection.execute(
+    assert lost(shared, hand, recorded=True).status == "failed"
+    row = shared.execute(
         "select status, attempts, losses, run_at - failed_at = interval '70 s', error_type from "
         "rota.job"
     ).fetchall()
     assert row == [("failed", 1, 2, True, "LeaseExpired")]
 
-    connection.execute("update rota.job set run_at = rota.clock()")
-    assert lost(connection, hand, recorded=True).status == "dead"
-    assert connection.execute(
+    shared.execute("update rota.job set run_at = rota.clock()")
+    assert lost(shared, hand, recorded=True).status == "dead"
+    assert shared.execute(
         "select status, attempts, losses, locked_by from rota.job"
     ).fetchall() == [("dead", 2, 3, None)]
 
 
 @rule("M33")
 def test_jobs_that_began_beside_others_are_not_charged_for_a_loss_but_it_counts(
-    connection: Connection,
+    shared: Connection,
 ) -> None:
-    [alone, *shared] = insert(connection, 3)
-    hand = Hand(connection)
+    [alone, *beside] = insert(shared, 3)
+    hand = Hand(shared)
     for said in ("it may not have begun", "another job may be at fault"):
         jobs = hand.claim().jobs
-        hand.run(ops.start([(job.id, job.claims, job.id in shared) for job in jobs]))
+        hand.run(ops.start([(job.id, job.claims, job.id in beside) for job in jobs]))
         if said == "it may not have begun":
-            connection.execute("update rota.job set start_recorded = null")
-        expire(connection)
+            shared.execute("update rota.job set start_recorded = null")
+        expire(shared)
         hand.reap()
-    assert connection.execute(
+    assert shared.execute(
         "select id, status, attempts, losses from rota.job order by id"
-    ).fetchall() == [
-        (alone, "failed", 1, 2),
-        *((id_, "queued", 0, 2) for id_ in shared),
-    ]
-    messages = connection.execute(
+    ).fetchall() == [(alone, "failed", 1, 2), *((id_, "queued", 0, 2) for id_ in beside)]
+    messages = shared.execute(
         "select distinct split_part(message, '; ', 2) from rota.attempt where job = any (%s)",
-        [shared],
+        [beside],
     ).fetchall()
     assert sorted(messages) == [
         ("not counted, because another job may be at fault",),
@@ -141,13 +138,13 @@ def test_jobs_that_began_beside_others_are_not_charged_for_a_loss_but_it_counts(
 
 @rule("M33")
 def test_a_claim_of_a_job_that_was_lost_asks_for_its_start_to_be_recorded(
-    connection: Connection,
+    shared: Connection,
 ) -> None:
-    insert(connection)
-    hand = Hand(connection)
+    insert(shared)
+    hand = Hand(shared)
     claimed = hand.claim()
     assert (set(claimed.unrecorded), claimed.jobs[0].losses) == (set(), 0)
-    expire(connection)
+    expire(shared)
     hand.reap()
 
     claimed = hand.claim()
@@ -157,17 +154,17 @@ def test_a_claim_of_a_job_that_was_lost_asks_for_its_start_to_be_recorded(
 @rule("M33")
 @pytest.mark.parametrize("why", ["the job has one attempt", "the type records", "an old loss"])
 def test_what_was_lost_before_its_start_was_recorded_comes_back_uncharged_however_often(
-    connection: Connection, why: str
+    shared: Connection, why: str
 ) -> None:
     insert(
-        connection,
+        shared,
         max_attempts=1 if why == "the job has one attempt" else None,
         losses=1 if why == "an old loss" else None,
     )
-    hand = Hand(connection, records=["t"] if why == "the type records" else [])
+    hand = Hand(shared, records=["t"] if why == "the type records" else [])
     for claims in (2, 4, 6):
-        assert lost(connection, hand, recorded=False).status == "queued"
-        assert standing(connection) == (
+        assert lost(shared, hand, recorded=False).status == "queued"
+        assert standing(shared) == (
             "queued",
             0,
             1 if why == "an old loss" else 0,
@@ -178,37 +175,33 @@ def test_what_was_lost_before_its_start_was_recorded_comes_back_uncharged_howeve
 
 
 @rule("M33", "M42")
-def test_a_job_with_one_attempt_is_dead_when_its_recorded_start_is_lost(
-    connection: Connection,
-) -> None:
-    insert(connection, max_attempts=1)
-    assert lost(connection, Hand(connection), recorded=True).status == "dead"
-    assert standing(connection)[:3] == ("dead", 1, 1)
+def test_a_job_with_one_attempt_is_dead_when_its_recorded_start_is_lost(shared: Connection) -> None:
+    insert(shared, max_attempts=1)
+    assert lost(shared, Hand(shared), recorded=True).status == "dead"
+    assert standing(shared)[:3] == ("dead", 1, 1)
 
 
 @rule("M33")
-def test_with_on_lost_dead_a_recorded_start_that_is_lost_ends_the_job(
-    connection: Connection,
-) -> None:
-    declare(connection, on_lost="dead", max_attempts=5)
-    insert(connection)
-    assert lost(connection, Hand(connection, records=["t"]), recorded=True).status == "dead"
-    assert standing(connection)[:3] == ("dead", 1, 1)
+def test_with_on_lost_dead_a_recorded_start_that_is_lost_ends_the_job(shared: Connection) -> None:
+    declare(shared, on_lost="dead", max_attempts=5)
+    insert(shared)
+    assert lost(shared, Hand(shared, records=["t"]), recorded=True).status == "dead"
+    assert standing(shared)[:3] == ("dead", 1, 1)
 
 
 @rule("M32", "M33")
-def test_a_start_is_recorded_only_by_who_still_holds_the_claim(connection: Connection) -> None:
-    insert(connection, max_attempts=1)
-    late, successor = Hand(connection, "late"), Hand(connection, "successor")
+def test_a_start_is_recorded_only_by_who_still_holds_the_claim(shared: Connection) -> None:
+    insert(shared, max_attempts=1)
+    late, successor = Hand(shared, "late"), Hand(shared, "successor")
     [stale] = late.claim().jobs
-    expire(connection)
+    expire(shared)
     late.reap()
     [job] = successor.claim().jobs
 
     assert late.run(ops.start([(stale.id, stale.claims, False)])) == {}, (
         "it is lost, not only locked"
     )
-    assert connection.execute("select locked_by, start_recorded from rota.job").fetchall() == [
+    assert shared.execute("select locked_by, start_recorded from rota.job").fetchall() == [
         ("successor", False)
     ]
     assert successor.start(job) == successor.start(job) == {job.id}, (
@@ -232,13 +225,13 @@ def test_a_start_whose_row_is_locked_keeps_no_other_from_being_recorded(
 
 
 @rule("M33")
-def test_a_job_that_is_handed_back_begins_anew(connection: Connection) -> None:
-    insert(connection, max_attempts=1)
-    hand = Hand(connection)
+def test_a_job_that_is_handed_back_begins_anew(shared: Connection) -> None:
+    insert(shared, max_attempts=1)
+    hand = Hand(shared)
     [job] = hand.claim().jobs
     hand.start(job)
     hand.settle((job, HAND_BACK), ran_s=None)
-    assert standing(connection) == ("queued", 0, 0, 2, None, True)
+    assert standing(shared) == ("queued", 0, 0, 2, None, True)
 
 
 # When
@@ -264,41 +257,41 @@ def held(connection: Connection, hand: Hand) -> Job:
 @rule("M33")
 @pytest.mark.parametrize(("lease", "waits_s"), [("40s", 20), ("2m", 60), ("10m", 60)])
 def test_after_the_server_came_up_half_a_lease_is_left_to_those_who_could_not_renew(
-    connection: Connection, lease: str, waits_s: int
+    shared: Connection, lease: str, waits_s: int
 ) -> None:
-    declare(connection, lease=lease)
-    hand = Hand(connection)
-    job = held(connection, hand)
-    up_for(connection, waits_s - 1)
+    declare(shared, lease=lease)
+    hand = Hand(shared)
+    job = held(shared, hand)
+    up_for(shared, waits_s - 1)
     assert hand.reap() == []
     assert hand.renew(job) == {job.id}, "until then its holder may come back"
-    expire(connection)
-    up_for(connection, waits_s + 1)
+    expire(shared)
+    up_for(shared, waits_s + 1)
     assert [one.job for one in hand.reap()] == [job.id]
 
 
 @rule("M33")
 def test_a_worker_whose_own_connection_was_away_waits_as_long_and_a_fresh_one_does_not(
-    connection: Connection,
+    shared: Connection,
 ) -> None:
-    declare(connection, lease="40s")
-    hand = Hand(connection)
-    job = held(connection, hand)
+    declare(shared, lease="40s")
+    hand = Hand(shared)
+    job = held(shared, hand)
     assert hand.reap(steady_s=19) == []
     assert [one.job for one in hand.reap(steady_s=None)] == [job.id]
 
     [job] = hand.claim().jobs
-    expire(connection)
+    expire(shared)
     assert [one.job for one in hand.reap(steady_s=21)] == [job.id]
 
 
 @rule("M33")
-def test_what_had_to_wait_is_found_though_the_passes_have_gone_on(connection: Connection) -> None:
-    hand = Hand(connection)
-    job = held(connection, hand)
-    connection.execute("update rota.job set locked_until = rota.clock() - interval '10 minutes'")
+def test_what_had_to_wait_is_found_though_the_passes_have_gone_on(shared: Connection) -> None:
+    hand = Hand(shared)
+    job = held(shared, hand)
+    shared.execute("update rota.job set locked_until = rota.clock() - interval '10 minutes'")
     now = hand.claim().started  # a pass that reads from here on would not see it
-    up_for(connection, 61)
+    up_for(shared, 61)
     assert [one.job for one in hand.run(ops.reap(now, 100))[1]] == [job.id]
 
 
@@ -324,30 +317,15 @@ def test_a_locked_row_does_not_keep_others_from_being_renewed(
     assert renewed == [(jobs[0].id,), (jobs[2].id,)]
 
 
-@rule("M32")
-def test_a_renewal_says_which_jobs_have_a_request_to_cancel(connection: Connection) -> None:
-    insert(connection, 2)
-    hand = Hand(connection)
-    first, second = hand.claim().jobs
-    connection.execute(
-        "update rota.job set cancel_requested_at = rota.clock(), cancel_reason = 'typo' where id = "
-        "%s",
-        [second.id],
-    )
-    renewed = hand.run(ops.renew([(job.id, job.claims) for job in (first, second)], hand.who))
-    assert renewed.held == {first.id, second.id}
-    assert renewed.cancels == {second.id: "typo"}
-
-
 @rule("M33")
 @pytest.mark.parametrize("max_attempts", [1, 2])
 @pytest.mark.parametrize("on_lost", ["retry", "dead"])
 def test_python_and_sql_agree_whose_start_must_be_recorded(
-    connection: Connection, max_attempts: int, on_lost: str
+    shared: Connection, max_attempts: int, on_lost: str
 ) -> None:
     rules = RetryRules(max_attempts, rota.Fixed("1s"), dead_if_lost=on_lost == "dead")
     for losses in (None, 0):
-        row = connection.execute(
+        row = shared.execute(
             "select rota.must_record_start(%s::smallint, %s, %s)", [losses, max_attempts, on_lost]
         ).fetchone()
         assert row == (rules.must_record_start,)

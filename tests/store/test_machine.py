@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import psycopg
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -338,7 +337,6 @@ def _new(
     )
 
 
-@pytest.mark.slow
 @rule("M11", "M30", "M32", "M36", "M51", "M87")
 def test_the_store_does_what_its_model_says(connection: psycopg.Connection[TupleRow]) -> None:
     connection.execute(CLOCK.encode())

@@ -44,8 +44,8 @@ def begin(connection: Connection, **columns: Any) -> tuple[Hand, Job, list[int]]
 
 
 @rule("M60", "M31")
-def test_the_end_of_a_job_claims_the_next_of_its_lane(connection: Connection) -> None:
-    hand, job, (second, third) = begin(connection, payload='{"a": 1}', meta='{"m": "x"}')
+def test_the_end_of_a_job_claims_the_next_of_its_lane(shared: Connection) -> None:
+    hand, job, (second, third) = begin(shared, payload='{"a": 1}', meta='{"m": "x"}')
     for next_ in (second, third):
         passed = finish(hand, job)
         [job] = passed.jobs
@@ -56,29 +56,29 @@ def test_the_end_of_a_job_claims_the_next_of_its_lane(connection: Connection) ->
             frozenset(),
             frozenset(),
         )
-        row = connection.execute(
+        row = shared.execute(
             "select status, locked_by, locked_until - started_at, in_lane from rota.job "
             "where id = %s",
             [job.id],
         ).fetchone()
         assert row == ("running", hand.name, hand.lease, True)
     assert finish(hand, job).jobs == []
-    assert connection.execute("select count(*) from rota.job_history").fetchall() == [(3,)]
+    assert shared.execute("select count(*) from rota.job_history").fetchall() == [(3,)]
 
 
 @rule("M60")
-def test_a_lane_with_a_capacity_passes_on_as_many_as_have_a_place(connection: Connection) -> None:
-    ids = insert(connection, 5, group_key="g", group_capacity=2)
-    hand = Hand(connection)
+def test_a_lane_with_a_capacity_passes_on_as_many_as_have_a_place(shared: Connection) -> None:
+    ids = insert(shared, 5, group_key="g", group_capacity=2)
+    hand = Hand(shared)
     running = hand.claim().jobs
     assert [job.id for job in running] == ids[:2]
     assert [job.id for job in finish(hand, *running).jobs] == ids[2:4]
 
 
 @rule("M60")
-def test_the_first_of_several_lanes_are_passed_on_together(connection: Connection) -> None:
-    ids = [id_ for lane in "abc" for id_ in insert(connection, 2, group_key=lane)]
-    hand = Hand(connection)
+def test_the_first_of_several_lanes_are_passed_on_together(shared: Connection) -> None:
+    ids = [id_ for lane in "abc" for id_ in insert(shared, 2, group_key=lane)]
+    hand = Hand(shared)
     running = hand.claim().jobs
     assert [job.id for job in running] == ids[::2]
     assert [job.id for job in finish(hand, *running).jobs] == ids[1::2]
@@ -97,10 +97,10 @@ def test_the_first_of_several_lanes_are_passed_on_together(connection: Connectio
 )
 @rule("M60")
 def test_a_lane_takes_no_turn_of_a_job_that_is_ready(
-    connection: Connection, queue: str, priority: int, passes: bool
+    shared: Connection, queue: str, priority: int, passes: bool
 ) -> None:
-    hand, job, (second, _) = begin(connection)
-    [ready] = insert(connection, queue=queue, priority=priority)
+    hand, job, (second, _) = begin(shared)
+    [ready] = insert(shared, queue=queue, priority=priority)
     where = make_branches("default", "other", priorities=(5, 0, -5))
     where.queues[2:2] = ["beside"]
     where.priorities[2:2] = [0]
@@ -110,27 +110,24 @@ def test_a_lane_takes_no_turn_of_a_job_that_is_ready(
     where.hi[:] = [4, 7]
     passed = finish(hand, job, where=where)
     assert [job.id for job in passed.jobs] == ([second] if passes else [])
-    assert find_status(connection, second) == ("running" if passes else "queued")
-    assert find_status(connection, ready) == "queued"
+    assert find_status(shared, second) == ("running" if passes else "queued")
+    assert find_status(shared, ready) == "queued"
 
 
 @rule("M60")
-def test_a_job_of_a_type_that_the_worker_does_not_know_has_no_turn_before(
-    connection: Connection,
+def test_a_job_of_an_unknown_type_or_one_that_is_not_due_has_no_turn_before(
+    shared: Connection,
 ) -> None:
-    hand, job, (second, _) = begin(connection)
-    insert(connection, job_type="foreign")
-    assert [job.id for job in finish(hand, job).jobs] == [second]
-
-
-@rule("M60")
-def test_a_job_that_is_not_due_has_no_turn_before(connection: Connection) -> None:
-    hand, job, (second, _) = begin(connection)
-    [later] = insert(connection)
-    connection.execute(
+    hand, job, (second, third) = begin(shared)
+    insert(shared, job_type="foreign")
+    shared.execute("insert into rota.job_type (name, max_running) values ('other', 5)")
+    passed = finish(hand, job)
+    assert [one.id for one in passed.jobs] == [second]
+    [later] = insert(shared)
+    shared.execute(
         "update rota.job set run_at = rota.clock() + interval '1 h' where id = %s", [later]
     )
-    assert [job.id for job in finish(hand, job).jobs] == [second]
+    assert [one.id for one in finish(hand, *passed.jobs).jobs] == [third]
 
 
 @pytest.mark.parametrize(
@@ -161,39 +158,24 @@ def test_a_job_that_is_not_due_has_no_turn_before(connection: Connection) -> Non
     ],
 )
 @rule("M60", "M61")
-def test_a_job_that_this_worker_may_not_claim_is_made_due(
-    connection: Connection, hinder: str
-) -> None:
-    hand, job, (second, _) = begin(connection)
-    connection.execute(hinder.encode())
+def test_a_job_that_this_worker_may_not_claim_is_made_due(shared: Connection, hinder: str) -> None:
+    hand, job, (second, _) = begin(shared)
+    shared.execute(hinder.encode())
     assert finish(hand, job).jobs == []
-    assert find_status(connection, second) == "queued"
+    assert find_status(shared, second) == "queued"
 
 
 @rule("M60")
-def test_the_cap_of_another_type_hinders_no_lane(connection: Connection) -> None:
-    hand, job, (second, _) = begin(connection)
-    connection.execute("insert into rota.job_type (name, max_running) values ('other', 5)")
-    assert [job.id for job in finish(hand, job).jobs] == [second]
-
-
-@rule("M60")
-def test_as_many_jobs_are_passed_as_there_is_room_for(connection: Connection) -> None:
+@pytest.mark.parametrize("room", [2, 0])
+def test_as_many_jobs_are_passed_as_there_is_room_for(shared: Connection, room: int) -> None:
     for lane in "abc":
-        insert(connection, 2, group_key=lane)
-    hand = Hand(connection)
-    passed = finish(hand, *hand.claim().jobs, where=make_branches("default", room=2))
-    assert len(passed.jobs) == 2
-    assert connection.execute(
-        "select status, count(*) from rota.job group by 1 order by 1"
-    ).fetchall() == [("queued", 1), ("running", 2)]
-
-
-@rule("M60")
-def test_no_job_is_passed_to_a_worker_without_room(connection: Connection) -> None:
-    hand, job, (second, _) = begin(connection)
-    assert finish(hand, job, where=make_branches("default", room=0)).jobs == []
-    assert find_status(connection, second) == "queued"
+        insert(shared, 2, group_key=lane)
+    hand = Hand(shared)
+    passed = finish(hand, *hand.claim().jobs, where=make_branches("default", room=room))
+    assert len(passed.jobs) == room
+    assert dict(shared.execute("select status, count(*) from rota.job group by 1").fetchall()) == {
+        "queued": 3 - room
+    } | ({"running": room} if room else {})
 
 
 @rule("M60")
@@ -212,38 +194,38 @@ def test_no_later_job_passes_one_that_is_locked_and_other_lanes_go_on(
 
 @rule("M60", "M32")
 def test_a_trigger_that_refuses_the_next_job_does_not_refuse_the_end_of_this_one(
-    connection: Connection,
+    shared: Connection,
 ) -> None:
-    hand, job, (second, _) = begin(connection)
-    connection.execute(
+    hand, job, (second, _) = begin(shared)
+    shared.execute(
         "create function refuse() returns trigger language plpgsql as "
         "$$ begin raise exception 'not this one'; end $$"
     )
-    connection.execute(
+    shared.execute(
         "create trigger refuse before update on rota.job for each row "
         "when (new.status = 'running') execute function refuse()"
     )
     assert finish(hand, job).jobs == []
-    assert find_status(connection, second) == "queued"
+    assert find_status(shared, second) == "queued"
 
 
 @rule("M32", "M60")
-def test_a_lost_claim_ends_nothing_and_passes_nothing(connection: Connection) -> None:
-    hand, job, (second, _) = begin(connection)
-    expire(connection)
+def test_a_lost_claim_ends_nothing_and_passes_nothing(shared: Connection) -> None:
+    hand, job, (second, _) = begin(shared)
+    expire(shared)
     hand.reap()
     done = hand.run(
         ops.finish_and_pass([(job.id, job.claims, 0.5)], hand.who, make_branches("default"))
     )
     assert done is not None
     assert (done[0], done[1].jobs) == (set(), [])
-    assert find_status(connection, second) == "waiting"
+    assert find_status(shared, second) == "waiting"
 
 
 @rule("M60", "M35")
-def test_a_suspect_is_passed_on_as_one(connection: Connection) -> None:
-    hand, job, (second, _) = begin(connection)
-    connection.execute(
+def test_a_suspect_is_passed_on_as_one(shared: Connection) -> None:
+    hand, job, (second, _) = begin(shared)
+    shared.execute(
         "update rota.job set losses = 1, error_type = 'LeaseExpired' where id = %s", [second]
     )
     passed = finish(hand, job)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any
 
 import psycopg
@@ -14,7 +12,7 @@ from psycopg.rows import TupleRow
 import rota
 from rota.store import ops
 from rota.store.statements import Statements
-from tests.store.work import BEGINNING, FAIL, SUCCEED, Hand, insert
+from tests.store.work import FAIL, SUCCEED, Hand, insert
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
@@ -28,11 +26,11 @@ def actions(connection: Connection) -> list[TupleRow]:
 
 @rule("M87")
 def test_a_claim_leaves_a_paused_queue_out_and_says_so_and_takes_the_others(
-    app: rota.App, connection: Connection
+    app: rota.App, shared: Connection
 ) -> None:
-    insert(connection, 2, queue="email")
-    insert(connection, 2)
-    hand = Hand(connection, queues=["email", "default"])
+    insert(shared, 2, queue="email")
+    insert(shared, 2)
+    hand = Hand(shared, queues=["email", "default"])
     app.queues.pause("email", why="the provider is down", by="anna")
 
     claimed = hand.claim()
@@ -45,7 +43,7 @@ def test_a_claim_leaves_a_paused_queue_out_and_says_so_and_takes_the_others(
         ["email", "email"],
         frozenset(),
     )
-    assert actions(connection) == [
+    assert actions(shared) == [
         ("pause", "email", "anna", "the provider is down", None),
         ("resume", "email", "bert", None, None),
     ]
@@ -69,158 +67,77 @@ def test_a_pause_holds_for_every_claim_that_begins_after_its_commit_and_for_none
 
 @rule("M87")
 def test_what_runs_when_its_queue_is_paused_goes_on_and_its_retry_waits(
-    app: rota.App, connection: Connection
+    app: rota.App, shared: Connection
 ) -> None:
-    done, failed = insert(connection, 2)
-    hand = Hand(connection)
+    done, failed = insert(shared, 2)
+    hand = Hand(shared)
     jobs = {job.id: job for job in hand.claim().jobs}
     app.queues.pause("default")
 
     assert hand.renew(*jobs.values()) == {done, failed}
     assert hand.settle((jobs[done], SUCCEED), (jobs[failed], FAIL)).keys() == {done, failed}
-    connection.execute("update rota.job set run_at = rota.clock() - interval '1 s'")
+    shared.execute("update rota.job set run_at = rota.clock() - interval '1 s'")
     assert hand.claim().jobs == []
     app.queues.resume("default")
     assert [job.id for job in hand.claim().jobs] == [failed]
 
 
 @rule("M22", "M87")
-def test_a_pause_ends_by_itself_by_the_database_s_clock(
-    app: rota.App, connection: Connection
-) -> None:
-    insert(connection, 1)
-    hand = Hand(connection)
+def test_a_pause_ends_by_itself_by_the_database_s_clock(app: rota.App, shared: Connection) -> None:
+    insert(shared, 1)
+    hand = Hand(shared)
     pause = app.queues.pause("default", duration="1h")
     assert pause.paused_until is not None
     assert timedelta(minutes=59) < pause.paused_until - pause.paused_at <= timedelta(hours=1)
     assert hand.claim().jobs == []
-    connection.execute("update rota.queue set paused_until = rota.clock()")
+    shared.execute("update rota.queue set paused_until = rota.clock()")
     claimed = hand.claim()
     assert (len(claimed.jobs), claimed.paused, app.queues.pauses()) == (1, frozenset(), [])
     assert app.queues.resume("default") is False
 
 
 @rule("M87")
-def test_a_second_pause_replaces_reason_and_end_and_a_resume_of_what_runs_writes_nothing(
-    app: rota.App, connection: Connection
-) -> None:
-    app.schedules.put("s", None, app.job("t")(lambda: None).new())
-    connection.execute("delete from rota.action")
-    assert (app.queues.resume("never seen"), app.queues.resume_all()) == (False, False)
-    assert app.schedules.resume("s").paused_at is None and actions(connection) == []
-    pause_queue, pause_schedule = (
-        partial(app.queues.pause, "never seen"),
-        partial(app.schedules.pause, "s"),
-    )
-    lasting: tuple[tuple[Callable[..., Any], dict[str, str]], ...] = (
-        (pause_queue, {"duration": "1h"}),
-        (app.queues.pause_all, {"duration": "1h"}),
-        (pause_schedule, {}),
-    )
-    for pause, lasts in lasting:
-        first = pause(why="one", by="a")
-        again = pause(why="two\nlines", by="b", **lasts)
-        assert (again.paused_at, again.paused_by, again.paused_why) == (
-            first.paused_at,
-            "b",
-            "two lines",
-        )
-        assert (getattr(again, "paused_until", None) is not None) is bool(lasts)
-        assert pause(by="c").paused_why is None, "an omitted reason replaces the earlier one"
-        assert [(verb, by, why) for verb, _, by, why, _ in actions(connection)[-3:]] == [
-            ("pause", "a", "one"), ("pause", "b", "two lines"), ("pause", "c", None)
-        ]  # fmt: skip
-    assert [pause.paused_until for pause in app.queues.pauses()] == [None, None]
-
-
-@rule("M87")
 def test_a_pause_of_everything_stops_every_queue_and_the_scheduler_learns_it(
-    app: rota.App, connection: Connection
+    app: rota.App, shared: Connection
 ) -> None:
-    insert(connection, 1, queue="a")
-    insert(connection, 1, queue="b")
-    hand = Hand(connection, queues=["a", "b"])
+    insert(shared, 1, queue="a")
+    insert(shared, 1, queue="b")
+    hand = Hand(shared, queues=["a", "b"])
     app.queues.pause("b")
     app.queues.pause_all(why="restore", by="anna")
-    assert connection.execute("select rota.installation_paused() is not null").fetchone() == (True,)
+    assert shared.execute("select rota.installation_paused() is not null").fetchone() == (True,)
     claimed = hand.claim()
     assert (claimed.jobs, set(claimed.paused)) == ([], {"a", "b"})
     assert [pause.queue for pause in app.queues.pauses()] == [None, "b"]
 
     assert app.queues.resume_all()
     assert not app.queues.resume_all()
-    assert connection.execute("select rota.installation_paused() is not null").fetchone() == (
-        False,
-    )
+    assert shared.execute("select rota.installation_paused() is not null").fetchone() == (False,)
     assert [job.queue for job in hand.claim().jobs] == ["a"]
-    assert actions(connection)[1] == ("pause", None, "anna", "restore", None)
-    assert [row[0] for row in actions(connection)] == ["pause", "pause", "resume"]
+    assert actions(shared)[1] == ("pause", None, "anna", "restore", None)
+    assert [row[0] for row in actions(shared)] == ["pause", "pause", "resume"]
 
 
-@rule("M87")
-async def test_the_async_calls_do_the_same(app: rota.App, connection: Connection) -> None:
-    pause = await app.queues.apause("q", duration=timedelta(hours=1))
-    everything = await app.queues.apause_all()
-    assert await app.queues.apauses() == [everything, pause]
-    assert (
-        await app.queues.aresume("q"),
-        await app.queues.aresume_all(),
-        await app.queues.aresume_copy(),
-    ) == (
-        True,
-        True,
-        False,
-    )
-    assert "@" in actions(connection)[0][2]  # user@host
-    await app.aclose()
-
-
-@pytest.mark.parametrize(
-    ("call", "says"),
-    [
-        (lambda app: app.queues.pause(""), "a queue's name must be 1 to 100"),
-        (
-            lambda app: app.queues.pause("q", until=datetime(2031, 1, 1)),  # noqa: DTZ001
-            "until .* time zone",
-        ),
-        (lambda app: app.queues.pause("q", until="2h"), 'duration takes one such as "2h"'),
-        (
-            lambda app: app.queues.pause("q", until=datetime(2020, 1, 1, tzinfo=UTC)),
-            "until must lie in the future",
-        ),
-        (
-            lambda app: app.breakers.trip("b", until=datetime.now(UTC), duration="1h"),
-            "give duration or until, not both",
-        ),
-        (lambda app: app.queues.pause_all(duration=7), "duration must be a timedelta"),
-        (lambda app: app.queues.pause_all(by=7), "by must be a string"),
-    ],
-)
-def test_what_cannot_be_a_pause_is_refused_with_what_is_wrong(
-    app: rota.App, connection: Connection, call: object, says: str
-) -> None:
-    with pytest.raises(rota.UsageError, match=says):
-        call(app)  # type: ignore[operator]
-    assert (app.queues.pauses(), actions(connection)) == ([], [])
-
-
-def test_in_sql_the_role_that_logged_in_is_who_did_it(connection: Connection) -> None:
-    connection.execute("select * from rota.pause_all(p_why => 'a' || chr(10) || chr(27) || 'b')")
-    assert actions(connection) == [("pause", None, "postgres", "a b", None)]
+def test_what_cannot_be_a_pause_is_refused(app: rota.App, shared: Connection) -> None:
+    soon = datetime.now(UTC) + timedelta(hours=1)
+    wrong: list[dict[str, Any]] = [
+        {"until": datetime(2031, 1, 1)},  # noqa: DTZ001
+        {"until": "2h"},
+        {"until": datetime(2020, 1, 1, tzinfo=UTC)},
+        {"until": soon, "duration": "1h"},
+        {"duration": 7},
+        {"by": 7},
+    ]
+    for given in wrong:
+        with pytest.raises(rota.UsageError):
+            app.queues.pause("q", **given)
+        with pytest.raises(rota.UsageError):
+            app.queues.pause_all(**given)
+    with pytest.raises(rota.UsageError):
+        app.queues.pause("")
     with pytest.raises(psycopg.errors.InvalidParameterValue):
-        connection.execute("select * from rota.queue_pause('')")
-
-
-@rule("M36", "M87")
-def test_a_job_that_expires_during_a_pause_is_dead_and_says_who_paused(
-    app: rota.App, connection: Connection
-) -> None:
-    app.queues.pause("default", why="mending", by="anna")
-    connection.execute("update rota.queue set paused_at = paused_at - interval '1 minute'")
-    insert(connection, 1, expires_at="now")
-    connection.execute("update rota.job set run_at = run_at - interval '1 hour'")
-    [expired] = Hand(connection).run(ops.expire("w", BEGINNING, 0, 10))[1]
-    assert "its queue 'default' was paused by anna: mending" in expired.message
+        shared.execute("select * from rota.queue_pause('')")
+    assert (app.queues.pauses(), actions(shared)) == ([], [])
 
 
 @rule("M87")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import psycopg
-import pytest
 from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
@@ -54,15 +53,16 @@ REFUSED: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("columns", TAKEN, ids=lambda columns: "-".join(columns) or "plain")
-def test_a_usual_row_is_plain(connection: Connection, columns: dict[str, Any]) -> None:
-    assert _look(connection, columns) == (True, None)
+@rule("M12")
+def test_a_usual_row_is_plain(shared: Connection) -> None:
+    for columns in TAKEN:
+        assert _look(shared, columns) == (True, None), columns
 
 
 @rule("M12", "M15")
-def test_no_row_that_is_refused_is_plain(connection: Connection) -> None:
+def test_no_row_that_is_refused_is_plain(shared: Connection) -> None:
     for columns in REFUSED:
-        is_plain, refusal = _look(connection, columns)
+        is_plain, refusal = _look(shared, columns)
         assert (is_plain, bool(refusal)) == (False, True), columns
 
 

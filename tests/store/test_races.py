@@ -28,7 +28,7 @@ from tests.support.rules import rule
 from tests.support.wait import eventually
 
 Connection = psycopg.Connection[TupleRow]
-JOBS, ROUNDS = 500, 12
+JOBS, ROUNDS = 200, 4
 
 
 @rule("M32")
@@ -134,7 +134,7 @@ def test_finishes_against_reaps_of_the_same_jobs_settle_each_job_once(
     totals = {"finished": 0, "reaped": 0}
     with psycopg.connect(database, autocommit=True) as other:
         worker, reaper = Hand(connection, "worker"), Hand(other, "reaper")
-        for _ in range(20):
+        for _ in range(12):
             connection.execute("delete from rota.job")
             insert(connection, 200)
             jobs = worker.claim(200).jobs

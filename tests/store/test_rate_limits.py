@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from psycopg.rows import TupleRow
 
-from rota.errors import LimitNotFound, UsageError
+from rota.errors import LimitNotFound
 from rota.store import ops
 from rota.store.ops import NoSlot, Reservation, StartRequest
 from tests.store.limits import Limits
@@ -22,6 +22,7 @@ from tests.store.work import insert
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
+BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -40,29 +41,16 @@ def most_within(slots: Mapping[datetime, int], per: timedelta) -> int:
 # Slots
 
 
-@rule("M62")
-def test_a_burst_starts_at_once_and_the_next_slots_are_evenly_spaced(limits: Limits) -> None:
-    limits.declare()
-    waits = limits.waits(20)
-    assert waits[:10] == [0] * 10
-    spacing = 60 / 91
-    assert waits[10:] == pytest.approx([spacing * n for n in range(1, 11)], abs=1e-4)
-
-
-@rule("M62")
-def test_reservations_reach_ten_seconds_ahead(limits: Limits) -> None:
+@rule("M61", "M62")
+def test_a_burst_starts_at_once_and_the_next_evenly_up_to_ten_seconds_ahead(limits: Limits) -> None:
     limits.declare()
     waits = limits.waits(1_000)
-    assert len(waits) == 25
+    assert waits[:10] == [0] * 10
+    spacing = 60 / 91
+    assert waits[10:] == pytest.approx([spacing * n for n in range(1, 16)], abs=1e-4)
     assert 9.3 < max(waits) <= 10
-
-
-@rule("M61", "M62")
-def test_a_job_with_a_priority_reserves_a_little_beyond(limits: Limits) -> None:
-    limits.declare()
-    limits.waits(1_000)
     [wait_s] = limits.waits(1, priority=50)
-    assert 10 < wait_s <= 11
+    assert 10 < wait_s <= 11, "a job with a priority reserves a little beyond"
 
 
 @rule("M61", "M62")
@@ -85,11 +73,11 @@ def test_keys_have_budgets_of_their_own(limits: Limits) -> None:
 
 @rule("M62")
 def test_a_cost_takes_as_many_slots(limits: Limits) -> None:
+    limits.freeze(BEGINNING)
     limits.declare(starts=19, burst=10, per_s=10)  # a spacing of a second
     assert limits.waits(1, cost=10) == [0]
-    # Half a spacing: time goes by between the statements.
-    assert limits.waits(1, cost=3) == pytest.approx([3], abs=0.5)
-    assert limits.waits(1) == pytest.approx([4], abs=0.5)
+    assert limits.waits(1, cost=3) == pytest.approx([3])
+    assert limits.waits(1) == pytest.approx([4])
     assert limits.reserve(1, cost=11) == [NoSlot(None, "cost")]
 
 
@@ -100,7 +88,6 @@ def test_a_limit_that_is_not_there_lets_nothing_through(limits: Limits) -> None:
         limits.take()
 
 
-BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 _connections: list[Connection] = []
 
 
@@ -170,46 +157,15 @@ def _late(limits: Limits, starts: int, per_s: float, burst: int) -> timedelta:
     return timedelta(microseconds=limits.value(late_us, starts, per_s, burst))
 
 
-@rule("M62")
-def test_the_most_starts_in_a_window_are_limit_and_burst_where_each_slot_is_used(
-    limits: Limits,
-) -> None:
-    """So the page says limit + burst, and not the limit: 22 of 20 can be."""
-    limits.freeze(BEGINNING)
-    limits.declare(starts=20, burst=2)
-    slots: Counter[datetime] = Counter()
-    for passed_s in range(0, 300, 5):
-        limits.freeze(now := BEGINNING + timedelta(seconds=passed_s))
-        slots.update(now + timedelta(seconds=wait_s) for wait_s in limits.waits(20))
-    minute, late = timedelta(minutes=1), _late(limits, 20, 60, 2)
-    assert most_within(slots, minute) == 20
-    # A window of starts, each as late as it may be, has what slots are in one longer by that.
-    assert most_within(slots, minute + late) == 22
-
-
 # At once
 
 
 @rule("M62")
 def test_take_shares_the_budget_of_jobs_and_never_waits(limits: Limits) -> None:
+    limits.freeze(BEGINNING)
     limits.declare()
-    assert limits.take(3) and limits.take(6)
-    assert not limits.take(2)
-    assert limits.take(1)
-    assert not limits.take()
-    assert limits.waits(1) == pytest.approx([60 / 91], abs=0.1)
-
-
-@rule("M62")
-def test_take_says_what_is_wrong(limits: Limits) -> None:
-    limits.declare()
-    with pytest.raises(UsageError, match="1 to 10 starts can be taken at once, its burst"):
-        limits.take(11)
-    with pytest.raises(UsageError, match="rate limit 'smtp' has no keys"):
-        limits.take(key="a")
-    limits.declare(keyed=True)
-    with pytest.raises(UsageError, match="rate limit 'smtp' is kept for each key: say for which"):
-        limits.take()
+    assert [limits.take(count) for count in (3, 6, 2, 1, 1)] == [True, True, False, True, False]
+    assert limits.waits(1) == pytest.approx([60 / 91], abs=1e-4)
 
 
 @rule("M62")
@@ -221,32 +177,8 @@ def test_two_connections_never_take_the_same_slot(limits: Limits, database: str)
             session = Limits(own)
             return sum(session.take() for _ in range(20)) + len(session.waits(10, most_s=0.0))
 
-    with ThreadPoolExecutor(8) as pool:
-        assert sum(pool.map(take, range(8))) == 50
-
-
-@rule("M62")
-def test_slots_of_many_connections_at_the_servers_own_pace_keep_to_the_limit(
-    limits: Limits, database: str
-) -> None:
-    limits.declare(starts=50, burst=10, per_s=0.5)
-    query = """
-        select rota.clock() + r.wait_s * interval '1 second'
-        from rota.limit_reserve(
-          array[1, 2, 3], array['smtp', 'smtp', 'smtp'], array['', '', ''], array[1, 1, 1],
-          array[0, 0, 0], array[null, 0.1, 0]::float8[], array[0, 0, 0]::float8[]
-        ) r
-        where r.wait_s is not null
-    """
-
-    def reserve(_: int) -> list[datetime]:
-        with psycopg.connect(database, autocommit=True) as own:
-            return [row[0] for _ in range(60) for row in own.execute(query).fetchall()]
-
-    with ThreadPoolExecutor(8) as pool:
-        slots = Counter(at for found in pool.map(reserve, range(8)) for at in found)
-    assert slots.total() >= 50
-    assert most_within(slots, timedelta(seconds=0.5)) <= 50
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(take, range(4))) == 50
 
 
 @rule("M62")
@@ -258,11 +190,6 @@ def test_a_transaction_that_keeps_a_key_locked_delays_nobody_else_for_long(
         other.execute("select rota.limit_take('smtp')")
         assert limits.reserve(1) == [NoSlot(None, "locked")]
     assert limits.waits(1) == [0]
-
-
-@rule("M62")
-def test_a_transaction_with_an_old_snapshot_is_refused(limits: Limits, database: str) -> None:
-    limits.declare()
     with psycopg.connect(database) as other:
         other.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         with pytest.raises(psycopg.errors.FeatureNotSupported, match="READ COMMITTED only"):
@@ -286,14 +213,13 @@ def test_only_the_last_reservations_of_a_key_are_returned(limits: Limits) -> Non
 
 @rule("M62")
 def test_a_delay_gives_no_slot_before_and_no_burst_after(limits: Limits) -> None:
+    limits.freeze(BEGINNING)
     limits.declare()
-    [before] = limits.reserve(1)
+    [before] = [one for one in limits.reserve(1) if isinstance(one, Reservation)]
     limits.hand.run(ops.delay_limit(("smtp", ""), 5.0))
-    [after, *_] = slots = limits.reserve(3)
-    assert isinstance(before, Reservation) and isinstance(after, Reservation)
+    [after, *_] = slots = [one for one in limits.reserve(3) if isinstance(one, Reservation)]
     assert before.stamp != after.stamp
-    waits = [one.wait_s for one in slots if isinstance(one, Reservation)]
-    assert waits == pytest.approx([5 + n * 60 / 91 for n in range(3)], abs=0.2)
+    assert [one.wait_s for one in slots] == pytest.approx([5 + n * 60 / 91 for n in range(3)])
     stamps = limits.hand.run(ops.read_stamps([("smtp", ""), ("none", "")]))
     assert stamps == {("smtp", ""): after.stamp, ("none", ""): None}
     limits.hand.run(ops.delay_limit(("smtp", ""), 1.0))
@@ -310,31 +236,28 @@ def test_a_delay_outlasts_reservations_that_are_returned_after_it(limits: Limits
 
 
 @rule("M62")
-def test_an_estimate_is_an_instant_that_a_job_can_have(limits: Limits) -> None:
-    limits.declare(starts=1, burst=1, per_s=366 * 86_400)
-    backs = [one.back_s for one in limits.reserve(20_000) if isinstance(one, NoSlot)]
-    assert len(backs) == 19_999
-    century_s = 36_525 * 86_400.0
-    assert max(one for one in backs if one is not None) <= century_s
-
-
-@rule("M62")
-def test_ten_thousand_jobs_that_are_handed_back_come_again_at_the_pace_of_the_limit(
-    limits: Limits,
-) -> None:
+def test_jobs_that_are_handed_back_come_again_at_the_pace_of_the_limit(limits: Limits) -> None:
     limits.declare()
     backs = [
         one.back_s
-        for _ in range(10)
-        for one in limits.reserve(1_000)
+        for _ in range(4)
+        for one in limits.reserve(500)
         if isinstance(one, NoSlot) and one.back_s is not None
     ]
-    assert len(backs) == 10_000 - 25
+    assert len(backs) == 2_000 - 25
     spacing = 60 / 91
     assert backs[0] == pytest.approx(10 - 5, abs=1)
-    assert backs[-1] == pytest.approx(spacing * 10_000, rel=0.01)
+    assert backs[-1] == pytest.approx(spacing * 2_000, rel=0.01)
     steps = [later - earlier for earlier, later in pairwise(backs)]
     assert max(steps) < spacing + 0.5 and sorted(backs) == pytest.approx(backs, abs=1)
+
+
+@rule("M62")
+def test_an_estimate_is_an_instant_that_a_job_can_have(limits: Limits) -> None:
+    limits.declare(starts=1, burst=1, per_s=366 * 86_400)
+    backs = [one.back_s for one in limits.reserve(200) if isinstance(one, NoSlot)]
+    century_s = 36_525 * 86_400.0
+    assert century_s - 60 < max(one for one in backs if one is not None) <= century_s
 
 
 @rule("M62")
@@ -371,9 +294,6 @@ def test_a_worker_without_room_gets_free_slots_only(limits: Limits) -> None:
     assert [one.back_s for one in full] == pytest.approx([60 / 91, 120 / 91], abs=0.01)
 
 
-# Changes
-
-
 # Bounds
 
 
@@ -385,9 +305,9 @@ def test_a_batch_writes_each_key_once_and_reads_it_once_under_an_old_snapshot(
     with psycopg.connect(database) as old:
         old.execute("begin isolation level repeatable read")
         old.execute("select from rota.rate_limit_key")
-        for _ in range(300):
+        for _ in range(100):
             limits.reserve(10)
-        assert limits.value("select version from rota.rate_limit_key") == 300
+        assert limits.value("select version from rota.rate_limit_key") == 100
         plan = limits.value(
             "explain (analyze, buffers, format json) select * from rota.rate_limit_key k "
             "where k.name = 'smtp' and k.key = '' "

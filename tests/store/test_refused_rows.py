@@ -31,7 +31,7 @@ def _refuse(connection: psycopg.Connection[TupleRow], jobs: list[int], raises: s
 
 
 @rule("M2", "M31")
-@pytest.mark.parametrize("state", ["P0001", "23514", "42P01", "42501"])
+@pytest.mark.parametrize("state", ["P0001", "42P01"])
 def test_lost_jobs_are_reaped_around_those_that_are_refused(
     connection: psycopg.Connection[TupleRow], state: str
 ) -> None:
@@ -136,7 +136,7 @@ def test_starts_are_recorded_around_those_that_are_refused(
 
 
 @rule("M2", "M30")
-@pytest.mark.parametrize("state", ["P0001", "P0004", "23514", "42P01", "42501", "XX000"])
+@pytest.mark.parametrize("state", ["P0001", "23514", "42P01", "XX000"])
 def test_due_jobs_are_claimed_around_those_that_are_refused(
     connection: psycopg.Connection[TupleRow], state: str
 ) -> None:
@@ -172,52 +172,23 @@ def test_a_constraint_that_an_old_row_does_not_keep_stops_no_claim(
     assert [one.id for one in claimed.refused] == ids[:1] and "mine" in claimed.refused[0].reason
 
 
-@rule("M2")
-def test_a_trigger_that_waits_for_the_end_of_the_claim_stops_no_claim(
-    connection: psycopg.Connection[TupleRow],
-) -> None:
-    ids = insert(connection, JOBS)
-    _refuse(connection, ids[3:4], "raise exception 'not this one'")
-    connection.execute("drop trigger refuse on rota.job")
-    connection.execute(
-        "create constraint trigger refuse after update on rota.job deferrable initially deferred "
-        "for each row execute function refuse()"
-    )
-    claimed = Hand(connection).claim()
-    assert [job.id for job in claimed.jobs] == ids[:3] + ids[4:]
-    assert [one.id for one in claimed.refused] == [ids[3]]
-
-
 @rule("M2", "M15")
 def test_a_claim_in_sql_goes_on_around_those_that_are_refused(
-    connection: psycopg.Connection[TupleRow],
+    shared: psycopg.Connection[TupleRow],
 ) -> None:
-    ids = insert(connection, JOBS)
-    _refuse(connection, [ids[0], ids[2], ids[3]], "raise exception 'not this one'")
+    ids = insert(shared, JOBS)
+    _refuse(shared, [ids[0], ids[2], ids[3]], "raise exception 'not this one'")
     said: list[str | None] = []
-    connection.add_notice_handler(lambda notice: said.append(notice.message_primary))
+    shared.add_notice_handler(lambda notice: said.append(notice.message_primary))
     claim = "select array_agg(id order by id) from rota.claim('default', array['t'], 'w', %s)"
-    assert connection.execute(claim, [2]).fetchone() == ([ids[1], ids[4]],)
+    assert shared.execute(claim, [2]).fetchone() == ([ids[1], ids[4]],)
     assert (
         all(one and "refuses job" in one and "not this one" in one for one in said)
         and len(said) == 3
     )
-    assert connection.execute(claim, [JOBS]).fetchone() == (ids[5:],)
-    connection.execute("drop function refuse cascade")
-    assert connection.execute(claim, [JOBS]).fetchone() == ([ids[0], ids[2], ids[3]],)
-
-
-@rule("M2")
-def test_a_claim_takes_the_others_together_while_one_is_left_out(
-    connection: psycopg.Connection[TupleRow],
-) -> None:
-    ids = insert(connection, JOBS)
-    _refuse(connection, ids[:1], "raise exception 'not this one'")
-    Hand(connection).claim(10, refused=ids[:1])
-    taken_in = connection.execute(
-        "select count(distinct xmin::text) from rota.job where status = 'running'"
-    ).fetchone()
-    assert taken_in == (1,), "each subtransaction takes a number, which vacuum has to give back"
+    assert shared.execute(claim, [JOBS]).fetchone() == (ids[5:],)
+    shared.execute("drop function refuse cascade")
+    assert shared.execute(claim, [JOBS]).fetchone() == ([ids[0], ids[2], ids[3]],)
 
 
 @rule("M2", "M22", "M30")
@@ -269,49 +240,3 @@ def test_a_claim_is_tried_row_by_row_only_where_a_row_is_at_fault(
             with pytest.raises(error):
                 Hand(connection).claim(refused=refused)
         connection.execute("drop function refuse cascade")
-
-
-@rule("M2")
-def test_what_is_no_rows_fault_is_not_looked_for_among_the_rows(
-    connection: psycopg.Connection[TupleRow],
-) -> None:
-    insert(connection, JOBS)
-    connection.execute(
-        "update rota.job set status = 'dead', failed_at = now() - interval '91 days'"
-    )
-    _refuse(connection, [0], "null")
-    connection.execute("create sequence tried")
-    connection.execute(
-        "create or replace function refuse() returns trigger language plpgsql as"
-        " $$ begin perform nextval('public.tried'); raise disk_full using message = 'no'; end $$"
-    )
-    with pytest.raises(ServerTrouble, match="no"):
-        Hand(connection).run(ops.archive_dead(500))
-    assert connection.execute("select last_value from tried").fetchone() == (1,)
-
-
-@rule("M2", "M3")
-def test_sessions_go_on_while_a_migration_adds_columns_to_the_job(
-    connection: psycopg.Connection[TupleRow], second: psycopg.Connection[TupleRow]
-) -> None:
-    ids = insert(connection, 24)
-    hand = Hand(second)
-    in_sql = "select array_agg(id) from rota.claim('default', array['t'], 'w', 2)"
-
-    def claim() -> list[int]:
-        plain = [job.id for job in hand.claim(2).jobs]
-        around = [job.id for job in hand.claim(2, refused=[0]).jobs]
-        row = second.execute(in_sql).fetchone()
-        assert row is not None
-        return [*plain, *around, *row[0]]
-
-    taken = claim() + claim()
-    for name in ("first", "other"):
-        connection.execute(
-            (
-                f"alter table rota.job add column {name} text; alter table rota.job_history add "
-                f"column {name} text"
-            ).encode()
-        )
-        taken += claim()
-    assert sorted(taken) == ids

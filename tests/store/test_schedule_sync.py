@@ -98,91 +98,58 @@ async def test_a_changed_cron_expression_or_zone_counts_from_now(
     assert fact(connection, "next_run_at") == at(expected)
 
 
-@rule("M82")
-async def test_a_new_schedule_never_catches_up_with_ticks_before_it_existed(
-    database: str, connection: Connection
-) -> None:
-    set_clock(connection, NOON)
-    start(connection, "1", declared(cron="* * * * *", catch_up="all"))
-    async with Passes(database) as passes:
-        await passes()
-    assert ticks(connection) == []
-    assert fact(connection, "next_run_at") == at("2026-03-01 12:01")
-
-
 @rule("M87")
 @pytest.mark.parametrize("origin", ["code", "api", "cli", "sql"])
 def test_an_operator_s_pause_survives_deploys_also_when_the_code_takes_the_schedule_over(
-    connection: Connection, origin: str
+    shared: Connection, origin: str
 ) -> None:
     if origin == "code":
-        start(connection, "1", declared())
+        start(shared, "1", declared())
     else:
-        put(connection, origin=origin)
-    connection.execute("select rota.schedule_pause('s', 'the printer is broken', 'ann')")
-    start(connection, "2", declared(cron="30 4 * * *"))
-    row = connection.execute(
+        put(shared, origin=origin)
+    shared.execute("select rota.schedule_pause('s', 'the printer is broken', 'ann')")
+    start(shared, "2", declared(cron="30 4 * * *"))
+    row = shared.execute(
         "select origin, cron, paused_by, paused_why, paused_at is not null from rota.schedule"
     ).fetchone()
     assert row == ("code", "30 4 * * *", "ann", "the printer is broken", True)
 
 
 @rule("M87")
-@pytest.mark.parametrize(
-    "how",
-    [
-        "select rota.schedule_pause('s', null, 'rota')",
-        "update rota.schedule set paused_at = now(), paused_by = 'rota'",
-    ],
-)
-def test_the_pause_of_a_person_named_rota_survives_deploys_too(
-    connection: Connection, how: str
-) -> None:
-    start(connection, "1", declared())
-    connection.execute(how.encode())
-    start(connection, "2", declared(cron="30 4 * * *"))
-    assert fact(connection, "paused_at") is not None
-    assert fact(connection, "refused") is False
-
-
-@rule("M87")
 def test_a_pause_by_rota_itself_that_a_person_takes_over_survives_deploys(
-    connection: Connection,
+    shared: Connection,
 ) -> None:
-    set_clock(connection, NOON)
-    start(connection, "1", declared("taken"), declared("left"))
-    connection.execute(
+    set_clock(shared, NOON)
+    start(shared, "1", declared("taken"), declared("left"))
+    shared.execute(
         "select rota.schedule_refuse(name, next_run_at, since, 'it cannot be') from rota.schedule"
     )
-    set_clock(connection, "2026-03-01 12:10:00")
-    connection.execute(
+    set_clock(shared, "2026-03-01 12:10:00")
+    shared.execute(
         "update rota.schedule set paused_at = rota.clock(), paused_by = 'ann' where name = 'taken'"
     )
-    start(connection, "2", declared("taken", "30 4 * * *"), declared("left", "30 4 * * *"))
-    assert (fact(connection, "paused_by", "taken"), fact(connection, "paused_by", "left")) == (
-        "ann",
-        None,
-    )
+    start(shared, "2", declared("taken", "30 4 * * *"), declared("left", "30 4 * * *"))
+    assert (fact(shared, "paused_by", "taken"), fact(shared, "paused_by", "left")) == ("ann", None)
 
 
 @rule("M82")
 def test_what_the_newest_release_no_longer_declares_is_disabled_after_an_hour_and_never_deleted(
-    connection: Connection,
+    shared: Connection,
 ) -> None:
-    set_clock(connection, NOON)
-    start(connection, "1", declared(), declared("gone"))
-    set_clock(connection, "2026-03-02 12:00:00")
-    send_heartbeats(connection, "1")
-    start(connection, "2", declared(), declared("new"))
-    assert disable(connection) == []
-    set_clock(connection, "2026-03-02 12:59:59")
-    send_heartbeats(connection, "1", "2")
-    assert disable(connection) == []
-    set_clock(connection, "2026-03-02 13:00:01")
-    send_heartbeats(connection, "1", "2")
-    assert disable(connection) == ["gone"]
-    assert disable(connection) == []
-    assert [fact(connection, "disabled_at", name) for name in ("s", "gone", "new")] == [
+    set_clock(shared, NOON)
+    start(shared, "1", declared(), declared("gone"))
+    set_clock(shared, "2026-03-02 12:00:00")
+    send_heartbeats(shared, "1")
+    start(shared, "2", declared(), declared("new"))
+    assert disable(shared) == []
+    set_clock(shared, "2026-03-02 12:59:59")
+    send_heartbeats(shared, "1", "2")
+    assert disable(shared) == []
+    set_clock(shared, "2026-03-02 13:00:01")
+    send_heartbeats(shared, "1", "2")
+    assert disable(shared) == ["gone"]
+    assert disable(shared) == []
+    assert [fact(shared, "disabled_at", name) for name in ("s", "gone", "new")] == [
         None,
         at("2026-03-02 13:00:01"),
         None,
@@ -218,36 +185,36 @@ async def test_a_disabled_schedule_enqueues_nothing_and_counts_from_now_when_it_
 
 @rule("M82")
 def test_of_two_releases_side_by_side_the_older_one_s_workers_change_nothing(
-    connection: Connection,
+    shared: Connection,
 ) -> None:
-    set_clock(connection, NOON)
-    start(connection, "1", declared(cron="0 1 * * *"))
-    set_clock(connection, "2026-03-01 12:10:00")
-    send_heartbeats(connection, "1")
-    start(connection, "2", declared(cron="0 2 * * *"))
-    assert start(connection, "1", declared(cron="0 1 * * *"), worker="1 again") == 0
-    assert (fact(connection, "cron"), fact(connection, "release")) == ("0 2 * * *", "2")
+    set_clock(shared, NOON)
+    start(shared, "1", declared(cron="0 1 * * *"))
+    set_clock(shared, "2026-03-01 12:10:00")
+    send_heartbeats(shared, "1")
+    start(shared, "2", declared(cron="0 2 * * *"))
+    assert start(shared, "1", declared(cron="0 1 * * *"), worker="1 again") == 0
+    assert (fact(shared, "cron"), fact(shared, "release")) == ("0 2 * * *", "2")
 
 
 @rule("M82")
-def test_a_roll_back_makes_the_old_release_the_newest_again(connection: Connection) -> None:
-    set_clock(connection, NOON)
-    start(connection, "1", declared(cron="0 1 * * *"), declared("old"))
-    stop(connection, "1")
-    set_clock(connection, "2026-03-01 12:10:00")
-    start(connection, "2", declared(cron="0 2 * * *"), declared("new"))
-    set_clock(connection, "2026-03-01 12:20:00")
-    send_heartbeats(connection, "2")
+def test_a_roll_back_makes_the_old_release_the_newest_again(shared: Connection) -> None:
+    set_clock(shared, NOON)
+    start(shared, "1", declared(cron="0 1 * * *"), declared("old"))
+    stop(shared, "1")
+    set_clock(shared, "2026-03-01 12:10:00")
+    start(shared, "2", declared(cron="0 2 * * *"), declared("new"))
+    set_clock(shared, "2026-03-01 12:20:00")
+    send_heartbeats(shared, "2")
     # While the last of release 2 are still up.
-    start(connection, "1", declared(cron="0 1 * * *"), declared("old"))
-    stop(connection, "2")
-    assert fact(connection, "cron") == "0 1 * * *"
-    set_clock(connection, "2026-03-01 13:15:00")
-    send_heartbeats(connection, "1")
-    assert disable(connection) == []
-    set_clock(connection, "2026-03-01 13:20:01")
-    send_heartbeats(connection, "1")
-    assert disable(connection) == ["new"]
+    start(shared, "1", declared(cron="0 1 * * *"), declared("old"))
+    stop(shared, "2")
+    assert fact(shared, "cron") == "0 1 * * *"
+    set_clock(shared, "2026-03-01 13:15:00")
+    send_heartbeats(shared, "1")
+    assert disable(shared) == []
+    set_clock(shared, "2026-03-01 13:20:01")
+    send_heartbeats(shared, "1")
+    assert disable(shared) == ["new"]
 
 
 def drain(connection: Connection, release: str, *schedules: dict[str, Any]) -> list[str]:
@@ -261,81 +228,81 @@ def drain(connection: Connection, release: str, *schedules: dict[str, Any]) -> l
 
 @rule("M80", "M82")
 def test_with_drains_only_what_the_code_no_longer_declares_is_disabled_after_an_hour_too(
-    connection: Connection,
+    shared: Connection,
 ) -> None:
-    set_clock(connection, NOON)
-    drain(connection, "1", declared(), declared("gone"))
+    set_clock(shared, NOON)
+    drain(shared, "1", declared(), declared("gone"))
     for minute in range(60):
-        set_clock(connection, f"2026-03-01 13:{minute:02}:00")
-        assert drain(connection, "2", declared()) == []
-    set_clock(connection, "2026-03-01 14:00:00")
-    assert drain(connection, "2", declared()) == ["gone"]
+        set_clock(shared, f"2026-03-01 13:{minute:02}:00")
+        assert drain(shared, "2", declared()) == []
+    set_clock(shared, "2026-03-01 14:00:00")
+    assert drain(shared, "2", declared()) == ["gone"]
 
 
 @rule("M80", "M82")
 def test_drains_of_the_older_of_two_releases_change_nothing_until_a_rollback(
-    connection: Connection,
+    shared: Connection,
 ) -> None:
-    set_clock(connection, NOON)
-    drain(connection, "1", declared(cron="0 1 * * *"))
+    set_clock(shared, NOON)
+    drain(shared, "1", declared(cron="0 1 * * *"))
     for minute in range(1, 20, 5):
-        set_clock(connection, f"2026-03-01 12:{minute:02}:00")
-        drain(connection, "2", declared(cron="0 2 * * *"))
-        set_clock(connection, f"2026-03-01 12:{minute:02}:30")
-        drain(connection, "1", declared(cron="0 1 * * *"))
-        assert fact(connection, "release") == "2"
+        set_clock(shared, f"2026-03-01 12:{minute:02}:00")
+        drain(shared, "2", declared(cron="0 2 * * *"))
+        set_clock(shared, f"2026-03-01 12:{minute:02}:30")
+        drain(shared, "1", declared(cron="0 1 * * *"))
+        assert fact(shared, "release") == "2"
     for minute, newest in ((25, "2"), (27, "1"), (28, "1")):
-        set_clock(connection, f"2026-03-01 12:{minute:02}:00")
-        drain(connection, "1", declared(cron="0 1 * * *"))
-        assert fact(connection, "release") == newest
-    assert fact(connection, "cron") == "0 1 * * *"
+        set_clock(shared, f"2026-03-01 12:{minute:02}:00")
+        drain(shared, "1", declared(cron="0 1 * * *"))
+        assert fact(shared, "release") == newest
+    assert fact(shared, "cron") == "0 1 * * *"
 
 
 @rule("M82")
-def test_a_withdrawn_canary_leaves_the_release_at_work_the_newest(connection: Connection) -> None:
-    set_clock(connection, NOON)
-    start(connection, "1", declared(), declared("old"))
-    set_clock(connection, "2026-03-01 12:10:00")
-    send_heartbeats(connection, "1")
-    start(connection, "2", declared())
-    stop(connection, "2")
-    set_clock(connection, "2026-03-01 14:00:00")
-    send_heartbeats(connection, "1")
-    start(connection, "1", declared(), declared("old"), worker="1 again")
-    assert (disable(connection), fact(connection, "release")) == ([], "1")
+def test_a_withdrawn_canary_leaves_the_release_at_work_the_newest(shared: Connection) -> None:
+    set_clock(shared, NOON)
+    start(shared, "1", declared(), declared("old"))
+    set_clock(shared, "2026-03-01 12:10:00")
+    send_heartbeats(shared, "1")
+    start(shared, "2", declared())
+    stop(shared, "2")
+    set_clock(shared, "2026-03-01 14:00:00")
+    send_heartbeats(shared, "1")
+    start(shared, "1", declared(), declared("old"), worker="1 again")
+    assert (disable(shared), fact(shared, "release")) == ([], "1")
 
 
 @rule("M82")
-def test_a_release_without_a_name_disables_nothing(connection: Connection) -> None:
-    set_clock(connection, NOON)
-    start(connection, "1", declared("gone"))
-    stop(connection, "1")
-    start(connection, "unknown", declared())
-    set_clock(connection, "2026-03-02 12:00:00")
-    send_heartbeats(connection, "unknown")
-    assert (disable(connection), fact(connection, "origin")) == ([], "code")
+def test_a_release_without_a_name_disables_nothing(shared: Connection) -> None:
+    set_clock(shared, NOON)
+    start(shared, "1", declared("gone"))
+    stop(shared, "1")
+    start(shared, "unknown", declared())
+    set_clock(shared, "2026-03-02 12:00:00")
+    send_heartbeats(shared, "unknown")
+    assert (disable(shared), fact(shared, "origin")) == ([], "code")
 
 
 @rule("M82")
 def test_a_deploy_that_is_synchronised_before_its_workers_start_is_not_undone_meanwhile(
-    connection: Connection,
+    shared: Connection,
 ) -> None:
-    set_clock(connection, NOON)
-    start(connection, "1", declared())
-    set_clock(connection, "2026-03-03 12:00:00")
-    send_heartbeats(connection, "1")
-    assert start(connection, "2", declared(cron="0 3 * * *"), declared("new"), deploy=True) == 2
-    assert disable(connection) == []
-    assert start(connection, "2", declared(cron="0 3 * * *"), declared("new")) == 2
-    assert fact(connection, "cron") == "0 3 * * *"
+    set_clock(shared, NOON)
+    start(shared, "1", declared())
+    set_clock(shared, "2026-03-03 12:00:00")
+    send_heartbeats(shared, "1")
+    assert start(shared, "2", declared(cron="0 3 * * *"), declared("new"), deploy=True) == 2
+    assert disable(shared) == []
+    assert start(shared, "2", declared(cron="0 3 * * *"), declared("new")) == 2
+    assert fact(shared, "cron") == "0 3 * * *"
 
 
 @rule("M82")
 @pytest.mark.parametrize("origin", ["api", "cli", "sql"])
-def test_those_that_people_made_stay(connection: Connection, origin: str) -> None:
-    set_clock(connection, NOON)
-    put(connection, origin=origin)
-    start(connection, "1")
-    set_clock(connection, "2026-03-02 12:00:00")
-    send_heartbeats(connection, "1")
-    assert disable(connection) == []
+def test_those_that_people_made_stay(shared: Connection, origin: str) -> None:
+    set_clock(shared, NOON)
+    put(shared, origin=origin)
+    start(shared, "1")
+    set_clock(shared, "2026-03-02 12:00:00")
+    send_heartbeats(shared, "1")
+    assert disable(shared) == []

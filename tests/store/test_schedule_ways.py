@@ -17,6 +17,8 @@ from rota.cli import run
 from tests.store.planned import set_clock
 from tests.support.rules import rule
 
+pytestmark = pytest.mark.nightly
+
 Connection = psycopg.Connection[TupleRow]
 
 SAID = (
@@ -60,7 +62,7 @@ def _handler(said: dict[str, Any]) -> None: ...
 
 @rule("M10", "M15")
 @settings(
-    max_examples=15,
+    max_examples=6,
     deadline=None,
     phases=[Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture],

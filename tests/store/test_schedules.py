@@ -11,7 +11,6 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
-import rota
 from rota.errors import DatabaseUnavailable
 from rota.model.schedule import plan
 from rota.observe.events import RunEnqueued, RunSkipped, RunsMissed, ScheduleRefused
@@ -114,27 +113,6 @@ async def test_ticks_missed_while_no_worker_was_up_are_caught_up_by_the_policy(
     assert fact(connection, "next_run_at") == at("2026-03-01 16:00")
     await passes()
     assert len(ticks(connection)) == len(expected)
-
-
-@rule("M82")
-async def test_all_catches_up_with_the_latest_hundred_ticks_and_says_how_many_it_skips(
-    connection: Connection, passes: Passes
-) -> None:
-    set_clock(connection, "2026-03-01 00:00:30")
-    put(connection, cron="* * * * *", catch_up="all", overlap="allow")
-    await passes()
-    set_clock(connection, "2026-03-01 12:00:30")
-    await passes()
-    found = [tick for tick, _ in ticks(connection)]
-    assert (len(found), found[0], found[-1]) == (100, "10:21", "12:00")
-    set_clock(connection, "2027-03-01 12:00:30")
-    await passes()
-    some, more = passes.of(RunsMissed)
-    assert ((some.runs, some.is_more), (more.runs, more.is_more)) == ((620, False), (900, True))
-    assert (
-        ": skipped 620 missed runs; next " in some.text()
-        and ": skipped more than 900 missed runs" in more.text()
-    )
 
 
 # Overlap
@@ -350,18 +328,12 @@ async def test_a_row_that_cannot_be_planned_is_paused_with_the_reason_and_goes_o
 
 
 @rule("M10")
-@pytest.mark.parametrize(
-    "columns",
-    [
-        {"payload": '{"text": "12345678901234567890"}'},
-        {"meta": '{"text": "12345678901234567890"}'},
-    ],
-)
 async def test_a_row_whose_payload_or_meta_is_over_the_limit_is_paused_and_the_others_run(
-    connection: Connection, passes: Passes, columns: dict[str, str]
+    connection: Connection, passes: Passes
 ) -> None:
     set_clock(connection, "2026-03-01 11:30:00")
-    put(connection, **columns)
+    put(connection, "payload", payload='{"text": "12345678901234567890"}')
+    put(connection, "meta", meta='{"text": "12345678901234567890"}')
     put(connection, "other")
     await passes()
     connection.execute(
@@ -370,24 +342,18 @@ async def test_a_row_whose_payload_or_meta_is_over_the_limit_is_paused_and_the_o
     )
     set_clock(connection, "2026-03-01 12:00:00")
     await passes()
-    assert fact(connection, "paused_by") == "rota"
-    assert "over the limit of 20" in fact(connection, "paused_why")
+    for name in ("payload", "meta"):
+        assert fact(connection, "paused_by", name) == "rota"
+        assert "over the limit of 20" in fact(connection, "paused_why", name)
     assert ticks(connection, "other") == [("12:00", "queued")]
 
 
 REFUSALS = (
     "raise 'not now'",
-    "raise check_violation using message = 'not now'",
     "raise unique_violation using message = 'not now'",
-    "raise foreign_key_violation using message = 'not now'",
-    "raise invalid_parameter_value using message = 'not now'",
-    "raise numeric_value_out_of_range using message = 'not now'",
-    "raise undefined_table using message = 'not now'",
     "raise insufficient_privilege using message = 'not now'",
-    # As one that asks another server, which is away or refuses the login.
+    # As one that asks another server, which is away.
     "raise exception 'not now' using errcode = '08001'",
-    "raise exception 'not now' using errcode = '28000'",
-    "raise exception 'not now' using errcode = '57P03'",
 )
 
 
@@ -424,34 +390,6 @@ async def test_a_tick_that_a_user_s_trigger_refuses_is_tried_again_and_says_why(
 
 
 @rule("M2", "M82")
-async def test_a_tick_that_a_user_s_trigger_leaves_out_is_tried_again_and_says_so(
-    database: str, connection: Connection, app: rota.App
-) -> None:
-    clock = ManualClock()
-    set_clock(connection, "2026-03-01 11:30:00")
-    put(connection)
-    connection.execute(
-        "create function public.no() returns trigger language plpgsql as 'begin return null; end';"
-        "create trigger no before insert on rota.job for each row execute function public.no()"
-    )
-    async with Passes(database, clock) as passes:
-        await passes()
-        set_clock(connection, "2026-03-01 12:00:00")
-        await passes()
-        assert passes.of(RunEnqueued) == []
-        assert [event.reason for event in passes.of(ScheduleRefused)] == [
-            reason := "its job cannot be enqueued: a trigger on rota.job left it out"
-        ]
-        assert (fact(connection, "last_error"), fact(connection, "last_job")) == (reason, None)
-        with pytest.raises(psycopg.errors.CheckViolation, match="left it out"):
-            await app.schedules.atrigger("s")
-        connection.execute("drop trigger no on rota.job")
-        clock.advance(REFUSED_S[1])
-        await passes()
-    assert ticks(connection) == [("12:00", "queued")]
-
-
-@rule("M2", "M82")
 async def test_a_tick_that_a_user_s_constraint_refuses_is_tried_again_after_growing_pauses(
     database: str, connection: Connection
 ) -> None:
@@ -463,15 +401,14 @@ async def test_a_tick_that_a_user_s_constraint_refuses_is_tried_again_after_grow
         connection.execute("alter table rota.job add constraint mine check (schedule <> 's')")
         set_clock(connection, "2026-03-01 12:00:00")
         tried: list[float] = []
-        for second in range(200):
+        for second in range(40):
             before = connection.execute("select nextval('rota.job_id_seq')").fetchone()
             await passes()
             after = connection.execute("select nextval('rota.job_id_seq')").fetchone()
             assert before is not None and after is not None
             tried += [second] * (after[0] - before[0] - 1)
             clock.advance(1)
-        assert tried[:3] == [0, 5, 15]
-        assert 4 <= len(tried) <= 6
+        assert tried == [0, 5, 15, 35]
         assert "mine" in fact(connection, "last_error")
 
 
@@ -605,9 +542,10 @@ def test_an_idle_pass_reads_the_next_tick_from_the_index_and_not_what_has_gone_b
 ) -> None:
     put(connection, "s", cron="0 * * * *")
     connection.execute("update rota.schedule set next_run_at = rota.clock() + interval '1 hour'")
+    connection.execute("set session_replication_role = replica")
     connection.execute(
-        "insert into rota.schedule (name, job_type, cron, paused_at) select 'p' || n, 't', '0 * * "
-        "* *', rota.clock() from generate_series(1, 20000) n"
+        "insert into rota.schedule (name, job_type, cron, paused_at, since) select 'p' || n, 't', "
+        "'0 * * * *', rota.clock(), rota.clock() from generate_series(1, 20000) n"
     )
     connection.execute("vacuum analyze rota.schedule")
     connection.execute("select * from rota.schedules_due(rota.clock() - interval '1 minute', 100)")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,10 +11,8 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
-import rota
 from rota.store import ops
-from rota.store.ops import Filter, Which
-from tests.docs.reader import read_page
+from rota.store.ops import Filter
 from tests.store.work import CANCEL, FAIL, GIVE_UP, SUCCEED, Hand, insert
 from tests.support.history import DAYS, fill
 from tests.support.rules import rule
@@ -88,7 +85,7 @@ class Search:
         )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @rule("M85", "M14")
 def test_a_search_reads_the_days_it_is_about_and_of_what_is_frequent_only_a_page(
     connection: Connection,
@@ -148,49 +145,10 @@ def test_a_search_reads_the_days_it_is_about_and_of_what_is_frequent_only_a_page
 
 
 @rule("M85")
-def test_no_index_of_history_is_needed_for_it(connection: Connection) -> None:
-    indexes = connection.execute(
-        "select indexdef from pg_indexes where schemaname = 'rota' and tablename = 'job_history'"
-    ).fetchall()
-    assert [text.partition(" ON ")[2] for (text,) in indexes] == [
-        "ONLY rota.job_history USING btree (id)"
-    ]
-
-
-@rule("M85")
-def test_the_index_of_the_page_serves_searches_and_actions_by_payload(
-    connection: Connection,
-) -> None:
-    connection.execute(
-        "insert into rota.job (job_type, payload) "
-        "select 't', jsonb_build_object('user_id', n) from generate_series(1, 20000) n"
-    )
-    page = read_page("search-jobs.md")
-    [index] = re.findall(r"^CREATE INDEX CONCURRENTLY .*;$", page, re.MULTILINE)
-    connection.execute(index.encode())
-    connection.execute("analyze rota.job")
-    hand = Hand(connection)
-
-    def scans() -> int:
-        row = connection.execute(
-            "select coalesce(pg_stat_get_xact_numscans('rota.job_payload'::regclass), 0)"
-        ).fetchone()
-        assert row is not None
-        return int(row[0])
-
-    part = '{"user_id": 7}'
-    with connection.transaction():
-        assert found(hand, payload=part, status="queued") == [7]
-        assert scans() == 1
-        assert hand.run(ops.choose(Which(statuses=["queued"], payload=part))) == [7]
-        assert scans() == 2
-
-
-@rule("M85")
-def test_pages_follow_each_other_without_a_gap_or_a_repetition(connection: Connection) -> None:
-    fill(connection, 700)
-    hand = Hand(connection)
-    insert(connection, 5)
+def test_pages_follow_each_other_without_a_gap_or_a_repetition(shared: Connection) -> None:
+    fill(shared, 700)
+    hand = Hand(shared)
+    insert(shared, 5)
     since = timedelta(days=20)
     everything = found(hand, since=since, limit=10_000)
     assert len(everything) == 705 and everything == sorted(set(everything), reverse=True)
@@ -202,10 +160,10 @@ def test_pages_follow_each_other_without_a_gap_or_a_repetition(connection: Conne
 
 @rule("M85")
 def test_the_time_of_a_job_is_when_it_ended_or_died_and_of_one_still_to_be_done_now(
-    connection: Connection,
+    shared: Connection,
 ) -> None:
-    hand = Hand(connection, queues=["q"])
-    succeeded, old, dead, long_dead = insert(connection, 4, queue="q")
+    hand = Hand(shared, queues=["q"])
+    succeeded, old, dead, long_dead = insert(shared, 4, queue="q")
     jobs = {job.id: job for job in hand.claim().jobs}
     hand.settle(
         (jobs[succeeded], SUCCEED),
@@ -213,10 +171,10 @@ def test_the_time_of_a_job_is_when_it_ended_or_died_and_of_one_still_to_be_done_
         (jobs[dead], GIVE_UP),
         (jobs[long_dead], GIVE_UP),
     )
-    move(connection, "job_history", "finished_at", old, "3 days")
-    move(connection, "job", "failed_at", long_dead, "3 days")
-    [queued] = insert(connection)
-    move(connection, "job", "created_at", queued, "9 days")
+    move(shared, "job_history", "finished_at", old, "3 days")
+    move(shared, "job", "failed_at", long_dead, "3 days")
+    [queued] = insert(shared)
+    move(shared, "job", "created_at", queued, "9 days")
 
     assert found(hand) == [queued, long_dead, dead, succeeded], (
         "all dead jobs, and what ended within a day"
@@ -241,17 +199,17 @@ def test_the_time_of_a_job_is_when_it_ended_or_died_and_of_one_still_to_be_done_
 
 @rule("M85")
 def test_an_error_is_found_in_any_attempt_of_the_time_whatever_became_of_the_job(
-    connection: Connection,
+    shared: Connection,
 ) -> None:
-    hand = Hand(connection)
+    hand = Hand(shared)
     # Two hours ago may be yesterday.
-    connection.execute(
+    shared.execute(
         "select rota.partition_ensure('attempt', (rota.clock() at time zone 'UTC')::date - 1)"
     )
-    late, off, failed, dead, fine = insert(connection, 5)
+    late, off, failed, dead, fine = insert(shared, 5)
 
     def again() -> dict[int, Any]:
-        connection.execute("update rota.job set run_at = rota.clock() where status = 'failed'")
+        shared.execute("update rota.job set run_at = rota.clock() where status = 'failed'")
         return {job.id: job for job in hand.claim().jobs}
 
     jobs = again()
@@ -281,7 +239,7 @@ def test_an_error_is_found_in_any_attempt_of_the_time_whatever_became_of_the_job
     assert (
         found(hand, error="no_route") == found(hand, error="%") == found(hand, error="\\") == []
     ), "no pattern, but a text"
-    connection.execute("update rota.attempt set finished_at = finished_at - interval '2 hours'")
+    shared.execute("update rota.attempt set finished_at = finished_at - interval '2 hours'")
     assert found(hand, error="no route", since=timedelta(hours=1)) == [dead, failed], (
         "of those not over, the last error counts"
     )
@@ -291,34 +249,18 @@ def test_an_error_is_found_in_any_attempt_of_the_time_whatever_became_of_the_job
 
 
 @rule("M85", "M51")
-def test_who_has_a_key_is_found_at_any_time_and_under_any_type(connection: Connection) -> None:
-    hand = Hand(connection, types=["t", "u"])
-    [first] = insert(connection, idempotency_key="k")
-    [second] = insert(connection, job_type="u", idempotency_key="k")
-    insert(connection, idempotency_key="other")
+def test_who_has_a_key_is_found_at_any_time_and_under_any_type(shared: Connection) -> None:
+    hand = Hand(shared, types=["t", "u"])
+    [first] = insert(shared, idempotency_key="k")
+    [second] = insert(shared, job_type="u", idempotency_key="k")
+    insert(shared, idempotency_key="other")
     hand.settle(*((job, SUCCEED) for job in hand.claim().jobs))
-    connection.execute(
+    shared.execute(
         "select rota.partition_ensure('job_history', (max(finished_at) at time zone 'UTC')::date - "
         "9) from rota.job_history"
     )
-    connection.execute("update rota.job_history set finished_at = finished_at - interval '9 days'")
+    shared.execute("update rota.job_history set finished_at = finished_at - interval '9 days'")
     assert found(hand) == []
     assert found(hand, key="k") == [second, first]
     assert found(hand, key="k", job_type="u") == [second]
     assert found(hand, key="k", status="cancelled") == []
-
-
-@pytest.mark.parametrize(
-    ("wanted", "message"),
-    [
-        ({"since": datetime(2026, 1, 14)}, "since must have a time zone"),  # noqa: DTZ001
-        ({"until": "yesterday"}, "until"),
-        ({"since": 5}, 'since must be an aware datetime, or how long ago, such as "2h", not 5'),
-        ({"error": 5}, "error must be"),
-    ],
-)
-def test_a_search_for_what_cannot_be_is_refused(
-    app: rota.App, wanted: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(rota.UsageError, match=message):
-        app.find(**wanted)

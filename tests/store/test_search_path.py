@@ -128,6 +128,7 @@ def hostile_path(connection: Connection) -> Connection:
     return connection
 
 
+@pytest.mark.nightly
 @rule("M45")
 def test_no_operator_or_function_in_the_path_fits_a_statement_better_than_the_servers_own(
     hostile_path: Connection,

@@ -23,7 +23,7 @@ import rota
 from rota.cli import run
 from rota.store.migrate import migrate
 from tests.docs.reader import read_page
-from tests.store.work import Hand, insert
+from tests.store.work import Hand, drop_days, insert
 from tests.support.rules import rule
 
 PAGES = ["tables-and-sql.md", "sql-enqueue.md", "sql-read.md", "sql-actions.md", "sql-worker.md"]
@@ -79,25 +79,22 @@ def _as(database: str, role: str) -> str:
 
 
 @rule("M15", "M45")
-@pytest.mark.parametrize(
-    "columns",
-    [
-        "status = 'dead'", "schedule = 's'", "scheduled_for = now()", "last_error = 'x'",
-        "progress = '{}'", "updated_at = 'infinity'", "started_at = now()", "origin_id = 1",
-        "attempts = 3", "claims = 3", "locked_by = 'x'", "cancel_reason = 'x'", "verdict = 'x'",
-        "created_at = now()", "losses = 1",
-    ],
-)  # fmt: skip
 def test_a_producer_inserts_the_columns_of_a_producer_and_no_others(
-    database: str, connection: Connection, roles: dict[str, str], columns: str
+    database: str, connection: Connection, roles: dict[str, str]
 ) -> None:
     _grant(connection, roles)
-    column, _, value = columns.partition(" = ")
+    refused = {
+        "status": "'dead'", "schedule": "'s'", "scheduled_for": "now()", "last_error": "'x'",
+        "progress": "'{}'", "updated_at": "'infinity'", "started_at": "now()", "origin_id": "1",
+        "attempts": "3", "claims": "3", "locked_by": "'x'", "cancel_reason": "'x'",
+        "verdict": "'x'", "created_at": "now()", "losses": "1",
+    }  # fmt: skip
     with psycopg.connect(_as(database, roles["my_producer"]), autocommit=True) as producer:
-        with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            producer.execute(
-                f"insert into rota.job (job_type, {column}) values ('t', {value})".encode()
-            )
+        for column, value in refused.items():
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                producer.execute(
+                    f"insert into rota.job (job_type, {column}) values ('t', {value})".encode()
+                )
         producer.execute("insert into rota.job (job_type) values ('t') returning id")
 
 
@@ -136,6 +133,7 @@ def test_the_role_of_a_worker_can_end_any_running_job_as_the_page_says(
     assert said == ("succeeded",)
 
 
+@pytest.mark.nightly
 @rule("M15")
 def test_every_block_of_the_page_works_with_the_documented_grants_alone(
     database: str, connection: Connection, roles: dict[str, str]
@@ -161,10 +159,7 @@ def test_every_block_of_the_page_works_with_the_documented_grants_alone(
     ).fetchone() == (3,)
     assert connection.execute(
         "select resolution ->> 'as' from rota.job_history where status = 'dead' order by id"
-    ).fetchall() == [
-        ("fixed",),
-        ("archived",),
-    ]
+    ).fetchall() == [("fixed",), ("archived",)]
 
 
 def test_no_block_of_sql_escapes_the_tests() -> None:
@@ -236,11 +231,7 @@ def test_a_reader_can_do_all_that_only_reads(
         len(reader.find()),
         len(reader.find(error="x")),
         reader.queues.stats().jobs["queued"],
-    ) == (
-        2,
-        0,
-        1,
-    )
+    ) == (2, 0, 1)
     assert (
         [one.name for one in reader.schedules.list()] == [reader.schedules.get("s").name] == ["s"]
     )
@@ -305,6 +296,7 @@ READING_TOO = (
 )  # fmt: skip
 
 
+@pytest.mark.nightly
 @rule("M15", "M87")
 def test_an_operator_that_may_not_read_acts_by_ids_and_one_that_may_does_everything(
     database: str, connection: Connection, roles: dict[str, str], capsys: pytest.CaptureFixture[str]
@@ -376,10 +368,7 @@ NOT_GRANTED = [
     ("my_sql_worker", "select rota.job_cancel('{1}')"),
     ("my_sql_worker", "select rota.job_hand_back(1, 0, 1)"),
     ("my_sql_worker", "select rota.results_of('{1}')"),
-    (
-        "my_sql_worker",
-        "select rota.job_finish('{1}', '{0}', null, null, null, null, null, '1')",
-    ),
+    ("my_sql_worker", "select rota.job_finish('{1}', '{0}', null, null, null, null, null, '1')"),
     ("my_producer", "select rota.job_retry('{1}')"),
     ("my_producer", "select rota.job_reschedule('{1}', p_priority => 1)"),
     ("my_producer", "select rota.key_cancel('k')"),
@@ -440,16 +429,7 @@ def test_a_worker_that_owns_the_schema_needs_no_other_right(
             raise LookupError
 
     app.enqueue_many([handler.new(False), handler.using(max_attempts=1).new(True)])
-    connection.execute(
-        """do $$ declare p regclass;
-           begin
-             for p in
-               select inhrelid from pg_inherits where inhparent = 'rota.job_history'::regclass
-             loop
-               execute 'drop table ' || p;
-             end loop;
-           end $$"""
-    )
+    drop_days(connection, "job_history")
     report = app.drain()
     assert (report.succeeded, report.dead) == (1, 1)
     app.close()

@@ -131,11 +131,11 @@ def test_a_header_says_what_the_statement_does_takes_returns_locks_and_keeps() -
 
 
 def test_the_parameters_of_a_header_are_those_that_the_server_sees(
-    connection: psycopg.Connection[TupleRow],
+    shared: psycopg.Connection[TupleRow],
 ) -> None:
     for name in NAMES:
         said = _facts(_header(name)["Parameters"])
-        given, _, _ = _asked(connection, name)
+        given, _, _ = _asked(shared, name)
         assert {f"{parameter} {kind}" for parameter, kind in said.items()} == set(given), name
         # Cast where they stand, so that they mean the same whatever the driver sends and however
         # the search_path is set.
@@ -157,12 +157,12 @@ def test_the_rows_of_a_header_are_those_that_the_server_returns(
 
 
 def test_the_call_that_is_built_from_the_header_of_a_function_is_what_the_server_has(
-    connection: psycopg.Connection[TupleRow],
+    shared: psycopg.Connection[TupleRow],
 ) -> None:
     for name in CALLED:
         header = FUNCTIONS[name]
-        given, names, _ = _asked(connection, name)
-        [(arguments, takes_all)] = connection.execute(
+        given, names, _ = _asked(shared, name)
+        [(arguments, takes_all)] = shared.execute(
             "select proargnames[1:pronargs], pronargs = %s from pg_proc where pronamespace = "
             "'rota'::regnamespace and proname = %s",
             [len(given), name],
@@ -205,10 +205,10 @@ def test_every_file_can_be_pasted_into_psql(database: str, server: PostgresServe
 
 
 def test_no_function_has_the_name_of_one_of_the_servers(
-    connection: psycopg.Connection[TupleRow],
+    shared: psycopg.Connection[TupleRow],
 ) -> None:
     # Our files name no schema, and the server's own functions are found before ours.
-    taken = connection.execute(
+    taken = shared.execute(
         "select proname from pg_proc where pronamespace = 'pg_catalog'::regnamespace and proname = "
         "any (%s)",
         [list(FUNCTIONS)],
@@ -224,10 +224,10 @@ def test_the_schema_is_put_in_where_a_statement_names_it(monkeypatch: Any) -> No
 
 
 def test_a_percent_sign_in_a_statement_is_no_parameter_of_the_driver(
-    connection: psycopg.Connection[TupleRow], monkeypatch: Any
+    shared: psycopg.Connection[TupleRow], monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(
         statements, "source", lambda name: "-- 100 %\nselect 7 % 4 as rest, :number::int as number"
     )
-    row = connection.execute(Statements("rota")["any"], {"number": 1}).fetchone()
+    row = shared.execute(Statements("rota")["any"], {"number": 1}).fetchone()
     assert row == (3, 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,14 +25,9 @@ def rows(connection: Connection, query: str, *params: object) -> list[TupleRow]:
 def declare(
     connection: Connection, name: str, *, history: str = "all", aliases: tuple[str, ...] = ()
 ) -> None:
-    declared = {
-        "name": name, "aliases": aliases, "queue": "default", "priority": 0, "max_attempts": 10,
-        "timeout": "60 s", "lease": "60 s",
-        "expires": None, "key_ttl": "60 s", "history": history, "on_lost": "retry",
-        "on_expired": "dead", "version": None,
-        "retry_after": ["10 s"],
-    }  # fmt: skip
-    connection.execute("select rota.job_type_declare(%s::jsonb, '1')", [json.dumps([declared])])
+    connection.execute(
+        "select rota.declare(%s, history => %s, aliases => %s)", [name, history, list(aliases)]
+    )
 
 
 def _ended(connection: Connection) -> dict[int, str]:
@@ -42,11 +36,11 @@ def _ended(connection: Connection) -> dict[int, str]:
 
 @rule("M13")
 def test_a_type_that_keeps_failures_only_leaves_no_row_of_a_success_but_of_everything_else(
-    connection: Connection,
+    shared: Connection,
 ) -> None:
-    declare(connection, "quiet", history="failures")
-    quiet, kept = insert(connection, 5, job_type="quiet"), insert(connection, 2)
-    hand = Hand(connection, types=["quiet", "t"])
+    declare(shared, "quiet", history="failures")
+    quiet, kept = insert(shared, 5, job_type="quiet"), insert(shared, 2)
+    hand = Hand(shared, types=["quiet", "t"])
     jobs = {job.id: job for job in hand.claim().jobs}
     ends = [SUCCEED, CANCEL, FAIL, GIVE_UP, HAND_BACK, SUCCEED, CANCEL]
     written = hand.settle(*((jobs[id_], end) for id_, end in zip(quiet + kept, ends, strict=True)))
@@ -59,43 +53,43 @@ def test_a_type_that_keeps_failures_only_leaves_no_row_of_a_success_but_of_every
         "succeeded",
         "cancelled",
     ]
-    assert _ended(connection) == {quiet[1]: "cancelled", kept[0]: "succeeded", kept[1]: "cancelled"}
-    assert dict(rows(connection, "select id, status from rota.job")) == {
+    assert _ended(shared) == {quiet[1]: "cancelled", kept[0]: "succeeded", kept[1]: "cancelled"}
+    assert dict(rows(shared, "select id, status from rota.job")) == {
         quiet[2]: "failed",
         quiet[3]: "dead",
         quiet[4]: "queued",
     }
-    assert rows(connection, "select job from rota.attempt order by 1") == [(quiet[2],), (quiet[3],)]
+    assert rows(shared, "select job from rota.attempt order by 1") == [(quiet[2],), (quiet[3],)]
 
 
 @rule("M13", "M12")
 @pytest.mark.parametrize("history", ["failures", "all"])
 def test_under_a_former_name_the_row_of_the_present_one_decides(
-    connection: Connection, history: str
+    shared: Connection, history: str
 ) -> None:
-    declare(connection, "old", history="all" if history == "failures" else "failures")
-    declare(connection, "new", history=history, aliases=("old",))
-    ids = insert(connection, job_type="old")
-    hand = Hand(connection, types=["old"])
+    declare(shared, "old", history="all" if history == "failures" else "failures")
+    declare(shared, "new", history=history, aliases=("old",))
+    ids = insert(shared, job_type="old")
+    hand = Hand(shared, types=["old"])
     assert set(hand.settle((hand.claim().jobs[0], SUCCEED))) == set(ids)
-    assert len(_ended(connection)) == (history == "all")
+    assert len(_ended(shared)) == (history == "all")
 
 
 @rule("M51")
 def test_a_key_of_a_success_that_left_no_row_is_still_taken_and_its_job_succeeded(
-    app: rota.App, connection: Connection
+    app: rota.App, shared: Connection
 ) -> None:
     @app.job("quiet", history="failures")
     def quiet() -> None: ...
 
     app.sync()
     first = quiet.using(key="k").enqueue()
-    hand = Hand(connection, types=["quiet"])
+    hand = Hand(shared, types=["quiet"])
     hand.settle((hand.claim().jobs[0], SUCCEED))
-    assert rows(connection, "select from rota.jobs") == []
+    assert rows(shared, "select from rota.jobs") == []
     again = quiet.using(key="k").enqueue()
     assert (again.id, again.created, again.status) == (first.id, False, "succeeded")
-    assert rows(connection, "select expires_at > now() from rota.idempotency") == [(True,)]
+    assert rows(shared, "select expires_at > now() from rota.idempotency") == [(True,)]
 
 
 def _quiet_job(connection: Connection, hand: Hand) -> Job:
@@ -105,12 +99,10 @@ def _quiet_job(connection: Connection, hand: Hand) -> Job:
 
 
 @rule("M32")
-def test_a_success_that_left_no_row_is_known_when_the_answer_was_lost(
-    connection: Connection,
-) -> None:
-    declare(connection, "quiet", history="failures")
-    hand = Hand(connection, "mine", types=["quiet"])
-    job = _quiet_job(connection, hand)
+def test_a_success_that_left_no_row_is_known_when_the_answer_was_lost(shared: Connection) -> None:
+    declare(shared, "quiet", history="failures")
+    hand = Hand(shared, "mine", types=["quiet"])
+    job = _quiet_job(shared, hand)
     ending = ops.Ending(job, SUCCEED, 0.1)
     assert hand.run(ops.find_settled([ending], "mine")) == {}, "it is not written yet"
     hand.settle((job, SUCCEED))
@@ -124,47 +116,46 @@ def test_a_success_that_left_no_row_is_known_when_the_answer_was_lost(
 @rule("M32")
 @pytest.mark.parametrize("end", [SUCCEED, CANCEL], ids=["succeeded", "cancelled"])
 def test_who_lost_a_job_does_not_take_its_successors_success_for_its_own(
-    connection: Connection, end: Any
+    shared: Connection, end: Any
 ) -> None:
-    declare(connection, "quiet", history="failures")
+    declare(shared, "quiet", history="failures")
     late, successor = (
-        Hand(connection, "late", types=["quiet"]),
-        Hand(connection, "successor", types=["quiet"]),
+        Hand(shared, "late", types=["quiet"]),
+        Hand(shared, "successor", types=["quiet"]),
     )
-    job = _quiet_job(connection, late)
-    expire(connection)
+    job = _quiet_job(shared, late)
+    expire(shared)
     successor.reap()
     ending = ops.Ending(job, SUCCEED, 0.1)
     assert late.run(ops.find_settled([ending], "late")) == {}
-    connection.execute("update rota.job set run_at = now()")
+    shared.execute("update rota.job set run_at = now()")
     successor.settle((successor.claim().jobs[0], end))
     assert late.run(ops.find_settled([ending], "late")) == {}
 
 
 @rule("M32")
-def test_a_job_of_another_type_that_is_nowhere_was_not_finished(connection: Connection) -> None:
-    declare(connection, "t")
-    hand = Hand(connection, "mine")
-    insert(connection)
+def test_a_job_of_another_type_that_is_nowhere_was_not_finished(shared: Connection) -> None:
+    declare(shared, "t")
+    hand = Hand(shared, "mine")
+    insert(shared)
     [job] = hand.claim().jobs
-    connection.execute("delete from rota.job")
+    shared.execute("delete from rota.job")
     assert hand.run(ops.find_settled([ops.Ending(job, SUCCEED, 0.1)], "mine")) == {}
 
 
 @rule("M13")
 def test_a_finished_job_keeps_what_was_known_of_its_losses_its_progress_and_who_wanted_it_stopped(
-    connection: Connection,
+    shared: Connection,
 ) -> None:
-    insert(connection)
-    hand = Hand(connection)
+    insert(shared)
+    hand = Hand(shared)
     [job] = hand.claim().jobs
-    connection.execute(
+    shared.execute(
         "update rota.job set losses = 2, progress = '{\"done\": 1}', cancel_requested_at = "
         "'2031-01-01 00:00:00+00', cancel_reason = 'why'"
     )
     hand.settle((job, SUCCEED))
     kept = rows(
-        connection,
-        "select losses, progress, cancel_requested_at, cancel_reason from rota.job_history",
+        shared, "select losses, progress, cancel_requested_at, cancel_reason from rota.job_history"
     )
     assert kept == [(2, {"done": 1}, datetime(2031, 1, 1, tzinfo=UTC), "why")]

@@ -50,11 +50,11 @@ NOT_YET = [
 ]
 
 
-@pytest.fixture
-def parts(database: str) -> list[str]:
+@pytest.fixture(scope="module")
+def parts() -> list[str]:
     """The names of all parts."""
-    link = StoreLink(Database(database), "test")
-    upkeep = UpkeepSet(Bus(), Database(database), link, "w", None)
+    database = Database("")
+    upkeep = UpkeepSet(Bus(), database, StoreLink(database, "test"), "w", None)
     return list(json.loads(upkeep.asker.make_question(1e12).text))
 
 
@@ -65,29 +65,29 @@ def ask(connection: Connection, parts: list[str]) -> ops.UpkeepDue | None:
 @rule("M3")
 @pytest.mark.parametrize("thing", THINGS)
 def test_a_part_is_due_when_there_is_something_for_it_and_no_other_is(
-    connection: Connection, parts: list[str], thing: str
+    shared: Connection, parts: list[str], thing: str
 ) -> None:
-    connection.execute("set session_replication_role = replica")  # rows are bare
-    connection.execute("update rota.stat_rollup set complete_to = rota.clock()")
+    shared.execute("set session_replication_role = replica")  # rows are bare
+    shared.execute("update rota.stat_rollup set complete_to = rota.clock()")
     for there in NOT_YET:
-        connection.execute(there.encode())
-    answer = ask(connection, parts)
+        shared.execute(there.encode())
+    answer = ask(shared, parts)
     assert answer is not None and answer.due == []
     assert answer.tick_in_s is not None and 3_590 < answer.tick_in_s <= 3_600
-    connection.execute("delete from rota.schedule")
-    connection.execute(THINGS[thing].encode())
-    answer = ask(connection, parts)
+    shared.execute("delete from rota.schedule")
+    shared.execute(THINGS[thing].encode())
+    answer = ask(shared, parts)
     part = thing.partition(" of ")[0]
     assert answer is not None and answer.due == [part]
-    answer = ask(connection, [one for one in parts if one != part])
+    answer = ask(shared, [one for one in parts if one != part])
     assert answer is not None and answer.due == [], "only those that ask get an answer"
 
 
 @rule("M22")
-def test_while_all_is_paused_no_schedule_is_due(connection: Connection, parts: list[str]) -> None:
-    connection.execute(SCHEDULE.format(EARLIER).encode())
-    connection.execute("select rota.pause_all(null, 'why', 'who')")
-    answer = ask(connection, parts)
+def test_while_all_is_paused_no_schedule_is_due(shared: Connection, parts: list[str]) -> None:
+    shared.execute(SCHEDULE.format(EARLIER).encode())
+    shared.execute("select rota.pause_all(null, 'why', 'who')")
+    answer = ask(shared, parts)
     assert answer is not None and "scheduler" not in answer.due
 
 

@@ -202,6 +202,17 @@ def expire(connection: psycopg.Connection[TupleRow]) -> None:
     )
 
 
+def drop_days(connection: psycopg.Connection[TupleRow], *tables: str) -> None:
+    """Drop the partitions of these tables, as if nobody had made them in time."""
+    days = connection.execute(
+        "select inhrelid::regclass::text from pg_inherits where inhparent = any (%s::regclass[])",
+        [[f"rota.{table}" for table in tables]],
+    ).fetchall()
+    assert days
+    for (day,) in days:
+        connection.execute(f"drop table {day}".encode())
+
+
 def act(
     action: Action, *ids: int, why: str | None = None, by: str = "tester"
 ) -> Operation[list[ops.Answer]]:

@@ -7,7 +7,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -22,8 +21,7 @@ import psycopg
 import pytest
 
 from rota import embedded, errors
-from rota.embedded import guard, server
-from rota.errors import EmbeddedError
+from rota.embedded import guard
 from tests.support import forked
 from tests.support.guard import locked
 from tests.support.rules import rule
@@ -43,44 +41,16 @@ print(embedded.start(Path(sys.argv[1])), flush=True)
 sys.stdin.read()
 """
 
-# As USE, with the programs of argv[2].
-USE_THESE = """
-import sys
-from pathlib import Path
-from rota import embedded
-embedded.server.postgres_binaries = lambda: Path(sys.argv[2])
-print(embedded.start(Path(sys.argv[1])), flush=True)
-sys.stdin.read()
-"""
-
-# Becomes PostgreSQL late, and does not show until then whose server it will be: as while the kernel
-# loads it, where the machine has a lot to do.
-LATE = """#!/bin/sh
-export LATE="$(printf '%s\\n' "$@")"
-exec sh -c 'sleep 0.3; IFS="
-"; set -f; exec "{}" $LATE'
-"""
-
-# As USE, but when its input ends it leaves a forked child behind, which stays until the file in
-# argv[2] is gone.
+# As USE, but a forked child of it ends before it goes on.
 FORK = """
-import os, sys, time
+import os, sys
 from pathlib import Path
 from rota import embedded
 print(embedded.start(Path(sys.argv[1])), flush=True)
-reader, writer = os.pipe()
 if not os.fork():
-    os.close(writer)
-    os.read(reader, 1)
-    sys.exit() if sys.argv[2] == "first" else None
-    while Path(sys.argv[2]).exists():
-        time.sleep(0.02)
-    os._exit(0)
-os.close(reader)
-if sys.argv[2] == "first":
-    os.close(writer)
-    os.wait()
-    print(embedded.running(Path(sys.argv[1])), flush=True)
+    sys.exit()
+os.wait()
+print(embedded.running(Path(sys.argv[1])), flush=True)
 sys.stdin.read()
 """
 
@@ -91,12 +61,11 @@ class User:
     def __init__(
         self,
         directory: Path,
-        *arguments: str,
         code: str = USE,
         python: str | None = None,
         **options: Any,
     ) -> None:
-        command = ["-c", code, str(directory), *arguments]
+        command = ["-c", code, str(directory)]
         streams: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         streams["text"] = True
         if python is None:
@@ -110,11 +79,6 @@ class User:
         line = str(self.process.stdout.readline()).strip()
         assert line, self.process.communicate(timeout=WAIT_S)[1]
         return line
-
-    def ask_to_leave(self) -> None:
-        assert self.process.stdin
-        self.process.stdin.close()
-        self.process.stdin = None  # for communicate
 
     def leave(self) -> str:
         """End it as programs end. Return what it wrote to standard error."""
@@ -296,60 +260,26 @@ def test_a_server_whose_users_were_all_killed_stops(made_directory: Path) -> Non
     eventually(lambda: is_gone(made_directory), WAIT_S)
 
 
-def test_the_last_user_stops_the_server_also_without_a_guard(made_directory: Path) -> None:
-    user = User(made_directory)
-    user.line()
-    kill_guard(made_directory)
-    user.leave()
-    assert embedded.running(made_directory) is None
-    assert guard.postmaster(made_directory) is None
-
-
-def test_a_new_user_replaces_a_killed_guard(made_directory: Path) -> None:
-    first, second = User(made_directory), User(made_directory)
-    first.line(), second.line()
-    kill_guard(made_directory)
-    third = User(made_directory)
-    third.line()
-    assert len(guards(made_directory)) == 1
-    for user in (first, second, third):
-        user.kill()
-    eventually(lambda: is_gone(made_directory), WAIT_S)
-
-
-@pytest.mark.parametrize("cleared_by", ["start", "stop"])
 def test_a_server_left_by_killed_users_and_a_killed_guard_is_cleared_up(
-    made_directory: Path, cleared_by: str
+    made_directory: Path,
 ) -> None:
     user = User(made_directory)
     user.line()
     kill_guard(made_directory)
     user.kill()
     assert embedded.running(made_directory)
-
-    if cleared_by == "start":
-        again = User(made_directory)
-        again.line()
-        again.leave()
-    else:
-        assert embedded.stop(made_directory)
+    again = User(made_directory)
+    again.line()
+    assert len(guards(made_directory)) == 1, "the next user has brought one"
+    kill_guard(made_directory)
+    again.leave()
+    assert embedded.running(made_directory) is None, "the last user stops it, too"
     eventually(lambda: is_gone(made_directory), WAIT_S)
 
 
-def test_a_server_that_is_late_in_becoming_one_is_waited_for(
-    place: Path, made_directory: Path
-) -> None:
-    binaries = place / "late" / "bin"
-    binaries.mkdir(parents=True)
-    (binaries / "postgres").write_text(LATE.format(server.postgres_binaries() / "postgres"))
-    (binaries / "postgres").chmod(0o755)
-    user = User(made_directory, str(binaries), code=USE_THESE)
-    assert query(user.line()) == [(42,)]
-    user.leave()
-
-
-def test_ten_that_start_at_once_get_one_server(directory: Path) -> None:
-    users = [User(directory) for _ in range(10)]
+@pytest.mark.nightly
+def test_many_that_start_at_once_get_one_server(directory: Path) -> None:
+    users = [User(directory) for _ in range(6)]
     urls = {user.line() for user in users}
     assert len(urls) == 1
     assert query(urls.pop()) == [(42,)]
@@ -357,21 +287,6 @@ def test_ten_that_start_at_once_get_one_server(directory: Path) -> None:
     for user in users:
         user.leave()
     eventually(lambda: is_gone(directory), WAIT_S)
-
-
-def test_who_arrives_while_the_last_user_leaves_has_a_server_all_the_same(
-    made_directory: Path,
-) -> None:
-    for _ in range(4):
-        leaving = User(made_directory)
-        leaving.line()
-        leaving.ask_to_leave()
-        arriving = [User(made_directory) for _ in range(2)]
-        assert [query(user.line()) for user in arriving] == [[(42,)]] * 2
-        leaving.leave()
-        for user in arriving:
-            user.kill()
-    eventually(lambda: is_gone(made_directory), WAIT_S)
 
 
 @pytest.mark.skipif(
@@ -393,7 +308,8 @@ def test_a_guard_about_to_stop_a_server_leaves_it_to_who_has_just_come(
     eventually(lambda: is_gone(made_directory), WAIT_S)
 
 
-def test_data_survive_their_users_and_a_killed_server(directory: Path) -> None:
+def test_data_survive_their_users_and_a_killed_server(made_directory: Path) -> None:
+    directory = made_directory
     user = User(directory)
     query(user.line(), "CREATE TABLE kept AS SELECT 7 AS it")
     assert (directory / ".gitignore").read_text() == "*\n"
@@ -411,24 +327,7 @@ def test_data_survive_their_users_and_a_killed_server(directory: Path) -> None:
     user.leave()
 
 
-def test_a_killed_server_is_replaced_while_a_session_of_it_still_computes(
-    made_directory: Path,
-) -> None:
-    user = User(made_directory)
-    url = user.line()
-    connection = psycopg.connect(url)
-    # Computes for about a second without looking whether its server is alive.
-    connection.pgconn.send_query(
-        b"SELECT count(*) FROM generate_series(1, 3000) AS a, generate_series(1, 3000) AS b"
-    )
-    kill_server(made_directory)
-    again = User(made_directory)
-    assert query(again.line()) == [(42,)]
-    connection.close()
-    again.leave()
-    user.leave()
-
-
+@pytest.mark.nightly
 def test_an_interrupted_creation_is_begun_again(directory: Path) -> None:
     (directory / "data.new-1").mkdir(parents=True)
     (directory / "data.new-1" / "PG_VERSION").write_text("18\n")
@@ -438,53 +337,22 @@ def test_an_interrupted_creation_is_begun_again(directory: Path) -> None:
     assert not list(directory.glob("data.new-*"))
 
 
-def test_a_stale_pid_file_with_a_strangers_pid_is_no_server(made_directory: Path) -> None:
-    stale = made_directory / guard.DATA / "postmaster.pid"
-    stale.write_text(
-        f"{os.getpid()}\n{stale.parent}\n1700000000\n5432\n{stale.parent}\n\n  1 1\nready   \n"
-    )
-    shutil.copystat(made_directory / guard.DATA / "PG_VERSION", stale)
-    assert embedded.running(made_directory) is None
-    assert not embedded.stop(made_directory)
-    user = User(made_directory)
-    assert query(user.line()) == [(42,)]
-    user.leave()
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "none\n", "\N{SUPERSCRIPT TWO}\n", f"{10**20}\n"],
-    ids=["empty", "word", "sign", "huge"],
-)
-def test_a_pid_file_that_names_no_process_is_no_server(made_directory: Path, text: str) -> None:
+def test_a_pid_file_that_names_no_server_is_none(made_directory: Path) -> None:
     """As a machine that crashed may leave it."""
-    broken = made_directory / guard.DATA / "postmaster.pid"
-    broken.write_text(text)
-    shutil.copystat(made_directory / guard.DATA / "PG_VERSION", broken)
-    assert embedded.running(made_directory) is None
-    assert not embedded.stop(made_directory)
+    data = made_directory / guard.DATA
+    stranger = f"{os.getpid()}\n{data}\n1700000000\n5432\n{data}\n\n  1 1\nready   \n"
+    for text in ("", "none\n", "\N{SUPERSCRIPT TWO}\n", f"{10**20}\n", stranger):
+        (data / "postmaster.pid").write_text(text)
+        shutil.copystat(data / "PG_VERSION", data / "postmaster.pid")
+        assert embedded.running(made_directory) is None, text
+        assert not embedded.stop(made_directory), text
     user = User(made_directory)
     assert query(user.line()) == [(42,)]
     user.leave()
 
 
-def test_the_socket_of_a_killed_server_does_not_hide_the_next_one_where_the_directory_was_moved_to(
-    made_directory: Path, place: Path
-) -> None:
-    with socket.socket(socket.AF_UNIX) as left_behind:
-        left_behind.bind(str(made_directory / guard.DATA / ".s.PGSQL.5432"))
-    moved = place / ("m" * 120) / ".rota"
-    moved.parent.mkdir()
-    made_directory.rename(moved)
-    user = User(moved)
-    assert query(user.line()) == [(42,)]
-    user.leave()
-
-
-@pytest.mark.parametrize(
-    "name", ["l" * 120, 'it\'s, 100% "odd" $HOME `id` \\ é'], ids=["long", "odd"]
-)
-def test_any_path_will_do(place: Path, made: Path, name: str) -> None:
+def test_any_path_will_do(place: Path, made: Path) -> None:
+    name = 'it\'s, 100% "odd" $HOME `id` \\ é' + "l" * 120
     directory = place / name / ".rota"
     copy(made, directory)
     user = User(directory)
@@ -497,20 +365,8 @@ def test_any_path_will_do(place: Path, made: Path, name: str) -> None:
     assert not sockets.exists()
 
 
-def test_a_forked_child_is_a_user(made_directory: Path, place: Path) -> None:
-    (place / "stay").touch()
-    user = User(made_directory, str(place / "stay"), code=FORK)
-    url = user.line()
-    user.ask_to_leave()
-    user.process.wait(WAIT_S)
-    assert query(url) == [(42,)]
-    (place / "stay").unlink()
-    eventually(lambda: is_gone(made_directory), WAIT_S)
-    user.leave()
-
-
 def test_a_forked_child_that_ends_leaves_its_parents_server_alone(made_directory: Path) -> None:
-    user = User(made_directory, "first", code=FORK)
+    user = User(made_directory, code=FORK)
     url = user.line()
     assert user.line() == url  # after the child's exit
     assert query(url) == [(42,)]
@@ -545,36 +401,6 @@ def test_a_process_starts_it_again_after_another_stopped_it(made_directory: Path
     assert done.returncode == 0, done.stderr
     assert len(done.stderr.splitlines()) == 1, "of the same session"
     eventually(lambda: is_gone(made_directory), WAIT_S)
-
-
-def test_a_directory_deleted_under_a_running_process_is_made_anew(made_directory: Path) -> None:
-    done = run(
-        "import shutil, sys, psycopg; d = Path(sys.argv[1])\n"
-        "embedded.start(d); embedded.stop(d); shutil.rmtree(d)\n"
-        "psycopg.connect(embedded.start(d)).close()",
-        made_directory,
-    )
-    assert done.returncode == 0, done.stderr
-    eventually(lambda: is_gone(made_directory), WAIT_S)
-
-
-@rule("M3")
-def test_a_terminal_is_told_once_of_the_server_and_a_start_by_a_supervisor_each_time(
-    made_directory: Path,
-) -> None:
-    start = """
-import subprocess, sys
-from rota import embedded
-from pathlib import Path
-one = [sys.executable, "-c", "import sys; from pathlib import Path; from rota import embedded; "
-       "embedded.start(Path(sys.argv[1]))", sys.argv[1]]
-for alone in (False, False, True, True):
-    subprocess.run(one, check=True, start_new_session=alone)
-"""
-    (made_directory / "sessions").unlink(missing_ok=True)
-    done = run(start, made_directory)
-    assert done.returncode == 0, done.stderr
-    assert len(done.stderr.splitlines()) == 3, done.stderr
 
 
 def test_the_warning_names_the_directory_and_the_way_to_a_real_database(
@@ -640,9 +466,10 @@ def test_data_of_another_postgresql_are_left_alone(made_directory: Path) -> None
     eventually(lambda: is_gone(made_directory), WAIT_S)
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not AS_ROOT, reason="the whole suite runs as an ordinary user")
 def test_it_works_as_an_ordinary_user_and_root_who_joins_leaves_the_data_theirs(
-    place: Path, as_nobody: dict[str, Any]
+    place: Path, made_directory: Path, as_nobody: dict[str, Any]
 ) -> None:
     home = place / "home"
     home.mkdir(mode=0o700)
@@ -666,6 +493,10 @@ def test_it_works_as_an_ordinary_user_and_root_who_joins_leaves_the_data_theirs(
     assert query(url) == [(42,)]
     user.kill()
     eventually(lambda: is_gone(directory), WAIT_S)
+
+    stranger = User(made_directory, **as_nobody)
+    error = stranger.process.communicate(timeout=WAIT_S)[1]
+    assert "EmbeddedError" in error and "belongs to another user" in error
 
 
 @pytest.mark.skipif(not AS_ROOT, reason="only root's server runs as another user")
@@ -693,16 +524,6 @@ def test_no_other_user_may_read_what_the_server_and_its_guard_log(made_directory
     user.leave()
 
 
-@pytest.mark.skipif(not AS_ROOT, reason="only root can make a directory of another user")
-def test_a_directory_of_another_user_is_said_to_be_so(
-    made_directory: Path, as_nobody: dict[str, Any]
-) -> None:
-    user = User(made_directory, **as_nobody)
-    error = user.process.communicate(timeout=WAIT_S)[1]
-    assert "EmbeddedError" in error
-    assert "belongs to another user" in error
-
-
 def test_rota_db_psql_starts_a_server_and_takes_it_down_again(made_directory: Path) -> None:
     done = db(made_directory, "psql", "-XAtc", "SELECT 6 * 7")
     assert done.stdout == "42\n", done.stderr
@@ -710,14 +531,9 @@ def test_rota_db_psql_starts_a_server_and_takes_it_down_again(made_directory: Pa
     assert db(made_directory, "psql", "-Xqc", "SELECT nothing").returncode == 1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_rota_db_url_stop_and_reset(made_directory: Path) -> None:
     assert db(made_directory, "url").returncode == 1
-    assert json.loads(db(made_directory, "url", "--json").stdout) == {
-        "directory": str(made_directory),
-        "url": None,
-    }
-
     user = User(made_directory)
     url = user.line()
     assert db(made_directory, "url").stdout == f"{url}\n"
@@ -725,24 +541,9 @@ def test_rota_db_url_stop_and_reset(made_directory: Path) -> None:
         "directory": str(made_directory),
         "stopped": True,
     }
-    assert db(made_directory, "stop").stdout == "was not running\n"
     user.leave()
-
     assert db(made_directory, "reset", answer="n\n").returncode == 1
     assert (made_directory / guard.DATA).exists()
-    assert (
-        db(made_directory, "reset", "--directory", str(made_directory), answer="y\n").stdout.strip()
-        == "deleted"
-    )
-    assert json.loads(db(made_directory, "reset", "--yes", "--json").stdout) == {
-        "directory": str(made_directory),
-        "deleted": False,
-    }
-
-
-@pytest.mark.skipif(AS_ROOT, reason="root may do everything")
-def test_an_unwritable_directory_is_an_error_that_names_it(place: Path) -> None:
-    place.chmod(0o555)
-    with pytest.raises(EmbeddedError, match="rota embedded"):
-        embedded.start(place / ".rota")
-    place.chmod(0o755)
+    place = ("--directory", str(made_directory))
+    assert db(made_directory, "reset", *place, answer="y\n").stdout.strip() == "deleted"
+    assert json.loads(db(made_directory, "reset", "--yes", "--json").stdout)["deleted"] is False

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import psycopg
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from psycopg.rows import TupleRow
@@ -14,6 +15,8 @@ from psycopg.rows import TupleRow
 from rota.declare.jsonb import text_bytes
 from rota.declare.payload import Codec
 from tests.support.rules import rule
+
+pytestmark = pytest.mark.nightly
 
 texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)
 digits = st.integers(0, 10**25).map(str)

@@ -15,7 +15,7 @@ from rota import embedded
 from tests.support.cli import CommandLine, StartedCommandLine
 from tests.support.project import with_private_server
 
-pytestmark = [pytest.mark.smoke, pytest.mark.system, pytest.mark.slow]
+pytestmark = [pytest.mark.smoke, pytest.mark.nightly, pytest.mark.system]
 
 
 @pytest.fixture
@@ -36,15 +36,8 @@ def test_a_job_goes_from_insert_to_history_with_nothing_configured(
     # It says where the data are.
     assert "0001_tables" in migrated.out and str(project / ".rota") in migrated.err
     assert rota.ok("sync", "--json").json["declared"] == ["report", "send_mail"]
-    enqueued = rota.ok(
-        "enqueue",
-        "send_mail",
-        "--payload",
-        '{"user_id": 42}',
-        "--key",
-        "welcome:42",
-        "--json",
-    ).json
+    enqueue = ("enqueue", "send_mail", "--payload", '{"user_id": 42}', "--key", "welcome:42")
+    enqueued = rota.ok(*enqueue, "--json").json
 
     url = embedded.start(project / ".rota")
     with psycopg.connect(url, autocommit=True) as connection:
@@ -63,15 +56,7 @@ def test_a_job_goes_from_insert_to_history_with_nothing_configured(
         ]
         assert history[0][0] == enqueued["id"]
         assert connection.execute("select from rota.job").fetchall() == []
-    again = rota.ok(
-        "enqueue",
-        "send_mail",
-        "--payload",
-        '{"user_id": 42}',
-        "--key",
-        "welcome:42",
-        "--json",
-    )
+    again = rota.ok(*enqueue, "--json")
     assert json.loads(again.out) == {
         "id": enqueued["id"], "created": False, "status": "succeeded", "change": None
     }  # fmt: skip

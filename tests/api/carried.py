@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+)
 from contextvars import ContextVar
 
 import rota
@@ -20,8 +25,13 @@ def outer(ctx: rota.Context) -> Iterator[None]:
     said.reset(before)
 
 
+def inner(ctx: rota.Context) -> AbstractContextManager[None] | AbstractAsyncContextManager[None]:
+    """One for an async handler, another for a plain one."""
+    return awaited(ctx) if ctx.job.job_type == "waits" else breaking(ctx)
+
+
 @contextmanager
-def inner(ctx: rota.Context) -> Iterator[None]:
+def breaking(ctx: rota.Context) -> Iterator[None]:
     """Say so; fail where the job asks for it."""
     said.set((*said.get(), "inner"))
     try:
@@ -44,10 +54,7 @@ def plain(breaks: bool = False) -> tuple[str, ...]:
     return said.get()
 
 
-waiting = rota.Jobs()
-
-
-@waiting.job("waits", process=True)
+@jobs.job("waits", process=True)
 async def waits() -> tuple[str, ...]:
     """Return what the contexts said."""
     return said.get()

@@ -60,14 +60,6 @@ class Rows:
             "update rota.job set run_at = rota.clock() where status in ('queued', 'failed')"
         )
 
-    def move_clock(self, hours: int) -> None:
-        """Set the database's clock ahead."""
-        self._connection.execute(
-            "create or replace function rota.clock() returns timestamptz language sql stable "
-            "parallel safe as"
-            f" 'select statement_timestamp() + interval ''{hours} hours'''"
-        )
-
     def _all(self, query: str, id_: int) -> list[dict[str, Any]]:
         with self._connection.cursor(row_factory=dict_row) as cursor:
             return cursor.execute(query, [id_]).fetchall()

@@ -5,7 +5,6 @@ configuration is wrong.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing
@@ -17,6 +16,7 @@ import pytest
 from psycopg.rows import TupleRow
 
 import rota
+from tests.support import forked
 from tests.support.rules import rule
 
 CLOSED_PORT = "postgresql://nobody@127.0.0.1:1/nothing"
@@ -44,54 +44,44 @@ def test_jobs_can_be_named_as_module_and_attribute() -> None:
 
 
 @pytest.mark.usefixtures("modules")
-@pytest.mark.parametrize(
-    ("reference", "why"),
-    [
+def test_a_wrong_module_text_says_which_part_is_wrong() -> None:
+    for reference, why in (
         ("billing_of_this_test", "must be module:attribute"),
-        ("billing_of_this_test:", "must be module:attribute"),
         (":jobs", "must be module:attribute"),
+        ("..billing:jobs", "must be module:attribute"),
         ("not_there_at_all:jobs", "no module 'not_there_at_all' on sys.path"),
-        ("billing_of_this_test.deeper:jobs", "no module 'billing_of_this_test.deeper'"),
         ("billing_of_this_test:job", "module 'billing_of_this_test' has no attribute 'job'"),
         ("billing_of_this_test:number", r"is a int, not a rota\.Jobs"),
-        ("billing_of_this_test:charge", r"is a JobType, not a rota\.Jobs"),
-        ("..billing:jobs", "must be module:attribute"),
-    ],
-)
-def test_a_wrong_module_text_says_which_part_is_wrong(reference: str, why: str) -> None:
-    with pytest.raises(rota.errors.ConfigurationError, match=why) as refused:
-        rota.App(CLOSED_PORT, jobs=[reference])
-
-    assert repr(reference) in str(refused.value)
-
-
-@pytest.mark.usefixtures("modules")
-def test_an_error_inside_the_module_is_shown_as_it_is() -> None:
+    ):
+        with pytest.raises(rota.errors.ConfigurationError, match=why) as refused:
+            rota.App(CLOSED_PORT, jobs=[reference])
+        assert repr(reference) in str(refused.value)
     with pytest.raises(ModuleNotFoundError, match="a_library_that_is_not_there"):
         rota.App(CLOSED_PORT, jobs=["broken_of_this_test:jobs"])
 
 
-def test_jobs_must_be_jobs() -> None:
-    with pytest.raises(
-        rota.errors.DeclarationError, match=r"takes rota\.Jobs or 'module:attribute' strings, not 5"
-    ):
-        rota.App(CLOSED_PORT, jobs=[5])  # type: ignore[list-item]
-    with pytest.raises(rota.errors.DeclarationError, match="a list"):
-        rota.App(CLOSED_PORT, jobs="billing:jobs")
-    with pytest.raises(rota.errors.DeclarationError, match="a list"):
-        rota.App(CLOSED_PORT, jobs=rota.Jobs())  # type: ignore[arg-type]
+def test_what_cannot_be_is_refused_when_an_app_is_made() -> None:
+    wrong: list[tuple[dict[str, Any], type[Exception], str]] = [
+        ({"jobs": [5]}, rota.errors.DeclarationError, "'module:attribute' strings, not 5"),
+        ({"jobs": "billing:jobs"}, rota.errors.DeclarationError, "a list"),
+        ({"jobs": rota.Jobs()}, rota.errors.DeclarationError, "a list"),
+        *(({"lease": one}, rota.UsageError, "lease") for one in ("999ms", 120, "2 minutes")),
+    ]
+    for options, error, why in wrong:
+        with pytest.raises(error, match=why):
+            rota.App(CLOSED_PORT, **options)
+    for given in (3, AsyncExitStack()):
+        with pytest.raises(rota.errors.DeclarationError, match="Jobs: lifespan must be a function"):
+            rota.Jobs(lifespan=given)  # type: ignore[arg-type]
+    for commands in ({"mail": print}, {"mail find": 3}, {"a b c": print}):
+        with pytest.raises(rota.errors.DeclarationError, match="a command is 'NOUN VERB'"):
+            rota.Jobs(commands=commands)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("schema", ["", "Rota", "rota-1", "1rota", "r" * 51, 'rota"; drop'])
-def test_a_schema_name_that_would_need_quoting_is_refused(schema: str) -> None:
-    with pytest.raises(rota.errors.ConfigurationError, match="schema"):
-        rota.App(CLOSED_PORT, schema=schema).get(1)
-
-
-@pytest.mark.parametrize("lease", ["999ms", 120, "2 minutes"])
-def test_a_lease_below_a_second_or_no_duration_is_refused(lease: str) -> None:
-    with pytest.raises(rota.UsageError, match="lease"):
-        rota.App(CLOSED_PORT, lease=lease)
+def test_a_schema_name_that_would_need_quoting_is_refused() -> None:
+    for schema in ("", "Rota", "rota-1", "1rota", "r" * 51, 'rota"; drop'):
+        with pytest.raises(rota.errors.ConfigurationError, match="schema"):
+            rota.App(CLOSED_PORT, schema=schema).get(1)
 
 
 def test_database_url_alone_is_never_used_and_the_error_names_the_variable_to_set(
@@ -144,22 +134,13 @@ def test_an_app_connects_to_nothing_until_it_is_used() -> None:
         app.drain()
 
 
-def test_an_url_that_cannot_be_read_is_refused_when_first_used() -> None:
-    with pytest.raises(rota.errors.ConfigurationError, match="the database URL cannot be read"):
-        rota.App("postgresql://[").get(1)
-
-
 @rule("M45")
 @pytest.mark.parametrize(
     "url",
     [
         "postgres:/user:SECRET@host/db",
-        "postgresql:user:SECRET@host/db",
-        "user:SECRET@host",
         "postgres//user:SECRET=@host",
         "host=x password=my SECRET",
-        "host=x password='SECRET",
-        "host=x password=my SECRET=1",
         'password="SECRET a',
         "postgresql://user:SECRET%zz@host/db",
         "postgresql://user:SECRET@[::1/db",
@@ -167,7 +148,6 @@ def test_an_url_that_cannot_be_read_is_refused_when_first_used() -> None:
         "postgresql://host/db?SECRET=1",
         "postgresql://user:MY@SECRET@host/db",
         "postgresql://user:MY/SECRET@host/db",
-        "postgresql://user:1/SECRET@host/db",
         "postgresql://user:password@host:SECRET/db",
     ],
 )
@@ -183,11 +163,8 @@ def test_an_url_that_cannot_be_read_is_not_shown(url: str) -> None:
     ("url", "host"),
     [
         ("postgresql://user:a?b#c@127.0.0.1:1/db", "127.0.0.1"),
-        ("postgresql://user:p%40%2F@127.0.0.1:1/d@b", "127.0.0.1"),
         ("postgresql://u:p@127.0.0.1:1,127.0.0.2:1/db", "127.0.0.2"),
         ("postgresql://user@/db?host=/no@where", "/no@where"),
-        ("postgresql://?host=/no@where", "/no@where"),
-        ("postgresql:///db?host=/no@where", "/no@where"),
         ("postgres://[::1]:1/db", "::1"),
         ("host=/no@where dbname=a@b://c", "/no@where"),
     ],
@@ -197,35 +174,30 @@ def test_an_url_that_is_unusual_is_read(url: str, host: str) -> None:
         rota.App(url).get(1)
 
 
-def test_a_worker_without_job_types_is_refused(app: rota.App) -> None:
+def test_settings_of_a_worker_out_of_range_are_refused(app: rota.App) -> None:
     with pytest.raises(rota.errors.ConfigurationError, match="no job types"):
         app.drain()
-
-
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({"concurrency": 0}, "concurrency must be a whole number from 1 to 10,000"),
         ({"concurrency": 10_001}, "concurrency must be a whole number from 1 to 10,000"),
         ({"queues": {}}, "queues is empty"),
         ({"queues": {"email": 0}}, "the slots of queue 'email' must be"),
         ({"queues": {"": 1}}, "a queue's name must be 1 to 100"),
-    ],
-)
-def test_settings_of_a_worker_out_of_range_are_refused(
-    options: dict[str, object], why: str
-) -> None:
-    with pytest.raises(rota.UsageError, match=why):
-        rota.App(CLOSED_PORT).drain(**options)  # type: ignore[arg-type]
+    ]
+    for options, why in wrong:
+        with pytest.raises(rota.UsageError, match=why):
+            rota.App(CLOSED_PORT).drain(**options)
 
 
 FORK = """
-import os, rota
+import os, warnings, rota
+warnings.simplefilter("error")
 app = rota.App()
 
 @app.job("fork")
 def fork(who: str) -> None: ...
 
+fork.enqueue("before")  # its pool is open
 pid = os.fork()
 fork.enqueue("child" if pid == 0 else "parent")
 if pid == 0:
@@ -239,42 +211,15 @@ app.close()
 def test_an_app_made_before_a_fork_works_in_parent_and_child(
     database: str, connection: psycopg.Connection[TupleRow]
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", FORK],
-        env={**os.environ, "ROTA_DATABASE_URL": database},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = forked.run(["-c", FORK], env={**os.environ, "ROTA_DATABASE_URL": database})
 
     assert done.returncode == 0, done.stderr
     assert connection.execute("select payload ->> 'who' from rota.job order by 1").fetchall() == [
+        ("before",),
         ("child",),
         ("parent",),
         ("parent again",),
     ]
-
-
-@rule("M43")
-def test_the_release_is_stored_with_the_outcome(
-    database: str, connection: psycopg.Connection[TupleRow]
-) -> None:
-    app = rota.App(database, release="2026.11.20")
-
-    @app.job("work")
-    def work() -> None: ...
-
-    work.enqueue()
-    app.drain()
-    app.close()
-
-    assert connection.execute("select release from rota.job_history").fetchall() == [
-        ("2026.11.20",)
-    ]
-    assert connection.execute(
-        "select release, stopped_at is not null from rota.worker"
-    ).fetchall() == [("2026.11.20", True)]
 
 
 @rule("M20")
@@ -303,26 +248,3 @@ def test_what_jobs_share_lives_from_before_their_first_job_until_after_their_las
     assert app.drain().succeeded == 1
     app.close()
     assert told == ["jobs begins", "app begins", "greets in app", "app ends", "jobs ends"]
-
-
-@pytest.mark.parametrize("wrong", [3, "x", AsyncExitStack()], ids=["3", "x", "stack"])
-def test_a_lifespan_of_jobs_that_is_no_function_is_refused(wrong: Any) -> None:
-    with pytest.raises(rota.errors.DeclarationError, match="Jobs: lifespan must be a function"):
-        rota.Jobs(lifespan=wrong)
-
-
-def test_a_lifespan_of_jobs_that_makes_none_is_refused(database: str) -> None:
-    jobs = rota.Jobs(lifespan=lambda: 3)  # type: ignore[arg-type, return-value]
-    jobs.job("greet")(lambda: None)
-    app = rota.App(database, jobs=[jobs])
-    with pytest.raises(rota.errors.DeclarationError, match="Jobs: lifespan must return"):
-        app.drain()
-    app.close()
-
-
-@pytest.mark.parametrize(
-    "commands", [{"mail": print}, {"mail find": 3}, {"a b c": print}], ids=["one", "three", "many"]
-)
-def test_a_command_of_jobs_that_is_none_is_refused(commands: Any) -> None:
-    with pytest.raises(rota.errors.DeclarationError, match="a command is 'NOUN VERB'"):
-        rota.Jobs(commands=commands)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any
@@ -90,114 +90,58 @@ def test_the_first_is_the_outermost_and_the_handler_sees_what_they_set(app: rota
     assert tenant.get() == "nobody"
 
 
-def test_a_list_of_sync_and_async_ones_goes_around_an_async_handler(database: str) -> None:
-    said: Said = []
-    app = rota.App(database, middleware=[_saying(said, "plain"), _saying_async(said, "async")])
-
-    @app.job("waits")
-    async def waits() -> None:
-        said.append("handler")
-
-    waits.enqueue()
-    app.drain()
-    assert said == [
-        "plain enters",
-        "async enters",
-        "handler",
-        "async awaited",
-        "async leaves",
-        "plain leaves",
-    ]
+def _fail(here: str, ctx: rota.Context) -> None:
+    if here in ctx.job.job_type:
+        raise LookupError(f"{ctx.job.job_type} is broken")
 
 
-class Both:
-    """A context manager for plain and for async handlers."""
-
-    said: Said
-
-    def __init__(self, ctx: rota.Context) -> None:
-        self.job_type = ctx.job.job_type
-
-    def __enter__(self) -> None:
-        self.said.append(f"{self.job_type} plain")
-
-    def __exit__(self, *_: object) -> None: ...
-
-    async def __aenter__(self) -> None:
-        self.said.append(f"{self.job_type} async")
-
-    async def __aexit__(self, *_: object) -> None: ...
+@contextmanager
+def _breaking(ctx: rota.Context) -> Iterator[None]:
+    _fail("enter", ctx)
+    yield
+    _fail("leave", ctx)
 
 
-def test_a_class_with_both_halves_goes_around_both_kinds_of_handlers(database: str) -> None:
-    Both.said = []
-    app = rota.App(database, middleware=Both)
-
-    @app.job("plain")
-    def plain() -> None: ...
-
-    @app.job("waits")
-    async def waits() -> None: ...
-
-    app.enqueue_many([plain.new(), waits.new()])
-    app.drain()
-    assert sorted(Both.said) == ["plain plain", "waits async"]
+@asynccontextmanager
+async def _breaking_async(ctx: rota.Context) -> AsyncIterator[None]:
+    with _breaking(ctx):
+        yield
 
 
 @rule("M41", "M43")
-@pytest.mark.parametrize("is_async", [False, True])
-@pytest.mark.parametrize("where", ["enter", "leave"])
-def test_one_that_fails_is_a_failed_attempt_with_its_own_error(
-    app: rota.App, rows: Rows, where: str, is_async: bool
-) -> None:
-    said: Said = []
-    app.middleware(_saying(said, "outer"))
+def test_one_that_fails_is_a_failed_attempt_with_its_own_error(app: rota.App, rows: Rows) -> None:
+    said: dict[str, Said] = {}
 
-    def fail(here: str) -> None:
-        if here == where:
-            raise LookupError(f"{where} is broken")
+    @app.middleware
+    def outer(ctx: rota.Context) -> Any:
+        return _saying(said.setdefault(ctx.job.job_type, []), "outer")(ctx)
 
-    if is_async:
+    @app.middleware
+    def broken(ctx: rota.Context) -> Any:
+        return (_breaking_async if "async" in ctx.job.job_type else _breaking)(ctx)
 
-        @app.middleware
-        @asynccontextmanager
-        async def broken(ctx: rota.Context) -> AsyncIterator[None]:
-            fail("enter")
-            yield
-            fail("leave")
+    def work() -> None:
+        said[rota.context().job.job_type].append("handler")
 
-    else:
+    async def awork() -> None:
+        work()
 
-        @app.middleware
-        @contextmanager
-        def broken_plain(ctx: rota.Context) -> Iterator[None]:
-            fail("enter")
-            yield
-            fail("leave")
-
-    if is_async:
-
-        @app.job("work", fatal_on=(LookupError,))
-        async def work() -> None:
-            said.append("handler")
-
-    else:
-
-        @app.job("work", fatal_on=(LookupError,))
-        def plain_work() -> None:
-            said.append("handler")
-
-    job = app.types["work"].enqueue().id
+    handlers: dict[str, Any] = {
+        "plain enter": work, "plain leave": work, "async enter": awork, "async leave": awork,
+    }  # fmt: skip
+    jobs = {
+        name: app.job(name, fatal_on=(LookupError,))(handler).enqueue().id
+        for name, handler in handlers.items()
+    }
     app.drain()
-    [attempt] = rows.attempts(job)
-    assert rows.job(job)["status"] == "dead"
-    assert (attempt["error_type"], attempt["message"]) == ("LookupError", f"{where} is broken")
-    assert "in fail\n" in attempt["stack"] and "rota/worker" not in attempt["stack"].split("\n")[1]
-    assert said == [
-        "outer enters",
-        *(["handler"] if where == "leave" else []),
-        "outer sees LookupError",
-    ]
+    for name, job in jobs.items():
+        [attempt] = rows.attempts(job)
+        assert rows.job(job)["status"] == "dead", name
+        assert (attempt["error_type"], attempt["message"]) == ("LookupError", f"{name} is broken")
+        stack = attempt["stack"]
+        assert "in _fail\n" in stack and "rota/worker" not in stack.split("\n")[1], name
+        ran = ["handler"] if "leave" in name else []
+        assert said[name] == ["outer enters", *ran, "outer sees LookupError"], name
 
 
 @rule("M2")
@@ -236,7 +180,12 @@ def test_one_that_swallows_an_error_does_not_make_the_job_succeed(
     assert said == ["outer enters", "logged no such invoice", "outer sees ValueError"]
 
 
-def test_one_may_turn_an_error_into_an_outcome(app: rota.App, rows: Rows) -> None:
+def test_one_may_turn_an_error_into_an_outcome_and_lets_outcomes_pass(
+    app: rota.App, rows: Rows
+) -> None:
+    said: Said = []
+    app.middleware(_saying(said, "it"))
+
     @app.middleware
     @contextmanager
     def quota(ctx: rota.Context) -> Iterator[None]:
@@ -249,17 +198,6 @@ def test_one_may_turn_an_error_into_an_outcome(app: rota.App, rows: Rows) -> Non
     def work() -> None:
         raise ConnectionError
 
-    job = work.enqueue().id
-    app.drain()
-    assert (rows.job(job)["status"], rows.job(job)["attempts"]) == ("queued", 0)
-
-
-def test_an_outcome_that_is_raised_passes_through_and_one_that_is_returned_is_a_return(
-    app: rota.App, rows: Rows
-) -> None:
-    said: Said = []
-    app.middleware(_saying(said, "it"))
-
     @app.job("raises")
     def raises() -> None:
         raise rota.Dead("no use")
@@ -268,10 +206,16 @@ def test_an_outcome_that_is_raised_passes_through_and_one_that_is_returned_is_a_
     def returns() -> rota.Dead:
         return rota.Dead("no use")
 
-    jobs = [raises.enqueue().id, returns.enqueue().id]
+    @app.job("add")
+    def add(a: int) -> None: ...
+
+    jobs = [job_type.enqueue().id for job_type in (work, raises, returns)]
+    misfit = rows.insert("add", '{"a": "x"}')
     app.drain(concurrency=1)
-    assert [rows.job(job)["status"] for job in jobs] == ["dead", "dead"]
-    assert said == ["it enters", "it sees Dead", "it enters", "it leaves"]
+    assert (rows.job(jobs[0])["status"], rows.job(jobs[0])["attempts"]) == ("queued", 0)
+    assert [rows.job(job)["status"] for job in (*jobs[1:], misfit)] == ["dead"] * 3
+    ends = ["it sees Snooze", "it sees Dead", "it leaves"]
+    assert said == [one for end in ends for one in ("it enters", end)], "none for the misfit"
 
 
 @rule("M35")
@@ -288,48 +232,11 @@ async def test_a_handler_that_is_stopped_at_its_timeout_leaves_its_async_context
     job = (await hangs.aenqueue()).id
     await app.adrain()
     assert (await app.aget(job)).error_type == "rota.errors.AttemptTimeout"
-    assert said[2:] == ["async awaited", "async sees CancelledError", "plain sees CancelledError"]
+    assert said == [
+        "plain enters", "async enters",
+        "async awaited", "async sees CancelledError", "plain sees CancelledError",
+    ]  # fmt: skip
     await app.aclose()
-
-
-async def test_a_cancelled_job_leaves_its_contexts_even_while_one_is_entered(
-    database: str,
-) -> None:
-    said: Said = []
-    entered = asyncio.Event()
-    app = rota.App(database, lease="2s", middleware=_saying(said, "outer"))
-
-    @app.middleware
-    @asynccontextmanager
-    async def waits_for_a_pool(ctx: rota.Context) -> AsyncIterator[None]:
-        entered.set()
-        await asyncio.Event().wait()
-        yield
-
-    @app.job("work")
-    async def work() -> None:
-        raise AssertionError("it must not run")
-
-    job = (await work.aenqueue()).id
-    draining = asyncio.create_task(app.adrain())
-    await asyncio.wait_for(entered.wait(), 30)
-    await app.acancel(job, why="not needed")
-    await asyncio.wait_for(draining, 30)
-    assert (await app.aget(job)).status is rota.Status.CANCELLED
-    assert said == ["outer enters", "outer sees CancelledError"]
-    await app.aclose()
-
-
-def test_nothing_is_entered_for_a_payload_that_does_not_fit(app: rota.App, rows: Rows) -> None:
-    said: Said = []
-    app.middleware(_saying(said, "it"))
-
-    @app.job("add")
-    def add(a: int) -> None: ...
-
-    job = rows.insert("add", '{"a": "x"}')
-    app.drain()
-    assert rows.job(job)["status"] == "dead" and said == []
 
 
 # What cannot go around
@@ -354,115 +261,87 @@ async def _async_generator(ctx: Any) -> AsyncIterator[None]:
     yield
 
 
-@pytest.mark.parametrize(
-    ("around", "reason"),
-    [
+def test_what_cannot_go_around_is_refused_when_it_is_declared() -> None:
+    for around, reason in (
         (_generator, "_generator needs @contextlib.contextmanager above it"),
         (_async_generator, "_async_generator needs @contextlib.asynccontextmanager above it"),
         (_coroutine, "_coroutine returns a coroutine: give it one `yield`"),
-        (nullcontext(), "must be a function that returns a context manager"),
         (_made, "must be a function that returns a context manager"),
         (42, "must be a function that returns a context manager, not 42"),
-    ],
-)
-def test_what_cannot_go_around_is_refused_when_it_is_declared(around: Any, reason: str) -> None:
-    with pytest.raises(rota.errors.DeclarationError, match=reason):
-        rota.App("postgresql:///x", middleware=around)
-    with pytest.raises(rota.errors.DeclarationError, match=reason):
-        rota.App("postgresql:///x", enqueue_middleware=[around])
-    app = rota.App("postgresql:///x")
-    with pytest.raises(rota.errors.DeclarationError, match=reason):
-        app.middleware(around)
-
-
-def test_an_async_one_around_a_plain_handler_is_refused_before_a_job_is_claimed(
-    app: rota.App, rows: Rows
-) -> None:
-    app.middleware(_session)
-
-    @app.job("plain")
-    def plain() -> None: ...
-
-    job = plain.enqueue().id
-    with pytest.raises(
-        rota.errors.DeclarationError, match="_session: its context manager is async"
     ):
-        app.drain()
+        wrong: Any = around
+        with pytest.raises(rota.errors.DeclarationError, match=reason):
+            rota.App("postgresql:///x", middleware=wrong)
+        with pytest.raises(rota.errors.DeclarationError, match=reason):
+            rota.App("postgresql:///x", enqueue_middleware=[wrong])
+        with pytest.raises(rota.errors.DeclarationError, match=reason):
+            rota.App("postgresql:///x").middleware(wrong)
+    with pytest.raises(rota.errors.DeclarationError, match="is async, and plain code enqueues too"):
+        rota.App("postgresql:///x", enqueue_middleware=_session)  # type: ignore[arg-type]
+
+
+def test_one_that_cannot_go_around_a_handler_is_refused_before_a_job_is_claimed(
+    database: str, rows: Rows
+) -> None:
+    app = rota.App(database, middleware=_session)
+    job = app.job("plain")(lambda: None).enqueue().id
+    other = rota.App(database, jobs=[carried.jobs], middleware=_saying([], "local"))
+    try:
+        for one, reason in (
+            (app, "_session: its context manager is async"),
+            (other, "middleware that another process can import"),
+        ):
+            with pytest.raises(rota.errors.DeclarationError, match=reason):
+                one.drain()
+            one.close()
+    finally:
+        carried.jobs._owner = None
     assert rows.job(job)["claims"] == 0
 
 
-def _make_session(ctx: rota.Context) -> Any:
-    return _session(ctx)
+def test_one_that_returns_something_else_fails_the_attempt(app: rota.App, rows: Rows) -> None:
+    made: dict[str, Callable[[Any], Any]] = {
+        "session": _session,
+        "nothing": lambda ctx: None,
+        "coroutine": _coroutine,
+    }
+    reasons = {
+        "session": "its context manager is async, and the handler of 'session'",
+        "nothing": "it must return a context manager, not None",
+        "coroutine": "it must return a context manager, not <coroutine",
+    }
 
+    @app.middleware
+    def make(ctx: rota.Context) -> Any:
+        return made[ctx.job.job_type](ctx)
 
-def _make_coroutine(ctx: rota.Context) -> Any:
-    return _coroutine(ctx)
-
-
-@pytest.mark.parametrize(
-    ("make", "reason"),
-    [
-        (_make_session, "its context manager is async, and the handler of 'plain'"),
-        (lambda ctx: None, "it must return a context manager, not None"),
-        (_make_coroutine, "it must return a context manager, not <coroutine"),
-    ],
-)
-def test_one_that_returns_something_else_fails_the_attempt(
-    app: rota.App, rows: Rows, make: Any, reason: str
-) -> None:
-    app.middleware(make)
-
-    @app.job("plain")
-    def plain() -> None: ...
-
-    job = plain.enqueue().id
+    jobs = {name: app.job(name)(lambda: None).enqueue().id for name in made}
     app.drain()
-    assert rows.job(job)["status"] == "failed"
-    assert reason in rows.job(job)["last_error"]
+    for name, job in jobs.items():
+        assert rows.job(job)["status"] == "failed"
+        assert reasons[name] in rows.job(job)["last_error"]
 
 
 # In processes of their own
 
 
+@pytest.mark.nightly
 @pytest.mark.system
-def test_they_are_entered_in_the_process_of_the_handler(database: str, rows: Rows) -> None:
+def test_they_are_entered_in_the_process_of_the_handler(database: str) -> None:
     app = rota.App(database, jobs=[carried.jobs], middleware=[carried.outer, carried.inner])
+    plain = carried.plain.using(meta={"tenant": "acme"})
+    waits = carried.waits.using(meta={"tenant": "acme"})
     try:
-        fine = carried.plain.using(meta={"tenant": "acme"}).enqueue().id
-        broken = carried.plain.using(meta={"tenant": "acme"}).enqueue(breaks=True).id
+        fine, broken = plain.enqueue().id, plain.enqueue(breaks=True).id
+        awaited = waits.enqueue().id
         app.drain()
     finally:
         carried.jobs._owner = None
     assert app.get(fine).result == ["outer for acme", "inner"]
+    assert app.get(awaited).result == ["outer for acme", "awaited"]
     assert app.get(broken).status is rota.Status.DEAD
     assert app.get(broken).last_error == "the inner one cannot be left"
     app.close()
-
-
-@pytest.mark.system
-def test_async_ones_are_entered_in_the_loop_of_a_process(database: str) -> None:
-    app = rota.App(database, jobs=[carried.waiting], middleware=[carried.outer, carried.awaited])
-    try:
-        job = carried.waits.using(meta={"tenant": "acme"}).enqueue().id
-        app.drain()
-    finally:
-        carried.waiting._owner = None
-    assert app.get(job).result == ["outer for acme", "awaited"]
-    app.close()
-
-
-def test_one_that_another_process_cannot_import_is_refused_before_a_job_is_claimed(
-    database: str,
-) -> None:
-    app = rota.App(database, jobs=[carried.jobs], middleware=_saying([], "local"))
-    try:
-        with pytest.raises(
-            rota.errors.DeclarationError, match="middleware that another process can import"
-        ):
-            app.drain()
-    finally:
-        carried.jobs._owner = None
-        app.close()
 
 
 # Each enqueue
@@ -498,35 +377,25 @@ async def test_meta_is_carried_from_the_caller_to_each_job(database: str) -> Non
     await app.aclose()
 
 
-def test_the_meta_of_a_job_counts_before_an_inner_ones_and_that_before_an_outer_ones(
+def test_a_bulk_enters_each_once_and_the_inner_ones_meta_counts_before_an_outer_ones(
     database: str,
 ) -> None:
+    counts = []
     app = rota.App(database, enqueue_middleware=[_carry])
 
     @app.enqueue_middleware
     @contextmanager
     def inner(jobs: Sequence[rota.records.NewJob]) -> Iterator[Mapping[str, Any]]:
+        counts.append([job.job_type.name for job in jobs])
         yield {"tenant": "inner", "also": len(jobs)}
 
-    job = _declare(app).using(meta={"also": "own"}).enqueue().id
-    assert app.get(job).meta == {"request": "r-1", "tenant": "inner", "also": "own"}
-    app.close()
-
-
-def test_a_bulk_enters_it_once_and_an_empty_one_not_at_all(app: rota.App) -> None:
-    counts = []
-
-    @app.enqueue_middleware
-    @contextmanager
-    def span(jobs: Sequence[rota.records.NewJob]) -> Iterator[None]:
-        counts.append([job.job_type.name for job in jobs])
-        yield
-
     work = _declare(app)
+    job = work.using(meta={"also": "own"}).enqueue().id
+    assert app.get(job).meta == {"request": "r-1", "tenant": "inner", "also": "own"}
     app.enqueue_many([work.new(), work.new()])
     app.enqueue_many([])
-    assert counts == [["work", "work"]]
-    assert app.find()[0].meta is None
+    assert counts == [["work"], ["work", "work"]]
+    app.close()
 
 
 @rule("M2")
@@ -591,8 +460,3 @@ def test_one_that_fails_when_it_is_left_raises_and_what_was_inserted_stays(
             work.using(connection=connection).enqueue()
         connection.rollback()
     assert len(app.find()) == 1, "it was of the caller's transaction"
-
-
-def test_an_async_one_around_enqueues_is_refused() -> None:
-    with pytest.raises(rota.errors.DeclarationError, match="is async, and plain code enqueues too"):
-        rota.App("postgresql:///x", enqueue_middleware=_session)  # type: ignore[arg-type]

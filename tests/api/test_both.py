@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import traceback
 from collections.abc import Iterator
 from typing import Any, get_type_hints
 
@@ -13,11 +12,10 @@ from httpx import ASGITransport, AsyncClient
 
 import rota
 from rota import App
-from rota.errors import WrongStatus
 from rota.records import Batches, Breakers, Effects, Groups, JobActions, Limits, Queues, Schedules
 from rota.testing.harness import Harness
 from tests.support.rules import rule
-from tests.worker.table import Connection, put
+from tests.worker.table import Connection
 
 KINDS = (App, JobActions, Batches, Breakers, Effects, Groups, Limits, Queues, Schedules, Harness)
 
@@ -45,40 +43,9 @@ def test_both_methods_take_the_same_and_only_one_is_awaited() -> None:
         assert awaited.__name__ == f"a{plain.__name__}"
         assert plain.__doc__, plain
         assert awaited.__doc__, awaited
-
-
-def test_a_made_method_looks_as_if_it_were_written_out() -> None:
-    assert inspect.signature(App.cancel).return_annotation == "Status"
-    assert get_type_hints(App.cancel)["return"] is rota.Status
-    assert App.cancel.__qualname__ == "ActionCalls.cancel"
-    assert App.acancel.__qualname__ == "ActionCalls.acancel"
-    assert (App.acancel.__doc__ or "").endswith("As `cancel`, to be awaited.")
-
-
-def test_a_traceback_names_the_method_that_was_called(
-    database: str, connection: Connection
-) -> None:
-    app = rota.App(database)
-    job = put(connection, "one")
-    app.jobs.discard(job)
-    with pytest.raises(WrongStatus) as refused:
-        app.cancel(job)
-    app.close()
-    assert "cancel" in {frame.name for frame in traceback.extract_tb(refused.tb)}
-
-
-async def test_a_plain_method_in_a_loop_names_the_one_to_await(database: str) -> None:
-    app = rota.App(database)
-    with pytest.warns(RuntimeWarning, match=r"list\(\) blocks .* await alist\(\) instead") as said:
-        app.queues.list()
-    await app.aclose()
-    assert said[0].filename == __file__
-
-
-def test_what_looks_at_a_method_finds_no_generator() -> None:
-    for plain, awaited in pairs():
         for method in (plain, awaited):
             assert not inspect.isgeneratorfunction(inspect.unwrap(method)), method
+    assert get_type_hints(App.cancel)["return"] is rota.Status
 
 
 async def test_fastapi_takes_a_call_as_a_dependency_and_as_a_route(
@@ -97,14 +64,3 @@ async def test_fastapi_takes_a_call_as_a_dependency_and_as_a_route(
         with pytest.raises(rota.errors.ScheduleNotFound):
             await client.get("/runs/none")
     await app.aclose()
-
-
-def test_an_argument_may_be_called_as_a_methods_own() -> None:
-    jobs = rota.Jobs()
-
-    @jobs.job("greet")
-    def greet(self: int, connection: int) -> None: ...
-
-    nowhere = App("postgresql://127.0.0.1:1/none", jobs=[jobs])
-    with Harness(nowhere) as bench, pytest.raises(rota.DatabaseUnavailable):  # and no TypeError
-        bench.enqueued(greet, self=1, connection=2)

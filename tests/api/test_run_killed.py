@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import linecache
-import sysconfig
-import warnings
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -20,7 +18,16 @@ from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.orm import Session
 
 import rota
-from rota.testing import arun_twice, kills, run_twice
+from rota.testing import make_context, run_twice
+from rota.testing.kills import (
+    Row,
+    Watcher,
+    begin_again,
+    find_obstacle,
+    find_stable,
+    make_state_query,
+    read_tables,
+)
 from tests.support.rules import rule
 
 Context = rota.Context
@@ -62,14 +69,6 @@ def accounts(connection: Connection) -> None:
 
 def balances(connection: Connection) -> list[Any]:
     return connection.execute("select name, balance from public.account order by name").fetchall()
-
-
-def add_worker(connection: Connection) -> None:
-    """As if another process worked here."""
-    connection.execute(
-        "insert into rota.worker (name, host, pid, version, release, job_types, queues) "
-        "values ('web:1', 'web', 1, '1', '1', '{}', '{}')"
-    )
 
 
 def with_psycopg(url: str) -> Callable[[], Any]:
@@ -115,12 +114,140 @@ def with_sqlalchemy(url: str) -> Callable[[], Any]:
     return transfer
 
 
+# Where a handler is killed
+
+
+def find_places(connection: Connection, handler: Callable[[], Any]) -> list[str]:
+    """Run it; return the lines before which a kill would leave it half done."""
+    watcher = Watcher(handler, connection, make_state_query("rota", 0, TABLES))
+    with watcher.around(make_context()):
+        if inspect.iscoroutinefunction(handler):
+            asyncio.run(handler())
+        else:
+            handler()
+    assert watcher.visits, "none of its lines was seen"
+    return [linecache.getline(file, line).strip() for file, line, _ in watcher.list_places()]
+
+
 @rule("M50")
-@pytest.mark.parametrize("library", [with_psycopg, with_asyncpg, with_sqlalchemy])
-def test_a_debit_without_its_credit_is_told(
-    app: rota.App, database: str, library: Callable[[str], Any]
+def test_a_handler_is_killed_between_two_commits_of_any_library(
+    database: str, connection: Connection
 ) -> None:
-    job = app.job("transfer")(library(database))
+    for library, line in (
+        (with_psycopg, "if is_new:"),
+        (with_asyncpg, "if is_new:"),
+        (with_sqlalchemy, "session.execute(text(CREDIT))"),
+    ):
+        connection.execute("truncate transfer")
+        assert find_places(connection, library(database)) == [line], library
+
+
+@rule("M50")
+def test_a_commit_is_seen_also_if_a_later_transaction_ended_before(
+    database: str, connection: Connection
+) -> None:
+    def transfer() -> None:
+        with psycopg.connect(database) as own:
+            own.execute(DEBIT)
+            connection.execute("select pg_current_xact_id()")
+            own.commit()
+            own.execute(CREDIT)
+
+    with psycopg.connect(database, autocommit=True) as other:
+        assert find_places(other, transfer) == ["own.execute(CREDIT)"]
+
+
+@rule("M50")
+def test_of_many_places_ten_are_tried(database: str, connection: Connection) -> None:
+    def transfer() -> None:
+        with psycopg.connect(database, autocommit=True) as own:
+            for balance in range(40):
+                own.execute("update account set balance = %s", [balance])
+
+    assert len(find_places(connection, transfer)) == 10
+
+
+@pytest.fixture
+def role(admin: Connection, database: str, connection: Connection) -> Iterator[str]:
+    """The URL of a role that writes all rows, and is no superuser."""
+    name = f"twice_{uuid4().hex[:12]}"
+    admin.execute(f"create role {name} login in role pg_read_all_data, pg_write_all_data".encode())
+    connection.execute(f"grant execute on all functions in schema rota to {name}".encode())
+    yield make_conninfo(database, user=name)
+    connection.execute(f"drop owned by {name}; drop role {name}".encode())
+
+
+@rule("M50")
+def test_rows_that_cannot_go_and_come_alone_are_not_put_back(
+    role: str, database: str, connection: Connection
+) -> None:
+    superuser, other = rota.App(database), rota.App(role)
+    note = (
+        f"{WRITE.format('')} create trigger note after update on account execute function write()"
+    )
+    always = f"{FORGET + TRIGGER} alter table account enable always trigger forget"
+    rule = "create rule forget as on delete to account do also delete from ledger"
+    child = "create table ledger (payer text) inherits (account)"
+    for app, declaration, told in (
+        (other, f"{LEDGER} {CONSTRAINT} on delete cascade", "its_payer"),
+        (other, f"{LEDGER} {CONSTRAINT} on delete set null", "its_payer"),
+        (other, FORGET + TRIGGER, "forget"),
+        (other, LEDGER + note, None),
+        (superuser, FORGET + TRIGGER, None),
+        (superuser, always, "forget"),
+        (superuser, child, "a rule or another table"),
+        (superuser, LEDGER + rule, "a rule or another table"),  # last: PostgreSQL remembers it
+    ):
+        connection.execute(declaration.encode())
+        found = find_obstacle(app._database, TABLES)
+        said = told and f"rows of account cannot be put back alone, because of {told}"
+        assert found == said, declaration
+        connection.execute("drop function if exists write cascade; drop table ledger cascade")
+    superuser.close()
+    other.close()
+
+
+@rule("M50")
+def test_rows_are_put_back_to_the_last_digit_and_its_job_is_forgotten(
+    app: rota.App, role: str, connection: Connection
+) -> None:
+    connection.execute(
+        "create table price (t numeric(38, 18), note jsonb, double int generated always as (2) "
+        "stored); insert into price values (12345678901234567890.123456789012345678, 'null')"
+    )
+    earlier, job = app.enqueue("earlier").id, app.enqueue("transfer").id
+    names = ["transfer", "price", "account"]
+    before = read_tables(app._database, names)
+    for one in (app, rota.App(role)):
+        connection.execute("update price set t = t + 1e-18, note = null")
+        connection.execute(f"{MARK.partition(' on ')[0]}; {DEBIT}".encode())
+        connection.execute("delete from transfer")
+        assert read_tables(app._database, names) != before
+        begin_again(one._database, job, before)
+        assert read_tables(app._database, names) == before
+    assert [one.id for one in app.find()] == [earlier]
+
+
+@rule("M50")
+def test_only_what_two_runs_leave_the_same_is_compared() -> None:
+    def rows(*found: tuple[str, str]) -> dict[str, list[Row]]:
+        return {"t": [Row(f"({id_},{name})", {"id": id_, "name": name}) for id_, name in found]}
+
+    empty, first, again = rows(), rows(("1", "ada")), rows(("2", "ada"))
+    assert find_stable(empty, first, first) == {"t": ["id", "name"]}
+    assert find_stable(empty, first, again) == {"t": ["name"]}, "the number is of a sequence"
+    before, after = rows(("1", "100")), rows(("1", "90"))
+    assert find_stable(before, after, before) is None, "its mark stands in another table"
+    assert find_stable(empty, first, rows(("2", "ada"), ("3", "bob"))) is None
+
+
+# The whole
+
+
+@pytest.mark.nightly
+@rule("M50")
+def test_a_debit_without_its_credit_is_told(app: rota.App, database: str) -> None:
+    job = app.job("transfer")(with_psycopg(database))
     with pytest.raises(AssertionError, match="a run of 'transfer' that is killed before line") as e:
         run_twice(job.new(), tables=TABLES)
     head, *told = str(e.value).split("\n")
@@ -128,6 +255,7 @@ def test_a_debit_without_its_credit_is_told(
     assert told == ["  table account: 1 row more: (bob,0)", "  table account: 1 row gone: (bob,10)"]
 
 
+@pytest.mark.nightly
 @rule("M50")
 def test_a_handler_that_goes_on_where_it_was_is_harmless(
     app: rota.App, database: str, connection: Connection
@@ -179,182 +307,17 @@ def test_where_others_work_nothing_is_put_back(
                 own.execute(DEBIT)
                 own.execute(CREDIT)
 
-    add_worker(connection)
+    connection.execute(
+        "insert into rota.worker (name, host, pid, version, release, job_types, queues) "
+        "values ('web:1', 'web', 1, '1', '1', '{}', '{}')"
+    )
     with pytest.warns(UserWarning, match="worker web:1 has worked here within the hour"):
         run_twice(transfer.new(), tables=TABLES)
     assert runs == [1, 1], "it was not killed"
     assert balances(connection) == [("ada", 90), ("bob", 10)]
 
 
-@pytest.fixture
-def role(admin: Connection, database: str, connection: Connection) -> Iterator[str]:
-    """The URL of a role that writes all rows, and is no superuser."""
-    name = f"twice_{uuid4().hex[:12]}"
-    admin.execute(f"create role {name} login in role pg_read_all_data, pg_write_all_data".encode())
-    connection.execute(f"grant execute on all functions in schema rota to {name}".encode())
-    yield make_conninfo(database, user=name)
-    connection.execute(f"drop owned by {name}; drop role {name}".encode())
-
-
-@rule("M50")
-@pytest.mark.parametrize(
-    ("is_superuser", "declaration", "told"),
-    [
-        (False, f"{LEDGER} {CONSTRAINT} on delete cascade", "its_payer"),
-        (False, f"{LEDGER} {CONSTRAINT} on delete set null", "its_payer"),
-        (False, FORGET + TRIGGER, "forget"),
-        (True, f"{FORGET + TRIGGER} alter table account enable always trigger forget", "forget"),
-        (
-            True,
-            LEDGER + "create rule forget as on delete to account do also delete from ledger",
-            "a rule or another table",
-        ),
-        (
-            True,
-            "create table ledger (payer text) inherits (account); "
-            "insert into ledger values ('eve', 0, 'ada')",
-            "a rule or another table",
-        ),
-    ],
-    ids=["cascade", "set null", "trigger", "always", "rule", "child"],
-)
-def test_rows_that_cannot_go_and_come_alone_are_not_put_back(
-    role: str,
-    database: str,
-    connection: Connection,
-    is_superuser: bool,
-    declaration: str,
-    told: str,
-) -> None:
-    url = database if is_superuser else role
-    connection.execute(declaration.encode())
-    ledger = connection.execute("select * from ledger").fetchall()
-    app = rota.App(url)
-    transfer = app.job("transfer")(with_psycopg(url))
-    with pytest.warns(UserWarning, match=f"rows of account .* alone, because of {told}$"):
-        run_twice(transfer.new(), tables=TABLES)
-    assert connection.execute("select * from ledger").fetchall() == ledger
-    app.close()
-
-
-@rule("M50")
-def test_a_role_that_is_no_superuser_kills_where_nothing_else_would_change(
-    role: str, connection: Connection
-) -> None:
-    connection.execute(
-        f"{WRITE.format('')} create trigger note after update on account execute function write()"
-    )
-    app = rota.App(role)
-    transfer = app.job("transfer")(with_psycopg(role))
-    with pytest.raises(AssertionError, match="is not made good"):
-        run_twice(transfer.new(), tables=["transfer", "account"])
-    app.close()
-
-
-@rule("M50")
-def test_rows_are_put_back_and_compared_to_the_last_digit(
-    app: rota.App, database: str, connection: Connection
-) -> None:
-    connection.execute(
-        "create table price (t numeric(38, 18), note jsonb, double int generated always as (2) "
-        "stored); insert into price values (12345678901234567890.123456789012345678, 'null')"
-    )
-
-    @app.job("transfer")
-    def transfer() -> None:
-        with psycopg.connect(database, autocommit=True) as own:
-            if own.execute(MARK).fetchone():
-                own.execute("update price set t = t + 1e-18")
-
-    with pytest.raises(AssertionError, match=r"gone: \(12345678901234567890.123456789012345679,nu"):
-        run_twice(transfer.new(), tables=["price", "transfer"])
-    rows = connection.execute("select price::text from price").fetchall()
-    assert rows == [("(12345678901234567890.123456789012345679,null,2)",)]
-
-
-@rule("M50")
-def test_a_commit_is_seen_also_if_a_later_transaction_ended_before(
-    app: rota.App, database: str, connection: Connection
-) -> None:
-    @app.job("transfer")
-    def transfer() -> None:
-        with psycopg.connect(database) as own:
-            if own.execute(MARK).fetchone():
-                own.execute(DEBIT)
-                connection.execute("select pg_current_xact_id()")
-                own.commit()
-                own.execute(CREDIT)
-
-    with pytest.raises(AssertionError, match="is not made good"):
-        run_twice(transfer.new(), tables=TABLES)
-
-
-def compile_module(file: str, name: str, source: str, **names: object) -> dict[str, Any]:
-    """Run source as if it was installed there."""
-    namespace = {"__name__": name, **names}
-    exec(compile(source, file, "exec"), namespace)
-    return namespace
-
-
-TRANSFER = """
-def transfer() -> None:
-    with connect(url, autocommit=True) as own:
-        if own.execute(MARK).fetchone():
-            own.execute(DEBIT)
-            own.execute(CREDIT)
-"""
-
-
-@rule("M50")
-@pytest.mark.parametrize("is_called", [False, True])
-def test_a_handler_that_is_installed_is_killed_and_so_are_neighbours_of_rota(
-    app: rota.App, database: str, is_called: bool
-) -> None:
-    place = f"{Path(rota.__file__).parent}mail" if is_called else sysconfig.get_path("purelib")
-    module = compile_module(
-        f"{place}/shop.py", "shop", TRANSFER,
-        connect=psycopg.connect, url=database, MARK=MARK, DEBIT=DEBIT, CREDIT=CREDIT,
-    )  # fmt: skip
-
-    def transfer() -> None:
-        module["transfer"]()
-
-    job = app.job("transfer")(transfer if is_called else module["transfer"])
-    with pytest.raises(AssertionError, match=rf"before line \d of {place}/shop.py is not"):
-        run_twice(job.new(), tables=TABLES)
-
-
-@rule("M50")
-def test_a_handler_of_which_no_line_is_seen_is_warned_of(app: rota.App) -> None:
-    module = compile_module("<string>", "shop", "def transfer() -> None: pass")
-    transfer = app.job("transfer")(module["transfer"])
-    with pytest.warns(UserWarning, match="none of its lines was seen"):
-        run_twice(transfer.new(), tables=TABLES)
-
-
-@rule("M50")
-async def test_a_warning_names_the_line_of_the_test_and_comes_last(
-    database: str, connection: Connection
-) -> None:
-    app = rota.App(database)
-    add_worker(connection)
-    transfer = app.job("transfer")(with_psycopg(database))
-    with pytest.warns(UserWarning, match="web:1") as awaited:
-        await arun_twice(transfer.new(), tables=TABLES)  # here
-    with pytest.warns(UserWarning, match="web:1") as called:
-        await asyncio.to_thread(lambda: run_twice(transfer.new(), tables=TABLES))  # here
-    for one in (*awaited, *called):
-        assert linecache.getline(one.filename, one.lineno).endswith("# here\n")
-
-    @app.job("adds")
-    def adds() -> None:
-        connection.execute(DEBIT)
-
-    with pytest.raises(AssertionError, match="not harmless"):  # a warning is an error here
-        await arun_twice(adds.new(), tables=TABLES)
-    await app.aclose()
-
-
+@pytest.mark.nightly
 @rule("M50")
 def test_a_job_that_a_killed_run_never_enqueues_is_told(app: rota.App, database: str) -> None:
     @app.job("mail")
@@ -370,6 +333,7 @@ def test_a_job_that_a_killed_run_never_enqueues_is_told(app: rota.App, database:
         run_twice(transfer.new(), tables=TABLES)
 
 
+@pytest.mark.nightly
 @rule("M50", "M52")
 def test_an_effect_that_is_uncertain_after_a_kill_is_for_a_person_and_no_fault(
     app: rota.App, database: str
@@ -386,62 +350,3 @@ def test_an_effect_that_is_uncertain_after_a_kill_is_for_a_person_and_no_fault(
 
     run_twice(transfer.new(), tables=TABLES)
     assert len(runs) > 3
-
-
-@rule("M50")
-def test_a_next_run_that_fails_is_told_with_its_error(app: rota.App, database: str) -> None:
-    @app.job("transfer")
-    def transfer() -> None:
-        with psycopg.connect(database, autocommit=True) as own:
-            [(balance,)] = own.execute("select balance from account where name = 'ada'").fetchall()
-            if not own.execute("select from transfer").rowcount:
-                if balance != 100:
-                    raise ValueError("where is the money?")
-                own.execute(DEBIT)
-                own.execute(MARK)
-
-    with pytest.raises(AssertionError, match=r"(?s)made good:.*did not succeed.*where is the m"):
-        run_twice(transfer.new(), tables=TABLES)
-
-
-@rule("M50", "M54")
-def test_a_handler_that_finishes_its_job_itself_is_killed_before(
-    app: rota.App, database: str
-) -> None:
-    @app.job("transfer", takes_context=True)
-    def transfer(ctx: Context) -> None:
-        with psycopg.connect(database, autocommit=True) as own:
-            own.execute(DEBIT)
-        with ctx.transaction() as connection:
-            connection.execute(CREDIT)
-
-    with pytest.raises(AssertionError, match=r"1 row more: \(ada,80\)"):
-        run_twice(transfer.new(), tables=TABLES)
-
-
-@rule("M50")
-def test_a_table_that_is_not_named_is_warned_of(app: rota.App, database: str) -> None:
-    transfer = app.job("transfer")(with_psycopg(database))
-    with pytest.warns(UserWarning, match="tells nothing of 'transfer' .*name all tables"):
-        run_twice(transfer.new(), tables=["account"])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        run_twice(transfer.new())
-
-
-@rule("M50")
-def test_of_many_places_ten_are_tried(
-    app: rota.App, database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kills, "KILLS_MAX", 3)
-    runs = []
-
-    @app.job("transfer")
-    def transfer() -> None:
-        runs.append(1)
-        with psycopg.connect(database, autocommit=True) as own:
-            for balance in range(1, 9):
-                own.execute("update account set balance = %s", [balance])
-
-    run_twice(transfer.new(), tables=TABLES)
-    assert len(runs) == 2 + 1 + 3 * 2

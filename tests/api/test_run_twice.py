@@ -37,19 +37,15 @@ def count_mail(database: str) -> None:
 
 
 @rule("M50")
-@pytest.mark.parametrize("is_async", [True, False])
 def test_a_second_run_that_changes_a_table_is_told_with_the_rows(
-    app: rota.App, database: str, is_async: bool
+    app: rota.App, database: str
 ) -> None:
-    async def amail() -> None:
-        count_mail(database)
-
+    @app.job("mail")
     def mail() -> None:
         count_mail(database)
 
-    job = app.job("mail")(amail if is_async else mail)
     with pytest.raises(AssertionError) as told:
-        run_twice(job.new(), tables=["app_user"])
+        run_twice(mail.new(), tables=["app_user"])
     assert str(told.value) == (
         "a second run of 'mail' is not harmless:\n"
         "  table app_user: 1 row more: (ada,2)\n"
@@ -57,6 +53,7 @@ def test_a_second_run_that_changes_a_table_is_told_with_the_rows(
     )
 
 
+@pytest.mark.nightly
 @rule("M50")
 def test_a_guarded_handler_passes_and_its_first_success_is_lost(
     app: rota.App, database: str, connection: Connection
@@ -77,6 +74,7 @@ def test_a_guarded_handler_passes_and_its_first_success_is_lost(
     assert (job.status, job.attempts, job.claims) == ("succeeded", 1, runs[-1])
 
 
+@pytest.mark.nightly
 @rule("M50")
 def test_a_job_that_is_enqueued_again_is_told_and_one_with_a_key_is_not(app: rota.App) -> None:
     @app.job("next")
@@ -103,19 +101,6 @@ def test_an_effect_that_is_done_again_is_told(app: rota.App) -> None:
             pass
 
     with pytest.raises(AssertionError, match="effect 'mail:3' was done by the second run only"):
-        run_twice(mail.new())
-
-
-@rule("M50")
-def test_an_effect_and_a_step_of_one_name_are_two(app: rota.App) -> None:
-    @app.job("mail", takes_context=True)
-    def mail(ctx: Context) -> None:
-        if ctx.job.claims > 1:
-            with ctx.effect("send"):
-                pass
-        ctx.step("send", int)
-
-    with pytest.raises(AssertionError, match="effect 'send' was done by the second run only"):
         run_twice(mail.new())
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +18,7 @@ from pydantic import BaseModel, TypeAdapter
 
 import rota
 from rota.model.record import Record
-from tests.support.cli import CommandLine
+from tests.cli.here import Here
 from tests.support.rules import rule
 
 
@@ -53,12 +51,11 @@ def shop(app: rota.App, connection: psycopg.Connection[TupleRow]) -> Shop:
     return Shop(app, done, dead)
 
 
-@pytest.mark.system
 @rule("M72")
 def test_it_has_the_names_and_the_values_of_the_command_line(
     shop: Shop, database: str, tmp_path: Path
 ) -> None:
-    line, app = CommandLine(tmp_path, ROTA_DATABASE_URL=database), shop.app
+    line, app = Here(tmp_path, ROTA_DATABASE_URL=database), shop.app
 
     def asked(*command: str) -> Any:
         return json.loads(line.ok(*command, "--json").out)
@@ -87,18 +84,17 @@ READ: list[Callable[[Shop], Any]] = [
     lambda shop: shop.app.schedules.get("nightly"),
     lambda shop: shop.app.drain(),
     lambda shop: shop.app.retry(shop.dead),
-    lambda shop: shop.app.queues.pause("default"),
     lambda _: rota.records.BatchEnd(1, total=3, succeeded=1, dead=1, cancelled=1),
 ]
 
 
-@pytest.mark.parametrize("read", READ, ids=range(len(READ)))
-async def test_each_can_be_returned_from_a_view_of_fastapi(
-    shop: Shop, read: Callable[[Shop], Any]
-) -> None:
-    value = await asyncio.to_thread(read, shop)
-    if not isinstance(value, Record):  # an id
-        return
+async def test_each_can_be_returned_from_a_view_of_fastapi(shop: Shop) -> None:
+    for number, read in enumerate(READ):
+        value = await asyncio.to_thread(read, shop)
+        await _check_views(value, number)
+
+
+async def _check_views(value: Record, number: int) -> None:
     kind = type(value)
 
     class Wrapped(BaseModel):
@@ -111,28 +107,19 @@ async def test_each_can_be_returned_from_a_view_of_fastapi(
     site.get("/listed", response_model=list[kind])(lambda: [value])  # type: ignore[valid-type]
     site.get("/wrapped", response_model=Wrapped)(lambda: Wrapped(value=value))
     site.get("/bare", response_model=None)(lambda: value)
-    site.get("/nested", response_model=None)(lambda: {"value": value})
     site.get("/unnamed", response_model=dict[str, Any])(lambda: {"value": value})
     transport = httpx.ASGITransport(app=site)
     async with httpx.AsyncClient(transport=transport, base_url="http://site") as client:
-        found = {
-            path: (await client.get(f"/{path}")).json()
-            for path in ("annotated", "listed", "wrapped", "bare", "nested", "unnamed")
-        }
-        described = (await client.get("/openapi.json")).json()
+        paths = ("annotated", "listed", "wrapped", "bare", "unnamed")
+        found = {path: (await client.get(f"/{path}")).json() for path in paths}
     told = value.to_dict()
     assert json.loads(json.dumps(told)) == told == dict(value)
+    wrapped = {"value": told}
     assert found == {
-        "annotated": told,
-        "listed": [told],
-        "wrapped": {"value": told},
-        "bare": told,
-        "nested": {"value": told},
-        "unnamed": {"value": told},
-    }
-    answer = described["paths"]["/annotated"]["get"]["responses"]["200"]
-    schema = answer["content"]["application/json"]["schema"]
-    assert schema["properties"].keys() == set(schema["required"]) == told.keys()
+        "annotated": told, "listed": [told], "wrapped": wrapped, "bare": told, "unnamed": wrapped,
+    }, number  # fmt: skip
+    schema = TypeAdapter(kind).json_schema(mode="serialization")
+    assert schema["properties"].keys() == set(schema["required"]) == told.keys(), number
 
 
 def test_the_schema_says_what_an_instant_a_status_and_the_progress_are() -> None:
@@ -155,7 +142,9 @@ def test_in_a_model_it_stays_the_object_until_it_becomes_json() -> None:
 
 
 @rule("M72")
-def test_progress_has_a_fraction_where_the_total_is_known(shop: Shop) -> None:
+def test_progress_has_a_fraction_where_the_total_is_known(
+    shop: Shop, connection: psycopg.Connection[TupleRow]
+) -> None:
     progress = shop.app.get(shop.dead).progress
     assert isinstance(progress, rota.records.Progress)
     assert (progress.done, progress.total, progress.note) == (1, 4, "page 1")
@@ -164,18 +153,5 @@ def test_progress_has_a_fraction_where_the_total_is_known(shop: Shop) -> None:
     assert rota.records.Progress(0, 0, None, progress.at).fraction == 1
     assert rota.records.Progress(5, 4, None, progress.at).fraction == 1
     assert shop.app.get(shop.done).progress is None
-
-
-def test_odd_contents_of_a_column_keep_nobody_from_reading_the_job(
-    shop: Shop, connection: psycopg.Connection[TupleRow]
-) -> None:
     connection.execute("update rota.job set progress = '[1]' where id = %s", [shop.dead])
-    assert shop.app.get(shop.dead).to_dict()["progress"] == [1]
-
-
-def test_pydantic_is_not_imported(tmp_path: Path) -> None:
-    code = (
-        "import rota, sys; one = rota.Enqueued(1, True, 'queued'); "
-        "sys.exit(hasattr(one, '__pydantic_serializer__') or 'pydantic' in sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    assert shop.app.get(shop.dead).to_dict()["progress"] == [1], "an odd one keeps nobody out"

@@ -17,16 +17,15 @@ from bench.peers import page
 from bench.peers.install import NotInstalled, install
 from bench.peers.ledger import EACH, Entry, Ledger, LedgerFile
 from bench.peers.played import Failed, Played
-from bench.peers.result import Measured, by_table, fold
+from bench.peers.result import by_table
 from bench.peers.run import play
-from bench.peers.scenarios import SCENARIOS, crash, steady
+from bench.peers.scenarios import SCENARIOS, crash
 from bench.peers.stage import Scale
-from bench.peers.store import REDIS, Redis
 from bench.peers.system import System
 from bench.peers.systems import load
 from tests.docs.reader import ROOT
 
-TINY = Scale(rounds=1, jobs=200, drain_s=20, enqueue_s=0.1, pick_up_s=0.2)
+TINY = Scale(rounds=1, jobs=100, drain_s=20, pick_up_s=0.2)
 SYSTEMS = {one.name: one for one in load()}
 PEER = "PgQueuer"
 LIMIT_S = 240
@@ -44,16 +43,16 @@ def two() -> list[System]:
     return [replace(one, setups=(one.lead,)) for one in map(SYSTEMS.__getitem__, names)]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.system
 def test_a_round_is_played_and_its_page_stands_alone(two: list[System], tmp_path: Path) -> None:
-    scenarios = [SCENARIOS[name] for name in ("drain", "enqueue", "pick-up")]
+    scenarios = [SCENARIOS[name] for name in ("drain", "pick-up")]
     document = play(two, scenarios, TINY, LIMIT_S)
     assert document["failed"] == []
     assert document["skipped"] == {}
     figures = document["figures"]
     asked = {(one["scenario"], one["what"]) for one in figures}
-    assert {scenario for scenario, _ in asked} == {"drain", "enqueue", "pick-up"}
+    assert {scenario for scenario, _ in asked} == {"drain", "pick-up"}
     for scenario, what in asked:
         found = {
             one["system"] for one in figures if (one["scenario"], one["what"]) == (scenario, what)
@@ -62,40 +61,6 @@ def test_a_round_is_played_and_its_page_stands_alone(two: list[System], tmp_path
     assert all(one["value"] > 0 for one in figures if one["unit"] == "jobs/s")
     assert json.loads(json.dumps(document, allow_nan=False)) == document
     check_page(page.write(document), figures)
-
-
-@pytest.mark.slow
-@pytest.mark.system
-def test_a_steady_rate_and_a_backlog_are_measured() -> None:
-    rota = replace(SYSTEMS["Rota"], setups=(SYSTEMS["Rota"].lead,))
-    scale = replace(TINY, steady_rate=200, steady_s=1, backlog_jobs=300)
-    scenarios = [SCENARIOS[name] for name in ("steady", "backlog")]
-    document = play([rota], scenarios, scale, LIMIT_S)
-    assert document["failed"] == []
-    found = {(one["scenario"], one["what"]): one for one in document["figures"]}
-    assert {what for scenario, what in found if scenario == "steady"} == {
-        "jobs begun",
-        *steady.FIGURES,
-    }
-    assert found["steady", "jobs begun"]["value"] > 0
-    assert found["backlog", "no-op jobs"]["note"] == "300 jobs; copies of a row of rota.job"
-    check_page(page.write(document), document["figures"])
-
-
-def test_a_redis_of_a_turn_counts_and_forgets_what_it_had_not_saved(tmp_path: Path) -> None:
-    if shutil.which(REDIS) is None:
-        pytest.skip(f"THERE IS NO {REDIS} HERE")
-    with Redis(tmp_path / "redis") as redis:
-        redis.ask("RPUSH", "queue", "a", "b")
-        with redis.count("return redis.call('llen', 'queue')") as left:
-            assert left() == 2
-        before = redis.statements()
-        redis.ask("PING")
-        assert redis.statements() - before == 2, "the question itself is one"
-        assert redis.size_bytes() > 0
-        redis.restart()
-        with redis.count("return redis.call('llen', 'queue')") as left:
-            assert left() == 0
 
 
 def check_page(text: str, figures: list[dict[str, Any]]) -> None:
@@ -117,14 +82,6 @@ def figure(system: str, value: float | None, better: str = "more") -> dict[str, 
     }  # fmt: skip
 
 
-def test_the_best_comes_first_and_what_has_no_value_last() -> None:
-    more = [figure("a", 1.0), figure("b", None), figure("c", 3.0)]
-    [rows] = by_table(more).values()
-    assert [one["system"] for one in rows] == ["c", "a", "b"]
-    [rows] = by_table([{**one, "better": "less"} for one in more]).values()
-    assert [one["system"] for one in rows] == ["a", "c", "b"]
-
-
 def test_the_page_begins_with_where_another_system_is_ahead() -> None:
     tables = by_table([figure("Rota", 1.0), figure("other", 3.0)])
     assert "other, defaults" in "".join(page._losses(tables))
@@ -137,25 +94,6 @@ def test_the_page_begins_with_where_another_system_is_ahead() -> None:
     assert "In none" in "".join(page._losses(same)), "both are printed as 2,003"
     own = by_table([figure("Rota", 1.0), figure("Rota on Django", 3.0), figure("other", 2.0)])
     assert "other, defaults" in "".join(page._losses(own)), "Rota on Django is Rota"
-
-
-def test_a_drain_under_a_burden_is_shown_beside_the_one_without() -> None:
-    without = figure("Rota", 200.0)
-    burdened = {**without, "scenario": "backlog", "value": 100.0, "note": "a million jobs"}
-    document: dict[str, Any] = {"scenarios": {"drain": "", "backlog": ""}}
-    text = "".join(page._scenarios(document, by_table([without, burdened])))
-    assert "50 % of the drain; a million jobs" in text
-    assert text.count('class="p-dim"') == 2, "once in each of the two widths"
-
-
-def test_turns_fold_to_their_median() -> None:
-    turns = [
-        Measured(what="p50", value=value, unit="ms", better="less", note=f"{value}")
-        for value in (3.0, None, 1.0, 2.0)
-    ]
-    value, values, note = fold(turns)
-    assert (value, values) == (2.0, [3.0, 1.0, 2.0])
-    assert note == "1.0; 2.0"
 
 
 def test_the_ledger_counts_the_jobs_of_all_processes(tmp_path: Path) -> None:
@@ -214,28 +152,3 @@ def test_a_job_ran_twice_at_once_unless_the_first_process_was_dead() -> None:
     assert {n: len(mine) for n, mine in runs.items()} == {1: 2, 2: 2, 3: 2}
     assert crash.count_overlaps(runs, {12: 1.5}) == 1
     assert crash.count_overlaps(runs, {}) == 2
-
-
-@pytest.mark.slow
-@pytest.mark.system
-def test_a_crash_costs_rota_no_job_and_no_late_write_is_accepted() -> None:
-    scale = replace(TINY, crash_jobs=60)
-    scenarios = [SCENARIOS[name] for name in ("crash", "server crash")]
-    document = play([SYSTEMS["Rota"]], scenarios, scale, LIMIT_S)
-    assert document["failed"] == []
-    found = {one["what"]: one["value"] for one in document["figures"]}
-    for what in ("killed", "server crash"):
-        assert found[f"{what}: not run to their end"] == 0
-        assert found[f"{what}: ran twice at once"] == 0
-        assert found[f"{what}: until all had run"] < scale.recover_s
-    assert found["stopped: late writes accepted"] == 0
-
-
-@pytest.mark.slow
-@pytest.mark.system
-def test_a_system_that_needs_longer_than_it_may_stand_still_has_lost_nothing() -> None:
-    scale = replace(TINY, crash_jobs=6_000, recover_s=10)  # they take more than ten seconds
-    document = play([SYSTEMS["Rota"]], [SCENARIOS["server crash"]], scale, LIMIT_S)
-    found = {one["what"]: one["value"] for one in document["figures"]}
-    assert found["server crash: until all had run"] > scale.recover_s
-    assert found["server crash: not run to their end"] == 0

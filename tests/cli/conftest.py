@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cli import SHOP, CommandLine
+from tests.cli.here import Here
+from tests.support.cli import SHOP
 
 
 @pytest.fixture
@@ -20,6 +21,6 @@ def shop(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def rota(shop: Path, database: str) -> CommandLine:
-    """`rota` in that project, with a migrated database."""
-    return CommandLine(shop, ROTA_DATABASE_URL=database)
+def rota(shop: Path, database: str) -> Here:
+    """`rota` in that project and in this process, with a migrated database."""
+    return Here(shop, ROTA_DATABASE_URL=database)

@@ -27,6 +27,7 @@ def batches(connection: Connection) -> Connection:
     return connection
 
 
+@pytest.mark.nightly
 @rule("M72")
 @pytest.mark.usefixtures("batches")
 def test_batches_are_listed_and_one_is_shown(rota: CommandLine) -> None:

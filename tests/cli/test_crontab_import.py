@@ -11,9 +11,9 @@ import pytest
 
 import rota
 from rota.cli import run
-from rota.cli.crontab_import import convert_crontab, find_zone
+from rota.cli.crontab_import import convert_crontab
 from rota.declare.program import run_program, split_program
-from tests.support.cli import CommandLine
+from tests.cli.here import Here
 
 CRONTAB = r"""# the shop's jobs
 SHELL=/bin/bash
@@ -114,38 +114,14 @@ def test_a_command_runs_as_cron_would_run_it(line: str, output: str) -> None:
     assert asyncio.run(run_program(arguments))["output"] == output
 
 
-@pytest.mark.parametrize("file", ["/etc/crontab", "/etc/cron.d/x"])
-def test_a_crontab_of_the_system_has_a_user_in_each_line(file: str) -> None:
+def test_a_crontab_of_the_system_has_a_user_in_each_line() -> None:
     text = "17 * * * * root cd / && run-parts --report /etc/cron.hourly\n"
-    printed = convert_crontab(text, file, "UTC")
-    assert "# cron ran it as root; a worker runs it as its own user." in printed
-    [words] = read_programs(printed)
-    assert words == ["/bin/sh", "-c", "cd / && run-parts --report /etc/cron.hourly"]
-    assert list(declare(printed).types) == ["run-parts"]
-
-
-@pytest.mark.parametrize(
-    ("command", "name"),
-    [
-        ("/usr/local/bin/backup.sh --all", "backup"),
-        ("test -x /usr/sbin/x && /usr/sbin/Rotate_Logs -q", "rotate_logs"),
-        ("php -f /srv/cron.php", "cron"),
-        ("timeout 30m nice -n 19 ionice -c3 sh /x/é.sh", "é"),
-        ("'", "command"),
-        ("a" * 300, "a" * 100),
-    ],
-)
-def test_a_name_is_that_of_the_program(command: str, name: str) -> None:
-    assert list(declare(convert_crontab(f"* * * * * {command}", "x", "UTC")).types) == [name]
-
-
-def test_the_zone_is_that_of_the_machine(tmp_path: Path) -> None:
-    link = tmp_path / "localtime"
-    assert find_zone(link) == "UTC"
-    for name, zone in (("Asia/Tokyo", "Asia/Tokyo"), ("Etc/UTC", "UTC"), ("Mars", "UTC")):
-        link.symlink_to(f"/usr/share/zoneinfo/{name}")
-        assert find_zone(link) == zone
-        link.unlink()
+    for file in ("/etc/crontab", "/etc/cron.d/x"):
+        printed = convert_crontab(text, file, "UTC")
+        assert "# cron ran it as root; a worker runs it as its own user." in printed
+        [words] = read_programs(printed)
+        assert words == ["/bin/sh", "-c", "cd / && run-parts --report /etc/cron.hourly"]
+        assert list(declare(printed).types) == ["run-parts"]
 
 
 def test_the_command_reads_a_file_or_its_input_and_takes_no_other_option(
@@ -167,12 +143,11 @@ def test_the_command_reads_a_file_or_its_input_and_takes_no_other_option(
     assert "commands of a crontab" in capsys.readouterr().out
 
 
-@pytest.mark.system
 def test_what_is_printed_is_an_application_as_it_stands(database: str, tmp_path: Path) -> None:
     (tmp_path / "old").write_text("* * * * * touch there\n")
-    shell = CommandLine(tmp_path, ROTA_DATABASE_URL=database, ROTA_APP="commands:app")
-    (tmp_path / "commands.py").write_text(shell.ok("crontab", "--import", "old").out)
-    shell.ok("migrate")
-    shell.ok("schedules", "trigger", "touch")
-    shell.ok("work", "--drain")
+    rota = Here(tmp_path, ROTA_DATABASE_URL=database, ROTA_APP="commands:app")
+    (tmp_path / "commands.py").write_text(rota.ok("crontab", "--import", "old").out)
+    rota.ok("sync")
+    rota.ok("schedules", "trigger", "touch")
+    rota.ok("work", "--drain")
     assert (tmp_path / "there").exists()

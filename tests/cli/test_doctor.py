@@ -3,25 +3,20 @@ in it."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import psycopg
-import pytest
 from psycopg.rows import TupleRow
 
 from rota.observe.doctor import CHECKS
-from tests.support.cli import CommandLine
+from tests.cli.here import Here
 from tests.support.rules import rule
 from tests.support.wait import eventually
-
-pytestmark = pytest.mark.system
 
 Connection = psycopg.Connection[TupleRow]
 
 
 @rule("M3", "M86")
 def test_the_doctor_names_what_is_wrong_first_and_what_to_do(
-    rota: CommandLine, connection: Connection
+    rota: Here, connection: Connection
 ) -> None:
     rota.ok("sync")
     rota.ok("work", "--drain")
@@ -33,12 +28,8 @@ def test_the_doctor_names_what_is_wrong_first_and_what_to_do(
     lines = ran.out.splitlines()
     levels = [line.split()[0] for line in lines[:-1] if not line.startswith(" ")]
     assert levels == sorted(levels, key=["bad", "warn", "skipped"].index)
-    *_, shown, last = rota("doctor", "--all").out.splitlines()
-    assert shown.startswith("ok ") and last.endswith(" checks ok")
-    assert (
-        "did you mean send_mail?" in ran.out
-        and "→ start a worker for it: rota work --queue" in ran.out
-    )
+    assert "did you mean send_mail?" in ran.out
+    assert "→ start a worker for it: rota work --queue" in ran.out
     assert lines[-1].endswith(" checks ok")
     said = rota("doctor", "--json")
     assert said.status == 1 and [check["name"] for check in said.json["checks"]] == [
@@ -48,16 +39,8 @@ def test_the_doctor_names_what_is_wrong_first_and_what_to_do(
 
 
 @rule("M3")
-def test_checks_that_are_skipped_for_one_reason_are_one_finding(
-    shop: Path, empty_database: str
-) -> None:
-    said = CommandLine(shop, ROTA_DATABASE_URL=empty_database)("doctor").out
-    assert said.count("→ see migrations") == 1 and " checks    Rota's schema is missing" in said
-
-
-@rule("M3")
 def test_the_exit_status_of_the_doctor_distinguishes_warnings_from_what_is_bad(
-    rota: CommandLine, connection: Connection, monkeypatch: pytest.MonkeyPatch
+    rota: Here, connection: Connection
 ) -> None:
     rota.ok("work", "--drain")
     connection.execute("alter table rota.worker add column x int")  # anything that is not bad
@@ -75,43 +58,3 @@ def test_the_exit_status_of_the_doctor_distinguishes_warnings_from_what_is_bad(
     assert rota("doctor").status == 5
     rota.environment["ROTA_DATABASE_URL"] = "nonsense"
     assert rota("doctor").status == 3
-
-
-NEW = """
-import rota
-
-app = rota.App()
-
-
-@app.job("book", ordered=rota.Ordered(lambda invoice: f"i:{invoice}", after_death="halt"),
-         max_running=3)
-def book(invoice: int) -> None: ...
-
-
-@app.job("call", breaker=rota.Breaker())
-def call() -> None: ...
-"""
-
-
-@rule("M3", "M60", "M63")
-def test_the_doctor_notices_that_an_older_release_has_declared_its_types_again(
-    rota: CommandLine, shop: Path
-) -> None:
-    (shop / "shop.py").write_text(NEW)
-    rota.ok("sync")
-
-    def look() -> tuple[str, str]:
-        checks = {one["name"]: one for one in rota("doctor", "--json").json["checks"]}
-        return checks["app"]["level"], checks["app"]["what"]
-
-    assert look()[0] == "ok"
-    (shop / "old.py").write_text(
-        "import rota\n\napp = rota.App()\n\n\n"
-        "@app.job('book')\ndef book(invoice: int) -> None: ...\n\n\n"
-        "@app.job('call')\ndef call() -> None: ...\n"
-    )
-    rota.ok("work", "--drain", "--app", "old:app")
-    assert look() == (
-        "warn",
-        "declared with other options: book (group_key, on_dead, max_running), call (breaker)",
-    )

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg.rows import TupleRow
 
-from tests.support.cli import CommandLine
+from tests.cli.here import Here
 from tests.support.rules import rule
-
-pytestmark = pytest.mark.system
 
 SHOP = """
 import rota
@@ -28,116 +27,77 @@ def order(ctx: rota.Context, number: int) -> None:
 
 
 @pytest.fixture
-def rota(shop: Path, database: str) -> CommandLine:
+def rota(shop: Path, database: str) -> Here:
     """`rota`, and an order of which nobody knows whether its mail was sent."""
     (shop / "shop.py").write_text(SHOP)
-    rota = CommandLine(shop, ROTA_DATABASE_URL=database)
+    rota = Here(shop, ROTA_DATABASE_URL=database)
     rota.ok("enqueue", "order", "--payload", '{"number": 5}')
     rota.ok("work", "--drain")
     return rota
 
 
+def find(rota: Here, *arguments: str) -> list[tuple[str, str]]:
+    found = rota.ok("effects", *arguments, "--json").json["effects"]
+    return [(one["key"], one["status"]) for one in found]
+
+
 @rule("M52", "M87")
-def test_a_person_finds_an_uncertain_effect_and_settles_it(rota: CommandLine) -> None:
+def test_a_person_finds_an_uncertain_effect_and_settles_it(rota: Here) -> None:
     [uncertain] = rota.ok("effects", "--json").json["effects"]
     assert {name: uncertain[name] for name in ("key", "step_of", "status", "job", "result")} == {
         "key": "mail:5", "step_of": None, "status": "uncertain", "job": 1, "result": None
     }  # fmt: skip
-    titles, line = rota.ok("effects", "--status", "uncertain").out.splitlines()
-    assert titles.split()[:3] == ["key", "status", "job"], "none is a step"
+    _, line = rota.ok("effects", "--status", "uncertain").out.splitlines()
     assert line.split()[:3] == ["mail:5", "uncertain", "1"]
-    assert "1 effect may or may not have happened" in rota("doctor").out
-
-    done = (
-        "effects",
-        "resolve",
-        "mail:5",
-        "--done",
-        "--result",
-        '"m-7"',
-        "--why",
-        "it is in the log",
-    )
-    assert rota.ok(*done, "--by", "ann").out == "mail:5: done\n"
-    assert rota.ok("effects").out == "no effects found\n"
-    [settled] = rota.ok("effects", "--key", "mail:5", "--json").json["effects"]
-    assert (settled["status"], settled["result"]) == ("done", "m-7")
-    shown = rota.ok("job", "1").out
-    assert 'mail:5: done, "m-7"' in shown
-    assert 'reserve: done, "place 5"' in shown
-    assert "mail:5 as done by ann: it is in the log" in shown
+    done = ("effects", "resolve", "mail:5", "--done", "--result", '"m-7"')
+    settled = rota.ok(*done, "--why", "it is in the log", "--by", "ann")
+    assert settled.out == "mail:5: done\n"
+    assert find(rota) == []
+    [found] = rota.ok("effects", "--key", "mail:5", "--json").json["effects"]
+    assert (found["status"], found["result"]) == ("done", "m-7")
+    assert "mail:5 as done by ann: it is in the log" in rota.ok("job", "1").out
     rota.ok("retry", "1")
     rota.ok("work", "--drain")
     assert rota.ok("job", "2", "--json").json["job"]["status"] == "succeeded"
 
 
 @rule("M52")
-def test_effects_are_listed_by_job_and_name_and_a_step_settled_by_its_job(
-    rota: CommandLine,
-) -> None:
-    def listed(*arguments: str) -> list[tuple[str, str]]:
-        found = rota.ok("effects", *arguments, "--json").json["effects"]
-        return [(one["key"], one["status"]) for one in found]
-
-    assert listed("--job", "1") == [("reserve", "done"), ("mail:5", "uncertain")]
-    assert listed("--job", "1", "--limit", "1") == [("mail:5", "uncertain")]
-    assert listed("--key", "reserve") == listed("--status", "done") == [("reserve", "done")]
-    assert listed("--status", "intended") == []
-    settled = rota.ok("effects", "resolve", "mail:5", "--not-done", "--json").json
-    assert settled == {"key": "mail:5", "job": None, "done": False}
+def test_effects_are_listed_by_job_and_name_and_a_step_settled_by_its_job(rota: Here) -> None:
+    assert find(rota, "--job", "1") == [("reserve", "done"), ("mail:5", "uncertain")]
+    assert find(rota, "--job", "1", "--limit", "1") == [("mail:5", "uncertain")]
+    assert find(rota, "--key", "reserve") == find(rota, "--status", "done") == [("reserve", "done")]
     of_step = ("effects", "resolve", "reserve", "--job", "1", "--not-done")
     ended, sentence = rota(*of_step).error
-    assert (ended, sentence) == (
-        2,
-        "step 'reserve' is done: nothing was changed; if it is to happen once more, say again "
-        "(`--again`)",
-    )
-    assert listed("--key", "reserve") == [("reserve", "done")]
+    assert ended == 2 and "step 'reserve' is done: nothing was changed" in sentence
+    assert find(rota, "--key", "reserve") == [("reserve", "done")]
     assert rota.ok(*of_step, "--again").out == "reserve: not done\n"
-    assert listed("--key", "reserve") == []
+    assert find(rota, "--key", "reserve") == []
+
+    told = "their finished steps are forgotten: they start over"
+    assert told in rota.ok("retry", "1", "--fresh").out
+    assert find(rota, "--job", "2") == [("mail:5", "uncertain")], "effects are kept"
 
 
 @rule("M52")
-def test_a_requeue_from_the_first_step_says_so_and_keeps_the_effects(rota: CommandLine) -> None:
-    told = "their finished steps are forgotten: they start over"
-    assert told not in rota.ok("retry", "--type", "nobody", "--fresh", "--yes").out
-    assert told in rota.ok("retry", "1", "--fresh").out
-    kept = rota.ok("effects", "--job", "2", "--json").json["effects"]
-    assert [(one["key"], one["status"]) for one in kept] == [("mail:5", "uncertain")]
-    assert ", from the first step" in rota.ok("job", "2").out
-
-
-def test_what_cannot_be_is_said_in_words(rota: CommandLine) -> None:
-    for arguments, said in (
-        (("effects", "resolve", "mail:5"), "say --done or --not-done"),
-        (("effects", "resolve", "mail:6", "--done"), "no effect 'mail:6'; `rota effects` lists"),
-        (
-            ("effects", "resolve", "pack", "--job", "1", "--done"),
-            "no step 'pack' of job 1; `rota effects`",
-        ),
-        (
-            ("effects", "resolve", "mail:5", "--not-done", "--result", "1"),
-            "a result is for an effect that",
-        ),
-        (("effects", "resolve", "mail:5", "--done", "--result", "{"), "--result is not JSON: "),
-        (("effects", "resolve", "", "--done"), "key must"),
-        (("effects", "--status", "lost"), "--status must be one of intended, done, uncertain"),
-        (("effects", "--key", "k" * 256), "--key must"),
+def test_what_cannot_be_settled_is_said_in_words_and_stays(
+    rota: Here, connection: psycopg.Connection[TupleRow]
+) -> None:
+    connection.execute("select rota.enqueue('t')")
+    [held] = connection.execute(
+        "select id, claims from rota.claim('default', '{t}', 'shell', 1)"
+    ).fetchall()
+    connection.execute("select rota.effect_begin(%s, %s, 'mail:9')", held)
+    for arguments, status, said in (
+        (("resolve", "mail:5"), 2, "say --done or --not-done"),
+        (("resolve", "mail:6", "--done"), 2, "no effect 'mail:6'; `rota effects` lists"),
+        (("resolve", "pack", "--job", "1", "--done"), 2, "no step 'pack' of job 1; `rota eff"),
+        (("resolve", "mail:5", "--not-done", "--result", "1"), 2, "a result is for an effect"),
+        (("resolve", "mail:5", "--done", "--result", "{"), 2, "--result is not JSON: "),
+        (("resolve", "", "--done"), 2, "key must"),
+        (("--status", "lost"), 2, "--status must be one of intended, done, uncertain"),
+        (("--key", "k" * 256), 2, "--key must"),
+        (("resolve", "mail:9", "--not-done"), 1, "a running job is at effect 'mail:9': nothing"),
     ):
-        status, sentence = rota(*arguments).error
-        assert (status, sentence[: len(said)]) == (2, said), arguments
-    assert len(rota.ok("effects", "--json").json["effects"]) == 1
-
-
-def test_an_effect_that_a_running_job_is_at_is_not_settled(rota: CommandLine) -> None:
-    with psycopg.connect(rota.environment["ROTA_DATABASE_URL"], autocommit=True) as connection:
-        connection.execute("select rota.enqueue('t')")
-        [(job, claims)] = connection.execute(
-            "select id, claims from rota.claim('default', '{t}', 'shell', 1)"
-        ).fetchall()
-        connection.execute("select rota.effect_begin(%s, %s, 'mail:9')", [job, claims])
-    ended, sentence = rota("effects", "resolve", "mail:9", "--not-done").error
-    assert (ended, sentence) == (
-        1,
-        "a running job is at effect 'mail:9': nothing was changed; wait for it, or cancel it",
-    )
+        ended, sentence = rota("effects", *arguments).error
+        assert (ended, sentence[: len(said)]) == (status, said), arguments
+    assert find(rota) == [("mail:9", "intended"), ("mail:5", "uncertain")]

@@ -23,68 +23,27 @@ from tests.support.rules import rule
 Connection = psycopg.Connection[TupleRow]
 
 READING = (
-    ["migrate", "--check"],
-    ["sync"],
-    ["crontab"],
-    ["jobs"],
-    ["errors"],
-    ["schedules"],
-    ["stats", "--type", "t"],
-    ["queues"],
-    ["workers"],
-    ["types"],
-    ["doctor"],
-    ["metrics"],
-    ["top"],
-    ["alerts"],
-    ["check"],
-    ["effects"],
-    ["groups"],
-    ["limits"],
-    ["batches"],
-    ["breakers"],
+    ["migrate", "--check"], ["sync"], ["crontab"], ["jobs"], ["errors"], ["schedules"],
+    ["stats", "--type", "t"], ["queues"], ["workers"], ["types"], ["doctor"], ["metrics"], ["top"],
+    ["alerts"], ["check"], ["effects"], ["groups"], ["limits"], ["batches"], ["breakers"],
     ["secrets"],
-)
+)  # fmt: skip
 """What a program may ask of an empty database too."""
+MAIL = ["send_mail", "--payload", '{"user_id": 1}']
 ABOUT = (
-    ["job", "3"],
-    ["batches", "show", "1"],
-    ["batches", "cancel", "1"],
+    ["job", "3"], ["batches", "show", "1"], ["batches", "cancel", "1"],
     ["schedules", "show", "daily"],
-    [
-        "schedules",
-        "put",
-        "weekly",
-        "send_mail",
-        "--payload",
-        '{"user_id": 1}',
-        "--cron",
-        "0 8 * * 1",
-        "--timezone",
-        "Asia/Kolkata",
-    ],
-    ["schedules", "pause", "weekly"],
-    ["schedules", "resume", "weekly"],
-    ["schedules", "trigger", "weekly"],
-    ["schedules", "delete", "weekly"],
-    ["enqueue", "send_mail", "--payload", '{"user_id": 1}', "--delay", "1h"],
-    ["retry", "2"],
-    ["reschedule", "2", "--priority", "1"],
-    ["cancel", "2"],
-    ["discard", "4"],
-    ["retry", "3"],
-    ["archive", "4", "--why", "solved"],
-    ["erase", "--job", "4", "--why", "asked", "--yes"],
-    ["retry", "--again", "1"],
-    ["effects", "resolve", "mail:1", "--not-done"],
-    ["queues", "pause", "email", "--for", "1h"],
-    ["queues", "resume", "email"],
-    ["queues", "set", "email", "--max-running", "2"],
-    ["breakers", "trip", "smtp", "--for", "1h"],
-    ["breakers", "reset", "smtp"],
-    ["limits", "set", "smtp", "50"],
-    ["work", "--drain"],
-)
+    ["schedules", "put", "weekly", *MAIL, "--cron", "0 8 * * 1", "--timezone", "Asia/Kolkata"],
+    ["schedules", "pause", "weekly"], ["schedules", "resume", "weekly"],
+    ["schedules", "trigger", "weekly"], ["schedules", "delete", "weekly"],
+    ["enqueue", *MAIL, "--delay", "1h"], ["retry", "2"], ["reschedule", "2", "--priority", "1"],
+    ["cancel", "2"], ["discard", "4"], ["retry", "3"], ["archive", "4", "--why", "solved"],
+    ["erase", "--job", "4", "--why", "asked", "--yes"], ["retry", "--again", "1"],
+    ["effects", "resolve", "mail:1", "--not-done"], ["queues", "pause", "email", "--for", "1h"],
+    ["queues", "resume", "email"], ["queues", "set", "email", "--max-running", "2"],
+    ["breakers", "trip", "smtp", "--for", "1h"], ["breakers", "reset", "smtp"],
+    ["limits", "set", "smtp", "50"], ["work", "--drain"],
+)  # fmt: skip
 ELSEWHERE = {"demo", "web", "run", "db url", "db psql", "db stop", "db reset", "secrets new-key"}
 ELSEWHERE |= {"secrets rotate"}
 """They print no instant and no duration of their own, or are tested with what they start."""
@@ -92,18 +51,9 @@ INSTANTS = re.compile(
     r"(at|.*_at|since|until|.*_until|scheduled_for|hour|complete_to|oldest_due|next|enqueued_at)"
 )
 DURATIONS = (
-    "timeout",
-    "lease",
-    "expires",
-    "key_ttl",
-    "jitter",
-    "period",
-    "repeat_after",
-    "duration",
-    "ran",
-    "waited",
-    "took",
-)
+    "timeout", "lease", "expires", "key_ttl", "jitter", "period", "repeat_after", "duration",
+    "ran", "waited", "took",
+)  # fmt: skip
 LIKE_AN_INSTANT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
 
 
@@ -129,6 +79,7 @@ def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("here")
 @rule("M85")
 def test_every_command_writes_instants_durations_and_absent_values_in_the_same_way(

@@ -39,6 +39,7 @@ def rota(shop: Path, database: str) -> CommandLine:
     return rota
 
 
+@pytest.mark.nightly
 @rule("M62", "M87")
 def test_a_limit_is_seen_and_changed_and_the_change_stands_until_code_says_something_else(
     rota: CommandLine, shop: Path, database: str, connection: psycopg.Connection[TupleRow]

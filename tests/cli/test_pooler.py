@@ -61,7 +61,7 @@ def pooled(
         yield pooler.url(database.rpartition("/")[2])
 
 
-@rule("M3")
+@rule("M3", "M86")
 def test_every_command_connects_as_its_app_says(
     pooled: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -72,13 +72,8 @@ def test_every_command_connects_as_its_app_says(
     assert [
         (command, *end) for command, end in zip(COMMANDS, ended, strict=True) if end[0] != 0
     ] == []
-
-
-@rule("M3", "M86")
-def test_a_command_without_an_app_finds_out_that_it_stands_before_a_pooler(
-    pooled: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["check", "--url", pooled]) == 0
-    assert run(["queues", "pause", "email", "--url", pooled]) == 0
-    assert run(["stats", "--url", pooled]) == 0
+    # Without an App a command finds out that it stands before a pooler.
+    monkeypatch.delenv("ROTA_APP")
+    for command in (["check"], ["queues", "pause", "email"], ["stats"]):
+        assert run([*command, "--url", pooled]) == 0
     assert "pooler" not in capsys.readouterr().err

@@ -19,7 +19,7 @@ from rota.cli import run
 from tests.support.cli import CommandLine
 from tests.support.wait import eventually
 
-pytestmark = [pytest.mark.system, pytest.mark.waits]
+pytestmark = pytest.mark.system
 
 SHOP = """
 import asyncio
@@ -88,7 +88,8 @@ def start(place: Path, database: str) -> Iterator[Reloading]:
             process.kill()
 
 
-def test_a_change_stops_the_worker_as_usual_and_starts_the_new_code(
+@pytest.mark.nightly
+def test_a_change_stops_the_worker_as_usual_and_starts_the_new_code_once_it_can_be_imported(
     database: str, tmp_path: Path
 ) -> None:
     with start(tmp_path, database) as reloading, psycopg.connect(database) as connection:
@@ -96,32 +97,24 @@ def test_a_change_stops_the_worker_as_usual_and_starts_the_new_code(
         connection.execute("select rota.enqueue('hang', '{}')")
         connection.commit()
         reloading.until("hang begins in release-1")
-        reloading.write(SHOP.format("release-2"))
+        reloading.write("import rota\napp = (")
         reloading.until("shop.py changed: the worker restarts")
         reloading.until("hang ends: the worker is going down")
+        reloading.until("SyntaxError")
+        reloading.until("the worker exited with status 3: it starts again when a file changes")
+        assert reloading.workers == []
+        reloading.write(SHOP.format("release-2"))
         reloading.until("started, release release-2")
         reloading.until("hang begins in release-2")
         [worker] = reloading.workers
         reloading.process.send_signal(signal.SIGINT)
-        assert reloading.process.wait(30) == 0, reloading.log
+        assert reloading.process.wait(60) == 0, reloading.log
         assert not psutil.pid_exists(worker)
         [(why,)] = connection.execute("select last_error from rota.job").fetchall()
         assert why == "the worker went down while the handler ran"
 
 
-def test_code_that_cannot_be_imported_waits_for_the_change_that_mends_it(
-    database: str, tmp_path: Path
-) -> None:
-    with start(tmp_path, database) as reloading:
-        reloading.until("started, release release-1")
-        reloading.write("import rota\napp = (")
-        reloading.until("SyntaxError")
-        reloading.until("the worker exited with status 3: it starts again when a file changes")
-        assert reloading.workers == []
-        reloading.write(SHOP.format("release-3"))
-        reloading.until("started, release release-3")
-
-
+@pytest.mark.nightly
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux kills with the parent")
 def test_a_killed_reloader_leaves_no_worker(database: str, tmp_path: Path) -> None:
     with start(tmp_path, database) as reloading:
@@ -136,17 +129,12 @@ def test_a_killed_reloader_leaves_no_worker(database: str, tmp_path: Path) -> No
         )
 
 
-@pytest.mark.parametrize("option", ["--drain", "--processes=2"])
-def test_a_drain_and_several_processes_are_not_reloaded(
-    option: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["work", "--reload", option]) == 2
-    assert "give --reload alone" in capsys.readouterr().err
-
-
-def test_without_its_extra_it_says_what_to_install(
+def test_what_cannot_be_reloaded_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    for option in ("--drain", "--processes=2"):
+        assert run(["work", "--reload", option]) == 2
+        assert "give --reload alone" in capsys.readouterr().err
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "watchfiles", None)
     assert run(["work", "--reload", "--app", "shop:app"]) == 3

@@ -1,4 +1,4 @@
-"""A shop with jobs of every kind, and its dashboard on real servers, under a prefix."""
+"""A shop with jobs of every kind, and its dashboard, under a prefix."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import fastapi
 import httpx
@@ -56,16 +55,20 @@ def app(database: str) -> Iterator[rota.App]:
 
 @pytest.fixture
 def serve(app: rota.App) -> Iterator[Serve]:
-    """Serves a dashboard of the App: `serve("wsgi", authorize=…)`."""
+    """Opens a dashboard of the App, called as a WSGI server does, or behind a server of ASGI:
+    `serve("asgi", authorize=…)`."""
     with ExitStack() as stack:
 
-        def serve(gateway: str = "asgi", **options: Any) -> Site:
+        def serve(gateway: str = "wsgi", **options: Any) -> Site:
             options.setdefault("authorize", lambda scope: Access("ann"))
             made = dashboard(app, **options)
-            run = {"asgi": _run_asgi, "wsgi": _run_wsgi}[gateway]
-            url = stack.enter_context(run(made)) + PREFIX
-            client = stack.enter_context(httpx.Client(timeout=20))
-            return Site(client, url)
+            transport, url = None, "http://127.0.0.1:8000"
+            if gateway == "wsgi":
+                transport = httpx.WSGITransport(app=_mount(made))
+            else:
+                url = stack.enter_context(_run_asgi(made))
+            client = stack.enter_context(httpx.Client(transport=transport, timeout=20))
+            return Site(client, url + PREFIX)
 
         yield serve
 
@@ -86,13 +89,7 @@ def _run_asgi(made: Dashboard) -> Iterator[str]:
         thread.join()
 
 
-class _Quiet(WSGIRequestHandler):
-    def log_message(self, *_: object) -> None:
-        """Log nothing."""
-
-
-@contextmanager
-def _run_wsgi(made: Dashboard) -> Iterator[str]:
+def _mount(made: Dashboard) -> Any:
     def mounted(environ: dict[str, Any], start_response: Any) -> Any:
         path = environ["PATH_INFO"]
         assert path.startswith(PREFIX), path
@@ -101,11 +98,4 @@ def _run_wsgi(made: Dashboard) -> Iterator[str]:
             start_response,
         )
 
-    with make_server("127.0.0.1", 0, mounted, WSGIServer, _Quiet) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    return mounted

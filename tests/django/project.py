@@ -1,11 +1,11 @@
-"""The project of this directory as people run it: `manage.py` in a process."""
+"""The project of this directory as people run it: commands of `manage.py` in a process."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,12 +14,23 @@ from pathlib import Path
 import psycopg.conninfo
 import pytest
 
-from tests.support.guard import locked
+from tests.support import forked
 
 ROOT = Path(__file__).parents[2]
 RUN_S = 280
-PYTHONS = ("3.12", "3.13")
-"""Those for Django 6: the newest Django of Python 3.11 is 5.2."""
+COMMANDS = """
+import json, sys, warnings
+warnings.simplefilter("error")
+from django.core.management import execute_from_command_line
+for arguments in json.loads(sys.argv[1]):
+    status = 0
+    try:
+        execute_from_command_line(["manage.py", *arguments])
+    except SystemExit as ended:
+        status = ended.code or 0
+    print(f"\\0{status}\\0", end="", flush=True)
+"""
+"""Runs commands one after the other; behind what each prints stands its exit status."""
 
 
 @dataclass(frozen=True)
@@ -36,18 +47,42 @@ class Project:
         found = psycopg.conninfo.conninfo_to_dict(self.url)
         names = {"host": "PGHOST", "port": "PGPORT", "user": "PGUSER", "dbname": "PGDATABASE"}
         place = {names[key]: str(value) for key, value in found.items() if key in names}
-        paths = {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
         settings = {"DJANGO_SETTINGS_MODULE": "tests.django.settings", "COLUMNS": "200"}
+        paths = {}
+        if self.python != sys.executable:  # the Rota of this tree, be it a copy of another one
+            paths = {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
         return {**os.environ, **paths, **settings, **place, **self.more}
 
-    def run(self, *arguments: str, status: int = 0) -> str:
-        """Run a command of manage.py; return what it printed."""
-        return self.run_module("django", *arguments, status=status)
+    def run_all(self, *commands: str) -> list[tuple[int, str]]:
+        """Run commands of manage.py, written with spaces, in one process; return of each its exit
+        status and what it printed."""
+        given = [command.split(" ") for command in commands]
+        command = ["-c", COMMANDS, json.dumps(given)]
+        if self.python == sys.executable:
+            done = forked.run(
+                command, env=self.environment, cwd=ROOT, stderr=subprocess.STDOUT, timeout=RUN_S
+            )
+        else:
+            done = self._run(*command, place=ROOT)
+        parts = done.stdout.split("\0")
+        assert len(parts) == 2 * len(commands) + 1, done.stdout
+        return [(int(parts[at + 1]), parts[at]) for at in range(0, 2 * len(commands), 2)]
 
-    def run_module(self, *arguments: str, status: int = 0, place: Path = ROOT) -> str:
-        """Run a module of Python in a directory; return what it printed."""
-        done = subprocess.run(
-            [self.python, "-W", "error", "-m", *arguments],
+    def run(self, command: str, status: int = 0) -> str:
+        """Run a command of manage.py; return what it printed."""
+        [(found, printed)] = self.run_all(command)
+        assert found == status, printed
+        return printed
+
+    def run_pytest(self, place: Path) -> str:
+        """Run pytest in a directory; return what it printed."""
+        done = self._run("-m", "pytest", "-q", place=place)
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    def _run(self, *command: str, place: Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [self.python, "-W", "error", *command],
             env=self.environment,
             cwd=place,
             stdout=subprocess.PIPE,
@@ -56,8 +91,6 @@ class Project:
             timeout=RUN_S,
             check=False,
         )
-        assert done.returncode == status, done.stdout
-        return done.stdout
 
     @contextmanager
     def start(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
@@ -76,48 +109,14 @@ class Project:
                 process.kill()
 
 
-def find_python() -> Path | None:
-    """Return a Python for Django 6; None: this machine has none."""
-    versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    found = (
-        python for version in PYTHONS for python in sorted(versions.glob(f"{version}.*/bin/python"))
-    )
-    return next(found, None)
+def find_environment(name: str) -> Path:
+    """Return an environment that scripts/environments.py makes. Skips the test without it."""
+    place = ROOT / ".venvs" / name
+    if not (place / "stamp").exists():
+        pytest.skip(f"NOT TRIED: `python scripts/environments.py` has made no .venvs/{name}")
+    return place
 
 
-class NotThere(Exception):
-    """This machine has no Python for Django 6, or no package index."""
-
-
-def make_python(place: Path, *packages: str) -> str:
-    """Return the Python of an environment with what Rota needs and these packages; it is made once.
-    Raises NotThere."""
-    base = find_python()
-    if base is None:
-        raise NotThere("no Python 3.12 or 3.13 of pyenv, which Django 6 needs")
-    python = place / "bin" / "python"
-    with locked(place.with_suffix(".lock")):
-        if not (place / "done").exists():
-            project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-            needed = project["dependencies"] + project["optional-dependencies"]["dashboard"]
-            subprocess.run([base, "-m", "venv", place], check=True)
-            pip = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-            done = subprocess.run(
-                [*pip, *packages, *needed],
-                stderr=subprocess.PIPE,
-                text=True,
-                timeout=300,
-                check=False,
-            )
-            if done.returncode != 0:
-                raise NotThere(f"{packages} cannot be installed: {done.stderr[-500:]}")
-            (place / "done").touch()
-    return str(python)
-
-
-def install_django(place: Path) -> str:
-    """Return a Python with Django 6 in the place of this run. Skips the test if there is none."""
-    try:
-        return make_python(place / "django6", "django>=6.1", "pytest", "pytest-django")
-    except NotThere as why:
-        pytest.skip(f"NOT TRIED: {why}")
+def find_python(name: str) -> str:
+    """Return the Python of such an environment."""
+    return str(find_environment(name) / "bin" / "python")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import psycopg
@@ -14,13 +12,13 @@ import pytest
 
 from rota.declare.release import VERSION
 from rota.store.migrate import migrate
-from tests.django.project import ROOT, Project, install_django
+from tests.django.project import ROOT, Project, find_python
 from tests.support.databases import Databases
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
 from tests.support.wait import eventually
 
-pytestmark = [pytest.mark.system]
+pytestmark = pytest.mark.system
 
 CASES = [
     f"tests.django.cases.{file.stem}"
@@ -37,14 +35,19 @@ def project(empty_database: str) -> Project:
 
 @rule("M1", "M20", "M85", "M87")
 def test_the_cases_of_django_s_own_runner_pass(project: Project) -> None:
-    assert re.search(r"^OK$", project.run("test", *CASES), re.MULTILINE)
+    printed = project.run(f"test --exclude-tag nightly {' '.join(CASES)}")
+    assert re.search(r"^OK$", printed, re.MULTILINE), printed
 
 
+@pytest.mark.nightly
 @rule("M1", "M20", "M85", "M87")
-@pytest.mark.slow
-def test_the_cases_pass_with_django_6(run_place: Path, empty_database: str) -> None:
-    modern = Project(empty_database, install_django(run_place))
-    assert re.search(r"^OK$", modern.run("test", *CASES), re.MULTILINE)
+@pytest.mark.parametrize(
+    ("name", "options"), [("django-6.0", "--exclude-tag nightly "), ("django-6.1", "")]
+)
+def test_the_cases_pass_with_django_6(empty_database: str, name: str, options: str) -> None:
+    modern = Project(empty_database, find_python(name))
+    printed = modern.run(f"test {options}{' '.join(CASES)}")
+    assert re.search(r"^OK\b", printed, re.MULTILINE), printed
 
 
 PYTEST = """
@@ -76,20 +79,22 @@ def test_nothing_of_another_test_is_left(rota_test):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_fixture_of_pytest_works_in_the_transaction_of_pytest_django(
-    run_place: Path, empty_database: str, tmp_path: Path
+    empty_database: str, tmp_path: Path
 ) -> None:
-    modern = Project(empty_database, install_django(run_place))
+    modern = Project(empty_database, find_python("django-6.1"))
     (tmp_path / "pytest.ini").write_text(PYTEST)
     (tmp_path / "test_shop.py").write_text(PYTEST_CASES)
-    printed = modern.run_module("pytest", "-q", "-p", "pytest_rota", place=tmp_path)
+    printed = modern.run_pytest(tmp_path)
     assert "3 passed" in printed, printed
 
 
+@pytest.mark.nightly
 def test_a_test_run_without_migrations_has_the_schema(empty_database: str) -> None:
     project = Project(empty_database, more={"NO_MIGRATIONS": "1"})
-    assert re.search(r"^OK$", project.run("test", "tests.django.cases.joining"), re.MULTILINE)
+    printed = project.run("test tests.django.cases.joining.ViewTest")
+    assert re.search(r"^OK$", printed, re.MULTILINE), printed
 
 
 def dump(server: PostgresServer, url: str) -> str:
@@ -100,28 +105,31 @@ def dump(server: PostgresServer, url: str) -> str:
     return re.sub(r"^\\(un)?restrict .*\n", "", text, flags=re.MULTILINE)
 
 
-@pytest.mark.parametrize("schema", ["rota", "rota_shop"])
+@pytest.mark.nightly
 def test_both_migrations_make_the_same_schema_and_zero_leaves_nothing(
-    server: PostgresServer, empty_database: str, empty_databases: Databases, schema: str
+    server: PostgresServer, empty_database: str, empty_databases: Databases
 ) -> None:
-    project = Project(empty_database, more={"SHOP_SCHEMA": schema})
-    project.run("migrate", "-v", "0")
+    project = Project(empty_database, more={"SHOP_SCHEMA": "rota_shop"})
+    project.run("migrate -v 0")
     made = dump(server, empty_database)
     with empty_databases.one() as other:
-        migrate(server.url(other), schema)
+        migrate(server.url(other), "rota_shop")
         assert dump(server, server.url(other)) == made
-    project.run("rota", "migrate", "--check")
-    assert project.run("rota", "migrate").startswith(f"schema {schema}: up to date\n")
     with psycopg.connect(empty_database, autocommit=True) as connection:
-        declared = connection.execute(f"select count(*) from {schema}.job_type").fetchone()
+        declared = connection.execute("select count(*) from rota_shop.job_type").fetchone()
         assert declared is not None and declared[0] > 3
-        project.run("migrate", "-v", "0", "rota", "zero")
+        checked, again, zero = project.run_all(
+            "rota migrate --check", "rota migrate", "migrate -v 0 rota zero"
+        )
+        assert (checked[0], again[0], zero[0]) == (0, 0, 0), (checked, again, zero)
+        assert again[1].startswith("schema rota_shop: up to date\n")
         left = "select nspname from pg_namespace where nspname like 'rota%'"
         assert connection.execute(left).fetchall() == []
-    project.run("migrate", "-v", "0")
+    project.run("migrate -v 0")
     assert dump(server, empty_database) == made
 
 
+@pytest.mark.nightly
 def test_a_database_that_rota_migrate_made_is_taken_over(
     server: PostgresServer, project: Project
 ) -> None:
@@ -133,11 +141,17 @@ def test_a_database_that_rota_migrate_made_is_taken_over(
         connection.execute(
             "delete from rota.definition where name = 'queues'; drop view rota.queues"
         )
-    assert "rota.W005" in project.run("check", "--database", "default")
-    project.run("migrate", "-v", "0")
+    checked, migrated, shown, unchanged = project.run_all(
+        "check --database default",
+        "migrate -v 0",
+        "sqlmigrate rota 0001",
+        "makemigrations --check rota",
+    )
+    assert "rota.W005" in checked[1]
+    assert migrated[0] == 0, migrated
+    assert f"-- Rota {VERSION}, migrations after 0000" in shown[1]
+    assert "No changes" in unchanged[1]
     assert dump(server, project.url) == made
-    assert f"-- Rota {VERSION}, migrations after 0000" in project.run("sqlmigrate", "rota", "0001")
-    assert "No changes" in project.run("makemigrations", "--check", "rota")
 
 
 def test_each_release_has_a_migration_of_django() -> None:
@@ -145,26 +159,45 @@ def test_each_release_has_a_migration_of_django() -> None:
     assert f"rota_{VERSION.replace('.', '_')}" in max(files).stem
 
 
-def test_manage_py_has_the_commands_of_rota_and_their_exit_statuses(project: Project) -> None:
-    assert "no Rota schema" in project.run("rota", "jobs", status=3)
-    project.run("migrate", "-v", "0")
-    page = project.run("rota", "--help")
-    assert "Act on jobs" in page and project.run("help", "rota") == page
-    assert "--concurrency" in project.run("rota", "work", "--help")
-    assert "job 1" in project.run("rota", "enqueue", "welcome", "--payload", '{"customer_id": 1}')
-    assert "DoesNotExist" in project.run("rota", "work", "--drain")
-    assert "welcome" in project.run("rota", "jobs", "--settings", "tests.django.settings")
-    for way in ("", "--systemd", "--k8s"):
-        printed = project.run("rota", "crontab", *filter(None, [way]))
-        assert "rota.integrations.django.setup:app" in printed
-        assert re.search(r"DJANGO_SETTINGS_MODULE\W+(value: \")?tests.django.settings", printed)
-    assert "did you mean" in project.run("rota", "bury", status=2)
+CONNECTED = (
+    "import\tos;from\tdjango.db\timport\tconnection;connection.ensure_connection();"
+    "print('told',os.environ.get('ROTA_DJANGO_NAMES'))"
+)
+"""As a process that is no test has it: the names of a test's databases are for its children."""
 
 
+@pytest.mark.nightly
 @rule("M20")
-@pytest.mark.waits
+def test_manage_py_has_the_commands_of_rota_and_their_exit_statuses(project: Project) -> None:
+    ways = ("", " --systemd", " --k8s")
+    wanted = {
+        "rota jobs": (3, "no Rota schema"),
+        "migrate -v 0": (0, ""),
+        "rota --help": (0, "Act on jobs"),
+        "help rota": (0, "Act on jobs"),
+        "rota work --help": (0, "--concurrency"),
+        'rota enqueue welcome --payload {"customer_id":1}': (0, "job 1"),
+        "rota work --drain": (0, "DoesNotExist"),
+        "rota bury": (2, "did you mean"),
+        f"shell -c {CONNECTED}": (0, "told None"),
+        **{
+            f"rota crontab{way} --database other": (0, "rota.integrations.django.setup:app")
+            for way in ways
+        },
+    }
+    found = dict(zip(wanted, project.run_all(*wanted), strict=True))
+    for command, (status, text) in wanted.items():
+        assert found[command][0] == status and text in found[command][1], (command, found[command])
+    for way in ways:
+        printed = found[f"rota crontab{way} --database other"][1]
+        assert re.search(r"DJANGO_SETTINGS_MODULE\W+(value: \")?tests.django.settings", printed)
+        assert re.search(r"ROTA_DJANGO_DATABASE\W+(value: \W?)?other", printed), printed
+
+
+@pytest.mark.nightly
+@rule("M20")
 def test_a_worker_with_processes_runs_jobs_and_stops(project: Project) -> None:
-    project.run("migrate", "-v", "0")
+    project.run("migrate -v 0")
     with (
         psycopg.connect(project.url, autocommit=True) as connection,
         project.start("rota", "work", "--processes", "2") as worker,
@@ -185,48 +218,3 @@ def test_a_worker_with_processes_runs_jobs_and_stops(project: Project) -> None:
         worker.send_signal(signal.SIGTERM)
         _, printed = worker.communicate(timeout=120)
         assert worker.returncode == 0, printed
-
-
-@rule("M20")
-def test_a_process_that_is_no_test_leaves_the_databases_of_its_children_alone(
-    project: Project,
-) -> None:
-    code = (
-        "import os; from django.db import connection; connection.ensure_connection(); "
-        "print('told', os.environ.get('ROTA_DJANGO_NAMES'))"
-    )
-    assert "told None" in project.run("shell", "-c", code)
-
-
-def test_a_line_of_cron_names_the_database_that_the_command_named(project: Project) -> None:
-    for way in ("", "--systemd", "--k8s"):
-        printed = project.run("rota", "crontab", *filter(None, [way]), "--database", "other")
-        assert re.search(r"ROTA_DJANGO_DATABASE\W+(value: \W?)?other", printed), printed
-
-
-SQLITE = """
-import django
-from django.conf import settings
-from django.core.management import call_command
-from django.core.management.base import SystemCheckError
-
-settings.configure(
-    INSTALLED_APPS=["rota.integrations.django"],
-    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
-)
-django.setup()
-try:
-    call_command("check", databases=["default"])
-except SystemCheckError as error:
-    assert "rota.E001" in str(error) and "PostgreSQL" in str(error), error
-else:
-    raise AssertionError("nothing was said")
-"""
-
-
-def test_who_forgot_the_database_is_told_that_it_must_be_postgresql() -> None:
-    environment = {name: text for name, text in os.environ.items() if "DJANGO" not in name}
-    done = subprocess.run(
-        [sys.executable, "-c", SQLITE], env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr

@@ -7,8 +7,9 @@ import ssl
 import subprocess
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,13 +51,16 @@ def write(folder: Path, template: str, **parts: str) -> None:
 
 @pytest.fixture
 def make(database: str, templates: Path, post: Post) -> Iterator[Make]:
-    """Makes an App with a mailer."""
+    """Makes an App with a mailer, and with others beside it."""
     apps: list[rota.App] = []
 
-    def make(smtp: Any = None, **options: Any) -> tuple[rota.App, mail.Mailer]:
+    def make(
+        smtp: Any = None, *, beside: Iterable[mail.Mailer] = (), **options: Any
+    ) -> tuple[rota.App, mail.Mailer]:
         given = {"sender": "Shop <hello@shop.example>", "templates": templates, **options}
         mailer = mail.Mailer(smtp or post.url, **given)
-        apps.append(rota.App(database, jobs=[mailer.jobs], release="1"))
+        jobs = [one.jobs for one in (mailer, *beside)]
+        apps.append(rota.App(database, jobs=jobs, release="1"))
         return apps[-1], mailer
 
     yield make
@@ -67,6 +71,12 @@ def make(database: str, templates: Path, post: Post) -> Iterator[Make]:
 def send(mailer: mail.Mailer, user: int = 1, **options: Any) -> int:
     given = {"to": f"u{user}@x.example", "user_id": user, "event": "signup", **options}
     return mailer.send("welcome", data={"name": f"User <{user}>"}, **given).id
+
+
+def send_to(mailer: mail.Mailer, users: Iterable[int], **options: Any) -> list[int]:
+    """Send each of these users a mail, in one statement."""
+    people = [mail.Recipient(f"u{n}@x.example", n, {"name": f"User <{n}>"}) for n in users]
+    return [one.id for one in mailer.send_many("welcome", people, event="signup", **options)]
 
 
 def due(app: rota.App, connection: Connection) -> None:
@@ -98,177 +108,137 @@ def test_a_mail_is_sent_once_for_its_user_template_and_event_and_is_found(
     assert (sent.answer, len(sent.version or ""), len(sent.hash or "")) == ("250 OK as 1", 12, 64)
     assert mailer.find("u2@x.example") == []
 
-    # A run of the same job again sends nothing.
+    # A run of the same job again sends nothing, nor does an urgent mail of the same event.
     app.retry(first, again=True)
-    assert app.drain().succeeded == 1
+    urgent = send(mailer, urgent=True)
+    assert app.drain().succeeded == 2
     assert len(post.taken) == 1
+    assert app.get(urgent).result == app.get(first).result == "250 OK as 1"
 
 
 @rule("M70", "M50")
 def test_two_mailers_of_an_app_send_beside_each_other(
-    database: str, templates: Path, post: Post
+    make: Make, templates: Path, post: Post
 ) -> None:
-    given: Any = {"sender": "a@shop.example", "templates": templates}
-    mailers = [mail.Mailer(post.url, **given), mail.Mailer(post.url, **given, name="invoices")]
-    app = rota.App(database, jobs=[one.jobs for one in mailers])
-    for one in mailers:
+    other = mail.Mailer(post.url, sender="a@shop.example", templates=templates, name="invoices")
+    app, mailer = make(beside=[other])
+    for one in (mailer, other):
         send(one)
-        assert app.drain().succeeded == 1
+    assert app.drain().succeeded == 2
     assert len(post.taken) == len({one["Message-ID"] for one in post.taken}) == 2
-    assert [one.key for one in mailers[0].find("u1@x.example")] == [
+    assert {one.key for one in mailer.find("u1@x.example")} == {
         "invoices:1:welcome:signup", "mail:1:welcome:signup"
-    ]  # fmt: skip
-    app.close()
+    }  # fmt: skip
 
 
 @rule("M70", "M50")
-def test_a_user_with_a_colon_is_not_another_user_of_another_event(make: Make, post: Post) -> None:
-    app, mailer = make()
+def test_a_user_with_a_colon_is_not_another_user_of_another_event(make: Make) -> None:
+    _, mailer = make()
     given: Any = {"to": "a@x.example", "data": {"name": "Ann"}}
     mailer.send("welcome", user_id="1:welcome", event="e", **given)
     assert mailer.send("welcome", user_id="1", event="welcome:e", **given).created
-    assert app.drain().succeeded == len(post.taken) == 2
 
 
 @rule("M70", "M50")
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
+async def test_a_mail_without_its_user_or_event_is_refused(make: Make) -> None:
+    app, mailer = make()
+    for given, said in (
         ({"user_id": None}, "user_id must be an integer or a text, not None"),
         ({"user_id": ""}, "user_id must be an integer or a text, not ''"),
         ({"user_id": True}, "user_id must be an integer or a text, not True"),
         ({"event": ""}, "event must be a text such as 'signup', not ''"),
         ({"event": None}, "event must be a text such as 'signup', not None"),
-    ],
-)
-async def test_a_mail_without_its_user_or_event_is_refused(
-    make: Make, given: Any, said: str
-) -> None:
-    app, mailer = make()
-    asked: Any = {"to": "a@x.example", "user_id": 1, "event": "e", "data": {"name": "Ann"}, **given}
-    to, user = asked["to"], asked["user_id"]
-    with pytest.raises(rota.UsageError, match=said):
-        mailer.new("welcome", **asked)
-    with pytest.raises(rota.UsageError, match=said):
-        await mailer.asend("welcome", **asked)
-    many = [mail.Recipient(to, user, {"name": "Ann"})]
-    with pytest.raises(rota.UsageError, match=said):
-        mailer.send_many("welcome", many, event=asked["event"])
+    ):
+        asked: Any = {"to": "a@x.example", "user_id": 1, "event": "e", "data": {"name": "Ann"}}
+        asked |= given
+        with pytest.raises(rota.UsageError, match=said):
+            mailer.new("welcome", **asked)
+        with pytest.raises(rota.UsageError, match=said):
+            await mailer.asend("welcome", **asked)
+        many = [mail.Recipient(asked["to"], asked["user_id"], {"name": "Ann"})]
+        with pytest.raises(rota.UsageError, match=said):
+            mailer.send_many("welcome", many, event=asked["event"])
     assert await app.afind() == []
 
 
-@rule("M70", "M50")
-def test_an_urgent_mail_and_an_ordinary_one_of_an_event_are_one_mail(
-    make: Make, post: Post
-) -> None:
-    app, mailer = make()
-    first = send(mailer)
-    app.drain()
-    second = send(mailer, urgent=True)
-    assert app.drain().succeeded == len(post.taken) == 1
-    assert app.get(first).result == app.get(second).result == "250 OK as 1"
-
-
-@rule("M70")
-def test_all_mails_to_an_address_are_found(make: Make, connection: Connection) -> None:
-    _, mailer = make()
-    connection.execute(
-        "insert into rota.effect (key, job, claim, entry, if_uncertain, about, done_at) select n, "
-        "1, 1, 1, 'dead', '{\"to\": \"a@x.example\"}', now() from generate_series(1, 101) n"
-    )
-    assert len(mailer.find("a@x.example")) == 101
-
-
-@rule("M70", "M45")
-def test_what_is_known_of_a_mail_can_be_forgotten_and_is_not_sent_again(
-    make: Make, post: Post
-) -> None:
-    app, mailer = make()
-    job = send(mailer)
-    app.drain()
-    assert mailer.forget("u1@x.example", why="she asked") == 1
-    assert mailer.find("u1@x.example") == []
-    app.retry(job, again=True)
-    assert app.drain().succeeded == 1
-    assert len(post.taken) == 1
-
-
 @rule("M45", "M70")
-def test_a_person_whose_mails_are_erased_is_found_nowhere_and_gets_none_of_them_again(
+def test_what_is_forgotten_or_erased_of_a_person_is_found_nowhere_and_not_sent_again(
     make: Make, post: Post, connection: Connection
 ) -> None:
     app, mailer = make()
     sent = send(mailer, to="Ada@planted.example")
+    forgotten = send(mailer, 3)
     app.drain()
     waits = send(mailer, 2, to="Ada@planted.example", delay="1h")
     assert app.jobs.erase({"to": "Ada@planted.example"}, why="she asked").jobs == 2
-    assert mailer.find("Ada@planted.example") == []
+    assert mailer.forget("u3@x.example", why="she asked") == 1
+    assert mailer.find("Ada@planted.example") == mailer.find("u3@x.example") == []
     for table in ("jobs", "effect", "idempotency", "attempt", "action"):
-        query = f"select from rota.{table} t where t::text ~* 'ada@planted|mail:[12]:|User'"
+        query = f"select from rota.{table} t where t::text ~* 'ada@planted|mail:[12]:|User <[12]'"
         assert connection.execute(query.encode()).fetchall() == []
     again = mailer.send("welcome", to="ada@x.example", user_id=1, event="signup", data={})
     assert (again.created, again.id, again.status) == (False, sent, "succeeded")
     assert app.get(waits).status == "cancelled"
-    app.drain()
-    assert len(post.taken) == 1
+    app.retry(forgotten, again=True)
+    assert app.drain().succeeded == 1
+    assert len(post.taken) == 2
     with pytest.raises(rota.UsageError, match="was erased"):
         mailer.resend(sent, content="latest")
 
 
-@rule("M70")
-def test_a_mail_commits_with_the_callers_transaction(
+@rule("M70", "M20")
+def test_mails_commit_with_the_callers_transaction_and_go_over_one_connection(
     make: Make, post: Post, connection: Connection
 ) -> None:
     app, mailer = make()
     with connection.transaction(force_rollback=True):
         send(mailer, connection=connection)
     with connection.transaction():
-        send(mailer, 2, connection=connection)
-    app.drain()
-    assert post.addresses == ["u2@x.example"]
-
-
-@rule("M70")
-def test_many_mails_go_over_one_connection(make: Make, post: Post) -> None:
-    app, mailer = make()
-    recipients = [mail.Recipient(f"u{n}@x.example", n, {"name": str(n)}) for n in range(20)]
-    assert len(mailer.send_many("welcome", recipients, event="news:7")) == 20
+        send_to(mailer, range(2, 22), connection=connection)
     assert app.drain(concurrency=1).succeeded == 20
-    assert sorted(post.addresses) == sorted(one.to for one in recipients)
+    assert sorted(post.addresses) == sorted(f"u{n}@x.example" for n in range(2, 22))
     assert post.connections <= 2
 
 
+NOT_NOW, ACCOUNT, AWAY = "does not take it now", "refuses the account", "is unavailable"
+REFUSALS: list[tuple[str, str, str | None, str | None]] = [
+    # What the server says; the status then; why, where it says so of the address, of the message.
+    ("450 4.2.0 greylisted", "failed", NOT_NOW, NOT_NOW),
+    ("452 4.2.2 mailbox full", "failed", NOT_NOW, NOT_NOW),
+    ("550 5.1.1 no such user", "dead", None, None),
+    ("550 5.7.1 relaying denied", "failed", NOT_NOW, ACCOUNT),
+    ("421 4.3.2 going down", "failed", AWAY, AWAY),
+]
+
+
 @rule("M71", "M70")
-@pytest.mark.parametrize(
-    ("answer", "status"),
-    [
-        ("450 4.2.0 greylisted", "failed"),
-        ("452 4.2.2 mailbox full", "failed"),
-        ("550 5.1.1 no such user", "dead"),
-        ("550 5.7.1 relaying denied", "failed"),
-        ("421 4.3.2 going down", "failed"),
-    ],
-)
-@pytest.mark.parametrize("verb", ["rcpt", "data"])
 def test_a_refusal_is_of_this_mail_or_of_the_account_and_nothing_was_sent(
-    make: Make, post: Post, connection: Connection, answer: str, status: str, verb: str
+    make: Make, post: Post, connection: Connection
 ) -> None:
-    app, mailer = make()
-    setattr(post, verb, lambda address, n: answer if n == 1 else None)
-    job = send(mailer)
+    app, mailer = make(options={"breaker": None})
+
+    def refuse(verb: str, address: str, n: int) -> str | None:
+        refused, _, number = address.partition("@")[0].partition("-")
+        return REFUSALS[int(number)][0] if refused == verb and n == 1 else None
+
+    post.rcpt, post.data = partial(refuse, "rcpt"), partial(refuse, "data")
+    cases = [
+        (f"{verb}-{number}@x.example", answer, status, why)
+        for number, (answer, status, *whys) in enumerate(REFUSALS)
+        for verb, why in zip(("rcpt", "data"), whys, strict=True)
+    ]
+    people = [mail.Recipient(case[0], number, {"name": ""}) for number, case in enumerate(cases)]
+    sent = mailer.send_many("welcome", people, event="e")
     app.drain()
-    found = app.get(job)
-    assert found.status == status
-    assert answer.rsplit(maxsplit=1)[-1] in str(found.last_error)
-    assert mailer.find("u1@x.example") == [], "the intent was taken back"
-    if status == "failed":
-        said = (
-            "refuses the account" if (answer[0], verb) == ("5", "data") else "does not take it now"
-        )
-        said = "is unavailable" if answer.startswith("421") else said
-        assert str(found.verdict_rule).startswith(f"the mail server {said}")
-        due(app, connection)
-        assert post.addresses == ["u1@x.example"]
+    for (to, answer, status, why), job in zip(cases, sent, strict=True):
+        found = app.get(job.id)
+        assert found.status == status, to
+        assert answer.rsplit(maxsplit=1)[-1] in str(found.last_error)
+        assert why is None or str(found.verdict_rule).startswith(f"the mail server {why}"), to
+        assert mailer.find(to) == [], "the intent was taken back"
+    assert post.addresses == []
+    due(app, connection)
+    assert sorted(post.addresses) == sorted(case[0] for case in cases if case[2] == "failed")
 
 
 @rule("M70", "M63")
@@ -277,80 +247,97 @@ def test_what_the_account_is_refused_opens_the_breaker_and_kills_no_mail(
 ) -> None:
     app, mailer = make()
     post.rcpt = lambda address, n: "550 5.7.0 your account is blocked"
-    jobs = [send(mailer, user) for user in range(12)]
+    jobs = send_to(mailer, range(7))
     app.drain(concurrency=1)
     [breaker] = app.breakers.list()
     assert (breaker.name, breaker.state) == ("mail.provider", "open")
-    assert {app.get(job).status for job in jobs} == {"failed", "queued"}
+    assert {one.status for one in app.find()} == {"failed", "queued"}
     assert len(post.asked) == 5
     post.rcpt = None
     app.breakers.reset("mail.provider")
     due(app, connection)
-    assert len(post.taken) == 12
+    assert len(post.taken) == len(jobs)
 
 
 @rule("M70", "M63")
 def test_recipients_whose_rules_refuse_the_mail_stop_nobody_elses(make: Make, post: Post) -> None:
     app, mailer = make()
     post.rcpt = lambda address, n: None if address == "u6@x.example" else "550 5.7.1 not from you"
-    jobs = [send(mailer, user) for user in range(7)]
+    jobs = send_to(mailer, range(7))
     app.drain(concurrency=1)
     assert post.addresses == ["u6@x.example"]
-    assert {app.get(job).status for job in jobs[:6]} == {"failed"}
+    assert sorted(one.id for one in app.find(status="failed")) == jobs[:6]
     assert app.breakers.list()[0].state == "closed"
 
 
 @rule("M70")
 @pytest.mark.filterwarnings("ignore:Requiring AUTH:UserWarning")
-@pytest.mark.parametrize("password", ["right", "wrong"])
-def test_a_wrong_password_is_the_accounts_trouble(
-    database: str, templates: Path, connection: Connection, password: str
-) -> None:
+def test_a_wrong_password_is_the_accounts_trouble(make: Make, templates: Path) -> None:
     with posting(password="right") as post:
-        url = f"smtp://shop:{password}@127.0.0.1:{post.port}?starttls=never"
-        mailer = mail.Mailer(url, sender="a@shop.example", templates=templates)
-        app = rota.App(database, jobs=[mailer.jobs])
-        job = send(mailer)
+        at = f"127.0.0.1:{post.port}?starttls=never"
+        given: Any = {"sender": "a@shop.example", "templates": templates, "name": "other"}
+        wrong = mail.Mailer(f"smtp://shop:wrong@{at}", **given)
+        app, right = make(f"smtp://shop:right@{at}", beside=[wrong])
+        sent, refused = send(right), send(wrong)
         app.drain()
-        found = app.get(job)
-        assert found.status == ("succeeded" if password == "right" else "failed")
-        assert len(post.taken) == (password == "right")
-        if password == "wrong":
-            assert "535" in str(found.last_error) and "wrong" not in str(found.last_error)
-            assert str(found.verdict_rule).startswith("the mail server refuses the account")
-        app.close()
+        assert (app.get(sent).status, len(post.taken)) == ("succeeded", 1)
+        found = app.get(refused)
+        assert found.status == "failed"
+        assert "535" in str(found.last_error) and "wrong" not in str(found.last_error)
+        assert str(found.verdict_rule).startswith("the mail server refuses the account")
 
 
 @rule("M52", "M70")
-@pytest.mark.parametrize("how", ["drop", "cut", "wait"])
 def test_a_connection_that_ends_within_the_message_is_uncertain_and_not_repeated(
-    make: Make, post: Post, connection: Connection, how: str
+    make: Make, post: Post, connection: Connection
+) -> None:
+    """1: it was taken; 2: it was not."""
+    app, mailer = make(options={"breaker": None})
+    how = {"u1@x.example": "drop", "u2@x.example": "cut"}
+    post.data = lambda address, n: how[address] if n == 1 else None
+    jobs = send_to(mailer, (1, 2))
+    app.drain()
+    due(app, connection)
+    assert [app.get(job).status for job in jobs] == ["dead", "dead"]
+    assert [[one.status for one in mailer.find(to)] for to in how] == [["uncertain"]] * 2
+    assert post.addresses == ["u1@x.example"]
+
+
+@pytest.mark.nightly
+@rule("M52", "M70")
+def test_a_message_without_an_answer_is_uncertain_until_a_person_has_looked(
+    make: Make, post: Post, connection: Connection
 ) -> None:
     app, mailer = make(mail.SMTP(post.url, timeout_s=1))
-    post.data = lambda address, n: how if n == 1 else None
+    post.data = lambda address, n: "wait" if n == 1 else None
     job = send(mailer)
     app.drain()
     due(app, connection)
-    assert app.get(job).status == "dead"
     [uncertain] = mailer.find("u1@x.example")
-    assert uncertain.status == "uncertain"
-    assert len(post.taken) == (how == "drop")
+    assert (app.get(job).status, uncertain.status) == ("dead", "uncertain")
     app.effects.resolve(uncertain.key, done=False, why="the provider has it not")
     app.retry(job)
     app.drain()
-    assert len(post.taken) == (2 if how == "drop" else 1)
-    assert len({one["Message-ID"] for one in post.taken}) == 1, "the same over all attempts"
+    assert [one["Message-ID"] for one in post.taken] == [uncertain.message_id]
 
 
-@rule("M70")
+@pytest.mark.nightly
+@rule("M70", "M87")
 def test_a_mail_is_sent_once_more_as_it_was_or_as_the_template_is_now(
     make: Make, post: Post, templates: Path
 ) -> None:
     app, mailer = make()
     job = send(mailer)
     app.drain()
-    second = mailer.resend(job, content="as-sent").id
+    second = mailer.resend(job, content="as-sent", why="she lost it", by="ann").id
+    twice = mailer.resend(job, content="as-sent")
+    assert (twice.created, twice.id) == (False, second), "however often it is asked for"
     assert app.drain().succeeded == 1
+    [action] = app.jobs.log()
+    assert (action.verb, action.job, action.by) == ("run_again", job, "ann")
+    assert action.why == "mail resend, as-sent: she lost it"
+    assert action.detail == {"run_again_as": second}
+
     write(templates, "welcome", text="Good day {{ name }}!")
     stopped = mailer.resend(second, content="as-sent").id
     assert app.drain().dead == 1
@@ -363,6 +350,7 @@ def test_a_mail_is_sent_once_more_as_it_was_or_as_the_template_is_now(
     assert len({one["Message-ID"] for one in post.taken}) == 3
 
 
+@pytest.mark.nightly
 @rule("M70", "M52")
 def test_a_dead_mail_that_is_sent_again_keeps_its_key_and_message_id(
     make: Make, post: Post, templates: Path
@@ -390,6 +378,7 @@ def test_a_dead_mail_that_is_sent_again_keeps_its_key_and_message_id(
     assert "mail resend, as-sent" in {one.why for one in app.jobs.log()}
 
 
+@pytest.mark.nightly
 @rule("M70", "M52")
 def test_a_mail_that_was_said_not_to_be_sent_is_not_repeated_if_it_is_uncertain_again(
     make: Make, post: Post, connection: Connection
@@ -413,81 +402,86 @@ def test_a_mail_that_was_said_not_to_be_sent_is_not_repeated_if_it_is_uncertain_
     assert mailer.find("u1@x.example")[0].status == "uncertain"
 
 
+@pytest.mark.nightly
 @rule("M70", "M52")
-@pytest.mark.parametrize("how", ["done", "uncertain"])
 def test_who_resends_at_the_same_time_neither_undoes_nor_repeats_it(
-    make: Make, post: Post, monkeypatch: pytest.MonkeyPatch, how: str
+    make: Make, post: Post, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app, mailer = make()
-    post.data = lambda address, n: "drop" if n == 1 or how == "uncertain" else None
-    job = send(mailer)
-    app.drain()
-    app.jobs.discard(job)
+    is_uncertain = False
+    post.data = lambda address, n: "drop" if n == 1 or is_uncertain else None
     find = app.effects.find
-
-    def find_late(*asked: Any, **named: Any) -> Any:
-        """Look, while another resends the mail, and it is sent."""
-        monkeypatch.setattr(type(app.effects), "find", lambda _, *a, **n: find(*a, **n))
-        found = find(*asked, **named)
-        mailer.resend(job, content="latest")
+    for user, known in enumerate(("sent", "uncertain"), 1):
+        is_uncertain = known == "uncertain"
+        job = send(mailer, user)
         app.drain()
-        return found
-
-    monkeypatch.setattr(type(app.effects), "find", lambda _, *a, **n: find_late(*a, **n))
-    with pytest.raises(rota.WrongStatus, match="requeued as job"):
-        mailer.resend(job, content="latest")
-    [known] = mailer.find("u1@x.example")
-    assert known.status == ("sent" if how == "done" else "uncertain")
-    assert len(post.taken) == 2
-    app.drain()
-    assert len(post.taken) == 2
-
-
-@rule("M70", "M50")
-@pytest.mark.parametrize("how", ["cancelled", "archived"])
-def test_a_mail_that_was_given_up_is_sent_again_with_its_key(
-    make: Make, post: Post, how: str
-) -> None:
-    app, mailer = make()
-    job = send(mailer)
-    if how == "cancelled":
-        app.cancel(job)
-    else:
         app.jobs.discard(job)
-        app.jobs.archive(job, why="wrong")
-    with pytest.raises(rota.UsageError, match=f"job {job} sent nothing: content must be latest"):
-        mailer.resend(job, content="as-sent")
-    again = mailer.resend(job, content="latest")
-    twice = mailer.resend(job, content="latest")
-    assert (again.created, twice.created, twice.id) == (True, False, again.id)
-    assert send(mailer) == again.id, "the application's own call finds it"
+
+        def find_late(*asked: Any, again: int = job, **named: Any) -> Any:
+            """Look, while another resends the mail, and it is sent."""
+            monkeypatch.setattr(type(app.effects), "find", lambda _, *a, **n: find(*a, **n))
+            found = find(*asked, **named)
+            mailer.resend(again, content="latest")
+            app.drain()
+            return found
+
+        monkeypatch.setattr(type(app.effects), "find", lambda _, *a, f=find_late, **n: f(*a, **n))
+        with pytest.raises(rota.WrongStatus, match="requeued as job"):
+            mailer.resend(job, content="latest")
+        assert [one.status for one in mailer.find(f"u{user}@x.example")] == [known]
+        assert len(post.taken) == 2 * user
     app.drain()
-    assert send(mailer) == again.id
-    with pytest.raises(rota.UsageError, match=f"job {again.id} has sent the mail of job {job}"):
-        mailer.resend(job, content="latest")
-    assert mailer.resend(again.id, content="latest").created
+    assert len(post.taken) == 4
+
+
+@pytest.mark.nightly
+@rule("M70", "M50")
+def test_a_mail_that_was_given_up_is_sent_again_with_its_key(make: Make, post: Post) -> None:
+    app, mailer = make()
+    cancelled, archived = send(mailer, 1), send(mailer, 2)
+    app.cancel(cancelled)
+    app.jobs.discard(archived)
+    app.jobs.archive(archived, why="wrong")
+    made = {}
+    for user, job in ((1, cancelled), (2, archived)):
+        with pytest.raises(rota.UsageError, match=f"job {job} sent nothing: content must be lat"):
+            mailer.resend(job, content="as-sent")
+        again = mailer.resend(job, content="latest")
+        twice = mailer.resend(job, content="latest")
+        assert (again.created, twice.created, twice.id) == (True, False, again.id)
+        assert send(mailer, user) == again.id, "the application's own call finds it"
+        made[job] = again.id
     app.drain()
-    assert post.addresses == ["u1@x.example"] * 2
+    for user, job in ((1, cancelled), (2, archived)):
+        assert send(mailer, user) == made[job]
+        with pytest.raises(rota.UsageError, match=f"{made[job]} has sent the mail of job {job}"):
+            mailer.resend(job, content="latest")
+        assert mailer.resend(made[job], content="latest").created
+    app.drain()
+    assert sorted(post.addresses) == ["u1@x.example"] * 2 + ["u2@x.example"] * 2
 
 
 @rule("M70", "M52")
-@pytest.mark.parametrize(
-    ("content", "policy"), [("as-sent", "dead"), ("latest", "dead"), ("latest", "skip")]
-)
 def test_a_mail_that_was_given_up_and_is_uncertain_is_sent_again_with_its_key(
-    make: Make, post: Post, content: Any, policy: str
+    make: Make, post: Post, templates: Path
 ) -> None:
-    app, mailer = make(if_uncertain=policy)
+    given: Any = {"sender": "a@shop.example", "templates": templates, "name": "skips"}
+    skips = mail.Mailer(post.url, if_uncertain="skip", **given)
+    app, dies = make(beside=[skips], options={"breaker": None})
     post.data = lambda address, n: "drop" if n == 1 else None
-    job = send(mailer)
+    cases: list[tuple[mail.Mailer, Any]] = [(dies, "as-sent"), (dies, "latest"), (skips, "latest")]
+    jobs = [send(mailer, user) for user, (mailer, _) in enumerate(cases)]
     app.drain()
-    app.cancel(job)
-    again = mailer.resend(job, content=content)
-    assert mailer.find("u1@x.example")[0].status == "uncertain"
-    assert app.drain().succeeded == 1
-    assert send(mailer) == again.id
-    first, second = post.taken
-    assert first["Message-ID"] == second["Message-ID"]
+    made = []
+    for user, (mailer, content) in enumerate(cases):
+        app.cancel(jobs[user])
+        made.append(mailer.resend(jobs[user], content=content).id)
+        assert mailer.find(f"u{user}@x.example")[0].status == "uncertain"
+    assert app.drain().succeeded == len(cases)
+    for user, (mailer, _) in enumerate(cases):
+        assert send(mailer, user) == made[user]
+        first, second = (one for one in post.taken if one["To"] == f"u{user}@x.example")
+        assert first["Message-ID"] == second["Message-ID"]
 
 
 @rule("M70", "M52")
@@ -509,30 +503,6 @@ def test_a_mail_that_another_job_is_sending_is_not_said_to_be_unsent(
     assert isinstance(asked[0].exception(), rota.errors.EffectHeld)
 
 
-@rule("M70", "M87")
-def test_who_sent_a_mail_once_more_and_why_is_recorded(make: Make, post: Post) -> None:
-    app, mailer = make()
-    job = send(mailer)
-    app.drain()
-    again = mailer.resend(job, content="as-sent", why="she lost it", by="ann").id
-    [action] = app.jobs.log()
-    assert (action.verb, action.job, action.by) == ("run_again", job, "ann")
-    assert (action.why, action.detail) == (
-        "mail resend, as-sent: she lost it", {"run_again_as": again}
-    )  # fmt: skip
-
-
-@rule("M70")
-def test_a_template_without_its_variable_is_dead_and_names_it(make: Make, post: Post) -> None:
-    app, mailer = make()
-    job = mailer.send("reset", to="a@x.example", user_id=1, event="e", urgent=True).id
-    app.drain()
-    found = app.get(job)
-    assert (found.status, found.job_type, found.priority) == ("dead", "mail.urgent", 50)
-    assert str(found.last_error) == "mail template 'reset': 'code' is undefined"
-    assert post.taken == []
-
-
 @rule("M70", "M45")
 def test_no_value_can_add_a_header(make: Make, post: Post) -> None:
     app, mailer = make()
@@ -551,19 +521,19 @@ def test_no_value_can_add_a_header(make: Make, post: Post) -> None:
 
 @rule("M70")
 def test_international_addresses_work_or_are_refused_in_words(
-    database: str, templates: Path, make: Make, post: Post
+    make: Make, templates: Path, post: Post
 ) -> None:
-    app, mailer = make()
-    mailer.send("welcome", to="jörg@bücher.example", user_id=1, event="e", data={"name": "Jörg"})
-    assert app.drain().succeeded == 1
-    assert post.addresses == ["jörg@bücher.example"]
     with posting(smtputf8=False) as old:
-        _, mailer = make(old.url, name="old")
-        app = mailer._types[False].app
-        job = mailer.send("welcome", to="jörg@x.example", user_id=2, event="e", data={"name": "J"})
-        app.drain()
-        assert app.get(job.id).status == "dead"
-        assert "takes no international addresses" in str(app.get(job.id).last_error)
+        given: Any = {"sender": "a@shop.example", "templates": templates, "name": "old"}
+        to_old = mail.Mailer(old.url, **given)
+        app, mailer = make(beside=[to_old])
+        asked: Any = {"to": "jörg@bücher.example", "user_id": 1, "event": "e", "data": {"name": ""}}
+        mailer.send("welcome", **asked)
+        job = to_old.send("welcome", **asked).id
+        assert app.drain().succeeded == 1
+        assert post.addresses == ["jörg@bücher.example"]
+        assert app.get(job).status == "dead"
+        assert "takes no international addresses" in str(app.get(job).last_error)
 
 
 @rule("M70")
@@ -584,94 +554,82 @@ def test_attachments_are_made_when_the_mail_is_sent(make: Make, post: Post) -> N
     assert (file.get_filename(), file.get_content()) == ("17.pdf", b"%PDF 17")
     assert taken["List-Unsubscribe"] == f"<{url}>"
     assert taken["List-Unsubscribe-Post"] == "List-Unsubscribe=One-Click"
-    with pytest.raises(rota.UsageError, match="no attachment 'offer'"):
-        send(mailer, 2, attach=[("offer", {})])
+
+
+MADE: list[tuple[Any, str | None]] = [
+    (mail.Attachment("a\r\nb", b""), "name or type has a line break"),
+    (mail.Attachment("a", b"", "text/plain\r\nX: y"), "name or type has a line break"),
+    (mail.Attachment("a", "text"), "its content must be bytes"),  # type: ignore[arg-type]
+    ("a.pdf", "its function must return a mail.Attachment"),
+    (FileNotFoundError("no a.pdf"), "no a.pdf"),
+    (OSError("the disk is away"), None),
+]
 
 
 @rule("M70", "M71")
-@pytest.mark.parametrize(
-    ("made", "said"),
-    [
-        (mail.Attachment("a\r\nb", b""), "name or type has a line break"),
-        (mail.Attachment("a", b"", "text/plain\r\nX: y"), "name or type has a line break"),
-        (mail.Attachment("a", "text"), "its content must be bytes"),  # type: ignore[arg-type]
-        ("a.pdf", "its function must return a mail.Attachment"),
-        (FileNotFoundError("no a.pdf"), "no a.pdf"),
-        (OSError("the disk is away"), None),
-    ],
-)
-def test_an_attachment_that_cannot_be_made_makes_the_job_dead_and_says_why(
-    make: Make, post: Post, made: Any, said: str | None
+def test_what_cannot_be_made_is_dead_and_says_why_but_of_a_disk_nobody_knows(
+    make: Make, post: Post
 ) -> None:
-    def file() -> Any:
+    def file(number: int) -> Any:
+        made = MADE[number][0]
         if isinstance(made, OSError):
             raise made
         return made
 
     app, mailer = make(attachments={"file": file})
-    job = send(mailer, attach=[("file", {})])
+    jobs = [send(mailer, n, attach=[("file", {"number": n})]) for n in range(len(MADE))]
+    lacks = mailer.send("reset", to="a@x.example", user_id=1, event="e", urgent=True).id
     app.drain()
-    found = app.get(job)
-    assert found.status == ("dead" if said else "failed"), "of a disk nobody knows"
-    assert said is None or f"attachment 'file': {said}" in str(found.last_error)
+    for job, (_, said) in zip(jobs, MADE, strict=True):
+        found = app.get(job)
+        assert found.status == ("dead" if said else "failed"), said
+        assert said is None or f"attachment 'file': {said}" in str(found.last_error)
+    found = app.get(lacks)
+    assert (found.status, found.job_type, found.priority) == ("dead", "mail.urgent", 50)
+    assert str(found.last_error) == "mail template 'reset': 'code' is undefined"
     assert post.taken == []
 
 
 @rule("M70")
-def test_arguments_of_another_form_are_refused_in_words(make: Make) -> None:
-    app, mailer = make(attachments={"file": lambda: None})
-    given: Any = {"to": "a@x.example", "user_id": 1, "event": "e"}
-    wrong: Any = {"data": [1]}
-    with pytest.raises(rota.UsageError, match=r"data must be a mapping of variables, not \[1\]"):
-        mailer.send("reset", **given, **wrong)
-    for wrong in ("file", ["file"], [("file", 1)], 7):
-        with pytest.raises(rota.UsageError, match="attach must be like"):
-            mailer.send("reset", **given, attach=wrong)
-    longest = 225 - len("mail:1:reset:")
-    for name, value in (("event", "e" * (longest + 1)), ("user_id", "u" * 256)):
-        with pytest.raises(rota.UsageError, match=f"{name} is too long: .* at most 225 fit"):
-            mailer.send("reset", **{**given, name: value})
-    job = mailer.send("reset", **{**given, "event": "e" * longest}).id
-    app.drain()
-    assert mailer.resend(job, content="latest").created
-
-
-@rule("M70")
 def test_a_mail_that_cannot_be_is_refused_when_it_is_enqueued(make: Make, templates: Path) -> None:
-    app, mailer = make()
+    app, mailer = make(attachments={"file": lambda order: None})
     mailer.new("reset", to="a@x.example", user_id=1, event="e")
     (templates / "reset" / "subject.txt").unlink()
     mailer.new("reset", to="a@x.example", user_id=1, event="e")  # reads no folder again
     write(templates, "reset", subject="Your code")
-    with pytest.raises(rota.UsageError, match=r"no mail template 'welcom'.*reset, welcome"):
-        mailer.send("welcom", to="a@x.example", user_id=1, event="e")
-    with pytest.raises(rota.UsageError, match="no mail template 'welcom'"):
-        mailer.preview("welcom", data={})
+    longest = 225 - len("mail:1:reset:")
+    for template, change, said in (
+        ("welcom", {}, r"no mail template 'welcom'.*reset, welcome"),
+        ("reset", {"unsubscibe": "https://x"}, r"send\(\) takes no .* \(did you mean unsubs"),
+        ("reset", {"data": [1]}, r"data must be a mapping of variables, not \[1\]"),
+        ("reset", {"attach": "file"}, "attach must be like"),
+        ("reset", {"attach": [("file", 1)]}, "attach must be like"),
+        ("reset", {"attach": [("offer", {})]}, "no attachment 'offer'"),
+        ("reset", {"attach": [("file", {})]}, "missing a required .*'order'"),
+        ("reset", {"attach": [("file", {"order": 1, "x": 2})]}, "'x'"),
+        ("reset", {"event": "e" * (longest + 1)}, "event is too long: .* at most 225 fit"),
+        ("reset", {"user_id": "u" * 256}, "user_id is too long: .* at most 225 fit"),
+    ):
+        asked: Any = {"to": "a@x.example", "user_id": 1, "event": "e", **change}
+        with pytest.raises(rota.UsageError, match=said):
+            mailer.send(template, **asked)
     with pytest.raises(rota.UsageError, match=r"Mailer\.send\(\) needs event$"):
         mailer.send("reset", to="a@x.example", user_id=1)  # type: ignore[call-arg]
-    given: Any = {"to": "a@x.example", "user_id": 1, "event": "e", "unsubscibe": "https://x"}
-    with pytest.raises(rota.UsageError, match=r"send\(\) takes no .* \(did you mean unsubs"):
-        mailer.send("reset", **given)
-    _, with_file = make(name="files", attachments={"file": lambda order: None})
-    for arguments, wrong in ({}, "missing a required .*'order'"), ({"order": 1, "x": 2}, "'x'"):
-        with pytest.raises(rota.UsageError, match=f"attachment 'file', .*: .*{wrong}"):
-            send(with_file, attach=[("file", arguments)])
     for wrong in ("http://x", "smtp://", "smtp://x?starttls=perhaps", "smtp://x:0", "smtp://[x"):
         with pytest.raises(rota.UsageError, match="mail server"):
             mail.SMTP(wrong)
-    message = mailer.preview("welcome", data={"name": "Ann"})
-    assert message["Subject"] == "Welcome, Ann"
+    assert mailer.preview("welcome", data={"name": "Ann"})["Subject"] == "Welcome, Ann"
     with pytest.raises(rota.Dead, match="'name' is undefined"):
         mailer.preview("welcome", data={})
     assert app.find() == []
 
 
 @rule("M70", "M45")
-@pytest.mark.parametrize("password", ["PLANT/x", "1/PLANT", "PLANT#x", "PLANT?x", "PLANT[x"])
-def test_a_password_that_is_not_written_as_in_a_url_is_not_shown(password: str) -> None:
-    with pytest.raises(rota.UsageError, match=r"write / as %2F, @ as %40") as caught:
-        mail.SMTP(f"smtp://user:{password}@h:25")
-    assert "PLANT" not in "".join(traceback.format_exception(caught.value))
+def test_a_password_that_is_not_written_as_in_a_url_is_not_shown() -> None:
+    for password in ("PLANT/x", "1/PLANT", "PLANT#x", "PLANT?x", "PLANT[x"):
+        with pytest.raises(rota.UsageError, match=r"write / as %2F, @ as %40") as caught:
+            mail.SMTP(f"smtp://user:{password}@h:25")
+        assert "PLANT" not in "".join(traceback.format_exception(caught.value)), password
     assert mail.SMTP("smtp://user:a%2Fb%40c@h:25")._password == "a/b@c"
 
 
@@ -685,6 +643,7 @@ def test_in_development_mails_are_files(make: Make, tmp_path: Path) -> None:
     assert mailer.find("u1@x.example")[0].answer == str(file)
 
 
+@pytest.mark.nightly
 @rule("M70", "M85")
 def test_mails_are_found_forgotten_and_sent_again_on_the_command_line(
     database: str, templates: Path, post: Post, tmp_path: Path
@@ -699,19 +658,12 @@ def test_mails_are_found_forgotten_and_sent_again_on_the_command_line(
     cli.ok("work", "--drain")
     [found] = cli.ok("mail", "find", "u@x.example", "--json").json["found"]
     assert (found["status"], found["template"], found["job"]) == ("sent", "welcome", 1)
-    assert "welcome" in cli.ok("mail", "find", "u@x.example").out
-    sent = cli.ok("mail", "resend", "1", "--content", "as-sent", "--json", "--app=my_mail:app")
-    assert sent.json["created"] is True
-    cli.ok("work", "--drain")
-    assert len(post.taken) == 2
     more = ("--content", "latest", "--why", "she asked", "--by", "ann")
-    again = cli.ok("mail", "resend", "1", *more, "--json").json
+    again = cli.ok("mail", "resend", "1", *more, "--json", "--app=my_mail:app").json
     shown = cli.ok("job", str(again["id"])).out
     assert again["created"] is True and "by ann: mail resend, latest: she asked" in shown
-    assert cli.ok("mail", "forget", "u@x.example", "--why", "she asked").out == "2\n"
+    assert cli.ok("mail", "forget", "u@x.example", "--why", "she asked").out == "1\n"
     assert cli.ok("mail", "find", "u@x.example").out == "nothing found\n"
-    assert "there is no command 'mial'" in cli("mial", "find", "x").err
-    assert "there is no command 'fnd': did you mean `rota mail find`?" in cli("mail", "fnd").err
 
 
 @pytest.fixture(scope="module")
@@ -727,31 +679,23 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
+@pytest.mark.nightly
 @rule("M70", "M45")
-@pytest.mark.parametrize("is_trusted", [True, False])
 def test_a_password_goes_through_tls_and_only_to_a_server_that_is_trusted(
-    database: str,
-    templates: Path,
-    certificate: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    is_trusted: bool,
+    make: Make, certificate: Path, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
-    if is_trusted:
-        monkeypatch.setenv("SSL_CERT_FILE", f"{certificate}.cert")
     with posting(password="right", tls=context) as post:
-        url = f"smtp://shop:right@127.0.0.1:{post.port}"
-        mailer = mail.Mailer(url, sender="a@shop.example", templates=templates)
-        app = rota.App(database, jobs=[mailer.jobs])
+        app, mailer = make(f"smtp://shop:right@127.0.0.1:{post.port}")
         job = send(mailer)
         app.drain()
         found = app.get(job)
-        assert found.status == ("succeeded" if is_trusted else "failed"), found.last_error
-        assert len(post.taken) == is_trusted
-        if not is_trusted:
-            assert "certificate" in str(found.last_error).lower()
-        app.close()
+        assert (found.status, post.taken) == ("failed", [])
+        assert "certificate" in str(found.last_error).lower()
+        monkeypatch.setenv("SSL_CERT_FILE", f"{certificate}.cert")
+        due(app, connection)
+        assert app.get(job).status == "succeeded" and len(post.taken) == 1
 
 
 def test_a_test_sees_what_its_mails_are(
@@ -771,27 +715,6 @@ def test_a_test_sees_what_its_mails_are(
             harness.close()
         assert [one["To"] for one in sent] == ["u1@x.example", "u2@x.example"]
     app.close()
-
-
-@rule("M70")
-def test_a_mail_is_sent_again_once_however_often_it_is_asked_for(make: Make, post: Post) -> None:
-    app, mailer = make()
-    post.data = lambda address, n: "550 5.6.0 no" if n == 1 else None
-    job = send(mailer)
-    assert app.drain().dead == 1
-    later = mailer.resend(job, content="latest").id
-    with pytest.raises(rota.UsageError, match=f"job {job} was sent again as job {later}"):
-        mailer.resend(job, content="latest")
-    assert app.drain().succeeded == 1
-    again = mailer.resend(later, content="latest")
-    twice = mailer.resend(later, content="latest")
-    assert (again.created, twice.created, twice.id) == (True, False, again.id)
-    app.drain()
-    assert len(post.taken) == 2
-    third = mailer.resend(again.id, content="latest")
-    app.drain()
-    assert third.created
-    assert len(post.taken) == 3
 
 
 @rule("M45")

@@ -39,23 +39,18 @@ LOCAL = """
 
 
 @rule("M71")
-@pytest.mark.parametrize("address", PRIVATE.split())
-def test_an_address_that_is_not_everybodys_is_not_public(address: str) -> None:
-    assert not is_public(ip_address(address))
-
-
-@pytest.mark.parametrize("address", PUBLIC.split())
-def test_an_address_of_the_internet_is_public(address: str) -> None:
-    assert is_public(ip_address(address))
+def test_an_address_that_is_not_everybodys_is_not_public() -> None:
+    assert [one for one in PRIVATE.split() if is_public(ip_address(one))] == []
+    assert [one for one in PUBLIC.split() if not is_public(ip_address(one))] == []
 
 
 @rule("M71")
-@pytest.mark.parametrize("host", LOCAL.split())
-def test_no_notation_of_this_machine_is_reached(host: str) -> None:
+def test_no_notation_of_this_machine_is_reached() -> None:
     with receiving() as receiver:
-        sending = post(f"http://{host}:{receiver.port}/", allow_private=False)
-        with pytest.raises((webhook.AddressRefused, webhook.NoConnection)):
-            asyncio.run(sending)
+        for host in LOCAL.split():
+            sending = post(f"http://{host}:{receiver.port}/", allow_private=False)
+            with pytest.raises((webhook.AddressRefused, webhook.NoConnection)):
+                asyncio.run(sending)
         assert receiver.requests == []
 
 
@@ -133,21 +128,15 @@ def test_connections_to_a_host_are_kept_and_not_shared_with_another_name(
         assert receiver.connections == 2
 
 
-def test_an_address_of_the_sixth_version_is_connected_to(
+def test_the_next_address_is_tried_also_after_one_of_the_sixth_version(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    patch_resolver(monkeypatch, ["::1", "127.0.0.1"])  # nobody listens on the first
-    with receiving() as receiver:
-        sending = post(f"http://a.example:{receiver.port}/", allow_private=True)
-        assert asyncio.run(sending).code == 200
-        assert receiver.requests[0].headers["host"] == f"a.example:{receiver.port}"
-
-
-def test_the_next_address_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    patch_resolver(monkeypatch, ["127.0.0.2", "127.0.0.1"])
-    with receiving() as receiver:
-        sending = post(f"http://a.example:{receiver.port}/", allow_private=True)
-        assert asyncio.run(sending).code == 200
+    for nobody_listens in ("::1", "127.0.0.2"):
+        patch_resolver(monkeypatch, [nobody_listens, "127.0.0.1"])
+        with receiving() as receiver:
+            sending = post(f"http://a.example:{receiver.port}/", allow_private=True)
+            assert asyncio.run(sending).code == 200
+            assert receiver.requests[0].headers["host"] == f"a.example:{receiver.port}"
 
 
 def test_an_unknown_name_is_no_connection() -> None:
@@ -222,12 +211,12 @@ async def test_connections_to_many_hosts_are_closed_and_no_request_knows(
     with receiving() as receiver:
 
         async def send(number: int) -> int:
-            url = f"http://h{number % 20}.example:{receiver.port}/"
+            url = f"http://h{number}.example:{receiver.port}/"
             return (await client.post(url, b"", {}, allow_private=True)).code
 
         for _ in range(5):
-            assert set(await asyncio.gather(*map(send, range(20)))) == {200}
-            assert len(client._hosts[asyncio.get_running_loop()]) <= 20
+            assert set(await asyncio.gather(*map(send, range(5)))) == {200}
+            assert len(client._hosts[asyncio.get_running_loop()]) <= 5
         await client.aclose()
 
 
@@ -237,7 +226,7 @@ async def test_a_resolver_that_is_silent_holds_up_no_other_host(
 ) -> None:
     silent = threading.Event()
     asked = patch_resolver(monkeypatch, ["127.0.0.1"], silent=silent)
-    monkeypatch.setattr(clients, "TOTAL_S", 0.5)
+    monkeypatch.setattr(clients, "TOTAL_S", 2)
     client = webhook.HttpClient()
     with receiving() as receiver:
         stuck = [
@@ -255,15 +244,9 @@ async def test_a_resolver_that_is_silent_holds_up_no_other_host(
         await client.aclose()
 
 
-@pytest.mark.parametrize("url", ["https://a..b/", f"https://{'x' * 64}.example/", "https://.x/"])
-async def test_a_name_that_can_be_none_is_refused(url: str) -> None:
+async def test_a_name_that_can_be_none_is_refused() -> None:
     client = webhook.HttpClient()
-    with pytest.raises((webhook.AddressRefused, webhook.NoConnection)):
-        await client.post(url, b"", {}, allow_private=False)
+    for url in ("https://a..b/", f"https://{'x' * 64}.example/", "https://.x/"):
+        with pytest.raises((webhook.AddressRefused, webhook.NoConnection)):
+            await client.post(url, b"", {}, allow_private=False)
     await client.aclose()
-
-
-@rule("M71")
-def test_a_url_with_an_address_is_refused_by_a_message_that_names_it_once() -> None:
-    with pytest.raises(webhook.AddressRefused, match=r"^127\.0\.0\.1 is in a private"):
-        asyncio.run(post("http://127.0.0.1:1/", allow_private=False))

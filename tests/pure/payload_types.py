@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 from datetime import date, datetime
-from typing import TypedDict
 
 import msgspec
 import pydantic
@@ -48,10 +47,6 @@ class OpenLogin(Login):
     @pydantic.field_serializer("password", when_used="json")
     def _open(self, password: pydantic.SecretStr) -> str:
         return password.get_secret_value()
-
-
-class DateRange(TypedDict):
-    from_: str
 
 
 class User:

@@ -82,28 +82,6 @@ def test_each_alert_notifies_once_repeats_in_time_and_ends_once(
             assert not stands, "what is gone is over, and is not told of for ever"
 
 
-@rule("M86")
-def test_one_evaluation_that_misses_it_ends_nothing() -> None:
-    assert course(["warning", None, "warning", None, None, None], None) == [
-        AlertStep.FIRES,
-        AlertStep.MISSED,
-        AlertStep.STILL,
-        AlertStep.MISSED,
-        AlertStep.OVER,
-        None,
-    ]
-
-
-@rule("M86")
-def test_an_alert_that_becomes_critical_is_reported_at_once_and_once() -> None:
-    assert course(["warning", "critical", "warning", "critical"], None) == [
-        AlertStep.FIRES,
-        AlertStep.REPEATS,
-        AlertStep.STILL,
-        AlertStep.STILL,
-    ]
-
-
 def test_each_subject_is_decided_by_itself() -> None:
     known = [
         Standing("b", 3, False, 1, 10.0, "warning"),

@@ -28,10 +28,7 @@ START = datetime(2026, 3, 1, tzinfo=UTC)
         ("0 12 * * mon#2", ["09 12:00", "13 12:00", "11 12:00"]),
         ("50/5 23 * * *", ["01 23:50", "01 23:55", "02 23:50"]),
         # Either, as neither begins with a star.
-        (
-            "0 0 13 * 5",
-            ["06 00:00", "13 00:00", "20 00:00"],
-        ),
+        ("0 0 13 * 5", ["06 00:00", "13 00:00", "20 00:00"]),
         ("0 0 */15 * 1", ["16 00:00", "01 00:00", "31 00:00"]),  # both
     ],
 )
@@ -44,24 +41,17 @@ def test_a_text_fires_at_the_times_that_it_names(text: str, ticks: list[str]) ->
     ("text", "says"),
     [
         ("61 * * * *", "the minute '61' is wrong"),
-        ("0 24 * * *", "the hour '24' is wrong"),
-        ("0 0 0 * *", "the day-of-month '0' is wrong"),
         ("0 0 * 13 *", "the month '13' is wrong"),
         ("0 0 * * FOO", "the day-of-week 'FOO' is wrong"),
-        ("0 0 * * 1,2,x", "the day-of-week '1,2,x' is wrong"),
         ("*/0 * * * *", "the minute '*/0' is wrong"),
         ("\x1b[31m * * * *", r"the minute '\x1b[31m' is wrong"),
         ("* * * *", "it has 4 fields"),
-        ("", "it has 0 fields"),
-        ("0 0 2 * * *", "none for seconds or years"),
         ("@reboot", "the names are @hourly, @daily"),
         ("0 0 31 2,4 *", "none of its months has that day"),
         ("0 0 */31 * MON#3", "never fires in Europe/Stockholm"),
         ("*/5 2 * 3 7L", "never fires in Europe/Stockholm"),  # always the hour that is left out
         ("1" * 100_000, "at most 512 characters"),
-        ("1" * 500 + " * * * *", "the minute '1111"),
         (None, "a cron expression is a string"),
-        (5, "a cron expression is a string"),
     ],
 )
 @rule("M82")
@@ -79,32 +69,14 @@ def test_a_bad_text_is_refused_with_the_field_that_is_wrong_and_a_good_one(
     )
 
 
-def test_the_same_text_may_fire_in_another_zone() -> None:
-    assert next_fire(parse("*/5 2 * 3 7L", "UTC"), START) == datetime(2026, 3, 29, 2, 0, tzinfo=UTC)
-    assert next_fire(parse("0 2 * 3 7L", "Europe/Stockholm"), START) == datetime(
-        2026, 3, 29, 1, 0, tzinfo=UTC
-    ), "of a fixed time: once"
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "Europe/Stokholm",
-        "",
-        "America",
-        "../etc/passwd",
-        "/etc/localtime",
-        "localtime",
-        "a\0b",
-        "x" * 9999,
-        "\udc80",
-        None,
-    ],
-)
 @rule("M82")
-def test_a_zone_that_is_none_is_refused(name: str) -> None:
-    with pytest.raises(UsageError, match=r"there is no time zone .* such as Europe/Stockholm"):
-        parse("0 2 * * *", name)
+def test_a_zone_that_is_none_and_an_instant_without_one_are_refused() -> None:
+    names = ["Europe/Stokholm", "", "America", "../etc/passwd", "localtime", "a\0b"]
+    for name in names:
+        with pytest.raises(UsageError, match=r"there is no time zone .* such as Europe/Stockholm"):
+            parse("0 2 * * *", name)
+    with pytest.raises(UsageError, match="has no time zone"):
+        next_fire(parse("0 2 * * *", "UTC"), datetime(2026, 1, 1))  # noqa: DTZ001
 
 
 odd = st.text(max_size=40) | st.text("0123456789*/-,#LW @\n", max_size=40)
@@ -183,8 +155,3 @@ def test_the_ticks_missed_are_those_later_than_one_instant_up_to_and_with_the_ot
         == latest_fires(hourly, START, until, 0)
         == []
     )
-
-
-def test_an_instant_without_a_zone_is_refused() -> None:
-    with pytest.raises(UsageError, match="has no time zone"):
-        next_fire(parse("0 2 * * *", "UTC"), datetime(2026, 1, 1))  # noqa: DTZ001

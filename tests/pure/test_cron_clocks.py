@@ -8,7 +8,7 @@ from itertools import pairwise
 from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rota.model.cron import Cron, latest_fires, next_fire, next_fires, parse
@@ -95,6 +95,7 @@ def near_a_change(draw: st.DrawFn, zone: str) -> datetime:
     return at + draw(st.timedeltas(timedelta(hours=-5), timedelta(hours=5)))
 
 
+@pytest.mark.nightly
 @rule("M82")
 def test_ticks_are_those_of_debian_s_cron_at_every_kind_of_change_in_ten_years() -> None:
     lines = [(text, entry(text)) for text in TEXTS]
@@ -113,20 +114,7 @@ def test_ticks_are_those_of_debian_s_cron_at_every_kind_of_change_in_ten_years()
 
 
 @rule("M82")
-def test_the_second_implementation_leaves_out_one_thing_that_debian_s_cron_does() -> None:
-    """Leaps of three hours and more are corrections to it, and what they leap over is not run.
-
-    One clock of ten years makes such leaps.
-    """
-    leaps = {
-        name
-        for _, before, after, name in every_change()
-        if abs(after - before) >= timedelta(hours=3)
-    }
-    assert leaps == {"Antarctica/Casey"}
-
-
-@rule("M82")
+@settings(max_examples=40)
 @given(st.data(), fields, zones)
 def test_around_a_change_the_next_tick_is_the_second_implementation_s(
     data: st.DataObject, text: str, zone: str
@@ -205,42 +193,13 @@ def test_a_job_with_stars_keeps_its_pace_in_real_time(
 
 
 @rule("M82")
-@given(fields, instants)
-def test_in_utc_a_text_means_what_it_says(text: str, after: datetime) -> None:
-    line = entry(text)
-    shown = minutes(
-        ZoneInfo("UTC"), after.replace(second=0, microsecond=0), after + timedelta(days=2)
-    )
-    expected = [at for at, clock in shown if at > after and line.names(clock)]
-    assert next_fires(parse(text, "UTC"), after, len(expected)) == expected
-
-
-@rule("M82")
-@given(st.data(), fields, zones, zones)
-def test_it_does_not_matter_in_which_zone_an_instant_is_given(
-    data: st.DataObject, text: str, zone: str, other: str
-) -> None:
-    after = data.draw(near_a_change(zone))
-    cron = parse(text, zone)
-    assert next_fire(cron, after.astimezone(ZoneInfo(other))) == next_fire(cron, after)
-
-
-@rule("M82")
 @pytest.mark.parametrize(
     ("text", "after", "next_one"),
     [
         # Half past two for the second time: it has fired.
-        (
-            "45 2 * * *",
-            "2026-10-25 01:30",
-            "2026-10-26 01:45",
-        ),
+        ("45 2 * * *", "2026-10-25 01:30", "2026-10-26 01:45"),
         # Twenty to three for the first time: two is next.
-        (
-            "*/20 2 * * *",
-            "2026-10-25 00:40",
-            "2026-10-25 01:00",
-        ),
+        ("*/20 2 * * *", "2026-10-25 00:40", "2026-10-25 01:00"),
         ("*/20 2 * * *", "2026-03-29 00:59", "2026-03-30 00:00"),
         ("30 2 * * *", "2026-03-29 00:59", "2026-03-29 01:00"),
     ],

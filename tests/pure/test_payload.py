@@ -6,12 +6,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import SecretBytes, SecretStr
 
@@ -76,25 +76,6 @@ def lists(
 def instants(ats: dict[str, list[datetime]]) -> None: ...
 
 
-@rule("M12")
-def test_the_articles_own_payload_runs_unchanged_against_a_typed_handler() -> None:
-    class DateRange(msgspec.Struct, rename={"start": "from", "end": "to"}):
-        start: date
-        end: date
-
-    def report(user_id: int, date_range: Any) -> None: ...
-
-    report.__annotations__["date_range"] = DateRange
-    arguments, unknown = codec(report).decode(
-        '{"user_id": 12345, "date_range": {"from": "2026-01-01", "to": "2026-01-07"}}'
-    )
-    assert arguments == {
-        "user_id": 12345,
-        "date_range": DateRange(date(2026, 1, 1), date(2026, 1, 7)),
-    }
-    assert unknown == frozenset()
-
-
 def send_from(
     from_: str, to: str = "x", *, class_: int = 0, match_: int = 0, in__: int = 0
 ) -> None: ...
@@ -123,53 +104,44 @@ def test_only_what_was_given_is_stored() -> None:
 
 
 def test_values_come_back_as_their_types() -> None:
-    for func, given_arguments in [
-        (send, {"user_id": 1, "template": "é", "urgent": True}),
-        (
-            rich,
-            {
-                "day": date(2026, 1, 14),
-                "at": NOW,
-                "for_s": timedelta(minutes=1),
-                "clock": time(1, 2),
-            },
-        ),
-        (exact, {"key": ID, "price": Decimal("1.50"), "colour": Colour.RED, "share": 0.1}),
-        (
-            nested,
-            {
-                "period": Period(date(2026, 1, 1), at=[NOW]),
-                "node": Node("a", [Node("b")]),
-                "data": b"\0x",
-            },
-        ),
-        (nested, {"address": Address(street="Main", houseNumber=3, since=NOW)}),
-        (
-            lists,
-            {
-                "numbers": [1.5],
-                "tags": {"a"},
-                "pair": (1, "b"),
-                "by_day": {date(2026, 1, 1): Decimal(2)},
-            },
-        ),
-        (send, {"user_id": 2**80}),
-    ]:
-        assert there_and_back(func, **given_arguments) == given_arguments  # type: ignore[arg-type]
+    times: dict[str, Any] = {"day": date(2026, 1, 14), "at": NOW, "for_s": timedelta(minutes=1)}
+    kinds: dict[str, Any] = {
+        "key": ID,
+        "price": Decimal("1.50"),
+        "colour": Colour.RED,
+        "share": 0.1,
+    }
+    parts: dict[str, Any] = {
+        "period": Period(date(2026, 1, 1), at=[NOW]),
+        "node": Node("a", [Node("b")]),
+        "address": Address(street="Main", houseNumber=3, since=NOW),
+        "data": b"\0x",
+    }
+    many: dict[str, Any] = {
+        "numbers": [1.5],
+        "tags": {"a"},
+        "pair": (1, "b"),
+        "by_day": {date(2026, 1, 1): Decimal(2)},
+    }
+    cases: list[tuple[Any, dict[str, Any]]] = [
+        (send, {"user_id": 2**80, "template": "é", "urgent": True}),
+        (rich, {**times, "clock": time(1, 2)}),
+        (exact, kinds),
+        (nested, parts),
+        (lists, many),
+    ]
+    for func, given_arguments in cases:
+        assert there_and_back(func, **given_arguments) == given_arguments
 
 
 @pytest.mark.parametrize(
     ("func", "given_as", "meant"),
     [
-        (rich, {"day": "2026-01-14"}, {"day": date(2026, 1, 14)}),
         (rich, {"at": "2026-01-14T08:30:00+02:00"}, {"at": NOW}),
-        (exact, {"key": str(ID)}, {"key": ID}),
         (exact, {"price": "1.50"}, {"price": Decimal("1.50")}),
         (exact, {"price": Decimal("1e400")}, {"price": Decimal("1e400")}),
-        (exact, {"colour": "red"}, {"colour": Colour.RED}),
         (exact, {"share": 1}, {"share": 1.0}),
         (nested, {"period": {"start": "2026-01-14"}}, {"period": Period(date(2026, 1, 14))}),
-        (nested, {"node": {"name": "a"}}, {"node": Node("a")}),
         (
             nested,
             {"address": {"street": "Main", "houseNumber": 3}},
@@ -196,31 +168,11 @@ def test_what_the_json_form_of_a_type_accepts_is_accepted(
     assert meant is None or arguments == meant
 
 
-def test_subclasses_of_simple_types_are_stored_as_these() -> None:
-    text, number, share = (
-        type("Text", (str,), {}),
-        type("Number", (int,), {}),
-        type("Share", (float,), {}),
-    )
-    day, instant = type("Day", (date,), {}), type("Instant", (datetime,), {})
-    given_values = [
-        text("a"),
-        number(3),
-        share(0.5),
-        day(2026, 1, 14),
-        instant(2026, 1, 14, tzinfo=UTC),
-    ]
-    assert there_and_back(anything, value=given_values) == {
-        "value": ["a", 3, 0.5, "2026-01-14", "2026-01-14T00:00:00Z"]
-    }
-
-
 @pytest.mark.parametrize(
     ("func", "args", "kwargs", "argument", "reason"),
     [
         (send, (), {}, "user_id", "missing"),
         (send, ("42",), {}, "user_id", "expected int, got str"),
-        (send, (True,), {}, "user_id", "expected int, got bool"),
         (send, (1, None), {}, "template", "expected str, got null"),
         (send, (1, "a", True), {}, None, "the handler takes at most 2 positional arguments, not 3"),
         (send, (1,), {"user_id": 2}, "user_id", "given twice, by position and by name"),
@@ -232,13 +184,6 @@ def test_subclasses_of_simple_types_are_stored_as_these() -> None:
             {"templat": "a"},
             "templat",
             "the handler takes no such argument; did you mean 'template'?",
-        ),
-        (
-            send,
-            (1,),
-            {"zzz": 2},
-            "zzz",
-            "the handler takes no such argument; it takes template, urgent, user_id",
         ),
         (
             send,
@@ -255,7 +200,6 @@ def test_subclasses_of_simple_types_are_stored_as_these() -> None:
             "expected int, got object, a Period; pass its id",
         ),
         (rich, (date(2026, 1, 1), date(2026, 1, 1)), {}, "at", "invalid RFC3339 encoded datetime"),
-        (nested, (), {"period": {"start": "x"}}, "period.start", "invalid RFC3339 encoded date"),
         (nested, (), {"node": {"name": "a", "children": [{}]}}, "node.children[0].name", "missing"),
         (
             nested,
@@ -264,16 +208,7 @@ def test_subclasses_of_simple_types_are_stored_as_these() -> None:
             "address",
             "houseNumber: Input should be greater than or equal to 1",
         ),
-        (
-            anything,
-            (iter([]),),
-            {},
-            "value",
-            "a list_iterator cannot be stored as JSON; pass its id, or the values that the job "
-            "needs",
-        ),
         (anything, ({(1, 2): 3},), {}, "value", "a tuple cannot be a key of a JSON object"),
-        (anything, ([{True: 3}],), {}, "value", "a bool cannot be a key of a JSON object"),
         (anything, (msgspec.Raw(b"{bad"),), {}, "value", "raw JSON is not checked; pass the value"),
     ],
 )
@@ -283,15 +218,14 @@ def test_arguments_that_do_not_fit_are_refused_by_name_and_reason(
     assert refusal(func, *args, **kwargs) == (argument, reason)
 
 
-@pytest.mark.parametrize(
-    "number", [math.nan, math.inf, -math.inf, Decimal("NaN"), Decimal("sNaN"), Decimal("-Infinity")]
-)
-@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: [1, x], lambda x: {"a": {"b": (x,)}}])
-def test_nan_and_infinity_are_refused_however_deep(number: Any, wrap: Any) -> None:
-    argument, reason = refusal(anything, wrap(number))
-    assert argument is not None
-    assert argument.startswith("value")
-    assert reason == f"{number} cannot be stored"
+def test_nan_and_infinity_are_refused_however_deep() -> None:
+    for number in (math.nan, math.inf, -math.inf, Decimal("NaN"), Decimal("-Infinity")):
+        for value in (number, [1, number], {"a": {"b": (number,)}}):
+            argument, reason = refusal(anything, value)
+            assert argument is not None and argument.startswith("value")
+            assert reason == f"{number} cannot be stored"
+    assert refusal(exact, share=math.nan) == ("share", "nan cannot be stored")
+    assert refusal(exact, price="NaN") == ("price", "NaN cannot be stored")
 
 
 def test_a_secret_that_would_be_stored_as_asterisks_is_refused() -> None:
@@ -314,12 +248,6 @@ def test_a_secret_that_would_be_stored_as_asterisks_is_refused() -> None:
     assert codec(opens).decode('{"login": {"user": "ann", "password": "hunter2"}}')[0] == {
         "login": hidden
     }
-
-
-def test_nan_is_refused_in_a_typed_argument_too() -> None:
-    assert refusal(exact, share=math.nan) == ("share", "nan cannot be stored")
-    assert refusal(anything, {math.nan}) == ("value[0]", "nan cannot be stored")
-    assert refusal(exact, price="NaN") == ("price", "NaN cannot be stored")
 
 
 @pytest.mark.parametrize(
@@ -347,20 +275,21 @@ def test_nan_is_refused_in_a_typed_argument_too() -> None:
 def test_a_datetime_without_a_zone_is_refused_however_it_is_given(
     func: Any, value: dict[str, Any], argument: str
 ) -> None:
-    assert refusal(func, **value) == (
-        argument,
-        "a datetime without a time zone; add one",
-    )
+    assert refusal(func, **value) == (argument, "a datetime without a time zone; add one")
 
 
-def test_a_stored_datetime_without_a_zone_does_not_fit() -> None:
-    with pytest.raises(PayloadError, match="'at': a datetime without a time zone"):
-        codec(rich).decode('{"at": "2026-01-14T08:30:00"}')
-
-
-@pytest.mark.parametrize("value", ["\0", "a\0", {"k\0": 1}, ["\\\0"]])
-def test_a_nul_character_is_refused(value: Any) -> None:
-    assert refusal(anything, value) == ("value", "text with a NUL character cannot be stored")
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("a\0", "NUL character"),
+        ({"k\0": 1}, "NUL character"),
+        (["\\\0"], "NUL character"),
+        ("a\udfff", "lone surrogate"),
+        ({"\ud800": 1}, "lone surrogate"),
+    ],
+)
+def test_a_text_that_postgresql_cannot_store_is_refused(value: Any, reason: str) -> None:
+    assert refusal(anything, value) == ("value", f"text with a {reason} cannot be stored")
 
 
 def test_a_backslash_before_u0000_is_only_text() -> None:
@@ -368,11 +297,6 @@ def test_a_backslash_before_u0000_is_only_text() -> None:
         "value": "\\u0000",
         "other": ["\\\\u0000"],
     }
-
-
-@pytest.mark.parametrize("value", ["\ud800", "a\udfff", {"\ud800": 1}, ["\ud83d"]])
-def test_a_lone_surrogate_is_refused(value: Any) -> None:
-    assert refusal(anything, value) == ("value", "text with a lone surrogate cannot be stored")
 
 
 def test_a_value_that_contains_itself_is_refused() -> None:
@@ -398,13 +322,6 @@ def test_a_deep_value_is_stored_and_measured_or_refused(depth: int) -> None:
     else:
         assert fits(encoded)
         assert text_bytes(encoded) == len('{"value": ""}') + 60_000 + depth * len('[{"a": }]')
-
-
-def test_the_callers_values_are_not_kept() -> None:
-    own, values = codec(anything), [1]
-    text = own.encode((values,), {})
-    values.append(2)
-    assert own.decode(text) == ({"value": [1]}, frozenset())
 
 
 # Decoding
@@ -483,34 +400,19 @@ def context_as_argument(ctx: Context) -> None: ...
 def unresolved(a: int, b: OnlyForTypeCheckers) -> None: ...
 
 
-def no_expression(a: Any) -> None: ...
-
-
-no_expression.__annotations__["a"] = "int["
-
-
 @pytest.mark.parametrize(
     ("func", "text"),
     [
-        (star, r"parameter 'args': a handler cannot take \*args"),
-        (stars, r"parameter 'kwargs': a handler cannot take \*\*kwargs"),
+        (star, "parameter 'args': a handler cannot take"),
+        (stars, "parameter 'kwargs': a handler cannot take"),
         (positional_only, "parameter 'a': a handler is called with named arguments"),
-        (
-            two_texts,
-            "parameter 'a': its type cannot be read from JSON: Type unions may not contain more "
-            "than one str-like type",
-        ),
+        (two_texts, "parameter 'a': its type cannot be read from JSON"),
         (orm, "parameter 'user': its type User cannot be read from JSON; take its id"),
         (orms, "parameter 'users': its type User cannot be read from JSON; take its id"),
         (raw, "parameter 'a': its type Raw cannot be read"),
         (callback, "parameter 'a': its type Callable cannot be read"),
         (context_as_argument, "declare the job type with takes_context=True"),
-        (
-            unresolved,
-            "parameter 'b': its annotation 'OnlyForTypeCheckers' cannot be resolved: "
-            ".*TYPE_CHECKING",
-        ),
-        (no_expression, r"parameter 'a': its annotation 'int\[' cannot be resolved"),
+        (unresolved, "parameter 'b': its annotation 'OnlyForTypeCheckers' cannot be resolved"),
     ],
 )
 def test_a_handler_that_no_payload_can_call_is_refused_when_it_is_declared(
@@ -534,20 +436,6 @@ def test_the_context_is_no_argument_and_its_annotation_does_not_matter() -> None
             codec(without, takes_context=True)
 
 
-def test_a_type_may_contain_itself_and_carry_constraints() -> None:
-    def walk(
-        node: Node,
-        times: Annotated[int, msgspec.Meta(ge=1)] = 1,
-        mode: Literal["up", "down"] = "up",
-    ) -> None: ...
-
-    assert there_and_back(walk, {"name": "a", "children": [{"name": "b"}]}) == {
-        "node": Node("a", [Node("b")])
-    }
-    assert refusal(walk, Node("a"), 0)[0] == "times"
-    assert refusal(walk, Node("a"), mode="left")[0] == "mode"
-
-
 # Properties
 
 texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
@@ -564,6 +452,7 @@ def test_any_json_value_comes_back(value: Any, other: Any) -> None:
     assert there_and_back(anything, value, other=other) == {"value": value, "other": other}
 
 
+@settings(max_examples=60)
 @given(st.dictionaries(texts, values, max_size=5))
 def test_a_stored_payload_loses_no_field_unnoticed(payload: dict[str, Any]) -> None:
     arguments, unknown = codec(anything).decode(msgspec.json.encode(payload))
@@ -607,26 +496,6 @@ def test_any_object_is_stored_or_a_payload_error(value: Any) -> None:
 
 
 # Size; test_payload_bytes.py asks PostgreSQL
-
-
-@rule("M12")
-@pytest.mark.parametrize(
-    ("encoded", "stored_as"),
-    [
-        ("{}", "{}"),
-        ("[]", "[]"),
-        (' {"a":[1,2,{}],"b":null} ', '{"a": [1, 2, {}], "b": null}'),
-        ('{"a":1,"a":22}', '{"a": 22}'),
-        ('["\\u00e9\\/\\u0001\\n\\"\\\\"]', '["é/\\u0001\\n\\"\\\\"]'),
-        (
-            "[1e3,1.50,1.5e1,-0,-0.0,0e9,0e-2,0.001e2,1E-3,true,false]",
-            "[1000, 1.50, 15, 0, 0.0, 0, 0.00, 0.1, 0.001, true, false]",
-        ),
-        ("[1e22,5e-324]", f"[1{'0' * 22}, 0.{'0' * 323}5]"),
-    ],
-)
-def test_the_size_is_that_of_the_text_postgresql_makes(encoded: str, stored_as: str) -> None:
-    assert text_bytes(encoded) == len(stored_as.encode())
 
 
 @given(st.dictionaries(texts, values, max_size=5), st.integers(0, 400))

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 import math
-import pickle
 import smtplib
 import socket
 import ssl
-from dataclasses import FrozenInstanceError
+from collections.abc import Callable
 from email.message import Message
-from typing import Any, NoReturn
+from typing import NoReturn
 from urllib.error import HTTPError
 
 import psycopg
@@ -18,16 +17,7 @@ from hypothesis import strategies as st
 from rota.errors import AttemptTimeout, DatabaseUnavailable, PayloadError, UsageError
 from rota.model.classify import Verdict, classify
 from rota.model.failure import error_type, message, stack
-from rota.model.retry import (
-    DEFAULT_MAX_ATTEMPTS,
-    DEFAULT_RETRY,
-    Delays,
-    Exponential,
-    Fixed,
-    Linear,
-    Quadratic,
-    RetryPolicy,
-)
+from rota.model.retry import Delays, Exponential, Fixed, Linear, Quadratic, RetryPolicy
 from tests.support.rules import rule
 
 delays = st.integers(1, 86400).map(lambda number: f"{number}s")
@@ -61,33 +51,6 @@ def test_each_kind_of_policy_has_its_plan(policy: RetryPolicy, plan_s: tuple[flo
 
 
 @rule("M40")
-def test_the_default_is_exponential_from_ten_seconds_capped_at_an_hour_ten_times() -> None:
-    assert Exponential("10s", cap="1h", jitter=0.25) == DEFAULT_RETRY
-    assert Exponential() == DEFAULT_RETRY
-    assert DEFAULT_MAX_ATTEMPTS == 10
-
-
-@rule("M40")
-@pytest.mark.parametrize(
-    ("policy", "max_attempts", "text"),
-    [
-        (
-            DEFAULT_RETRY,
-            10,
-            "10 s, 20 s, 40 s, 80 s, 2 min 40 s, 5 min 20 s, 11 min, 21 min, 43 min, dead after 85 "
-            "min",
-        ),
-        (DEFAULT_RETRY, 20, "10 s, 20 s, 40 s, 80 s, 2 min 40 s, …, 1 h, dead after 11 h"),
-        (Delays("1m", "5m", "30m", "2h"), 5, "1 min, 5 min, 30 min, 2 h, dead after 2 h 36 min"),
-        (Fixed("5s"), 1, "no retry, dead after the first failure"),
-        (Fixed("10s"), 1001, "10 s, 10 s, 10 s, 10 s, 10 s, …, 10 s, dead after 2 h 47 min"),
-    ],
-)
-def test_the_plan_can_be_put_in_words(policy: RetryPolicy, max_attempts: int, text: str) -> None:
-    assert policy.in_words(max_attempts) == text
-
-
-@rule("M40")
 @given(policies, st.integers(1, 10**6), ids, st.integers(0, 2**31))
 @example(Fixed("1s", jitter=0.5), 1, 1, 1)
 def test_a_retry_always_lies_at_least_a_second_ahead_and_near_its_plan(
@@ -105,11 +68,6 @@ def test_a_retry_always_lies_at_least_a_second_ahead_and_near_its_plan(
     )
 
 
-@given(policies.filter(lambda policy: not isinstance(policy, Delays)), st.integers(1, 10**6 - 1))
-def test_only_steps_may_grow_shorter(policy: RetryPolicy, attempt: int) -> None:
-    assert policy.delay_s(attempt) <= policy.delay_s(attempt + 1)
-
-
 @given(policies, st.integers(1, 10_000))
 def test_the_plan_is_the_delays_and_at_most_a_hundred(
     policy: RetryPolicy, max_attempts: int
@@ -117,16 +75,6 @@ def test_the_plan_is_the_delays_and_at_most_a_hundred(
     plan_s = policy.plan_s(max_attempts)
     assert len(plan_s) == min(max_attempts - 1, 100)
     assert all(delay_s == policy.delay_s(attempt) for attempt, delay_s in enumerate(plan_s, 1))
-
-
-def test_the_jitter_of_a_claim_never_changes() -> None:
-    # Literals, so that another release, process or Python that gave other values would be seen.
-    policy = Fixed("100s")
-    found = [
-        round(policy.delay_with_jitter_s(1, job_id, claims), 6)
-        for job_id, claims in [(1, 1), (1, 2), (2, 1), (2**63 - 1, 7)]
-    ]
-    assert found == [83.800628, 86.788483, 97.953366, 82.083807]
 
 
 def test_the_jitter_spreads_evenly_over_jobs_and_over_claims() -> None:
@@ -141,12 +89,10 @@ def test_the_jitter_spreads_evenly_over_jobs_and_over_claims() -> None:
         assert all(850 <= count <= 1150 for count in tenths), tenths
 
 
-@pytest.mark.parametrize(
-    "declare",
-    [
+def test_a_policy_that_cannot_work_is_refused_when_it_is_declared() -> None:
+    declarations: list[Callable[[], object]] = [
         lambda: Fixed("0.5s"),
         lambda: Fixed("366d"),
-        lambda: Fixed(5),  # type: ignore[arg-type]
         Delays,
         lambda: Delays("1m", "nonsense"),
         lambda: Exponential("1h", cap="10s"),
@@ -154,20 +100,10 @@ def test_the_jitter_spreads_evenly_over_jobs_and_over_claims() -> None:
         lambda: Fixed("5s", jitter=-0.1),
         lambda: Fixed("5s", jitter=math.nan),
         lambda: Fixed("5s", jitter=True),
-        lambda: Delays("5s", jitter="no"),  # type: ignore[arg-type]
-    ],
-)
-def test_a_policy_that_cannot_work_is_refused_when_it_is_declared(declare: Any) -> None:
-    with pytest.raises(UsageError):
-        declare()
-
-
-def test_a_policy_is_a_frozen_value() -> None:
-    policy = Delays("1m", "5m", jitter=0.1)
-    assert policy == Delays("1m", "5m", jitter=0.1)
-    assert hash(policy) == hash(pickle.loads(pickle.dumps(policy)))
-    with pytest.raises(FrozenInstanceError):
-        policy.jitter = 0.5  # type: ignore[misc]
+    ]
+    for declare in declarations:
+        with pytest.raises(UsageError):
+            declare()
 
 
 # Classification
@@ -228,20 +164,6 @@ def test_an_http_status_decides_wherever_a_library_keeps_it(code: int, verdict: 
 def test_an_smtp_code_means_later_for_4xx_and_never_for_5xx(code: int, verdict: str) -> None:
     seen = classify(smtplib.SMTPResponseException(code, "no"))
     assert (seen.verdict, seen.rule, seen.response_code) == (verdict, f"smtp {code}", code)
-
-
-@rule("M41")
-def test_an_error_that_is_known_by_its_class_alone_may_name_its_rule() -> None:
-    class Told(ConnectionError):
-        rota_rule = "the bank is\nclosed"
-
-    class Later(smtplib.SMTPResponseException, Told):
-        pass
-
-    seen = classify(Told())
-    assert (seen.verdict, seen.rule, seen.is_endpoint) == ("transient", "the bank is closed", True)
-    assert classify(Later(450, "later")).rule == "smtp 450"
-    assert classify(Told(), fatal_on=(Told,)).rule == "fatal_on Told"
 
 
 @rule("M41")
@@ -390,15 +312,6 @@ def test_a_group_is_fatal_only_when_all_its_errors_are() -> None:
     )
 
 
-def test_a_group_may_be_nested_very_deep() -> None:
-    group: Exception = ValueError("inside")
-    for _ in range(50_000):
-        group = ExceptionGroup("", [group])
-    assert classify(group).rule == "unknown error"
-    while isinstance(group, ExceptionGroup):  # take it apart here: freeing it at once recurses in C
-        group = group.exceptions[0]
-
-
 # What is kept of an error
 
 
@@ -423,12 +336,6 @@ def test_errors_are_grouped_by_their_qualified_class() -> None:
             "https://***@host/x and https://***@host/y",
         ),
         ("GET http://host:8080/a?mail=a@b.example", "GET http://host:8080/a?mail=a@b.example"),
-        ("host=db password=s3cret dbname=app", "host=db password=*** dbname=app"),
-        ("host=db password='s3 cr\\'et' dbname=app", "host=db password=*** dbname=app"),
-        ("{'password': 's3cret', 'user': 'app'}", "{'password': ***, 'user': 'app'}"),
-        ("?api_key=s3cret&page=2", "?api_key=***&page=2"),
-        ("Authorization: Bearer s3cret.s3cret", "Authorization: Bearer ***"),
-        ("password: too short", "password: too short"),
         ("two\nlines\tand \x00 a NUL\x1b[31m", "two lines and a NUL [31m"),
         ("half a \ud83d pair", "half a \ufffd pair"),
         ("", "ValueError"),
@@ -445,11 +352,6 @@ def test_a_message_is_short_and_can_be_stored_whatever_the_text(text: str, limit
     assert 0 < len(shown) <= limit
     assert not any(ord(sign) < 32 or ord(sign) == 127 for sign in shown)
     shown.encode()
-
-
-@rule("M43")
-def test_a_long_message_is_cut_with_a_sign_that_says_so() -> None:
-    assert message(ValueError("x" * 10_000_000)) == "x" * 499 + "…"
 
 
 def test_a_message_whose_text_cannot_be_made_says_that() -> None:
@@ -470,15 +372,6 @@ def test_a_stack_names_the_line_and_hides_credentials() -> None:
     assert "s3cret" not in text
     assert "\0" not in text
     text.encode()
-
-
-@rule("M43")
-def test_a_stack_keeps_its_beginning_and_its_end() -> None:
-    text = stack(raised(ValueError("äöü€" * 100_000 + "the end")), 2000)
-    assert 1900 < len(text.encode()) <= 2000
-    assert text.startswith("Traceback")
-    assert text.rstrip().endswith("the end")
-    assert "\n…\n" in text
 
 
 def test_a_stack_can_be_made_of_any_error() -> None:
@@ -503,8 +396,9 @@ def test_a_stack_can_be_made_of_any_error() -> None:
         chain, chain.__cause__ = chain.__cause__, None
 
 
+@rule("M43")
 @given(st.integers(0, 300))
 def test_a_stack_is_never_longer_than_its_limit(limit_bytes: int) -> None:
-    assert len(stack(raised(ValueError("€" * 200)), max(5, limit_bytes)).encode()) <= max(
-        5, limit_bytes
-    )
+    text = stack(raised(ValueError("€" * 200 + "the end")), max(5, limit_bytes))
+    assert len(text.encode()) <= max(5, limit_bytes)
+    assert limit_bytes < 50 or (text.startswith("Traceback") and text.endswith("the end\n"))

@@ -83,10 +83,7 @@ LINES = [
         "{'ROTA_SECRET_KEYS': 'k1=q83vEjRWeJCrze8SNFZ4kKvN7xI0VniQq83vEjRWeJA=', 'HOME': '/'}",
         "{'ROTA_SECRET_KEYS': '***', 'HOME': '/'}",
     ),
-    (
-        "got eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.dozjgNryP4J3jVmNHl0w-N.",
-        "got eyJ***.",
-    ),
+    ("got eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.dozjgNryP4J3jVmNHl0w-N.", "got eyJ***."),
     (
         "sk-ant-api03-Ab_cdEFgh1, sk-proj-Ab-cdEFgh12 SG.ngeVfQFYQlKU0u.TwL2iGABf9DHoTf",
         "sk-ant-***, sk-proj-*** SG.***",

@@ -45,12 +45,6 @@ def _facts(**given: Any) -> WaitFacts:
             f"for its ordered group g: job 17 (running since {local_time(BEFORE)}) is before it",
         ),
         (
-            _job("queued", group_key="g", group_capacity=2),
-            _facts(held=2, holders=(RUNS, Holder(18, "failed", None))),
-            f"for its ordered group g: job 17 (running since {local_time(BEFORE)}), "
-            "job 18 (failed) are before it",
-        ),
-        (
             _job("waiting", group_key="g", group_capacity=9),
             _facts(held=9, holders=(RUNS,)),
             f"for its ordered group g: job 17 (running since {local_time(BEFORE)}), … are "
@@ -60,11 +54,6 @@ def _facts(**given: Any) -> WaitFacts:
             _job("waiting", group_key="g"),
             _facts(held=1, holders=(DIED,)),
             "for its ordered group g, which job 16 halts: retry or archive that dead job",
-        ),
-        (
-            _job("waiting", group_key="g", group_capacity=2),
-            _facts(held=1, holders=(DIED,), next=19),
-            "for its ordered group g: job 19 is before it",
         ),
         (
             _job("waiting", group_key="g"),
@@ -83,11 +72,6 @@ def _facts(**given: Any) -> WaitFacts:
             "for a free slot of type report (3 of 3 run)",
         ),
         (
-            _job("waiting", group_key="g", waits_for="queue my mail", waits_since=BEFORE),
-            _facts(most=20, running=20, holds=True),
-            "for a free slot of queue my mail (20 of 20 run)",
-        ),
-        (
             _job("waiting", waits_for="type t", waits_since=BEFORE),
             _facts(),
             "for a free slot of type t, which has no limit any more",
@@ -96,11 +80,6 @@ def _facts(**given: Any) -> WaitFacts:
             _job("queued", waits_for="limit smtp", waits_since=BEFORE, run_at=LATER),
             _facts(),
             f"delayed by rate limit smtp until {local_time(LATER)}",
-        ),
-        (
-            _job("queued", waits_for="breaker api a.example", waits_since=BEFORE, run_at=LATER),
-            _facts(),
-            f"delayed by breaker api a.example until {local_time(LATER)}",
         ),
         (
             _job("waiting", waits_for="job 5", waits_since=BEFORE),
@@ -113,19 +92,9 @@ def _facts(**given: Any) -> WaitFacts:
             "for job 6, which is dead: retry or archive it; 2 of 9 have not ended",
         ),
         (
-            _job("waiting", waits_for="job 5", waits_since=BEFORE),
-            _facts(awaited=Awaited(None, None, 9, 0, None)),
-            "for jobs which have all ended: it goes on at the next look of a worker",
-        ),
-        (
             _job("failed"),
             _facts(paused="its queue email", paused_at=BEFORE, paused_by="ann"),
             "it is due, but its queue email is paused by ann",
-        ),
-        (
-            _job("running", locked_by="host:1", locked_until=BEFORE),
-            _facts(refused="finisher: no", refused_since=NOW),
-            "for a worker to take it: the lease of host:1 has expired",
         ),
         (
             _job("running", locked_by="host:1", locked_until=LATER),

@@ -24,7 +24,7 @@ from tests.support.wait import eventually
 from tests.worker.hand import Hand
 from tests.worker.table import over, put_many, rows
 
-pytestmark = [pytest.mark.slow, pytest.mark.system]
+pytestmark = [pytest.mark.nightly, pytest.mark.system]
 
 PAGE = read_page("read-replicas.md")
 BLOCKS = re.compile(r"```sql\n-- on the (primary|replica)\n(.*?)```", re.DOTALL)

@@ -11,8 +11,8 @@ from psycopg.rows import TupleRow
 import rota
 from rota.model.metric import GAUGES, Metric, render_metrics
 from rota.store import ops
+from tests.cli.here import Here
 from tests.store.work import FAIL, GIVE_UP, Hand, insert
-from tests.support.cli import CommandLine
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
@@ -143,7 +143,7 @@ def test_the_command_prints_what_prometheus_reads_and_the_same_in_json(
     database: str, connection: Connection, tmp_path: Path
 ) -> None:
     insert(connection, 2, queue='a "queue"\\ of\nmine')
-    rota = CommandLine(tmp_path, ROTA_DATABASE_URL=database)
+    rota = Here(tmp_path, ROTA_DATABASE_URL=database)
     families = {one.name: one for one in text_string_to_metric_families(rota.ok("metrics").out)}
     assert {one.type for one in families.values()} == {"gauge"}
     [due] = families["rota_due_jobs"].samples

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import psycopg
 import pytest
 
 import rota
 from rota.testing import Harness, run_twice
-from tests.support.cli import CommandLine
 from tests.support.rules import rule
 
 
@@ -76,23 +74,3 @@ def test_a_second_run_is_compared(database: str) -> None:
     run_twice(app.types["index"].new(Doc(1)))
     assert calls == [[1], [1]]
     app.close()
-
-
-def test_one_job_can_be_run_by_hand(database: str, tmp_path: Path) -> None:
-    (tmp_path / "shop.py").write_text(
-        "from dataclasses import dataclass\n"
-        "import rota\n"
-        "app = rota.App()\n"
-        "@dataclass\n"
-        "class Doc:\n"
-        "    id: int\n"
-        "@app.job('index', chunk=rota.Chunk(10, wait='10ms'))\n"
-        "def index(docs: list[Doc]) -> None:\n"
-        "    print('indexed', docs)\n"
-    )
-    command = CommandLine(tmp_path, ROTA_DATABASE_URL=database)
-    made = command.ok("enqueue", "index", "--payload", '{"id": 3}', "--app", "shop:app")
-    assert made.out == "job 1 queued\n"
-    timed = command("enqueue", "index", "--payload", '{"id": 3}', "--timeout=9s", "--app=shop:app")
-    assert "a job has no timeout of its own" in timed.err
-    assert "indexed [Doc(id=3)]" in command.ok("run", "1", "--app", "shop:app").out

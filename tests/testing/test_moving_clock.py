@@ -106,19 +106,6 @@ def test_a_clock_that_was_advanced_runs_on(app: rota.App, harness: Harness) -> N
     assert later - at < timedelta(minutes=5)
 
 
-def test_without_time_machine_only_the_database_moves(
-    app: rota.App, harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(moving_clock, "time_machine", None)
-
-    @app.job("look")
-    def look() -> None: ...
-
-    harness.freeze(NOON)
-    assert datetime.now(UTC) != NOON
-    assert app.get(look.enqueue().id).created_at == NOON
-
-
 def test_what_is_no_move_is_refused(app: rota.App, harness: Harness) -> None:
     with pytest.raises(rota.UsageError, match="aware datetime"):
         harness.freeze(datetime(2026, 1, 14))  # noqa: DTZ001 - that is the mistake
@@ -126,21 +113,6 @@ def test_what_is_no_move_is_refused(app: rota.App, harness: Harness) -> None:
         harness.advance("-1d")
     with pytest.raises(rota.UsageError):
         harness.advance("soon")
-
-
-def test_too_many_ticks_are_refused(
-    app: rota.App, harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(moving_clock, "TICKS_MAX", 3)
-
-    @app.job("refresh")
-    def refresh() -> None: ...
-
-    harness.freeze(NOON)
-    app.schedule("often", "*/10 * * * *", refresh.new(), overlap="allow")
-    app.sync()
-    with pytest.raises(rota.UsageError, match="more than 3 ticks on the way"):
-        harness.advance("1h")
 
 
 def test_a_move_that_fails_on_its_way_leaves_no_moved_clock_behind(

@@ -61,14 +61,6 @@ def count(connection: Connection, table: str) -> int:
     return int(number)
 
 
-def test_an_app_connects_itself_after_its_bench(database: str, plain: Connection) -> None:
-    app = rota.App(database)
-    with Harness(app, connection=plain):
-        assert app.find() == []
-    assert app.find() == []
-    app.close()
-
-
 @rule("M50")
 def test_a_whole_attempt_is_gone_when_the_test_rolls_back(
     app: rota.App, database: str, connection: Connection
@@ -108,52 +100,6 @@ def test_a_whole_attempt_is_gone_when_the_test_rolls_back(
         assert count(connection, table) == 0, table
     [(drift,)] = connection.execute("select rota.clock() - statement_timestamp()").fetchall()
     assert not drift
-
-
-@rule("M72", "M50")
-def test_batches_and_what_follows_are_gone_when_the_test_rolls_back(
-    app: rota.App, harness: Harness, plain: Connection, connection: Connection
-) -> None:
-    bound = []
-
-    @app.job("page", max_attempts=1)
-    def page(number: int) -> None:
-        if number < 0:
-            raise ValueError(number)
-
-    @app.job("bind", takes_context=True)
-    def bind(ctx: rota.Context) -> None:
-        bound.append(ctx.ended_batch)
-
-    def make(*numbers: int, parent: int | None = None) -> rota.records.NewBatch:
-        return app.batch([page.new(n) for n in numbers], then=bind.new(), parent=parent)
-
-    outer = make(1, -2)
-    inner = make(3, parent=outer.id)
-    make()
-    harness.perform(inner.jobs[0].id)
-    assert harness.enqueued(bind).meta == {
-        "rota.batch": {"id": inner.id, "total": 1, "succeeded": 1, "dead": 0, "cancelled": 0}
-    }
-    drained = harness.drain()
-    assert (drained.succeeded, drained.dead) == (4, 1)
-    assert sorted((one.total, one.failed) for one in bound if one) == [(0, 0), (1, 0), (3, 1)]
-    assert (count(plain, "rota.batch"), count(connection, "rota.batch")) == (3, 0)
-
-
-async def test_an_async_test_runs_a_batch_and_what_follows(app: rota.App, awaited: Harness) -> None:
-    bound = []
-
-    @app.job("page")
-    async def page(number: int) -> None: ...
-
-    @app.job("bind", takes_context=True)
-    async def bind(ctx: rota.Context) -> None:
-        bound.append(ctx.ended_batch)
-
-    await app.abatch([page.new(1), page.new(2)], then=bind.new())
-    assert (await awaited.adrain()).succeeded == 3
-    assert [one.total for one in bound if one] == [2]
 
 
 def test_a_plain_handler_runs_in_the_thread_of_the_test(app: rota.App, harness: Harness) -> None:
@@ -198,38 +144,31 @@ def test_what_a_handler_wrote_before_another_error_stays(
     assert count(plain, "public.line") == 1
 
 
-@pytest.mark.parametrize("is_async", [True, False])
 def test_a_job_that_its_handler_finished_in_a_transaction_has_succeeded(
-    app: rota.App, harness: Harness, plain: Connection, is_async: bool
+    app: rota.App, harness: Harness, plain: Connection
 ) -> None:
     @app.job("finish", takes_context=True)
-    def finish(context: rota.Context) -> int:
+    def finish(context: rota.Context, fails: bool) -> int:
         with context.transaction() as connection:
+            if fails:
+                raise ValueError("not today")
             connection.execute("insert into public.line values ('a')")
             return 7
 
     @app.job("complete", takes_context=True)
     async def complete(context: rota.Context) -> None:
-        plain.execute("insert into public.line values ('a')")
+        plain.execute("insert into public.line values ('b')")
         context.complete(plain, result=7)
 
-    done = harness.perform(complete.new() if is_async else finish.new())
-    assert (done.status, done.error, done.result) == ("succeeded", None, 7)
-    assert count(plain, "public.line") == 1
+    for made in (finish.new(False), complete.new()):
+        done = harness.perform(made)
+        assert (done.status, done.error, done.result) == ("succeeded", None, 7)
+    assert repr(harness.perform(finish.new(True)).error) == "ValueError('not today')"
+    assert count(plain, "public.line") == 2
 
 
-def test_a_completion_that_was_rolled_back_is_no_success(app: rota.App, harness: Harness) -> None:
-    @app.job("finish", takes_context=True)
-    def finish(context: rota.Context) -> None:
-        with context.transaction():
-            raise ValueError("not today")
-
-    assert repr(harness.perform(finish.new()).error) == "ValueError('not today')"
-
-
-@pytest.mark.parametrize("is_async", [False, True])
 def test_what_is_around_attempts_is_around_one_on_the_connection(
-    app: rota.App, harness: Harness, is_async: bool
+    app: rota.App, harness: Harness
 ) -> None:
     seen: list[str] = []
 
@@ -248,22 +187,9 @@ def test_what_is_around_attempts_is_around_one_on_the_connection(
     async def wait() -> None:
         seen.append("in")
 
-    harness.perform(wait.new() if is_async else plain.new())
-    assert seen == [f"before {'async' if is_async else 'plain'}", "in", "after"]
-
-
-def test_an_async_handler_runs_in_a_loop_of_its_own(app: rota.App, harness: Harness) -> None:
-    async def upper(text: str) -> str:
-        return text.upper()
-
-    @app.job("wait", takes_context=True)
-    async def wait(context: rota.Context) -> str:
-        async with context.effect("mail:1") as effect:
-            await asyncio.sleep(0)
-            effect.result = "m"
-        return await context.step("upper", upper, "a")
-
-    assert harness.perform(wait.new()).result == "A"
+    harness.perform(plain.new())
+    harness.perform(wait.new())
+    assert seen == ["before plain", "in", "after", "before async", "in", "after"]
 
 
 async def test_an_async_handler_runs_on_the_loop_of_an_async_test(
@@ -283,14 +209,6 @@ async def test_an_async_handler_runs_on_the_loop_of_an_async_test(
     assert (await awaited.adrain()).succeeded == 1
     await awaited.arefute_enqueued(write)
     assert loops == [asyncio.get_running_loop()]
-
-
-async def test_a_harness_is_an_async_context_manager_too(
-    app: rota.App, async_connection: AsyncConnection
-) -> None:
-    async with Harness(app, connection=async_connection):
-        assert app._opened is not None
-    assert app._opened is None
 
 
 async def test_a_plain_handler_of_an_async_test_runs_in_a_thread(
@@ -333,17 +251,6 @@ def test_a_connection_without_a_transaction_is_refused(
 ) -> None:
     with pytest.raises(rota.UsageError, match="what a job writes would stay"):
         Harness(app, connection=connection)
-
-
-def test_an_async_connection_needs_a_loop(app: rota.App, database: str) -> None:
-    async def connect() -> AsyncConnection:
-        return await psycopg.AsyncConnection.connect(database)
-
-    with asyncio.Runner() as runner:
-        connection = runner.run(connect())
-        with pytest.raises(rota.UsageError, match="no loop runs here"):
-            Harness(app, connection=connection)
-        runner.run(connection.close())
 
 
 def test_no_worker_can_start_beside_the_connection(app: rota.App, harness: Harness) -> None:

@@ -117,36 +117,29 @@ def test_an_error_of_a_model_of_django_s_is_a_failed_attempt_and_the_test_goes_o
         assert harness.perform(done.id).attempt == 2
 
 
-@pytest.mark.parametrize("is_alias", [True, False])
-def test_the_transaction_of_a_context_is_psycopg_s_beneath_django(
-    app: rota.App, alias: str, is_alias: bool
+def test_the_transaction_of_a_context_is_psycopg_s_beneath_django_and_sqlalchemy(
+    app: rota.App, alias: str, nested: SqlAlchemyConnection
 ) -> None:
     @app.job("write", takes_context=True)
-    def write(context: rota.Context) -> None:
+    def write(context: rota.Context, text: str) -> None:
         with context.transaction() as connection:
-            connection.execute("insert into public.line values (%s)", ["a"])
+            connection.execute("insert into public.line values (%s)", [text])
 
-    target: Any = alias if is_alias else connections[alias]
-    with Harness(app, connection=target) as harness:
-        assert harness.perform(write.new()).error is None
+    targets: list[Any] = [alias, connections[alias]]
+    for text_, target in zip("ab", targets, strict=True):
+        with Harness(app, connection=target) as harness:
+            assert harness.perform(write.new(text_)).error is None
     with connections[alias].cursor() as cursor:
-        cursor.execute("select text from public.line")
-        assert cursor.fetchall() == [("a",)]
-
-
-@pytest.mark.parametrize("is_session", [True, False])
-def test_the_transaction_of_a_context_is_psycopg_s_beneath_sqlalchemy(
-    app: rota.App, nested: SqlAlchemyConnection, is_session: bool
-) -> None:
-    @app.job("write", takes_context=True)
-    def write(context: rota.Context) -> None:
-        with context.transaction() as connection:
-            connection.execute("insert into public.line values (%s)", ["a"])
-
+        cursor.execute("select text from public.line order by 1")
+        assert cursor.fetchall() == [("a",), ("b",)]
     session = Session(nested, join_transaction_mode="create_savepoint")
-    with session, Harness(app, connection=session if is_session else nested) as harness:
-        assert harness.perform(write.new()).error is None
-        assert session.scalars(text("select text from public.line")).all() == ["a"]
+    targets = [session, nested]
+    with session:
+        for text_, target in zip("cd", targets, strict=True):
+            with Harness(app, connection=target) as harness:
+                assert harness.perform(write.new(text_)).error is None
+        lines = session.scalars(text("select text from public.line order by 1"))
+        assert lines.all() == ["c", "d"]
 
 
 async def test_the_transaction_of_an_async_context_is_psycopg_s_or_refused(
@@ -198,25 +191,26 @@ def test_a_session_in_savepoints_commits_and_rolls_back_within_the_attempt(
 
 
 @rule("M50")
-@pytest.mark.parametrize("way", ["flush", "rollback"])
+@pytest.mark.parametrize("way", ["flush", "rollback", "savepoint"])
 def test_a_handler_that_ends_the_transaction_of_the_test_has_not_succeeded(
     app: rota.App, nested: SqlAlchemyConnection, way: str
 ) -> None:
-    # Without savepoints a session that rolls back rolls back the test's transaction.
-    session = Session(nested, join_transaction_mode="rollback_only")
+    # Without savepoints a session that rolls back rolls back the test's transaction; with them,
+    # and if the session itself is the test's, all that it has done, also the job.
+    with_savepoints = way == "savepoint"
+    mode: Any = "create_savepoint" if with_savepoints else "rollback_only"
+    session = Session(nested, join_transaction_mode=mode)
 
     @app.job("write")
     def write() -> None:
-        if way == "rollback":
-            session.execute(text(LINE))
-            session.rollback()
-        else:
-            session.execute(text(LINE))
+        session.execute(text(LINE))
+        if way == "flush":
             session.add(Line(text="a"))
             session.flush()
+        session.rollback()
 
     with (
-        Harness(app, connection=nested) as harness,
+        Harness(app, connection=session if with_savepoints else nested) as harness,
         pytest.raises(rota.UsageError, match="has ended the test's transaction") as refused,
     ):
         harness.perform(write.new())
@@ -224,44 +218,22 @@ def test_a_handler_that_ends_the_transaction_of_the_test_has_not_succeeded(
     session.close()
 
 
-@rule("M50")
-def test_a_handler_that_rolls_back_a_session_that_is_the_test_s_has_not_succeeded(
-    app: rota.App, nested: SqlAlchemyConnection
-) -> None:
-    session = Session(nested, join_transaction_mode="create_savepoint")
-
-    @app.job("write")
-    def write(fails: bool) -> None:
-        session.execute(text(LINE))
-        if fails:
-            session.add(Line(text="a"))
-            session.flush()  # it rolls back all of the session, also the job
-        session.rollback()
-
-    with Harness(app, connection=session) as harness:
-        for fails in (False, True):
-            with pytest.raises(rota.UsageError, match="has ended the test's transaction"):
-                harness.perform(write.new(fails))
-            session.rollback()
-    session.close()
-
-
-@pytest.mark.parametrize("way", ["commit", "rollback"])
-def test_a_handler_that_commits_the_test_s_own_connection_is_told(
-    app: rota.App, database: str, connection: Connection, way: str
+def test_a_handler_that_commits_or_rolls_back_the_test_s_own_connection_is_told(
+    app: rota.App, database: str, connection: Connection
 ) -> None:
     with psycopg.connect(database) as own:
 
         @app.job("write")
-        def write() -> None:
+        def write(way: str) -> None:
             getattr(own, way)()
 
-        with (
-            Harness(app, connection=own) as harness,
-            pytest.raises(rota.UsageError, match="has ended the test's transaction"),
-        ):
-            harness.perform(write.new())
-        own.rollback()
+        for way in ("commit", "rollback"):
+            with (
+                Harness(app, connection=own) as harness,
+                pytest.raises(rota.UsageError, match="has ended the test's transaction"),
+            ):
+                harness.perform(write.new(way))
+            own.rollback()
     connection.execute("delete from rota.job")
 
 

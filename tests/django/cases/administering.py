@@ -7,7 +7,7 @@ from unittest import mock
 
 from django.contrib.auth.models import Permission, User
 from django.db import connection
-from django.test import TestCase
+from django.test import TestCase, tag
 from django.test.utils import CaptureQueriesContext
 
 from rota.integrations.django import admin as rota_admin
@@ -106,6 +106,7 @@ class AdminTest(TestCase):
         self.act(JOBS, "cancel", job.id, why="x")
         assert app.get(job.id).status == "queued"
 
+    @tag("nightly")
     def test_a_list_counts_a_part_and_gives_up_in_time(self) -> None:
         for _ in range(3):
             welcome.enqueue(1)

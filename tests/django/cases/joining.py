@@ -13,7 +13,7 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.core.management import CommandError, call_command
 from django.db import connections, transaction
 from django.db.transaction import TransactionManagementError
-from django.test import SimpleTestCase, TestCase, TransactionTestCase
+from django.test import SimpleTestCase, TestCase, TransactionTestCase, tag
 
 import rota
 from rota.errors import SchemaMissing
@@ -130,6 +130,7 @@ class CommitTest(TransactionTestCase):
         with self.assertRaises(SchemaMissing):
             welcome.using("other").enqueue(1)
 
+    @tag("nightly")
     def test_jobs_may_be_in_the_database_of_another_alias(self) -> None:
         elsewhere = DjangoApp("other")
         with mock.patch("rota.integrations.django.schema.find_app", return_value=elsewhere):
@@ -185,11 +186,6 @@ class CommitTest(TransactionTestCase):
                     transaction.on_commit(partial(welcome.enqueue, customer))
         [line] = logs.output
         assert "without on_commit" in line and len(app.find()) == 4
-
-    def test_nothing_is_written_into_the_database_of_the_settings(self) -> None:
-        assert "dbname=test_" in app.url
-        with Harness(app) as harness:
-            assert harness.url == app.url
 
     def test_a_handler_enqueues_all_or_none_in_its_own_transaction(self) -> None:
         Customer.objects.create(name="Ada")

@@ -7,7 +7,7 @@ from urllib.request import urlopen
 from asgiref.sync import sync_to_async
 from django.core.management import CommandError, call_command
 from django.db import connection, transaction
-from django.test import LiveServerTestCase, TestCase, TransactionTestCase
+from django.test import LiveServerTestCase, TestCase, TransactionTestCase, tag
 
 import rota
 from rota.integrations.django import app
@@ -35,10 +35,6 @@ class HarnessTest(TestCase):
         self.harness.enqueued(welcome)
         assert self.harness.drain().succeeded == 1
         assert Customer.objects.get(name="Ada").mails == 1
-
-    def test_nothing_of_another_test_is_left(self) -> None:
-        assert app.find() == []
-        assert Customer.objects.count() == 1
 
     def test_no_commit_is_waited_for(self) -> None:
         with transaction.atomic():
@@ -76,11 +72,12 @@ class CommittedTest(TransactionTestCase):
 
     def test_a_harness_works_in_the_test_database(self) -> None:
         with Harness(app) as harness:
-            assert harness.url == app.url
+            assert harness.url == app.url and "dbname=test_" in app.url
             self.client.get("/signup/Ada")
             assert harness.drain().succeeded == 1
         assert Customer.objects.get().mails == 1
 
+    @tag("nightly")
     async def test_a_harness_works_in_an_async_test(self) -> None:
         await Customer.objects.acreate(name="Ada")
         async with Harness(app) as harness:
@@ -88,6 +85,7 @@ class CommittedTest(TransactionTestCase):
             assert (await harness.adrain()).succeeded == 2
 
 
+@tag("nightly")
 class LiveTest(LiveServerTestCase):
     """A server in another thread."""
 
@@ -99,6 +97,7 @@ class LiveTest(LiveServerTestCase):
         assert Customer.objects.get().mails == 1
 
 
+@tag("nightly")
 class ProcessTest(TransactionTestCase):
     """What runs in another process runs on the database of the test."""
 
@@ -109,8 +108,3 @@ class ProcessTest(TransactionTestCase):
             job = count.enqueue()
             assert harness.drain().succeeded == 1
         assert app.get(job.id).result == 2
-
-    def test_worker_processes_of_a_command_take_the_jobs_of_the_test(self) -> None:
-        job = count.enqueue()
-        call_command("rota", "work", "--drain", "--processes", "2")
-        assert app.get(job.id).status == "succeeded"

@@ -1,90 +1,82 @@
-"""A mutant: the product without one line of a guard, and the tests that must notice.
+"""A mutant: the product without one guard, and the tests that must notice.
 
-They are listed in guards.toml.
+They are listed in guards.toml, whose head explains the fields.
 """
 
 from __future__ import annotations
 
+import subprocess
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.rules import RULES
-
 ROOT = Path(__file__).parents[2]
-GUARDS = Path(__file__).with_name("guards.toml")
-NEAR = 12
-"""Most lines between a mutant's line and the one it comes after.
-
-Farther away it would belong to other code.
-"""
+GUARDS = "tests/mutants/guards.toml"
+MAIN = "origin/main"
+ON_MAIN = "1 day ago"
+"""On the main branch, newer commits than this count as the change."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Mutant:
-    """One entry of guards.toml, whose head explains the fields."""
+    """One entry of guards.toml, with paths from the root of the tree."""
 
     name: str
-    rules: list[str]
     file: str
-    line: str
     tests: list[str]
-    why: str
-    after: str | None = None
-    without: str | None = None
-    becomes: str | None = None
+    out: str
+    to: str = ""
 
-    def applied(self, text: str) -> str:
-        """The text of the file without the guard.
+    def apply(self, text: str) -> str:
+        """Return the text of the file without the guard.
 
-        Raises ValueError when the line is not there, or is there twice: the mutant has rotted.
+        Raises ValueError when the guard does not stand there once: the mutant is out of date.
         """
-        lines = text.splitlines(keepends=True)
-        found = [at for at, line in enumerate(lines) if line.strip() == self.line]
-        if self.after is not None:
-            start = self._only(
-                [at for at, line in enumerate(lines) if line.strip() == self.after], self.after
-            )
-            found = [at for at in found if start < at <= start + NEAR][:1]
-        at = self._only(found, self.line)
-        lines[at] = self._replacement(lines[at])
-        return "".join(lines)
-
-    def _replacement(self, line: str) -> str:
-        indent = line[: len(line) - len(line.lstrip())]
-        if self.without is not None:
-            if line.count(self.without) != 1:
-                raise ValueError(
-                    f"mutant {self.name}: its line should have this once and has it "
-                    f"{line.count(self.without)} times: {self.without}"
-                )
-            return line.replace(self.without, "")
-        return "\n" if self.becomes is None else f"{indent}{self.becomes}\n"
-
-    def _only(self, found: list[int], line: str) -> int:
-        if len(found) != 1:
-            raise ValueError(
-                f"mutant {self.name}: {self.file} should have this line once and has it "
-                f"{len(found)} times: {line}"
-            )
-        return found[0]
+        if (count := text.count(self.out)) != 1:
+            raise ValueError(f"{self.name}: {self.file} has this {count} times: {self.out!r}")
+        return text.replace(self.out, self.to)
 
 
-def mutants() -> list[Mutant]:
-    """All of them, in the order of the file.
-
-    Raises ValueError when one says something that cannot be.
-    """
-    listed = [
-        Mutant(**entry) for entry in tomllib.loads(GUARDS.read_text(encoding="utf-8"))["mutant"]
+def read_mutants(text: str) -> list[Mutant]:
+    """Return what such a text lists, in its order. Raises TypeError for entries of another form."""
+    return [
+        Mutant(
+            name, f"src/rota/{one.pop('file')}", [f"tests/{at}" for at in one.pop("tests")], **one
+        )
+        for name, one in tomllib.loads(text).items()
     ]
-    for mutant in listed:
-        if mutant.without is not None and mutant.becomes is not None:
-            raise ValueError(f"{mutant.name}: give `without` or `becomes`, not both")
-        if not mutant.tests or not mutant.rules or not set(mutant.rules) <= set(RULES):
-            raise ValueError(
-                f"{mutant.name}: needs tests, and rules that tests/support/rules.py has"
-            )
-    if twice := {one.name for one in listed if sum(other.name == one.name for other in listed) > 1}:
-        raise ValueError(f"two mutants are called {', '.join(sorted(twice))}")
-    return listed
+
+
+def choose_changed(mutants: Sequence[Mutant], root: Path, base: str) -> list[Mutant]:
+    """Return those whose file, tests or entry have changed since `base`, committed or not."""
+    files = set(git(root, "diff", "--name-only", base).splitlines())
+    files |= set(git(root, "ls-files", "--others", "--exclude-standard").splitlines())
+    try:
+        before = read_mutants(git(root, "show", f"{base}:{GUARDS}", may_fail=True))
+    except TypeError:
+        before = []
+    return [
+        mutant
+        for mutant in mutants
+        if mutant not in before
+        or not files.isdisjoint([mutant.file, *(test.partition("::")[0] for test in mutant.tests)])
+    ]
+
+
+def find_base(root: Path) -> str:
+    """Return the merge base with the main branch; on that branch the last commit of a day ago."""
+    head = git(root, "rev-parse", "HEAD")
+    base = git(root, "merge-base", "HEAD", MAIN, may_fail=True)
+    if base and base != head:
+        return base
+    older = git(root, "rev-list", "-1", f"--before={ON_MAIN}", "HEAD")
+    return older or git(root, "rev-list", "--max-parents=0", "HEAD").splitlines()[0]
+
+
+def git(root: Path, *arguments: str, may_fail: bool = False) -> str:
+    """Return what git prints; if it may fail and does, nothing."""
+    done = subprocess.run(
+        ["git", *arguments], cwd=root, capture_output=True, text=True, check=not may_fail
+    )
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -1,40 +1,38 @@
 """`make mutants`: removes one guard at a time and checks that its tests fail.
 
-It works in a copy of this tree. By default it tries the guards that have changed since the merge
+It works in copies of this tree. By default it tries the guards that have changed since the merge
 base with the main branch: those whose file, whose tests or whose entry in guards.toml has changed.
-ALL=1 tries all of them.
 
 A mutant is killed when each of its tests fails. It survives when one passes. It is broken when
 something else fails, such as an import or a migration. A run that exceeds its time is no kill
-either, because a hang may have any reason. The processes that a run leaves behind are ended, and
-named below its mutant.
+either, because a hang may have any reason.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
-from xml.etree import ElementTree
+from random import Random
 
-import msgspec
 import psycopg
 from psycopg import sql
 
 from tests.mutants import subreaper
-from tests.mutants.changed import choose_changed, draw, find_base, find_head
-from tests.mutants.mutant import ROOT, Mutant, mutants
-from tests.mutants.subreaper import LEAVE_S
+from tests.mutants.mutant import GUARDS, ROOT, Mutant, choose_changed, find_base, git, read_mutants
 from tests.support.guard import PLACE, Run, stop_servers
 from tests.support.server import shared_server
 
@@ -43,13 +41,10 @@ AT_ONCE = 4
 
 Each has a PostgreSQL of its own, which the next one gets empty.
 """
-TESTS_S, SUITE_S = 240, 1200
-"""Longest run of a mutant's own tests, and of the whole suite."""
-TWO_PROCESSES = ("-n", "2")
-FIRST_FOUND = "first found"
-"""The settings of hypothesis here, as tests/conftest.py has them: which example is the smallest
-that fails is not asked, and takes a minute.
-"""
+A_ROUND = 20
+"""Mutants whose tests run together without a mutation, just before they are tried."""
+TESTS_S, ROUND_S = 240, 1200
+"""Longest run of the tests of a mutant, and of a round."""
 TEMPLATE = "rota_template"
 """As tests/conftest.py calls it."""
 MADE_ONCE = (
@@ -57,332 +52,205 @@ MADE_ONCE = (
     "src/rota/store/schema/settings/",
     "src/rota/store/migrate.py",
 )
-"""What changed there does not come to a schema that is made already."""
-ABOUT_THE_TEXT = (
-    "--ignore=tests/mutants",
-    "--deselect=tests/store/test_schema.py::test_the_schema_is_the_one_in_the_snapshot",
-)
-"""Left out of the whole suite: they see that a line has changed, whatever it does."""
-
-
-@dataclass(frozen=True)
-class Ran:
-    """What a run of pytest came to."""
-
-    passed: frozenset[str] = frozenset()
-    failed: frozenset[str] = frozenset()
-    skipped: frozenset[str] = frozenset()
-    error: str | None = None
-    """Why it says nothing about the tests."""
-    said: str = ""
-    """What it printed."""
-    left_behind: tuple[str, ...] = ()
-    """The command lines of its processes that had to be killed afterwards."""
+"""What changes there does not come to a schema that is made already."""
+NO_TESTS = 5
+"""The status of pytest when no test is left."""
 
 
 def main() -> int:
-    options = _options()
+    options = _read_options()
     chosen = _choose(options)
-    if not chosen:
-        return 0
-    for mutant in chosen:
-        # A mutant that no longer applies is reported at once.
-        mutant.applied((ROOT / mutant.file).read_text(encoding="utf-8"))
+    for mutant in chosen:  # one that no longer applies is reported at once
+        mutant.apply((ROOT / mutant.file).read_text(encoding="utf-8"))
     began_at = time.monotonic()
-    tests = sorted({test for mutant in chosen for test in mutant.tests})
-    print(
-        "the whole suite" if options.full else f"{len(tests)} tests",
-        "without any mutation …",
-        flush=True,
-    )
-    with _servers() as places, copy(ROOT, _known_to_git(), places[0]) as sound:
-        ran = pytest(
-            sound, *(ABOUT_THE_TEXT if options.full else tests), *TWO_PROCESSES, limit_s=SUITE_S
-        )
-        failed = sorted(ran.failed)
-        if failed and not ran.error:  # beside others on a busy machine a test may run out of time
-            failed = sorted(pytest(sound, *failed, limit_s=SUITE_S).failed)
-        absent = [test for test in tests if not _cases(test, ran.passed | ran.failed | ran.skipped)]
-        if ran.error or failed or absent:
-            print(
-                f"{ran.said}\nthey must pass before anything else: "
-                f"{ran.error or ', '.join([*failed, *absent])}"
-            )
-            return 1
-        left_out = [
-            one
-            for one in chosen
-            if not all(_cases(test, ran.passed | ran.failed) for test in one.tests)
-        ]
-        for mutant in left_out:
-            print(f"{mutant.name:38} LEFT OUT: its test is skipped here")
-            chosen.remove(mutant)
-        bench = Bench(sound, SimpleQueue())
-        for place in places:
-            bench.servers.put(place)
-        test_one = bench.against_the_suite if options.full else bench.against_its_tests
-        with ThreadPoolExecutor(1 if options.full else AT_ONCE) as pool:
-            killed = list(pool.map(lambda mutant: _print_verdict(mutant, test_one), chosen))
-    print(
-        f"{sum(killed)} of {len(killed)} mutants killed in {time.monotonic() - began_at:.0f} s, "
-        f"{len(left_out)} left out"
-    )
-    return 0 if killed and all(killed) else 1
+    counts: Counter[str] = Counter()
+    with _open_bench("not nightly" if options.quick else "", options.seconds) as bench:
+        for at in range(0, len(chosen), A_ROUND):
+            counts += bench.try_round(chosen[at : at + A_ROUND])
+    counted = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    print(f"{len(chosen)} guards in {time.monotonic() - began_at:.0f} s: {counted or 'none'}")
+    if count := counts["not tried"]:
+        print(f"*** TIME WAS OVER: {count} GUARDS WERE NOT TRIED ***")
+    return 1 if counts["NOT KILLED"] else 0
 
 
-def _choose(options: argparse.Namespace) -> list[Mutant]:
-    if options.only:
-        chosen = [one for one in mutants() if one.name.startswith(options.only)]
-        if not chosen:
-            sys.exit(
-                f"no mutant begins with {options.only!r}: tests/mutants/guards.toml lists them"
-            )
-    elif options.all or options.full:
-        chosen = mutants()
-    else:
-        base = options.base or find_base(ROOT)
-        chosen = choose_changed(mutants(), ROOT, base)
-        print(
-            f"{len(chosen)} of {len(mutants())} guards have changed since {base[:12]}", flush=True
-        )
-    if options.most is not None and len(chosen) > options.most:
-        print(f"A SAMPLE OF {options.most} OF THEM: each commit draws another", flush=True)
-        chosen = draw(chosen, options.most, find_head(ROOT))
-    return chosen
-
-
-def _options() -> argparse.Namespace:
+def _read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make mutants")
-    parser.add_argument("--only", metavar="NAME", help="those only whose name begins so")
-    parser.add_argument(
-        "--all", action="store_true", help="all mutants, not only those that have changed"
-    )
-    parser.add_argument(
-        "--base", metavar="REV", help="what counts as changed is all since this commit"
-    )
-    parser.add_argument(
-        "--most", metavar="N", type=int, help="a sample of so many, if more are chosen"
-    )
-    parser.add_argument(
-        "--full",
-        action="store_true",
-        help="the whole suite against each, not only the tests that it names",
-    )
+    add = parser.add_argument
+    add("--only", metavar="NAME", help="those whose name begins so")
+    add("--all", action="store_true", help="all, not only those that have changed")
+    add("--base", metavar="REV", help="all since this commit counts as the change")
+    add("--of", metavar="FOLDER", help="those that a test of this folder of tests/ keeps")
+    add("--slice", metavar="K/N", help="of all one of N: 0/20, 1/20, … 19/20")
+    add("--seconds", type=float, default=math.inf, help="starts no further one after this time")
+    add("--quick", action="store_true", help="without tests that are marked `nightly`")
     return parser.parse_args()
 
 
-def _print_verdict(mutant: Mutant, test_one: Callable[[Mutant], tuple[bool, str]]) -> bool:
-    began_at = time.monotonic()
-    is_killed, verdict = test_one(mutant)
-    # What ran out of time on a busy machine has another try; a guard that no test misses survives
-    # that, too.
-    if not is_killed:
-        is_killed, verdict = test_one(mutant)
-    print(
-        f"{mutant.name:38} {time.monotonic() - began_at:4.0f} s  "
-        f"{'' if is_killed else '** '}{verdict}",
-        flush=True,
-    )
-    return is_killed
+def _choose(options: argparse.Namespace) -> list[Mutant]:
+    mutants = read_mutants((ROOT / GUARDS).read_text(encoding="utf-8"))
+    if options.only:
+        if not (chosen := [one for one in mutants if one.name.startswith(options.only)]):
+            sys.exit(f"no guard begins with {options.only!r}: {GUARDS} lists them")
+        return chosen
+    if options.of:
+        return [
+            one for one in mutants if any(t.startswith(f"tests/{options.of}/") for t in one.tests)
+        ]
+    if options.slice:
+        first, step = map(int, options.slice.split("/"))
+        return mutants[first::step]
+    if options.all:
+        return mutants
+    base = options.base or find_base(ROOT)
+    chosen = choose_changed(mutants, ROOT, base)
+    print(f"{len(chosen)} of {len(mutants)} guards have changed since {base[:12]}", flush=True)
+    # Where the time is short, each commit tries others.
+    Random(git(ROOT, "rev-parse", "HEAD")).shuffle(chosen)
+    return chosen
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Where mutants are tried: a copy of the tree that has passed, with its bytecode, and servers
-    that wait for their next mutant.
-    """
+    """Where mutants are tried: a sound copy of the tree, and servers that wait for a mutant."""
 
     sound: Path
-    servers: SimpleQueue[Path]
+    marks: str
+    """What pytest gets as `-m`."""
+    until: float
+    servers: SimpleQueue[Path] = field(default_factory=SimpleQueue)
 
-    def against_its_tests(self, mutant: Mutant) -> tuple[bool, str]:
-        # Nor is a privilege revoked again from a function that is only replaced.
-        keeps_template = not mutant.file.startswith(MADE_ONCE) and not mutant.line.startswith(
-            "revoke"
-        )
-        with self._mutated(mutant) as place, self._server(keeps_template=keeps_template) as server:
-            # With one test the first of its cases that fails is enough; of several each has to
-            # fail.
-            ran = pytest(
-                place,
-                *mutant.tests,
-                *(["-x"] if len(mutant.tests) == 1 else []),
-                limit_s=TESTS_S,
-                server=server,
-            )
-        blind = [test for test in mutant.tests if not _cases(test, ran.failed)]
-        is_killed = not ran.error and not blind
-        tests = ", ".join(_short(test) for test in mutant.tests)
-        verdict = ran.error or (f"SURVIVED {', '.join(blind)}" if blind else f"killed by {tests}")
-        return is_killed, verdict + _list_left_behind(ran)
+    def try_round(self, mutants: Sequence[Mutant]) -> Counter[str]:
+        """Return how many of them came to which verdict."""
+        if time.monotonic() >= self.until:
+            return Counter({"not tried": len(mutants)})
+        tests = sorted({test for mutant in mutants for test in mutant.tests})
+        with self._take_server(keeps_template=False) as server:
+            sound = run_pytest(self.sound, server, ROUND_S, "-n", "2", "-m", self.marks, *tests)
+        if sound.error or sound.failed:
+            sys.exit(f"they must pass before anything else: {sorted(sound.failed)} {sound.error}")
+        able = [replace(one, tests=[t for t in one.tests if t in sound.passed]) for one in mutants]
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            return Counter(pool.map(self._try_one, able))
 
-    def against_the_suite(self, mutant: Mutant) -> tuple[bool, str]:
-        with self._mutated(mutant) as place:
-            ran = pytest(place, *ABOUT_THE_TEXT, *TWO_PROCESSES, "-x", limit_s=SUITE_S)
-        tests = ", ".join(_short(test) for test in sorted(ran.failed))
-        verdict = f"killed by {tests}" if tests else ran.error or "SURVIVED the whole suite"
-        return bool(tests), verdict + _list_left_behind(ran)
+    def _try_one(self, mutant: Mutant) -> str:
+        began_at = time.monotonic()
+        if began_at >= self.until:
+            return "not tried"
+        if not mutant.tests:
+            print(f"{mutant.name:70} LEFT OUT: no test of it runs here", flush=True)
+            return "left out"
+        # A function is only replaced: a privilege that it has is not given back.
+        keeps_template = not mutant.file.startswith(MADE_ONCE) and "revoke" not in mutant.out
+        first = ["-x"] if len(mutant.tests) == 1 else []  # of several tests each has to fail
+        with (
+            self._mutate(mutant) as place,
+            self._take_server(keeps_template=keeps_template) as server,
+        ):
+            arguments = ["-n", "0", "-m", self.marks, *first, *mutant.tests]
+            ran = run_pytest(place, server, TESTS_S, *arguments)
+        blind = [test for test in mutant.tests if test not in ran.failed]
+        wrong = ran.error or (f"SURVIVED {', '.join(blind)}" if blind else None)
+        took_s = time.monotonic() - began_at
+        print(f"{mutant.name:70} {took_s:4.0f} s  {f'** {wrong}' if wrong else ''}", flush=True)
+        return "NOT KILLED" if wrong else "killed"
 
     @contextmanager
-    def _mutated(self, mutant: Mutant) -> Iterator[Path]:
-        with copy(self.sound, _files(self.sound), self.sound.parent) as place:
+    def _mutate(self, mutant: Mutant) -> Iterator[Path]:
+        with tempfile.TemporaryDirectory(dir=self.sound.parent) as directory:
+            # With its times, which its bytecode is checked by.
+            place = shutil.copytree(self.sound, Path(directory) / "tree")
             path = place / mutant.file
-            path.write_text(mutant.applied(path.read_text(encoding="utf-8")), encoding="utf-8")
+            path.write_text(mutant.apply(path.read_text(encoding="utf-8")), encoding="utf-8")
             # It goes by size and second, which may be the same.
             for bytecode in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
                 bytecode.unlink()
             yield place
 
     @contextmanager
-    def _server(self, *, keeps_template: bool) -> Iterator[Path]:
+    def _take_server(self, *, keeps_template: bool) -> Iterator[Path]:
+        """Lend a server with nothing of an earlier mutant. If possible the template stays:
+        tests/conftest.py migrates it, which replaces the one function whose text differs.
+        """
         place = self.servers.get()
         try:
-            _empty(place, keeps_template=keeps_template)
+            stop_servers(place, "own-*")
+            server = shared_server(place, place / "postgresql.log")
+            with psycopg.connect(server.url(), autocommit=True) as admin:
+                for (name,) in admin.execute(
+                    "select datname from pg_database where not datistemplate and datname <> all "
+                    "(array[current_database(), %s])",
+                    [TEMPLATE if keeps_template else ""],
+                ).fetchall():
+                    drop = sql.SQL("drop database {} with (force)")
+                    admin.execute(drop.format(sql.Identifier(name)))
             yield place
         finally:
             self.servers.put(place)
 
 
 @contextmanager
-def _servers() -> Iterator[list[Path]]:
-    """The place of one for each mutant at work, started by the first that needs it.
-
-    What is in such a place goes, however this ends.
+def _open_bench(marks: str, seconds: float) -> Iterator[Bench]:
+    """Copy what git knows or would add, as it is in the working tree. What stands in the places of
+    the servers goes, however this ends.
     """
+    until = time.monotonic() + seconds
     runs = [Run() for _ in range(AT_ONCE)]
     try:
-        yield [run.place for run in runs]
+        bench = Bench(runs[0].place / "sound", marks, until)
+        listed = git(ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+        for name in filter(None, listed.split("\0")):
+            if (ROOT / name).exists():  # otherwise it is deleted and not yet committed
+                (bench.sound / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, bench.sound / name)
+        for run in runs:
+            bench.servers.put(run.place)
+        yield bench
     finally:
         for run in runs:
             run.end()
 
 
-def _empty(place: Path, *, keeps_template: bool) -> None:
-    """Leave nothing of one mutant to the next.
+@dataclass(frozen=True)
+class Ran:
+    """What a run of pytest came to. A test counts if one of its cases does."""
 
-    Every database is dropped, with its connections, and so are the tests' own servers. The template
-    stays if possible: tests/conftest.py migrates it, which replaces the one function whose text
-    differs in this tree.
-    """
-    stop_servers(place, "own-*")
-    server = shared_server(place, place / "postgresql.log")
-    with psycopg.connect(server.url(), autocommit=True) as admin:
-        for (name,) in admin.execute(
-            "select datname from pg_database where not datistemplate and datname <> all "
-            "(array[current_database(), %s])",
-            [TEMPLATE if keeps_template else ""],
-        ).fetchall():
-            admin.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+    passed: set[str]
+    failed: set[str]
+    error: str | None
+    """Why it says nothing about the tests."""
 
 
-def _cases(test: str, among: frozenset[str]) -> list[str]:
-    """The cases of a test, or the one that it names."""
-    return [one for one in among if one == test or one.startswith(f"{test}[")]
-
-
-def _short(test: str) -> str:
-    return test.partition("::")[2]
-
-
-def _list_left_behind(ran: Ran) -> str:
-    return "".join(f"\n    left behind, and killed: {line}" for line in ran.left_behind)
-
-
-@contextmanager
-def copy(root: Path, names: list[str], beside: Path) -> Iterator[Path]:
-    """Copy files of a tree, with their times, which their bytecode is checked by."""
-    # A process that a failed test has left behind may still write there: what cannot be removed now
-    # goes with the servers' place.
-    with tempfile.TemporaryDirectory(
-        prefix="rota-mutant-", dir=beside, ignore_cleanup_errors=True
-    ) as directory:
-        place = Path(directory)
-        for folder in {(place / name).parent for name in names}:
-            folder.mkdir(parents=True, exist_ok=True)
-        for name in names:
-            shutil.copy2(root / name, place / name)
-        yield place
-
-
-def _known_to_git() -> list[str]:
-    """What git knows or would add, as it is in the working tree."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    ).stdout
-    # Otherwise it was deleted and not yet committed.
-    return [name for name in listed.split("\0") if name and (ROOT / name).exists()]
-
-
-def _files(root: Path) -> list[str]:
-    return [str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()]
-
-
-def pytest(
-    place: Path,
-    *arguments: str,
-    limit_s: float,
-    server: Path | None = None,
-    leave_s: float = LEAVE_S,
-) -> Ran:
-    """Run tests in a copy, in a process of its own. What they leave behind is ended with them,
-    after `leave_s` by force."""
-    report = place / "report.xml"
-    report.unlink(missing_ok=True)  # that of the tree without a mutation
-    tests = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider"]
-    tests += ["-p", "no:randomly", f"--junit-xml={report}", f"--hypothesis-profile={FIRST_FOUND}"]
-    around = [sys.executable, "-m", subreaper.__name__, str(limit_s), str(leave_s)]
-    read, lifeline = os.pipe()  # as long as it is open, this process is there
-    with os.fdopen(lifeline, "wb"), os.fdopen(read, "rb") as stdin:
-        done = subprocess.run(
-            [*around, *tests, *arguments],
-            cwd=place,
-            env=_environment(place, server),
-            stdin=stdin,
-            capture_output=True,
-            text=True,
-            # Ctrl-C is for `make mutants`, which lets this run end.
-            start_new_session=True,
-            check=False,
-        )
-    if done.returncode != 0:
-        return Ran(error=f"BROKEN: its subreaper exited with {done.returncode}\n{done.stderr}")
-    ended = msgspec.json.decode(done.stdout, type=subreaper.Ended)
-    if ended.is_over_time:
-        ran = Ran(error=f"TIMED OUT after {limit_s:g} s")
-    else:
-        ran = _read(report, ended.status, done.stderr)
-    return replace(ran, left_behind=tuple(ended.killed))
-
-
-def _environment(place: Path, server: Path | None) -> dict[str, str]:
-    """The copy's own code, also in the processes that its tests start, and not what is installed;
-    its bytecode is kept beside it.
-    """
+def run_pytest(place: Path, server: Path, limit_s: float, *arguments: str) -> Ran:
+    """Run tests in a copy, in a process of its own. What they leave behind is ended with them."""
+    python = [sys.executable, "-m"]
+    # "first found": which example is the smallest that fails is not asked, and takes a minute.
+    quick = ["-p", "no:cacheprovider", "-p", "no:randomly", "--hypothesis-profile=first found"]
+    # The copy's own code, also in the processes that its tests start, and not what is installed.
     others = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    return {**others, **({PLACE: str(server)} if server else {}), "PYTHONPATH": str(place / "src")}
-
-
-def _read(report: Path, status: int, said: str) -> Ran:
-    last = "\n".join(said.strip().splitlines()[-15:])
-    if status not in (0, 1) or not report.exists():
-        return Ran(error=f"BROKEN: pytest exited with {status}\n{last}", said=said)
-    passed: set[str] = set()
-    failed: set[str] = set()
-    errors: set[str] = set()
-    skipped: set[str] = set()
-    kinds = {"failure": failed, "error": errors, "skipped": skipped}
-    for case in ElementTree.parse(report).iter("testcase"):
-        test = f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}"
-        next((kind for name, kind in kinds.items() if case.find(name) is not None), passed).add(
-            test
-        )
-    if errors and not failed:  # after a failure something may go wrong in clearing up, too
-        return Ran(error=f"BROKEN: {', '.join(sorted(errors))} could not be run\n{last}", said=said)
-    return Ran(frozenset(passed), frozenset(failed), frozenset(skipped), said=said)
+    done = subprocess.run(
+        [*python, subreaper.__name__, str(limit_s), *python, "pytest", "-rpfE", *quick, *arguments],
+        cwd=place,
+        env={**others, PLACE: str(server), "PYTHONPATH": str(place / "src")},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,  # Ctrl-C is for `make mutants`
+        check=False,
+    )
+    passed, failed, broken = (
+        set(re.findall(rf"^{verdict} ([^\s\[]+)", done.stdout, re.MULTILINE))
+        for verdict in ("PASSED", "FAILED", "ERROR")
+    )
+    error = None
+    if done.returncode == subreaper.OVER_TIME:
+        error = f"TIMED OUT after {limit_s:g} s"
+    # After a failure something may go wrong in clearing up, too.
+    elif done.returncode not in (0, 1, NO_TESTS) or (broken and not failed):
+        error = "BROKEN\n" + "\n".join(done.stdout.splitlines()[-15:])
+    return Ran(passed, failed, error)
 
 
 if __name__ == "__main__":

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import ast
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
-TESTS = ROOT / "tests"
 sys.path.insert(0, str(ROOT))
 
 from rota.model.job import Action, Status  # noqa: E402
 from rota.model.states import MEANING, TRANSITIONS, action_table  # noqa: E402
-from scripts import reference  # noqa: E402
-from tests.support.rules import RULES  # noqa: E402
+from scripts import reference, rules  # noqa: E402
 
 
 def main() -> int:
@@ -36,81 +33,6 @@ def main() -> int:
             path.write_text(text)
             print(f"wrote docs/{name}")
     return 1 if check and stale else 0
-
-
-def rules_page() -> str:
-    """Return the page of the rules, each with the tests that keep it."""
-    tests: dict[str, list[str]] = {number: [] for number in RULES}
-    for path in sorted(TESTS.rglob("test_*.py")):
-        for test, numbers in tests_with_rules(path):
-            sentence = test.removeprefix("test_").replace("_", " ")
-            link = f"[{sentence}](../../{path.relative_to(ROOT).as_posix()})"
-            for number in numbers:
-                tests[number].append(link)
-    kept = {number: links for number, links in tests.items() if links}
-    lines = [
-        "# The rules, and the tests that hold them",
-        "",
-        "This page lists the rules of the product with the tests that hold them.",
-        "`make docs` generates it.",
-        f"Each test fails if its rule is broken. Tests hold {len(kept)} of {len(RULES)} rules.",
-        "",
-        "| Rule | Promise | Tests |",
-        "|---|---|---|",
-        *(
-            f"| {number} | {RULES[number]} | {'<br>'.join(links)} |"
-            for number, links in kept.items()
-        ),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def tests_with_rules(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield each test of a file with its rules: its own, its class's and its module's."""
-    tree = ast.parse(path.read_text(), filename=str(path))
-    yield from _in_body(tree.body, _of_module(tree))
-
-
-def _in_body(body: list[ast.stmt], inherited: list[str]) -> Iterator[tuple[str, list[str]]]:
-    for node in body:
-        if isinstance(node, ast.ClassDef):
-            yield from _in_body(node.body, [*inherited, *_numbers(node.decorator_list)])
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith(
-            "test_"
-        ):
-            numbers = [*inherited, *_numbers(node.decorator_list)]
-            if numbers:
-                yield node.name, list(dict.fromkeys(numbers))
-        elif (
-            isinstance(node, ast.Assign)
-            and node.targets
-            and isinstance(node.value, ast.Attribute)
-            and node.value.attr == "TestCase"
-        ):
-            # hypothesis: `test_the_store = TheStore.TestCase`
-            target = node.targets[0]
-            if isinstance(target, ast.Name) and inherited:
-                yield target.id, inherited
-
-
-def _of_module(tree: ast.Module) -> list[str]:
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and any(
-            isinstance(target, ast.Name) and target.id == "pytestmark" for target in node.targets
-        ):
-            return _numbers(
-                node.value.elts if isinstance(node.value, ast.List | ast.Tuple) else [node.value]
-            )
-    return []
-
-
-def _numbers(marks: list[ast.expr]) -> list[str]:
-    calls = [
-        mark
-        for mark in marks
-        if isinstance(mark, ast.Call) and isinstance(mark.func, ast.Name) and mark.func.id == "rule"
-    ]
-    return [ast.literal_eval(argument) for call in calls for argument in call.args]
 
 
 def states_page() -> str:
@@ -188,7 +110,7 @@ def fill_page(page: Path) -> str:
 
 
 PAGES: dict[str, Callable[[], str]] = {
-    "project/rules.md": rules_page,
+    "project/rules.md": rules.write_page,
     "project/decisions/README.md": decisions_page,
     "reference/statuses.md": states_page,
     # Last the one that reads the others.

@@ -16,6 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from scripts import rules  # noqa: E402
+
 DOCS = ROOT / "docs"
 FROM_ROOT = {
     "CHANGELOG.md": "project/changelog.md",
@@ -63,6 +67,8 @@ def write_page(file: Path, pages: Path) -> None:
         shutil.copyfile(file, place)
         return
     text = file.read_text(encoding="utf-8")
+    if file == DOCS / "project" / "rules.md":
+        text = rules.write_page(is_whole=True)
     if file.name == "LICENSE":
         text = f"# Licence\n\n```text\n{text}```\n"
     parts = CODE.split(text)

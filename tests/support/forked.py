@@ -67,24 +67,10 @@ def run(
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
-def write_rota(folder: Path) -> None:
-    """Write the program `rota` for a shell, of which each start is a fork as well."""
-    _write(folder / "rota", f'exec {_ask()} -m rota "$@"\n')
-
-
-def write_python(folder: Path) -> None:
-    """Write the program `python` for a shell, of which each start with `-c` is a fork."""
-    python = shlex.quote(sys.executable)
-    _write(folder / "python", f'[ "$1" = -c ] && exec {_ask()} "$@"\nexec {python} "$@"\n')
-
-
-def _ask() -> str:
+def ask() -> str:
+    """Return what a shell runs in place of Python, before `-m MODULE` or `-c CODE`: a fork as
+    well."""
     return shlex.join([sys.executable, "-IS", str(ASK), _forking().address])
-
-
-def _write(program: Path, text: str) -> None:
-    program.write_text(f"#!/bin/sh\n{text}")
-    program.chmod(0o755)
 
 
 def parent() -> int:

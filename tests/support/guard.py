@@ -14,10 +14,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TextIO
 
 STOP_S = 30
 PLACE = "ROTA_TESTS_PLACE"
@@ -66,24 +65,6 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def locked_one(paths: Sequence[Path]) -> Iterator[None]:
-    """Hold one of these locks: the first that is free, else the first."""
-    with ExitStack() as files:
-        locks = [files.enter_context(path.open("a")) for path in paths]
-        if not any(map(_try_to_lock, locks)):
-            fcntl.flock(locks[0], fcntl.LOCK_EX)
-        yield
-
-
-def _try_to_lock(lock: TextIO) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def starting_lock(place: Path) -> Path:
     """Held while a server is started, so that the guard cannot overlook one."""
     return place / "starting.lock"
@@ -111,18 +92,25 @@ def in_memory() -> str | None:
     )
 
 
-def until_the_run_ends(place: Path) -> None:
-    """Wait for the end of the run, however it comes."""
-    with locked(_alive_lock(place)):
-        pass
-
-
 def stop_servers(place: Path, names: str = "*") -> None:
     """Stop the servers of these names, whatever left them, and remove their files."""
     for pid_file in place.glob(f"{names}/data/postmaster.pid"):
         _stop(pid_file)
     for directory in place.glob(f"{names}/data"):
         shutil.rmtree(directory.parent)
+
+
+def measure_servers(place: Path) -> float:
+    """Return the seconds of CPU that the servers which run here have used, with their sessions."""
+    import psutil
+
+    used_s = 0.0
+    for pid_file in place.glob("*/data/postmaster.pid"):
+        with suppress(psutil.NoSuchProcess):
+            server = psutil.Process(int(pid_file.read_text().split("\n", 1)[0]))
+            used_s += sum(server.cpu_times()[:4])
+            used_s += sum(sum(session.cpu_times()[:2]) for session in server.children())
+    return used_s
 
 
 def _alive_lock(place: Path) -> Path:

@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test mutants check format bench peers chaos soak site docs pictures venv venv-dev
+.PHONY: help demo test nightly mutants check types rest format bench peers chaos soak site docs pictures venv venv-dev
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -14,24 +14,31 @@ help: ## this list
 demo: venv ## real work on an embedded PostgreSQL, in about a minute
 	@$(BIN)/rota demo
 
-test: venv-dev ## the tests; SMOKE=1: only the smoke tests, LONG=1: only those of minutes, PG=14: on another PostgreSQL, ARGS='-k lease' for pytest
+test: venv-dev ## the tests, in about five minutes; SMOKE=1: only the smoke tests, PG=14: on another PostgreSQL, ARGS='-k lease' for pytest
 	@$(if $(PG),TEST_POSTGRES="$$($(BIN)/python scripts/postgres.py $(PG))" && export TEST_POSTGRES &&) \
-		$(BIN)/python -m $(if $(ARGS),pytest,tests.run) $(if $(SMOKE),-m smoke) $(if $(LONG),-m long) $(ARGS)
+		$(BIN)/python -m pytest $(if $(SMOKE),-m smoke) $(ARGS)
 
-mutants: venv-dev ## takes out one changed guard at a time, and its tests must fail; ALL=1: all guards, ONLY='claim: charged', BASE=REV, MOST=N: a sample, FULL=1: the whole suite
-	@$(BIN)/python -m tests.mutants.run $(if $(ONLY),--only '$(ONLY)') $(if $(ALL),--all) $(if $(BASE),--base '$(BASE)') $(if $(MOST),--most $(MOST)) $(if $(FULL),--full)
+nightly: venv-dev ## all that `make test` leaves out; ONLY=kinds: a part of it, or of a folder of tests; SLICE=7: what CI runs of it
+	@$(BIN)/python scripts/nightly.py $(if $(ONLY),--only '$(ONLY)') $(if $(SLICE),--slice $(SLICE))
 
-check: venv-dev ## format, lint, types, imports, generated docs, spelling, the budgets of the house
+mutants: venv-dev ## takes out one changed guard at a time, and its tests must fail; ALL=1: all guards, ONLY='claim: no two', BASE=REV, SLICE=K/N: of all one of N, SECONDS=S: no further one after S, QUICK=1: no nightly tests
+	@$(BIN)/python -m tests.mutants.run $(if $(ONLY),--only '$(ONLY)') $(if $(ALL),--all) $(if $(BASE),--base '$(BASE)') $(if $(SLICE),--slice $(SLICE)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(QUICK),--quick)
+
+check: ## format, lint, types, imports, generated docs, spelling, the budgets of the house
+	@$(MAKE) --no-print-directory --jobs 2 types rest
+
+types: venv-dev
+	$(BIN)/mypy
+
+rest: venv-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/docs.py --check
 	$(BIN)/python scripts/house.py
 	$(BIN)/python scripts/words.py
 	$(BIN)/codespell README.md CHANGELOG.md CONTRIBUTING.md docs examples scripts src
 	$(BIN)/python scripts/trace.py
-	$(BIN)/python scripts/grow.py
 
 format: venv-dev ## puts right what ruff can put right
 	$(BIN)/ruff check --fix .

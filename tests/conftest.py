@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, LiteralString
+from zlib import crc32
 
 import hypothesis
 import psycopg
@@ -16,19 +18,13 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from tests.support.databases import Databases, wait_until_unused
-from tests.support.guard import PLACE, Run, forget_databases, locked, locked_one, stop_servers
-from tests.support.order import spread
+from tests.support.guard import PLACE, Run, forget_databases, locked, measure_servers, stop_servers
 from tests.support.server import ELSEWHERE, PostgresServer, shared_server
 from tests.support.server import own_server as start_own_server
-from tests.system import night
 
 TEMPLATE = "rota_template"
-WAITING = 4
-"""Of the tests that are not marked as waiting so many more run than there are cores: each waits for
-its processes and the server for most of its time.
-"""
-EARLY = 2 / 3
-"""The part of the run in which slow tests begin."""
+BYTECODE = Path(__file__).parent / "store" / "__pycache__"
+"""Where pytest writes that of some tests."""
 
 _run = pytest.StashKey[Run]()
 _place = pytest.StashKey[Path]()
@@ -151,6 +147,10 @@ def pytest_report_header() -> str | None:
     return f"PostgreSQL: {elsewhere}" if elsewhere else None
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slice", metavar="K/N", help="one test of N: 0/20, 1/20, … 19/20")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     given = os.environ.get(PLACE)
     forget_databases()
@@ -174,43 +174,35 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput["place"] = str(node.config.stash[_place])
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
-    """Start what takes minutes before the first test; the last test reads it."""
-    if any(name.endswith(night.NAME) for name in ids) and night.missing() is None:
-        night.begin(node.config.stash[_place])
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """In a fresh clone one process writes the bytecode of the tests, and the others read it."""
+    with locked(session.config.stash[_place] / "collection.lock"):
+        if not any(BYTECODE.glob("test_*")):
+            return (yield)
+    return (yield)
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """There are more processes than cores, but of their tests no more than cores compute at a time:
-    the others are those that wait."""
-    worker = getattr(item.config, "workerinput", {}).get("workerid")
-    if worker is None or item.get_closest_marker("waits") is not None:
-        return (yield)
-    count = (os.cpu_count() or 2) + WAITING
-    own = int(worker.removeprefix("gw")) % count
-    place = item.config.stash[_place]
-    with locked_one([place / f"core-{(own + other) % count}.lock" for other in range(count)]):
-        return (yield)
-
-
-@pytest.hookimpl(trylast=True)  # after pytest-randomly
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The random order, but for three things. At any time some tests wait and others compute.
-    Nothing long is left for the end, when it would run while the other processes have no more to
-    do. The last test is the one that needs the night.
-    """
-    by_kind: dict[str, list[pytest.Item]] = {"slow": [], "waits": [], "": []}
-    for item in items:
-        kinds = (kind for kind in by_kind if item.get_closest_marker(kind) is not None)
-        by_kind[next(kinds, "")].append(item)
-    items[:] = spread(by_kind["slow"], spread(by_kind["waits"], by_kind[""]), EARLY)
-    items.sort(key=lambda item: item.name == night.NAME)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With `--slice K/N` keep one test of N. Its name decides: another new test moves none."""
+    if asked := config.getoption("slice"):
+        number, count = map(int, asked.split("/"))
+        items[:] = [item for item in items if crc32(item.nodeid.encode()) % count == number]
 
 
 def pytest_collection_finish() -> None:
     gc.freeze()  # half a million objects stay to the end: no collection looks at them again
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Say what the run has cost: CPU, also of processes and servers, and not time alone."""
+    if _run in config.stash:
+        used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        own_s = sum(one.ru_utime + one.ru_stime for one in used)
+        servers_s = measure_servers(config.stash[_place])
+        terminalreporter.write_line(
+            f"{own_s + servers_s:.0f} s of CPU, of them {servers_s:.0f} s in PostgreSQL"
+        )
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -107,6 +107,9 @@ def test_a_type_is_unknown_because_the_app_was_not_synced(
     assert look(database, types=types) == (["app"], {"types": "app"}), (
         "a cause is as bad as what follows from it"
     )
+    changed = [{"name": "t", "queue": "email", "priority": 0}]
+    found = examine(Database(database), only=["app"], types=changed)["app"]
+    assert found.level is Level.WARN and "declared with other options: t (queue)" in found.what
 
 
 @rule("M3", "M86")

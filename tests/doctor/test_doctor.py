@@ -270,6 +270,22 @@ def test_an_open_snapshot_is_reported_with_who_holds_it(database: str) -> None:
         is_red(look(database, "snapshot", thresholds=Thresholds(snapshot_s=(0, 0))))
 
 
+@pytest.mark.nightly
+@pytest.mark.system
+@rule("M14")
+def test_a_prepared_transaction_that_holds_back_vacuum_is_reported(
+    own_server: PostgresServer,
+) -> None:
+    url = own_server.url()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("alter system set max_prepared_transactions = 2")
+    own_server.restart()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("begin; create table mine (a int); prepare transaction 'left over'")
+    said = is_red(look(url, "snapshot", thresholds=Thresholds(snapshot_s=(0, 0))))
+    assert "prepared transaction left over" in said and "ROLLBACK PREPARED 'left over'" in said
+
+
 def _day(connection: Connection, ahead: int) -> str:
     [(day,)] = connection.execute(
         "select to_char((rota.clock() at time zone 'UTC')::date + %s, 'YYYYMMDD')", [ahead]
@@ -311,7 +327,10 @@ def test_a_day_that_is_detached_and_still_in_the_schema_is_reported(
     said = is_red(look(database, "retention"), Level.WARN)
     assert f"the archive has a table of this name: job_history_{old}: rename" in said
     connection.execute(f"drop table rota.job_history_{old}".encode())
-    assert look(database, "retention").level == Level.OK
+    found = look(database, "retention")
+    assert found.level == Level.OK and "1 partition in archive kept_days" in found.what
+    connection.execute("drop schema kept_days cascade")
+    assert "archive kept_days is missing" in is_red(look(database, "retention"))
 
 
 @rule("M13")

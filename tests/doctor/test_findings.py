@@ -14,7 +14,7 @@ from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
 
-OK, WARN, BAD = Level.OK, Level.WARN, Level.BAD
+OK, WARN, BAD, SKIPPED = Level.OK, Level.WARN, Level.BAD, Level.SKIPPED
 JOB = "insert into rota.job (job_type, queue, priority, {}) select 't', 'default', 0, {} "
 TYPO = "insert into rota.job (job_type, run_at) select 'send_welcom_email', rota.clock() + "
 HELD = "insert into rota.job (job_type, waits_for, waits_since, {}) select 't', {}, {}"
@@ -24,6 +24,15 @@ EFFECT = (
     "insert into rota.effect (key, job, claim, entry, if_uncertain, intended_at) "
     "values ('{}', 7, 1, 1, '{}', rota.clock() - interval '{} days')"
 )
+MANY_EFFECTS = """
+insert into rota.effect (key, job, claim, entry, if_uncertain, intended_at)
+select 'skip:' || n, 7, 1, 1, 'skip', rota.clock() - interval '9 days'
+from generate_series(1, 10000) n;"""
+MANY_KEYS = """
+with live as (insert into rota.job (job_type) values ('t') returning id)
+insert into rota.idempotency (job_type, key, job)
+select 't', n, id + n / 10001 from live, generate_series(1, 10001) n"""
+"""All of a live job but the last one, and one more than are read."""
 RESET = """
 delete from rota.job; delete from rota.queue; delete from rota.worker; delete from rota.job_type;
 delete from rota.effect; delete from rota.breaker; delete from rota.rate_limit_key;
@@ -100,11 +109,19 @@ STEPS: dict[str, list[tuple[str, Level, str]]] = {
             'is "it\'s" of job 7, for 3 d',
         ),
         ("update rota.effect set done_at = rota.clock()", OK, ""),
+        (  # One is seen behind many that wait for nobody.
+            MANY_EFFECTS + EFFECT.format("mail:2", "dead", 1),
+            WARN,
+            "≥ 10,000 effects may or may not have happened, 1 of them waiting for an operator: the "
+            "oldest is 'mail:2' of job 7, for 1 d",
+        ),
     ],
     "keys": [
         ("insert into rota.job (job_type, idempotency_key) values ('t', 'order:1'||E'\\x1b')",
             OK, ""),
         ("delete from rota.job where idempotency_key is not null", WARN, "1 live job was deleted"),
+        ("delete from rota.idempotency;" + MANY_KEYS, SKIPPED, "the others were not read"),
+        ("delete from rota.job", WARN, "≥ 10,000 live jobs were deleted"),
     ],
     "priority": [
         ("""update rota.worker set queues = '{"default": null, "mail": 1}', slots = 10""", OK, ""),
@@ -179,6 +196,14 @@ STEPS: dict[str, list[tuple[str, Level, str]]] = {
             "1 rate limit is faster than one key carries: api (5,000 a second)",
         ),
         ("update rota.rate_limit_key set updated_at = rota.clock() - '2 h'::interval", OK, ""),
+    ],
+    "fan-out": [
+        (
+            "insert into rota.batch_delta (batch, succeeded) "
+            "select 1, 1 from generate_series(1, 100000)",
+            WARN,
+            "100,000 changes of batches or more are not counted yet",
+        )
     ],
     "breakers": [
         (

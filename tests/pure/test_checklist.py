@@ -124,3 +124,16 @@ def test_the_kinds_of_rota_have_no_hints(tmp_path: Path) -> None:
     types = [one for jobs in all_jobs for one in jobs.types.values()]
     assert len(types) == 10
     assert find_hints(one._declaration for one in types) == []
+
+
+@rule("M73")
+def test_a_lazy_object_of_the_handler_is_not_asked_what_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Lazy:
+        @property  # type: ignore[misc]
+        def __class__(self) -> Any:
+            raise RuntimeError("no settings are configured")
+
+    monkeypatch.setitem(globals(), "opener", Lazy())
+    assert hints(with_a_client, max_attempts=1) == []

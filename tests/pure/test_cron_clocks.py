@@ -132,6 +132,29 @@ def test_around_a_change_the_next_tick_is_the_second_implementation_s(
 
 
 @rule("M82")
+@settings(max_examples=12)
+@given(fields, instants)
+def test_in_utc_a_text_means_what_it_says(text: str, after: datetime) -> None:
+    line = entry(text)
+    shown = minutes(
+        ZoneInfo("UTC"), after.replace(second=0, microsecond=0), after + timedelta(days=2)
+    )
+    expected = [at for at, clock in shown if at > after and line.names(clock)]
+    assert next_fires(parse(text, "UTC"), after, len(expected)) == expected
+
+
+@rule("M82")
+@settings(max_examples=20)
+@given(st.data(), fields, zones, zones)
+def test_it_does_not_matter_in_which_zone_an_instant_is_given(
+    data: st.DataObject, text: str, zone: str, other: str
+) -> None:
+    after = data.draw(near_a_change(zone))
+    cron = parse(text, zone)
+    assert next_fire(cron, after.astimezone(ZoneInfo(other))) == next_fire(cron, after)
+
+
+@rule("M82")
 @given(st.data(), fields, zones)
 def test_ticks_ascend_and_none_is_lost_or_doubled_however_they_are_asked_for(
     data: st.DataObject, text: str, zone: str

@@ -28,9 +28,9 @@ def test_a_duration_is_a_timedelta_or_numbers_with_units(
 
 def test_what_is_no_duration_is_refused_by_the_name_of_its_argument() -> None:
     nonsense: list[Any] = [
-        "", " ", "s", "20", "20 s", "-5m", "5M", "1h 30m", "30m1h", "1h1h", "1e3s", "nans", "NaN",
-        ".5s", "5.s", "٣s", "1,5h", "9" * 400 + "s", "5min", 20, 1.5, 0, True, None, float("nan"),
-        b"5s", ["5s"], timedelta(seconds=-1), timedelta(days=40000),
+        "", " ", "s", "20", "20 s", "-5m", "5M", "1h 30m", "30m1h", "1h1h", "1e3s", "nans", "infs",
+        "NaN", ".5s", "5.s", "٣s", "1,5h", "9" * 400 + "s", "5min", 20, 1.5, 0, True, None,
+        float("nan"), float("inf"), b"5s", ["5s"], timedelta(seconds=-1), timedelta(days=40000),
     ]  # fmt: skip
     for wrong in nonsense:
         with pytest.raises(UsageError, match=r"^delay must (be|not be negative)") as refused:

@@ -278,6 +278,21 @@ def test_another_error_proves_nothing_whatever_it_was_raised_from() -> None:
     assert not proves_not_done(second)
 
 
+class Hostile(Exception):
+    """A foreign error whose own code fails."""
+
+    @property
+    def response(self) -> object:
+        raise RuntimeError("not read yet")
+
+    history = response
+
+
+@rule("M52")
+def test_an_error_that_cannot_be_read_proves_nothing() -> None:
+    assert not proves_not_done(Hostile())
+
+
 @rule("M52")
 def test_a_group_of_refusals_proves_nothing_unless_it_is_safe() -> None:
     """A task group cancels the calls beside the one that failed, and does not tell of them."""
@@ -325,6 +340,8 @@ def test_what_may_have_happened_or_changed_its_place_ends_the_job_with_what_to_d
     assert isinstance(obstacle, rota.Dead)
     assert "may have happened 2 min ago, in job 3" in str(obstacle)
     assert "`rota effects resolve mail:1 --job 7 --done`" in str(obstacle)
+    obstacle = find_obstacle(asked(key="it's 1"), EffectAnswer("uncertain", holder=3))
+    assert """`rota effects resolve 'it'"'"'s 1' --done` or""" in str(obstacle)
     moved = find_obstacle(asked(place=2), EffectAnswer("moved", expected="pay"))
     assert isinstance(moved, rota.Dead)
     assert "step 'mail:1' is called as number 2, where it was 'pay'" in str(moved)

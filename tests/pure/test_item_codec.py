@@ -176,6 +176,9 @@ def test_a_handler_with_chunk_takes_one_list_of_items_with_named_fields() -> Non
     for handler in handlers:
         with pytest.raises(DeclarationError):
             rota.Jobs().job("index", chunk=10)(handler)
+    for options in ({"chunk": 0}, {"chunk": True}, {"chunk": 10, "process": True}):
+        with pytest.raises(DeclarationError, match="chunk"):
+            rota.Jobs().job("index", **options)
 
 
 @rule("M35")

@@ -278,6 +278,20 @@ def test_a_datetime_without_a_zone_is_refused_however_it_is_given(
     assert refusal(func, **value) == (argument, "a datetime without a time zone; add one")
 
 
+def test_subclasses_of_simple_types_are_stored_as_these() -> None:
+    text, number, share = (type(f"My{kind}", (kind,), {}) for kind in (str, int, float))
+    day, instant = type("Day", (date,), {}), type("Instant", (datetime,), {})
+    values = [text("a"), number(3), share(0.5), day(2026, 1, 14), instant(2026, 1, 14, tzinfo=UTC)]
+    assert there_and_back(anything, value=values) == {
+        "value": ["a", 3, 0.5, "2026-01-14", "2026-01-14T00:00:00Z"]
+    }
+
+
+def test_a_stored_datetime_without_a_zone_does_not_fit() -> None:
+    with pytest.raises(PayloadError, match="'at': a datetime without a time zone"):
+        codec(rich).decode('{"at": "2026-01-14T08:30:00"}')
+
+
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
@@ -512,3 +526,19 @@ def test_the_limit_is_64_kib_to_the_byte() -> None:
     assert fits('{"a":"' + "x" * most + '"}')
     assert not fits('{"a":"' + "x" * (most + 1) + '"}')
     assert not fits('{"a":[' + ",".join(["1e308"] * 250) + "]}")
+
+
+@rule("M12")
+def test_the_size_is_that_of_the_text_postgresql_makes() -> None:
+    for encoded, stored_as in (
+        ("{}", "{}"),
+        (' {"a":[1,2,{}],"b":null} ', '{"a": [1, 2, {}], "b": null}'),
+        ('{"a":1,"a":22}', '{"a": 22}'),
+        (r'["\u00e9\/\u0001\n\"\\"]', r'["é/\u0001\n\"\\"]'),
+        (
+            "[1e3,1.50,1.5e1,-0,-0.0,0e9,0e-2,0.001e2,1E-3,true]",
+            "[1000, 1.50, 15, 0, 0.0, 0, 0.00, 0.1, 0.001, true]",
+        ),
+        ("[1e22,5e-324]", f"[1{'0' * 22}, 0.{'0' * 323}5]"),
+    ):
+        assert text_bytes(encoded) == len(stored_as.encode()), encoded

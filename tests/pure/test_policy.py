@@ -17,7 +17,16 @@ from hypothesis import strategies as st
 from rota.errors import AttemptTimeout, DatabaseUnavailable, PayloadError, UsageError
 from rota.model.classify import Verdict, classify
 from rota.model.failure import error_type, message, stack
-from rota.model.retry import Delays, Exponential, Fixed, Linear, Quadratic, RetryPolicy
+from rota.model.retry import (
+    DEFAULT_MAX_ATTEMPTS,
+    DEFAULT_RETRY,
+    Delays,
+    Exponential,
+    Fixed,
+    Linear,
+    Quadratic,
+    RetryPolicy,
+)
 from tests.support.rules import rule
 
 delays = st.integers(1, 86400).map(lambda number: f"{number}s")
@@ -66,6 +75,19 @@ def test_a_retry_always_lies_at_least_a_second_ahead_and_near_its_plan(
         <= delay_s
         <= planned_s * (1 + policy.jitter) + 1e-6
     )
+
+
+@rule("M40")
+def test_what_was_promised_of_the_default_and_of_a_jitter_never_changes() -> None:
+    assert Exponential() == Exponential("10s", cap="1h", jitter=0.25) == DEFAULT_RETRY
+    assert DEFAULT_MAX_ATTEMPTS == 10
+    # Literals, so that another release, process or Python that gave other values would be seen.
+    policy = Fixed("100s")
+    found = [
+        round(policy.delay_with_jitter_s(1, job_id, claims), 6)
+        for job_id, claims in [(1, 1), (1, 2), (2, 1), (2**63 - 1, 7)]
+    ]
+    assert found == [83.800628, 86.788483, 97.953366, 82.083807]
 
 
 @given(policies, st.integers(1, 10_000))
@@ -310,6 +332,29 @@ def test_a_group_is_fatal_only_when_all_its_errors_are() -> None:
         classify(ExceptionGroup("mixed", [gone, ExceptionGroup("nested", [busy])])).rule
         == "status 503"
     )
+
+
+def test_a_group_may_be_nested_very_deep() -> None:
+    group: Exception = ValueError("inside")
+    for _ in range(50_000):
+        group = ExceptionGroup("", [group])
+    assert classify(group).rule == "unknown error"
+    while isinstance(group, ExceptionGroup):  # take it apart here: freeing it at once recurses in C
+        group = group.exceptions[0]
+
+
+@rule("M41")
+def test_an_error_that_is_known_by_its_class_alone_may_name_its_rule() -> None:
+    class Told(ConnectionError):
+        rota_rule = "the bank is\nclosed"
+
+    class Later(smtplib.SMTPResponseException, Told):
+        pass
+
+    seen = classify(Told())
+    assert (seen.verdict, seen.rule, seen.is_endpoint) == ("transient", "the bank is closed", True)
+    assert classify(Later(450, "later")).rule == "smtp 450"
+    assert classify(Told(), fatal_on=(Told,)).rule == "fatal_on Told"
 
 
 # What is kept of an error

@@ -123,6 +123,12 @@ def test_an_announced_tick_counts_though_a_newer_zone_file_no_longer_has_it() ->
     assert [tick.at for tick in made.ticks] == [announced]
 
 
+def test_a_spread_is_this_one_for_ever() -> None:
+    since = datetime(2026, 3, 1, tzinfo=UTC)
+    made = plan(due("all", since, jitter_s=600.0), since + timedelta(minutes=1))
+    assert [tick.run_at - tick.at for tick in made.ticks] == [timedelta(seconds=295.368225)]
+
+
 # Declarations
 
 

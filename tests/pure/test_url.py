@@ -116,3 +116,8 @@ def test_another_database_of_django_is_refused() -> None:
 def test_what_is_no_url_is_refused_in_words(given: Any, said: str) -> None:
     with pytest.raises(rota.errors.ConfigurationError, match=said):
         find_url(given)
+
+
+def test_an_option_of_asyncpg_that_libpq_does_not_know_is_refused() -> None:
+    with pytest.raises(rota.errors.ConfigurationError, match="cannot be read"):
+        _ = rota.App("postgresql+asyncpg://h/d?command_timeout=5")._database

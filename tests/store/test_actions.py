@@ -191,6 +191,7 @@ def test_each_action_records_who_and_why(app: rota.App, shared: Connection) -> N
         (second, "discard", said[1][0]),
     ]
     assert app.jobs.log(since=log[0].at + timedelta(seconds=1)) == []
+    assert [one.detail for one in app.jobs.log(since="1h")] == [{"was": "queued"}] * 3
 
 
 # Retry now
@@ -472,6 +473,23 @@ def test_a_run_again_with_a_payload_and_a_key_happens_once(
     assert [(one.verb, one.job, one.by) for one in app.jobs.log()] == [("run_again", old, "ann")]
     with pytest.raises(psycopg.Error, match="a payload and a key are for one job"):
         shared.execute("select rota.job_run_again('{1,2}', p_key => 'k')")
+
+
+@rule("M12", "M44", "M51")
+def test_a_key_under_a_former_name_moves_along_and_is_freed(shared: Connection) -> None:
+    first, second = dead(shared, idempotency_key="a"), dead(shared, idempotency_key="b")
+    shared.execute("insert into rota.job_type (name, aliases) values ('new', '{t}')")
+    shared.execute("update rota.idempotency set job_type = 'new' where key = 'a'")
+    for job, key in ((first, "a"), (second, "b")):
+        new = requeued(shared, job)
+        assert one(shared, f"select job, expires_at from rota.idempotency where key = '{key}'") == (
+            new,
+            None,
+        )
+        assert insert(shared, job_type="new", idempotency_key=key) == []
+        done(shared, Action.DISCARD, new)
+        done(shared, Action.ARCHIVE, new)
+    assert one(shared, "select count(*) from rota.idempotency") == (0,)
 
 
 @rule("M51")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import psycopg
@@ -269,8 +270,9 @@ def test_a_batch_in_a_batch_whose_call_is_repeated_counts_once(
         return shop.batch(jobs[:2], then=report(shop)).id
 
     outer = make_outer()
-    inner = [shop.batch([jobs[2]], parent=outer).id for _ in range(2)]
-    assert (make_outer(), inner[0]) == (outer, inner[1])
+    inner = shop.batch([jobs[2]], parent=outer)
+    again = asyncio.run(shop.abatch([jobs[2]], parent=outer))
+    assert (make_outer(), inner.id) == (outer, again.id)
     assert shop.batches.get(outer).total == 3
     work(connection)
     assert make_outer() == outer
@@ -283,7 +285,7 @@ def test_a_batch_in_a_batch_whose_call_is_repeated_counts_once(
 def test_a_job_follows_a_single_one(shop: rota.App, connection: Connection) -> None:
     made = shop.enqueue(page(shop, -1).using(key="a"), then=report(shop))
     assert made.created
-    again = shop.enqueue(page(shop, -1).using(key="a"), then=page(shop, 3))
+    again = asyncio.run(shop.aenqueue(page(shop, -1).using(key="a"), then=page(shop, 3)))
     assert (again.id, again.created) == (made.id, False)
     assert work(connection) == 2
     assert sorted(job.job_type for job in shop.find()) == ["page", "report"]
@@ -303,6 +305,29 @@ def test_a_batch_commits_with_the_transaction_of_its_caller(
         made = [shop.batch([page(shop, 1)], connection=connection).id for _ in range(2)]
     assert [one.id for one in shop.batches.list()] == made[::-1]
     assert [one.id for one in shop.batches.list(before=made[1], limit=1)] == made[:1]
+
+
+@rule("M20", "M72")
+def test_a_batch_of_which_the_database_refuses_a_job_is_not_there(
+    shop: rota.App, connection: Connection
+) -> None:
+    connection.execute("alter table rota.job add constraint not_42 check (payload->>'n' <> '42')")
+    good, bad = page(shop, 1), page(shop, 42)
+
+    async def make_in_async() -> None:
+        for making in (shop.abatch([good, bad]), shop.aenqueue(bad, then=report(shop))):
+            with pytest.raises(psycopg.errors.CheckViolation):
+                await making
+        made = await shop.abatch([good, good], then=report(shop))
+        assert (await shop.batches.aget(made.id)).total == 2
+        await shop.aclose()
+
+    for make in (lambda: shop.batch([good, bad]), lambda: shop.enqueue(bad, then=report(shop))):
+        with pytest.raises(psycopg.errors.CheckViolation):
+            make()
+    asyncio.run(make_in_async())
+    assert connection.execute("select count(*) from rota.batch").fetchone() == (1,)
+    assert connection.execute("select count(*) from rota.job").fetchone() == (2,)
 
 
 @rule("M72")

@@ -119,6 +119,24 @@ def test_who_waited_for_the_row_does_not_get_a_second_trial(
 
 
 @rule("M63")
+def test_each_trial_that_fails_doubles_the_wait_up_to_the_longest(
+    connection: Connection, hand: Hand
+) -> None:
+    rules = BreakerRules("mail", failures=3, within_s=60, open_for_s=10, max_open_s=100)
+    fail(hand, 3)
+    for wait_s in (20, 40, 80, 100, 100):
+        let_window_pass(connection)
+        [job] = claim(hand)
+        assert try_one(hand, job) is True
+        failed = EndpointHealth.FAILS
+        result = ops.EndpointResult(rules, "", [], "no answer", failed, job.id, job.claims)
+        [reopened] = hand.run(ops.record_at_breakers([result]))
+        assert (reopened.change, reopened.blocked is not None) == ("reopened", True)
+        left = "select extract(epoch from open_until - changed_at)::int from rota.breaker"
+        assert connection.execute(left).fetchone() == (wait_s,)
+
+
+@rule("M63")
 def test_a_success_of_the_trial_releases_the_jobs_that_wait_in_their_order(
     connection: Connection, hand: Hand
 ) -> None:

@@ -70,6 +70,28 @@ def test_a_key_of_several_types_is_refused_with_their_names_until_one_is_given(
     assert app.cancel(key="k") is Status.CANCELLED, "now one type holds it"
 
 
+@rule("M51")
+def test_a_key_that_has_expired_makes_none_ambiguous(app: rota.App, shared: Connection) -> None:
+    insert(shared, idempotency_key="k", job_type="done")
+    hand = Hand(shared, types=["done"])
+    hand.settle(*((job, SUCCEED) for job in hand.claim().jobs))
+    insert(shared, idempotency_key="k")
+    with pytest.raises(rota.UsageError, match="done, t"):
+        app.cancel(key="k")
+    shared.execute("update rota.idempotency set expires_at = now() where job_type = 'done'")
+    assert app.cancel(key="k") is Status.CANCELLED
+
+
+@rule("M51", "M81", "M87")
+def test_a_running_holder_is_asked_to_stop_and_not_moved(app: rota.App, shared: Connection) -> None:
+    insert(shared, idempotency_key="k")
+    Hand(shared).claim()
+    with pytest.raises(rota.WrongStatus):
+        app.jobs.reschedule(key="k", delay="1h")
+    assert app.cancel(key="k", why="stop") is Status.RUNNING
+    assert one(shared, "select cancel_reason from rota.job") == ("stop",)
+
+
 @rule("M10", "M51", "M87")
 def test_a_key_that_no_job_holds_is_not_found(app: rota.App, shared: Connection) -> None:
     insert(shared, idempotency_key="k")

@@ -20,11 +20,13 @@ from tests.store.work import (
     FAIL,
     GIVE_UP,
     HAND_BACK,
+    PAYLOAD_MISMATCH,
     SNOOZE,
     SUCCEED,
     Hand,
     act,
     drop_days,
+    expire,
     insert,
     waits,
 )
@@ -129,6 +131,16 @@ def test_of_a_job_that_runs_the_request_is_kept_and_the_first_reason_stays(
     )
 
 
+@rule("M45", "M87")
+def test_a_long_reason_is_cut_from_any_caller(shared: Connection) -> None:
+    [job] = insert(shared)
+    cancel(shared, job, why="x\n" * 50_000)
+    assert one(shared, "select length(cancel_reason), length(last_error) from rota.jobs") == (
+        500,
+        500,
+    )
+
+
 @rule("M87")
 def test_each_of_many_is_answered_in_the_order_of_the_ids(shared: Connection) -> None:
     ids = insert(shared, 1_100)
@@ -166,6 +178,46 @@ def test_a_cancelled_job_never_runs_again(
     )  # fmt: skip
     assert shared.execute("select outcome, next_run_at from rota.attempt").fetchall() == (
         [(outcome, None)] if outcome else []
+    )
+    assert one(shared, "select count(*) from rota.idempotency") == (0,)
+
+
+@rule("M12", "M87")
+def test_each_job_of_a_batch_heeds_its_own_request_to_cancel(shared: Connection) -> None:
+    insert(shared, 4)
+    Hand(shared, "other", release="2").send_heartbeat()
+    hand = Hand(shared)
+    jobs = hand.claim().jobs
+    cancel(shared, jobs[1].id, jobs[3].id)
+    # The last one waits for no other release, though one is alive.
+    written = hand.settle(*zip(jobs, (FAIL, FAIL, HAND_BACK, PAYLOAD_MISMATCH), strict=True))
+    said = [(job.id, str(written[job.id].status)) for job in jobs]
+    assert [status for _, status in said] == ["failed", "cancelled", "queued", "cancelled"]
+    assert shared.execute("select id, status from rota.jobs order by id").fetchall() == said
+
+
+@rule("M33", "M51", "M87")
+@pytest.mark.parametrize("losses", [None, 1], ids=["uncharged", "charged"])
+def test_a_lost_job_with_a_request_to_cancel_is_over(
+    shared: Connection, losses: int | None
+) -> None:
+    insert(shared, idempotency_key="k", losses=losses)
+    hand = Hand(shared)
+    [job] = hand.claim().jobs
+    if losses:
+        hand.start(job)
+    cancel(shared, job.id)
+    expire(shared)
+    [lost] = hand.reap()
+    assert (lost.job, lost.status, lost.reason) == (job.id, "cancelled", "not wanted any more")
+    assert one(shared, "select status, cancel_reason from rota.job_history") == (
+        "cancelled",
+        "not wanted any more",
+    )
+    assert one(shared, "select outcome, error_type, next_run_at from rota.attempt") == (
+        "cancelled",
+        "LeaseExpired",
+        None,
     )
     assert one(shared, "select count(*) from rota.idempotency") == (0,)
 

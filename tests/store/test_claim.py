@@ -10,7 +10,7 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from rota.store import ops
-from tests.store.work import BEGINNING, FAIL, HAND_BACK, SUCCEED, Hand, insert
+from tests.store.work import BEGINNING, FAIL, HAND_BACK, SUCCEED, Hand, expire, insert
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
@@ -228,6 +228,10 @@ def test_a_renewal_names_the_claim_and_not_only_the_job(shared: Connection) -> N
     insert(shared)
     hand = Hand(shared)
     first = hand.claim().jobs[0]
+    expire(shared)
+    assert hand.renew(first) == {first.id}, "an expired lease, until it is reaped"
+    live = "select locked_until > rota.clock() from rota.job"
+    assert shared.execute(live).fetchone() == (True,)
     hand.settle((first, HAND_BACK))
     again = hand.claim().jobs[0]
     assert (again.id, again.claims) == (first.id, 3)  # one for each claim, one for the way out

@@ -289,7 +289,41 @@ async def test_codecs_of_the_application_s_do_not_touch_what_rota_sends(
     await app.aclose()
 
 
+@rule("M20")
+async def test_a_class_of_rows_of_the_application_s_does_not_change_the_answer(
+    database: str, mail: Mail
+) -> None:
+    class Named(asyncpg.Record):
+        def __iter__(self) -> Iterator[str]:
+            return iter(self.keys())
+
+    own = await asyncpg.connect(database, record_class=Named)
+    made = await mail.using(own).aenqueue(1)
+    assert (made.id, made.created) == (1, True)
+    many = await mail.using(own).aenqueue_many([{"user_id": 2}, {"user_id": 3}])
+    assert [one.id for one in many] == [2, 3]
+    await own.close()
+
+
 # Django
+
+
+@rule("M21")
+def test_a_bulk_on_a_copy_of_django_s_connection_is_all_or_nothing(
+    mail: Mail, alias: str, connection: Connection
+) -> None:
+    copy = connections[alias].copy()
+    try:
+        with pytest.raises(rota.UsageError, match="not the connection that Django has for"):
+            mail.using(copy).enqueue_many([{"user_id": 1}])
+        assert count(connection) == 0
+        copy.set_autocommit(False)
+        mail.using(copy).enqueue_many([{"user_id": 1}])
+        assert count(connection) == 0
+        copy.commit()
+    finally:
+        copy.close()
+    assert count(connection) == 1
 
 
 @rule("M20")

@@ -122,6 +122,10 @@ def test_a_dump_restored_on_another_server_under_the_same_name_is_a_copy(
     shared: Connection,
 ) -> None:
     assert check(shared) is None
+    assert shared.execute(
+        "select i.system_identifier = c.system_identifier "
+        "from rota.installation i, pg_control_system() c"
+    ).fetchone() == (True,)
     shared.execute("update rota.installation set system_identifier = system_identifier + 1")
     assert "of server" in str(check(shared))
     # Stamped where the role may not read the server's identifier: the names decide.

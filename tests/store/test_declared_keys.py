@@ -197,3 +197,14 @@ def test_runs_of_schedules_and_jobs_run_again_need_no_key(
     }
     with pytest.raises(psycopg.errors.CheckViolation, match=LACKS_KEY):
         shared.execute("insert into rota.job (job_type) values ('welcome')")
+
+
+@rule("M51")
+def test_a_parameter_named_for_a_keyword_is_named_so_by_the_key_function_too(
+    app: rota.App, shared: Connection
+) -> None:
+    @app.job("report", unique=lambda from_, class_: f"report:{from_}:{class_}")
+    def report(from_: int, class_: str = "b") -> None: ...
+
+    report.enqueue(from_=7)
+    assert _keys(shared) == ["report:7:b"]

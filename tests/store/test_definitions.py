@@ -183,9 +183,16 @@ def test_a_restored_dump_is_as_migrate_made_it(
 def test_a_pre_release_counts_as_its_release(connection: Connection, database: str) -> None:
     for release in ("0.1.0rc1", "0.1.0.dev4"):
         _record(connection, "time_bucket", release)
+        with connection.transaction(force_rollback=True):
+            connection.execute(as_sql(after=1).encode())
         assert migrate(database) == Migrated([], ["time_bucket"], {})
     for release in ("0.2rc1", "1"):
         _record(connection, "time_bucket", release)
+        with (
+            pytest.raises(psycopg.errors.RaiseException, match="functions of a newer release"),
+            connection.transaction(),
+        ):
+            connection.execute(as_sql(after=1).encode())
         assert migrate(database).newer == {"time_bucket": release}
 
 

@@ -437,6 +437,9 @@ def test_effects_are_forgotten_after_ninety_days_but_none_that_a_job_may_ask_for
     assert forget(hand, 100) == 3
     shared.execute("update rota.retention set keep = '88 days' where what = 'effects'")
     assert forget(hand, 100) == 2
+    shared.execute("delete from rota.retention where what = 'effects'")
+    keep(shared, "without a setting", gone, 9_000, result=Jsonb(1))
+    assert (forget(hand, 100), keys(shared)) == (0, {"without a setting"})
 
 
 @rule("M13", "M52")

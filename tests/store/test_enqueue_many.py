@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -182,6 +183,16 @@ def test_on_an_autocommit_connection_a_bulk_is_all_or_nothing(
         assert callers.info.transaction_status == pq.TransactionStatus.IDLE
     assert app.find() == []
 
+    async def enqueue_in_async() -> None:
+        async with await psycopg.AsyncConnection.connect(database, autocommit=True) as callers:
+            for given in (callers, None):
+                with pytest.raises(psycopg.errors.CheckViolation, match="not_42"):
+                    await app.aenqueue_many([send.new(at) for at in range(45)], connection=given)
+        await app.aclose()
+
+    asyncio.run(enqueue_in_async())
+    assert connection.execute("select count(*) from rota.job").fetchone() == (0,)
+
 
 REFUSE_42 = "alter table rota.job add constraint not_42 check (payload->>'user' <> '42')"
 
@@ -208,6 +219,8 @@ def test_the_jobs_of_one_bulk_go_through_one_connection(
             )
         with pytest.raises(rota.UsageError, match="different connections"):
             app.enqueue_many([send.using(connection=one).new(1)], connection=other)
+        with pytest.raises(rota.UsageError, match="by position or by name"):
+            send.using(one, connection=other)
         app.enqueue_many([send.using(connection=one).new(1), send.new(2)])
         assert one.execute("select count(*) from rota.job").fetchone() == (2,)
         assert app.find() == []
@@ -350,6 +363,22 @@ def test_a_role_that_may_not_insert_takes_no_key(
 
 
 @rule("M51")
+def test_a_job_that_a_trigger_inserts_during_a_bulk_takes_its_key(
+    shared: Connection, send: Send
+) -> None:
+    shared.execute("""
+        create function public.also() returns trigger language plpgsql as $$ begin
+          insert into rota.job (job_type, queue, priority, idempotency_key)
+            values ('also', 'default', 0, new.idempotency_key);
+          return null; end $$;
+        create trigger also after insert on rota.job for each row
+          when (new.job_type = 'send') execute function public.also()""")
+    send._sender.enqueue_many(send.using(key=key).new(1) for key in ("a", "b"))
+    found = shared.execute("select job_type, key from rota.idempotency order by 1, 2")
+    assert found.fetchall() == [("also", "a"), ("also", "b"), ("send", "a"), ("send", "b")]
+
+
+@rule("M51")
 @pytest.mark.parametrize("why", ["expired", "former name"])
 def test_keys_are_taken_in_one_order_also_where_some_are_not_free(
     database: str, connection: Connection, why: str
@@ -379,6 +408,20 @@ def test_keys_are_taken_in_one_order_also_where_some_are_not_free(
         holder.rollback()
         assert waiting.result(30).fetchone() == ([1],)
         first.close()
+
+
+@rule("M20")
+def test_a_trigger_that_leaves_out_jobs_of_a_bulk_is_named_and_nothing_is_inserted(
+    shared: Connection, send: Send
+) -> None:
+    shared.execute("""
+        create function public.leave_out() returns trigger language plpgsql as
+          $$ begin return null; end $$;
+        create trigger a_leave_out before insert on rota.job for each row
+          when (new.payload ->> 'user' = '2') execute function public.leave_out()""")
+    with pytest.raises(rota.RotaError, match="not inserted: 1 of 3 jobs, left out by a trigger"):
+        send.enqueue_many([{"user": user} for user in range(1, 4)])
+    assert shared.execute("select count(*) from rota.job").fetchone() == (0,)
 
 
 @rule("M20", "M51")

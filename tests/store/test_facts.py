@@ -63,3 +63,14 @@ def test_a_job_that_runs_too_long_is_found_behind_many_of_other_types_and_queues
         f"select job_type, timeout_s from rota.jobs_over_time('0', {only}, 10, 5)".encode()
     ).fetchall()
     assert found == [("rare", 300.0)]
+
+
+@rule("M82")
+def test_a_schedule_without_a_payload_has_an_empty_one(shared: Connection) -> None:
+    for payload in ("null", "{}"):
+        shared.execute(
+            "select rota.schedule_put(jsonb_build_object('name', 's', 'job_type', 't', 'payload', "
+            "%s::jsonb), 'api')",
+            [payload],
+        )
+        assert shared.execute("select payload from rota.schedule").fetchall() == [({},)]

@@ -220,6 +220,18 @@ def test_figures_of_a_day_that_history_has_no_more_stay(
 
 
 @rule("M85")
+def test_a_recount_of_the_hour_that_is_not_over_counts_nothing_twice(
+    shared: Connection, hand: Hand
+) -> None:
+    ended(shared, HOUR + MINUTE, 3)
+    roll_up(hand, HOUR + 10 * MINUTE)
+    shared.execute("update rota.stat_rollup set complete_to = %s", [HOUR])
+    assert [one.succeeded for one in figures(hand).types] == [3]
+    roll_up(hand, HOUR + 15 * MINUTE)
+    assert [one.succeeded for one in figures(hand).types] == [3]
+
+
+@rule("M85")
 def test_failures_are_counted_with_the_queue_of_their_job(shared: Connection) -> None:
     shared.execute(
         "update rota.stat_rollup "
@@ -307,6 +319,21 @@ def test_what_a_dead_worker_lost_counts_for_its_release_and_what_expired_for_non
     roll_up(hand, HOUR + 10 * MINUTE)
     [one] = figures(hand).types
     assert (one.retried, one.dead, one.failed_by_release) == (10, 4, {"2.4.1": 2})
+
+
+@rule("M13", "M85")
+def test_an_hour_keeps_the_twenty_releases_with_the_most_failures(
+    shared: Connection, hand: Hand
+) -> None:
+    for number in range(25):
+        failed(shared, 1 + number % 5, f"r{number}", HOUR + (number % 3) * MINUTE)
+        if number % 8 == 0:
+            roll_up(hand, HOUR + 5 * MINUTE)
+    shared.execute("update rota.stat_rollup set complete_to = %s", [HOUR])
+    roll_up(hand, HOUR + 65 * MINUTE)
+    [one] = figures(hand).types
+    assert len(one.failed_by_release) == 20 and one.retried == 75
+    assert sorted(set(one.failed_by_release.values())) == [2, 3, 4, 5]
 
 
 @rule("M85")
@@ -457,3 +484,37 @@ def test_figures_go_when_they_are_old_enough(shared: Connection, hand: Hand) -> 
     assert hand.run(ops.forget_rows("figures", 10)) == 1
     assert hand.run(ops.forget_rows("figures", 10)) == 0
     assert len(shared.execute("select from rota.stat_hour").fetchall()) == 1
+
+
+@rule("M85")
+def test_a_job_that_runs_for_longer_than_its_type_may_is_named(
+    shared: Connection, hand: Hand
+) -> None:
+    shared.execute("insert into rota.job_type (name, timeout) values ('t', '1 minute')")
+    slow, _, unknown = *insert(shared, 2), *insert(shared, job_type="u")
+    Hand(shared, types=["t", "u"]).claim()
+    shared.execute(
+        "update rota.job set started_at = rota.clock() - interval '2 minutes' where id = %s", [slow]
+    )
+    shared.execute(
+        "update rota.job set started_at = rota.clock() - interval '6 minutes' where id = %s",
+        [unknown],
+    )
+    longer, shorter = insert(shared, 2, timeout="3 minutes")
+    shared.execute(
+        "update rota.job set timeout = '90 s' where id = %s",
+        [shorter],
+    )
+    Hand(shared).claim()
+    shared.execute(
+        "update rota.job set started_at = rota.clock() - interval '100 s' where id = any (%s)",
+        [[longer, shorter]],
+    )
+    named = figures(hand).too_long
+    assert [(one.id, one.worker, one.timeout_s) for one in named] == [
+        (unknown, "hand", 300.0),
+        (slow, "hand", 60.0),
+        (shorter, "hand", 90.0),
+    ]
+    assert named[1].running_s == pytest.approx(120, abs=60)
+    assert [one.id for one in hand.run(ops.stats(1, "t", None)).too_long] == [slow, shorter]

@@ -90,6 +90,49 @@ def test_an_id_is_not_given_again_while_anything_names_it(connection: Connection
 
 
 @rule("M2")
+def test_doctor_reads_the_latest_keys_and_a_repair_all_of_them(connection: Connection) -> None:
+    connection.execute(
+        "insert into rota.idempotency (job_type, key, job, expires_at) "
+        "select 't', id::text, 100 - id, now() + id * interval '1 day' "
+        "from generate_series(1, 9) id"
+    )
+    connection.execute(
+        "insert into rota.schedule_run (schedule, job, enqueued_at) "
+        "select 's', 80 - id, now() + id * interval '1 day' from generate_series(1, 9) id"
+    )
+    highest = "select highest_id from rota.ids_behind(%s)"
+    assert connection.execute(highest, [2]).fetchall() == [(92,)]
+    assert move(connection) == {"rota.job_id_seq": 99}
+    connection.execute("delete from rota.idempotency")
+    restart(connection)
+    assert connection.execute(highest, [2]).fetchall() == [(72,)]
+    assert move(connection) == {"rota.job_id_seq": 79}
+
+
+@rule("M2", "M87")
+def test_a_copy_without_its_sequences_can_be_paused_and_what_a_trigger_refuses_is_refused(
+    connection: Connection, app: rota.App
+) -> None:
+    ids = insert(connection, 3)
+    app.queues.pause("mail")
+    app.queues.resume("mail")
+    restart(connection)
+    app.queues.pause("mail")
+    assert connection.execute("select array_agg(id order by id) from rota.action").fetchone() == (
+        [1, 2, 3],
+    )
+    assert insert(connection) == [ids[-1] + 1]
+    connection.execute(
+        "create function public.refuse() returns trigger language plpgsql as "
+        "$$begin raise unique_violation; end$$; "
+        "create trigger no before insert on rota.action execute function public.refuse()"
+    )
+    connection.execute("set statement_timeout = '20s'")
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        connection.execute("select rota.queue_pause('mail')")
+
+
+@rule("M2")
 def test_a_sequence_is_never_moved_backwards(connection: Connection) -> None:
     assert move(connection) == {}
     ids = insert(connection, 3)

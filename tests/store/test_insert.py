@@ -188,3 +188,14 @@ def test_the_limit_that_migrate_sets_holds_for_insert_and_for_python(
         send.enqueue("x" * (limit - len('{"data": ""}')))
         with pytest.raises(rota.PayloadError, match=f"{limit + 1:,} bytes is over the limit"):
             send.enqueue("x" * (limit + 1 - len('{"data": ""}')))
+
+
+@rule("M11")
+def test_a_status_that_is_none_is_refused(shared: Connection) -> None:
+    for status in ("succeeded", "cancelled", "retrying"):
+        with pytest.raises(psycopg.errors.CheckViolation, match=f"failed or dead, not {status}"):
+            shared.execute("insert into rota.job (job_type, status) values ('t', %s)", [status])
+    [job] = put(shared)
+    for status in ("succeeded", "Queued"):
+        with pytest.raises(psycopg.errors.CheckViolation, match=f"failed or dead, not {status}"):
+            shared.execute("update rota.job set status = %s where id = %s", [status, job])

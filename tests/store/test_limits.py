@@ -103,3 +103,9 @@ def test_a_job_without_a_type_has_the_lease_that_an_app_gives(connection: Connec
     row = connection.execute("select rota.lease_default()").fetchone()
     given = inspect.signature(rota.App).parameters["lease"].default
     assert row == (timedelta(seconds=seconds(given, name="lease")),)
+
+
+def test_a_release_has_a_length_that_can_be_asked_for() -> None:
+    assert rota.App(release="r" * bounds.NAME_MAX).release
+    with pytest.raises(rota.UsageError, match="release must be 1 to 200"):
+        rota.App(release="r" * (bounds.NAME_MAX + 1))

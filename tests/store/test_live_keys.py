@@ -134,3 +134,9 @@ def test_a_type_that_gets_this_scope_frees_the_keys_of_jobs_that_are_dead_or_ove
     with closing(rota.App(database, release="2")) as app:
         after = declare(app, "live")
         assert [after.enqueue(n).created for n in (1, 2, 3, 4)] == [True, True, False, False]
+
+
+@rule("M51")
+def test_a_ttl_needs_its_scope() -> None:
+    with pytest.raises(rota.UsageError, match='with "live" a key is free when its job has succ'):
+        rota.Unique(scope="live", ttl="1d")

@@ -348,3 +348,35 @@ def test_a_replaced_job_that_is_due_wakes_an_idle_worker(
         index.enqueue(2)
         [notice] = listens.notifies(timeout=30, stop_after=1)
         assert notice.payload == queue
+
+
+@rule("M51")
+def test_a_replaced_job_gets_the_timeout_that_the_call_names(
+    shared: Connection, index: Index
+) -> None:
+    index.enqueue(1)
+    index.using(timeout="7s").enqueue(2)
+    assert _row(shared, "timeout") == (timedelta(seconds=7),)
+    index.enqueue(3)
+    assert _row(shared, "timeout") == (timedelta(seconds=7),)
+    shared.execute(
+        "select rota.enqueue('t', idempotency_key => 'k', timeout => '9 s', "
+        "on_duplicate => 'replace')"
+    )
+    assert _row(shared, "timeout") == (timedelta(seconds=9),)
+
+
+@rule("M51")
+def test_what_lacks_a_key_or_a_time_is_refused(
+    app: rota.App, shared: Connection, index: Index
+) -> None:
+    @app.job("plain")
+    def plain() -> None: ...
+
+    with pytest.raises(rota.UsageError, match="'plain': on_duplicate needs a key"):
+        plain.using(on_duplicate="replace").enqueue()
+    with pytest.raises(rota.UsageError, match="'t': on_duplicate='postpone' needs run_at or delay"):
+        index.using(on_duplicate="postpone").enqueue(1)
+    with pytest.raises(rota.UsageError, match="on_duplicate must be 'keep' or 'replace'"):
+        index.using(on_duplicate="drop")  # type: ignore[arg-type]
+    assert shared.execute("select count(*) from rota.job").fetchone() == (0,)

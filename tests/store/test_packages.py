@@ -15,6 +15,8 @@ from rota.errors import DeclarationError, SchemaMissing
 from rota.observe import doctor
 from rota.store import ops
 from rota.store.migrate import as_sql
+from tests.cli.here import Here
+from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
 
@@ -37,6 +39,20 @@ set search_path = pg_catalog, pg_temp
 as $$
   select i.name, format('item %s has no price', i.id), 'give it one' from {schema}.shop_item i
 $$;
+"""
+
+APP = """
+import rota
+from pathlib import Path
+
+jobs = rota.Jobs(tables=rota.records.Tables("shop", Path("sql")))
+
+
+@jobs.job("any")
+def any_job() -> None: ...
+
+
+app = rota.App(jobs=[jobs])
 """
 
 
@@ -198,3 +214,37 @@ def test_tables_that_could_be_anothers_are_refused(database: str, folder: Path) 
     twice = [rota.Jobs(tables=rota.records.Tables("shop", folder / "sql")) for _ in range(2)]
     with pytest.raises(DeclarationError, match="two Jobs have tables of one name: shop, shop"):
         rota.App(database, jobs=twice).migrate()
+
+
+def test_a_migration_may_end_without_a_semicolon_and_only_a_function_is_called(
+    database: str, folder: Path
+) -> None:
+    (folder / "sql/migrations/0001_tables.sql").write_text(TABLE.rstrip("; \n"))
+    (folder / "sql/functions/shop_view.sql").write_text(
+        "create or replace view {schema}.shop_view as select 1 as one;"
+    )
+    jobs = rota.Jobs(tables=rota.records.Tables("shop", folder / "sql"))
+    app = rota.App(database, jobs=[jobs])
+    assert app.migrate().applied == ["shop/0001_tables"]
+    with pytest.raises(rota.UsageError, match="makes no function to call"):
+        jobs.call("shop_view")
+    with pytest.raises(rota.UsageError, match="facts has a NUL"):
+        jobs.call("shop_put", {"id": 1, "facts": "\0"})
+    app.close()
+
+
+@rule("M12")
+def test_the_command_line_makes_and_prints_the_tables_of_packages_with_the_app(
+    folder: Path, database: str, connection: Connection
+) -> None:
+    (folder / "shop.py").write_text(APP)
+    rota_of = Here(folder, ROTA_DATABASE_URL=database, ROTA_APP="shop:app")
+    refused = rota_of("migrate", "--check")
+    assert refused.status == 3
+    assert "lacks shop/0001_tables" in refused.err
+    printed = rota_of.ok("migrate", "--sql", "--after", "1").out
+    with connection.transaction(force_rollback=True):
+        connection.execute(printed.encode())
+        assert connection.execute("select count(*) from rota.shop_item").fetchone() == (0,)
+    assert "applied shop/0001_tables" in rota_of.ok("migrate").out
+    rota_of.ok("migrate", "--check")

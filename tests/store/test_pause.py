@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -94,6 +96,47 @@ def test_a_pause_ends_by_itself_by_the_database_s_clock(app: rota.App, shared: C
     claimed = hand.claim()
     assert (len(claimed.jobs), claimed.paused, app.queues.pauses()) == (1, frozenset(), [])
     assert app.queues.resume("default") is False
+
+
+@rule("M87")
+def test_a_second_pause_replaces_reason_and_end_and_a_resume_of_what_runs_writes_nothing(
+    app: rota.App, shared: Connection
+) -> None:
+    app.schedules.put("s", None, app.job("t")(lambda: None).new())
+    shared.execute("delete from rota.action")
+    assert (app.queues.resume("never seen"), app.queues.resume_all()) == (False, False)
+    assert app.schedules.resume("s").paused_at is None and actions(shared) == []
+    lasting: tuple[tuple[Callable[..., Any], dict[str, str]], ...] = (
+        (partial(app.queues.pause, "never seen"), {"duration": "1h"}),
+        (app.queues.pause_all, {"duration": "1h"}),
+        (partial(app.schedules.pause, "s"), {}),
+    )
+    for pause, lasts in lasting:
+        first = pause(why="one", by="a")
+        again = pause(why="two\nlines", by="b", **lasts)
+        assert (again.paused_at, again.paused_by, again.paused_why) == (
+            *(first.paused_at, "b", "two lines"),
+        )
+        assert (getattr(again, "paused_until", None) is not None) is bool(lasts)
+        assert pause(by="c").paused_why is None, "an omitted reason replaces the earlier one"
+        assert [(verb, by, why) for verb, _, by, why, _ in actions(shared)[-3:]] == [
+            ("pause", "a", "one"), ("pause", "b", "two lines"), ("pause", "c", None)
+        ]  # fmt: skip
+    assert [pause.paused_until for pause in app.queues.pauses()] == [None, None]
+    # In SQL it is the role that logged in who did it.
+    shared.execute("select * from rota.pause_all(p_why => 'a' || chr(10) || chr(27) || 'b')")
+    assert actions(shared)[-1] == ("pause", None, "postgres", "a b", None)
+
+
+@rule("M87")
+async def test_the_async_calls_of_a_pause_do_the_same(app: rota.App, shared: Connection) -> None:
+    pause = await app.queues.apause("q", duration=timedelta(hours=1))
+    everything = await app.queues.apause_all()
+    assert await app.queues.apauses() == [everything, pause]
+    assert await app.queues.aresume("q") is True
+    assert await app.queues.aresume_all() is True
+    assert await app.queues.aresume_copy() is False
+    assert "@" in actions(shared)[0][2]  # user@host
 
 
 @rule("M87")

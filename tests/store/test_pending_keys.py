@@ -120,6 +120,34 @@ def test_a_type_that_gets_this_scope_frees_the_keys_of_jobs_that_have_begun(
         assert len(_held(connection)) == 4
 
 
+@rule("M51")
+def test_a_job_that_a_trigger_of_the_users_keeps_from_being_claimed_holds_its_key(
+    shared: Connection, index: Index
+) -> None:
+    first = index.enqueue(1)
+    shared.execute(
+        "create function public.keep() returns trigger language plpgsql as 'begin return null; end'"
+    )
+    shared.execute(
+        "create trigger keep before update of status on rota.job "
+        "for each row execute function public.keep()"
+    )
+    assert Hand(shared).claim().jobs == []
+    assert _held(shared) == [first.id]
+
+
+@rule("M51", "M85")
+def test_a_job_that_is_over_is_still_found_by_its_key(
+    app: rota.App, shared: Connection, index: Index
+) -> None:
+    first = index.enqueue(1)
+    hand = Hand(shared)
+    hand.settle((hand.claim().jobs[0], SUCCEED))
+    second = index.enqueue(2)
+    found = app.find(key="k", since="1h")
+    assert [job.id for job in found] == [second.id, first.id]
+
+
 @rule("M12", "M51")
 def test_two_names_of_a_type_whose_jobs_have_the_same_key_can_become_one(
     app: rota.App, shared: Connection
@@ -193,7 +221,7 @@ def test_a_job_that_dies_before_its_start_holds_no_key(
         assert (app.get(job.id).status, _held(shared)) == ("dead", left)
 
 
-JOINS = pytest.mark.parametrize("way", ["replace", "keep", "bulk", "insert"])
+JOINS = pytest.mark.parametrize("way", ["replace", "keep", "postpone", "bulk", "insert", "sql"])
 
 
 def _enqueue(index: Index, own: Connection, way: Any) -> bool:
@@ -201,6 +229,11 @@ def _enqueue(index: Index, own: Connection, way: Any) -> bool:
     if way == "insert":
         insert = "insert into rota.job (job_type, idempotency_key) values ('t', 'k')"
         return own.execute(insert).rowcount == 1
+    if way == "sql":
+        call = (
+            "select created from rota.enqueue('t', idempotency_key => 'k', on_duplicate => 'keep')"
+        )
+        return own.execute(call).fetchone() == (True,)
     how = "keep" if way == "bulk" else way
     using = index.using(connection=own, on_duplicate=cast(Any, how), delay="0s")
     if way == "bulk":
@@ -216,7 +249,7 @@ def test_a_job_that_was_joined_does_not_start_before_the_joining_transaction_end
     index.enqueue(1)
     with psycopg.connect(database) as one, psycopg.connect(database) as other:
         assert not _enqueue(index, one, way)
-        if way != "replace":
+        if way not in ("replace", "postpone"):
             assert not _enqueue(index, other, way)  # joining needs no turn
             other.commit()
         assert Hand(connection).claim().jobs == []

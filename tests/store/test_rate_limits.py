@@ -43,6 +43,7 @@ def most_within(slots: Mapping[datetime, int], per: timedelta) -> int:
 
 @rule("M61", "M62")
 def test_a_burst_starts_at_once_and_the_next_evenly_up_to_ten_seconds_ahead(limits: Limits) -> None:
+    limits.freeze(BEGINNING)
     limits.declare()
     waits = limits.waits(1_000)
     assert waits[:10] == [0] * 10
@@ -228,15 +229,17 @@ def test_a_delay_gives_no_slot_before_and_no_burst_after(limits: Limits) -> None
 
 @rule("M62")
 def test_a_delay_outlasts_reservations_that_are_returned_after_it(limits: Limits) -> None:
+    limits.freeze(BEGINNING)
     limits.declare()
     given_ = [one for one in limits.reserve(20) if isinstance(one, Reservation)]
     limits.hand.run(ops.delay_limit(("smtp", ""), 5.0))
     limits.hand.run(ops.return_starts([(("smtp", ""), one) for one in given_]))
-    assert limits.waits(1)[0] > 4.5
+    assert limits.waits(1)[0] >= 5
 
 
 @rule("M62")
 def test_jobs_that_are_handed_back_come_again_at_the_pace_of_the_limit(limits: Limits) -> None:
+    limits.freeze(BEGINNING)
     limits.declare()
     backs = [
         one.back_s

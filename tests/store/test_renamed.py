@@ -87,3 +87,13 @@ def test_a_payload_mismatch_that_no_release_takes_for_an_hour_is_dead_in_the_end
     shared.execute("update rota.worker set stopped_at = rota.clock() - interval '2 hours'")
     [job] = hand.claim().jobs
     assert hand.settle((job, PAYLOAD_MISMATCH))[job.id].status == Status.DEAD
+
+
+@rule("M32")
+def test_a_running_job_whose_type_was_renamed_by_sql_keeps_its_lease(shared: Connection) -> None:
+    hand = Hand(shared)
+    _put(shared, "t")
+    [job] = hand.claim().jobs
+    shared.execute("update rota.job set job_type = 'renamed', locked_until = rota.clock()")
+    assert hand.renew(job) == {job.id}
+    assert shared.execute("select locked_until > rota.clock() from rota.job").fetchone() == (True,)

@@ -220,3 +220,17 @@ def test_a_move_that_cannot_be_meant_is_refused(app: rota.App, shared: Connectio
         with pytest.raises(psycopg.errors.InvalidParameterValue, match="nothing was"):
             shared.execute(f"select * from rota.job_reschedule('{{{job}}}'{in_sql})".encode())
     assert _row(shared, job) == before
+
+
+@rule("M20", "M87")
+async def test_a_reschedule_joins_the_transaction_of_its_connection(
+    database: str, app: rota.App, connection: Connection
+) -> None:
+    [job] = insert(connection, run_at=NOON + 900_000 * HOUR)
+    async with await psycopg.AsyncConnection.connect(database) as own:
+        await app.jobs.areschedule(job, delay="0s", connection=own)
+        await own.rollback()
+    assert (await app.aget(job)).run_at == NOON + 900_000 * HOUR
+    async with await psycopg.AsyncConnection.connect(database) as kept:
+        await app.jobs.areschedule(job, run_at=NOON + 800_000 * HOUR, connection=kept)
+    assert (await app.aget(job)).run_at == NOON + 800_000 * HOUR

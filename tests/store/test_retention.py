@@ -5,11 +5,14 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 from psycopg.rows import TupleRow
 
+from rota.errors import ConfigurationError, SchemaError
 from rota.store import ops
 from rota.store.migrate import migrate
 from tests.store.work import GIVE_UP, SUCCEED, Hand, drop_days, insert, waits
@@ -87,10 +90,18 @@ def hand(connection: Connection) -> Hand:
 def test_a_day_is_dropped_when_its_last_moment_is_older_than_what_is_kept(
     connection: Connection, hand: Hand
 ) -> None:
+    # Tables that are somebody else's.
+    connection.execute(
+        "create table rota.job_history_20310501_mine (); "
+        "create table rota.my_job_history_20310501 (); "
+        "create schema other; create table other.job_history_20310501 ()"
+    )
     clock(connection, TODAY + timedelta(days=15, microseconds=-1))
     assert hand.run(ops.partitions_due()) == []
     clock(connection, TODAY + timedelta(days=15))
+    assert [step.name for step in hand.run(ops.partitions_due())] == ["job_history_20310510"]
     assert one_pass(hand) == []
+    connection.execute("drop table other.job_history_20310501")
     assert partitions(connection)[0] == "20310511"
     assert hand.run(ops.partitions_due()) == []
     assert partitions(connection, "attempt")[0] == "20310510"
@@ -432,6 +443,36 @@ def test_an_archive_in_sql_cannot_be_the_schema_itself(shared: Connection) -> No
     shared.execute(change, [None])
 
 
+@pytest.mark.nightly
+@rule("M13")
+def test_an_archive_that_cannot_be_used_is_refused(
+    database: str, admin: Connection, connection: Connection
+) -> None:
+    role = f"worker_{uuid4().hex[:12]}"
+    admin.execute(f"create role {role} login".encode())
+    try:
+        url = make_conninfo(database, user=role)
+        connection.execute("drop schema rota cascade")
+        connection.execute(f"create schema rota authorization {role}".encode())
+        with pytest.raises(SchemaError, match=f"CREATE SCHEMA kept AUTHORIZATION {role}"):
+            migrate(url, archive="kept")
+        connection.execute("create schema kept")
+        with pytest.raises(SchemaError, match=f"GRANT USAGE, CREATE ON SCHEMA kept TO {role}"):
+            migrate(url, archive="kept")
+        with pytest.raises(SchemaError, match="another schema than Rota's own"):
+            migrate(url, archive="rota")
+        with pytest.raises(ConfigurationError, match="a schema's name"):
+            migrate(url, archive="Kept")
+        connection.execute(f"grant usage, create on schema kept to {role}".encode())
+        migrate(url, archive="kept")
+        migrate(url)
+        assert rows(connection, "select archive from rota.installation") == [("kept",)]
+        migrate(url, archive="")
+        assert rows(connection, "select archive from rota.installation") == [(None,)]
+    finally:
+        connection.execute(f"drop owned by {role} cascade; drop role {role}".encode())
+
+
 # Keys of jobs that were deleted by hand
 
 
@@ -586,6 +627,15 @@ def test_what_has_no_setting_is_kept_and_a_kind_that_is_none_is_named(shared: Co
     assert [hand.run(ops.forget_rows(what, 10)) for what in ops.FORGOTTEN] == [0] * 11
     with pytest.raises(psycopg.errors.InvalidParameterValue, match="no kind of rows jobs"):
         shared.execute("select rota.rows_forget('jobs', 1)")
+
+
+@rule("M13")
+def test_forgetting_leaves_the_settings_of_its_transaction_alone(shared: Connection) -> None:
+    for mine in ("on", "off"):
+        shared.execute(f"set local enable_seqscan = {mine}".encode())
+        for what in ("keys", "workers"):
+            shared.execute("select rota.rows_forget(%s, 10)", [what])
+            assert rows(shared, "show enable_seqscan") == [(mine,)]
 
 
 @rule("M13")

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
+import rota
 from rota.errors import DatabaseUnavailable
 from rota.model.schedule import plan
 from rota.observe.events import RunEnqueued, RunSkipped, RunsMissed, ScheduleRefused
@@ -387,6 +388,36 @@ async def test_a_tick_that_a_user_s_trigger_refuses_is_tried_again_and_says_why(
         await passes()
     assert ticks(connection) == [("12:00", "queued")]
     assert fact(connection, "last_error") is None
+
+
+@rule("M2", "M82")
+async def test_a_tick_that_a_user_s_trigger_leaves_out_is_tried_again_and_says_so(
+    database: str, connection: Connection, app: rota.App
+) -> None:
+    clock = ManualClock()
+    set_clock(connection, "2026-03-01 11:30:00")
+    put(connection)
+    connection.execute(
+        "create function public.no() returns trigger language plpgsql as 'begin return null; end';"
+        "create trigger no before insert on rota.job for each row execute function public.no()"
+    )
+    async with Passes(database, clock) as passes:
+        await passes()
+        set_clock(connection, "2026-03-01 12:00:00")
+        await passes()
+        assert passes.of(RunEnqueued) == []
+        [event] = passes.of(ScheduleRefused)
+        assert event.reason == "its job cannot be enqueued: a trigger on rota.job left it out"
+        assert (fact(connection, "last_error"), fact(connection, "last_job")) == (
+            event.reason,
+            None,
+        )
+        with pytest.raises(psycopg.errors.CheckViolation, match="left it out"):
+            await app.schedules.atrigger("s")
+        connection.execute("drop trigger no on rota.job")
+        clock.advance(REFUSED_S[1])
+        await passes()
+    assert ticks(connection) == [("12:00", "queued")]
 
 
 @rule("M2", "M82")

@@ -14,7 +14,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow
 
 import rota
@@ -203,6 +203,27 @@ def test_a_wrong_password_is_a_setting_and_not_an_outage(
     for use in (lambda: migrate(url), rota.App(url).find):
         with pytest.raises(ConfigurationError, match="rejects the user or password"):
             use()
+
+
+def test_what_a_dba_has_to_set_is_a_setting_and_not_an_outage(
+    admin: Admin, empty_database: str, role: str
+) -> None:
+    name = sql.Identifier(str(conninfo_to_dict(empty_database)["dbname"]))
+    theirs = make_conninfo(empty_database, user=role)
+    with psycopg.connect(empty_database, autocommit=True) as connection:
+        connection.execute("create schema rota")
+    with pytest.raises(SchemaError, match=f"role '{role}' does not own schema 'rota': run"):
+        migrate(theirs)
+    admin.execute(sql.SQL("revoke connect on database {} from public").format(name))
+    with pytest.raises(ConfigurationError, match=r"may not connect to the database: .*permission"):
+        migrate(theirs)
+    admin.execute(sql.SQL("alter database {} set default_transaction_read_only = on").format(name))
+    with pytest.raises(SchemaError, match="is read-only"):
+        migrate(empty_database)
+    admin.execute(sql.SQL("alter database {} reset default_transaction_read_only").format(name))
+    for use in (migrate, lambda url: rota.App(url).find()):
+        with pytest.raises(ConfigurationError, match="not one of libpq's service file"):
+            use("service=no_such_service")
 
 
 def test_an_absent_server_is_an_outage_and_no_caller_waits_for_it() -> None:

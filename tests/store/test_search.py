@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
+import rota
 from rota.store import ops
 from rota.store.ops import Filter
 from tests.store.work import CANCEL, FAIL, GIVE_UP, SUCCEED, Hand, insert
@@ -264,3 +265,17 @@ def test_who_has_a_key_is_found_at_any_time_and_under_any_type(shared: Connectio
     assert found(hand, key="k") == [second, first]
     assert found(hand, key="k", job_type="u") == [second]
     assert found(hand, key="k", status="cancelled") == []
+
+
+@rule("M22", "M85")
+def test_a_search_for_what_cannot_be_is_refused(app: rota.App, shared: Connection) -> None:
+    wrong: list[dict[str, Any]] = [
+        {"since": datetime(2026, 1, 14)},  # noqa: DTZ001
+        {"until": datetime(2026, 1, 14)},  # noqa: DTZ001
+        {"until": "yesterday"},
+        {"since": 5},
+        {"error": 5},
+    ]
+    for wanted in wrong:
+        with pytest.raises(rota.UsageError, match=next(iter(wanted))):
+            app.find(**wanted)

@@ -459,13 +459,19 @@ def test_a_drain_of_plain_jobs_reads_no_results_and_asks_of_no_end(
     assert app.drain().succeeded == 50
     app.close()
 
-    def list_called() -> set[str]:
+    def list_called() -> dict[str, int]:
         connection.execute("select pg_stat_clear_snapshot()")
-        called = connection.execute("select funcname from pg_stat_user_functions")
-        return {name for (name,) in called}
+        called = connection.execute("select funcname, calls from pg_stat_user_functions")
+        return dict(called.fetchall())
 
-    eventually(lambda: "job_finish" in list_called(), what="the server has counted")
-    assert not list_called() & {"waits_note", "results_of", "job_end"}
+    def is_counted() -> bool:
+        called = list_called()
+        return all(called.get(name) for name in ("job_finish", "waits_sweep"))
+
+    eventually(is_counted, what="the server has counted")
+    called = list_called()
+    assert called["waits_sweep"] == 1, "it looks once"
+    assert not called.keys() & {"waits_note", "results_of", "job_end"}
 
 
 # Circles

@@ -70,7 +70,7 @@ def test_who_wakes_the_others_is_not_woken_itself(
         hand.run(ops.request_notify(f"k {name}", ["default"], 60))
         second.execute(f'listen "{Statements("rota").worker_channel(name)}"'.encode())
     hand.run(ops.wake_others("k w1", ["default"]))
-    [told] = second.notifies(timeout=1, stop_after=1)
+    [told] = second.notifies(timeout=60, stop_after=1)
     assert told.channel == Statements("rota").worker_channel("w2")
     assert list(second.notifies(timeout=0)) == []
 

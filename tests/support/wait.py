@@ -13,7 +13,7 @@ Found = TypeVar("Found")
 LOOK_EVERY_S = 0.02
 
 
-def eventually(predicate: Callable[[], Found], timeout_s: float = 30, *, what: str = "") -> Found:
+def eventually(predicate: Callable[[], Found], timeout_s: float = 60, *, what: str = "") -> Found:
     """Call `predicate` until its answer is true, and return that answer.
 
     Raises AssertionError, with the last answer, when it is still not true after `timeout_s`.

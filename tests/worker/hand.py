@@ -75,7 +75,7 @@ class Hand:
     async def __aexit__(self, *_: object) -> None:
         self.worker.stop()
         assert self._task is not None
-        self.report = await asyncio.wait_for(self._task, 30)
+        self.report = await asyncio.wait_for(self._task, 60)
 
     async def run(self) -> Summary:
         """Work until it ends by itself, as a drain does."""
@@ -86,7 +86,7 @@ class Hand:
         self._loop.call_soon_threadsafe(Service.wake, self.part(Claimer))
 
     async def heard(
-        self, kind: type[E], count: int = 1, timeout_s: float = 30, *, job: int | None = None
+        self, kind: type[E], count: int = 1, timeout_s: float = 60, *, job: int | None = None
     ) -> E:
         """Wait until so many events of a class have happened, of one job if it is named; return the
         last of them."""
@@ -115,7 +115,7 @@ class Hand:
         await self.until(lambda: bool(found()))
         return found()[0]
 
-    async def until(self, holds: Callable[[], bool], timeout_s: float = 30) -> None:
+    async def until(self, holds: Callable[[], bool], timeout_s: float = 60) -> None:
         """Wait until something holds; looked at after each event."""
         assert self._task is not None
         async with asyncio.timeout(timeout_s):

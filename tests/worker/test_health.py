@@ -97,7 +97,7 @@ async def test_a_loop_that_a_handler_blocks_is_not_well_and_neither_is_it_ready(
         await hand.until(lambda: health.readiness() is None)
 
         def watch() -> None:
-            eventually(lambda: health.liveness() is not None, 20)
+            eventually(lambda: health.liveness() is not None)
             seen.append((health.liveness(), health.readiness()))
             told.set()
 

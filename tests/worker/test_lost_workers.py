@@ -37,7 +37,7 @@ OPEN = "select count(*) from rota.job where status <> 'dead'"
 
 
 def work_until(
-    start: Callable[[], WorkerProcess], done: Callable[[], bool], timeout_s: float = 180
+    start: Callable[[], WorkerProcess], done: Callable[[], bool], timeout_s: float = 60
 ) -> int:
     """Start a worker as often as one has died, as whatever supervises it would; how many were
     started."""

@@ -17,12 +17,15 @@ from tests.support.wait import eventually
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put_many, rows, until_asked, value
 
-PAGE_S = 5.0
+PAGE_S = 3600.0
+"""No page ends: what begins has found room."""
 URGENT = 50
+RARE: dict[str, Any] = {"poll_least_s": 3600.0, "poll_s": 3600.0}
+"""No job is found by a poll."""
 
 
 class Site:
-    """Report pages of five seconds each, and mails that must not wait for them."""
+    """Pages of a report, and mails that must not wait for them."""
 
     def __init__(self, *, threads: bool = False, page_s: float = PAGE_S, queue: str = "") -> None:
         self.jobs = rota.Jobs()
@@ -62,22 +65,9 @@ def put(connection: Connection, job_type: str, count: int = 1, **columns: Any) -
     ]
 
 
-async def waited_s(connection: Connection, hand: Hand, job: int) -> float:
-    """Wait for a job's success; return the seconds from its INSERT to its handler's start."""
-    await hand.heard(JobSucceeded, job=job)
-    found = value(
-        connection,
-        "select extract(epoch from started_at - created_at)::float8 from rota.job_history "
-        "where id = %s",
-        job,
-    )
-    assert isinstance(found, float)
-    return found
-
-
-async def reset_waited_s(connection: Connection, hand: Hand, **columns: Any) -> float:
+async def reset_starts(connection: Connection, hand: Hand, **columns: Any) -> None:
     [reset] = put(connection, "reset", **{"priority": URGENT, **columns})
-    return await waited_s(connection, hand, reset)
+    await hand.heard(JobSucceeded, job=reset)
 
 
 def claimed(hand: Hand, job_type: str) -> int:
@@ -92,18 +82,15 @@ def started(hand: Hand) -> WorkerStarted:
 @rule("M61")
 @pytest.mark.parametrize("threads", [False, True], ids=["async", "plain"])
 @pytest.mark.parametrize(("slots", "ordinary"), [(10, 8), (2, 1)])
-async def test_ten_thousand_pages_of_five_seconds_delay_a_reset_by_no_more_than_a_second(
+async def test_ten_thousand_slow_pages_do_not_delay_a_reset(
     database: str, connection: Connection, slots: int, ordinary: int, *, threads: bool
 ) -> None:
     site = Site(threads=threads)
     put_many(connection, "page", 10_000)
     async with Hand(database, site.jobs, slots=slots, grace_s=0.0) as hand:
         await site.until_begun(ordinary)
-        waits = []
-        for pause_s in (0.0, 0.3, 1.5):
-            await asyncio.sleep(pause_s)
-            waits.append(await reset_waited_s(connection, hand))
-        assert max(waits) <= 1.0
+        for _ in range(3):
+            await reset_starts(connection, hand)
         assert len(site.begun) == ordinary, "they leave room"
         assert claimed(hand, "page") == ordinary, "and nobody's place is taken in the buffer"
         site.is_over.set()
@@ -118,7 +105,7 @@ async def test_a_priority_that_no_type_declares_is_found_as_soon_without_notific
     async with Hand(database, site.jobs, notify=False, grace_s=0.0) as hand:
         await site.until_begun(8)
         for priority in (7, 100, 1):
-            assert await reset_waited_s(connection, hand, priority=priority) <= 1.0
+            await reset_starts(connection, hand, priority=priority)
 
 
 @rule("M61")
@@ -130,8 +117,8 @@ async def test_each_queue_with_slots_of_its_own_has_room_of_its_own(
     put(connection, "page", 100)
     async with Hand(database, site.jobs, queues={"mail": 5, "default": 11}, grace_s=0.0) as hand:
         await site.until_begun(4 + 9)
-        assert await reset_waited_s(connection, hand, queue="mail") <= 1.0
-        assert await reset_waited_s(connection, hand, queue="default") <= 1.0
+        await reset_starts(connection, hand, queue="mail")
+        await reset_starts(connection, hand, queue="default")
         assert claimed(hand, "page") == 4 + 9
         assert started(hand).urgent_slots == "mail=1, default=2 for priority above 0"
 
@@ -145,8 +132,8 @@ async def test_queues_that_share_slots_leave_room_together(
     put(connection, "page", 100, queue="mail")
     async with Hand(database, site.jobs, slots=10, grace_s=0.0) as hand:
         await site.until_begun(8)
-        assert await reset_waited_s(connection, hand, queue="mail") <= 1.0
-        assert await reset_waited_s(connection, hand, queue="default") <= 1.0
+        await reset_starts(connection, hand, queue="mail")
+        await reset_starts(connection, hand, queue="default")
         assert claimed(hand, "page") == len(site.begun) == 8
 
 
@@ -171,23 +158,16 @@ async def test_urgent_jobs_take_all_slots_and_more_of_them_start_as_one_ends(
 ) -> None:
     site = Site(page_s=1.5 * URGENT_S)
     put(connection, "page", 12, priority=1)
-    async with Hand(database, site.jobs, slots=4, poll_s=30.0, poll_least_s=30.0) as hand:
+    async with Hand(database, site.jobs, slots=4, **RARE) as hand:
         await site.until_begun(4)
         await hand.heard(JobSucceeded, count=12)
-        [(apart_s,)] = rows(
-            connection,
-            "select extract(epoch from max(started_at) - min(started_at))::float8 "
-            "from rota.job_history",
-        )
-        # Three rounds: nobody waits for a poll.
-        assert apart_s < 2 * 1.5 * URGENT_S + 2
 
 
 @rule("M61")
 async def test_an_urgent_job_gets_the_slot_of_the_urgent_job_that_ends_before_any_poll(
     database: str, connection: Connection
 ) -> None:
-    site = Site(page_s=30.0)
+    site = Site()
     go = asyncio.Event()
 
     @site.jobs.job("call", takes_context=True, priority=URGENT)
@@ -196,7 +176,7 @@ async def test_an_urgent_job_gets_the_slot_of_the_urgent_job_that_ends_before_an
             await go.wait()
 
     put(connection, "page", 10)
-    async with Hand(database, site.jobs, slots=4, grace_s=0.0) as hand:
+    async with Hand(database, site.jobs, slots=4, grace_s=0.0, **RARE) as hand:
         await site.until_begun(3)
         [first] = put(connection, "call", priority=URGENT)
         await hand.heard(JobClaimed, job=first)
@@ -204,12 +184,6 @@ async def test_an_urgent_job_gets_the_slot_of_the_urgent_job_that_ends_before_an
         go.set()
         for job in waiting:
             await hand.heard(JobSucceeded, job=job)
-        [(took_s,)] = rows(
-            connection,
-            "select extract(epoch from max(finished_at) - min(finished_at))::float8 "
-            "from rota.job_history where job_type = 'call'",
-        )
-        assert took_s < 20 * URGENT_S / 4, "they do not wait for a poll each"
 
 
 @rule("M61", "M80")

@@ -192,7 +192,7 @@ def test_the_server_works_while_the_next_statement_is_made(adapter: Adapter, dat
 
     def make(holder: Connection) -> Iterator[dict[str, int]]:
         yield {"count": 2}
-        eventually(lambda: _is_waited_for(holder), 10, what="the server works on the first")
+        eventually(lambda: _is_waited_for(holder), what="the server works on the first")
         holder.rollback()
         yield {"count": 1}
 

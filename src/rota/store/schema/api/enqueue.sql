@@ -47,7 +47,7 @@ declare
 begin
   if v_how not in ('keep', 'replace', 'postpone', 'raise') then
     raise exception
-      'rota.enqueue: on_duplicate must be join, replace, postpone or raise, not %', v_how
+      'rota.enqueue: on_duplicate must be keep, replace, postpone or raise, not %', v_how
       using errcode = '22023';
   elsif v_how = 'postpone' and enqueue.idempotency_key is not null and enqueue.run_at is null then
     raise exception 'rota.enqueue: on_duplicate is postpone, so run_at must say until when'

@@ -7,6 +7,7 @@ import os
 import pwd
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -21,7 +22,7 @@ import psycopg
 import pytest
 
 from rota import embedded, errors
-from rota.embedded import guard
+from rota.embedded import guard, server
 from tests.support import forked
 from tests.support.guard import locked
 from tests.support.rules import rule
@@ -38,6 +39,42 @@ import sys
 from pathlib import Path
 from rota import embedded
 print(embedded.start(Path(sys.argv[1])), flush=True)
+sys.stdin.read()
+"""
+
+# As USE, with the programs of argv[2].
+USE_THESE = """
+import sys
+from pathlib import Path
+from rota import embedded
+embedded.server.postgres_binaries = lambda: Path(sys.argv[2])
+print(embedded.start(Path(sys.argv[1])), flush=True)
+sys.stdin.read()
+"""
+
+# Becomes PostgreSQL late, and does not show until then whose server it will be: as while the kernel
+# loads it, where the machine has a lot to do.
+LATE = """#!/bin/sh
+export LATE="$(printf '%s\\n' "$@")"
+exec sh -c 'sleep 0.3; IFS="
+"; set -f; exec "{}" $LATE'
+"""
+
+# As USE, but when its input ends it leaves a forked child behind, which stays until the file in
+# argv[2] is gone.
+FORK_STAYS = """
+import os, sys, time
+from pathlib import Path
+from rota import embedded
+print(embedded.start(Path(sys.argv[1])), flush=True)
+reader, writer = os.pipe()
+if not os.fork():
+    os.close(writer)
+    os.read(reader, 1)
+    while Path(sys.argv[2]).exists():
+        time.sleep(0.02)
+    os._exit(0)
+os.close(reader)
 sys.stdin.read()
 """
 
@@ -61,11 +98,12 @@ class User:
     def __init__(
         self,
         directory: Path,
+        *arguments: str,
         code: str = USE,
         python: str | None = None,
         **options: Any,
     ) -> None:
-        command = ["-c", code, str(directory)]
+        command = ["-c", code, str(directory), *arguments]
         streams: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         streams["text"] = True
         if python is None:
@@ -79,6 +117,11 @@ class User:
         line = str(self.process.stdout.readline()).strip()
         assert line, self.process.communicate(timeout=WAIT_S)[1]
         return line
+
+    def ask_to_leave(self) -> None:
+        assert self.process.stdin
+        self.process.stdin.close()
+        self.process.stdin = None  # for communicate
 
     def leave(self) -> str:
         """End it as programs end. Return what it wrote to standard error."""
@@ -278,6 +321,19 @@ def test_a_server_left_by_killed_users_and_a_killed_guard_is_cleared_up(
 
 
 @pytest.mark.nightly
+def test_a_server_that_is_late_in_becoming_one_is_waited_for(
+    place: Path, made_directory: Path
+) -> None:
+    binaries = place / "late" / "bin"
+    binaries.mkdir(parents=True)
+    (binaries / "postgres").write_text(LATE.format(server.postgres_binaries() / "postgres"))
+    (binaries / "postgres").chmod(0o755)
+    user = User(made_directory, str(binaries), code=USE_THESE)
+    assert query(user.line()) == [(42,)]
+    user.leave()
+
+
+@pytest.mark.nightly
 def test_many_that_start_at_once_get_one_server(directory: Path) -> None:
     users = [User(directory) for _ in range(6)]
     urls = {user.line() for user in users}
@@ -287,6 +343,22 @@ def test_many_that_start_at_once_get_one_server(directory: Path) -> None:
     for user in users:
         user.leave()
     eventually(lambda: is_gone(directory), WAIT_S)
+
+
+@pytest.mark.nightly
+def test_who_arrives_while_the_last_user_leaves_has_a_server_all_the_same(
+    made_directory: Path,
+) -> None:
+    for _ in range(4):
+        leaving = User(made_directory)
+        leaving.line()
+        leaving.ask_to_leave()
+        arriving = [User(made_directory) for _ in range(2)]
+        assert [query(user.line()) for user in arriving] == [[(42,)]] * 2
+        leaving.leave()
+        for user in arriving:
+            user.kill()
+    eventually(lambda: is_gone(made_directory), WAIT_S)
 
 
 @pytest.mark.skipif(
@@ -319,11 +391,31 @@ def test_data_survive_their_users_and_a_killed_server(made_directory: Path) -> N
     url = user.line()
     assert query(url, "SELECT it FROM kept") == [(7,)]
     assert query(url, "SHOW fsync") == [("on",)]
+    assert query(url, "SHOW private_server.stops_with_its_users") == [("on",)]
     kill_server(directory)
     user.kill()
 
     user = User(directory)
     assert query(user.line(), "SELECT it FROM kept") == [(7,)]
+    user.leave()
+
+
+@pytest.mark.nightly
+def test_a_killed_server_is_replaced_while_a_session_of_it_still_computes(
+    made_directory: Path,
+) -> None:
+    user = User(made_directory)
+    url = user.line()
+    connection = psycopg.connect(url)
+    # Computes for about a second without looking whether its server is alive.
+    connection.pgconn.send_query(
+        b"SELECT count(*) FROM generate_series(1, 3000) AS a, generate_series(1, 3000) AS b"
+    )
+    kill_server(made_directory)
+    again = User(made_directory)
+    assert query(again.line()) == [(42,)]
+    connection.close()
+    again.leave()
     user.leave()
 
 
@@ -351,6 +443,33 @@ def test_a_pid_file_that_names_no_server_is_none(made_directory: Path) -> None:
     user.leave()
 
 
+@pytest.mark.nightly
+def test_a_server_starts_over_a_pid_file_that_names_no_process(made_directory: Path) -> None:
+    """PostgreSQL itself refuses to."""
+    data = made_directory / guard.DATA
+    for text in ("", "none\n", f"{10**20}\n"):
+        (data / "postmaster.pid").write_text(text)
+        shutil.copystat(data / "PG_VERSION", data / "postmaster.pid")
+        user = User(made_directory)
+        assert query(user.line()) == [(42,)], text
+        user.leave()
+        eventually(lambda: is_gone(made_directory), WAIT_S)
+
+
+@pytest.mark.nightly
+def test_the_socket_of_a_killed_server_does_not_hide_the_next_one_where_the_directory_was_moved_to(
+    made_directory: Path, place: Path
+) -> None:
+    with socket.socket(socket.AF_UNIX) as left_behind:
+        left_behind.bind(str(made_directory / guard.DATA / ".s.PGSQL.5432"))
+    moved = place / ("m" * 120) / ".rota"
+    moved.parent.mkdir()
+    made_directory.rename(moved)
+    user = User(moved)
+    assert query(user.line()) == [(42,)]
+    user.leave()
+
+
 def test_any_path_will_do(place: Path, made: Path) -> None:
     name = 'it\'s, 100% "odd" $HOME `id` \\ é' + "l" * 120
     directory = place / name / ".rota"
@@ -363,6 +482,19 @@ def test_any_path_will_do(place: Path, made: Path) -> None:
     assert stat.S_IMODE(sockets.stat().st_mode) == 0o700
     user.leave()
     assert not sockets.exists()
+
+
+@pytest.mark.nightly
+def test_a_forked_child_is_a_user(made_directory: Path, place: Path) -> None:
+    (place / "stay").touch()
+    user = User(made_directory, str(place / "stay"), code=FORK_STAYS)
+    url = user.line()
+    user.ask_to_leave()
+    user.process.wait(WAIT_S)
+    assert query(url) == [(42,)]
+    (place / "stay").unlink()
+    eventually(lambda: is_gone(made_directory), WAIT_S)
+    user.leave()
 
 
 def test_a_forked_child_that_ends_leaves_its_parents_server_alone(made_directory: Path) -> None:

@@ -193,6 +193,19 @@ def test_a_statement_inserts_the_job_through_sqlalchemy(app: rota.App, database:
     check(app, row)
 
 
+@rule("M20")
+def test_each_style_has_its_marks_and_an_unknown_one_is_refused() -> None:
+    job = declare(rota.App("postgresql:///x")).new(1)
+    for style, mark in (
+        ("qmark", "?"), ("numeric", ":1"), ("format", "%s"), ("named", ":job_type"),
+    ):  # fmt: skip
+        sql, params = job.statement(style)  # type: ignore[call-overload]
+        assert f"job_type => cast({mark} as text)" in sql
+        assert len(params) == sql.count(" as text)")
+    with pytest.raises(rota.UsageError, match="no paramstyle 'dollar'; there are named, pyformat"):
+        job.statement("dollar")  # type: ignore[call-overload]
+
+
 @rule("M21", "M51")
 def test_a_statement_keeps_a_delay_by_the_database_s_clock_and_the_schema_of_the_app(
     app: rota.App, database: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import linecache
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import uuid4
@@ -350,3 +351,47 @@ def test_an_effect_that_is_uncertain_after_a_kill_is_for_a_person_and_no_fault(
 
     run_twice(transfer.new(), tables=TABLES)
     assert len(runs) > 3
+
+
+@pytest.mark.nightly
+@rule("M50")
+def test_a_next_run_that_fails_is_told_with_its_error(app: rota.App, database: str) -> None:
+    @app.job("transfer")
+    def transfer() -> None:
+        with psycopg.connect(database, autocommit=True) as own:
+            [(balance,)] = own.execute("select balance from account where name = 'ada'").fetchall()
+            if not own.execute("select from transfer").rowcount:
+                if balance != 100:
+                    raise ValueError("where is the money?")
+                own.execute(DEBIT)
+                own.execute(MARK)
+
+    with pytest.raises(AssertionError, match=r"(?s)made good:.*did not succeed.*where is the m"):
+        run_twice(transfer.new(), tables=TABLES)
+
+
+@pytest.mark.nightly
+@rule("M50", "M54")
+def test_a_handler_that_finishes_its_job_itself_is_killed_before(
+    app: rota.App, database: str
+) -> None:
+    @app.job("transfer", takes_context=True)
+    def transfer(ctx: Context) -> None:
+        with psycopg.connect(database, autocommit=True) as own:
+            own.execute(DEBIT)
+        with ctx.transaction() as connection:
+            connection.execute(CREDIT)
+
+    with pytest.raises(AssertionError, match=r"1 row more: \(ada,80\)"):
+        run_twice(transfer.new(), tables=TABLES)
+
+
+@pytest.mark.nightly
+@rule("M50")
+def test_a_table_that_is_not_named_is_warned_of(app: rota.App, database: str) -> None:
+    transfer = app.job("transfer")(with_psycopg(database))
+    with pytest.warns(UserWarning, match="tells nothing of 'transfer' .*name all tables"):
+        run_twice(transfer.new(), tables=["account"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run_twice(transfer.new())

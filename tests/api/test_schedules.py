@@ -266,3 +266,27 @@ def test_nobody_acts_on_schedules_from_sql_without_a_grant(connection: Connectio
             f"select has_function_privilege('public', 'rota.schedule_{verb}'::regproc, 'execute')"
         )
         assert connection.execute(asked.encode()).fetchone() == (False,), verb
+
+
+@rule("M87", "M15")
+def test_each_action_on_a_schedule_answers_in_sql_and_says_who_it_was(
+    connection: Connection,
+) -> None:
+    connection.execute(
+        "insert into rota.schedule (name, job_type, cron) values ('s', 't', '0 2 * * *')"
+    )
+    for call, answer in (
+        ("pause('s', 'why')", "paused"),
+        ("resume('s')", "resumed"),
+        ("resume('s')", "not paused"),
+        ("trigger('s', p_by => 'ann')", 1),
+        ("trigger('n')", None),
+        ("delete('s')", "deleted"),
+        ("delete('s')", "not found"),
+    ):
+        found = connection.execute(f"select rota.schedule_{call}".encode()).fetchone()
+        assert found == (answer,), call
+    [me] = connection.execute("select session_user").fetchone() or [None]
+    assert [(verb, by) for verb, _, by, _ in actions(connection)] == [
+        ("pause", me), ("resume", me), ("trigger", "ann"), ("delete", me)
+    ]  # fmt: skip

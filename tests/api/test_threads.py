@@ -11,7 +11,9 @@ import socket
 import sys
 import threading
 import traceback
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import cast
 
 import psycopg
 import pytest
@@ -19,6 +21,7 @@ from psycopg.rows import TupleRow
 
 import rota
 from rota.errors import DatabaseUnavailable
+from rota.store.db import Database
 from rota.store.pools import POOL_MAX, close_all
 from tests.support.proxy import Proxy
 from tests.support.rules import rule
@@ -36,6 +39,11 @@ def _app(url: str) -> tuple[rota.App, rota.JobType[[], [], None]]:
     def charge() -> None: ...
 
     return app, charge
+
+
+def _mute_url(listening: socket.socket) -> str:
+    where = f"127.0.0.1:{listening.getsockname()[1]}"
+    return f"postgresql://postgres@{where}/x?sslmode=disable&gssencmode=disable"
 
 
 def _threads_in(function: str, threads: ThreadPoolExecutor) -> int:
@@ -116,6 +124,30 @@ def test_requests_enqueue_while_other_threads_of_the_process_drain(
 
 
 @rule("M1")
+def test_of_threads_that_are_the_first_at_once_one_connects_and_all_get_its_result() -> None:
+    # Else each would try in its turn, and of twenty requests the last would wait twenty times as
+    # long for a server that does not answer.
+    with (
+        ThreadPoolExecutor(5) as threads,
+        socket.create_server(("127.0.0.1", 0)) as mute,  # it takes connections and says nothing
+    ):
+        mute.settimeout(CHILD_S)
+        _, charge = _app(_mute_url(mute))
+        calls = [threads.submit(charge.enqueue) for _ in range(5)]
+        taken, _ = mute.accept()
+        try:
+            eventually(lambda: _threads_in("result", threads) == 4, what="the others wait for it")
+        finally:
+            taken.close()
+            left = wait(calls, CHILD_S).not_done
+            mute.close()  # else the threads of what is left never end
+        assert left == set(), "they connect for themselves"
+        for call in calls:
+            with pytest.raises(DatabaseUnavailable):
+                call.result(CHILD_S)
+
+
+@rule("M1")
 def test_a_fork_does_not_wait_for_what_a_thread_of_its_parent_was_doing(database: str) -> None:
     # A server that forks its workers (gunicorn, uWSGI, multiprocessing) may have threads that are
     # just enqueueing.
@@ -124,8 +156,7 @@ def test_a_fork_does_not_wait_for_what_a_thread_of_its_parent_was_doing(database
         socket.create_server(("127.0.0.1", 0)) as mute,  # it takes connections and says nothing
     ):
         mute.settimeout(CHILD_S)
-        where = f"127.0.0.1:{mute.getsockname()[1]}"
-        app, charge = _app(f"postgresql://postgres@{where}/x?sslmode=disable&gssencmode=disable")
+        app, charge = _app(_mute_url(mute))
         call = threads.submit(charge.enqueue)
         taken, _ = mute.accept()
         child = os.fork()
@@ -151,6 +182,87 @@ def test_a_fork_does_not_wait_for_what_a_thread_of_its_parent_was_doing(database
         with pytest.raises(DatabaseUnavailable):
             call.result(CHILD_S)
     assert status == 0
+
+
+@rule("M1")
+def test_threads_that_make_the_first_use_at_once_share_one_pool(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, _ = _app(database)
+    is_first_back, both_make = threading.Event(), threading.Barrier(2, timeout=CHILD_S)
+
+    def make(url: str, schema: str, *, notify: bool) -> Database:
+        if both_make.wait() == 0:
+            is_first_back.wait(CHILD_S)
+        return Database(url, schema, notify=notify)
+
+    def use() -> Database:
+        try:
+            return app._database
+        finally:
+            is_first_back.set()
+
+    monkeypatch.setattr("rota.app.Database", make)
+    with ThreadPoolExecutor(2) as threads:
+        first, second = (
+            call.result(CHILD_S) for call in [threads.submit(use), threads.submit(use)]
+        )
+    assert first is second
+
+
+class Watched(asyncio.SelectorEventLoop):
+    """Holds up the first other thread that asks whether it is closed, for two seconds at most."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.owner = threading.get_ident()
+        self.was_asked, self.go_on = threading.Event(), threading.Event()
+
+    def is_closed(self) -> bool:
+        if threading.get_ident() != self.owner and not self.was_asked.is_set():
+            self.was_asked.set()
+            self.go_on.wait(2)
+        return super().is_closed()
+
+
+@pytest.mark.nightly
+@rule("M1")
+def test_loops_of_several_threads_do_not_forget_each_others_pools(database: str) -> None:
+    # As where a plain web server runs async views, each in a loop of its own. A pool that is
+    # forgotten is never closed.
+    app, charge = _app(database)
+    watched, are_done = Future[Watched](), threading.Event()
+
+    async def enqueue(then: Callable[[], object]) -> set[str]:
+        await charge.aenqueue()
+        then()
+        await asyncio.to_thread(are_done.wait, CHILD_S)
+        await app.aclose()
+        return {
+            task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task()
+        }
+
+    def view(
+        then: Callable[[], object] = lambda: None,
+        loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
+    ) -> set[str]:
+        with asyncio.Runner(loop_factory=loop) as runner:
+            return runner.run(enqueue(then))
+
+    with ThreadPoolExecutor(3) as threads:
+        calls = [
+            threads.submit(
+                view, lambda: watched.set_result(cast(Watched, asyncio.get_running_loop())), Watched
+            )
+        ]
+        first = watched.result(CHILD_S)
+        calls.append(threads.submit(view))
+        assert first.was_asked.wait(CHILD_S), "the second looks at the loops that there are"
+        calls.append(threads.submit(view, first.go_on.set))
+        first.go_on.wait(CHILD_S)
+        are_done.set()
+        left = [call.result(CHILD_S) for call in calls]
+    assert left == [set()] * 3
 
 
 @rule("M1")

@@ -23,6 +23,7 @@ import rota
 from tests.api.rows import Rows
 from tests.support import forked
 from tests.support.rules import rule
+from tests.support.server import unused_port
 
 SECRET = "a-secret-of-some-length"
 ALLOWED = {"Authorization": f"Bearer {SECRET}"}
@@ -109,6 +110,33 @@ def test_a_second_request_gets_the_answer_that_one_is_under_way(app: rota.App) -
         asking.join()
         assert first[0][2]["succeeded"] == 1
         assert ask(port, **ALLOWED)[2]["state"] == "done"  # the next one drains again
+
+
+@rule("M80")
+def test_a_drain_has_the_seconds_that_the_endpoint_was_given(
+    app: rota.App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app.job("work")(lambda: None)
+    given, drain = list[float](), app._drain_within
+
+    def note(within_s: float, config: Any) -> Any:
+        given.append(within_s)
+        return drain(within_s, config)
+
+    monkeypatch.setattr(app, "_drain_within", note)
+    with serving(rota.wsgi.drain_endpoint(app, secret=SECRET, max_time="7s", grace="2s")) as port:
+        assert ask(port, **ALLOWED)[0] == 200
+    assert given == [7.0]
+
+
+@rule("M80")
+def test_without_a_database_the_answer_is_to_come_again() -> None:
+    app = rota.App(f"postgresql://postgres@127.0.0.1:{unused_port()}/x")
+    app.job("work")(lambda: None)
+    with serving(rota.wsgi.drain_endpoint(app, secret=SECRET)) as port:
+        status, headers, said = ask(port, **ALLOWED)
+    assert (status, headers["retry-after"]) == (503, "60")
+    assert said["error"]["type"] == "DatabaseUnavailable"
 
 
 async def test_on_an_event_loop_it_says_what_to_use_instead(app: rota.App) -> None:

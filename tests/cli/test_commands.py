@@ -429,6 +429,8 @@ def test_a_job_is_moved_and_cancelled_by_its_key(rota: Here, connection: Connect
         rota("cancel", *by_key).error[1] == "no job of type 'a' holds the idempotency key 'user:1'"
     )
     assert rota("cancel", "--key", "user:1", "2").error == (2, "give ids or a filter, not both")
+    beside = rota("cancel", "--key", "user:1", "--queue", "default")
+    assert "cancel with a filter asks for confirmation" in beside.error[1]
 
 
 @rule("M85", "M87")

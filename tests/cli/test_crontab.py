@@ -15,13 +15,18 @@ from pathlib import Path
 import psycopg
 import pytest
 import yaml
+from psycopg.rows import TupleRow
 
 from rota.cli import run
 from rota.cli.crontab import (
+    HEALTH_PORT,
+    STOP_S,
     CronUnit,
+    compose_files,
     kubernetes,
     systemd_units,
 )
+from rota.store.migrate import definitions
 from tests.support.cli import CommandLine
 from tests.support.project import enter, with_private_server
 from tests.support.rules import rule
@@ -84,6 +89,20 @@ def test_the_line_works_in_cron_s_environment_and_recovers_first_what_a_dead_wor
 @rule("M3", "M80")
 def test_the_line_needs_no_file_where_the_private_server_is_meant(shop: Path) -> None:
     assert "rota.env" not in CommandLine(shop).ok("crontab", "--log", "said.log").out
+
+
+@rule("M33", "M80")
+def test_a_server_that_stops_with_its_users_counts_as_long_up(
+    connection: psycopg.Connection[TupleRow],
+) -> None:
+    """Else a drain each minute, which starts it, would leave what a dead worker left to that."""
+    [text] = [one.text for one in definitions() if one.name == "uptime"]
+    connection.execute(text.format(schema="rota").encode())
+    counted = "select rota.uptime() = interval '1 day', rota.uptime() = now() - "
+    query = f"{counted} pg_postmaster_start_time()".encode()
+    assert connection.execute(query).fetchone() == (False, True)
+    connection.execute("set private_server.stops_with_its_users = on")
+    assert connection.execute(query).fetchone() == (True, False)
 
 
 @pytest.mark.nightly
@@ -221,6 +240,47 @@ def test_the_files_are_written_into_a_directory_and_replace_none(
     assert [file.read_text() for file in (shop / "k8s").iterdir()] == ["edited"]
     assert run([*typed, "--out", "shop.py"]) == 2
     assert "--out: cannot write into shop.py" in capsys.readouterr().err
+
+
+@rule("M81")
+def test_a_compose_file_migrates_before_its_worker_starts_and_gives_it_time_to_stop(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "requirements.txt").touch()
+    files = compose_files(a_plan(str(tmp_path), every=0, variables={"ROTA_SCHEMA": "jobs2"}))
+    services = yaml.safe_load(files["compose.yaml"])["services"]
+    assert services["migrate"]["command"] == ["rota", "migrate", "--app", "shop:app"]
+    worker = services["worker"]
+    assert worker["depends_on"]["migrate"] == {"condition": "service_completed_successfully"}
+    assert worker["stop_grace_period"] == f"{STOP_S}s"
+    assert worker["environment"]["ROTA_SCHEMA"] == "jobs2"
+    assert worker["environment"]["ROTA_DATABASE_URL"].startswith("${ROTA_DATABASE_URL:?")
+    dockerfile = files["Dockerfile"]
+    assert "RUN pip install --no-cache-dir -r requirements.txt\n" in dockerfile
+    [start] = re.findall(r"^CMD (.*)$", dockerfile, re.MULTILINE)
+    assert json.loads(start) == [
+        "rota", "work", "--app", "shop:app", "--health-port", str(HEALTH_PORT)
+    ]  # fmt: skip
+
+
+@rule("M80")
+def test_what_is_printed_follows_a_link_from_release_to_release(
+    shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    current = tmp_path / "current"
+    current.symlink_to(shop)
+    enter(current, monkeypatch)
+    # A PWD that names another directory was inherited.
+    for named, printed in (
+        (current, current),
+        (tmp_path, shop.resolve()),
+    ):
+        monkeypatch.setenv("PWD", str(named))
+        assert run(["crontab"]) == 0
+        assert (
+            " cd " + shlex.quote(str(printed)).replace("%", r"\%") + " && "
+            in capsys.readouterr().out
+        )
 
 
 @rule("M80")

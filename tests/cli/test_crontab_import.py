@@ -11,7 +11,7 @@ import pytest
 
 import rota
 from rota.cli import run
-from rota.cli.crontab_import import convert_crontab
+from rota.cli.crontab_import import convert_crontab, find_zone
 from rota.declare.program import run_program, split_program
 from tests.cli.here import Here
 
@@ -122,6 +122,15 @@ def test_a_crontab_of_the_system_has_a_user_in_each_line() -> None:
         [words] = read_programs(printed)
         assert words == ["/bin/sh", "-c", "cd / && run-parts --report /etc/cron.hourly"]
         assert list(declare(printed).types) == ["run-parts"]
+
+
+def test_the_zone_is_that_of_the_machine(tmp_path: Path) -> None:
+    link = tmp_path / "localtime"
+    assert find_zone(link) == "UTC"
+    for name, zone in (("Asia/Tokyo", "Asia/Tokyo"), ("Etc/UTC", "UTC"), ("Mars", "UTC")):
+        link.symlink_to(f"/usr/share/zoneinfo/{name}")
+        assert find_zone(link) == zone
+        link.unlink()
 
 
 def test_the_command_reads_a_file_or_its_input_and_takes_no_other_option(

@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -21,10 +22,12 @@ from psycopg.rows import TupleRow
 
 from rota.cli.frame import Rates
 from rota.store.db import Database
+from rota.store.migrate import migrate
 from rota.store.probe import open_probe
 from tests.cli.here import Here
 from tests.store.work import FAIL, SUCCEED, Hand, insert
 from tests.support.rules import rule
+from tests.support.server import PostgresServer
 
 Connection = psycopg.Connection[TupleRow]
 FRAME = {"queues": 100, "counted": 1_000, "held": 10_000, "batches": 10, "listed": 50}
@@ -110,6 +113,21 @@ def test_the_live_view_follows_the_jobs_and_leaves_the_terminal_as_it_was(
         shown.until("no route to host")
         shown.press("q")
         assert shown.ends() == 0
+
+
+@pytest.mark.nightly
+@pytest.mark.system
+@rule("M85", "M2")
+def test_the_live_view_outlives_a_restart_of_the_database(own_server: PostgresServer) -> None:
+    migrate(own_server.url())
+    with terminal(own_server.url()) as shown:
+        shown.until("due 0")
+        own_server.stop()
+        shown.until("trying again")
+        own_server.start()
+        shown.until("due 0")
+        shown.process.send_signal(signal.SIGTERM)
+        assert shown.ends() == 128 + signal.SIGTERM
 
 
 @rule("M85")

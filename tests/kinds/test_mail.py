@@ -162,6 +162,16 @@ async def test_a_mail_without_its_user_or_event_is_refused(make: Make) -> None:
 
 
 @rule("M45", "M70")
+def test_all_mails_to_an_address_are_found(make: Make, connection: Connection) -> None:
+    _, mailer = make()
+    connection.execute(
+        "insert into rota.effect (key, job, claim, entry, if_uncertain, about, done_at) select n, "
+        "1, 1, 1, 'dead', '{\"to\": \"a@x.example\"}', now() from generate_series(1, 101) n"
+    )
+    assert len(mailer.find("a@x.example")) == 101
+
+
+@rule("M45", "M70")
 def test_what_is_forgotten_or_erased_of_a_person_is_found_nowhere_and_not_sent_again(
     make: Make, post: Post, connection: Connection
 ) -> None:
@@ -369,6 +379,8 @@ def test_a_dead_mail_that_is_sent_again_keeps_its_key_and_message_id(
     assert send(mailer) == stopped, "it took the key over"
     [uncertain] = mailer.find("u1@x.example")
     assert (uncertain.status, uncertain.job) == ("uncertain", stopped), "it may have arrived"
+    with pytest.raises(rota.UsageError, match=f"job {job} was sent again as job {stopped}: send"):
+        mailer.resend(job, content="latest")
     mailer.resend(stopped, content="latest")
     assert app.drain().succeeded == 1
     assert "Good day" in post.taken[1].as_string()

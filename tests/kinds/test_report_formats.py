@@ -10,12 +10,15 @@ import tracemalloc
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from ipaddress import ip_address
+from pathlib import Path
 from typing import IO, Any
 
 import pytest
 
 import rota
+from rota.kinds.report import formats
 from rota.kinds.report.formats import FORMATS, order_rows
 from tests.support.rules import rule
 
@@ -133,3 +136,21 @@ def test_a_page_of_many_rows_is_not_held_in_memory() -> None:
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert peak < 300_000, kind
+
+
+@rule("M72")
+def test_the_pages_of_a_report_are_not_held_in_memory_when_they_are_joined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(formats, "PORTION", 20)
+    for kind in ("csv", "jsonl", "xlsx", "parquet"):
+        page, whole = tmp_path / kind, io.BytesIO(bytes(3_000_000))
+        with page.open("wb") as file:
+            FORMATS[kind].write_page(([f"{number:2000}"] for number in range(150)), ["a"], file)
+        pages = partial(map, Path.open, [page] * 4, ["rb"] * 4)
+        FORMATS[kind].join(pages, ["a"], io.BytesIO())  # which also imports what it needs
+        tracemalloc.start()
+        FORMATS[kind].join(pages, ["a"], whole)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 600_000, (kind, peak)

@@ -226,7 +226,7 @@ async def test_a_resolver_that_is_silent_holds_up_no_other_host(
 ) -> None:
     silent = threading.Event()
     asked = patch_resolver(monkeypatch, ["127.0.0.1"], silent=silent)
-    monkeypatch.setattr(clients, "TOTAL_S", 2)
+    monkeypatch.setattr(clients, "TOTAL_S", 5)
     client = webhook.HttpClient()
     with receiving() as receiver:
         stuck = [

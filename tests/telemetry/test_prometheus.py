@@ -17,6 +17,7 @@ from psycopg.rows import TupleRow
 
 import rota
 from rota import events
+from rota.errors import ConfigurationError
 from rota.integrations import prometheus
 from rota.integrations.prometheus_sums import Sums
 from rota.model.outcome import Failure
@@ -112,6 +113,22 @@ async def test_one_worker_of_two_serves_the_gauges(
         assert ("rota_dead_jobs",) in read(await asyncio.to_thread(renders[1]))
 
 
+@rule("M14")
+async def test_the_gauges_are_read_once_for_scrapes_that_come_together(
+    app: rota.App, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("READ_S", "ANSWER_S"):
+        monkeypatch.setattr(prometheus, name, 3_600.0)  # however slow this machine is
+    app.job("a")(lambda: None)
+    prometheus.instrument(app, registry=CollectorRegistry())
+    render = app._metrics
+    assert render is not None
+    async with work(app):
+        first = read(await asyncio.to_thread(render))
+        insert(connection, 1, queue="new", job_type="b")
+        assert read(await asyncio.to_thread(render)) == first
+
+
 @rule("M86")
 async def test_a_database_that_hangs_holds_up_no_counter(
     app: rota.App, connection: Connection, monkeypatch: pytest.MonkeyPatch
@@ -159,6 +176,20 @@ def test_events_are_counted_with_labels_that_code_names(app: rota.App) -> None:
     assert seen["rota_database_outages_total", "claimer"] == 1
     assert seen["rota_loop_blocked_seconds_total",] == 2.5
     assert not [name for name in seen if "rota_attempt_duration_seconds_sum" in name]
+
+
+@rule("M3")
+def test_a_second_app_in_one_registry_is_refused_with_what_to_do(
+    app: rota.App, database: str
+) -> None:
+    registry = CollectorRegistry()
+    prometheus.instrument(app, registry=registry)
+    with pytest.raises(ConfigurationError, match="instrumented already"):
+        prometheus.instrument(app, registry=registry)
+    other = rota.App(database)
+    with pytest.raises(ConfigurationError, match="give each App its own"):
+        prometheus.instrument(other, registry=registry)
+    assert other._metrics is None
 
 
 # Several processes

@@ -248,6 +248,21 @@ def test_a_schedule_is_a_monitor_and_its_retries_are_one_run(
     assert last[-1]["status"] == "error"
 
 
+@rule("M82")
+def test_a_job_without_a_schedule_and_an_app_without_monitors_check_in_nowhere(
+    reported: rota.App, receiver: Receiver
+) -> None:
+    app = reported
+    sentry.instrument(app, monitors=False)
+    app.job("a")(lambda: None)
+    app.schedule("s", "0 2 * * *", app.types["a"].new())
+    app.sync()
+    app.types["a"].enqueue()
+    app.schedules.trigger("s")
+    app.drain()
+    assert receiver.of("check_in") == []
+
+
 @pytest.mark.nightly
 @pytest.mark.system
 @rule("M43", "M12")

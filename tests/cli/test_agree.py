@@ -1,0 +1,52 @@
+"""What is counted in several places is the same number everywhere, at once."""
+
+from __future__ import annotations
+
+import psycopg
+from psycopg.rows import TupleRow
+
+from rota import App
+from rota.observe.doctor import examine
+from rota.store.db import Database
+from tests.cli.here import Here
+from tests.store.work import FAIL, GIVE_UP, SUCCEED, Hand, insert
+from tests.support.rules import rule
+
+Connection = psycopg.Connection[TupleRow]
+
+
+@rule("M85")
+def test_after_sixty_jobs_every_figure_has_them_without_any_upkeep(
+    rota: Here, database: str, connection: Connection
+) -> None:
+    hand = Hand(connection)
+    insert(connection, 70)
+    hand.send_heartbeat(slots=20, running=17)  # from before: the rows say what runs
+    jobs = hand.claim(67).jobs
+    outcomes = [SUCCEED] * 50 + [FAIL] * 6 + [GIVE_UP] * 4
+    hand.settle(*zip(jobs[:60], outcomes, strict=True))
+
+    app = App(url=database)
+    ours = app.queues.stats()
+    app.close()
+    theirs = rota.ok("stats", "--json").json
+    assert ours.jobs == theirs["jobs"]
+    assert ours.jobs == {"queued": 3, "waiting": 0, "running": 7, "failed": 6, "dead": 4}
+    [of_type] = ours.types
+    assert (of_type.succeeded, of_type.retried, of_type.dead) == (50, 6, 4)
+    assert [(one["succeeded"], one["retried"], one["dead"]) for one in theirs["types"]] == [
+        (50, 6, 4)
+    ]
+    assert ours.failed_by_release == theirs["failed_by_release"]
+    shown = [line.split() for line in rota.ok("stats").out.splitlines()]
+    assert ["t", "50", "6", "4"] in [line[:4] for line in shown] and ["nothing"] not in shown
+
+    top = rota.ok("top", "--json").json
+    assert (top["running_count"], top["dead"]) == (7, 4)
+    assert [one["running"] for one in top["workers"]] == [7]
+    assert sum(one["due"] for one in top["queues"]) == 3
+    assert " running 7 · workers 1 ·" in rota.ok("top", "--once").out
+    assert [one["running"] for one in rota.ok("workers", "--json").json["workers"]] == [7]
+    found = examine(Database(database), only=["running", "dead"])
+    assert found["running"].what == "7 jobs are running, none beyond its timeout"
+    assert found["dead"].what.startswith("4 dead jobs, ")

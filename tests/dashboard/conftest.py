@@ -80,6 +80,7 @@ def _run_asgi(made: Dashboard) -> Iterator[str]:
     config = uvicorn.Config(api, host="127.0.0.1", port=0, log_level="warning")
     server = uvicorn.Server(config)
     socket = config.bind_socket()
+    socket.listen()  # a client that comes before the server waits for it
     thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]})
     thread.start()
     try:

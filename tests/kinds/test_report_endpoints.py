@@ -60,6 +60,7 @@ def serving(endpoints: report.Endpoints) -> Iterator[str]:
     app.mount("/reports", endpoints.asgi)
     server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))
     listening = server.config.bind_socket()
+    listening.listen()  # a client that comes before the server waits for it
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
     try:

@@ -62,8 +62,8 @@ async def run(
 
 def until_written(file: Path) -> list[int]:
     """Wait until a script has said its numbers."""
-    eventually(file.exists)
-    return [int(word) for word in file.read_text().split()]
+    text = eventually(lambda: file.read_text() if file.exists() else "")
+    return [int(word) for word in text.split()]
 
 
 def are_gone(pids: list[int]) -> bool:

@@ -58,8 +58,9 @@ def serving(endpoints: report.Endpoints) -> Iterator[str]:
     """Serve them by uvicorn, mounted under a path; yield its URL."""
     app = fastapi.FastAPI()
     app.mount("/reports", endpoints.asgi)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))
-    listening = server.config.bind_socket()
+    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", lifespan="off")
+    server = uvicorn.Server(config)
+    listening = config.bind_socket()
     listening.listen()  # a client that comes before the server waits for it
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()

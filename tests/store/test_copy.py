@@ -126,11 +126,27 @@ def test_a_dump_restored_on_another_server_under_the_same_name_is_a_copy(
         "select i.system_identifier = c.system_identifier "
         "from rota.installation i, pg_control_system() c"
     ).fetchone() == (True,)
+    insert(shared, 1)
     shared.execute("update rota.installation set system_identifier = system_identifier + 1")
+    assert Hand(shared).claim().jobs == [], "it was restored under a worker that runs"
     assert "of server" in str(check(shared))
     # Stamped where the role may not read the server's identifier: the names decide.
     shared.execute("update rota.installation set system_identifier = null")
     assert check(shared) is None
+
+
+@rule("M87")
+def test_a_part_of_a_dump_that_has_jobs_and_not_yet_its_record_gives_nothing(
+    connection: Connection,
+) -> None:
+    assert check(connection) is None
+    insert(connection, 1)
+    connection.execute("delete from rota.installation")
+    assert Hand(connection).claim().jobs == []
+    assert check(connection) == "the database has no record of which one it is"
+    assert "copied" in str(connection.execute("select rota.installation_paused()").fetchone())
+    connection.execute("select rota.resume_copy()")
+    assert len(Hand(connection).claim().jobs) == 1
 
 
 @rule("M87")
@@ -203,11 +219,3 @@ def test_where_the_server_may_not_be_asked_the_name_alone_decides(
         connection.execute("reset role")
         command(connection, "drop owned by {}", role)
         command(admin, "drop role {}", role)
-
-
-def test_a_dump_without_data_is_stamped_by_its_first_worker(shared: Connection) -> None:
-    shared.execute("delete from rota.installation")
-    assert check(shared) is None
-    assert shared.execute(
-        "select database_name = current_database() from rota.installation"
-    ).fetchone() == (True,)

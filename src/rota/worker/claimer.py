@@ -23,7 +23,7 @@ from rota.worker.frontier import Frontiers
 from rota.worker.listener import NOTIFY_S
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Collection, Coroutine, Sequence
     from datetime import datetime
 
     from rota.observe.events import Bus
@@ -90,6 +90,8 @@ class Claimer(Service):
     nothing."""
 
     name = "claimer"
+    copy_guard: Service
+    """It looks whether a pause is one of a restored copy."""
 
     def __init__(
         self,
@@ -330,6 +332,7 @@ class Claimer(Service):
     async def _claim(self, sent: SentClaim) -> float | None:
         """Wait for a claim, and take in what it brings."""
         claimed = await sent.answer
+        await self._note_paused(claimed, sent.request.queues)
         now = self.clock.monotonic()
         behind, is_full = self._learn(sent, claimed, now)
         fresh = self._expect(claimed, sent.before)
@@ -360,6 +363,12 @@ class Claimer(Service):
         pause_s = await self._find_pause_s(sent, claimed, is_full=is_full)
         return min(pause_s, due_in_s, self._find_search_in_s(now))
 
+    async def _note_paused(self, claimed: Claimed, searched: Collection[str]) -> None:
+        """Note which queues are paused. A new pause may be that of a restored copy."""
+        if claimed.paused - self.paused:
+            await self.copy_guard.tick()
+        self.paused = claimed.paused | (self.paused - set(searched))
+
     def _learn(
         self, sent: SentClaim, claimed: Claimed, now: float
     ) -> tuple[dict[str, datetime], bool]:
@@ -370,7 +379,6 @@ class Claimer(Service):
             self._asker.take(sent.question, claimed.news.upkeep)
         if claimed.news.next_in_s is not None:
             self._due_at = min(self._due_at, now + claimed.news.next_in_s)
-        self.paused = claimed.paused | (self.paused - set(request.queues))
         self._put_in_quarantine(claimed.refused)
         answers = request.sort(claimed.seen)
         self._note_searches(answers, claimed, now)

@@ -1,4 +1,5 @@
-"""Keeps a worker from working in a restored copy: a production dump in staging sends no mail."""
+"""Keeps a worker's upkeep from a restored copy, and says that this is one. The database itself
+gives a copy's jobs to no claim."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from rota.store.link import StoreLink
 
 CHECK_S = 60.0
-"""Seconds between checks while the worker works: the database may be renamed meanwhile."""
+"""Seconds between checks while the worker works, unless a claim finds that a queue is paused."""
 PAUSED_CHECK_S = 2.0
 """Seconds between checks while it is paused: how soon it notices `rota queues resume --copy`."""
 LOG_S = 60.0

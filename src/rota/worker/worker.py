@@ -243,6 +243,8 @@ class Worker:
         asking = StoreLink(database, "gates", lock_timeout_s=GATES_LOCK_S)
         gates = self.make_gates(asking, finisher)
         gatekeeper = Gatekeeper(bus, clock, asking, gates, executor)
+        drain = self._shutdown if spec.config.drain else None
+        copy_guard = CopyGuard(bus, clock, upkeep, self._pause_gate, drain)
         claim = StoreLink(database, "claim")
         claimer: Claimer | Picker
         if hand is None:
@@ -250,6 +252,7 @@ class Worker:
                 spec, bus, clock, claim, executor, finisher, lane_sweeper, wait_sweeper,
                 upkeep_set.asker,
             )  # fmt: skip
+            claimer.copy_guard = copy_guard
         else:
             claimer = Picker(spec, bus, clock, claim, executor, hand)
         executor.gatekeeper = finisher.gatekeeper = gatekeeper
@@ -262,8 +265,6 @@ class Worker:
         upkeepers = upkeep_set.services() if hand is None else []
         for service in upkeepers:
             service.pause_gate = self._pause_gate  # the database itself stops the claims
-        drain = self._shutdown if spec.config.drain else None
-        copy_guard = CopyGuard(bus, clock, upkeep, self._pause_gate, drain)
         self.services = [executor, gatekeeper, finisher, claimer, *upkeepers, copy_guard]
         if not spec.config.drain:
             services, url = tuple(self.services), spec.config.ping_url

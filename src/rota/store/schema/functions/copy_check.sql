@@ -1,5 +1,6 @@
--- Checks whether this is a restored copy, as a worker does, and writes what has changed.
--- Locks: the row of `installation`, when the check finds something other than the row says.
+-- Checks whether this is a restored copy, as a worker does that is about to work here. If not, it
+-- records that a worker has been here, and under which name.
+-- Locks: the row of `installation`, when it has something to record.
 -- Keeps: M87; a production dump in staging does nothing until a person releases it.
 create or replace function {schema}.copy_check()
 returns text
@@ -8,15 +9,12 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_installation {schema}.installation;
-  v_copied text;
+  v_copied text := {schema}.copy_seen();
 begin
-  perform {schema}.installation_ensure();
   select * into v_installation
   from {schema}.installation;
-  v_copied := {schema}.copy_seen();
-  if v_copied is distinct from v_installation.copied
-    or v_copied is null
-      and (v_installation.worked_at is null or v_installation.database_name <> current_database())
+  if v_copied is null
+    and (v_installation.worked_at is null or v_installation.database_name <> current_database())
   then
     -- It never waits for the row: a claim in SQL may check in a transaction that stays open. If
     -- another session recorded the identity in the meantime, that record wins.
@@ -24,16 +22,11 @@ begin
     where i.recorded_at = v_installation.recorded_at
     for no key update skip locked;
     if found then
-      if v_copied is null and v_installation.database_name <> current_database() then
+      if v_installation.database_name <> current_database() then
         perform {schema}.installation_record({schema}.system_identifier());
       end if;
       update {schema}.installation
-      set
-        copied = v_copied,
-        worked_at = case
-          when v_copied is null then coalesce(worked_at, {schema}.clock())
-          else worked_at
-        end;
+      set worked_at = coalesce(worked_at, {schema}.clock());
     end if;
   end if;
   return v_copied;

@@ -1,6 +1,7 @@
 -- Checks whether this is a restored copy: whether the recorded identity names another database or
 -- another server. Returns how it differs; NULL: it does not. It only reads. If either side does not
--- know the server, the names of the databases decide.
+-- know the server, the names of the databases decide. Without a record this is a part of a dump that
+-- is being restored: `migrate` makes the record.
 -- One kind of copy may record its own identity without a person, because it has nothing to protect:
 -- one that CREATE DATABASE … TEMPLATE made of a schema that had no job and never had a worker. The
 -- ages of rows show it. In such a copy the rows of `migration` are older than the database; in a
@@ -19,6 +20,9 @@ declare
 begin
   select * into v_installation
   from {schema}.installation;
+  if not found then
+    return 'the database has no record of which one it is';
+  end if;
   v_same := v_installation.database_name = current_database()
     and coalesce(v_installation.system_identifier = v_system, true);
   if not v_same
@@ -37,7 +41,7 @@ begin
         where age(oldest.made) >= v_age
       );
   end if;
-  if v_same is not false then  -- without a record it is no copy: it brought no data along
+  if v_same then
     return null;
   end if;
   return format(

@@ -9,10 +9,9 @@ as $$
     'paused_until', i.paused_until,
     'paused_by', i.paused_by,
     'paused_why', i.paused_why,
-    'copied', coalesce(i.copied, seen.copied)
+    'copied', {schema}.copy_seen()
   )
-  from {schema}.installation i
-  cross join (select {schema}.copy_seen() as copied) seen
+  from (values (0)) once
+  left join {schema}.installation i on true
   where {schema}.is_paused()
-    or seen.copied is not null
 $$;

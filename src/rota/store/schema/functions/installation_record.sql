@@ -10,6 +10,5 @@ as $$
   set
     recorded_at = excluded.recorded_at,
     database_name = excluded.database_name,
-    system_identifier = excluded.system_identifier,
-    copied = null
+    system_identifier = excluded.system_identifier
 $$;

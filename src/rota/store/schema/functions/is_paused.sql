@@ -1,13 +1,13 @@
 -- Returns whether everything is paused, or this is a restored copy that no person has released. If
--- so, nothing may be claimed and no schedule may tick.
+-- so, nothing may be claimed and no schedule may tick. It asks the server each time: a dump may be
+-- restored under a worker that runs.
 create or replace function {schema}.is_paused()
 returns boolean
 language plpgsql stable set search_path = pg_catalog, pg_temp
 as $$
 begin
-  return exists (
+  return {schema}.copy_seen() is not null or exists (
     select from {schema}.installation i
-    where i.copied is not null
-      or {schema}.is_in_force(i.paused_at, i.paused_until)
+    where {schema}.is_in_force(i.paused_at, i.paused_until)
   );
 end $$;

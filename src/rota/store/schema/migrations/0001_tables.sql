@@ -445,9 +445,6 @@ create table installation (
   database_name text not null,
   system_identifier bigint,                      -- of the server; NULL: not readable
   worked_at timestamptz,                         -- when the first worker started
-  -- How the recorded identity differs, as a worker found it: nothing is claimed. NULL: it does
-  -- not differ.
-  copied text,
   -- The schema to which expired partitions move; NULL: they are dropped.
   archive text,
   -- Whether keys were erased: only then is a key also looked for by its hash.

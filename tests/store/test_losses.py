@@ -14,7 +14,7 @@ from rota.declare.declaration import make_row
 from rota.model.job import Job
 from rota.model.settle import RetryRules
 from rota.store import ops
-from tests.store.work import HAND_BACK, Hand, expire, insert
+from tests.store.work import BEGINNING, HAND_BACK, Hand, expire, insert
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
@@ -285,6 +285,41 @@ def test_a_worker_whose_own_connection_was_away_waits_as_long_and_a_fresh_one_do
     assert [one.job for one in hand.reap(steady_s=21)] == [job.id]
 
 
+@rule("M31", "M33")
+@pytest.mark.parametrize(
+    ("step_s", "left_s", "leaves_s"),
+    [
+        # forward: the clock passed the end of each lease
+        (3600, 30, 30),
+        (3600, 5, 20),  # half of the lease, so that its worker can renew it
+        (3600, -5, None),  # it had expired before
+        # back: the clock reaches the end of a lease an hour late
+        (-3600, 30, 30),
+        (-3600, 5, 20),
+        (-3600, 40 - 3600, 20),  # renewed after the step, by a worker that lives
+    ],
+)
+def test_a_step_of_the_servers_clock_moves_the_leases_along(
+    shared: Connection, step_s: int, left_s: int, leaves_s: int | None
+) -> None:
+    declare(shared, lease="40s")
+    hand = Hand(shared)
+    job = held(shared, hand)
+    shared.execute(
+        "update rota.job set locked_until = rota.clock() + %s * interval '1 s'", [left_s - step_s]
+    )
+    time = shared.execute("select extract(epoch from statement_timestamp())::float8").fetchone()
+    assert time is not None
+    for _ in range(2):  # another worker notices it, too
+        lost = hand.run(ops.reap(BEGINNING, 100, None, time[0] - step_s))[2]
+        assert [one.job for one in lost] == ([job.id] if leaves_s is None else [])
+        if leaves_s is None:
+            break
+        left = "select extract(epoch from locked_until - rota.clock())::int from rota.job"
+        assert shared.execute(left).fetchone() == (leaves_s,)
+    assert hand.reap() == []
+
+
 @rule("M33")
 def test_what_had_to_wait_is_found_though_the_passes_have_gone_on(shared: Connection) -> None:
     hand = Hand(shared)
@@ -292,7 +327,7 @@ def test_what_had_to_wait_is_found_though_the_passes_have_gone_on(shared: Connec
     shared.execute("update rota.job set locked_until = rota.clock() - interval '10 minutes'")
     now = hand.claim().started  # a pass that reads from here on would not see it
     up_for(shared, 61)
-    assert [one.job for one in hand.run(ops.reap(now, 100))[1]] == [job.id]
+    assert [one.job for one in hand.run(ops.reap(now, 100))[2]] == [job.id]
 
 
 @rule("M32")

@@ -68,6 +68,7 @@ class Large:
     def __init__(self, connection: psycopg.Connection[TupleRow], jobs: int) -> None:
         self.connection = connection
         self.hand = Hand(connection, priorities=[0])
+        connection.execute("select rota.copy_check()")  # as a worker does before its first claim
         with without_indexes(connection, "rota.job"):
             connection.execute(LOAD.format(jobs=jobs, known=KNOWN).encode())
         self.held = self._hold("held", HELD)

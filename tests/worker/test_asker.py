@@ -14,8 +14,8 @@ from rota.store.db import Database
 from rota.store.link import StoreLink
 from rota.store.ops import UpkeepDue
 from rota.upkeep.asker import LATE_S, REST_MAX_S, Asker
-from rota.upkeep.read_window import MARGIN
-from rota.upkeep.reaper import Reaper
+from rota.upkeep.read_window import BEGINNING, MARGIN
+from rota.upkeep.reaper import SURE_S, Reaper, ServerClock
 from rota.upkeep.scheduler import Scheduler
 from tests.support.clock import ManualClock
 from tests.support.rules import rule
@@ -36,7 +36,7 @@ class Alone:
             note = partial(self.woken.append, sweeper.name)
             sweeper.wake = note  # type: ignore[method-assign]
         self.asked = 0
-        self.answer: UpkeepDue | None = UpkeepDue(NOON, [])
+        self.answer: UpkeepDue | None = UpkeepDue(NOON, [], 0.0)
         stands: Any = self
         both = [self.reaper, self.scheduler]
         self.asker = Asker(Bus(), stands, self.clock, self.reaper, self.scheduler, both)
@@ -95,7 +95,7 @@ async def test_once_a_minute_it_asks_whoever_else_does() -> None:
 async def test_others_may_rely_on_it_unless_a_sweeper_does_not_do_what_is_due() -> None:
     alone = Alone()
     assert alone.asker.is_well
-    alone.answer = UpkeepDue(NOON, ["reaper"])
+    alone.answer = UpkeepDue(NOON, ["reaper"], 0.0)
     await alone.turn_after(60)
     assert not alone.asker.is_well, "the reaper may hang"
     alone.reaper.note_answer()
@@ -105,7 +105,7 @@ async def test_others_may_rely_on_it_unless_a_sweeper_does_not_do_what_is_due() 
 @rule("M14", "M33")
 async def test_who_has_something_to_do_is_woken_and_the_others_read_on_from_here() -> None:
     alone = Alone()
-    alone.answer = UpkeepDue(NOON, ["scheduler"])
+    alone.answer = UpkeepDue(NOON, ["scheduler"], 0.0)
     await alone.turn_after(60)
     assert alone.woken == ["scheduler"]
     assert alone.reaper.reading.begin() == NOON - MARGIN
@@ -132,3 +132,38 @@ async def test_a_question_that_was_lost_gives_other_workers_time_once_the_databa
     await alone.turn_after(30)
     alone.clock.advance(7)
     assert alone.reaper._find_steady_s(alone.clock.monotonic()) == (None if is_refused else 7)
+
+
+@rule("M33")
+@pytest.mark.parametrize("step_s", [3600.0, -3600.0])
+async def test_a_step_of_the_servers_clock_has_the_reaper_look_and_all_read_anew(
+    step_s: float,
+) -> None:
+    alone = Alone()
+    alone.answer = UpkeepDue(NOON, [], 500.0)
+    await alone.turn_after(60)
+    alone.answer = UpkeepDue(NOON, [], 560.0)
+    await alone.turn_after(60)
+    assert alone.woken == [], "as much time went by on both clocks"
+    expected = alone.reaper.server_clock.expect(alone.clock.monotonic() + 60)
+    alone.answer = UpkeepDue(NOON, [], 620.0 + step_s)
+    await alone.turn_after(60)
+    assert alone.woken == ["reaper"]
+    assert expected == alone.reaper.server_clock.expect(alone.clock.monotonic()) == 620.0
+    assert alone.scheduler.reading.begin() == BEGINNING
+    # Its pass tells the step to the database, and notes the new time.
+    alone.reaper.server_clock.note(620.0 + step_s, *[alone.clock.monotonic()] * 2)
+    alone.answer = UpkeepDue(NOON, [], 680.0 + step_s)
+    await alone.turn_after(60)
+    assert alone.woken == ["reaper"]
+
+
+@rule("M33")
+async def test_an_answer_that_took_long_shows_no_step() -> None:
+    clock = ServerClock()
+    clock.note(100.0, 0.0, SURE_S)
+    assert clock.expect(10.0) == 110.0
+    assert not clock.is_set(110.0 + 29, 10.0, 40.0)
+    assert clock.is_set(110.0 + 33, 10.0, 40.0) and clock.is_set(107.0, 10.0, 40.0)
+    clock.note(500.0, 10.0, 40.0)  # when within these seconds?
+    assert clock.expect(10.0) == 110.0

@@ -108,6 +108,12 @@ class Asker(Service):
                 sweeper.wake()
             else:
                 sweeper.reading.end(answer.now, now - question.at)
+        if self.reaper.server_clock.is_set(answer.time, question.at, now):
+            for sweeper in self._sweepers:
+                sweeper.reading.everything_at = 0.0  # what it has read is of another time
+            self.reaper.wake()
+        else:
+            self.reaper.server_clock.note(answer.time, question.at, now)
         self._asked_at = now
         self.due_at = self._find_due_at()
         if answer.tick_in_s is not None:

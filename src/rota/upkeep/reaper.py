@@ -18,6 +18,31 @@ if TYPE_CHECKING:
     from rota.store.link import StoreLink
 
 PORTION = 500
+SURE_S = 0.5
+"""The server's clock is read by answers that take no longer."""
+STEP_S = 2.0
+"""A clock that differs by more from what is expected was set."""
+
+
+class ServerClock:
+    """The server's clock, against the worker's own, which nobody sets."""
+
+    def __init__(self) -> None:
+        self.ahead_s: float | None = None
+
+    def note(self, time: float, before: float, after: float) -> None:
+        """Note what it said in an answer between two instants of the own clock."""
+        if after - before <= SURE_S:
+            self.ahead_s = time - before
+
+    def expect(self, at: float) -> float | None:
+        """Return what it says at an instant of the own clock, in seconds; None: not known."""
+        return None if self.ahead_s is None else at + self.ahead_s
+
+    def is_set(self, time: float, before: float, after: float) -> bool:
+        """Whether an answer shows that it was set forward or back."""
+        expected = self.expect(before)
+        return expected is not None and not (-STEP_S <= time - expected <= after - before + STEP_S)
 
 
 class Reaper(Sweeper):
@@ -37,6 +62,7 @@ class Reaper(Sweeper):
         self._refused = RefusalLog(bus, self.name, clock)
         self._is_away = False
         self._back_at: float | None = None
+        self.server_clock = ServerClock()
 
     def note_outage(self, error: DatabaseUnavailable) -> None:
         """Note that a connection was lost: its own, or one that asks whether there is something for
@@ -67,9 +93,15 @@ class Reaper(Sweeper):
         """Reap what has expired since the last pass; return 0 if there was more than a portion."""
         before = self.clock.monotonic()
         link = self._links[self.back_off.tries % 2]
-        started, reaped, refusals = await link.run(
-            ops.reap(self.reading.begin(), PORTION, self._find_steady_s(before))
+        started, time, reaped, refusals = await link.run(
+            ops.reap(
+                self.reading.begin(),
+                PORTION,
+                self._find_steady_s(before),
+                self.server_clock.expect(before),
+            )
         )
+        self.server_clock.note(time, before, self.clock.monotonic())
         self.note_back()
         self._refused.report(refusals)
         more = bool(reaped) and len(reaped) + len(refusals) >= PORTION

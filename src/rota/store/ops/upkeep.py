@@ -15,6 +15,8 @@ class UpkeepDue(msgspec.Struct, frozen=True):
     now: datetime
     due: list[str]
     """The names of those that have something to do."""
+    time: float
+    """The server's clock, in seconds: tests do not move it."""
     tick_in_s: float | None = None
     """Seconds until the next tick of a schedule, if the scheduler was asked for; None: none is
     announced."""

@@ -4,12 +4,15 @@
 --
 -- Workers that could not renew get half a lease, at most 60 s, after the server came up, or after
 -- the calling worker's own connection came back (p_steady_s seconds ago; NULL: it was not away).
+-- Nor does a step of the server's clock cost them their leases (p_step_s: how far the clock is from
+-- what the calling worker expects, seconds; NULL: not known): leases_move.
 -- The lease index is read from p_since on, past the entries of jobs that ended long ago; it is read
 -- from its beginning while a worker must be waited for. p_only: only these jobs; NULL: all.
 create or replace function {schema}.job_reap(
   p_since timestamptz,
   p_limit int,
   p_steady_s float8 default null,
+  p_step_s float8 default null,
   p_only bigint[] default null
 )
 returns table (
@@ -39,6 +42,9 @@ declare
   v_slots text[];                                -- … the caps that counted them
 begin
   perform {schema}.wait_briefly(p_only);
+  if abs(p_step_s) > 2 then
+    perform {schema}.leases_move(p_step_s);
+  end if;
   for id, job_type, claims, attempts, worker, status, run_at, reason, v_lane, v_caps in
   with lost as materialized (
     select

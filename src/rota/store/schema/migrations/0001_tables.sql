@@ -445,6 +445,9 @@ create table installation (
   database_name text not null,
   system_identifier bigint,                      -- of the server; NULL: not readable
   worked_at timestamptz,                         -- when the first worker started
+  -- How far the server's clock was last set forward, or back, and when a worker noticed.
+  clock_step interval,
+  clock_stepped_at timestamptz,
   -- The schema to which expired partitions move; NULL: they are dropped.
   archive text,
   -- Whether keys were erased: only then is a key also looked for by its hash.

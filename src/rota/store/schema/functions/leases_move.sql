@@ -1,0 +1,49 @@
+-- Moves the leases of all running jobs along with the server's clock, after it was set p_step_s
+-- seconds forward or back. Each worker then has half a lease, at most 60 s, to renew its leases, and
+-- a dead one's jobs come back when they would have. Several workers notice a step; the first one moves.
+-- A lease that had expired before the step stays so.
+-- Locks: the row of `installation`; those of running jobs, with SKIP LOCKED; index job_lease.
+-- Keeps: M33, a lease is a time, whatever happens to the clock.
+create or replace function {schema}.leases_move(p_step_s float8)
+returns void
+language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set jit = off
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_step interval := p_step_s * interval '1 second';
+begin
+  update {schema}.installation i
+  set clock_step = v_step, clock_stepped_at = {schema}.clock()
+  where i.clock_step is null
+    or i.clock_step not between v_step - interval '2 seconds' and v_step + interval '2 seconds'
+    or i.clock_stepped_at not between {schema}.clock() - interval '2 minutes' and {schema}.clock();
+  if not found then
+    return;
+  end if;
+  update {schema}.job j
+  set locked_until = least(
+    greatest(
+      j.locked_until + v_step,
+      {schema}.clock() + least(held.lease / 2, interval '60 seconds')
+    ),
+    {schema}.clock() + held.lease
+  )
+  from (
+    select
+      r.id,
+      coalesce(
+        (
+          select t.lease
+          from {schema}.job_type t
+          where t.name = {schema}.canonical_type(r.job_type)
+        ),
+        {schema}.lease_default()
+      ) as lease
+    from {schema}.job r
+    where r.status = 'running'
+      and (v_step < interval '0' or r.locked_until > {schema}.clock() - v_step)
+    for update skip locked
+  ) held
+  where j.id = held.id;
+end $$;

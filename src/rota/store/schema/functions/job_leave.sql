@@ -9,9 +9,8 @@
 --   error_type …      what to keep of the error; with one, the attempt gets a row in `attempt`
 --   attempt_only      the error is kept there, and not on the job
 --   payload_mismatch  this release's code cannot read the payload: the job is kept for another
---                     release that knows the type and was alive within the last hour, and is due in
---                     30 s, doubling to 10 min; it waits for 'payload TYPE'. Without such a
---                     release it is dead
+--                     release that was seen within the last hour, and is due for it at once; it
+--                     waits for 'payload TYPE'. Without such a release it is dead
 --   waits_for         what the job waits for, as in the table; it waits since the first time that
 --                     it was handed back for the same, a job that counts in a cap since it waited
 --                     for anything. Without it, the job waits for nothing
@@ -89,8 +88,7 @@ begin
           else {schema}.mismatch_status(m.job_type, m.mismatched_releases, p_release)
         end as status,
         case
-          when i.payload_mismatch
-            then least(600, 30 * 2 ^ least(5, coalesce(cardinality(m.mismatched_releases), 0)))
+          when i.payload_mismatch then 0
           else i.delay_s
         end as delay_s
       from mine m

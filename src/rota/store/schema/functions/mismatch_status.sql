@@ -1,5 +1,7 @@
 -- Returns what becomes of a job whose payload this release cannot read: queued, for another release
--- that knows the type and was alive within the last hour; without such a release it is dead.
+-- that was seen within the last hour; without such a release it is dead. A release is seen while a
+-- worker of it knows the type, and when a deploy declares it: its producers may be there before its
+-- first worker.
 create or replace function {schema}.mismatch_status(
   p_job_type text,
   p_mismatched_releases text[],
@@ -12,10 +14,17 @@ as $$
   select case
     when p_release <> 'unknown'
       and exists (
-        select from {schema}.workers_seen(interval '1 hour') w
-        where w.release not in (p_release, 'unknown')
-          and not w.release = any (coalesce(p_mismatched_releases, '{}'))
-          and p_job_type = any (w.job_types)
+        select from (
+          select w.release
+          from {schema}.workers_seen(interval '1 hour') w
+          where p_job_type = any (w.job_types)
+          union all
+          select r.name
+          from {schema}.release r
+          where r.started_at > {schema}.clock() - interval '1 hour'
+        ) seen(release)
+        where seen.release not in (p_release, 'unknown')
+          and not seen.release = any (coalesce(p_mismatched_releases, '{}'))
       )
       then 'queued'
     else 'dead'

@@ -343,6 +343,7 @@ def test_a_role_that_may_not_insert_takes_no_key(
     database: str, connection: Connection, admin: Connection
 ) -> None:
     take = "select rota.keys_take('{1}'::bigint[], '{k}'::text[], null, '{t}'::text[])"
+    connection.execute("select rota.ids_reserve(1)")
     name = f"reader_{uuid4().hex[:12]}"
     role = sql.Identifier(name)
     admin.execute(sql.SQL("create role {} login").format(role))
@@ -384,6 +385,7 @@ def test_keys_are_taken_in_one_order_also_where_some_are_not_free(
     database: str, connection: Connection, why: str
 ) -> None:
     take = "select rota.keys_take(%s::bigint[], %s::text[], null, '{t}'::text[])"
+    connection.execute("select rota.ids_reserve(9)")
     held = "insert into rota.idempotency values ('t', 'b', 1, rota.clock())"
     if why == "former name":
         connection.execute("insert into rota.job_type (name, aliases) values ('t', '{was}')")

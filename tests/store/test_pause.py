@@ -214,6 +214,7 @@ def test_the_check_for_a_pause_costs_a_claim_a_few_blocks_after_any_number_of_wa
 ) -> None:
     """Wake-up requests update the row of a queue again and again. An old snapshot keeps all its
     versions."""
+    connection.execute("select rota.copy_check()")  # as a worker does before its first claim
     connection.execute("insert into rota.queue (name) values ('default')")
     second.execute("begin isolation level repeatable read")
     second.execute("select from rota.queue")
@@ -232,4 +233,4 @@ def test_the_check_for_a_pause_costs_a_claim_a_few_blocks_after_any_number_of_wa
         plan = row[0][0]["Plan"]
         return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
 
-    assert [blocks() for _ in range(3)][-1] <= 6
+    assert [blocks() for _ in range(3)][-1] <= 7

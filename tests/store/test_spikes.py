@@ -177,6 +177,7 @@ def spikes(server: PostgresServer, template: str, admin: Connection) -> Iterator
             _execute(admin, "ALTER DATABASE {} RENAME TO {}", f"{name}_unfinished", name)
         wait_until_unused(name, admin)  # a session counts what it has read when it ends
         with psycopg.connect(server.url(name), autocommit=True) as connection:
+            connection.execute("select rota.resume_copy()")
             yield Spikes(server.url(name), connection, JOBS)
 
 

@@ -98,6 +98,52 @@ def test_a_producer_inserts_the_columns_of_a_producer_and_no_others(
         producer.execute("insert into rota.job (job_type) values ('t') returning id")
 
 
+@rule("M15", "M51")
+def test_no_setting_of_its_session_lets_a_producer_insert_a_job_without_its_key(
+    database: str, connection: Connection, roles: dict[str, str]
+) -> None:
+    _grant(connection, roles)
+    connection.execute("insert into rota.job_type (name, key_arguments) values ('keyed', '{a}')")
+    connection.execute("insert into rota.job (job_type, idempotency_key) values ('t', 'k')")
+    with psycopg.connect(_as(database, roles["my_producer"]), autocommit=True) as producer:
+        for name in ("keys_taken", "needs_no_key"):
+            for value in ("1", "2", "on"):
+                producer.execute(f"set rota.{name} = '{value}'".encode())
+                with suppress(psycopg.errors.CheckViolation):
+                    producer.execute(
+                        "insert into rota.job (job_type, idempotency_key) values ('t', 'k')"
+                    )
+                with pytest.raises(psycopg.errors.CheckViolation, match="idempotency_key is missi"):
+                    producer.execute("insert into rota.job (job_type) values ('keyed')")
+            producer.execute(f"reset rota.{name}".encode())
+    assert connection.execute("select count(*) from rota.job").fetchone() == (1,)
+
+
+@rule("M15")
+def test_who_may_insert_takes_keys_for_ids_that_were_given_and_nobody_else_moves_the_sequence(
+    database: str, connection: Connection, roles: dict[str, str]
+) -> None:
+    _grant(connection, roles)
+    last = connection.execute("select nextval('rota.job_id_seq')").fetchone()
+    assert last is not None
+    with psycopg.connect(_as(database, roles["my_producer"]), autocommit=True) as producer:
+        for id_, key in ((2**63 - 1, "k"), (last[0] + 1, "k"), (0, "k"), (-5, "k"), (1, "k" * 256)):
+            with pytest.raises(psycopg.errors.InvalidParameterValue):
+                producer.execute(
+                    "select rota.keys_take(array[%s::bigint], array[%s], null, array['t'])",
+                    [id_, key],
+                )
+        with pytest.raises(psycopg.errors.InvalidParameterValue):
+            producer.execute("select rota.ids_reserve(2147483647)")
+    with (
+        psycopg.connect(_as(database, roles["my_reader"]), autocommit=True) as reader,
+        pytest.raises(psycopg.errors.InsufficientPrivilege),
+    ):
+        reader.execute("select rota.ids_reserve(1)")
+    assert connection.execute("select last_value from rota.job_id_seq").fetchone() == last
+    assert connection.execute("select count(*) from rota.idempotency").fetchone() == (0,)
+
+
 @rule("M15", "M21")
 def test_a_producer_of_python_enqueues_one_many_and_with_every_option(
     database: str, connection: Connection, roles: dict[str, str]

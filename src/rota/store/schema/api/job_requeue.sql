@@ -65,9 +65,10 @@ begin
     end loop;
   end loop;
   v_dead := array(select d.id from unnest(v_dead) d(id) where not v_held ? d.id::text);
-  v_new := {schema}.ids_reserve(cardinality(v_dead));
+  v_new := array(select nextval('{schema}.job_id_seq') from unnest(v_dead));
   -- Without the key, which the old job still holds.
-  perform set_config('{schema}.needs_no_key', 'on', true);
+  insert into {schema}.keyless (job)
+  select unnest(v_new);
   insert into {schema}.job (
     id, origin_id,
     {content},
@@ -104,7 +105,8 @@ begin
       else '{}'
     end
   ) new;
-  perform set_config('{schema}.needs_no_key', '', true);
+  delete from {schema}.keyless k
+  where k.job = any (v_new);
   with moved as (
     update {schema}.idempotency i
     set

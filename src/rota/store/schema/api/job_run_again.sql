@@ -49,7 +49,8 @@ begin
       return;
     end if;
   end loop;
-  perform set_config('{schema}.needs_no_key', 'on', true);
+  insert into {schema}.keyless (job)
+  select unnest(v_new);
   insert into {schema}.job (
     id,
     {content},
@@ -78,7 +79,8 @@ begin
     where h.id = p.id
     limit 1
   ) o on true;
-  perform set_config('{schema}.needs_no_key', '', true);
+  delete from {schema}.keyless k
+  where k.job = any (v_new);
   if p_payload is not null or p_key is not null then
     update {schema}.job j
     set

@@ -1,14 +1,20 @@
--- Reserves ids for a bulk, in ascending order. SECURITY DEFINER: a producer needs no right on the
--- sequence.
+-- Reserves ids for a bulk, in ascending order, up to ten millions. SECURITY DEFINER: a producer
+-- needs no right on the sequence; that it may insert jobs is checked, because a sequence has an end.
 -- Locks: none.
--- Keeps: jobs due at the same time run in the order of the call.
+-- Keeps: jobs due at the same time run in the order of the call; M15, no other role moves it.
 create or replace function {schema}.ids_reserve(p_count int)
 returns bigint[]
-language sql volatile security definer
+language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
-  select array(
+begin
+  perform {schema}.producer_check();
+  if p_count > 10000000 then
+    raise exception 'rota.ids_reserve: at most 10000000 ids at once, not %', p_count
+      using errcode = 'invalid_parameter_value';
+  end if;
+  return array(
     select nextval('{schema}.job_id_seq')
     from generate_series(1, p_count)
-  )
-$$;
+  );
+end $$;

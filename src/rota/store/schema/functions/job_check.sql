@@ -67,8 +67,14 @@ begin
             from fresh f
             where f.idempotency_key is null
               and f.schedule is null
+              and not exists (select from {schema}.keyless k where k.job = f.id)
           ),
-          array(select distinct f.job_type from fresh f where f.group_key is null)
+          array(
+            select distinct f.job_type
+            from fresh f
+            where f.group_key is null
+              and not exists (select from {schema}.keyless k where k.job = f.id)
+          )
         );
       end if;
       if v_refusal is null then
@@ -77,6 +83,22 @@ begin
         join fresh f on f.job_type = t.name or f.job_type = any (t.aliases)
         where t.secret_fields is not null;
       end if;
+    end if;
+    -- Whoever set it: a row without its key is no job.
+    if v_refusal is null
+      and coalesce(current_setting('{schema}.keys_taken', true), '') <> ''
+      and exists (
+        select from fresh f
+        where f.idempotency_key is not null
+          and not exists (
+            select from {schema}.idempotency i
+            where i.job_type = {schema}.canonical_type(f.job_type)
+              and i.key = f.idempotency_key
+              and i.job = f.id
+          )
+      )
+    then
+      v_refusal := 'idempotency_key is not held by the job: leave the setting keys_taken alone';
     end if;
     if v_is_awaited and v_refusal is null then
       perform {schema}.wake_up(array_agg(distinct f.queue), count(*)::int)

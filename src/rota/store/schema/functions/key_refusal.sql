@@ -1,6 +1,5 @@
 -- Says that jobs of these types, which have no idempotency_key or no group_key, lack one, because
--- their type declares it; NULL: none does. Who runs an old job again sets needs_no_key: its key may
--- be another job's by now, and it may be older than its type's group_key.
+-- their type declares it; NULL: none does.
 -- Keeps: M51, no call site and no client of an older release can forget the key of a type; M60,
 --   nor its group_key, without which a job would overtake those of its lane.
 create or replace function {schema}.key_refusal(p_keyless text[], p_groupless text[])
@@ -23,5 +22,4 @@ as $$
   ) lacking(name, arguments)
   where lacking.name = left_out.name
     and lacking.arguments is not null
-    and coalesce(current_setting('{schema}.needs_no_key', true), '') = ''
 $$;

@@ -36,6 +36,19 @@ declare
   v_asked record;
 begin
   perform {schema}.producer_check();
+  if exists (
+    select from unnest(p_ids, p_keys) a(id, key)
+    where a.key is not null
+      and (
+        a.id not between 1 and coalesce(pg_sequence_last_value('{schema}.job_id_seq'), 0)
+        or length(a.key) not between 1 and 255
+      )
+  )
+  then
+    raise exception
+      'rota.keys_take: an id is not one that the sequence gave, or a key has not 1 to 255 characters'
+      using errcode = 'invalid_parameter_value';
+  end if;
   v_one_by_one := exists (
     select from {schema}.job_type t
     where t.name = any (v_names)

@@ -1,7 +1,7 @@
 -- Says which parts of upkeep have something to do. p_asked has the names of those that ask, each
 -- with the time from which on it reads its index. Returns JSON: {"now": clock, "time": the server's
--- clock in seconds, which no test moves, "due": [names], "tick_in_s": seconds until the next tick of a
--- schedule}, if the scheduler asks. NULL: a table is
+-- clock in seconds, which no test moves, "due": [names], "tick_in_s": seconds until the next tick
+-- of a schedule}, if the scheduler asks. NULL: a table is
 -- locked, and it did not wait for it: a claim asks this, too.
 -- Locks: none; it reads the first entries of indexes of job, batch, batch_delta, schedule, queue
 --   and job_type.

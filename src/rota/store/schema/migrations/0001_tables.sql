@@ -224,6 +224,12 @@ create table idempotency (
   primary key (job_type, key)
 );
 
+-- Jobs without the key that their type declares, while a function of Rota inserts them: old jobs that
+-- run again, whose key may be another's by now. It is empty between transactions.
+create table keyless (
+  job bigint primary key
+);
+
 -- The audit log: what people did, to what and why. job, queue and schedule all NULL: everything.
 create table action (
   id bigint generated always as identity primary key,

@@ -571,6 +571,7 @@ async def test_while_everything_is_paused_nothing_ticks_and_afterwards_it_is_as_
 def test_an_idle_pass_reads_the_next_tick_from_the_index_and_not_what_has_gone_by(
     connection: Connection,
 ) -> None:
+    connection.execute("select rota.copy_check()")  # as a worker does before its first claim
     put(connection, "s", cron="0 * * * *")
     connection.execute("update rota.schedule set next_run_at = rota.clock() + interval '1 hour'")
     connection.execute("set session_replication_role = replica")

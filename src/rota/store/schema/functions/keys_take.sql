@@ -46,7 +46,7 @@ begin
   )
   then
     raise exception
-      'rota.keys_take: an id is not one that the sequence gave, or a key has not 1 to 255 characters'
+      'rota.keys_take: an id that the sequence did not give, or a key not of 1 to 255 characters'
       using errcode = 'invalid_parameter_value';
   end if;
   v_one_by_one := exists (

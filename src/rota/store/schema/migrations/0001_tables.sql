@@ -224,8 +224,8 @@ create table idempotency (
   primary key (job_type, key)
 );
 
--- Jobs without the key that their type declares, while a function of Rota inserts them: old jobs that
--- run again, whose key may be another's by now. It is empty between transactions.
+-- Jobs without the key that their type declares, while a function of Rota inserts them: old jobs
+-- that run again, whose key may be another's by now. It is empty between transactions.
 create table keyless (
   job bigint primary key
 );

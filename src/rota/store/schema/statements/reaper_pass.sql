@@ -3,9 +3,10 @@
 --   steady_s float8 (seconds since this worker's own connection came back; NULL: it was not away);
 --   expected float8 (what the server's clock should say by the worker's own; NULL: not known);
 --   only int8[] (only these jobs; NULL: all)
--- Rows: started timestamptz; time float8 (the server's clock, which no test moves); id int8; job_type text; claims int4; attempts int4; worker text;
---   status text; run_at timestamptz; reason text (of those that had a request to cancel; why the
---   lease of a dead one expired). One row with a NULL id when nothing had expired.
+-- Rows: started timestamptz; time float8 (the server's clock, which no test moves); id int8;
+--   job_type text; claims int4; attempts int4; worker text; status text; run_at timestamptz;
+--   reason text (of those that had a request to cancel; why the lease of a dead one expired).
+--   One row with a NULL id when nothing had expired.
 -- Locks: the expired rows, with SKIP LOCKED; index job_lease.
 -- Keeps: M31, M33: a lost attempt counts, and its worker is named.
 select

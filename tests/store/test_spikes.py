@@ -272,8 +272,9 @@ def test_renewals_finishes_reaps_and_expiries_cost_beside_the_spikes_what_they_c
         assert sum(cost.entries.values()) <= 2 * sum(alone[name].entries.values()), (
             f"{name}: {cost}, alone: {alone[name]}"
         )
-        # A tree of more rows may be a level deeper, which is a block for each descent.
-        assert cost.blocks <= 1.1 * alone[name].blocks + SPARE_BLOCKS, (
+        # A tree of more rows may be a level deeper, which is a block for each descent; and entries
+        # of what other tests have undone are read, too.
+        assert cost.blocks <= 2 * alone[name].blocks + SPARE_BLOCKS, (
             f"{name}: {cost}, alone: {alone[name]}"
         )
 

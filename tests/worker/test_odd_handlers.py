@@ -99,7 +99,7 @@ async def test_a_coroutine_that_is_never_awaited_is_a_failure_and_not_a_result(
     hidden_job, class_job = put(connection, "hidden"), put(connection, "class")
     await Hand(database, jobs, drain=True).run()
     assert {status(connection, hidden_job), status(connection, class_job)} == {"failed"}
-    assert "never awaited" in str(
+    assert "whose work nobody does" in str(
         value(connection, "select last_error from rota.job where id = %s", hidden_job)
     )
     assert "return an instance" in str(

@@ -3,15 +3,18 @@ changes the outcome of the job."""
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import Future
+from functools import partial
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 from rota.declare.jsonb import PAYLOAD_BYTES_MAX, fits
 from rota.declare.payload import Codec
-from rota.errors import AttemptCancelled, PayloadError
-from rota.model.outcome import NOTHING, Errored, Outcome, Succeeded
+from rota.errors import PayloadError
+from rota.model.outcome import NOTHING, Errored, Outcome, Succeeded, find_outcome, is_stop
 from rota.model.units import plural
 
 if TYPE_CHECKING:
@@ -51,11 +54,12 @@ def read_return(job: Job, result: Any) -> End:
         return NOTHING
     if isinstance(result, Outcome):
         return result
-    if inspect.isawaitable(result):
+    if is_lazy(result):
         if inspect.iscoroutine(result):
             result.close()
-        why = "declare the async function itself, or await inside"
-        return Errored(TypeError(f"the handler returned an awaitable that is never awaited: {why}"))
+        what = f"the handler returned a {type(result).__name__}, whose work nobody does"
+        why = "declare the function itself, await it, or run it to its end inside"
+        return Errored(TypeError(f"{what}: {why}"))
     if isinstance(result, type) and issubclass(result, Outcome):
         name = result.__name__
         why = f"return an instance, as in {name}(…)"
@@ -64,6 +68,21 @@ def read_return(job: Job, result: Any) -> End:
     if problem is not None:
         logger.warning("job %s %s: its result is not kept: %s", job.id, job.job_type, problem)
     return Succeeded(encoded)
+
+
+def is_lazy(result: Any) -> bool:
+    """Whether a value still has to be awaited, iterated over or called: an awaitable, a generator,
+    `map(…)`, a function. What drivers return of a statement that has run is no such value."""
+    if inspect.isawaitable(result) or isinstance(result, _CALLS | Future):
+        return True
+    return isinstance(result, Iterator | AsyncIterator) and (
+        inspect.isgenerator(result)
+        or inspect.isasyncgen(result)
+        or type(result).__module__ in ("builtins", "itertools")
+    )
+
+
+_CALLS = FunctionType | MethodType | BuiltinFunctionType | partial[Any]
 
 
 def read_list(job: Job, result: Any, stop: End | None) -> End:
@@ -101,15 +120,6 @@ def count_answers(jobs: int, result: Any) -> Errored | None:
 def read_error(error: BaseException, stop: End | None = None) -> End:
     """Return the outcome of a handler that raised. If it stopped on request, it is the outcome of
     that request, `stop`."""
-    if isinstance(error, Outcome):
-        return error
     if stop is not None and is_stop(error):
         return stop
-    return Errored(error)
-
-
-def is_stop(error: BaseException) -> bool:
-    """Whether an error only says that the handler stopped on request; a task group wraps it."""
-    if isinstance(error, BaseExceptionGroup):
-        return all(map(is_stop, error.exceptions))
-    return isinstance(error, asyncio.CancelledError | AttemptCancelled)
+    return find_outcome(error) or Errored(error)

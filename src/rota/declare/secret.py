@@ -265,16 +265,14 @@ def hides_within(hint: Any) -> bool:
     inner = inner_of(hint)
     if inner is not None:
         return _hides(inner, set())
-    return any(_hides(part, set()) for part in _parts(_bare(hint)))
+    seen: set[type] = set()
+    return any(_hides(part, seen) for part in _parts(_bare(hint), seen))
 
 
-def _hides(hint: Any, seen: set[int]) -> bool:
-    if id(hint) in seen:
-        return False
-    seen.add(id(hint))
+def _hides(hint: Any, seen: set[type]) -> bool:
     if inner_of(hint) is not None or is_personal(hint):
         return True
-    return any(_hides(part, seen) for part in (*_options(hint), *_parts(_bare(hint))))
+    return any(_hides(part, seen) for part in (*_options(hint), *_parts(_bare(hint), seen)))
 
 
 def _options(hint: Any) -> list[Any]:
@@ -292,11 +290,15 @@ def _bare(hint: Any) -> Any:
     return _bare(options[0]) if len(options) == 1 else hint
 
 
-def _parts(hint: Any) -> Iterator[Any]:
-    """Iterate over the types that a type is made of: its arguments, and the fields of a class."""
+def _parts(hint: Any, seen: set[type]) -> Iterator[Any]:
+    """Iterate over the types that a type is made of: its arguments, and the fields of a class. A
+    class that was seen is left out: it may contain itself."""
     yield from typing.get_args(hint)
     kind = typing.get_origin(hint) or hint
-    if isinstance(kind, type) and (
+    if not isinstance(kind, type) or kind in seen:
+        return
+    seen.add(kind)
+    if (
         dataclasses.is_dataclass(kind)
         or typing.is_typeddict(kind)
         or issubclass(kind, msgspec.Struct)

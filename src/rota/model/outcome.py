@@ -3,13 +3,15 @@ these."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import msgspec
 
-from rota.errors import UsageError
+from rota.errors import AttemptCancelled, UsageError
 from rota.model.awaited import OnFailure, check_on_failure, read_ids
 from rota.model.units import Duration, is_duration, seconds
 
@@ -187,6 +189,36 @@ class Errored:
     """The handler raised, or exceeded its timeout."""
 
     error: BaseException
+
+
+def find_outcome(error: BaseException) -> Outcome | None:
+    """Return the outcome that an error is; of a group of outcomes and stops, such as a task group
+    makes, the first outcome. None: it is none, or an error of another kind is in the group."""
+    if isinstance(error, Outcome):
+        return error
+    said = [one for one in _ungroup(error) if not isinstance(one, _STOPS)]
+    if said and all(isinstance(one, Outcome) for one in said):
+        return said[0]  # type: ignore[return-value]
+    return None
+
+
+def is_stop(error: BaseException) -> bool:
+    """Whether an error only says that the handler stopped on request; a task group wraps it."""
+    return all(isinstance(one, _STOPS) for one in _ungroup(error))
+
+
+def _ungroup(error: BaseException) -> Iterator[BaseException]:
+    """Iterate over the errors of a group, however deep; an error of its own is the only one."""
+    left = [error]
+    while left:
+        one = left.pop()
+        if isinstance(one, BaseExceptionGroup):
+            left += reversed(one.exceptions)
+        else:
+            yield one
+
+
+_STOPS = (asyncio.CancelledError, AttemptCancelled)
 
 
 def refuse_outcome(error: BaseException) -> Errored:

@@ -12,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rota.declare.call_context import CallContext
-from rota.declare.result import count_answers, is_stop, read_answer
+from rota.declare.result import count_answers, read_answer
 from rota.model.classify import may_be_of_one_job
 from rota.model.failure import error_type, message
 from rota.model.outcome import (
@@ -24,6 +24,8 @@ from rota.model.outcome import (
     HandedBack,
     Interrupted,
     Outcome,
+    find_outcome,
+    is_stop,
 )
 from rota.model.scrub import Hidden
 from rota.worker.packs import Pack, sort_by_pack
@@ -150,11 +152,9 @@ class Call:
     def read_error(self, error: BaseException) -> End:
         """Return the outcome of its jobs after the handler raised. If it stopped on request, it is
         the outcome of each request."""
-        if isinstance(error, Outcome):
-            return error
         if is_stop(error) and not self.find_live():
             return HandedBack(NOBODY_LEFT)
-        return Errored(error)
+        return find_outcome(error) or Errored(error)
 
     def hand_back_unstarted(self, what: str, error: Exception, now: float) -> End:
         """Return the outcome if the machine cannot start a thread for it."""

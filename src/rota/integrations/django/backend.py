@@ -24,12 +24,11 @@ from django.utils.timezone import is_naive, make_aware, now
 from rota.client.base import ID_MAX
 from rota.declare.context import Context
 from rota.declare.job_type import JobType
-from rota.declare.result import is_stop
 from rota.errors import JobNotFound, RotaError
 from rota.integrations.django.django_app import find_app
 from rota.model.bounds import NAME_MAX
 from rota.model.job import Enqueued, Job, Status
-from rota.model.outcome import Errored, Outcome
+from rota.model.outcome import Errored, find_outcome, is_stop
 from rota.model.retry import RetryPolicy
 from rota.model.settle import settle
 from rota.model.units import Duration
@@ -238,7 +237,7 @@ class RotaBackend(BaseTaskBackend):
         try:
             value = normalize_json(task.call(*first, *args, **kwargs))
         except BaseException as error:
-            end = error if isinstance(error, Outcome) else Errored(error)
+            end = find_outcome(error) or Errored(error)
             ended = settle(job, end, self.declare(task)._declaration.rules).status
             if not is_stop(error) and ended in (Status.DEAD, Status.CANCELLED):
                 path = f"{type(error).__module__}.{type(error).__qualname__}"

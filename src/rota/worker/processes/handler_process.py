@@ -21,7 +21,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 from rota.declare.context import Context
-from rota.declare.result import is_stop, read_return
+from rota.declare.result import read_return
 from rota.errors import RotaError
 from rota.model.effect import EffectAnswer, EffectCall
 from rota.model.outcome import (
@@ -37,6 +37,8 @@ from rota.model.outcome import (
     Snooze,
     Succeeded,
     WaitFor,
+    find_outcome,
+    is_stop,
     refuse_outcome,
 )
 from rota.model.retry import DEFAULT_RETRY
@@ -325,7 +327,7 @@ class HandlerProcess:
 
 
 def _end_by_error(error: BaseException) -> End:
-    return error if isinstance(error, Outcome) else Errored(error)
+    return find_outcome(error) or Errored(error)
 
 
 def _judge(error: BaseException, rules: RetryRules) -> Failure:

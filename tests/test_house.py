@@ -31,12 +31,6 @@ def build(): ...
 '''
 
 
-def test_a_participle_is_no_verb() -> None:
-    participles = ("taken", "told", "chosen", "judged", "settled", "embedded")
-    verbs = ("take", "tell", "need", "succeed", "read", "put", "is", "feed")
-    assert [word for word in (*participles, *verbs) if house.is_participle(word)] == [*participles]
-
-
 def test_a_twin_is_counted_where_both_are_written_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

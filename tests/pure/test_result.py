@@ -43,7 +43,6 @@ def deep(error: BaseException) -> BaseException:
         (group(CANCELLED, DEAD, STOP), DEAD),
         (deep(DEAD), DEAD),
         (group(DEAD, WRONG), None),
-        (group(WRONG), None),
         (WRONG, None),
         (STOP, ASKED),
         (group(CANCELLED, group(STOP)), ASKED),

@@ -151,11 +151,6 @@ async def test_a_step_of_the_servers_clock_has_the_reaper_look_and_all_read_anew
     assert alone.woken == ["reaper"]
     assert expected == alone.reaper.server_clock.expect(alone.clock.monotonic()) == 620.0
     assert alone.scheduler.reading.begin() == BEGINNING
-    # Its pass tells the step to the database, and notes the new time.
-    alone.reaper.server_clock.note(620.0 + step_s, *[alone.clock.monotonic()] * 2)
-    alone.answer = UpkeepDue(NOON, [], 680.0 + step_s)
-    await alone.turn_after(60)
-    assert alone.woken == ["reaper"]
 
 
 @rule("M33")

@@ -4,7 +4,9 @@ stop the worker, or harm the jobs beside it."""
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
+import weakref
 from typing import Any
 
 import rota
@@ -153,3 +155,29 @@ async def test_one_handlers_context_variables_are_not_the_next_ones(connection: 
         await asyncio.wait_for(others.ended.get(), 30)
     await executor.close()
     assert seen == ["clean"] * 5
+
+
+@rule("M2")
+def test_a_failed_attempt_keeps_nothing_of_its_handler_alive(database: str) -> None:
+    app, large = rota.App(database), weakref.WeakSet[Outcome]()
+
+    def fail(kind: type[Exception]) -> None:
+        local = rota.Dead("a large object")
+        large.add(local)
+        raise kind("x")
+
+    async def fail_awaited() -> None:
+        await asyncio.sleep(0)
+        fail(ValueError)
+
+    plain = app.job("plain", max_attempts=1)(lambda: fail(ValueError))
+    dead = app.job("dead")(lambda: fail(rota.Dead))
+    awaited = app.job("awaited", max_attempts=1)(fail_awaited)
+    app.enqueue_many([one.new() for one in (plain, dead, awaited)] * 20)
+    gc.disable()  # it counts objects, and not bytes
+    try:
+        assert app.drain().dead == 60
+        assert len(large) == 0
+    finally:
+        gc.enable()
+        app.close()

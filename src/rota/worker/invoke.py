@@ -66,6 +66,7 @@ def invoke(
         except BaseException as error:  # noqa: BLE001 - SystemExit too
             end = run.read_error(error)
     tell(run, end)
+    del run, end  # this frame is in the error's traceback, and would keep both
 
 
 async def ainvoke(
@@ -89,6 +90,7 @@ async def ainvoke(
         except BaseException as error:  # noqa: BLE001 - SystemExit and cancellation too
             end = run.read_error(error)
     tell(run, end)
+    del run, end  # this frame is in the error's traceback, and would keep both
 
 
 def _call_within(run: HandlerRun, call: Callable[[], Any], arounds: Sequence[Around]) -> End:

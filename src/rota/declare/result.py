@@ -73,7 +73,7 @@ def read_return(job: Job, result: Any) -> End:
 def is_lazy(result: Any) -> bool:
     """Whether a value still has to be awaited, iterated over or called: an awaitable, a generator,
     `map(…)`, a function. What drivers return of a statement that has run is no such value."""
-    if inspect.isawaitable(result) or isinstance(result, _CALLS | Future):
+    if inspect.isawaitable(result) or isinstance(result, _CALLS):
         return True
     return isinstance(result, Iterator | AsyncIterator) and (
         inspect.isgenerator(result)
@@ -82,7 +82,7 @@ def is_lazy(result: Any) -> bool:
     )
 
 
-_CALLS = FunctionType | MethodType | BuiltinFunctionType | partial[Any]
+_CALLS = (FunctionType, MethodType, BuiltinFunctionType, partial, Future)
 
 
 def read_list(job: Job, result: Any, stop: End | None) -> End:

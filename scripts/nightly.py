@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT))
 from scripts.postgres import RELEASES  # noqa: E402
 
 NEWEST = RELEASES[-1]
-SHARES = 8
+SHARES = 14
 """Slices over which the tests and the guards are spread: about three minutes on two cores each."""
 
 

@@ -17,8 +17,7 @@ from tests.support.wait import eventually
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put_many, rows, until_asked, value
 
-PAGE_S = 3600.0
-"""No page ends: what begins has found room."""
+PAGE_S = 3600.0  # no page ends: what begins has found room
 URGENT = 50
 RARE: dict[str, Any] = {"poll_least_s": 3600.0, "poll_s": 3600.0}
 """No job is found by a poll."""

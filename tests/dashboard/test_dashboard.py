@@ -156,7 +156,7 @@ def test_a_form_of_another_site_does_nothing(app: rota.App, serve: Serve, gatewa
         {"sec-fetch-site": "same-site"},
         {"sec-fetch-site": "none"},
         {"origin": "http://evil.example"},
-        {"origin": "null"},
+        {"origin": "null", "host": ""},
         {"origin": "http://[evil"},
     ):
         answer = site.client.post(site.url + "/jobs/cancel", data=form, headers=headers)

@@ -59,7 +59,8 @@ def test_what_the_standard_s_package_accepts_is_accepted() -> None:
         ({"webhook-id": ""}, BODY, "missing"),
         ({"webhook-signature": ""}, BODY, "no signature fits"),
         ({"webhook-signature": "v1,"}, BODY, "no signature fits"),
-        ({"webhook-signature": "v1,\N{SNOWMAN}"}, BODY, "no signature fits"),
+        ({"webhook-signature": "v1,\N{SNOWMAN}\udcff"}, BODY, "no signature fits"),
+        ({"webhook-id": "msg\udcff"}, BODY, "no signature fits"),
     ],
 )
 def test_anything_else_is_refused(changed: dict[str, str], body: bytes, text: str) -> None:

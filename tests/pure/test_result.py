@@ -46,7 +46,6 @@ def deep(error: BaseException) -> BaseException:
         (WRONG, None),
         (STOP, ASKED),
         (group(CANCELLED, group(STOP)), ASKED),
-        (deep(STOP), ASKED),
     ],
 )  # fmt: skip
 def test_a_group_of_outcomes_and_stops_counts_as_the_first_outcome(

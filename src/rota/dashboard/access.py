@@ -54,7 +54,7 @@ def is_from_here(headers: Mapping[str, str]) -> bool:
     if site is not None:
         return site == "same-origin"
     origin = headers.get("origin")
-    return origin is not None and _split(origin).netloc == headers.get("host", "")
+    return origin is not None and _split(origin).netloc == headers.get("host") != ""
 
 
 def _split(url: str) -> SplitResult:

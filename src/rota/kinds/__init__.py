@@ -1,7 +1,7 @@
 """Ready job types, and the options that each kind of job needs: they fit any `@app.job`.
 
-`@app.job("crm", **rota.kinds.WEBHOOK)`. docs/how-to/kinds.md has the table. Built on what `rota`
-exports, and on nothing below it.
+`@app.job("crm", **rota.kinds.WEBHOOK)`. docs/how-to/kinds.md has the table. A lease is how long a
+killed worker keeps a place of its endpoint. Built on what `rota` exports, on nothing below it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from rota.records import JobOptions
 
 URGENT_MAIL: JobOptions = {
     "timeout": "10s",
+    "lease": "30s",
     "retry": rota.Fixed("15s"),
     "max_attempts": 5,
     "expires": "15m",
@@ -19,6 +20,7 @@ URGENT_MAIL: JobOptions = {
 """A reset link, a code: of no use after a quarter of an hour."""
 MAIL: JobOptions = {
     "timeout": "15s",
+    "lease": "30s",
     "retry": rota.Delays("1m", "5m", "30m", "2h"),
     "max_attempts": 6,
     "expires": "24h",
@@ -26,11 +28,12 @@ MAIL: JobOptions = {
 """A welcome, a receipt: tried for about five hours, and not sent a day late."""
 WEBHOOK: JobOptions = {
     "timeout": "10s",
+    "lease": "30s",
     "retry": rota.Delays("5s", "5m", "30m", "2h", "5h", "10h", "10h"),
     "max_attempts": 8,
 }
 """A call to another service: tried for about 27 hours, over a night and a working day."""
-REPORT_PAGE: JobOptions = {"timeout": "5m", "max_attempts": 3}
+REPORT_PAGE: JobOptions = {"timeout": "5m", "lease": "30s", "max_attempts": 3}
 """A page of a report: long, and seldom worth many tries."""
 REPORT: JobOptions = {"expires": "6h", "max_attempts": 3}
 """A report: nobody waits for that of this morning in the evening."""

@@ -18,17 +18,14 @@ if TYPE_CHECKING:
     from rota.store.link import StoreLink
 
 PORTION = 500
-SURE_S = 0.5
-"""The server's clock is read by answers that take no longer."""
-STEP_S = 2.0
-"""A clock that differs by more from what is expected was set."""
+SURE_S = 0.5  # the server's clock is read by answers that take no longer
+STEP_S = 2.0  # a clock that differs by more from what is expected was set
 
 
 class ServerClock:
     """The server's clock, against the worker's own, which nobody sets."""
 
-    def __init__(self) -> None:
-        self.ahead_s: float | None = None
+    ahead_s: float | None = None
 
     def note(self, time: float, before: float, after: float) -> None:
         """Note what it said in an answer between two instants of the own clock."""
@@ -93,14 +90,9 @@ class Reaper(Sweeper):
         """Reap what has expired since the last pass; return 0 if there was more than a portion."""
         before = self.clock.monotonic()
         link = self._links[self.back_off.tries % 2]
-        started, time, reaped, refusals = await link.run(
-            ops.reap(
-                self.reading.begin(),
-                PORTION,
-                self._find_steady_s(before),
-                self.server_clock.expect(before),
-            )
-        )
+        steady_s, expected = self._find_steady_s(before), self.server_clock.expect(before)
+        operation = ops.reap(self.reading.begin(), PORTION, steady_s, expected)
+        started, time, reaped, refusals = await link.run(operation)
         self.server_clock.note(time, before, self.clock.monotonic())
         self.note_back()
         self._refused.report(refusals)

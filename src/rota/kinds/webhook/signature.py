@@ -85,7 +85,7 @@ def verify(
         UsageError: a secret cannot be one, or there is none.
     """
     given = {name.lower(): value for name, value in headers.items()}
-    raw = body.encode() if isinstance(body, str) else body
+    raw = _encode(body) if isinstance(body, str) else body
     name, at = given.get("webhook-id"), given.get("webhook-timestamp")
     if not name or not at or "webhook-signature" not in given:
         raise NotVerified("a header is missing: webhook-id, webhook-timestamp, webhook-signature")
@@ -98,7 +98,7 @@ def verify(
         raise rota.UsageError("verify needs a secret, or a list of some")
     wanted = [_make(key, name, at, raw).encode() for key in keys]
     signed = [one.partition(",") for one in given["webhook-signature"].split()]
-    found = [text.encode() for version, _, text in signed if version == "v1"]
+    found = [_encode(text) for version, _, text in signed if version == "v1"]
     if not any(hmac.compare_digest(one, other) for one in wanted for other in found):
         raise NotVerified("no signature fits")
     try:
@@ -108,5 +108,10 @@ def verify(
 
 
 def _make(key: bytes, id: str, at: str, body: bytes) -> str:
-    digest = hmac.new(key, f"{id}.{at}.".encode() + body, hashlib.sha256).digest()
+    digest = hmac.new(key, _encode(f"{id}.{at}.") + body, hashlib.sha256).digest()
     return base64.b64encode(digest).decode()
+
+
+def _encode(text: str) -> bytes:
+    """Return the bytes of a text, also of surrogates: they stand for what is no UTF-8."""
+    return text.encode(errors="surrogatepass")

@@ -84,7 +84,6 @@ begin
         where t.secret_fields is not null;
       end if;
     end if;
-    -- Whoever set it: a row without its key is no job.
     if v_refusal is null
       and coalesce(current_setting('{schema}.keys_taken', true), '') <> ''
       and exists (

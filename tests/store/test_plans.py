@@ -27,7 +27,7 @@ pytestmark = pytest.mark.nightly
 JOBS = 200_000
 KNOWN, HELD, LOST = 20, 40, 10
 WATCHED = ["job", "idempotency", "job_history", "attempt"]
-START_BLOCKS, ROW_BLOCKS = 50, 40
+START_BLOCKS, ROW_BLOCKS = 52, 40
 """What a statement may touch at most: to begin, which reads the first page of each index of a table
 that it plans, and for each row that it handles.
 

@@ -35,6 +35,20 @@ def _start_a_program() -> int:
     return subprocess.Popen(["sleep", "300"]).pid
 
 
+def fork_and_end() -> int | None:
+    """Return how what it forks ends after a SIGTERM."""
+    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
+    child.start()
+    child.terminate()
+    child.join(60)
+    child.kill()
+    return child.exitcode
+
+
+jobs.job("forks", process=True)(fork_and_end)
+jobs.job("forks here")(fork_and_end)
+
+
 @jobs.job("sends", process=True, retry=FIXED, takes_context=True)
 def send(ctx: rota.Context) -> None:
     """Announce an effect."""

@@ -632,3 +632,13 @@ async def test_a_handler_that_no_other_process_can_run_is_refused_when_the_worke
     monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(ConfigurationError, match="works on Linux only"):
         make_worker(heavy.jobs)
+
+
+@rule("M83")
+def test_what_a_handler_forks_ends_at_a_signal_as_any_program_does(
+    database: str, connection: Connection, start_worker: StartWorker
+) -> None:
+    start_worker(database, module="tests.worker.heavy")
+    for name in ("forks", "forks here"):
+        put(connection, name)
+    eventually(lambda: rows(connection, "select result from rota.jobs") == [(-signal.SIGTERM,)] * 2)

@@ -194,12 +194,9 @@ class Errored:
 def find_outcome(error: BaseException) -> Outcome | None:
     """Return the outcome that an error is; of a group of outcomes and stops, such as a task group
     makes, the first outcome. None: it is none, or an error of another kind is in the group."""
-    if isinstance(error, Outcome):
-        return error
     said = [one for one in _ungroup(error) if not isinstance(one, _STOPS)]
-    if said and all(isinstance(one, Outcome) for one in said):
-        return said[0]  # type: ignore[return-value]
-    return None
+    outcomes = [one for one in said if isinstance(one, Outcome)]
+    return outcomes[0] if outcomes and len(outcomes) == len(said) else None
 
 
 def is_stop(error: BaseException) -> bool:

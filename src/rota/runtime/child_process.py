@@ -202,15 +202,37 @@ class ChildProcess:
 
 
 _open: set[ChildProcess] = set()
+handled: set[int] = set()
+"""The signals for which this process has set handlers while it runs those of jobs."""
 
 
-def _close_all() -> None:
+_forking = threading.local()
+
+
+def _hold_signals() -> None:
+    # One that came to the copy before its handlers are gone would be lost.
+    _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, handled)
+
+
+def _release_signals() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
+
+
+def _forget_parent() -> None:
     for child in list(_open):
         child.close()
+    for number in handled:
+        signal.signal(number, signal.SIG_DFL)
+    if handled:
+        signal.set_wakeup_fd(-1)
+    handled.clear()
+    _release_signals()
 
 
-# `multiprocessing` in a handler may fork this process. The copy must not keep children alive.
-os.register_at_fork(after_in_child=_close_all)
+# A handler may fork this process: the copy keeps no children, and signals end it.
+os.register_at_fork(
+    before=_hold_signals, after_in_parent=_release_signals, after_in_child=_forget_parent
+)
 
 
 def find_exited() -> int | None:

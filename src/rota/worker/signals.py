@@ -10,7 +10,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from rota.runtime import supervised
-from rota.runtime.child_process import is_hang_up_ignored
+from rota.runtime.child_process import handled, is_hang_up_ignored
 
 if TYPE_CHECKING:
     from rota.worker.worker import Worker
@@ -46,11 +46,13 @@ def handle_signals(worker: Worker, *, signals: bool) -> Iterator[None]:
         handlers[signal.SIGHUP] = worker.stop
     for number, handler in handlers.items():
         loop.add_signal_handler(number, handler)
+        handled.add(number)
     try:
         with nullcontext() if own is None else own.command(worker, loop):
             yield
     finally:
         for number in handlers:
+            handled.discard(number)
             loop.remove_signal_handler(number)
 
 

@@ -45,7 +45,7 @@ from rota.model.retry import DEFAULT_RETRY
 from rota.model.scrub import Hidden, hide
 from rota.model.settle import RetryRules, judge, judge_cause
 from rota.runtime import logs
-from rota.runtime.child_process import SIGNALS, Channel, join_parent
+from rota.runtime.child_process import SIGNALS, Channel, handled, join_parent
 from rota.store.db import Database
 from rota.worker.completion import Completer
 from rota.worker.invoke import ainvoke, invoke
@@ -64,6 +64,7 @@ def main(descriptor: int) -> None:
     """Serve the worker at the other end of the channel until it is gone."""
     for number in SIGNALS:  # only the worker ends this process
         signal.signal(number, _ignore)  # programs that a handler starts would inherit SIG_IGN
+        handled.add(number)
     channel = join_parent(descriptor)
     if sys.stdout is not None:  # a kill would lose a handler's buffered output
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]

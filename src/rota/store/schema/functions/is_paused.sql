@@ -1,6 +1,5 @@
 -- Returns whether everything is paused, or this is a restored copy that no person has released. If
--- so, nothing may be claimed and no schedule may tick. It asks the server each time: a dump may be
--- restored under a worker that runs.
+-- so, nothing may be claimed and no schedule may tick, also if it was restored under a worker.
 create or replace function {schema}.is_paused()
 returns boolean
 language plpgsql stable set search_path = pg_catalog, pg_temp

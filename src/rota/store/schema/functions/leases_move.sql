@@ -23,10 +23,7 @@ begin
   end if;
   update {schema}.job j
   set locked_until = least(
-    greatest(
-      j.locked_until + v_step,
-      {schema}.clock() + least(held.lease / 2, interval '60 seconds')
-    ),
+    greatest(j.locked_until + v_step, {schema}.clock() + least(held.lease / 2, interval '60 s')),
     {schema}.clock() + held.lease
   )
   from (

@@ -1,7 +1,6 @@
 -- Returns what becomes of a job whose payload this release cannot read: queued, for another release
--- that was seen within the last hour; without such a release it is dead. A release is seen while a
--- worker of it knows the type, and when a deploy declares it: its producers may be there before its
--- first worker.
+-- that was seen within the last hour: a worker of it knows the type, or a deploy declared it, whose
+-- producers may be there before its first worker. Without such a release it is dead.
 create or replace function {schema}.mismatch_status(
   p_job_type text,
   p_mismatched_releases text[],

@@ -52,7 +52,7 @@ def test_a_slow_limit_that_was_raised_gives_starts_at_once(limits: Limits) -> No
             "update rota.job set run_at = rota.clock() + id * interval '1 day'"
         )
         if how == "call":
-            limits.connection.execute("select rota.limit_set('smtp', 3_600, interval '1 h', 100)")
+            limits.connection.execute("select rota.limit_set('smtp', 3600, interval '1 h', 100)")
         elif how == "row":
             limits.connection.execute("update rota.rate_limit set starts = 86400, burst = 100")
             limits.replan()

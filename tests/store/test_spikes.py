@@ -46,7 +46,7 @@ WORK, CLAIM, HELD, LATE = 2_000, 100, 100, 100
 and that have expired.
 """
 SPIKES = ["due", "unknown", "dead", "future"]
-BLOCKS_MAX = 1_700
+BLOCKS_MAX = 2_000
 """For a statement on a hundred jobs; walking over a spike would cost many times that."""
 SPARE_BLOCKS = 500
 """More than on the small queue: many rows make each index a level higher, rows lie on other

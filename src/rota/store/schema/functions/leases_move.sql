@@ -1,7 +1,7 @@
 -- Moves the leases of all running jobs along with the server's clock, after it was set p_step_s
 -- seconds forward or back. Each worker then has half a lease, at most 60 s, to renew its leases,
 -- and a dead one's jobs come back when they would have. A lease that had expired before the step
--- stays so. Several workers notice a step; the first one moves.
+-- stays so. The first worker that notices a step moves.
 -- Locks: the row of `installation`; those of running jobs, with SKIP LOCKED; index job_lease.
 -- Keeps: M33, a lease is a time, whatever happens to the clock.
 create or replace function {schema}.leases_move(p_step_s float8)

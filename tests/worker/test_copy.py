@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 import rota
+from rota.worker.claimer import Claimer
 from tests.support.cli import SHOP, CommandLine
 from tests.support.rules import rule
 from tests.support.wait import eventually
@@ -88,6 +89,23 @@ async def test_a_worker_under_which_a_copy_is_restored_begins_no_job_of_it_and_g
             assert status(own, job) == "queued"
             own.execute("select rota.resume_copy()")
             await hand.heard(rota.events.JobSucceeded, job=job)
+
+
+@rule("M2", "M87")
+async def test_what_a_claim_brings_beside_a_paused_queue_runs_though_the_database_goes_away(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail() -> None:
+        raise rota.DatabaseUnavailable("gone")
+
+    types = rota.Jobs()
+    for name in ("default", "other"):
+        types.job(name, queue=name)(lambda: None)
+    with psycopg.connect(database, autocommit=True) as own:
+        async with Hand(database, types, queues={"default": 2, "other": 2}) as hand:
+            monkeypatch.setattr(hand.part(Claimer).copy_guard, "tick", fail)
+            own.execute("select rota.queue_pause('other')")
+            await hand.heard(rota.events.JobSucceeded, job=put(own, "default"))
 
 
 @rule("M80", "M87")

@@ -332,7 +332,6 @@ class Claimer(Service):
     async def _claim(self, sent: SentClaim) -> float | None:
         """Wait for a claim, and take in what it brings."""
         claimed = await sent.answer
-        await self._note_paused(claimed, sent.request.queues)
         now = self.clock.monotonic()
         behind, is_full = self._learn(sent, claimed, now)
         fresh = self._expect(claimed, sent.before)
@@ -342,6 +341,7 @@ class Claimer(Service):
             await asyncio.sleep(0)  # before Python 3.12 a task begins in the next turn
         if fresh:
             self._executor.take(fresh)
+        await self._note_paused(claimed, sent.request.queues)
         for queue, to in behind.items():
             if now - self._looked_back_at.get(queue, -LOOK_BACK_S) >= LOOK_BACK_S:
                 self._looked_back_at[queue] = now

@@ -41,7 +41,7 @@ def test_lost_jobs_are_reaped_around_those_that_are_refused(
     expire(connection)
     bad = [ids[3], ids[-1]]
     _refuse(connection, bad, f"raise sqlstate '{state}' using message = 'not this one'")
-    _, _, reaped, refusals = hand.run(ops.reap(BEGINNING, 500))
+    _, reaped, refusals = hand.run(ops.reap(BEGINNING, 500))
     assert sorted(lost.job for lost in reaped) == [job for job in ids if job not in bad]
     assert list(refusals) == bad and all("not this one" in why for why in refusals.values())
     connection.execute("drop function refuse cascade")
@@ -66,7 +66,7 @@ def test_lost_jobs_are_reaped_around_one_that_stands_behind_a_lock(
     second.execute("select from ledger for update")
     connection.execute("set lock_timeout = '100s'")
     connection.execute("set statement_timeout = '20s'")
-    _, _, reaped, refusals = hand.run(ops.reap(BEGINNING, 500))
+    _, reaped, refusals = hand.run(ops.reap(BEGINNING, 500))
     assert sorted(lost.job for lost in reaped) == [job for job in ids if job != ids[3]]
     assert list(refusals) == [ids[3]] and "lock timeout" in refusals[ids[3]]
     assert connection.execute("show lock_timeout").fetchone() == ("100s",)

@@ -145,7 +145,7 @@ class Hand:
 
     def reap(self, limit: int = 500, steady_s: float | None = None) -> list[ops.Reaped]:
         """Take expired jobs from their workers."""
-        return self.run(ops.reap(BEGINNING, limit, steady_s))[2]
+        return self.run(ops.reap(BEGINNING, limit, steady_s))[1]
 
     def send_heartbeat(self, **facts: Any) -> None:
         """Write this worker's heartbeat."""

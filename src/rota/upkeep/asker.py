@@ -9,6 +9,7 @@ import msgspec
 
 from rota.runtime.service import Service
 from rota.store import ops
+from rota.upkeep.server_clock import ServerClock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,6 +64,7 @@ class Asker(Service):
         self._scheduler = scheduler
         self._sweepers = sweepers
         self._link = link
+        self._server_clock = ServerClock()
         self._asked_at = clock.monotonic()
         self.due_at = self._find_due_at()
         """When something is to be asked next, in monotonic seconds."""
@@ -108,12 +110,11 @@ class Asker(Service):
                 sweeper.wake()
             else:
                 sweeper.reading.end(answer.now, now - question.at)
-        if self.reaper.server_clock.is_set(answer.time, question.at, now):
+        step_s = self._server_clock.note(answer.time, question.at, now)
+        if step_s is not None:
+            self.reaper.note_step(step_s)
             for sweeper in self._sweepers:
                 sweeper.reading.everything_at = 0.0  # what it has read is of another time
-            self.reaper.wake()
-        else:
-            self.reaper.server_clock.note(answer.time, question.at, now)
         self._asked_at = now
         self.due_at = self._find_due_at()
         if answer.tick_in_s is not None:

@@ -18,28 +18,6 @@ if TYPE_CHECKING:
     from rota.store.link import StoreLink
 
 PORTION = 500
-SURE_S = 0.5  # the server's clock is read by answers that take no longer
-STEP_S = 2.0  # a clock that differs by more from what is expected was set
-
-
-class ServerClock:
-    """The server's clock, against the worker's own, which nobody sets."""
-
-    ahead_s: float | None = None
-
-    def note(self, time: float, before: float, after: float) -> None:
-        """Note what it said in an answer between two instants of the own clock."""
-        if after - before <= SURE_S:
-            self.ahead_s = time - before
-
-    def expect(self, at: float) -> float | None:
-        """Return what it says at an instant of the own clock, in seconds; None: not known."""
-        return None if self.ahead_s is None else at + self.ahead_s
-
-    def is_set(self, time: float, before: float, after: float) -> bool:
-        """Whether an answer shows that it was set forward or back."""
-        expected = self.expect(before)
-        return expected is not None and not (-STEP_S <= time - expected <= after - before + STEP_S)
 
 
 class Reaper(Sweeper):
@@ -59,7 +37,7 @@ class Reaper(Sweeper):
         self._refused = RefusalLog(bus, self.name, clock)
         self._is_away = False
         self._back_at: float | None = None
-        self.server_clock = ServerClock()
+        self._step_s: float | None = None
 
     def note_outage(self, error: DatabaseUnavailable) -> None:
         """Note that a connection was lost: its own, or one that asks whether there is something for
@@ -80,6 +58,11 @@ class Reaper(Sweeper):
             self._is_away = False
             self._back_at = self.clock.monotonic()
 
+    def note_step(self, step_s: float) -> None:
+        """Note that the server's clock was set forward or back: the leases move along."""
+        self._step_s = step_s + (self._step_s or 0.0)
+        self.wake()
+
     def handle_outage(self, error: DatabaseUnavailable, back_off_s: float) -> float | None:
         """Note that the database is away, unless there is a spare link to try first."""
         if self._links[(self.back_off.tries - 1) % 2] is self._links[1]:
@@ -90,10 +73,11 @@ class Reaper(Sweeper):
         """Reap what has expired since the last pass; return 0 if there was more than a portion."""
         before = self.clock.monotonic()
         link = self._links[self.back_off.tries % 2]
-        steady_s, expected = self._find_steady_s(before), self.server_clock.expect(before)
-        operation = ops.reap(self.reading.begin(), PORTION, steady_s, expected)
-        started, time, reaped, refusals = await link.run(operation)
-        self.server_clock.note(time, before, self.clock.monotonic())
+        steady_s, step_s = self._find_steady_s(before), self._step_s
+        operation = ops.reap(self.reading.begin(), PORTION, steady_s, step_s)
+        started, reaped, refusals = await link.run(operation)
+        if self._step_s == step_s:  # not one more meanwhile
+            self._step_s = None
         self.note_back()
         self._refused.report(refusals)
         more = bool(reaped) and len(reaped) + len(refusals) >= PORTION

@@ -26,16 +26,15 @@ class Reaped:
 
 
 def reap(
-    since: datetime, limit: int, steady_s: float | None = None, expected: float | None = None
-) -> Operation[tuple[datetime, float, list[Reaped], Refusals]]:
+    since: datetime, limit: int, steady_s: float | None = None, step_s: float | None = None
+) -> Operation[tuple[datetime, list[Reaped], Refusals]]:
     """Take jobs whose leases expired after `since` from their workers.
 
-    Returns them with the database's clock, that of the server in seconds, and the jobs that the
-    database refuses to change. `steady_s`: seconds since the calling worker's own connection came
-    back; None: it was not away. `expected`: what the server's clock should say, in seconds.
+    Returns them with the database's clock, and the jobs that the database refuses to change.
+    `steady_s`: seconds since the calling worker's own connection came back; None: it was not away.
+    `step_s`: by how many seconds the server's clock was set; None: it was not.
     """
     candidates = Query("jobs_lost", {"since": since, "limit": limit})
-    params = {"since": since, "limit": limit, "steady_s": steady_s, "expected": expected}
+    params = {"since": since, "limit": limit, "steady_s": steady_s, "step_s": step_s}
     rows, refusals = yield from take_portion("reaper_pass", params, candidates)
-    [started, time, *_] = rows[0]
-    return started, time, [Reaped(*row[2:]) for row in rows if row[2] is not None], refusals
+    return rows[0][0], [Reaped(*row[1:]) for row in rows if row[1] is not None], refusals

@@ -4,8 +4,7 @@
 --
 -- Workers that could not renew get half a lease, at most 60 s, after the server came up, or after
 -- the calling worker's own connection came back (p_steady_s seconds ago; NULL: it was not away).
--- Nor does a step of the server's clock cost them their leases (p_step_s: how far the clock is from
--- what the calling worker expects, seconds; NULL: not known): leases_move.
+-- Nor does a step of the server's clock (by p_step_s seconds; NULL: none): leases_move.
 -- The lease index is read from p_since on, past the entries of jobs that ended long ago; it is read
 -- from its beginning while a worker must be waited for. p_only: only these jobs; NULL: all.
 create or replace function {schema}.job_reap(
@@ -42,7 +41,7 @@ declare
   v_slots text[];                                -- … the caps that counted them
 begin
   perform {schema}.wait_briefly(p_only);
-  if abs(p_step_s) > 2 then
+  if p_step_s is not null then
     perform {schema}.leases_move(p_step_s);
   end if;
   for id, job_type, claims, attempts, worker, status, run_at, reason, v_lane, v_caps in

@@ -1,22 +1,21 @@
 -- Take jobs from workers whose leases expired.
 -- Parameters: since timestamptz (read the lease index from there on); limit int;
 --   steady_s float8 (seconds since this worker's own connection came back; NULL: it was not away);
---   expected float8 (what the server's clock should say by the worker's own; NULL: not known);
+--   step_s float8 (by how much the server's clock was set; NULL: it was not);
 --   only int8[] (only these jobs; NULL: all)
--- Rows: started timestamptz; time float8 (the server's clock, which no test moves); id int8;
---   job_type text; claims int4; attempts int4; worker text; status text; run_at timestamptz;
---   reason text (of those that had a request to cancel; why the lease of a dead one expired).
---   One row with a NULL id when nothing had expired.
+-- Rows: started timestamptz; id int8; job_type text; claims int4; attempts int4; worker text;
+--   status text; run_at timestamptz; reason text (of those that had a request to cancel; why the
+--   lease of a dead one expired). One row with a NULL id when nothing had expired.
 -- Locks: the expired rows, with SKIP LOCKED; index job_lease.
 -- Keeps: M31, M33: a lost attempt counts, and its worker is named.
 select
-  :schema.clock() as started, extract(epoch from statement_timestamp())::float8 as time,
+  :schema.clock() as started,
   r.id, r.job_type, r.claims, r.attempts, r.worker, r.status, r.run_at, r.reason
 from (select) one
 left join :schema.job_reap(
   :since::timestamptz,
   :limit::int,
   :steady_s::float8,
-  extract(epoch from statement_timestamp())::float8 - :expected::float8,
+  :step_s::float8,
   :only::int8[]
 ) r on true

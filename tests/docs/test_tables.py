@@ -49,6 +49,7 @@ def test_the_rules_of_kinds_are_those_that_are_shipped() -> None:
             kind.get("timeout", "as usual"), said, kind["max_attempts"],
             kind.get("expires", ""), kind.get("priority", ""),
         )  # fmt: skip
+        assert kind.get("lease") == (None if name == "REPORT" else "30s"), "as the page says"
         row = re.sub(r" |(?<=m)in", "", rows[name]).split("|")
         assert row == [str(value).replace(" ", "") for value in values], name
 

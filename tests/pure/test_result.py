@@ -44,7 +44,6 @@ def deep(error: BaseException) -> BaseException:
         (deep(DEAD), DEAD),
         (group(DEAD, WRONG), None),
         (WRONG, None),
-        (STOP, ASKED),
         (group(CANCELLED, group(STOP)), ASKED),
     ],
 )  # fmt: skip

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from itertools import product
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import msgspec
 import pydantic
@@ -150,6 +150,19 @@ class Model(pydantic.BaseModel):
     name: rota.Personal[str]
 
 
+@dataclass
+class Tree:
+    left: Tree | None = None
+    right: Annotated[Tree | None, {}] = None  # each look makes another one
+
+
+@dataclass
+class SecretTree(Tree):
+    token: rota.Secret[str] | None = None
+
+
+def _plain_tree(tree: list[Tree]) -> None: ...
+def _tree(token: SecretTree | None) -> None: ...
 def _list(token: list[rota.Secret[str]]) -> None: ...
 def _dict(token: dict[str, rota.Personal[str]]) -> None: ...
 def _class(token: Card) -> None: ...
@@ -159,10 +172,11 @@ def _personal_list(token: rota.Personal[list[rota.Personal[str]]]) -> None: ...
 
 
 @rule("M45")
-@pytest.mark.parametrize("handler", [_list, _dict, _class, _model, _twice, _personal_list])
+@pytest.mark.parametrize("handler", [_tree, _list, _dict, _class, _model, _twice, _personal_list])
 def test_a_secret_within_another_type_is_refused_at_the_declaration(handler: Any) -> None:
     with pytest.raises(rota.UsageError, match=r"argument 'token': .*argument of its own"):
         rota.Jobs().job(handler)
+    rota.Jobs().job("plain")(_plain_tree)
 
 
 @rule("M45")

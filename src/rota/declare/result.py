@@ -73,13 +73,9 @@ def read_return(job: Job, result: Any) -> End:
 def is_lazy(result: Any) -> bool:
     """Whether a value still has to be awaited, iterated over or called: an awaitable, a generator,
     `map(…)`, a function. What drivers return of a statement that has run is no such value."""
-    if inspect.isawaitable(result) or isinstance(result, _CALLS):
-        return True
-    return isinstance(result, Iterator | AsyncIterator) and (
-        inspect.isgenerator(result)
-        or inspect.isasyncgen(result)
-        or type(result).__module__ in ("builtins", "itertools")
-    )
+    iterates = isinstance(result, Iterator | AsyncIterator)
+    is_built_in = type(result).__module__ in ("builtins", "itertools")
+    return inspect.isawaitable(result) or isinstance(result, _CALLS) or (iterates and is_built_in)
 
 
 _CALLS = (FunctionType, MethodType, BuiltinFunctionType, partial, Future)

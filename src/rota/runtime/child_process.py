@@ -202,11 +202,9 @@ class ChildProcess:
 
 
 _open: set[ChildProcess] = set()
+_forking = threading.local()
 handled: set[int] = set()
 """The signals for which this process has set handlers while it runs those of jobs."""
-
-
-_forking = threading.local()
 
 
 def _hold_signals() -> None:

@@ -20,7 +20,7 @@ as $$
           union all
           select r.name
           from {schema}.release r
-          where r.started_at > {schema}.clock() - interval '1 hour'
+          where r.declared_at > {schema}.clock() - interval '1 hour'
         ) seen(release)
         where seen.release not in (p_release, 'unknown')
           and not seen.release = any (coalesce(p_mismatched_releases, '{}'))

@@ -17,13 +17,17 @@ begin
   insert into {schema}.release as r (name, started_at)
   values (p_release, {schema}.clock())
   on conflict (name) do update
-  set started_at = excluded.started_at
-  where exists (
-      select from {schema}.release o
-      where o.name <> p_release
-        and o.started_at >= r.started_at
-    )
-    and not {schema}.release_at_work(p_release);
+  set
+    declared_at = excluded.started_at,
+    started_at = case
+      when {schema}.release_at_work(p_release) or not exists (
+        select from {schema}.release o
+        where o.name <> p_release
+          and o.started_at >= r.started_at
+      )
+      then r.started_at
+      else excluded.started_at
+    end;
   if not p_is_deploy and {schema}.release_newest(p_release) <> p_release then
     return 0;
   end if;

@@ -645,7 +645,9 @@ create table release (
   name text primary key,
   -- When its first worker started. If none of its workers was left and another release started in
   -- between, its next worker counts as the first.
-  started_at timestamptz not null
+  started_at timestamptz not null,
+  -- When a worker that started, or a deploy, declared it last.
+  declared_at timestamptz not null default clock()
 );
 
 -- A search for errors reads the attempts that failed; only a failed attempt pays for this index.

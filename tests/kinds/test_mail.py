@@ -531,6 +531,37 @@ def test_no_value_can_add_a_header(make: Make, post: Post) -> None:
     assert post.taken == []
 
 
+WORD = "=?utf-8?q?=0d=0aBcc:_b=40x.example=0d=0a=0d=0aBODY?="
+"""An encoded word: who decodes it has a line break."""
+
+
+@rule("M70", "M45")
+def test_an_encoded_word_in_data_is_text_and_adds_no_header(
+    make: Make, templates: Path, post: Post
+) -> None:
+    def file(name: str, media_type: str) -> mail.Attachment:
+        return mail.Attachment(name, b"", media_type)
+
+    app, mailer = make(attachments={"file": file})
+    asked: Any = {"user_id": 1, "event": "e", "data": {"name": ""}}
+    with pytest.raises(rota.UsageError, match="is no mail address"):
+        mailer.send("welcome", to="=?utf-8?q?=0aBcc=3A_x?=@x.example", **asked)
+    with pytest.raises(rota.UsageError, match="is no sender"):
+        mail.Mailer(post.url, sender="=?utf-8?q?a?= <a@shop.example>", templates=templates)
+    with pytest.raises(rota.UsageError, match="unsubscribe must be a URL"):
+        send(mailer, unsubscribe=f"https://x.example/{WORD}")
+    for n, given in enumerate(((WORD, "text/plain"), ("a.txt", f"text/{WORD}"))):
+        send(mailer, n, attach=[("file", dict(zip(("name", "media_type"), given, strict=True)))])
+    names = [f"{WORD} Ann", f"Jörg {WORD}", f"{'x' * 70} {WORD}"]
+    people = [mail.Recipient(f"s{n}@x.example", n, {"name": name}) for n, name in enumerate(names)]
+    mailer.send_many("welcome", people, event="subject")
+    assert app.drain().dead == 2
+    assert sorted(str(one["Subject"]) for one in post.taken) == sorted(
+        f"Welcome, {name}" for name in names
+    )
+    assert all(one["Bcc"] is None for one in post.taken)
+
+
 @rule("M70")
 def test_international_addresses_work_or_are_refused_in_words(
     make: Make, templates: Path, post: Post
@@ -591,7 +622,18 @@ def test_what_cannot_be_made_is_dead_and_says_why_but_of_a_disk_nobody_knows(
     app, mailer = make(attachments={"file": file})
     jobs = [send(mailer, n, attach=[("file", {"number": n})]) for n in range(len(MADE))]
     lacks = mailer.send("reset", to="a@x.example", user_id=1, event="e", urgent=True).id
+    row: Any = {"user": "1", "event": "e", "data": {}, "attach": [], "unsubscribe": None}
+    others = [
+        app.enqueue("mail", {**row, "template": "welcome", "to": "a@x.example", **wrong}).id
+        for wrong in (
+            {"template": "nosuch"},
+            {"to": "a\r@x.example"},
+            {"user": "2", "attach": [("no", {})]},
+        )
+    ]
     app.drain()
+    for job, said in zip(others, ("no mail template", "no mail address", "no att"), strict=True):
+        assert app.get(job).status == "dead" and said in str(app.get(job).last_error)
     for job, (_, said) in zip(jobs, MADE, strict=True):
         found = app.get(job)
         assert found.status == ("dead" if said else "failed"), said
@@ -708,6 +750,24 @@ def test_a_password_goes_through_tls_and_only_to_a_server_that_is_trusted(
         monkeypatch.setenv("SSL_CERT_FILE", f"{certificate}.cert")
         due(app, connection)
         assert app.get(job).status == "succeeded" and len(post.taken) == 1
+
+
+@rule("M70", "M45")
+@pytest.mark.filterwarnings("ignore:Requiring AUTH:UserWarning")
+def test_a_password_does_not_leave_the_machine_in_clear_unless_told(
+    make: Make, templates: Path
+) -> None:
+    with posting(password="right") as post:
+        url = f"smtp://shop:right@0.0.0.0:{post.port}"  # is served here, and is not loopback
+        given: Any = {"sender": "a@shop.example", "templates": templates, "name": "clear"}
+        told = mail.Mailer(f"{url}?starttls=never", **given)
+        app, mailer = make(url, beside=[told])
+        job = send(mailer)
+        app.drain()
+        assert "STARTTLS extension not supported" in str(app.get(job).last_error)
+        assert post.taken == []
+        send(told)
+        assert app.drain().succeeded == 1
 
 
 def test_a_test_sees_what_its_mails_are(

@@ -207,10 +207,8 @@ class Mailer:
 
     def _new(self, verb: str, template: str, mail: NewMail) -> NewJob:
         _check_call(verb, mail)
-        self._templates.check(template)
         attach = _read_attach(mail.get("attach", ()))
-        for name, arguments in attach:
-            self._check_attachment(name, arguments)
+        to = self._check(template, mail["to"], attach)
         user = str(mail["user_id"])
         key = self._key_of(template, user, mail["event"])
         if len(key) > _KEY_MAX:
@@ -224,7 +222,7 @@ class Mailer:
         asked = self._types[bool(mail.get("urgent"))].using(**using)
         made: NewJob = asked.new(
             template=template,
-            to=check_address(mail["to"]),
+            to=to,
             user=user,
             event=mail["event"],
             data=dict(mail.get("data") or {}),
@@ -232,6 +230,13 @@ class Mailer:
             unsubscribe=check_url(mail.get("unsubscribe")),
         )
         return made
+
+    def _check(self, template: str, to: str, attach: Sequence[Attach]) -> str:
+        """Return the address, checked. Raises UsageError: this mail cannot be made."""
+        self._templates.check(template)
+        for name, arguments in attach:
+            self._check_attachment(name, arguments)
+        return check_address(to)
 
     def _check_attachment(self, name: str, arguments: Mapping[str, Any]) -> None:
         function = self._attachments.get(name)
@@ -347,6 +352,10 @@ class Mailer:
         again: dict[str, str] | None = None,
     ) -> str | None:
         again = again or {}
+        try:  # a row need not come from `send`
+            to = self._check(template, to, attach)
+        except rota.UsageError as error:
+            raise rota.Dead(str(error)) from None
         # In a thread: templates, `load` and attachments read files and databases.
         rendered, made = await asyncio.to_thread(self._make, template, data, attach)
         digest = rendered.hash(made)

@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from email.header import Header
 from email.headerregistry import Address
 from email.message import EmailMessage
 from email.policy import SMTP, SMTPUTF8
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 _URL = re.compile(r"(https?://|mailto:)[^\s<>]+")
+_WORD = "=?"
+"""Begins an encoded word (RFC 2047). Who reads a header decodes it, for example to a line break."""
 PARTS = ("subject.txt", "text.txt", "html.html")
 """The files of a template: its folder has the first, and one or both of the others."""
 
@@ -128,14 +131,19 @@ def check_address(address: str) -> str:
     """Return an address as it is stored and compared: its domain in lower case, Unicode normalized.
     No DNS is asked. Raises UsageError: it is none."""
     try:
-        return validate_email(address, check_deliverability=False).normalized
+        checked = validate_email(address, check_deliverability=False).normalized
     except (EmailNotValidError, TypeError) as error:
         raise rota.UsageError(f"{address!r} is no mail address: {error}") from None
+    if _WORD in checked:
+        raise rota.UsageError(f"{address!r} is no mail address: mail programs decode {_WORD!r}")
+    return checked
 
 
 def check_sender(sender: str) -> Address:
     """Return a sender such as `Shop <hello@shop.example>`. Raises UsageError."""
     name, address = parseaddr(sender)
+    if _WORD in name:
+        raise rota.UsageError(f"{sender!r} is no sender: mail programs decode {_WORD!r}")
     return make_address(check_address(address), name)
 
 
@@ -155,7 +163,8 @@ def build_message(
     attachments: Sequence[Attachment] = (),
     headers: Mapping[str, str] | None = None,
 ) -> EmailMessage:
-    """Build the message. No value can add a header: one with a line break is refused.
+    """Build the message. No value can add a header: one with a line break, or that is decoded to
+    one, is refused.
 
     Raises:
         Dead: a value cannot stand in a header.
@@ -174,6 +183,10 @@ def build_message(
     try:
         for name, value in fields.items():
             message[name] = value
+        if _WORD in rendered.subject:  # is text, and stays text
+            encoded = Header(rendered.subject, "utf-8", header_name="Subject").encode()
+            del message["Subject"]
+            message.set_raw("Subject", encoded)
     except (ValueError, TypeError) as error:
         raise rota.Dead(f"mail template {rendered.template!r}: a header: {error}") from None
     if rendered.text is not None:
@@ -187,6 +200,10 @@ def build_message(
         message.add_attachment(
             one.content, maintype=main, subtype=sub or "octet-stream", filename=one.filename
         )
+    for part in message.walk():
+        for name, value in part.items():
+            if set("\r\n") & set(str(value)):
+                raise rota.Dead(f"mail template {rendered.template!r}: {name} has a line break")
     return message
 
 
@@ -201,8 +218,11 @@ def make_attachment(name: str, make: Callable[..., Any], given: Mapping[str, Any
         raise rota.Dead(f"attachment {name!r}: its function must return a mail.Attachment")
     if not isinstance(made.content, bytes):
         raise rota.Dead(f"attachment {name!r}: its content must be bytes")
-    if not made.filename.isprintable() or not made.media_type.isprintable():
-        raise rota.Dead(f"attachment {name!r}: name or type has a line break: {made.filename!r}")
+    for text in (made.filename, made.media_type):
+        if not text.isprintable() or _WORD in text:
+            raise rota.Dead(
+                f"attachment {name!r}: name or type has a line break or {_WORD!r}: {text!r}"
+            )
     return made
 
 
@@ -210,8 +230,11 @@ def check_url(url: Any) -> str | None:
     """Return the URL of `unsubscribe`, if any. Raises UsageError: it is none."""
     if url is None:
         return None
-    if not isinstance(url, str) or not url.isprintable() or not _URL.fullmatch(url):
-        raise rota.UsageError(f"unsubscribe must be a URL such as https://…, not {url!r}")
+    is_url = isinstance(url, str) and url.isprintable() and _URL.fullmatch(url)
+    if not is_url or _WORD in url:
+        raise rota.UsageError(
+            f"unsubscribe must be a URL such as https://…, without {_WORD!r}, not {url!r}"
+        )
     return url
 
 

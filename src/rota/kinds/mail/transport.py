@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from email.message import EmailMessage
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal, Protocol
 from urllib.parse import unquote, urlsplit
@@ -68,8 +69,9 @@ class SMTP:
 
     def __init__(self, url: str, *, timeout_s: float = 10.0) -> None:
         """Args:
-        url: `smtp://user:password@host:587` (STARTTLS where the server offers it),
-            `smtps://…` (TLS from the start, port 465), `smtp://…?starttls=always` or `never`.
+        url: `smtp://user:password@host:587`, `smtps://…` (TLS from the start, port 465),
+            `smtp://…?starttls=always` or `never`. Without a choice STARTTLS is used where the
+            server offers it, and must be offered where a password goes to another machine.
         timeout_s: for each answer of the server.
         """
         try:
@@ -84,7 +86,8 @@ class SMTP:
                 "smtps://host; in user and password write / as %2F, @ as %40, : as %3A, ? as %3F, "
                 "# as %23 and % as %25"
             )
-        starttls = {"": None, "starttls=always": True, "starttls=never": False}
+        needs_tls = parts.username is not None and not _is_loopback(parts.hostname or "")
+        starttls = {"": needs_tls or None, "starttls=always": True, "starttls=never": False}
         if parts.query not in starttls:
             raise rota.UsageError("of a mail server's URL the option is starttls=always or =never")
         self._host = parts.hostname
@@ -165,6 +168,8 @@ class SMTP:
             client.close()
             # Whatever it says here, it says to everybody who sends.
             text = f"{self._host}:{self._port}: {_tell(error)}"
+            if self._starttls and "starttls" in text.lower():
+                text += "; ?starttls=never sends a password in clear"
             raise (AccountRefused if _has_refused(error) else ServerUnavailable)(text) from error
         return client
 
@@ -199,6 +204,13 @@ class SMTP:
         if said.startswith(("5.7.", "4.7.0")) and not is_of_one:
             return AccountRefused(text)
         return MailRefused(text) if error.code >= 500 and not is_of_one else NotSent(text)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _has_refused(error: Exception) -> bool:

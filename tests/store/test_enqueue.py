@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AsyncExitStack, nullcontext
 from itertools import product
 from typing import Any
 
@@ -14,6 +14,7 @@ from psycopg import IsolationLevel, pq
 from psycopg.rows import TupleRow, dict_row
 
 import rota
+from rota.store.pools import POOL_MAX
 from tests.support.rules import rule
 from tests.support.wait import eventually
 
@@ -200,25 +201,27 @@ CLIENTS = (
 
 
 @rule("M2")
-def test_an_enqueue_does_not_meet_a_connection_that_the_server_closed_meanwhile(
-    app: rota.App, send: Send, connection: Connection
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_an_enqueue_after_a_restart_of_the_server_meets_no_old_connection_and_no_pause(
+    app: rota.App,
+    send: Send,
+    connection: Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    is_async: bool,
 ) -> None:
-    send.enqueue("x")
-    # A pool that had to wait for its first may have opened another.
-    assert connection.execute(CLIENTS).fetchone() != (0,)
-    eventually(lambda: connection.execute(CLIENTS).fetchone() == (0,))
-    assert send.enqueue("y").created
-
-
-@rule("M2")
-async def test_an_aenqueue_does_not_meet_a_connection_that_the_server_closed_meanwhile(
-    app: rota.App, send: Send, connection: Connection
-) -> None:
-    await send.aenqueue("x")
-    # A pool that had to wait for its first may have opened another.
-    assert connection.execute(CLIENTS).fetchone() != (0,)
+    pools = app._database._pools
+    async with AsyncExitStack() as borrowed:
+        for _ in range(POOL_MAX):
+            if is_async:
+                await borrowed.enter_async_context(pools.aconnection())
+            else:
+                borrowed.enter_context(pools.connection())
+    assert connection.execute(CLIENTS).fetchone() == (POOL_MAX,)
     await asyncio.to_thread(eventually, lambda: connection.execute(CLIENTS).fetchone() == (0,))
-    assert (await send.aenqueue("y")).created
+    for pause in ("pool.sleep", "pool_async.asleep"):
+        monkeypatch.setattr(f"psycopg_pool.{pause}", None)  # nobody waits
+    enqueued = await send.aenqueue("y") if is_async else await asyncio.to_thread(send.enqueue, "y")
+    assert enqueued.created
     await app.aclose()
 
 

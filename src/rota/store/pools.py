@@ -83,15 +83,35 @@ class PlainPooled(psycopg.Connection):
                 return  # the connection is cut soon
 
 
-SyncPool = ConnectionPool[PlainPooled]
+class SyncPool(ConnectionPool[PlainPooled]):
+    """A pool that replaces all its idle connections when the server has closed one: a restart
+    closes all, and a new one is open at once."""
+
+    def getconn(self, timeout: float | None = None) -> PlainPooled:
+        connection = super().getconn(timeout)
+        if _is_closed(connection):
+            self.drain()
+            self.putconn(connection)
+            connection = super().getconn(timeout)
+        return connection
 
 
 class AsyncPool(AsyncConnectionPool[psycopg.AsyncConnection]):
-    """A pool whose workers end when they are cancelled.
+    """As `SyncPool`; and its workers end when they are cancelled.
 
     `asyncio.run` cancels the remaining tasks and waits for them. A worker that is connecting would
     take that for a failed attempt, continue, and keep `asyncio.run` waiting for ever.
     """
+
+    async def getconn(self, timeout: float | None = None) -> psycopg.AsyncConnection:
+        connection = await super().getconn(timeout)
+        if _is_closed(connection):
+            try:
+                await self.drain()
+            finally:
+                await self.putconn(connection)
+            connection = await super().getconn(timeout)
+        return connection
 
     @classmethod
     async def worker(cls, q: Any) -> None:
@@ -112,7 +132,7 @@ class _UntilCancelled:
 
 
 class LastFailure:
-    """Why the last connection of a pool could not be opened; None: it could."""
+    """Why the last connection of a pool could not be opened, or is not open yet; None: it is."""
 
     def __init__(self) -> None:
         self.error: psycopg.Error | None = None
@@ -124,6 +144,7 @@ class LastFailure:
         class PlainNoting(PlainPooled):
             @classmethod
             def connect(cls, conninfo: str = "", **settings: Any) -> Any:
+                kept.error = psycopg.OperationalError("the server accepts no connection")
                 try:
                     connection = super().connect(conninfo, **settings)
                 except psycopg.Error as error:
@@ -141,6 +162,7 @@ class LastFailure:
         class AsyncNoting(psycopg.AsyncConnection):
             @classmethod
             async def connect(cls, conninfo: str = "", **settings: Any) -> Any:
+                kept.error = psycopg.OperationalError("the server accepts no connection")
                 try:
                     connection = await super().connect(conninfo, **settings)
                 except psycopg.Error as error:
@@ -309,9 +331,9 @@ class Pools:
             # A pool would try until its time is up and then hide the reason: a wrong password or an
             # absent server is reported here, at once.
             psycopg.connect(self._conninfo()).close()
-            options = {"check": _refuse_broken, **self._options}
-            options["connection_class"] = self._failure.plain()
-            opening.set_result(ConnectionPool(self._conninfo(), open=True, **options))
+            kind = self._failure.plain()
+            pool = SyncPool(self._conninfo(), open=True, connection_class=kind, **self._options)
+            opening.set_result(pool)
         except psycopg.Error as error:
             opening.set_exception(error)
         finally:
@@ -330,9 +352,8 @@ class Pools:
     async def _aopen(self) -> AsyncPool:
         # As in _open.
         await (await psycopg.AsyncConnection.connect(self._conninfo())).close()
-        options = {"check": _arefuse_broken, **self._options}
-        options["connection_class"] = self._failure.asynchronous()
-        pool = AsyncPool(self._conninfo(), open=False, **options)
+        kind = self._failure.asynchronous()
+        pool = AsyncPool(self._conninfo(), open=False, connection_class=kind, **self._options)
         await pool.open()
         return pool
 
@@ -360,17 +381,11 @@ def _has_failed(opening: asyncio.Task[AsyncPool] | Future[SyncPool]) -> bool:
     return opening.done() and (opening.cancelled() or opening.exception() is not None)
 
 
-def _refuse_broken(connection: psycopg.Connection | psycopg.AsyncConnection) -> None:
-    """Let the pool replace a connection that the server closed while it was idle.
-
-    It costs no round trip: the end of a socket can be read.
-    """
+def _is_closed(connection: psycopg.Connection | psycopg.AsyncConnection) -> bool:
+    """Whether the server closed it while it was idle. It costs no round trip: the end of a socket
+    can be read."""
+    if connection.closed:
+        return True
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN)
-    if poll.poll(0):
-        connection.pgconn.finish()  # otherwise the pool would take it for sound
-        raise psycopg.OperationalError("the server closed the connection while it was idle")
-
-
-async def _arefuse_broken(connection: psycopg.AsyncConnection) -> None:
-    _refuse_broken(connection)
+    return bool(poll.poll(0))

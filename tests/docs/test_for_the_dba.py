@@ -22,12 +22,12 @@ CATALOGS = (
     "pg_description", "pg_default_acl", "pg_extension", "pg_event_trigger", "pg_cast",
     "pg_operator", "pg_publication",
 )  # fmt: skip
-ASK_WHO_CALLS = {"holders_lock", "holders_meet", "keys_take"}
-"""Functions with the owner's rights that write for a producer: they ask who calls."""
-WRITE_NOTHING = {
-    "alert_matches", "batch_ranges", "canonical_type", "hidden_fields", "ids_behind", "ids_reserve",
-    "key_holders", "key_jobs", "lane_jobs",
+ASK_WHO_CALLS = {
+    "batch_ranges", "holders_lock", "holders_meet", "ids_reserve", "jobs_insert_for", "key_jobs",
+    "keys_take", "lane_jobs",
 }  # fmt: skip
+"""Functions with the owner's rights that write, or that tell of jobs: they ask who calls."""
+TELL_OF_NO_JOB = {"alert_matches", "canonical_type", "hidden_fields", "ids_behind"}
 OF_TRIGGERS = {"job_check", "job_fill", "job_run", "secret_check"}
 Connection = psycopg.Connection[TupleRow]
 
@@ -97,8 +97,19 @@ def test_what_is_printed_makes_the_schema_and_one_statement_leaves_nothing_behin
 @rule("M45")
 def test_what_runs_with_the_owners_rights_acts_for_nobody_unasked(connection: Connection) -> None:
     found = connection.execute(
-        "select proname from pg_proc where pronamespace = 'rota'::regnamespace and prosecdef and "
+        "select proname, prosrc ~ 'caller(_check)?\\(' from pg_proc "
+        "where pronamespace = 'rota'::regnamespace and prosecdef and "
         "exists (select from aclexplode(coalesce(proacl, acldefault('f', proowner))) a "
         "where a.grantee = 0)"
     ).fetchall()
-    assert {name for (name,) in found} == ASK_WHO_CALLS | WRITE_NOTHING | OF_TRIGGERS
+    assert {name for name, asks in found if asks} - OF_TRIGGERS == ASK_WHO_CALLS
+    assert {name for name, _ in found} == ASK_WHO_CALLS | TELL_OF_NO_JOB | OF_TRIGGERS
+
+
+@rule("M45")
+def test_the_one_setting_that_is_believed_is_checked_by_a_trigger(connection: Connection) -> None:
+    read = connection.execute(
+        "select distinct (regexp_matches(prosrc, 'current_setting\\(''(rota\\.\\w+)', 'g'))[1] "
+        "from pg_proc where pronamespace = 'rota'::regnamespace"
+    ).fetchall()
+    assert read == [("rota.keys_taken",)]  # job_check looks for the key of each job

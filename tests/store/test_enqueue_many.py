@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -19,6 +21,7 @@ from psycopg.rows import TupleRow
 import rota
 from rota.store import ops
 from rota.store.migrate import migrate
+from tests.docs.reader import read_page
 from tests.store.rows import row
 from tests.support.rules import rule
 from tests.support.wait import eventually
@@ -338,29 +341,65 @@ def test_a_bulk_takes_and_refuses_the_keys_that_single_enqueues_would(
     assert stored == set(keys)
 
 
+@pytest.fixture
+def role(admin: Connection, connection: Connection) -> Iterator[str]:
+    """A role that may use the schema and nothing else."""
+    name = f"role_{uuid4().hex[:12]}"
+    admin.execute(sql.SQL("create role {} login").format(sql.Identifier(name)))
+    connection.execute(sql.SQL("grant usage on schema rota to {}").format(sql.Identifier(name)))
+    yield name
+    gone = sql.SQL("drop owned by {0} cascade; drop role {0}")
+    connection.execute(gone.format(sql.Identifier(name)))
+
+
 @rule("M15", "M45")
-def test_a_role_that_may_not_insert_takes_no_key(
-    database: str, connection: Connection, admin: Connection
+def test_a_role_that_may_not_insert_takes_no_key_and_learns_of_no_job(
+    database: str, connection: Connection, role: str
 ) -> None:
     take = "select rota.keys_take('{1}'::bigint[], '{k}'::text[], null, '{t}'::text[])"
     connection.execute("select rota.ids_reserve(1)")
-    name = f"reader_{uuid4().hex[:12]}"
-    role = sql.Identifier(name)
-    admin.execute(sql.SQL("create role {} login").format(role))
-    connection.execute(sql.SQL("grant usage on schema rota to {}").format(role))
-    try:
-        with (
-            psycopg.connect(make_conninfo(database, user=name)) as reader,
-            pytest.raises(psycopg.errors.InsufficientPrivilege, match="may not take a key"),
+    with psycopg.connect(make_conninfo(database, user=role), autocommit=True) as reader:
+        for asked in (
+            take,
+            "select rota.key_holders('{t}', '{k}')",
+            "select rota.key_jobs('t', 'k')",
+            "select rota.lane_jobs('g')",
+            "select rota.batch_ranges(1)",
+            "select rota.holders_meet('[{}]', '{k}', null, null, '[{}]', '{keep}')",
+            "select rota.jobs_insert(null, '[{}]', null, null, null, '[{\"job_type\": \"t\"}]')",
         ):
-            reader.execute(take)
-        connection.execute(sql.SQL("grant insert (job_type) on rota.job to {}").format(role))
-        with psycopg.connect(database) as producer:  # a role that it may become counts
-            producer.execute(sql.SQL("set role {}").format(role))
-            taken = producer.execute(take).fetchone()
-            assert taken == ([1],)
-    finally:
-        connection.execute(sql.SQL("drop owned by {0} cascade; drop role {0}").format(role))
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                reader.execute(asked.encode())
+    connection.execute(f"grant insert (job_type) on rota.job to {role}".encode())
+    with psycopg.connect(database) as producer:  # a role that it may become counts
+        producer.execute(f"set role {role}".encode())
+        assert producer.execute(take).fetchone() == ([1],)
+
+
+@rule("M15", "M45")
+def test_a_producer_gives_no_job_the_id_of_another(
+    app: rota.App, send: Send, database: str, connection: Connection, role: str
+) -> None:
+    done = send.enqueue(1).id
+    assert app.drain().succeeded == 1
+    columns = re.search(r"GRANT INSERT \((job_type.*?)\)", read_page("tables-and-sql.md"))
+    assert columns is not None
+    granted = f"{columns[1]}) on rota.job to {role}; grant select (id) on rota.job to {role}"
+    connection.execute(f"grant insert ({granted}".encode())
+    insert = "select rota.jobs_insert(%s, '[{}]', null, null, null, '[{\"job_type\": \"t\"}]')"
+    with psycopg.connect(make_conninfo(database, user=role), autocommit=True) as producer:
+        made = send.using(connection=producer).enqueue_many([{"user": 2}, {"user": 3}])
+        assert [one.id for one in made] == [done + 1, done + 2]
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            producer.execute("insert into rota.job (id, job_type) values (%s, 't')", [done])
+        for _ in range(2):
+            with pytest.raises(psycopg.Error, match="that of another job"):
+                producer.execute(insert, [[done]])
+            with pytest.raises(psycopg.Error, match="that of another job|permission denied"):
+                producer.execute("insert into rota.job (id, job_type) values (%s, 't')", [done])
+            connection.execute(f"grant insert on rota.job to {role}".encode())
+        [reserved] = producer.execute("select rota.ids_reserve(1)").fetchone() or ()
+        assert producer.execute(insert, [reserved]).fetchone() == (reserved,)
 
 
 @rule("M51")

@@ -16,6 +16,7 @@ CALLS = {
     "worker_state": ("worker", "worker_state(heartbeat_at, stopped_at) = 'gone'"),
     "last_seen": ("worker", "last_seen(heartbeat_at, stopped_at) > clock()"),
     "worker_channel": ("worker", "worker_channel(name) = host"),
+    "caller": ("worker", "caller() = host"),
     "utc_text": ("worker", "utc_text(started_at) = host"),
 }
 """Each with a table and a condition on its columns."""

@@ -1,15 +1,16 @@
--- Refuses a role that may not insert jobs. For functions that act for a producer with the rights of
--- the schema's owner: without it they would let anybody take keys, lock jobs or change them.
-create or replace function {schema}.producer_check()
-returns void
-language plpgsql
+-- Refuses a role that lacks a right on a table or view, or on one of its columns; otherwise true,
+-- for a WHERE. For functions that have the rights of the schema's owner: without it whoever may use
+-- the schema could take keys, lock jobs, change them or learn of them.
+create or replace function {schema}.caller_check(p_relation text, p_privilege text)
+returns boolean
+language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
-declare
-  v_role name := coalesce(nullif(current_setting('role'), 'none'), session_user);
 begin
-  if not has_any_column_privilege(v_role, '{schema}.job', 'INSERT') then
-    raise exception 'role % may not take a key: it has no INSERT on {schema}.job', v_role
+  if not has_any_column_privilege({schema}.caller(), '{schema}.' || p_relation, p_privilege) then
+    raise exception 'role % may not do this: it has no % on {schema}.%',
+      {schema}.caller(), p_privilege, p_relation
       using errcode = 'insufficient_privilege';
   end if;
+  return true;
 end $$;

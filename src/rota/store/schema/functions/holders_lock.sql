@@ -10,7 +10,7 @@ as $$
 declare
   v_ids bigint[];
 begin
-  perform {schema}.producer_check();
+  perform {schema}.caller_check('job'::text, 'INSERT'::text);
   select array_agg(h.id) into v_ids
   from {schema}.key_holders(p_job_types, p_keys) h
   where h.status = 'queued';

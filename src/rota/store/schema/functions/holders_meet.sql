@@ -25,6 +25,7 @@ declare
 begin
   if not p_how && '{replace,postpone}'
     and not exists (select from {schema}.job_type t where t.key_scope = 'pending')
+    and {schema}.caller_check('job'::text, 'INSERT'::text)
   then
     return query
     select h.place, h.id, h.status, null::text

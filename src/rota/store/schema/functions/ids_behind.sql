@@ -2,7 +2,8 @@
 -- replication, or a restore without sequences, they begin again. Everything that names a job
 -- counts: an attempt, a key, a run of a schedule or an action may be all that is left of it. Keys
 -- of jobs that are over, and runs, have no index on the job: p_limit of each are read, the latest
--- ones, in the order of an index; NULL: all. SECURITY DEFINER: a reader needs no right on the
+-- ones, in the order of an index; NULL: all. An id of more than half of what a sequence can give
+-- does not come from one, and does not count. SECURITY DEFINER: a reader needs no right on the
 -- sequences.
 -- Locks: none; indexes job_pkey, job_history_id, attempt_job, action_pkey, action_job,
 --   idempotency_live, idempotency_expires and schedule_run_enqueued. Without p_limit it reads
@@ -17,46 +18,42 @@ as $$
     coalesce(pg_sequence_last_value(given.sequence::regclass), 0),
     given.highest
   from (
-    values
-      (
-        pg_get_serial_sequence('{schema}.job', 'id'),
-        greatest(
-          (select max(j.id) from {schema}.job j),
-          (select max(h.id) from {schema}.job_history h),
-          (select max(a.job) from {schema}.attempt a),
-          (select max(a.job) from {schema}.action a where a.job is not null),
-          (select max(s.last_job) from {schema}.schedule s),
-          (select max(i.job) from {schema}.idempotency i where i.expires_at is null),
-          case
-            when p_limit is null
-              then (select max(i.job) from {schema}.idempotency i where i.expires_at is not null)
-            else (
-              select max(l.job)
-              from (
-                select i.job
-                from {schema}.idempotency i
-                where i.expires_at is not null
-                order by i.expires_at desc
-                limit p_limit
-              ) l
-            )
-          end,
-          case
-            when p_limit is null
-              then (select max(r.job) from {schema}.schedule_run r)
-            else (
-              select max(l.job)
-              from (
-                select r.job
-                from {schema}.schedule_run r
-                order by r.enqueued_at desc
-                limit p_limit
-              ) l
-            )
-          end
-        )
-      ),
-      (pg_get_serial_sequence('{schema}.action', 'id'), (select max(a.id) from {schema}.action a))
+    select pg_get_serial_sequence('{schema}.job', 'id'), max(known.id)
+    from (
+      select max(j.id) from {schema}.job j
+      union all
+      select max(h.id) from {schema}.job_history h
+      union all
+      select max(a.job) from {schema}.attempt a
+      union all
+      select max(a.job) from {schema}.action a where a.job is not null
+      union all
+      select max(s.last_job) from {schema}.schedule s
+      union all
+      select max(i.job) from {schema}.idempotency i where i.expires_at is null
+      union all
+      select max(l.job)
+      from (
+        select i.job
+        from {schema}.idempotency i
+        where i.expires_at is not null
+        order by i.expires_at desc
+        limit p_limit
+      ) l
+      union all
+      select max(l.job)
+      from (
+        select r.job
+        from {schema}.schedule_run r
+        order by r.enqueued_at desc
+        limit p_limit
+      ) l
+    ) known(id)
+    where known.id < 9223372036854775807 / 2
+    union all
+    select pg_get_serial_sequence('{schema}.action', 'id'), max(a.id)
+    from {schema}.action a
+    where a.id < 9223372036854775807 / 2
   ) given(sequence, highest)
   where given.highest > coalesce(pg_sequence_last_value(given.sequence::regclass), 0)
 $$;

@@ -8,7 +8,7 @@ language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  perform {schema}.producer_check();
+  perform {schema}.caller_check('job'::text, 'INSERT'::text);
   if p_count > 10000000 then
     raise exception 'rota.ids_reserve: at most 10000000 ids at once, not %', p_count
       using errcode = 'invalid_parameter_value';

@@ -2,7 +2,8 @@
 -- not plain; at an UPDATE of a column that a person may have changed once for the row. SECURITY
 -- DEFINER: a producer needs INSERT on job and nothing else.
 -- At an INSERT also an id that the sequence has not given: it blocks the producer that will get it,
--- and below 1 no call of Python's can name it. And a run of a schedule that would never start,
+-- and below 1 no call of Python's can name it. And the id of a job that has left, whose steps,
+-- effects and claims are its own. And a run of a schedule that would never start,
 -- because every tick of that schedule would be skipped. And a job that key_refusal or
 -- secret_refusal refuses: that is asked only if some type declares a key, a group_key or a secret
 -- argument.
@@ -98,6 +99,13 @@ begin
       )
     then
       v_refusal := 'idempotency_key is not held by the job: leave the setting keys_taken alone';
+    end if;
+    if v_refusal is null
+      and not pg_has_role({schema}.caller(), current_user, 'MEMBER')
+      and has_column_privilege({schema}.caller(), '{schema}.job', 'id', 'INSERT')
+      and {schema}.ids_used(array(select f.id from fresh f)) is not null
+    then
+      v_refusal := 'id is that of another job; leave it out';
     end if;
     if v_is_awaited and v_refusal is null then
       perform {schema}.wake_up(array_agg(distinct f.queue), count(*)::int)

@@ -11,7 +11,8 @@
 -- It takes all keys before the rows, with one INSERT instead of one for each row; a setting tells
 -- the trigger job_insert_fill so. If a trigger of the user's runs before the INSERT, which may
 -- change a key or leave out a row, each row takes its own. The function has its caller's rights and
--- no search_path of its own: such a trigger finds what it finds at any other INSERT.
+-- no search_path of its own: such a trigger finds what it finds at any other INSERT. For a producer
+-- that may not give ids jobs_insert_for calls it.
 -- Locks: with keys, the rows of `idempotency` that they become, in the order of (type, key): two
 --   calls with the same keys cannot deadlock.
 -- Keeps: M20, M51, M22 as job_insert.
@@ -27,11 +28,15 @@ returns bigint[]
 language plpgsql
 as $$
 declare
-  v_ids bigint[] := coalesce(p_ids, {schema}.ids_reserve(jsonb_array_length(p_payloads)));
+  v_ids bigint[];
   v_at_once boolean := p_keys is not null and not {schema}.job_has_triggers();
   v_keyed bigint[];
   v_inserted bigint[];
 begin
+  if not has_column_privilege('{schema}.job', 'id', 'INSERT') then
+    return {schema}.jobs_insert_for(p_ids, p_payloads, p_keys, p_groups, p_which, p_common);
+  end if;
+  v_ids := coalesce(p_ids, {schema}.ids_reserve(jsonb_array_length(p_payloads)));
   if v_at_once then
     v_keyed := {schema}.keys_take(
       v_ids,

@@ -1,11 +1,10 @@
--- Returns the job that holds each key. SECURITY DEFINER: the caller of a refused job learns the id
--- and status of the first job and nothing else. A key whose job has left no row belongs to a job
--- that succeeded, because cancelling a job frees its key, unless an erasure does it.
+-- Returns the job that holds each key. A key whose job has left no row belongs to a job that
+-- succeeded, because cancelling a job frees its key, unless an erasure does it.
 -- Locks: none; index idempotency_pkey.
 -- Keeps: M51, the second caller gets the id and status of the first job.
 create or replace function {schema}.key_holders(p_job_types text[], p_keys text[])
 returns table (place bigint, id bigint, status text)
-language sql stable security definer
+language sql stable
 set enable_seqscan = off set search_path = pg_catalog, pg_temp
 as $$
   select

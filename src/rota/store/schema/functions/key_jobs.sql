@@ -1,6 +1,6 @@
 -- Returns the jobs that hold a key, of one type or of all types that ever had a key: one index
 -- descent per type. SECURITY DEFINER: a reader of the view needs no right on the keys. This
--- function returns ids, the view the rest.
+-- function returns ids, the view the rest. Raises without SELECT on the view.
 create or replace function {schema}.key_jobs(p_job_type text, p_key text)
 returns setof bigint
 language sql stable security definer
@@ -9,6 +9,7 @@ as $$
   select i.job
   from {schema}.idempotency i
   where p_job_type is not null
+    and {schema}.caller_check('jobs'::text, 'SELECT'::text)
     and i.job_type in (p_job_type, {schema}.canonical_type(p_job_type))
     and i.key = p_key
   union all
@@ -16,4 +17,5 @@ as $$
   from {schema}.key_types() k(name)
   join {schema}.idempotency i on i.job_type = k.name and i.key = p_key
   where p_job_type is null
+    and {schema}.caller_check('jobs'::text, 'SELECT'::text)
 $$;

@@ -35,7 +35,7 @@ declare
   v_taken bigint[] := '{}';
   v_asked record;
 begin
-  perform {schema}.producer_check();
+  perform {schema}.caller_check('job'::text, 'INSERT'::text);
   if exists (
     select from unnest(p_ids, p_keys) a(id, key)
     where a.key is not null

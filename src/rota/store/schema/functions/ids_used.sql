@@ -1,0 +1,22 @@
+-- Returns one of these ids that a job has had that is gone; NULL: none. Its steps, its effects and
+-- the answers to its claims must not be those of another job.
+-- Locks: none; indexes job_history_id, attempt_job and effect_job: the end of each, and one descent
+--   for each id below it.
+create or replace function {schema}.ids_used(p_ids bigint[])
+returns bigint
+language sql stable
+set enable_seqscan = off set search_path = pg_catalog, pg_temp
+as $$
+  select min(given.id)
+  from unnest(p_ids) given(id)
+  where given.id <= greatest(
+      (select max(h.id) from {schema}.job_history h),
+      (select max(a.job) from {schema}.attempt a),
+      (select max(e.job) from {schema}.effect e)
+    )
+    and (
+      exists (select from {schema}.job_history h where h.id = given.id)
+      or exists (select from {schema}.attempt a where a.job = given.id)
+      or exists (select from {schema}.effect e where e.job = given.id)
+    )
+$$;

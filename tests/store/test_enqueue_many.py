@@ -395,7 +395,7 @@ def test_a_producer_gives_no_job_the_id_of_another(
         for _ in range(2):
             with pytest.raises(psycopg.Error, match="that of another job"):
                 producer.execute(insert, [[done]])
-            with pytest.raises(psycopg.Error, match="that of another job|permission denied"):
+            with pytest.raises(psycopg.Error, match=r"that of another job|permission denied"):
                 producer.execute("insert into rota.job (id, job_type) values (%s, 't')", [done])
             connection.execute(f"grant insert on rota.job to {role}".encode())
         [reserved] = producer.execute("select rota.ids_reserve(1)").fetchone() or ()

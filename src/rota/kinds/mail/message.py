@@ -230,8 +230,7 @@ def check_url(url: Any) -> str | None:
     """Return the URL of `unsubscribe`, if any. Raises UsageError: it is none."""
     if url is None:
         return None
-    is_url = isinstance(url, str) and url.isprintable() and _URL.fullmatch(url)
-    if not is_url or _WORD in url:
+    if not isinstance(url, str) or not url.isprintable() or not _URL.fullmatch(url) or _WORD in url:
         raise rota.UsageError(
             f"unsubscribe must be a URL such as https://…, without {_WORD!r}, not {url!r}"
         )

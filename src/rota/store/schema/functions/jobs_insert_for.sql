@@ -1,6 +1,6 @@
--- Inserts as jobs_insert, for a producer that may not give ids. SECURITY DEFINER: it needs INSERT on
--- each of the other columns, and that is checked. p_ids: as ids_reserve gave them; one that a job
--- has had is refused. Triggers of the user's run with the owner's rights.
+-- Inserts as jobs_insert, for a producer that may not give ids. SECURITY DEFINER: it needs INSERT
+-- on each of the other columns, and that is checked. p_ids: as ids_reserve gave them; one that a
+-- job has had is refused. Triggers of the user's run with the owner's rights.
 -- Keeps: M20, M51, as jobs_insert; no job gets the id of another.
 create or replace function {schema}.jobs_insert_for(
   p_ids bigint[],

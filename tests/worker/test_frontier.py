@@ -226,6 +226,13 @@ def test_a_transaction_counts_as_under_way_from_the_claim_before_it_was_seen() -
     assert under_way.learn("13:13:", 6.0) is None
 
 
+def test_a_transaction_from_before_the_worker_hides_no_other_that_ends_with_it() -> None:
+    under_way = UnderWay()
+    under_way.learn("7:8:7", 1.0)
+    under_way.learn("7:10:7,9", 2.0)
+    assert under_way.learn("10:10:", 3.0) == 1.0
+
+
 def test_a_transaction_that_a_worker_found_at_its_start_is_left_to_the_deeper_looks() -> None:
     table = Table([(500.0, 500.0)], under_way=UnderWay())
     table.jobs.append((-1.0, 0.5))

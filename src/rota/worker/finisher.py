@@ -212,7 +212,7 @@ class Finisher(Service):
             self._writing = len(batch)
             try:
                 await self._write(batch)
-            except DatabaseUnavailable:
+            except BaseException:  # also a worker that stops names them
                 self._keep(batch)
                 raise
             finally:

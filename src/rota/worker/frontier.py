@@ -174,7 +174,7 @@ class UnderWay:
         """Note which transactions a claim saw at `at`.
 
         Return since when one may have been under way that has ended since the claim before; None:
-        none has ended.
+        none has ended, but for those that were under way for longer than ENDED_DEPTH_S.
         """
         seen = snapshot.rpartition(":")[2]
         numbers = [number for number in seen.split(",") if number]
@@ -184,7 +184,7 @@ class UnderWay:
         since = {number: self._since.get(number, before) for number in numbers}
         ended = [self._since[number] for number in self._since.keys() - since.keys()]
         self._since = since
-        return min(ended, default=None)
+        return min((one for one in ended if at - one <= ENDED_DEPTH_S), default=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ the answer means, and which errors prove that nothing happened. Pure."""
 from __future__ import annotations
 
 import errno
+from asyncio import CancelledError
 from datetime import datetime, timedelta
 from shlex import quote
 from typing import Literal
@@ -102,13 +103,13 @@ def proves_not_done(error: BaseException, safe: Errors = ()) -> bool:
     """Whether an error proves that the request which it ended did nothing: the server refused the
     connection or the request, or the error is one of `safe`.
 
-    Only the error itself counts, and of an Outcome the error from which it was raised: what came
-    before may have been another request. A group proves nothing: it comes of several requests, and
-    does not tell of those that succeeded or that its task group cancelled.
+    Only the error itself counts, and of an Outcome or a cancellation the error from which it was
+    raised: what came before may have been another request. A group proves nothing: it comes of
+    several requests, and does not tell of those that succeeded or that its task group cancelled.
     """
     if any(kind in safe for kind in type(error).__mro__):
         return True
-    if isinstance(error, Outcome):
+    if isinstance(error, Outcome | CancelledError):
         return error.__cause__ is not None and proves_not_done(error.__cause__, safe)
     code = response_code(error)
     if code in safe:

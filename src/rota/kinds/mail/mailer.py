@@ -7,7 +7,7 @@ import hashlib
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack
@@ -22,13 +22,15 @@ from rota.kinds.mail.message import (
     check_address,
     check_sender,
     check_url,
+    make_address,
     make_attachment,
     unsubscribe_headers,
 )
-from rota.kinds.mail.transport import SMTP, MailRefused, NotSent, Transport
+from rota.kinds.mail.transport import ATTEMPT_S, SMTP, MailRefused, NotSent, Transport
 from rota.records import UsingOptions
 
 if TYPE_CHECKING:
+    from email.headerregistry import Address
     from email.message import EmailMessage
 
     from rota.records import EffectRecord, JobOptions, NewJob
@@ -52,6 +54,8 @@ class MailOptions(UsingOptions, total=False):
     """Names of `attachments=` with their arguments: `[("invoice", {"order": 17})]`."""
     unsubscribe: str | None
     """A URL for `List-Unsubscribe`. Defaults to none."""
+    reply_to: str | None
+    """Who gets the answers, such as `Ann <ann@shop.example>`. Defaults to that of the mailer."""
 
 
 class MailToMany(MailOptions):
@@ -117,6 +121,8 @@ class Mailer:
         *,
         sender: str,
         templates: str | Path,
+        reply_to: str | None = None,
+        envelope_sender: str | None = None,
         name: str = "mail",
         load: Callable[[str, dict[str, Any]], Mapping[str, Any]] | None = None,
         attachments: Mapping[str, Callable[..., Attachment]] | None = None,
@@ -130,6 +136,8 @@ class Mailer:
             templates: a folder with a folder for each template: `subject.txt`, and `text.txt` or
                 `html.html` or both, in Jinja2. HTML is escaped, and a variable that is missing is
                 an error.
+            reply_to: who gets the answers. Defaults to the sender.
+            envelope_sender: the address that gets the bounces. Defaults to that of the sender.
             name: of the job types: `mail`, and `mail.urgent` for those with `urgent`; also part of
                 the keys, so that two mailers send beside each other.
             load: called with template and data when the mail is rendered, in a thread, as those of
@@ -141,7 +149,7 @@ class Mailer:
             options: of the type `mail`, on top of `rota.kinds.MAIL`.
 
         Raises:
-            UsageError: the URL or the sender cannot be one.
+            UsageError: the URL or an address cannot be one.
         """
         self.transport: Transport = SMTP(smtp) if isinstance(smtp, str) else smtp
         self.jobs = rota.Jobs(
@@ -154,12 +162,18 @@ class Mailer:
         )
         """The job types, for `App(jobs=[…])`."""
         self._sender = check_sender(sender)
+        self._reply_to = None if reply_to is None else check_sender(reply_to)
+        self._envelope_sender = check_sender(envelope_sender or sender).addr_spec
         self._templates = Templates(Path(templates))
         self._load = load
         self._attachments = dict(attachments or {})
         self._if_uncertain: Any = if_uncertain
         self._name = name
-        shared: JobOptions = {"unique": self._key_of, "breaker": rota.Breaker(f"{name}.provider")}
+        shared: JobOptions = {
+            "unique": self._key_of,
+            "breaker": rota.Breaker(f"{name}.provider"),
+            "timeout": timedelta(seconds=ATTEMPT_S),
+        }
         if rate_limit is not None:
             shared["rate_limit"] = rate_limit
         ordinary: Any = {**MAIL, **shared, **(options or {})}
@@ -208,7 +222,7 @@ class Mailer:
     def _new(self, verb: str, template: str, mail: NewMail) -> NewJob:
         _check_call(verb, mail)
         attach = _read_attach(mail.get("attach", ()))
-        to = self._check(template, mail["to"], attach)
+        to = self._check(template, mail["to"], attach, mail.get("reply_to"))
         user = str(mail["user_id"])
         key = self._key_of(template, user, mail["event"])
         if len(key) > _KEY_MAX:
@@ -228,12 +242,15 @@ class Mailer:
             data=dict(mail.get("data") or {}),
             attach=attach,
             unsubscribe=check_url(mail.get("unsubscribe")),
+            **({"reply_to": mail["reply_to"]} if mail.get("reply_to") else {}),
         )
         return made
 
-    def _check(self, template: str, to: str, attach: Sequence[Attach]) -> str:
+    def _check(self, template: str, to: str, attach: Sequence[Attach], reply_to: str | None) -> str:
         """Return the address, checked. Raises UsageError: this mail cannot be made."""
         self._templates.check(template)
+        if reply_to is not None:
+            check_sender(reply_to)
         for name, arguments in attach:
             self._check_attachment(name, arguments)
         return check_address(to)
@@ -259,7 +276,8 @@ class Mailer:
             UsageError: there is no such template.
         """
         rendered = self._render(template, dict(data))
-        return self._build(rendered, check_address(to), "<preview@localhost>", (), None)
+        sent_to = make_address(check_address(to))
+        return self._build(rendered, sent_to, "<preview@localhost>", (), {})
 
     def find(self, who: str) -> list[Sent]:
         """Find the latest 10,000 mails by address or Message-ID, the latest first. They are kept
@@ -350,10 +368,11 @@ class Mailer:
         attach: list[tuple[str, dict[str, Any]]],
         unsubscribe: str | None,
         again: dict[str, str] | None = None,
+        reply_to: rota.Personal[str] | None = None,
     ) -> str | None:
         again = again or {}
         try:  # a row need not come from `send`
-            to = self._check(template, to, attach)
+            sent_to = make_address(self._check(template, to, attach, reply_to))
         except rota.UsageError as error:
             raise rota.Dead(str(error)) from None
         # In a thread: templates, `load` and attachments read files and databases.
@@ -362,7 +381,10 @@ class Mailer:
         _refuse_other_content(again, rendered, digest)
         key = _name_effect(self._key_of(template, user, event), again)
         message_id = _make_message_id(key, self._sender.domain)
-        message = self._build(rendered, to, message_id, made, unsubscribe)
+        headers: dict[str, Any] = unsubscribe_headers(unsubscribe)
+        if reply_to is not None:
+            headers["Reply-To"] = check_sender(reply_to)
+        message = self._build(rendered, sent_to, message_id, made, headers)
         about = {
             "mail": template,
             "to": to.lower(),
@@ -375,7 +397,7 @@ class Mailer:
             policy["not_done"] = datetime.fromisoformat(again["not_done"])
         effect = ctx.effect(key, about=about, **policy)
         try:
-            answer: str | None = await effect.call(self._send, message, to)
+            answer: str | None = await effect.call(self._send, message, sent_to.addr_spec)
         except MailRefused as error:
             raise rota.Dead("the server refuses this mail") from error
         return answer
@@ -385,7 +407,7 @@ class Mailer:
         return f"{self._name}:{_escape(user)}:{_escape(template)}:{event}"
 
     async def _send(self, message: EmailMessage, to: str) -> str:
-        return await self.transport.send(message, self._sender.addr_spec, to)
+        return await self.transport.send(message, self._envelope_sender, to)
 
     def _make(
         self, template: str, data: dict[str, Any], attach: Sequence[Attach]
@@ -400,10 +422,10 @@ class Mailer:
     def _build(
         self,
         rendered: Rendered,
-        to: str,
+        to: Address,
         message_id: str,
         attachments: Sequence[Attachment],
-        unsubscribe: str | None,
+        headers: Mapping[str, Any],
     ) -> EmailMessage:
         return build_message(
             rendered,
@@ -412,7 +434,7 @@ class Mailer:
             message_id=message_id,
             date=datetime.now(UTC),
             attachments=attachments,
-            headers=unsubscribe_headers(unsubscribe),
+            headers={**({"Reply-To": self._reply_to} if self._reply_to else {}), **headers},
         )
 
 

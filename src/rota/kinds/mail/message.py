@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _URL = re.compile(r"(https?://|mailto:)[^\s<>]+")
 _WORD = "=?"
 """Begins an encoded word (RFC 2047). Who reads a header decodes it, for example to a line break."""
+_BLANKS = dict.fromkeys([*range(9), *range(11, 13), *range(14, 32), 127, 133, 0x2028, 0x2029], " ")
+"""Control characters, but for a line break, and what else ends a line in Python: as a blank."""
 PARTS = ("subject.txt", "text.txt", "html.html")
 """The files of a template: its folder has the first, and one or both of the others."""
 
@@ -148,8 +150,10 @@ def check_sender(sender: str) -> Address:
 
 
 def make_address(checked: str, name: str = "") -> Address:
-    """Return an address that was checked, for a header."""
-    user, _, domain = checked.rpartition("@")
+    """Return an address that was checked as it is sent: its domain in ASCII (punycode), if what
+    stands before it is ASCII. Any server takes that; `check_address` has it as people read it."""
+    sent = validate_email(checked, check_deliverability=False).ascii_email or checked
+    user, _, domain = sent.rpartition("@")
     return Address(name, user, domain)
 
 
@@ -157,11 +161,11 @@ def build_message(
     rendered: Rendered,
     *,
     sender: Address,
-    to: str,
+    to: Address,
     message_id: str,
     date: datetime,
     attachments: Sequence[Attachment] = (),
-    headers: Mapping[str, str] | None = None,
+    headers: Mapping[str, str | Address] | None = None,
 ) -> EmailMessage:
     """Build the message. No value can add a header: one with a line break, or that is decoded to
     one, is refused.
@@ -169,12 +173,12 @@ def build_message(
     Raises:
         Dead: a value cannot stand in a header.
     """
-    plain = to.isascii() and sender.addr_spec.isascii()
+    plain = to.addr_spec.isascii() and sender.addr_spec.isascii()
     message = EmailMessage(policy=SMTP if plain else SMTPUTF8)
-    fields = {
+    fields: dict[str, Any] = {
         "From": sender,
-        "To": make_address(to),
-        "Subject": rendered.subject,
+        "To": to,
+        "Subject": rendered.subject.translate(_BLANKS),
         "Date": format_datetime(date),
         "Message-ID": message_id,
         "Auto-Submitted": "auto-generated",
@@ -183,8 +187,8 @@ def build_message(
     try:
         for name, value in fields.items():
             message[name] = value
-        if _WORD in rendered.subject:  # is text, and stays text
-            encoded = Header(rendered.subject, "utf-8", header_name="Subject").encode()
+        if _WORD in fields["Subject"]:  # is text, and stays text
+            encoded = Header(fields["Subject"], "utf-8", header_name="Subject").encode()
             del message["Subject"]
             message.set_raw("Subject", encoded)
     except (ValueError, TypeError) as error:

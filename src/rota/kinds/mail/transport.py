@@ -4,25 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import time
 from email.message import EmailMessage
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
 
 import aiosmtplib
+from aiosmtplib.email import flatten_message
+from aiosmtplib.protocol import normalize_message_line_endings
 
 import rota
 
 IDLE_S = 20.0
 """How long a connection is kept for the next mail: many servers close it after a minute or so."""
+KEPT_S = 10.0
+"""For the first answer on a connection that was kept: then a new one is opened."""
+ANSWER_S, DATA_S, MESSAGE_S = 300.0, 120.0, 600.0
+"""For each answer, for that to DATA, and for that to the message. Source: RFC 5321, 4.5.3.2."""
+ATTEMPT_S = 8 * ANSWER_S + DATA_S + MESSAGE_S
+"""All steps: the greeting, EHLO before and after STARTTLS, two of AUTH, MAIL, RCPT, and these."""
 _RESPONSE_MAX = 200
 """Characters of a server's answer that are kept."""
+_BEGINS_WITH_DOT = re.compile(rb"^\.", re.MULTILINE)
 _RULES = ("5.7.1", "5.7.2")
-"""At RCPT most often a rule of this recipient, which says nothing of the next one; but some servers
-say so to an account that may not relay, so it is not for good either."""
+"""To the message: a rule that this mail breaks. At RCPT most often a rule of this recipient, which
+says nothing of the next one; but some servers say so to an account that may not relay, so it is not
+for good either."""
 
 
 class NotSent(Exception):
@@ -67,12 +78,13 @@ class Transport(Protocol):
 class SMTP:
     """A server that is spoken to by SMTP. A connection that is free is kept for the next mail."""
 
-    def __init__(self, url: str, *, timeout_s: float = 10.0) -> None:
+    def __init__(self, url: str, *, timeout_s: float = MESSAGE_S) -> None:
         """Args:
         url: `smtp://user:password@host:587`, `smtps://…` (TLS from the start, port 465),
             `smtp://…?starttls=always` or `never`. Without a choice STARTTLS is used where the
             server offers it, and must be offered where a password goes to another machine.
-        timeout_s: for each answer of the server.
+        timeout_s: at most, for each answer of the server. Defaults to what RFC 5321 gives each: 5
+            minutes, 2 for DATA, 10 for the message.
         """
         try:
             parts = urlsplit(url)
@@ -105,22 +117,17 @@ class SMTP:
         return f"<SMTP {self._host}:{self._port}>"
 
     async def send(self, message: EmailMessage, sender: str, to: str) -> str:
-        """Send it. Until the server has the whole message, every failure proves that it was not
-        sent; afterwards only its answer tells."""
-        client = await self._take() or await self._connect()
+        """Send it. Until the message itself begins, every failure proves that it was not sent,
+        also a cancellation; afterwards only the server's answer tells.
+
+        A kept connection may have ended, or be about to, without a fault of anybody's: then a new
+        one is opened at once.
+        """
         try:
-            response = await self._send_on(client, message, sender, to)
-        except NotSent as error:
-            if isinstance(error.__cause__, aiosmtplib.SMTPResponseException):
-                await self._give_back(client)  # it answered, so it can take the next one
-            else:
-                client.close()
-            raise
-        except BaseException:
-            client.close()
-            raise
-        await self._give_back(client)
-        return response
+            client, content = await self._start(message, sender, to)
+        except asyncio.CancelledError as error:
+            raise error from NotSent("cancelled before the server had the mail")
+        return await self._finish(client, content)
 
     async def aclose(self) -> None:
         """Close the connections that are kept on the running loop."""
@@ -129,34 +136,70 @@ class SMTP:
                 await client.quit(timeout=1)
             client.close()
 
-    async def _send_on(
-        self, client: aiosmtplib.SMTP, message: EmailMessage, sender: str, to: str
-    ) -> str:
-        options = None
-        if not (sender.isascii() and to.isascii()):
-            if not client.supports_extension("smtputf8"):
-                raise MailRefused(f"{self._host} takes no international addresses (SMTPUTF8)")
-            options = ["SMTPUTF8", "BODY=8BITMIME"]
-        encoding: Literal["utf-8", "ascii"] = "utf-8" if options else "ascii"
+    async def _start(self, *mail: Any) -> tuple[aiosmtplib.SMTP, bytes]:
+        client = self._take()
+        if client is not None:
+            with contextlib.suppress(ServerUnavailable):
+                return client, await self._begin(client, KEPT_S, *mail)
+        client = await self._connect()
+        return client, await self._begin(client, ANSWER_S, *mail)
+
+    async def _begin(
+        self, client: aiosmtplib.SMTP, first_s: float, message: EmailMessage, sender: str, to: str
+    ) -> bytes:
+        """Say whom the mail is from and for; return the message as this server takes it, which it
+        waits for. Raises NotSent."""
+        is_utf8 = not (sender.isascii() and to.isascii())
+        is_8bit = client.supports_extension("8bitmime")
+        encoding: Literal["utf-8", "ascii"] = "utf-8" if is_utf8 else "ascii"
+        options = ["BODY=8BITMIME"] * is_8bit + ["SMTPUTF8"] * is_utf8
         try:
-            await client.mail(sender, options=options, encoding=encoding)
+            if is_utf8 and not client.supports_extension("smtputf8"):
+                raise aiosmtplib.SMTPNotSupported("it takes no international addresses (SMTPUTF8)")
+            flat = flatten_message(message, utf8=is_utf8, cte_type="8bit" if is_8bit else "7bit")
+            content = normalize_message_line_endings(flat)
+            if client.supports_extension("size"):
+                options.append(f"SIZE={len(content)}")
+            timeout = min(first_s, self._timeout_s)
+            await client.mail(sender, options=options, encoding=encoding, timeout=timeout)
             await client.rcpt(to, encoding=encoding)
-        except (aiosmtplib.SMTPException, OSError) as error:
+            answer = await client.execute_command(b"DATA", timeout=min(DATA_S, self._timeout_s))
+            if answer.code != aiosmtplib.SMTPStatus.start_input:
+                raise aiosmtplib.SMTPDataError(answer.code, answer.message)
+        except (aiosmtplib.SMTPException, OSError, ValueError) as error:
+            await self._reset(client)
             raise self._explain(error) from error
+        except BaseException:
+            client.close()
+            raise
+        return content
+
+    async def _finish(self, client: aiosmtplib.SMTP, content: bytes) -> str:
+        """Send the message; return the answer. Raises NotSent, or what leaves it uncertain."""
+        protocol = client.protocol
+        if protocol is None or not protocol.is_connected:
+            raise ServerUnavailable(f"{self._host}: it ended the connection before the message")
         try:
-            answer = await client.data(bytes(message))
-        except aiosmtplib.SMTPResponseException as error:
-            # The server has answered: it refuses the message, unless the connection ended.
-            if error.code < 400:
-                raise
+            protocol.write(_BEGINS_WITH_DOT.sub(b"..", content) + b".\r\n")
+            answer = await protocol.read_response(timeout=min(MESSAGE_S, self._timeout_s))
+        except BaseException:
+            client.close()
+            raise
+        error = aiosmtplib.SMTPDataError(answer.code, answer.message)
+        if answer.code >= 400:
+            await self._reset(client)
             raise self._explain(error) from error
+        if answer.code != aiosmtplib.SMTPStatus.completed:  # no answer to a message
+            client.close()
+            raise error
+        self._keep(client)
         return f"{answer.code} {answer.message}"[:_RESPONSE_MAX]
 
     async def _connect(self) -> aiosmtplib.SMTP:
         client = aiosmtplib.SMTP(
             hostname=self._host,
             port=self._port,
-            timeout=self._timeout_s,
+            timeout=min(ANSWER_S, self._timeout_s),
             use_tls=self._tls,
             start_tls=self._starttls,
             username=self._user,
@@ -164,6 +207,9 @@ class SMTP:
         )
         try:
             await client.connect()
+        except asyncio.CancelledError:
+            client.close()
+            raise
         except (aiosmtplib.SMTPException, OSError, ValueError) as error:
             client.close()
             # Whatever it says here, it says to everybody who sends.
@@ -173,37 +219,45 @@ class SMTP:
             raise (AccountRefused if _has_refused(error) else ServerUnavailable)(text) from error
         return client
 
-    async def _take(self) -> aiosmtplib.SMTP | None:
-        """Return a kept connection that still answers; None: there is none."""
+    def _take(self) -> aiosmtplib.SMTP | None:
+        """Return a kept connection; None: there is none."""
         kept = self._idle.get(asyncio.get_running_loop(), [])
         while kept:
             client, since = kept.pop()
             if time.monotonic() - since < IDLE_S and client.is_connected:
-                try:
-                    await client.rset()
-                except (aiosmtplib.SMTPException, OSError):
-                    client.close()
-                    continue
                 return client
             client.close()
         return None
 
-    async def _give_back(self, client: aiosmtplib.SMTP) -> None:
+    def _keep(self, client: aiosmtplib.SMTP) -> None:
         if client.is_connected:
             kept = self._idle.setdefault(asyncio.get_running_loop(), [])
             kept.append((client, time.monotonic()))
 
+    async def _reset(self, client: aiosmtplib.SMTP) -> None:
+        """Keep a connection on which a mail was refused, if the server goes on to answer."""
+        try:
+            await client.rset(timeout=KEPT_S)
+        except (aiosmtplib.SMTPException, OSError):
+            client.close()
+        except BaseException:
+            client.close()
+            raise
+        self._keep(client)
+
     def _explain(self, error: Exception) -> NotSent:
         text = f"{self._host}: {_tell(error)}"
-        if not isinstance(error, aiosmtplib.SMTPResponseException):
-            return ServerUnavailable(text)  # the connection broke, before there was a message
+        if isinstance(error, aiosmtplib.SMTPNotSupported | ValueError):
+            return MailRefused(text)
+        if not isinstance(error, aiosmtplib.SMTPResponseException) or not _has_refused(error):
+            return ServerUnavailable(text)  # the connection broke, or ends
         said = (error.message.split() or [""])[0]
-        is_of_one = isinstance(error, aiosmtplib.SMTPRecipientRefused) and said in _RULES
-        if not _has_refused(error):
-            return ServerUnavailable(text)
-        if said.startswith(("5.7.", "4.7.0")) and not is_of_one:
+        if said in _RULES and isinstance(error, aiosmtplib.SMTPRecipientRefused):
+            return NotSent(text)
+        is_of_mail = said in _RULES and isinstance(error, aiosmtplib.SMTPDataError)
+        if said.startswith(("5.7.", "4.7.0")) and not is_of_mail:
             return AccountRefused(text)
-        return MailRefused(text) if error.code >= 500 and not is_of_one else NotSent(text)
+        return MailRefused(text) if error.code >= 500 else NotSent(text)
 
 
 def _is_loopback(host: str) -> bool:

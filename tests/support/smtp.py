@@ -1,0 +1,93 @@
+"""A mail server on the loopback that does what a table says: another behaviour is another row."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+DROP, HANG = "drop", "hang"
+"""What it does instead of an answer: it closes the connection, or never answers."""
+
+
+@dataclass
+class Server:
+    """The server, and what it heard."""
+
+    says: Mapping[str, str]
+    """An answer to a verb, as `MAIL`; to the n-th on a connection, as `MAIL 4`; on the n-th
+    connection only, as `1:MAIL`. The verbs are those of SMTP, `hello` (the greeting), and `.` (the
+    end of a message). Anything else is answered well."""
+    offers: Sequence[str] = ()
+    url: str = ""
+    heard: list[str] = field(default_factory=list)
+    messages: list[bytes] = field(default_factory=list)
+    """Those that it took."""
+    connections: int = 0
+    hung: threading.Event = field(default_factory=threading.Event)
+    """It has begun not to answer."""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        number, counts = self.connections, Counter[str]()
+
+        async def answer(verb: str, usual: str) -> bool:
+            """Whether the usual answer was given."""
+            counts[verb] += 1
+            keys = (f"{verb} {counts[verb]}", verb, f"{number}:{verb}")
+            said = next((self.says[key] for key in keys if key in self.says), usual)
+            if said == HANG:
+                self.hung.set()
+                await reader.read()  # until the client has had enough
+            if said not in (HANG, DROP):
+                writer.write(f"{said}\r\n".encode())
+            if said in (HANG, DROP) or said.startswith("421"):
+                writer.close()
+            return said == usual
+
+        await answer("hello", "220 here")
+        while not writer.is_closing() and (line := await reader.readline()):
+            self.heard.append(line.decode().strip())
+            verb = re.split(r"[ :\r]", line.decode().upper())[0]
+            if verb == "EHLO":
+                lines = ["here", *self.offers]
+                usual = "\r\n".join(f"250-{one}" for one in lines[:-1])
+                await answer(verb, f"{usual}\r\n250 {lines[-1]}".strip())
+            elif verb == "DATA":
+                if await answer(verb, "354 go on"):
+                    message = await reader.readuntil(b"\r\n.\r\n")
+                    if await answer(".", "250 2.0.0 taken"):
+                        self.messages.append(message[:-3])
+            else:
+                await answer(verb, "221 bye" if verb == "QUIT" else "250 2.1.0 well")
+        writer.close()
+
+
+@contextmanager
+def speaking(says: Mapping[str, str], offers: Sequence[str] = ()) -> Iterator[Server]:
+    """Serve for a block, in a thread of its own."""
+    made, loop = Server(says, offers), asyncio.new_event_loop()
+
+    async def run() -> None:
+        server = await asyncio.start_server(made.serve, "127.0.0.1", 0)
+        made.url = f"smtp://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        ready.set()
+        await stop.wait()
+        server.close()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+
+    ready, stop = threading.Event(), asyncio.Event()
+    thread = threading.Thread(target=loop.run_until_complete, args=(run(),))
+    thread.start()
+    ready.wait()
+    try:
+        yield made
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join()
+        loop.close()

@@ -12,7 +12,6 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from rota.errors import DatabaseUnavailable
 from rota.model.awaited import NO_RESULTS
 from rota.model.job import Status
 from rota.model.outcome import (

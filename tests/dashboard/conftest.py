@@ -15,6 +15,7 @@ import uvicorn
 
 import rota
 from rota.dashboard import Access, Dashboard, dashboard
+from rota.dashboard.serving import WebClient
 
 PREFIX = "/admin/jobs"
 HOSTILE = '<script>alert("x")</script>\u202e&amp;\x1b[31m'
@@ -77,7 +78,7 @@ def serve(app: rota.App) -> Iterator[Serve]:
 def _run_asgi(made: Dashboard) -> Iterator[str]:
     api = fastapi.FastAPI()
     api.mount(PREFIX, made.asgi)
-    config = uvicorn.Config(api, host="127.0.0.1", port=0, log_level="warning")
+    config = uvicorn.Config(api, host="127.0.0.1", port=0, log_level="warning", http=WebClient)
     server = uvicorn.Server(config)
     socket = config.bind_socket()
     socket.listen()  # a client that comes before the server waits for it

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
+import socket
+from contextlib import ExitStack, suppress
 from html import unescape
 from importlib.resources import files
 from itertools import product
@@ -17,7 +19,7 @@ from psycopg.rows import TupleRow
 
 import rota
 from rota.client.session import open_session
-from rota.dashboard import VERBS, Access, dashboard, kept
+from rota.dashboard import VERBS, Access, dashboard, kept, serving
 from rota.observe import doctor as doctors
 from tests.dashboard.conftest import HERE, HOSTILE, PREFIX, Serve, Site
 from tests.support.rules import rule
@@ -278,6 +280,21 @@ def test_what_is_not_there_is_said(app: rota.App, serve: Serve) -> None:
     assert "a stranger" not in site.get("/?said=a+stranger").text
     large = site.client.post(site.url + "/jobs/cancel", content=b"x" * 300_000, headers=HERE)
     assert large.status_code == 413
+
+
+def test_clients_that_send_slowly_keep_nobody_out(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "CLIENTS_MAX", 3)
+    site = serve("asgi")
+    place = "127.0.0.1", httpx.URL(site.url).port
+    with ExitStack() as stack:
+        slow = [stack.enter_context(socket.create_connection(place, 60)) for _ in range(3)]
+        for client in slow:
+            client.sendall(b"GET /")
+        assert site.get("/jobs").status_code == 200
+        with suppress(ConnectionResetError):
+            assert slow[0].recv(1) == b""
 
 
 def test_the_file_of_others_is_as_they_released_it() -> None:

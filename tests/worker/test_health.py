@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import threading
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import psycopg
@@ -16,6 +17,8 @@ import pytest
 
 import rota
 from rota.observe.events import Bus
+from rota.runtime import health_server
+from rota.runtime.health_server import serve_health
 from rota.runtime.service import PauseGate, Service
 from rota.worker import health as vitals
 from rota.worker.health import SILENT_S, Health
@@ -112,6 +115,37 @@ async def test_a_loop_that_a_handler_blocks_is_not_well_and_neither_is_it_ready(
         re.fullmatch(r"the event loop has been blocked for \d+ s", why or "") for why in said
     ), said
     assert (health.liveness(), health.readiness()) == (None, "stopping")
+
+
+@rule("M86")
+def test_clients_that_send_slowly_keep_no_probe_out(
+    free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health_server, "CLIENTS_MAX", 3)
+    with serve_health(free_port, lambda: None, lambda: "starting"), ExitStack() as stack:
+
+        def connect() -> socket.socket:
+            client = socket.create_connection(("127.0.0.1", free_port), 60)
+            stack.enter_context(client).sendall(b"GET /healthz")
+            return client
+
+        first, *_ = [connect() for _ in range(3)]
+        assert probe(free_port, "/healthz") == (200, "ok")
+        with suppress(ConnectionResetError):
+            assert first.recv(1) == b""  # the oldest has made room
+
+        monkeypatch.setattr(health_server, "CLIENT_S", 0.1)
+        busy = connect()
+        busy.settimeout(0.01)  # it sends all the time, and never ends its request
+        with suppress(ConnectionError):
+            eventually(lambda: _send_more(busy), what="it is disconnected")
+
+
+def _send_more(client: socket.socket) -> bool:
+    client.sendall(b"x")
+    with suppress(TimeoutError):
+        return client.recv(1) == b""
+    return False
 
 
 class _Part(Service):

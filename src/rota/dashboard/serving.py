@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hmac
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from rota.client.base import check_by
 from rota.dashboard.access import VERBS, Access
@@ -16,6 +19,10 @@ if TYPE_CHECKING:
     from rota.app import App
 
 NAME_MAX = 100
+CLIENTS_MAX = 100
+"""Most connections at once."""
+LEAVE_S = 3
+"""How long requests may keep a server that was told to stop."""
 
 
 def serve(app: App, host: str, port: int, token: str | None, *, read_only: bool) -> None:
@@ -30,7 +37,34 @@ def serve(app: App, host: str, port: int, token: str | None, *, read_only: bool)
         asgi: Any = dashboard(app).asgi
     else:
         asgi = _Login(app, token, frozenset() if read_only else VERBS)
-    uvicorn.run(asgi, host=host, port=port, log_level="warning", lifespan="off")
+    uvicorn.run(
+        asgi,
+        host=host,
+        port=port,
+        http=WebClient,
+        ws="none",
+        lifespan="off",
+        log_level="warning",
+        timeout_graceful_shutdown=LEAVE_S,
+    )
+
+
+class WebClient(H11Protocol):
+    """A connection of a client. If there are CLIENTS_MAX, the oldest is closed for it: uvicorn has
+    no limit for clients that send slowly, and they must keep nobody out."""
+
+    _numbers = count()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        others = [
+            one
+            for one in self.connections
+            if isinstance(one, WebClient) and not one.transport.is_closing()
+        ]
+        if len(others) >= CLIENTS_MAX:
+            min(others, key=lambda one: one.number).transport.abort()
+        self.number = next(self._numbers)
+        super().connection_made(transport)
 
 
 class _Login:

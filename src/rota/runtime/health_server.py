@@ -3,24 +3,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
-import socketserver
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler
-from typing import Any
 
 from rota.errors import ConfigurationError
+from rota.runtime.loop import call_in_thread
 
 Probe = Callable[[], str | None]
-"""Returns what is wrong; None: nothing. Called in threads of the server."""
+"""Returns what is wrong; None: nothing. Called in the thread of the server."""
 
-CLIENT_S = 5.0
-"""A client that sends nothing for this long is disconnected."""
-CLIENTS_MAX = 16
-"""Most clients at once, each in a thread. Further ones are disconnected; a probe tries again."""
+CLIENT_S = 10.0
+"""A client is disconnected after this long, whatever it has sent or read. Prometheus waits as long
+for `/metrics`."""
+CLIENTS_MAX = 64
+"""Most clients at once. One more is served, and the oldest is disconnected: clients that send
+slowly must not keep a probe out."""
+LINES_MAX = 100
+"""Most lines of a request that are read."""
 
 
 @contextmanager
@@ -37,96 +40,100 @@ def serve_health(
     if port is None:
         yield
         return
-    with _Server(port, {"/healthz": liveness, "/readyz": readiness}, metrics) as server:
+    server = _Server({"/healthz": liveness, "/readyz": readiness}, metrics)
+    with _listen(port) as listening:
+        # A loop of its own, because a blocked loop of the worker is what it reports.
+        loop = asyncio.new_event_loop()
         thread = threading.Thread(
-            target=server.serve_forever,
-            kwargs={"poll_interval": 0.1},
-            name="rota-health",
-            daemon=True,
+            target=server.run, args=(loop, listening), name="rota-health", daemon=True
         )
         thread.start()
         try:
             yield
         finally:
-            server.shutdown()
+            loop.call_soon_threadsafe(server.is_over.set)
+            thread.join()
 
 
-# Not http.server's own server, which asks the DNS for its name before it listens.
-class _Server(socketserver.ThreadingTCPServer):
-    address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
-    allow_reuse_address = True
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 16
+def _listen(port: int) -> socket.socket:
+    is_dual = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if is_dual else socket.AF_INET
+    try:
+        return socket.create_server(("", port), family=family, dualstack_ipv6=is_dual)
+    except OSError as error:
+        raise ConfigurationError(
+            f"the health port {port} cannot be listened on: {error.strerror}"
+        ) from None
 
-    def __init__(
-        self, port: int, probes: dict[str, Probe], metrics: Callable[[], str] | None
+
+class _Server:
+    def __init__(self, probes: Mapping[str, Probe], metrics: Callable[[], str] | None) -> None:
+        self.is_over = asyncio.Event()
+        self._probes = probes
+        self._metrics = metrics
+        self._measuring: asyncio.Future[str] | None = None
+        """The last answer of `metrics`: one thread asks it, however many clients wait."""
+        self._clients: dict[asyncio.Task[None], None] = {}
+        """The oldest first."""
+
+    def run(self, loop: asyncio.AbstractEventLoop, listening: socket.socket) -> None:
+        """Serve until `is_over`."""
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.run(self._serve(listening))
+
+    async def _serve(self, listening: socket.socket) -> None:
+        server = await asyncio.start_server(self._take_client, sock=listening)
+        await self.is_over.wait()
+        server.close()
+
+    async def _take_client(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        self.probes, self.metrics = probes, metrics
-        self._room = threading.Semaphore(CLIENTS_MAX)
+        if len(self._clients) >= CLIENTS_MAX:
+            oldest = next(iter(self._clients))
+            del self._clients[oldest]
+            oldest.cancel()
+        task = asyncio.current_task()
+        assert task is not None
+        self._clients[task] = None
         try:
-            super().__init__(("", port), _Request)
-        except OSError as error:
-            raise ConfigurationError(
-                f"the health port {port} cannot be listened on: {error.strerror}"
-            ) from None
-
-    def server_bind(self) -> None:
-        if self.address_family == socket.AF_INET6:
-            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)  # IPv4 as well
-        super().server_bind()
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if self._room.acquire(blocking=False):
-            try:
-                super().process_request(request, client_address)
-            except RuntimeError:  # no thread for it
-                self._room.release()
-                raise
-        else:
-            self.shutdown_request(request)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
+            # ValueError: a line that is too long, or no request.
+            with suppress(TimeoutError, OSError, ValueError):
+                async with asyncio.timeout(CLIENT_S):
+                    writer.write(await self._answer(reader))
+                    writer.close()
+                    await writer.wait_closed()
         finally:
-            self._room.release()
+            self._clients.pop(task, None)
+            writer.transport.abort()
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log nothing: a client that disconnects does no harm."""
-
-
-class _Request(BaseHTTPRequestHandler):
-    server: _Server
-    timeout = CLIENT_S
-
-    def do_GET(self) -> None:
-        path = self.path.partition("?")[0]
-        probe = self.server.probes.get(path)
-        if path == "/metrics" and self.server.metrics is not None:
-            self._answer(HTTPStatus.OK, self.server.metrics(), "text/plain; version=0.0.4")
+    async def _answer(self, reader: asyncio.StreamReader) -> bytes:
+        method, target, *_ = (await reader.readline()).decode("latin-1").split()
+        for _ in range(LINES_MAX):
+            if not (await reader.readline()).strip():
+                break
+        path = target.partition("?")[0]
+        probe, kind = self._probes.get(path), "text/plain"
+        if path == "/metrics" and self._metrics is not None:
+            status, text, kind = HTTPStatus.OK, await self._measure(), "text/plain; version=0.0.4"
         elif probe is None:
-            self._answer(HTTPStatus.NOT_FOUND, "ask /healthz or /readyz")
+            status, text = HTTPStatus.NOT_FOUND, "ask /healthz or /readyz"
         elif (problem := probe()) is None:
-            self._answer(HTTPStatus.OK, "ok")
+            status, text = HTTPStatus.OK, "ok"
         else:
-            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, problem)
-
-    def do_HEAD(self) -> None:
-        self.do_GET()
-
-    def _answer(self, status: HTTPStatus, text: str, kind: str = "text/plain") -> None:
+            status, text = HTTPStatus.SERVICE_UNAVAILABLE, problem
         body = f"{text.rstrip()}\n".encode()
-        self.send_response(status)
-        self.send_header("Content-Type", f"{kind}; charset=utf-8")
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Cache-Control", "no-store")
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
+        head = (
+            f"HTTP/1.1 {status.value} {status.phrase}\r\n"
+            f"Content-Type: {kind}; charset=utf-8\r\n"
+            f"Content-Length: {len(body)}\r\n"
+            "Cache-Control: no-store\r\n"
+            "Connection: close\r\n\r\n"
+        )
+        return head.encode() + (b"" if method == "HEAD" else body)
 
-    def version_string(self) -> str:
-        return "rota"
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing: a probe comes every few seconds."""
+    async def _measure(self) -> str:
+        assert self._metrics is not None
+        if self._measuring is None or self._measuring.done():
+            self._measuring = call_in_thread(self._metrics, "rota-metrics")
+        return await asyncio.shield(self._measuring)

@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import http.client
 import logging
-import threading
 import urllib.error
 import urllib.request
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
 from rota.errors import ConfigurationError
+from rota.runtime.loop import call_in_thread
 
 logger = logging.getLogger("rota")
 
@@ -97,27 +98,9 @@ def call(url: str, body: bytes | None = None) -> None:
 
 async def acall(url: str, body: bytes | None = None) -> None:
     """`call` from a loop, within CALL_S. Raises CallFailed."""
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[None] = loop.create_future()
-
-    def say(error: BaseException | None) -> None:
-        if not answer.done():
-            answer.set_result(None) if error is None else answer.set_exception(error)
-
-    def ask() -> None:
-        outcome: BaseException | None = None
-        try:
-            call(url, body)
-        except Exception as error:  # noqa: BLE001 - the waiting task gets it
-            outcome = error
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(say, outcome)
-
-    # A thread of its own, because the loop waits for those of its executor at its end.
-    threading.Thread(target=ask, name="rota-call", daemon=True).start()
     try:
         async with asyncio.timeout(CALL_S):
-            await answer
+            await call_in_thread(partial(call, url, body), "rota-call")
     except TimeoutError:
         raise CallFailed(f"{host(url)} did not answer within {CALL_S:g} s") from None
 

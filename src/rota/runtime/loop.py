@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
@@ -116,6 +117,25 @@ def is_in_loop() -> bool:
     except RuntimeError:
         return False
     return True
+
+
+def call_in_thread(call: Callable[[], T], name: str) -> asyncio.Future[T]:
+    """Call in a thread of its own, for which nobody waits: neither a loop nor a process at its end.
+
+    Raises:
+        RuntimeError: the machine cannot start a thread.
+    """
+    answer = Future[T]()
+    answer.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            answer.set_result(call())
+        except Exception as error:  # noqa: BLE001 - who awaits it gets it
+            answer.set_exception(error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return asyncio.wrap_future(answer)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 import socket
 from contextlib import ExitStack, suppress
 from html import unescape
 from importlib.resources import files
+from io import BytesIO
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +21,7 @@ from psycopg.rows import TupleRow
 
 import rota
 from rota.client.session import open_session
-from rota.dashboard import VERBS, Access, dashboard, kept, serving
+from rota.dashboard import VERBS, Access, Dashboard, dashboard, kept, serving
 from rota.observe import doctor as doctors
 from tests.dashboard.conftest import HERE, HOSTILE, PREFIX, Serve, Site
 from tests.support.rules import rule
@@ -278,8 +280,75 @@ def test_what_is_not_there_is_said(app: rota.App, serve: Serve) -> None:
     assert put.status_code == 405 and put.headers["allow"] == "GET, HEAD, POST"
     assert site.post("/many/erase", why="x").status_code == 404
     assert "a stranger" not in site.get("/?said=a+stranger").text
-    large = site.client.post(site.url + "/jobs/cancel", content=b"x" * 300_000, headers=HERE)
-    assert large.status_code == 413
+
+
+def post(gateway: str, made: Dashboard, length: str, *parts: bytes) -> tuple[int, dict[str, str]]:
+    """Send a form in parts, and go away; return the status and the headers of the answer. Without
+    parts the form must not be read."""
+    heard: list[Any] = []
+    sent = {"host": "localhost", "content-type": "application/x-www-form-urlencoded", **HERE}
+    if gateway == "wsgi":
+        environ = {f"HTTP_{name.upper().replace('-', '_')}": text for name, text in sent.items()}
+        environ |= {"REQUEST_METHOD": "POST", "PATH_INFO": "/jobs/cancel"}
+        environ |= {"CONTENT_TYPE": environ["HTTP_CONTENT_TYPE"], "CONTENT_LENGTH": length}
+        body = BytesIO(b"".join(parts)) if parts else None
+        made.wsgi({**environ, "wsgi.input": body}, lambda *answer: heard.extend(answer))
+        return int(heard[0][:3]), dict(heard[1])
+    coming = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
+    coming += [{"type": "http.disconnect"}] if parts else []
+    if length == str(sum(map(len, parts))):
+        coming[-2]["more_body"] = False
+
+    async def receive() -> dict[str, Any]:
+        return coming.pop(0)
+
+    async def send(message: dict[str, Any]) -> None:
+        heard.append(message)
+
+    sent |= {"content-length": length} if length else {"transfer-encoding": "chunked"}
+    headers = [(name.encode(), value.encode()) for name, value in sent.items()]
+    scope = {"type": "http", "http_version": "1.1", "method": "POST", "path": "/jobs/cancel"}
+    asyncio.run(made.asgi({**scope, "query_string": b"", "headers": headers}, receive, send))
+    got = {name.decode(): value.decode() for name, value in heard[0]["headers"]}
+    return heard[0]["status"], got
+
+
+@rule("M87")
+@pytest.mark.parametrize("gateway", ["asgi", "wsgi"])
+def test_nobody_s_form_is_read_before_he_may_send_it(app: rota.App, gateway: str) -> None:
+    job = wait(app)
+    form = f"id={job}&why=x".encode()
+    size = str(len(form))
+
+    def make(access: Access | None) -> Dashboard:
+        return dashboard(app, authorize=lambda _: access)
+
+    made = {
+        "nobody": make(None),
+        "looks": make(Access("bo", frozenset())),
+        "acts": make(Access("ann")),
+    }
+    for who, length, status in (
+        ("nobody", size, 403),
+        ("looks", size, 403),
+        ("acts", "abc", 400),
+        ("acts", "-1", 400),
+        ("acts", f"{size}, {size}", 400),
+        ("acts", "999999999", 413),
+        ("acts", "9" * 5_000, 413),
+    ):
+        assert post(gateway, made[who], length)[0] == status, (who, length[:20])
+    assert post(gateway, made["acts"], "100", form)[0] == 408  # some of it is missing
+    if gateway == "asgi":
+        asks = serving._Login(app, "a long enough password", VERBS)
+        refused, headers = post(gateway, asks, "999999999")
+        assert (refused, headers["connection"]) == (401, "close")
+        assert post(gateway, made["acts"], "", form)[0] == 408
+        endless = [b"x" * 100_000] * 3 + [b"it would have read on"]
+        assert post(gateway, made["acts"], "", *endless)[0] == 413
+    assert app.get(job).status == "queued"
+    assert post(gateway, made["acts"], size, form)[0] == 303
+    assert app.get(job).status == "cancelled"
 
 
 def test_clients_that_send_slowly_keep_nobody_out(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -14,10 +15,10 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.middleware.csrf import get_token
 from django.urls import NoReverseMatch, re_path, reverse
-from django.views.decorators.csrf import csrf_protect
+from django.views.decorators.csrf import csrf_exempt, csrf_protect
 
 from rota.dashboard.access import VERBS, Access
-from rota.dashboard.request import Request, read_form, read_query
+from rota.dashboard.request import Request, Response, read_query
 from rota.dashboard.site import Dashboard, dashboard
 from rota.integrations.django.django_app import find_app
 
@@ -59,19 +60,30 @@ def show(request: HttpRequest, path: str) -> HttpResponseBase:
         return redirect_to_login(request.get_full_path(), _find_login())
     if request.method == "POST" and request.content_type != FORM:
         return HttpResponse("a form of this site is urlencoded", status=400)
-    query = read_query(request.META.get("QUERY_STRING", ""))
     asked = Request(
         method=request.method or "GET",
         prefix=request.path.removesuffix(path).rstrip("/"),
         path=f"/{path}",
-        query=query,
+        query=read_query(request.META.get("QUERY_STRING", "")),
         headers={name.lower(): value for name, value in request.headers.items()},
         peer=request.META.get("REMOTE_ADDR"),
-        form=read_form(request.content_type or "", request.body),
         scope=request,
-        token=get_token(request),
     )
-    answer = _find_dashboard().answer(asked, len(request.body))
+    answer = _find_dashboard().admit(asked)
+    if isinstance(answer, Response):
+        return _send(answer)
+    # Django says whether a form is from here, as the settings of the project have it, also where
+    # CsrfViewMiddleware is none of its MIDDLEWARE. It reads the form for that.
+    return csrf_protect(_answer)(request, answer)
+
+
+def _answer(request: HttpRequest, asked: Request) -> HttpResponse:
+    asked = replace(asked, token=get_token(request))
+    body = request.body if asked.method == "POST" else b""
+    return _send(_find_dashboard().answer(asked, body))
+
+
+def _send(answer: Response) -> HttpResponse:
     return HttpResponse(answer.body, status=answer.status, headers=dict(answer.headers))
 
 
@@ -82,7 +94,6 @@ def _find_login() -> str | None:
         return None  # that of settings.LOGIN_URL
 
 
-# An action on many is a transaction for each thousand. Django says whether a form is from here, as
-# the settings of the project have it, also where CsrfViewMiddleware is none of its MIDDLEWARE.
-view = non_atomic_requests(find_app().using)(csrf_protect(show))
+# An action on many is a transaction for each thousand. `show` guards the forms.
+view = non_atomic_requests(find_app().using)(csrf_exempt(show))
 urlpatterns = [re_path(r"^(?P<path>.*)$", view)]

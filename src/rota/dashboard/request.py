@@ -12,6 +12,8 @@ from rota.dashboard.access import Access
 
 FORM_MAX = 256 * 1024
 """Most bytes of a form: a corrected payload is 64 kB, and a form writes a byte with up to three."""
+FORM_S = 20.0
+"""Longest time in which a form arrives."""
 SAID = "rota_said"
 """The cookie that carries a word from an action to the page after it."""
 
@@ -30,9 +32,10 @@ class Request:
     """By their names in small letters."""
     peer: str | None
     """The address of the client; None: the server does not say."""
-    form: Mapping[str, list[str]]
     scope: Any
     """The scope of ASGI, or the environ of WSGI."""
+    form: Mapping[str, list[str]] = field(default_factory=dict)
+    """Empty until its body is read."""
     token: str = ""
     """What Django wants to see in each form, and has seen in this one; empty: no Django here."""
     environment: str = ""
@@ -43,6 +46,19 @@ class Request:
     def wants_json(self) -> bool:
         """Whether it asks for the facts, and not for a page."""
         return "application/json" in self.headers.get("accept", "")
+
+    @property
+    def body_bytes(self) -> int | None:
+        """How long its body is, by its head; 0 if that does not say. None: what it says is no
+        number."""
+        said = self.headers.get("content-length") or "0"
+        return int(said[:20]) if said.isascii() and said.isdecimal() else None
+
+    @property
+    def may_be_long(self) -> bool:
+        """Whether its body may go on after all that is read of it."""
+        size = self.body_bytes
+        return size is None or size > FORM_MAX or "transfer-encoding" in self.headers
 
     def url(self, path: str, **query: object) -> str:
         """Return the URL of a page, below the prefix. A value that is None or empty is left out."""

@@ -13,7 +13,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from rota.client.base import check_by
 from rota.dashboard.access import VERBS, Access
-from rota.dashboard.site import dashboard
+from rota.dashboard.request import Request, Response
+from rota.dashboard.site import Dashboard, dashboard
 
 if TYPE_CHECKING:
     from rota.app import App
@@ -33,12 +34,11 @@ def serve(app: App, host: str, port: int, token: str | None, *, read_only: bool)
             machine may look.
         read_only: nobody may act.
     """
-    if token is None:
-        asgi: Any = dashboard(app).asgi
-    else:
-        asgi = _Login(app, token, frozenset() if read_only else VERBS)
+    made = dashboard(app)
+    if token is not None:
+        made = _Login(app, token, frozenset() if read_only else VERBS)
     uvicorn.run(
-        asgi,
+        made.asgi,
         host=host,
         port=port,
         http=WebClient,
@@ -67,22 +67,18 @@ class WebClient(H11Protocol):
         super().connection_made(transport)
 
 
-class _Login:
-    """An application of ASGI that asks for name and password."""
+class _Login(Dashboard):
+    """A dashboard that asks for name and password."""
 
     def __init__(self, app: App, token: str, verbs: frozenset[str]) -> None:
+        super().__init__(app, self._check)
         self._token, self._verbs = token, verbs
-        self._asgi = dashboard(app, authorize=self._authorize).asgi
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http" or self._authorize(scope) is not None:
-            await self._asgi(scope, receive, send)
-            return
-        headers = [(b"www-authenticate", b'Basic realm="Rota", charset="UTF-8"')]
-        await send({"type": "http.response.start", "status": 401, "headers": headers})
-        await send({"type": "http.response.body", "body": b""})
+    def _refuse(self, request: Request) -> Response:
+        challenge = ("WWW-Authenticate", 'Basic realm="Rota", charset="UTF-8"')
+        return Response(401, headers=(challenge,))
 
-    def _authorize(self, scope: Any) -> Access | None:
+    def _check(self, scope: Any) -> Access | None:
         kind, _, text = dict(scope["headers"]).get(b"authorization", b"").partition(b" ")
         try:
             name, _, password = base64.b64decode(text, validate=True).decode().partition(":")

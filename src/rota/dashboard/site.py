@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from http import HTTPStatus
@@ -19,7 +20,7 @@ from rota.dashboard.html import explain
 from rota.dashboard.kept import Memory
 from rota.dashboard.look import Act, Forbidden, Look
 from rota.dashboard.pages import GETS, POSTS, find_page
-from rota.dashboard.request import FORM_MAX, Request, Response, read_form, read_query
+from rota.dashboard.request import FORM_MAX, FORM_S, Request, Response, read_form, read_query
 from rota.errors import (
     DatabaseUnavailable,
     JobNotFound,
@@ -67,15 +68,17 @@ def dashboard(
     """
     if iscoroutinefunction(authorize):
         raise UsageError("authorize is called in a thread: it must be no async function")
-    return Dashboard(app, authorize, environment or os.environ.get("ROTA_ENVIRONMENT", ""))
+    return Dashboard(app, authorize, environment)
 
 
 class Dashboard:
     """What `dashboard` returns."""
 
-    def __init__(self, app: App, authorize: Authorize | None, environment: str) -> None:
+    def __init__(
+        self, app: App, authorize: Authorize | None, environment: str | None = None
+    ) -> None:
         self._app = app
-        self._environment = environment
+        self._environment = environment or os.environ.get("ROTA_ENVIRONMENT", "")
         self._authorize = authorize
         self._memory = Memory(app)
 
@@ -92,12 +95,6 @@ class Dashboard:
             name.decode("latin-1").lower(): value.decode("latin-1")
             for name, value in scope["headers"]
         }
-        body, has_more = b"", True
-        while has_more:  # also what is too much: who still sends would not hear that it is
-            message = await receive()
-            if len(body) <= FORM_MAX:
-                body += message.get("body", b"")
-            has_more = message.get("more_body", False)
         prefix = scope.get("root_path", "")
         client = scope.get("client")
         request = Request(
@@ -107,13 +104,18 @@ class Dashboard:
             query=read_query(scope["query_string"].decode("latin-1")),
             headers=headers,
             peer=client[0] if client else None,
-            form=read_form(headers.get("content-type", ""), body),
             scope=scope,
         )
-        response = await asyncio.to_thread(self.answer, request, len(body))
-        encoded = [(name.encode(), value.encode("latin-1")) for name, value in response.headers]
-        await send({"type": "http.response.start", "status": response.status, "headers": encoded})
-        await send({"type": "http.response.body", "body": response.body})
+        answer = await asyncio.to_thread(self.admit, request)
+        if isinstance(answer, Request):
+            body = await _receive_form(receive) if request.method == "POST" else b""
+            answer = await asyncio.to_thread(self.answer, answer, body)
+        encoded = [(name.encode(), value.encode("latin-1")) for name, value in answer.headers]
+        is_unread = request.may_be_long or answer.status == 408
+        if is_unread and scope["http_version"].startswith("1"):
+            encoded.append((b"connection", b"close"))  # else the server reads the rest
+        await send({"type": "http.response.start", "status": answer.status, "headers": encoded})
+        await send({"type": "http.response.body", "body": answer.body})
 
     def wsgi(self, wsgi_env: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         """Answer a request of WSGI."""
@@ -122,9 +124,8 @@ class Dashboard:
             for name, value in wsgi_env.items()
             if name.startswith("HTTP_")
         }
-        content_type = wsgi_env.get("CONTENT_TYPE") or ""
-        size = int(wsgi_env.get("CONTENT_LENGTH") or 0)
-        body = wsgi_env["wsgi.input"].read(min(size, FORM_MAX + 1)) if size else b""
+        headers["content-type"] = wsgi_env.get("CONTENT_TYPE") or ""
+        headers["content-length"] = wsgi_env.get("CONTENT_LENGTH") or ""
         path = wsgi_env.get("PATH_INFO", "").encode("latin-1").decode("utf-8", "replace")
         request = Request(
             method=wsgi_env["REQUEST_METHOD"],
@@ -133,26 +134,49 @@ class Dashboard:
             query=read_query(wsgi_env.get("QUERY_STRING", "")),
             headers=headers,
             peer=wsgi_env.get("REMOTE_ADDR"),
-            form=read_form(content_type, body),
             scope=wsgi_env,
         )
-        response = self.answer(request, len(body))
-        phrase = HTTPStatus(response.status).phrase
-        start_response(f"{response.status} {phrase}", [*response.headers])
-        return [response.body]
+        answer = self.admit(request)
+        if isinstance(answer, Request):
+            size = request.body_bytes if request.method == "POST" else 0
+            answer = self.answer(answer, wsgi_env["wsgi.input"].read(size) if size else b"")
+        phrase = HTTPStatus(answer.status).phrase
+        start_response(f"{answer.status} {phrase}", [*answer.headers])
+        return [answer.body]
 
-    def answer(self, request: Request, size: int) -> Response:
-        """Answer a request of any gateway, whose body had so many bytes."""
-        if size > FORM_MAX:
-            return _finish(explain(request, 413, f"A form has at most {FORM_MAX:,} bytes."))
+    def admit(self, request: Request) -> Request | Response:
+        """Return a request of any gateway with what it may do; or its answer, for which nobody
+        reads its body."""
         if request.path.startswith("/static/"):
             return _find_static(request)
         host = request.headers.get("host", "")
         access = find_access(self._authorize, request.scope, request.peer, host)
         if access is None:
-            more = _NO_ACCESS if self._authorize is None else ""
-            return _finish(explain(request, 403, "You may not see this.", more))
+            return _finish(self._refuse(request))
         request = replace(request, access=access, environment=self._environment)
+        if request.method == "POST":
+            if not access.verbs:
+                return _finish(explain(request, 403, f"{access.who} may look, but not act"))
+            if request.body_bytes is None:
+                return _finish(explain(request, 400, "Content-Length is no number of bytes."))
+            if request.body_bytes > FORM_MAX:
+                return _finish(explain(request, 413, _TOO_LARGE))
+        return request
+
+    def _refuse(self, request: Request) -> Response:
+        """Return the answer to who may see nothing."""
+        more = _NO_ACCESS if self._authorize is None else ""
+        return explain(request, 403, "You may not see this.", more)
+
+    def answer(self, request: Request, body: bytes | None) -> Response:
+        """Answer a request that was admitted, with its body; None: that did not arrive."""
+        if request.method == "POST":
+            if body is None or len(body) < (request.body_bytes or 0):
+                return _finish(explain(request, 408, "The form did not arrive."))
+            if len(body) > FORM_MAX:
+                return _finish(explain(request, 413, _TOO_LARGE))
+            kind = request.headers.get("content-type", "")
+            request = replace(request, form=read_form(kind, body))
         try:
             return _finish(self._find(request))
         except _MISSING as error:
@@ -181,6 +205,22 @@ class Dashboard:
         return act(Act(request, self._app, self._memory))
 
 
+async def _receive_form(receive: Any) -> bytes | None:
+    """Return a body, or its first FORM_MAX bytes and more; None: it did not arrive."""
+    body, has_more = b"", True
+    with suppress(TimeoutError):
+        async with asyncio.timeout(FORM_S):
+            while has_more and len(body) <= FORM_MAX:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    return None
+                body += message.get("body", b"")
+                has_more = message.get("more_body", False)
+            return body
+    return None
+
+
+_TOO_LARGE = f"A form has at most {FORM_MAX:,} bytes."
 _TOO_LONG = ("57014", "55P03")
 """SQLSTATE of a statement that was cancelled, and of one that did not get its lock."""
 _NARROWER = (

@@ -45,6 +45,8 @@ class DashboardTest(TransactionTestCase):
         )
         self.client.force_login(self.ada)
         assert self.client.get("/admin/jobs/").status_code == 403
+        refused = self.post("jobs/cancel", {"id": 1})  # and the form is not read for a token
+        self.assertContains(refused, "You may not see this", status_code=403)
         self.allow("view_jobrow")
         self.assertContains(self.client.get("/admin/jobs/"), "ada, who may look only")
         User.objects.filter(username="ada").update(is_staff=False)

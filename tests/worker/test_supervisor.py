@@ -412,12 +412,13 @@ def test_as_pid_1_it_reaps_orphans_replaces_its_own_and_stops_in_order(
 
 
 @rule("M83")
-def test_a_worker_that_is_pid_1_hears_sigterm_also_before_it_is_up(
+def test_a_worker_that_is_pid_1_reaps_orphans_and_hears_sigterm_also_before_it_is_up(
     database: str, tmp_path: Path
 ) -> None:
     if not _may_unshare():
         pytest.skip("pid namespaces are not allowed here: an early SIGTERM to pid 1 was not tested")
-    place = _app(tmp_path, f"open({str(tmp_path / 'importing')!r}, 'w')\ntime.sleep(600)")
+    importing = f"open({str(tmp_path / 'importing')!r}, 'w')"
+    place = _app(tmp_path, f"os.system('sleep 600 &')\n{importing}\ntime.sleep(600)")
     around = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
     command = [*around, sys.executable, "-m", "rota", "work", "--app=mine:app"]
     with subprocess.Popen(
@@ -426,6 +427,9 @@ def test_a_worker_that_is_pid_1_hears_sigterm_also_before_it_is_up(
         try:
             eventually((tmp_path / "importing").exists)
             [first] = psutil.Process(unshared.pid).children()
+            [orphan] = [one for one in first.children() if one.name() == "sleep"]
+            orphan.kill()
+            eventually(lambda: orphan not in first.children(), what="it is reaped")
             first.send_signal(signal.SIGTERM)
             assert unshared.wait(30) == 128 + signal.SIGTERM
         finally:

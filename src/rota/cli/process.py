@@ -12,6 +12,8 @@ import sys
 import threading
 from contextlib import suppress
 
+from rota.runtime.child_process import SIGNALS, find_exited
+
 logger = logging.getLogger("rota")
 
 LEAVE_S = 3.0
@@ -28,6 +30,31 @@ def prepare() -> None:
     if os.getpid() == 1:
         # The kernel ends pid 1 by no signal without a handler. A worker installs its own.
         signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
+
+
+def fork_from_init() -> None:
+    """As process 1 of a container, go on in a fork. Process 1 passes signals on, reaps orphans, and
+    ends as the fork does.
+
+    A worker cannot reap them itself: it does not know them from what a handler has started, and the
+    exit status of that is the handler's.
+    """
+    if os.getpid() != 1:
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (*SIGNALS, signal.SIGCHLD))
+    command = os.fork()
+    if command == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # only the kernel's process 1 needs more
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would leave no status
+    while find_exited({command}) is None:
+        came = signal.sigwaitinfo((*SIGNALS, signal.SIGCHLD))
+        # What a terminal sends has reached the fork, too: twice would end the grace period.
+        if came.si_signo != signal.SIGCHLD and came.si_code <= 0:
+            os.kill(command, came.si_signo)
+    status = os.waitstatus_to_exitcode(os.waitpid(command, 0)[1])
+    os._exit(status if status >= 0 else 128 - status)
 
 
 def leave(status: int) -> None:

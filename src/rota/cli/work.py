@@ -15,6 +15,7 @@ import typer
 
 from rota.app import App
 from rota.cli.output import print_json
+from rota.cli.process import fork_from_init
 from rota.cli.reload import Reloader
 from rota.cli.target import AppOption, JsonOption, connect, need_app, need_reference
 from rota.declare.config import HEALTH_PORT_MAX, PROCESSES_MAX, SLOTS
@@ -153,6 +154,8 @@ def work(
     """
     if channel is not None:
         supervised.join(channel)
+    elif processes is None and not database:  # their parent reaps orphans itself
+        fork_from_init()
     queues = _queues(queue) if queue else None
     _refuse_conflicts(queues, concurrency, max_time, health_port, drain=drain)
     if reload:

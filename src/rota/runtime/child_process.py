@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -233,13 +233,15 @@ os.register_at_fork(
 )
 
 
-def find_exited() -> int | None:
-    """Return the pid of a child of this process that has ended and was not reaped."""
-    try:
-        found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return None
-    return None if found is None else found.si_pid
+def find_exited(known: Container[int]) -> int | None:
+    """Return the pid of a known child that has ended and was not reaped. Others that have ended are
+    reaped: as pid 1, this process is the parent of every orphan."""
+    with suppress(ChildProcessError):
+        while found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            if found.si_pid in known:
+                return found.si_pid
+            os.waitpid(found.si_pid, 0)
+    return None
 
 
 def _spawn(

@@ -9,7 +9,6 @@ loop is blocked, and none counts twice. `rota.runtime.supervised` is the child's
 from __future__ import annotations
 
 import logging
-import os
 import select
 import signal
 import socket
@@ -28,11 +27,7 @@ from rota.declare.program import describe_exit
 from rota.errors import ProcessesFailed
 from rota.model.back_off import find_pause_s
 from rota.model.units import plural
-from rota.runtime.child_process import (
-    ChildProcess,
-    find_exited,
-    is_hang_up_ignored,
-)
+from rota.runtime.child_process import ChildProcess, find_exited, is_hang_up_ignored
 from rota.runtime.http import ping
 from rota.runtime.logs import DATABASE_VARIABLE
 from rota.runtime.supervised import METRICS, STOP, STOP_NOW, Vitals
@@ -304,13 +299,10 @@ class Supervisor:
     # Ending
 
     def _reap(self) -> None:
-        while (pid := find_exited()) is not None:
-            child = self._children.get(pid)
-            if child is None:  # as pid 1, this process is the parent of every orphan
-                os.waitpid(pid, 0)
-            else:
-                self._receive(child)
-                self._handle_end(child, child.reap())
+        while (pid := find_exited(self._children)) is not None:
+            child = self._children[pid]
+            self._receive(child)
+            self._handle_end(child, child.reap())
 
     def _handle_end(self, child: WorkerChild, status: int) -> None:
         del self._children[child.pid]

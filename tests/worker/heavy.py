@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from datetime import date
 from pathlib import Path
@@ -45,8 +46,28 @@ def fork_and_end() -> int | None:
     return child.exitcode
 
 
+def fork_and_leave(code: int) -> int | None:
+    """Return the exit status of a copy that leaves the handler."""
+    copy = os.fork()
+    if copy == 0:
+        return sys.exit(code) if code else None
+    killer = threading.Timer(30, os.kill, (copy, signal.SIGKILL))
+    killer.start()
+    _, status = os.waitpid(copy, 0)
+    killer.cancel()
+    return os.waitstatus_to_exitcode(status)
+
+
+async def afork_and_leave(code: int) -> int | None:
+    """Do the same on a loop."""
+    return fork_and_leave(code)
+
+
 jobs.job("forks", process=True)(fork_and_end)
 jobs.job("forks here")(fork_and_end)
+jobs.job("leaves", process=True)(fork_and_leave)
+jobs.job("leaves here")(fork_and_leave)
+jobs.job("leaves the loop")(afork_and_leave)
 
 
 @jobs.job("sends", process=True, retry=FIXED, takes_context=True)

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -635,10 +636,13 @@ async def test_a_handler_that_no_other_process_can_run_is_refused_when_the_worke
 
 
 @rule("M83")
-def test_what_a_handler_forks_ends_at_a_signal_as_any_program_does(
+def test_what_a_handler_forks_ends_at_a_signal_and_where_it_leaves_the_handler(
     database: str, connection: Connection, start_worker: StartWorker
 ) -> None:
     start_worker(database, module="tests.worker.heavy")
     for name in ("forks", "forks here"):
         put(connection, name)
-    eventually(lambda: rows(connection, "select result from rota.jobs") == [(-signal.SIGTERM,)] * 2)
+    for name, code in product(("leaves", "leaves here", "leaves the loop"), (0, 3)):
+        put(connection, name, code=code)
+    ended = "select array_agg(result::int order by id) from rota.jobs where status = 'succeeded'"
+    eventually(lambda: value(connection, ended) == [-signal.SIGTERM] * 2 + [0, 3] * 3)

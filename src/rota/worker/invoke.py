@@ -6,6 +6,8 @@ or its process.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -61,7 +63,8 @@ def invoke(
             if arounds:
                 end = _call_within(run, call, arounds)
             else:
-                result = call()
+                with _EndCopies():
+                    result = call()
                 end = NOTHING if result is None else run.read_return(result)
         except BaseException as error:  # noqa: BLE001 - SystemExit too
             end = run.read_error(error)
@@ -85,7 +88,8 @@ async def ainvoke(
             if arounds:
                 end = await _acall_within(run, call, arounds)
             else:
-                result = await call()
+                with _EndCopies():
+                    result = await call()
                 end = NOTHING if result is None else run.read_return(result)
         except BaseException as error:  # noqa: BLE001 - SystemExit and cancellation too
             end = run.read_error(error)
@@ -101,7 +105,9 @@ def _call_within(run: HandlerRun, call: Callable[[], Any], arounds: Sequence[Aro
             manager = make_manager(around, context, may_await=False)
             manager.__enter__()
             stack.push(pass_errors_on(manager.__exit__))
-        return run.read_return(call())
+        with _EndCopies():
+            result = call()
+        return run.read_return(result)
 
 
 async def _acall_within(
@@ -119,4 +125,26 @@ async def _acall_within(
             else:
                 manager.__enter__()
                 stack.push(pass_errors_on(manager.__exit__))
-        return run.read_return(await call())
+        with _EndCopies():
+            result = await call()
+        return run.read_return(result)
+
+
+class _EndCopies:
+    """Ends a copy of this process that the handler forks and that leaves the handler: it would be a
+    second worker, on the connections of the first."""
+
+    __slots__ = ("_pid",)
+
+    def __enter__(self) -> None:
+        self._pid = os.getpid()
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        # GeneratorExit: a copy that goes its own way has found another handler's task unused.
+        if os.getpid() == self._pid or kind is GeneratorExit:
+            return
+        if isinstance(error, SystemExit):
+            os._exit(error.code if isinstance(error.code, int) else error.code is not None)
+        if error is not None:
+            sys.excepthook(kind, error, trace)
+        os._exit(error is not None)

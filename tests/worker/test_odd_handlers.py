@@ -36,6 +36,12 @@ class ExitsWhenShown(Exception):
         raise SystemExit(3)
 
 
+class OddClass(Exception):
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        raise RuntimeError("no class here")
+
+
 @rule("M33", "M43")
 async def test_what_cannot_be_read_fails_its_own_attempt_and_no_other(
     database: str, connection: Connection
@@ -46,6 +52,7 @@ async def test_what_cannot_be_read_fails_its_own_attempt_and_no_other(
         Unfinished(),
         OddErrno("odd"),
         ExitsWhenShown(),
+        OddClass(),
     ]
 
     @jobs.job("odd", retry=rota.Fixed("1h"))

@@ -331,8 +331,10 @@ class Attempt(msgspec.Struct, eq=False):
             return read(self.job)
         except SecretKeyMissing as missing:
             return _wait_for_key(missing)
+        except PayloadError as error:
+            return PayloadMismatch(error)
         except BaseException as error:  # noqa: BLE001 - an upgrade function may raise anything
-            return PayloadMismatch(error) if isinstance(error, PayloadError) else Errored(error)
+            return Errored(error)
 
     # What the caller of the handler asks, in its thread
 

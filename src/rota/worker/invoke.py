@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from rota.declare.around import apass_errors_on, make_manager, pass_errors_on
 from rota.declare.context import enter
-from rota.model.outcome import NOTHING
+from rota.model.outcome import NOTHING, refuse_outcome
 
 if TYPE_CHECKING:
     from rota.declare.around import Around
@@ -67,7 +67,7 @@ def invoke(
                     result = call()
                 end = NOTHING if result is None else run.read_return(result)
         except BaseException as error:  # noqa: BLE001 - SystemExit too
-            end = run.read_error(error)
+            end = _read_error(run, error)
     tell(run, end)
     del run, end  # this frame is in the error's traceback, and would keep both
 
@@ -92,9 +92,16 @@ async def ainvoke(
                     result = await call()
                 end = NOTHING if result is None else run.read_return(result)
         except BaseException as error:  # noqa: BLE001 - SystemExit and cancellation too
-            end = run.read_error(error)
+            end = _read_error(run, error)
     tell(run, end)
     del run, end  # this frame is in the error's traceback, and would keep both
+
+
+def _read_error(run: HandlerRun, error: BaseException) -> End:
+    try:
+        return run.read_error(error)
+    except (Exception, SystemExit) as fault:  # noqa: BLE001 - isinstance asks the error's own class
+        return refuse_outcome(fault)
 
 
 def _call_within(run: HandlerRun, call: Callable[[], Any], arounds: Sequence[Around]) -> End:

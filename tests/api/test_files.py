@@ -249,20 +249,21 @@ def report_app(url: str, folder: Path, *, kills: bool) -> rota.App:
 
 @pytest.mark.system
 @rule("M33", "M53")
-def test_a_process_that_is_killed_leaves_a_part_and_the_next_one_writes_the_file(
+def test_a_process_that_is_killed_leaves_a_part_until_its_job_writes_the_file_again(
     database: str, connection: Connection, tmp_path: Path
 ) -> None:
     connection.execute("insert into rota.job (job_type) values ('report')")
     program = ["-m", "tests.api.test_files", database, str(tmp_path)]
     assert forked.run(program, env=os.environ, cwd=ROOT).returncode == -signal.SIGKILL
     [part] = names(tmp_path)
-    assert part.startswith(".a.csv.") and part.endswith(".part")
+    assert part.startswith(".a.csv.1-1.") and part.endswith(".part")
+    (tmp_path / ".a.csv.1-9.12345678.part").touch()  # of a later claim
     expire_leases(connection)
     connection.execute("select rota.job_reap('-infinity', 100)")
     connection.execute("update rota.job set run_at = rota.clock()")
     app = report_app(database, tmp_path, kills=False)
     assert app.drain().succeeded == 1
-    assert names(tmp_path) == [part, "a.csv"]
+    assert names(tmp_path) == [".a.csv.1-9.12345678.part", "a.csv"]
     assert (tmp_path / "a.csv").read_bytes() == b"new"
     [effect] = app.effects.find("file_generated:report:1")
     assert (effect.status, effect.uncertain_before) == ("done", 1)

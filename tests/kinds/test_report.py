@@ -454,26 +454,33 @@ def test_a_worker_that_was_frozen_does_not_change_the_file_of_another_and_leaves
 
 
 @rule("M72", "M30")
-def test_what_a_worker_has_put_that_died_before_its_commit_is_tidied_up(
+def test_what_workers_have_left_that_died_while_or_after_they_put_it_is_tidied_up(
     make: Make, connection: Connection, tmp_path: Path
 ) -> None:
     app, reports = make()
     declare(reports, [(1,)])
     run = reports.request("one")
-    put, died = reports.store.put, list[str]()
+    put, left = reports.store.put, list[Any]()
 
     def put_and_die(name: str, file: Any) -> None:
+        if name.endswith(".part") and not left:
+            (tmp_path / "files/1").mkdir(parents=True)
+            left.append(rota.write_file(tmp_path / "files" / name).__enter__())
+            raise ConnectionError("as the process ends here")
         put(name, file)
-        if name.endswith(".part") and not died:
-            died.append(name)
+        if name.endswith(".part") and len(left) == 1:
+            left.append(name)
             raise ConnectionError("as the process ends here")
 
     reports.store.put = put_and_die  # type: ignore[method-assign]
-    app.drain()
-    assert files_in(tmp_path / "files") == [Path(died[0]).name]
+    for _ in range(2):
+        drain(app, connection)
+    part, page = files_in(tmp_path / "files")
+    assert part.startswith(".2-1.part.") and page == Path(left[1]).name
     drain(app, connection)
     assert run.refresh().status == "ready"
     assert files_in(tmp_path / "files") == ["one.csv"]
+    left[0].close()
 
 
 def test_a_worker_without_the_report_leaves_it_to_others(make: Make, database: str) -> None:
@@ -517,19 +524,26 @@ def test_what_has_expired_is_deleted_and_a_file_that_cannot_be_keeps_no_other(
         gone.refresh()
 
 
-def test_a_file_is_put_into_a_directory_that_a_deletion_has_just_removed(
+def test_a_file_is_put_whole_where_a_deletion_removes_its_directory_or_its_part_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, write_file = report.Directory(tmp_path), rota.write_file
-    times = iter([True, True, False])
+    times = iter([True, False, False])
 
     def write(path: Path) -> Any:
         if next(times):
             store.delete("1/none.part")
         return write_file(path)
 
+    class Source(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            if found := super().read(size):
+                next(deletions, lambda: None)()
+            return found
+
+    deletions = iter([lambda: store.delete("1/one.part")])
     monkeypatch.setattr(rota, "write_file", write)
-    store.put("1/one.part", io.BytesIO(b"x"))
+    store.put("1/one.part", Source(b"x"))
     with store.open("1/one.part") as file:
         assert file.read() == b"x"
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import secrets
 from contextlib import nullcontext
+from glob import escape
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any, Literal
 
-from rota.declare.context import context
+from rota.declare.context import context, find_context
 from rota.declare.effect import Effect, EffectBlock
 from rota.errors import UsageError
 from rota.model.bounds import KEY_MAX, check_text
@@ -18,9 +19,9 @@ PREFIX = "file_generated:"
 """Of the effect that records a file."""
 PART = ".part"
 """The end of a temporary name: a process that is killed leaves such a file behind."""
-STEM_MAX = 60
-"""Most characters of a temporary name that are those of the file: a name may have 255 bytes, and a
-character has up to four."""
+STEM_MAX = 52
+"""Most characters of a temporary name that are those of the file: a name may have 255 bytes, a
+character has up to four, and the numbers of a job and its claim up to 29."""
 
 
 class OutputFile:
@@ -56,7 +57,7 @@ def write_file(
 
     The block writes under a temporary name in the same directory. After it the file is flushed to
     disk and renamed, so a reader sees the old one or the new one. If the block raises, nothing is
-    left.
+    left. What a killed worker leaves is deleted when its job writes the file again.
 
     Args:
         path: the file; its directory must exist. A file that is there is replaced.
@@ -96,7 +97,10 @@ class FileBlock:
         self._mode = mode
         self._encoding = encoding if mode == "w" else None
         self._effect = Effect("") if guard is None else guard.effect
-        self._part = path.with_name(f".{path.name[:STEM_MAX]}.{secrets.token_hex(4)}{PART}")
+        self._job = None if (found := find_context()) is None else found.job
+        claim = "" if self._job is None else f"{self._job.id}-{self._job.claims}."
+        self._stem = f".{path.name[:STEM_MAX]}."
+        self._part = path.with_name(f"{self._stem}{claim}{secrets.token_hex(4)}{PART}")
         self._stream: IO[Any] | None = None
 
     def __enter__(self) -> OutputFile:
@@ -138,6 +142,7 @@ class FileBlock:
             await self._guard.__aexit__(kind, error, stack)
 
     def _open(self) -> OutputFile:
+        self._delete_earlier()
         if self._effect.done:
             # What is written is dropped. The directory may be gone since.
             self._stream = TemporaryFile(self._mode, encoding=self._encoding)  # noqa: SIM115
@@ -147,6 +152,16 @@ class FileBlock:
             descriptor = os.open(self._part, flags, 0o666)
             self._stream = os.fdopen(descriptor, self._mode, encoding=self._encoding)
         return OutputFile(self._path, self._stream, self._effect)
+
+    def _delete_earlier(self) -> None:
+        """Delete what earlier claims of the job have left of the file: their workers were killed,
+        or have lost the job."""
+        if self._job is not None:
+            begin = f"{self._stem}{self._job.id}-"
+            for part in [*self._path.parent.glob(f"{escape(begin)}*{PART}")]:
+                claim = part.name.removeprefix(begin).partition(".")[0]
+                if claim.isdecimal() and int(claim) < self._job.claims:
+                    part.unlink(missing_ok=True)
 
     def _close(self, error: BaseException | None) -> None:
         """Put the file in its place, or drop it."""

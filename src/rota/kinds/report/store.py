@@ -6,6 +6,7 @@ import contextlib
 import io
 import shutil
 from datetime import timedelta
+from glob import escape
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -23,7 +24,8 @@ class Store(Protocol):
         """Open a file to read it. Raises FileNotFoundError: it is gone."""
 
     def delete(self, name: str) -> None:
-        """Delete a file; one that is gone is no error."""
+        """Delete a file, and what a `put` of this name has left whose worker was killed; one that
+        is gone is no error."""
 
     def url(self, name: str, expires_s: float) -> str | None:
         """Return where everybody can download it for so long; None: only `open` gives it."""
@@ -40,14 +42,15 @@ class Directory:
 
     def put(self, name: str, file: IO[bytes]) -> None:
         """Write it under a temporary name, and rename it."""
-        target = self._find(name)
+        target, begin = self._find(name), file.tell()
         for is_last in (False, False, True):
             try:
                 target.parent.mkdir(parents=True, exist_ok=True)
+                file.seek(begin)
                 with rota.write_file(target) as written:
                     shutil.copyfileobj(file, written)
                 break
-            except FileNotFoundError:  # a deletion has just removed the empty directory
+            except FileNotFoundError:  # a deletion has just removed the directory, or the part
                 if is_last:
                     raise
 
@@ -57,7 +60,12 @@ class Directory:
 
     def delete(self, name: str) -> None:
         """Delete a file, and its directories when they are empty."""
-        self._find(name).unlink(missing_ok=True)
+        target = self._find(name)
+        try:
+            target.unlink()
+        except FileNotFoundError:  # the worker that put it may have been killed: see write_file
+            for part in [*target.parent.glob(f".{escape(target.name[:40])}*.part")]:
+                part.unlink(missing_ok=True)
         for folder in Path(name).parents[:-1]:
             with contextlib.suppress(OSError):  # another file is there
                 (self._path / folder).rmdir()

@@ -348,7 +348,8 @@ class Webhooks:
         why: str | None = None,
         by: str | None = None,
     ) -> str:
-        """Give an endpoint a new secret, and return it. For `keep`, the old one signs too.
+        """Give an endpoint a new secret, and return it. For `keep`, the old one signs too, also if
+        this call is repeated because its answer was lost.
 
         Args:
             secret: `whsec_` and 24 to 64 bytes in base64. Defaults to a new one.

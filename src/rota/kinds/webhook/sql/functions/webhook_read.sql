@@ -24,7 +24,9 @@ as $$
     e.url,
     e.allow_private,
     (
-      case when e.old_until > {schema}.clock() then e.sealed else e.sealed - 'old' end
+      e.sealed
+        - case when e.old_until > {schema}.clock() then '' else 'old' end
+        - case when e.older_until > {schema}.clock() then '' else 'older' end
     )::text,
     e.paused_at is not null,
     case

@@ -1,6 +1,7 @@
 -- Gives an endpoint a new secret; both sign for p_for, so that its owner can change it without a
--- delivery that fails. p_secret: 'whsec_' and base64, or that as rota.Secret seals it; NULL: a new
--- one. Returns the secret, as text; a sealed one as JSON.
+-- delivery that fails. An older one that still signs does so for as long as it would have: who
+-- repeats a call whose answer was lost does not end the secret that the owner has. p_secret: 'whsec_' and base64, or
+-- that as rota.Secret seals it; NULL: a new one. Returns the secret, as text; a sealed one as JSON.
 -- Locks: the row of the endpoint.
 -- Keeps: M87, who and why.
 create or replace function {schema}.webhook_rotate(
@@ -16,6 +17,8 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_secret jsonb := coalesce(p_secret, to_jsonb({schema}.webhook_new_secret()));
+  v_now timestamptz := {schema}.clock();
+  v_until timestamptz := v_now + coalesce(p_for, interval '1 day');
   v_old jsonb;
 begin
   perform {schema}.webhook_secret_check(v_secret);
@@ -35,9 +38,17 @@ begin
   end if;
   update {schema}.webhook_endpoint e
   set
-    sealed = jsonb_build_object('secret', v_secret, 'old', v_old),
-    old_until = {schema}.clock() + coalesce(p_for, interval '1 day'),
-    changed_at = {schema}.clock()
+    sealed = jsonb_build_object('secret', v_secret, 'old', v_old) || case
+      when e.older_until > v_now then jsonb_build_object('older', e.sealed -> 'older')
+      when e.old_until > v_now then jsonb_build_object('older', e.sealed -> 'old')
+      else '{}'
+    end,
+    old_until = v_until,
+    older_until = case
+      when e.older_until > v_now then least(e.older_until, v_until)
+      when e.old_until > v_now then least(e.old_until, v_until)
+    end,
+    changed_at = v_now
   where e.name = p_name;
   perform {schema}.log_action('webhook_rotate', p_why, p_by, p_detail => jsonb_build_object(
     'endpoint', p_name

@@ -6,10 +6,11 @@ create table webhook_endpoint (
   account text not null default '',
   url text not null,
   events text[] not null default '{*}',
-  -- `secret`, and `old`, the one before: each a text, or as rota.Secret seals it. `rota secrets`
-  -- knows columns of this name.
+  -- `secret`, and those before it, `old` and `older`: each a text, or as rota.Secret seals it.
+  -- `rota secrets` knows columns of this name.
   sealed jsonb not null,
-  old_until timestamptz,                         -- until then the old one signs too
+  old_until timestamptz,                         -- until then the old one signs too, …
+  older_until timestamptz,                       -- … and the older one
   -- Its deliveries go out one after the other, each once the one before has succeeded or is dead.
   in_order boolean not null default false,
   -- Whether the host of this URL may be in a private network.

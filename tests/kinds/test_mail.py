@@ -213,14 +213,16 @@ def test_mails_commit_with_the_callers_transaction_and_go_over_one_connection(
 def test_what_the_account_is_refused_opens_the_breaker_and_kills_no_mail(
     make: Make, post: Post, connection: Connection
 ) -> None:
-    app, mailer = make()
+    breaker = rota.Breaker("mail.provider", failures=3)
+    app, mailer = make(options={"breaker": breaker, "queue": "mails", "aliases": ["post"]})
     post.rcpt = lambda address, n: "550 5.7.0 your account is blocked"
-    jobs = send_to(mailer, range(7))
+    jobs = [send(mailer, 9, urgent=True), *send_to(mailer, range(7))]
     app.drain(concurrency=1)
-    [breaker] = app.breakers.list()
-    assert (breaker.name, breaker.state) == ("mail.provider", "open")
+    [known] = app.breakers.list()
+    assert (known.name, known.state) == ("mail.provider", "open")
     assert {one.status for one in app.find()} == {"failed", "queued"}
-    assert len(post.asked) == 5
+    assert ({one.queue for one in app.find()}, app.get(jobs[0]).priority) == ({"mails"}, 50)
+    assert len(post.asked) == 3
     post.rcpt = None
     app.breakers.reset("mail.provider")
     due(app, connection)

@@ -249,7 +249,7 @@ def test_a_report_that_is_rolled_back_is_not_made(
 def test_a_page_that_is_dead_fails_the_run_and_its_retry_finishes_it(
     make: Make, numbers: Numbers, connection: Connection
 ) -> None:
-    app, reports = make(options={"max_attempts": 1})
+    app, reports = make(options={"max_attempts": 1, "queue": "reports"})
     numbers.declare(reports)
     numbers.failing = {1}
     run = reports.request("numbers", {"rows": 20})
@@ -265,6 +265,7 @@ def test_a_page_that_is_dead_fails_the_run_and_its_retry_finishes_it(
     run = run.refresh()
     assert (run.status, run.rows) == ("ready", 20)
     assert sorted(numbers.made) == [0, 1, 1]
+    assert app.find(queue="default") == []
 
 
 @rule("M72")

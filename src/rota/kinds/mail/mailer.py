@@ -146,7 +146,8 @@ class Mailer:
             attachments: functions that make an attachment when the mail is sent, by name.
             rate_limit: what the provider allows; both types share it.
             if_uncertain: what happens to a mail that may have been sent: see `Context.effect`.
-            options: of the type `mail`, on top of `rota.kinds.MAIL`.
+            options: of the type `mail`, on top of `rota.kinds.MAIL`. `mail.urgent` has them too,
+                such as a queue or a breaker, but for those that `rota.kinds.URGENT_MAIL` sets.
 
         Raises:
             UsageError: the URL or an address cannot be one.
@@ -176,8 +177,10 @@ class Mailer:
         }
         if rate_limit is not None:
             shared["rate_limit"] = rate_limit
-        ordinary: Any = {**MAIL, **shared, **(options or {})}
-        urgent: Any = {**URGENT_MAIL, **shared}
+        shared.update(options or {})
+        former = [f"{alias}.urgent" for alias in shared.get("aliases", ())]
+        ordinary: Any = {**MAIL, **shared}
+        urgent: Any = {**shared, **URGENT_MAIL, "aliases": former}
         self._types = {
             False: self.jobs.job(name, takes_context=True, **ordinary)(self._handle),
             True: self.jobs.job(f"{name}.urgent", takes_context=True, **urgent)(self._handle),

@@ -77,7 +77,8 @@ class Reports:
             store: where the files are: a `Store`, or the path of a directory which all workers
                 share.
             parallel: how many pages of one run are made at once. Defaults to 4.
-            options: of the job type of pages, on top of `rota.kinds.REPORT_PAGE`.
+            options: of the job type of pages, on top of `rota.kinds.REPORT_PAGE`; a `queue` is that
+                of all types.
         """
         self.store: Store = Directory(store) if isinstance(store, str | Path) else store
         self.jobs = rota.Jobs(
@@ -92,14 +93,15 @@ class Reports:
         self._reports: dict[str, _Report] = {}
         lanes = rota.Ordered(_group, capacity=parallel, while_retrying="release")
         page: Any = {**REPORT_PAGE, "ordered": lanes, **(options or {})}
-        start: Any = REPORT
+        queue = page.get("queue", "default")
+        start: Any = {**REPORT, "queue": queue}
         job = self.jobs.job
         self._start = job("report.start", takes_context=True, **start)(self._find_pages)
         self._page = job("report.page", takes_context=True, **page)(self._make_page)
-        joining: Any = {"timeout": "1h", "lease": "2m", "max_attempts": 5}
+        joining: Any = {"timeout": "1h", "lease": "2m", "max_attempts": 5, "queue": queue}
         self._join = job("report.join", takes_context=True, **joining)(self._join_pages)
-        self._tidy = job("report.tidy", max_attempts=5)(self._delete_files)
-        clean = job("report.clean", max_attempts=3)(self._clean)
+        self._tidy = job("report.tidy", max_attempts=5, queue=queue)(self._delete_files)
+        clean = job("report.clean", max_attempts=3, queue=queue)(self._clean)
         self.jobs.schedule("report.clean", "43 * * * *")(clean)
 
     def report(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from psycopg.rows import TupleRow
 
 import rota
 from rota.errors import UsageError
+from rota.kinds import report, webhook
 from tests.store.work import waits
 from tests.support.cli import CommandLine
 from tests.support.rules import rule
@@ -103,6 +105,9 @@ def unmask(connection: Connection) -> None:
         " notifications, value, message) select 'dead jobs', subject, 'fires', 'warning', now(),"
         " now(), 1, 1, upper(%(who)s) from unnest(array['', 'person:' || %(who)s]) subject",
         "insert into rota.breaker (name, key, reason) values ('api', '', 'no answer: '|| %(who)s)",
+        "update rota.installation set paused_by = %(who)s, paused_why = 'asked by ' || %(who)s",
+        "insert into rota.worker (name, host, pid, version, release, job_types, queues, refused)"
+        " values ('w', 'h', 1, '1', '1', '{}', '{}', 'retention: ' || %(who)s)",
         "insert into rota.attempt (job, claim, attempt, job_type, worker, finished_at, outcome,"
         " message) values (1000000, 1, 1, 'old', 'w', now(), 'dead', 'history left: ' || %(who)s)",
         "insert into rota.idempotency (job_type, key, job, expires_at)"
@@ -144,7 +149,9 @@ def test_a_person_is_found_nowhere_after_an_erasure(
     )
     unmask(connection)
     places = {"job", "job_history", "attempt", "action", "effect", "idempotency", "batch"}
-    assert {table for table, _ in found(connection)} == places | {"breaker", "alert"}
+    assert {table for table, _ in found(connection)} == places | {
+        "breaker", "alert", "installation", "worker"
+    }  # fmt: skip
     assert [status(connection, job) for job in (failed, queued)] == ["failed", "queued"]
     before = list(sent)
 
@@ -326,11 +333,19 @@ QUOTES = (
     "insert into rota.attempt (job, claim, attempt, job_type, worker, finished_at, outcome,"
     " message, stack) values (9, 1, 1, 'old', 'w', now(), 'dead', %(text)s, %(text)s)",
     "insert into rota.action (verb, job, by, why, detail)"
-    " values ('cancel', 9, 'ann', %(text)s, jsonb_build_object('was', %(text)s::text))",
+    " values ('cancel', 9, %(text)s, %(text)s, jsonb_build_object('was', %(text)s::text))",
     "insert into rota.alert (rule, subject, state, severity, since, last_notified_at,"
     " notifications, value, message) values ('dead jobs', %(text)s, 'fires', 'warning', now(),"
     " now(), 1, 1, %(text)s)",
-    "insert into rota.breaker (name, key, reason) values ('api', md5(%(text)s), %(text)s)",
+    "insert into rota.breaker (name, key, reason, changed_by)"
+    " values ('api', md5(%(text)s), %(text)s, %(text)s)",
+    "insert into rota.batch (on_failure, then_error) values ('wait', %(text)s)",
+    "insert into rota.queue (name, paused_by, paused_why)"
+    " values (md5(%(text)s), %(text)s, %(text)s)",
+    "insert into rota.rate_limit (name, starts, per, burst, changed_by, changed_why)"
+    " values (md5(%(text)s), 1, '1 s', 1, %(text)s, %(text)s)",
+    "insert into rota.schedule (name, job_type, paused_at, paused_by, paused_why, last_error)"
+    " values (md5(%(text)s), 'plain', now(), %(text)s, %(text)s, %(text)s)",
     "insert into rota.effect (key, job, claim, entry, if_uncertain, about, result)"
     " values (%(text)s, 9, 1, 1, 'skip', jsonb_build_object('to', %(text)s::text),"
     " to_json(%(text)s::text))",
@@ -338,7 +353,39 @@ QUOTES = (
     " values ('old', %(text)s, 9, now() + interval '1 day')",
 )
 """Rows of jobs that have left history, and of none."""
-TABLES = ("job", "job_history", "attempt", "action", "alert", "breaker", "effect", "idempotency")
+TABLES = (
+    "job", "job_history", "attempt", "action", "alert", "breaker", "effect", "idempotency",
+    "batch", "queue", "rate_limit", "schedule",
+)  # fmt: skip
+FATES = {
+    "goes with its job": """
+        job.payload job.meta job.progress job.last_error job.cancel_reason job.waits_for
+        job.group_key job.idempotency_key job_history.result job_history.resolution effect.key
+        effect.about effect.result idempotency.key webhook_delivery.event_id batch.then_jobs""",
+    "is searched for addresses": """
+        action.by action.why action.detail alert.subject alert.message attempt.message
+        attempt.stack batch.then_error breaker.reason breaker.changed_by installation.paused_by
+        installation.paused_why queue.paused_by queue.paused_why rate_limit.changed_by
+        rate_limit.changed_why schedule.paused_by schedule.paused_why schedule.last_error
+        worker.refused""",
+    "is named, or deleted in time, as the page says": """
+        schedule.payload schedule.meta schedule.group_key breaker.key rate_limit_key.key
+        report_run.params report_run.asked_by webhook_endpoint.name webhook_endpoint.account
+        webhook_endpoint.url webhook_endpoint.why webhook_endpoint.by""",
+    "is a name of code, of a machine or of Rota's, or a word or figure of Rota's": """
+        *.job_type *.queue *.schedule *.release *.status *.outcome *.verdict *.verdict_rule
+        *.error_type *.if_uncertain *.state *.severity *.kind *.rule *.on_failure *.hash
+        action.verb alert_rule.name alert_rule.notify_job attempt.worker breaker.name
+        definition.name definition.server_hash installation.archive installation.database_name
+        installation.metrics_worker job.locked_by job.mismatched_releases job_type.* migration.*
+        queue.name queue.waiting rate_limit.name rate_limit.declared rate_limit_key.name
+        release.name report_file.name report_run.name report_run.file report_run.checksum
+        report_run.digest retention.what schedule.name schedule.origin schedule.cron
+        schedule.timezone schedule.catch_up schedule.overlap stat_hour.* webhook_delivery.event
+        webhook_endpoint.events webhook_endpoint.sealed worker.name worker.host worker.version
+        worker.job_types worker.queues worker.secret_keys""",
+}
+"""What an erasure does with each column that holds text. job_history has those of job, too."""
 
 
 def quote(shop: Shop, connection: Connection, *texts: str) -> None:
@@ -358,6 +405,30 @@ def contents(connection: Connection) -> dict[str, list[str]]:
     """All rows that a text may stand in."""
     read = "select t::text from rota.{} t order by 1"
     return {table: [row for (row,) in rows(connection, read.format(table))] for table in TABLES}
+
+
+@rule("M45")
+def test_what_becomes_of_each_text_of_the_schema_is_decided(
+    database: str, connection: Connection, tmp_path: Path
+) -> None:
+    packages = [webhook.Webhooks().jobs, report.Reports(tmp_path).jobs]
+    with closing(rota.App(database, jobs=packages)) as app:
+        app.migrate()
+    decided = {one for columns in FATES.values() for one in columns.split()}
+    texts = rows(
+        connection,
+        "select c.relname, a.attname from pg_class c join pg_attribute a on a.attrelid = c.oid"
+        " where c.relnamespace = 'rota'::regnamespace and c.relkind in ('r', 'p')"
+        " and not c.relispartition and a.attnum > 0 and not a.attisdropped"
+        " and a.atttypid::regtype::text in ('text', 'text[]', 'json', 'jsonb')",
+    )
+    used = set()
+    for table, column in texts:
+        names = {f"{table}.{column}", f"*.{column}", f"{table}.*"}
+        names |= {f"job.{column}"} if table == "job_history" else set()
+        assert names & decided, f"does an erasure look into {table}.{column}? docs/operate/erase.md"
+        used |= names & decided
+    assert used == decided
 
 
 @rule("M45")

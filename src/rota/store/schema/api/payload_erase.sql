@@ -3,8 +3,9 @@
 -- or in a personal argument of a job that contains it: call this first, then job_erase. Others,
 -- such as `Will` or 1000, stand in what is said of somebody else.
 -- `erased` takes the place of an address, in any case, also with %40 as in a URL: in errors, stacks
--- and reasons of other jobs, in actions, alerts and breakers, and in effects whose job has left
--- history. A key that has one becomes its hash. Another address that ends or begins so stays.
+-- and reasons of other jobs, in actions and alerts, in who paused or changed what, and why, and in
+-- effects whose job has left history. A key that has one becomes its hash. Another address that
+-- ends or begins so stays.
 -- Returns what it took away from live work, and what it could not erase:
 --   batch      a job that was to follow this batch is not enqueued
 --   schedule   this schedule gives it to its jobs
@@ -24,6 +25,7 @@ declare
   v_some text[];
   v_find text;  -- as v_any, but ten times as fast: also within another address
   v_any text;
+  v_texts record;
 begin
   if jsonb_typeof(p_payload) is distinct from 'object' or p_payload = '{}' then
     raise exception 'rota.payload_erase: p_payload must be an object with names'
@@ -113,29 +115,45 @@ begin
     set
       last_error = regexp_replace(h.last_error, v_any, 'erased', 'gi'),
       cancel_reason = regexp_replace(h.cancel_reason, v_any, 'erased', 'gi'),
-      resolution = h.resolution || jsonb_strip_nulls(
-        jsonb_build_object('why', regexp_replace(h.resolution ->> 'why', v_any, 'erased', 'gi'))
-      )
-    where concat_ws(' ', h.last_error, h.cancel_reason, h.resolution ->> 'why') ~* v_find
+      resolution = regexp_replace(h.resolution::text, v_any, 'erased', 'gi')::jsonb
+    where concat_ws(' ', h.last_error, h.cancel_reason, h.resolution) ~* v_find
       and not h.payload @> p_payload;
-    update {schema}.attempt a
-    set
-      message = regexp_replace(a.message, v_any, 'erased', 'gi'),
-      stack = regexp_replace(a.stack, v_any, 'erased', 'gi')
-    where concat_ws(' ', a.message, a.stack) ~* v_find;
     update {schema}.action a
     set
+      by = regexp_replace(a.by, v_any, 'erased', 'gi'),
       why = regexp_replace(a.why, v_any, 'erased', 'gi'),
       detail = regexp_replace(a.detail::text, v_any, 'erased', 'gi')::jsonb
-    where concat_ws(' ', a.why, a.detail) ~* v_find;
+    where concat_ws(' ', a.by, a.why, a.detail) ~* v_find;
     update {schema}.alert a
     set
       subject = case when a.subject ~* v_any then {schema}.key_hash(a.subject) else a.subject end,
       message = regexp_replace(a.message, v_any, 'erased', 'gi')
     where concat_ws(' ', a.subject, a.message) ~* v_find;
-    update {schema}.breaker b
-    set reason = regexp_replace(b.reason, v_any, 'erased', 'gi')
-    where b.reason ~* v_find;
+    for v_texts in
+      select
+        t.name,
+        string_agg(format('%1$I = regexp_replace(%1$I, $1, ''erased'', ''gi'')', c), ', ') as anew,
+        string_agg(quote_ident(c), ', ') as texts
+      from (
+        values
+          ('attempt', '{message,stack}'::text[]),
+          ('batch', '{then_error}'),
+          ('breaker', '{reason,changed_by}'),
+          ('installation', '{paused_by,paused_why}'),
+          ('queue', '{paused_by,paused_why}'),
+          ('rate_limit', '{changed_by,changed_why}'),
+          ('schedule', '{paused_by,paused_why,last_error}'),
+          ('worker', '{refused}')
+      ) t(name, columns)
+      cross join lateral unnest(t.columns) c
+      group by t.name
+      order by t.name
+    loop
+      execute format(
+        'update {schema}.%I set %s where concat_ws('' '', %s) ~* $2',
+        v_texts.name, v_texts.anew, v_texts.texts
+      ) using v_any, v_find;
+    end loop;
     perform {schema}.keys_erase('{0}'::bigint[]);
     delete from {schema}.idempotency i
     where i.key like 'erased:%'

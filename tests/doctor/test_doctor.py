@@ -248,6 +248,8 @@ def test_a_moved_clock_and_what_is_over_a_threshold_are_reported(
         ("connections", "by Rota", Level.BAD, Thresholds(connections_share=(0.0, 0.0))),
     ):
         assert said in is_red(look(database, check, thresholds=thresholds), level)
+    brief = make_conninfo(database, options="-c idle_in_transaction_session_timeout=4900")
+    assert "timeout is 4.9 s" in is_red(look(brief, "connection"), Level.WARN)
     is_red(look(database, "pooler", notify=False), Level.WARN)  # for nothing
     connection.execute(
         "create or replace function rota.clock() returns timestamptz language sql stable as "

@@ -129,6 +129,8 @@ class Thresholds:
     """The values from which a figure becomes a finding: docs/reference/doctor-checks.md."""
 
     round_trip_s: float = 0.05
+    timeout_s: float = 10.0
+    """How long a transaction of Rota's may need on a slow day."""
     skew_s: float = 5.0
     snapshot_s: tuple[float, float] = (600.0, 3600.0)
     """From the first value on it is a warning, from the second on bad; so with all pairs below."""

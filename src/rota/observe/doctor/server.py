@@ -16,7 +16,7 @@ MONITOR = "grant pg_monitor to this role to see more"
 
 
 def connection(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge version, encoding, a read-only server and the round trip."""
+    """Judge version, encoding, a read-only server, timeouts of the role and the round trip."""
     version, trip_s = facts["version"], facts["round_trip_s"]
     if version < POSTGRESQL_MIN:
         return bad(f"PostgreSQL {version // 10_000} is too old", "move to PostgreSQL 14 or newer")
@@ -31,6 +31,13 @@ def connection(facts: Facts, thresholds: Thresholds) -> Finding:
             "connect to the primary",
             cause=Cause.READ_ONLY,
         )
+    for name, timeout_s in facts["timeouts_s"].items():
+        if 0 < (timeout_s or 0) < thresholds.timeout_s:
+            return warn(
+                f"{name} is {timeout_s:g} s: the server ends a session that needs longer, which "
+                "seems an outage",
+                f"ALTER ROLE … SET {name} = '1min' for the roles of Rota, or 0",
+            )
     text = (
         f"PostgreSQL {version // 10_000}.{version % 10_000}, "
         f"a round trip takes {trip_s * 1000:.1f} ms"

@@ -96,6 +96,10 @@ def test_a_value_that_python_cannot_read_or_that_is_of_megabytes_is_refused(
     refuse(shared, "job_created_at", status="running", locked_by="w", locked_until="infinity")
     for column in TEXTS:
         refuse(shared, "job_last_error", **{column: "x" * 2_000_000})
+    long = "".join(map(str, range(10_000)))  # an index would refuse it in words of its own
+    for column in ("queue", "idempotency_key", "group_key"):
+        refuse(shared, f"job_{column}", **{column: long})
+        refuse(shared, f"job_{column}", **{"queue": "q", "priority": 0, column: long})
 
 
 @rule("M82")

@@ -127,12 +127,7 @@ begin
     end if;
   end if;
   if v_refusal is not null then
-    raise exception 'rota.job: %; nothing was written', v_refusal
-      using
-        errcode = 'check_violation',
-        schema = '{schema}',
-        table = 'job',
-        constraint = 'job_' || split_part(v_refusal, ' ', 1);
+    perform {schema}.job_refuse(v_refusal);
   end if;
   return null;
 end $$;

@@ -1,5 +1,6 @@
 -- Fills in what a producer left out, and takes its idempotency key. The trigger fires only for rows
--- that need it: a row with queue and priority, as our own client writes it, counts as complete.
+-- that need it: a row with queue and priority, as our own client writes it, counts as complete. A
+-- text that is too long for an index is refused here: job_check comes after the indexes.
 -- SECURITY DEFINER: a producer needs INSERT on job and nothing else.
 create or replace function {schema}.job_fill()
 returns trigger
@@ -9,6 +10,13 @@ as $$
 declare
   v_type {schema}.job_type;
 begin
+  if length(new.job_type) > 200
+    or length(new.queue) > 100
+    or length(new.idempotency_key) > 255
+    or length(new.group_key) > 255
+  then
+    perform {schema}.job_refuse({schema}.job_refusal(new));
+  end if;
   if new.run_at < {schema}.clock() then
     new.run_at := {schema}.clock();
   end if;

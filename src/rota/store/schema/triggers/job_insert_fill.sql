@@ -11,5 +11,7 @@ when (
   or new.idempotency_key is not null
     and current_setting('{schema}.keys_taken', true) is distinct from (pg_trigger_depth() + 1)::text
   or new.run_at < statement_timestamp()
+  or length(new.queue) > 100
+  or length(new.group_key) > 255
 )
 execute function {schema}.job_fill();

@@ -19,6 +19,10 @@ declare
   v_digest text := encode(sha256(convert_to(p_name || chr(10) || p_params, 'UTF8')), 'hex');
   v_job bigint := nextval('{schema}.job_id_seq');
 begin
+  if p_name is null or length(p_name) not between 1 and 100 then
+    raise exception 'a report''s name has 1 to 100 characters'
+      using errcode = 'invalid_parameter_value';
+  end if;
   loop
     select r.id into run
     from {schema}.report_run r

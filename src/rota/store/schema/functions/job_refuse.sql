@@ -1,0 +1,11 @@
+-- Ends the statement that would write a row to job that job_refusal, or job_check, refuses.
+create or replace function {schema}.job_refuse(p_refusal text)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  raise exception 'rota.job: %; nothing was written', p_refusal
+    using errcode = 'check_violation', schema = '{schema}', table = 'job',
+      constraint = 'job_' || split_part(p_refusal, ' ', 1);
+end $$;

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from functools import partial
+import threading
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Any
 from weakref import WeakKeyDictionary
-
-from rota.runtime.loop import call_in_thread
 
 Address = IPv4Address | IPv6Address
 
@@ -85,23 +84,35 @@ async def _look_up(host: str, port: int) -> list[str]:
     would hold them all."""
     with contextlib.suppress(ValueError):
         return [str(ip_address(host))]
-    running = _lookups.setdefault(asyncio.get_running_loop(), {})
+    loop = asyncio.get_running_loop()
+    running = _lookups.setdefault(loop, {})
     found = running.get((host, port))
     if found is None:
         if len(running) >= LOOKUPS_MAX:
             raise OSError(f"{LOOKUPS_MAX} other names are being looked up")
-        found = call_in_thread(partial(_ask_resolver, host, port), "rota-resolver")
-        running[host, port] = found
+        found = running[host, port] = loop.create_future()
         found.add_done_callback(lambda _: running.pop((host, port)))
         found.add_done_callback(lambda one: one.cancelled() or one.exception())
+        arguments = (loop, found, host, port)
+        threading.Thread(target=_ask_resolver, args=arguments, daemon=True).start()
     async with asyncio.timeout(_LOOKUP_S):
         return await asyncio.shield(found)
 
 
-def _ask_resolver(host: str, port: int) -> list[str]:
-    kind, protocol = socket.SOCK_STREAM, socket.IPPROTO_TCP
+def _ask_resolver(
+    loop: asyncio.AbstractEventLoop, found: asyncio.Future[list[str]], host: str, port: int
+) -> None:
+    result: Any = None
     try:
+        kind, protocol = socket.SOCK_STREAM, socket.IPPROTO_TCP
         answers = socket.getaddrinfo(host, port, type=kind, proto=protocol)
-    except UnicodeError as error:
-        raise OSError(str(error)) from None
-    return list(dict.fromkeys(str(one[4][0]) for one in answers))
+        result = list(dict.fromkeys(str(one[4][0]) for one in answers))
+    except (OSError, UnicodeError) as error:
+        result = error if isinstance(error, OSError) else OSError(str(error))
+
+    def tell() -> None:
+        if not found.done():
+            found.set_exception(result) if isinstance(result, OSError) else found.set_result(result)
+
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+        loop.call_soon_threadsafe(tell)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 from datetime import date, datetime
+from time import perf_counter
 
 import msgspec
 import pydantic
@@ -31,6 +32,48 @@ class Address(pydantic.BaseModel):
     street: str
     number: int = pydantic.Field(ge=1, alias="houseNumber")
     since: datetime | None = None
+
+
+@dataclass
+class Term(Period):
+    pupils: int = 0
+
+
+class Leaf(Node):
+    colour: str = "green"
+
+
+class Home(Address):
+    owner: str = "ann"
+
+
+class Cat(pydantic.BaseModel):
+    name: str
+
+
+class Dog(pydantic.BaseModel):
+    name: str
+
+
+class Household(pydantic.BaseModel):
+    homes: list[Address] = []
+    pet: Cat | Dog | None = None
+    key: object = pydantic.Field(default=None, exclude=True)
+    counted_at: datetime | None = None
+    greeting: str = "hello"
+
+    @pydantic.field_serializer("counted_at")
+    def _round(self, at: datetime | None) -> str | None:
+        return None if at is None else at.isoformat(timespec="seconds")
+
+    @pydantic.field_validator("greeting")
+    @classmethod
+    def _greet(cls, greeting: str) -> str:
+        return greeting if greeting == "hello" else f"{greeting}!"
+
+    @pydantic.computed_field
+    def looked_at(self) -> float:
+        return perf_counter()
 
 
 class Login(pydantic.BaseModel):

@@ -123,6 +123,14 @@ def may_be_unstorable(hint: Any) -> bool:
     return any(isinstance(node, kinds) for node in _nodes(hint))
 
 
+def may_change(hint: Any) -> bool:
+    """Whether a worker may read a value as another one: a number as a float, an object as one of a
+    class with fewer fields."""
+    classes = msgspec.inspect.DataclassType | msgspec.inspect.StructType
+    kinds = classes | msgspec.inspect.FloatType | msgspec.inspect.CustomType
+    return any(isinstance(node, kinds) for node in _nodes(hint))
+
+
 def _nodes(hint: Any) -> Iterable[msgspec.inspect.Type]:
     """Every type within this one, each once, because types may contain themselves."""
     seen: set[int] = set()

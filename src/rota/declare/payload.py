@@ -6,7 +6,7 @@ import difflib
 import inspect
 import re
 import typing
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NoReturn
 
 import msgspec
@@ -16,11 +16,12 @@ from rota.declare.parameter import (
     from_json,
     list_private,
     may_be_unstorable,
+    may_change,
     to_json,
     type_of,
 )
 from rota.declare.secret import Secret, is_sealed
-from rota.declare.storable import PLAIN, first_unstorable
+from rota.declare.storable import PLAIN, Fault, find_change, find_first, unstorable
 from rota.errors import DeclarationError, PayloadError
 from rota.model.scrub import MASK, Hidden
 from rota.model.units import plural
@@ -35,7 +36,7 @@ class Codec:
     of a parameter's type accepts."""
 
     __slots__ = (
-        *("_decode", "_fields", "_hints", "_parameters", "checks_again"),
+        *("_compared", "_decode", "_fields", "_hints", "_parameters", "checks_again"),
         *("defaults", "hides", "job_type", "names", "personal", "positional", "required"),
         "secret",
     )
@@ -90,6 +91,7 @@ class Codec:
         self._hints = {fields[name]: hint for name, hint in hints.items()}
         self._decode = msgspec.json.Decoder(make("Payload", types), dec_hook=from_json).decode
         self.checks_again = any(may_be_unstorable(hint) for hint in hints.values())
+        self._compared = {name for name, hint in self._hints.items() if may_change(hint)}
         self._note_private(self._hints)
 
     def _note_private(self, hints: Mapping[str, Any]) -> None:
@@ -147,22 +149,21 @@ class Codec:
             PayloadError: they do not fit the signature, or cannot be stored.
         """
         given = self._bind(args, kwargs, index) if args or self._fields else kwargs
+        # One check after the other: the error is about the first thing wrong, a name, a value, a
+        # type.
+        if not self.required <= given.keys() <= self.names:
+            self._refuse_names(given, index)
+        text = self._write(given, index)
         try:
-            text = _encode(given).decode()
             arguments = self._decode(text)
-        except _UNENCODABLE:
-            return self._check(given, index)
-        # A name that the handler does not take is not decoded.
-        if arguments.keys() != given.keys():
-            return self._check(given, index)
-        for value in given.values():
-            if type(value) not in PLAIN:
-                self._refuse_unstorable(given, index)
-                break
-        if "\\u0000" in text:
-            self._refuse_nul(given, index)
+        except msgspec.ValidationError as error:
+            self._refuse_mismatch(error, given, index)
         if self.checks_again:
-            self._refuse_unstorable(arguments, index)
+            self._refuse(unstorable, arguments.items(), index)
+        if self._compared:
+            names = [name for name in given if name in self._compared]
+            parts = [(name, (given[name], arguments[name])) for name in names]
+            self._refuse(find_change, parts, index)
         return text
 
     def seal(self, text: str, index: int | None = None) -> str:
@@ -240,7 +241,7 @@ class Codec:
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise PayloadError(self.job_type, None, f"not valid JSON: {error}") from None
         if self.checks_again:
-            self._refuse_unstorable(arguments, None)
+            self._refuse(unstorable, arguments.items(), None)
         return arguments
 
     def read_one(self, name: str, value: Any) -> Any:
@@ -268,44 +269,29 @@ class Codec:
         Raises:
             PayloadError: it cannot be stored.
         """
-        return self._text(dict(payload), None)
+        return self._write(dict(payload), None)
 
-    def _check(self, given: dict[str, Any], index: int | None) -> str:
-        """Encode with one check after the other, so that the error is about the first thing wrong:
-        a name, a value, a type."""
+    def _refuse_names(self, given: dict[str, Any], index: int | None) -> NoReturn:
         if not given.keys() <= self.names:
             unknown = next(name for name in given if name not in self.names)
-            raise PayloadError(
-                self.job_type,
-                str(unknown),
-                f"the handler takes no such argument{self._advice(unknown)}",
-                index,
-            )
-        if not self.required <= given.keys():
-            missing = next(
-                name
-                for name in (*self.positional, *sorted(self.required))
-                if name in self.required and name not in given
-            )
-            is_method = "self" in self.positional[:1]
-            hint = "; self counts as an argument, unless the type has takes_context=True"
-            raise PayloadError(self.job_type, missing, f"missing{hint * is_method}", index)
-        text = self._text(given, index)
-        try:
-            arguments = self._decode(text)
-        except msgspec.ValidationError as error:
-            self._refuse_mismatch(error, given, index)
-        if self.checks_again:
-            self._refuse_unstorable(arguments, index)
-        return text
+            why = f"the handler takes no such argument{self._advice(unknown)}"
+            raise PayloadError(self.job_type, str(unknown), why, index)
+        missing = next(
+            name
+            for name in (*self.positional, *sorted(self.required))
+            if name in self.required and name not in given
+        )
+        is_method = "self" in self.positional[:1]
+        hint = "; self counts as an argument, unless the type has takes_context=True"
+        raise PayloadError(self.job_type, missing, f"missing{hint * is_method}", index)
 
-    def _text(self, given: dict[str, Any], index: int | None) -> str:
+    def _write(self, given: dict[str, Any], index: int | None) -> str:
         try:
             text = _encode(given).decode()
         except _UNENCODABLE as error:
             self._refuse_unencodable(error, given, index)
         if not PLAIN.issuperset(map(type, given.values())):
-            self._refuse_unstorable(given, index)
+            self._refuse(unstorable, given.items(), index)
         if "\\u0000" in text:
             self._refuse_nul(given, index)
         return text
@@ -332,9 +318,11 @@ class Codec:
             return f"; did you mean {near[0]!r}?"
         return f"; it takes {', '.join(sorted(self.names))}" if self.names else "; it takes none"
 
-    def _refuse_unstorable(self, values: dict[str, Any], index: int | None) -> None:
+    def _refuse(
+        self, find: Callable[[Any], Fault | None], parts: Iterable[Any], index: int | None
+    ) -> None:
         try:
-            found = first_unstorable((str(name), value) for name, value in values.items())
+            found = find_first(find, parts)
         except RecursionError as error:
             raise PayloadError(self.job_type, None, _reason(error), index) from None
         if found is not None:

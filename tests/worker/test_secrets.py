@@ -279,6 +279,45 @@ def test_the_values_of_an_attempt_are_masked_in_its_error_its_stack_and_its_logs
 
 
 @rule("M45")
+def test_the_secrets_of_a_job_are_masked_in_what_is_kept_of_it_and_no_step_has_them(
+    database: str, connection: Connection
+) -> None:
+    app = rota.App(database)
+
+    @app.job(takes_context=True)
+    def charge(
+        ctx: rota.Context, way: str, token: rota.Secret[str], card: rota.Secret[int]
+    ) -> dict[str, Any]:
+        said = f"sent {token.reveal()}"
+        done = ctx.effect(way, about={"to": said}).call(lambda: [said, card.reveal()])
+        if way == "step":
+            ctx.step("sign", lambda: said)
+        elif way == "complete":
+            with ctx.transaction() as transaction:
+                ctx.complete(transaction, {"sent": done})
+        return {said: done, way: None}
+
+    for way in ("return", "complete", "step"):
+        charge.enqueue(way, rota.Secret(TOKEN), rota.Secret(42424242))
+    ended = app.drain()
+    assert (ended.succeeded, ended.dead) == (2, 1)
+    assert (
+        rows(connection, "select result, about from rota.effect where place is null")
+        == [(["sent ***", "***"], {"to": "sent ***"})] * 3
+    )
+    kept = [one for (one,) in rows(connection, "select result from rota.jobs order by id")]
+    assert kept == [
+        {"sent ***": ["sent ***", "***"], "return": None},
+        {"sent": ["sent ***", "***"]},
+        None,
+    ]
+    assert "a secret of the job is in it" in str(
+        value(connection, "select message from rota.attempt")
+    )
+    app.close()
+
+
+@rule("M45")
 def test_what_shows_a_payload_masks_it_and_a_look_behind_the_mask_is_recorded(
     database: str, connection: Connection, keys: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rota.client.base import LIST_MAX, Namespace, check_by, check_id, check_why, encode_part
 from rota.client.both import awaitable, both
-from rota.declare.result import encode_result
+from rota.declare.result import encode_value
 from rota.errors import EffectHeld, EffectNotFound, UsageError
 from rota.model.bounds import KEY_MAX, check_bool, check_integer, check_text
 from rota.store import ops
@@ -104,7 +104,7 @@ class Effects(Namespace):
         check_bool(done, "done")
         if check_bool(again, "again") and done:
             raise UsageError("again is for what is not done")
-        encoded, problem = (None, None) if result is None else encode_result(result)
+        encoded, problem = (None, None) if result is None else encode_value(result)
         if problem is not None:
             raise UsageError(f"the result cannot be stored: {problem}")
         if encoded is not None and not done:

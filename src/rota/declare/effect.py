@@ -16,7 +16,7 @@ import msgspec
 from rota.declare.journal import CANCELLED_S, Journal
 from rota.declare.options import check_errors
 from rota.declare.parameter import find_unreadable, from_json
-from rota.declare.result import encode_result
+from rota.declare.result import encode_result, encode_value
 from rota.errors import RotaError, UsageError
 from rota.model.bounds import KEY_MAX, check_aware, check_text
 from rota.model.effect import (
@@ -27,7 +27,7 @@ from rota.model.effect import (
     proves_not_done,
 )
 from rota.model.outcome import Dead, Outcome
-from rota.model.scrub import scrub
+from rota.model.scrub import mask_secrets, scrub
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -328,9 +328,11 @@ class StepBlock(EffectBlock):
         return effect
 
     def _encode(self, result: Any) -> str:
-        encoded, problem = encode_result(result)
+        encoded, problem = encode_value(result)
         if encoded is None:
             raise self._refuse(problem)
+        if encoded != mask_secrets(encoded):  # what follows would go on with the mask
+            raise self._refuse("a secret of the job is in it")
         try:
             self._decode(encoded)
         except ValueError as error:

@@ -15,6 +15,7 @@ from rota.declare.jsonb import PAYLOAD_BYTES_MAX, fits
 from rota.declare.payload import Codec
 from rota.errors import PayloadError
 from rota.model.outcome import NOTHING, Errored, Outcome, Succeeded, find_outcome, is_stop
+from rota.model.scrub import mask_secrets
 from rota.model.units import plural
 
 if TYPE_CHECKING:
@@ -32,7 +33,13 @@ _BEFORE, _AFTER = len('{"value":'), len("}")
 
 
 def encode_result(value: Any) -> tuple[str | None, str | None]:
-    """Return the JSON text of a result and None; or None and why it is not kept: it has no JSON
+    """As `encode_value`, with `***` for the secrets of the attempt."""
+    text, problem = encode_value(value)
+    return text if text is None else mask_secrets(text), problem
+
+
+def encode_value(value: Any) -> tuple[str | None, str | None]:
+    """Return the JSON text of a value and None; or None and why it is not kept: it has no JSON
     form, or is over 64 KiB."""
     try:
         text = _CODEC.encode((), {"value": value})[_BEFORE:-_AFTER]

@@ -26,6 +26,9 @@ VALUE_MIN = 4
 """A shorter value is not looked for: nearly any text would have it by chance."""
 NESTED_MAX = 1000
 """A longer value is not looked for in what is quoted twice: that would be many long texts."""
+KEPT_MIN = 8
+"""A shorter secret is not looked for in values that are kept: they may have it by chance, and other
+code goes on with them."""
 LINE_MIN = 8
 """A shorter line of a value is not looked for by itself."""
 _PLAIN = re.compile(r"[A-Za-z0-9_.~-]+")
@@ -142,11 +145,31 @@ def scrub(text: str) -> str:
     `App(scrub=…)`, and for the values of secret and personal arguments: in a handler those of its
     job, elsewhere those of all jobs that run in this process. Of more than 65,536 characters the
     middle is left out."""
-    own = _find_own()
-    if own is not None:
-        return scrub_forms(own.mask(text))
-    every = [one for reference in _hidden.valuerefs() if (one := reference()) is not None]
-    return scrub_forms(_mask(text, [form for one in every for form in one._forms]))
+    return scrub_forms(_mask(text, _find_forms()))
+
+
+def mask_secrets(encoded: str) -> str:
+    """Return the JSON text of a value in which `***` stands for secret values that `scrub` masks,
+    of KEPT_MIN characters or more."""
+    forms = [one for one in _find_forms() if not one[1] and len(one[0]) >= KEPT_MIN]
+    if not forms:
+        return encoded
+    value = msgspec.json.decode(encoded)
+    masked = _mask_parts(value, forms)
+    return encoded if masked == value else msgspec.json.encode(masked).decode()
+
+
+def _mask_parts(value: Any, forms: Collection[tuple[str, bool]]) -> Any:
+    match value:
+        case str():
+            return _mask(value, forms)
+        case dict():
+            parts = value.items()
+            return {_mask(name, forms): _mask_parts(one, forms) for name, one in parts}
+        case list():
+            return [_mask_parts(one, forms) for one in value]
+        case _:
+            return value if _mask(str(value), forms) == str(value) else MASK
 
 
 def scrub_own(text: str) -> str:
@@ -272,6 +295,15 @@ def _find_own() -> Hidden | None:
     if own is not None or run is None:
         return own
     return getattr(run, "hidden", None) or NOTHING_HIDDEN
+
+
+def _find_forms() -> Collection[tuple[str, bool]]:
+    """Return the forms of all values that these texts may have."""
+    own = _find_own()
+    if own is not None:
+        return own._forms
+    every = [one for reference in _hidden.valuerefs() if (one := reference()) is not None]
+    return [form for one in every for form in one._forms]
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 DROP, HANG = "drop", "hang"
 """What it does instead of an answer: it closes the connection, or never answers."""
@@ -30,9 +31,13 @@ class Server:
     connections: int = 0
     hung: threading.Event = field(default_factory=threading.Event)
     """It has begun not to answer."""
+    clients: dict[asyncio.Task[Any], asyncio.StreamWriter] = field(default_factory=dict)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self.clients[task] = writer
         number, counts = self.connections, Counter[str]()
 
         async def answer(verb: str, usual: str) -> bool:
@@ -78,8 +83,9 @@ def speaking(says: Mapping[str, str], offers: Sequence[str] = ()) -> Iterator[Se
         ready.set()
         await stop.wait()
         server.close()
-        for task in asyncio.all_tasks() - {asyncio.current_task()}:
-            task.cancel()
+        for task, writer in made.clients.items():
+            writer.transport.abort()
+            await asyncio.wait([task])
 
     ready, stop = threading.Event(), asyncio.Event()
     thread = threading.Thread(target=loop.run_until_complete, args=(run(),))

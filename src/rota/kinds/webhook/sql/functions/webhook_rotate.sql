@@ -1,7 +1,8 @@
 -- Gives an endpoint a new secret; both sign for p_for, so that its owner can change it without a
 -- delivery that fails. An older one that still signs does so for as long as it would have: who
--- repeats a call whose answer was lost does not end the secret that the owner has. p_secret: 'whsec_' and base64, or
--- that as rota.Secret seals it; NULL: a new one. Returns the secret, as text; a sealed one as JSON.
+-- repeats a call whose answer was lost does not end the secret that the owner has. p_secret:
+-- 'whsec_' and base64, or that as rota.Secret seals it; NULL: a new one. Returns the secret, as
+-- text; a sealed one as JSON.
 -- Locks: the row of the endpoint.
 -- Keeps: M87, who and why.
 create or replace function {schema}.webhook_rotate(

@@ -149,14 +149,13 @@ class Codec:
             PayloadError: they do not fit the signature, or cannot be stored.
         """
         given = self._bind(args, kwargs, index) if args or self._fields else kwargs
-        # One check after the other: the error is about the first thing wrong, a name, a value, a
-        # type.
-        if not self.required <= given.keys() <= self.names:
-            self._refuse_names(given, index)
+        if not self.names.issuperset(given):
+            self._check_names(given, index)
         text = self._write(given, index)
         try:
             arguments = self._decode(text)
         except msgspec.ValidationError as error:
+            self._check_names(given, index)  # what is missing comes before what is wrong
             self._refuse_mismatch(error, given, index)
         if self.checks_again:
             self._refuse(unstorable, arguments.items(), index)
@@ -271,19 +270,16 @@ class Codec:
         """
         return self._write(dict(payload), None)
 
-    def _refuse_names(self, given: dict[str, Any], index: int | None) -> NoReturn:
-        if not given.keys() <= self.names:
-            unknown = next(name for name in given if name not in self.names)
-            why = f"the handler takes no such argument{self._advice(unknown)}"
-            raise PayloadError(self.job_type, str(unknown), why, index)
-        missing = next(
-            name
-            for name in (*self.positional, *sorted(self.required))
-            if name in self.required and name not in given
-        )
-        is_method = "self" in self.positional[:1]
-        hint = "; self counts as an argument, unless the type has takes_context=True"
-        raise PayloadError(self.job_type, missing, f"missing{hint * is_method}", index)
+    def _check_names(self, given: dict[str, Any], index: int | None) -> None:
+        for name in given:
+            if name not in self.names:
+                why = f"the handler takes no such argument{self._advice(name)}"
+                raise PayloadError(self.job_type, str(name), why, index)
+        for name in (*self.positional, *sorted(self.required)):
+            if name in self.required and name not in given:
+                is_method = "self" in self.positional[:1]
+                hint = "; self counts as an argument, unless the type has takes_context=True"
+                raise PayloadError(self.job_type, name, f"missing{hint * is_method}", index)
 
     def _write(self, given: dict[str, Any], index: int | None) -> str:
         try:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rota.errors import UsageError
 from rota.model import cron
-from rota.model.cron import latest_fires, next_fire, next_fires, parse
+from rota.model.cron import latest_fires, next_fire, next_fires, parse, read
 from tests.support.rules import rule
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -25,7 +25,9 @@ START = datetime(2026, 3, 1, tzinfo=UTC)
         ("0 0 L * *", ["31 00:00", "30 00:00", "31 00:00"]),
         ("0 0 LW * *", ["31 00:00", "30 00:00", "29 00:00"]),
         ("0 12 * * 5L", ["27 12:00", "24 12:00", "29 12:00"]),
-        ("0 12 * * mon#2", ["09 12:00", "13 12:00", "11 12:00"]),
+        ("0 12 * * fril", ["27 12:00", "24 12:00", "29 12:00"]),
+        ("0 12 * * SUNL,mon#2", ["09 12:00", "29 12:00", "13 12:00"]),
+        ("*/60 */24 * * *", ["02 00:00", "03 00:00", "04 00:00"]),
         ("50/5 23 * * *", ["01 23:50", "01 23:55", "02 23:50"]),
         # Either, as neither begins with a star.
         ("0 0 13 * 5", ["06 00:00", "13 00:00", "20 00:00"]),
@@ -53,6 +55,11 @@ def test_a_text_fires_at_the_times_that_it_names(text: str, ticks: list[str]) ->
         ("0 0 31 2,4 *", "none of its months has that day"),
         ("0 0 */31 * MON#3", "never fires in Europe/Stockholm"),
         ("*/5 2 * 3 7L", "never fires in Europe/Stockholm"),  # always the hour that is left out
+        ("*/90 * * * *", "'*/90 * * * *' would fire as '0 * * * *', because its step"),
+        ("0 */36 * * *", "would fire as '0 0 * * *'"),
+        ("0 0 */40 * *", "would fire as '0 0 1 * *'"),
+        ("0 0 L/2 */13 mon-fri/9", "would fire as '0 0 L 1 mon'"),
+        ("3,0-59/61 5/25 * * *", "would fire as '3,0 5 * * *'"),
         ("1" * 100_000, "at most 512 characters"),
         (None, "a cron expression is a string"),
     ],
@@ -70,6 +77,12 @@ def test_a_bad_text_is_refused_with_the_field_that_is_wrong_and_a_good_one(
         and said.isprintable()
         and len(said) < 500
     )
+
+
+@rule("M82")
+def test_a_row_with_a_step_that_an_earlier_release_took_still_fires() -> None:
+    ticks = next_fires(read("*/90 * * * *", "UTC"), START, 2)
+    assert [f"{tick:%H:%M}" for tick in ticks] == ["01:00", "02:00"]
 
 
 @rule("M82")

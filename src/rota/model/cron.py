@@ -9,6 +9,7 @@ keeps its pace in real time.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect
 from collections import deque
 from dataclasses import dataclass
@@ -52,6 +53,12 @@ NAMED = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
+_SIZES = ((0, 60), (0, 24), (1, 31), (1, 12), (0, 7))
+"""The first value of each field, and how many it has."""
+_DAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
+_MONTHS = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
+_LAST_DAY = re.compile(rf"(?<![^ ,])({'|'.join(_DAYS)})(?=L(,\S+)?$)", re.IGNORECASE)
+"""The name of the day in FRIL: cronsim takes only 5L."""
 _SECOND = timedelta(seconds=1)
 _END = datetime(9999, 12, 30, tzinfo=UTC)
 """The latest instant that every zone's clock can show."""
@@ -77,6 +84,24 @@ def parse(text: str, timezone: str) -> Cron:
     """Check a cron expression (five fields, or a name such as @daily) and the name of a time zone.
 
     Raises:
+        UsageError: one of them is wrong, the expression never fires in that zone, or one of its
+            steps comes to no second value.
+    """
+    cron = read(text, timezone)
+    meant = _drop_steps(cron.fields)
+    if meant != cron.fields:
+        raise UsageError(
+            f"{_shorten(cron.text)!r} would fire as {_shorten(meant)!r}, because its step comes to "
+            "no second value: each field starts anew with the next hour, day, month, year or week"
+            f"; {EXAMPLE}"
+        )
+    return cron
+
+
+def read(text: str, timezone: str) -> Cron:
+    """Read the expression and the zone of a row, also one that only an earlier release took.
+
+    Raises:
         UsageError: one of them is wrong, or the expression never fires in that zone.
     """
     zone = _zone(timezone)
@@ -85,7 +110,8 @@ def parse(text: str, timezone: str) -> Cron:
             f"a cron expression is a string of at most {TEXT_MAX} characters: {EXAMPLE}"
         )
     text = " ".join(text.split())
-    cron = Cron(text, zone, NAMED.get(text.lower(), text))
+    fields = _LAST_DAY.sub(lambda day: str(_number(day[0])), text)
+    cron = Cron(text, zone, NAMED.get(text.lower(), fields))
     reason = _wrong(cron.fields)
     if reason is not None:
         raise UsageError(f"{_shorten(text)!r} is no cron expression: {reason}; {EXAMPLE}")
@@ -142,7 +168,7 @@ def _zone(timezone: str) -> ZoneInfo:
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         raise UsageError(
             f"there is no time zone {timezone!r}: "
-            "use a name of the IANA database, such as Europe/Stockholm"
+            "use a name of the IANA database, such as Europe/Stockholm; a new one needs new tzdata"
         ) from None
 
 
@@ -176,6 +202,31 @@ def _wrong(fields: str) -> str | None:
     except CronSimError:
         return "it never fires, because none of its months has that day"
     return None
+
+
+def _drop_steps(fields: str) -> str:
+    """Return five fields without the steps that come to no second value."""
+    return " ".join(
+        ",".join(_drop_step(term, *_SIZES[place]) for term in field.split(","))
+        for place, field in enumerate(fields.split())
+    )
+
+
+def _drop_step(term: str, first: int, size: int) -> str:
+    base, _, step = term.partition("/")
+    if not step or base.upper() in ("L", "LW"):
+        return base
+    low, _, high = base.partition("-")
+    if high:
+        size = _number(high) - _number(low) + 1
+    return term if int(step) <= size else str(first) if base == "*" else low
+
+
+def _number(value: str) -> int:
+    name = value.upper()
+    if name in _MONTHS:
+        return _MONTHS.index(name) + 1
+    return _DAYS.index(name) if name in _DAYS else int(value)
 
 
 def _shorten(text: str) -> str:

@@ -14,7 +14,7 @@ import msgspec
 
 from rota.errors import UsageError
 from rota.model.bounds import check_integer
-from rota.model.cron import count_fires, latest_fires, next_fire, next_fires, parse
+from rota.model.cron import count_fires, latest_fires, next_fire, next_fires, read
 from rota.model.record import ReadJson, Record
 from rota.model.scrub import mask_fields
 
@@ -89,7 +89,7 @@ def plan(due: Due, now: datetime) -> Plan:
     """
     if due.unfit is not None:
         raise UsageError(due.unfit)
-    cron = parse(due.cron, due.timezone)
+    cron = read(due.cron, due.timezone)
     following = next_fire(cron, now)
     if following is None:
         raise UsageError(f"{due.cron!r} has no scheduled time after {now:%Y-%m-%d %H:%M}Z")
@@ -282,5 +282,5 @@ def next_times(cron: str | None, timezone: str, after: datetime, count: int) -> 
     """Return the next ticks after an instant, in the zone. Raises UsageError."""
     if cron is None:
         return []
-    parsed = parse(cron, timezone)
+    parsed = read(cron, timezone)
     return [tick.astimezone(parsed.zone) for tick in next_fires(parsed, after, count)]

@@ -10,7 +10,7 @@ from typing import Any
 
 from rota.client.schedules import EVER
 from rota.errors import UsageError
-from rota.model.cron import next_fire, parse
+from rota.model.cron import next_fire, read
 from rota.model.schedule import Due, Plan, plan
 from rota.model.units import Duration, plural, seconds
 from rota.store import ops
@@ -148,7 +148,7 @@ def _plan_anew(now: datetime) -> Operation[None]:
                 one.name, one.cron, one.timezone, one.catch_up, one.jitter_s,
                 one.next_run_at, one.since,
             )  # fmt: skip
-            then = next_fire(parse(one.cron, one.timezone), now)
+            then = next_fire(read(one.cron, one.timezone), now)
             if then is not None:
                 yield from ops.advance(due, Plan((), then, 0))
 

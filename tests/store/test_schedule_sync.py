@@ -117,7 +117,7 @@ def test_an_operator_s_pause_survives_deploys_also_when_the_code_takes_the_sched
 
 
 @rule("M87")
-def test_a_pause_by_rota_itself_that_a_person_takes_over_survives_deploys(
+def test_a_declaration_lifts_a_pause_by_rota_itself_unless_a_person_has_taken_it_over(
     shared: Connection,
 ) -> None:
     set_clock(shared, NOON)
@@ -129,8 +129,9 @@ def test_a_pause_by_rota_itself_that_a_person_takes_over_survives_deploys(
     shared.execute(
         "update rota.schedule set paused_at = rota.clock(), paused_by = 'ann' where name = 'taken'"
     )
-    start(shared, "2", declared("taken", "30 4 * * *"), declared("left", "30 4 * * *"))
+    start(shared, "2", declared("taken", "30 4 * * *"), declared("left"))
     assert (fact(shared, "paused_by", "taken"), fact(shared, "paused_by", "left")) == ("ann", None)
+    assert fact(shared, "since", "left") == at(NOON)  # its ticks since then count as missed
 
 
 @rule("M82")

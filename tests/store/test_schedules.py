@@ -13,9 +13,11 @@ from psycopg.rows import TupleRow
 
 import rota
 from rota.errors import DatabaseUnavailable
+from rota.model import cron
 from rota.model.schedule import plan
 from rota.observe.events import RunEnqueued, RunSkipped, RunsMissed, ScheduleRefused
 from rota.store import ops
+from rota.upkeep import scheduler
 from rota.upkeep.scheduler import DISABLE_PERIOD_S, REFUSED_S
 from tests.store.planned import Passes, at, fact, put, set_clock, ticks
 from tests.store.work import GIVE_UP, SUCCEED, Hand
@@ -307,29 +309,78 @@ async def test_a_change_of_expression_or_zone_counts_from_now_and_other_changes_
         ({"cron": "often"}, "is no cron expression"),
         ({"cron": "0 0 30 2 *"}, "never fires"),
         ({"timezone": "Mars/Olympus"}, "there is no time zone 'Mars/Olympus'"),
+        ({"catch_up": "first"}, "catch_up must be 'skip' or 'latest' or 'all', not 'first'"),
     ],
 )
-async def test_a_row_that_cannot_be_planned_is_paused_with_the_reason_and_goes_on_when_it_is_mended(
-    connection: Connection, passes: Passes, columns: dict[str, str], why: str
+async def test_a_row_that_this_worker_cannot_read_stays_due_and_says_why_once_it_is_overdue(
+    database: str, connection: Connection, columns: dict[str, str], why: str
 ) -> None:
+    clock = ManualClock()
     set_clock(connection, "2026-03-01 11:30:00")
+    if "catch_up" in columns:  # a newer schema may have it
+        connection.execute("alter table rota.schedule drop constraint schedule_catch_up_check")
     put(connection, **{"cron": "0 * * * *", **columns})
     put(connection, "other")
-    await passes()
-    assert fact(connection, "paused_by") == "rota"
-    assert why in fact(connection, "paused_why")
-    assert [event.paused for event in passes.of(ScheduleRefused)] == [True]
-    assert fact(connection, "next_run_at", "other") == at("2026-03-01 12:00")
-    connection.execute(
-        "update rota.schedule set cron = '0 * * * *', timezone = 'UTC' where name = 's'"
-    )
-    assert fact(connection, "paused_at") is None
-    await passes()
+    async with Passes(database, clock) as passes:
+        await passes()
+        clock.advance(REFUSED_S[1])
+        await passes()
+        [event] = passes.of(ScheduleRefused)
+        assert why in event.reason and not event.paused
+        assert (fact(connection, "paused_at"), fact(connection, "last_error")) == (None, None)
+        assert fact(connection, "next_run_at", "other") == at("2026-03-01 12:00")
+        set_clock(connection, "2026-03-01 11:31:01")
+        clock.advance(REFUSED_S[1])
+        await passes()
+        [(name, said)] = connection.execute(
+            "select name, last_error from rota.schedules_overdue('1 minute', null)"
+        ).fetchall()
+        assert name == "s" and why in said
+        connection.execute(
+            "update rota.schedule set cron = '0 * * * *', timezone = 'UTC', catch_up = 'all'"
+            " where name = 's'"
+        )
+        await passes()
     assert fact(connection, "next_run_at") == at("2026-03-01 12:00")
+    assert fact(connection, "last_error") is None
+
+
+@rule("M10", "M82")
+async def test_a_worker_with_older_time_zones_loses_no_run_that_another_worker_can_fire(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_clock(connection, "2026-03-01 11:30:00")
+    put(connection, timezone="America/Coyhaique", catch_up="all", overlap="allow")
+    clock = ManualClock()
+    async with Passes(database) as newer, Passes(database, clock) as older:
+        await newer()
+        for now, is_overdue in (("12:00:59", False), ("14:10:00", True)):
+            set_clock(connection, f"2026-03-01 {now}")
+            clock.advance(REFUSED_S[1])
+            with monkeypatch.context() as patch:
+                patch.setattr(cron, "ZoneInfo", {}.__getitem__)
+                await older()
+            assert older.of(RunEnqueued) == []
+            assert (fact(connection, "last_error") is not None) is is_overdue
+        await newer()
+    assert [tick for tick, _ in ticks(connection)] == ["12:00", "13:00", "14:00"]
+
+
+@rule("M10", "M82")
+async def test_rows_that_a_worker_cannot_read_keep_no_other_schedule_from_it(
+    connection: Connection, passes: Passes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler, "PORTION", 2)
+    for second in range(5):
+        set_clock(connection, f"2026-03-01 11:30:0{second}")
+        put(connection, f"s{second}", cron="often" if second < 4 else "0 * * * *")
+    while await passes() == 0:
+        pass
+    assert fact(connection, "next_run_at", "s4") == at("2026-03-01 12:00")
 
 
 @rule("M10")
-async def test_a_row_whose_payload_or_meta_is_over_the_limit_is_paused_and_the_others_run(
+async def test_a_row_whose_payload_is_over_the_limit_is_paused_until_it_is_mended_and_others_run(
     connection: Connection, passes: Passes
 ) -> None:
     set_clock(connection, "2026-03-01 11:30:00")
@@ -347,6 +398,10 @@ async def test_a_row_whose_payload_or_meta_is_over_the_limit_is_paused_and_the_o
         assert fact(connection, "paused_by", name) == "rota"
         assert "over the limit of 20" in fact(connection, "paused_why", name)
     assert ticks(connection, "other") == [("12:00", "queued")]
+    set_clock(connection, "2026-03-01 12:40:00")
+    connection.execute("update rota.schedule set payload = '{}' where name = 'payload'")
+    await passes()
+    assert ticks(connection, "payload") == [("12:00", "queued")]
 
 
 REFUSALS = (

@@ -69,7 +69,7 @@ def show(
         with suppress(ScheduleNotFound):  # it was deleted, and its runs are kept
             found = opened.schedules.get(name)
         ages = Times(opened.read_clock(), screen.utc)
-    coming, problem = ([], None) if found is None else _coming(found, times)
+    coming, problem = ([], None) if found is None else find_next_times(found, times)
     if screen.as_json:
         print_json({"schedule": found, "next": coming, "problem": problem, "runs": runs})
         return
@@ -261,7 +261,8 @@ def name_state(schedule: Schedule) -> str:
     return "active" if schedule.cron is not None else "manual"
 
 
-def _coming(schedule: Schedule, count: int) -> tuple[list[datetime], str | None]:
+def find_next_times(schedule: Schedule, count: int) -> tuple[list[datetime], str | None]:
+    """Return its next times; or none, and why this process cannot read the schedule."""
     try:
         return schedule.next_times(count), None
     except UsageError as error:

@@ -23,7 +23,7 @@ from rota.cli.limits import LIMITS
 from rota.cli.output import Times
 from rota.cli.overview import TYPES, WORKERS, find_types, find_workers
 from rota.cli.queues import QUEUES
-from rota.cli.schedules import RUN_LIST, SCHEDULES
+from rota.cli.schedules import RUN_LIST, SCHEDULES, find_next_times
 from rota.client.base import ID_MAX
 from rota.client.queues import HOURS_MAX
 from rota.client.session import open_session
@@ -149,9 +149,10 @@ def show_schedule(look: Look, name: str) -> Response:
     """A schedule: its next times, and what became of its last runs."""
     found = look.opened.schedules.get(name)
     runs = look.opened.schedules.runs(name, limit=ON_PAGE)
-    times = found.next_times(SCHEDULE_TIMES) if found.cron is not None else []
+    times, problem = find_next_times(found, SCHEDULE_TIMES)
     return look.show(
-        "schedule.html", f"Schedule {name}", {"schedule": found, "next_times": times, "runs": runs},
+        "schedule.html", f"Schedule {name}",
+        {"schedule": found, "next_times": times, "problem": problem, "runs": runs},
         RUNS=RUN_LIST,
     )  # fmt: skip
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import msgspec
 
 from rota.errors import UsageError
-from rota.model.bounds import check_integer
+from rota.model.bounds import check_choice, check_integer
 from rota.model.cron import count_fires, latest_fires, next_fire, next_fires, read
 from rota.model.record import ReadJson, Record
 from rota.model.scrub import mask_fields
@@ -59,6 +59,11 @@ class Due:
     unfit: str | None = None
     """Why its job cannot be enqueued."""
 
+    @property
+    def definition(self) -> tuple[str, ...]:
+        """Which schedule it is, and what a worker must be able to read of it."""
+        return self.name, self.cron, self.timezone, self.catch_up
+
 
 @dataclass(frozen=True, slots=True)
 class Tick:
@@ -85,10 +90,11 @@ def plan(due: Due, now: datetime) -> Plan:
     """Decide which ticks to enqueue at `now`, and which tick is next.
 
     Raises:
-        UsageError: the schedule cannot be planned.
+        UsageError: its job is unfit, which all workers find; or this worker cannot read it.
     """
     if due.unfit is not None:
         raise UsageError(due.unfit)
+    check_choice(due.catch_up, "catch_up", get_args(CatchUp))
     cron = read(due.cron, due.timezone)
     following = next_fire(cron, now)
     if following is None:
@@ -178,7 +184,7 @@ class Schedule(Record, frozen=True, kw_only=True):
     paused_at: datetime | None
     """Since when it is paused; None: it is not."""
     paused_by: str | None
-    """`rota` if it cannot be planned or enqueued as it is."""
+    """`rota` if its job cannot be enqueued as it is."""
     paused_why: str | None
     """Why it is paused; None: it is not, or no reason was given."""
     disabled_at: datetime | None
@@ -192,8 +198,9 @@ class Schedule(Record, frozen=True, kw_only=True):
     last_job: int | None
     """Id of the job of its last run; None: there was none."""
     last_error: str | None
-    """Why the database did not take the job that is due, or why the runs do nothing:
-    their type is not declared, or the last three died. None: none of this."""
+    """Why the database did not take the job that is due, or a worker cannot read the schedule; or
+    why the runs do nothing: their type is not declared, or the last three died. None: none of
+    this."""
     release: str | None
     """The release of the code that declared it last; None: no code did."""
     created_at: datetime

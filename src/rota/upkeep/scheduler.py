@@ -3,8 +3,9 @@ tick."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from rota.declare.release import VERSION
 from rota.errors import DatabaseUnavailable, UsageError
 from rota.model.schedule import plan
 from rota.observe.events import (
@@ -35,7 +36,10 @@ DISABLE_PERIOD_S = 60.0
 LOG_S = 3600.0
 """The same refusal is reported at most once in this time."""
 REFUSED_S = (5.0, 300.0)
-"""The first and the longest pause before a tick is tried again whose job the database refused."""
+"""The first and the longest pause before a tick is tried again that could not be enqueued."""
+UNREAD_S = 60.0
+"""How late a tick is when a worker that cannot read its schedule tells people: others that can had
+this long. It does not touch the row before, as its lock would keep them away."""
 WAITS_S = 20.0
 """How long a pass continues past schedules that wait for a lock: each costs its timeout."""
 
@@ -52,8 +56,9 @@ class Scheduler(Sweeper):
         super().__init__(bus, link, clock)
         self._disable_at = 0.0
         self._lines = Throttle(clock, LOG_S)
-        self._refused: Quarantine[str] = Quarantine(clock, *REFUSED_S)
-        """The schedules whose job the database refused."""
+        self._refused: Quarantine[tuple[str, ...]] = Quarantine(clock, *REFUSED_S)
+        """The schedules that this worker cannot read, or whose job the database refused, each until
+        it is changed."""
 
     async def tick(self) -> float | None:
         """Do one pass; return 0 if there may be more, otherwise the seconds until the next tick."""
@@ -64,11 +69,12 @@ class Scheduler(Sweeper):
             self._disable_at = before + DISABLE_PERIOD_S
             self._refused.release_accepted()
         before = self.clock.monotonic()
-        agenda = await self._link.run(ops.schedules_due(self.reading.begin(), PORTION))
+        most = self._count_most()
+        agenda = await self._link.run(ops.schedules_due(self.reading.begin(), most))
         if agenda.is_paused:
             return None  # ticks that come due meanwhile are read after the pause
         announced = await self._advance_all(agenda, waits_until=before + WAITS_S)
-        if announced and len(agenda.due) >= PORTION:
+        if len(agenda.due) >= most and (announced or self._count_most() > most):
             return 0
         took_s = self.clock.monotonic() - before
         self.reading.end(agenda.now, took_s)
@@ -78,6 +84,10 @@ class Scheduler(Sweeper):
         pauses_s = [max(PAUSE_S_MIN, wait_s - took_s) for wait_s in waits_s]
         return min([DISABLE_PERIOD_S, *pauses_s])
 
+    def _count_most(self) -> int:
+        """Return how many schedules a pass reads: those that wait stay due, before all others."""
+        return PORTION + len(self._refused.cases)
+
     async def _advance_all(self, agenda: ops.Agenda, *, waits_until: float) -> list[datetime]:
         """Advance the due schedules; return the next ticks.
 
@@ -86,7 +96,7 @@ class Scheduler(Sweeper):
         announced: list[datetime] = []
         refusal: DatabaseUnavailable | None = None
         for due in agenda.due:
-            if self._refused.is_waiting(due.name):
+            if self._refused.is_waiting(due.definition):
                 continue
             try:
                 at = await self._advance(due, agenda.now)
@@ -106,13 +116,17 @@ class Scheduler(Sweeper):
         try:
             decided = plan(due, now)
         except UsageError as error:
-            await self._refuse(due, str(error))
+            if due.unfit is None:
+                await self._leave(due, now, str(error))
+            else:
+                await self._refuse(due, due.unfit)
             return None
         answer = await self._link.run(ops.advance(due, decided))
         if isinstance(answer, ops.RefusedRun):
-            await self._put_off(due, answer.reason)
+            self._put_off(due, answer.reason)
+            await self._link.run(ops.fail_tick(due, answer.reason))
             return None
-        self._refused.release(due.name)
+        self._refused.release(due.definition)
         if answer is None:
             return None
         self._report(due, decided, answer)
@@ -122,11 +136,17 @@ class Scheduler(Sweeper):
         if await self._link.run(ops.refuse(due, why)):
             self.bus.emit(ScheduleRefused(schedule=due.name, reason=why, paused=True))
 
-    async def _put_off(self, due: Due, why: str) -> None:
-        self._refused.put(due.name)
-        if self._lines.allows(due.name):
+    async def _leave(self, due: Due, now: datetime, why: str) -> None:
+        """Leave a schedule to workers that can read it: of a newer Rota, or newer time zones."""
+        why = f"a worker of Rota {VERSION} cannot read it, and leaves it to others: {why}"
+        self._put_off(due, why)
+        if (now - (due.next_run_at or due.since)).total_seconds() > UNREAD_S:
+            await self._link.run(ops.fail_tick(due, why))
+
+    def _put_off(self, due: Due, why: str) -> None:
+        self._refused.put(due.definition)
+        if self._lines.allows(due.definition):
             self.bus.emit(ScheduleRefused(schedule=due.name, reason=why, paused=False))
-        await self._link.run(ops.fail_tick(due, why))
 
     def _report(self, due: Due, decided: Plan, done: list[ops.Done]) -> None:
         if decided.missed:
@@ -139,16 +159,7 @@ class Scheduler(Sweeper):
                 )
             )
         for one in done:
-            if one.live is None:
-                self.bus.emit(
-                    RunEnqueued(schedule=due.name, job=one.job, scheduled_for=one.scheduled_for)
-                )
-            else:
-                self.bus.emit(
-                    RunSkipped(
-                        schedule=due.name,
-                        job=one.job,
-                        scheduled_for=one.scheduled_for,
-                        live=one.live,
-                    )
-                )
+            run: Any = {"schedule": due.name, "job": one.job, "scheduled_for": one.scheduled_for}
+            self.bus.emit(
+                RunEnqueued(**run) if one.live is None else RunSkipped(**run, live=one.live)
+            )

@@ -79,7 +79,8 @@ class ScheduleRefused(ScheduleEvent):
     reason: str
     """What is wrong, in words."""
     paused: bool
-    """Whether the fault is in the schedule, which is paused; otherwise a later pass tries again."""
+    """Whether the fault is in the schedule, which is paused; otherwise a later pass, or a worker
+    that can read the schedule, tries again."""
 
     def _describe(self) -> str:
         return f"{'paused' if self.paused else 'delayed'}: {one_line(self.reason)}"

@@ -85,13 +85,13 @@ def announce(due: Due, next_run_at: datetime) -> Operation[bool]:
 
 
 def fail_tick(due: Due, why: str) -> Operation[None]:
-    """Record why the job of a tick could not be enqueued; the tick stays due."""
+    """Record why the job of a tick was not enqueued; the tick stays due."""
     params = {"name": due.name, "next_run_at": due.next_run_at, "since": due.since, "why": why}
     yield Query("schedule_fail", params)
 
 
 def refuse(due: Due, why: str) -> Operation[bool]:
-    """Pause a schedule whose definition is wrong; return whether it was unchanged."""
+    """Pause a schedule whose job is unfit; return whether it was unchanged."""
     params = {"name": due.name, "next_run_at": due.next_run_at, "since": due.since, "why": why}
     return (yield Query("schedule_refuse", params))[0][0]  # type: ignore[no-any-return]
 

@@ -1,5 +1,5 @@
--- Ends the pause of a schedule. Ticks during the pause are not caught up. Returns `resumed`,
--- `not paused` or `not found`.
+-- Ends the pause of a schedule. Ticks during the pause are not caught up, unless Rota paused it.
+-- Returns `resumed`, `not paused` or `not found`.
 -- Locks: the row of the schedule.
 -- Keeps: M87, who and why.
 create or replace function {schema}.schedule_resume(

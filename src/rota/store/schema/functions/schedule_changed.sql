@@ -1,6 +1,6 @@
 -- Applies the consequences of a change, whatever client made it. After a new cron text or time
--- zone, or when a pause or being disabled ends, ticks count from now on. A schedule that Rota
--- paused is tried again.
+-- zone, or when a person's pause or being disabled ends, ticks count from now on. A schedule that
+-- Rota paused is tried again, and its ticks since then count as missed, as after an outage.
 create or replace function {schema}.schedule_changed()
 returns trigger
 language plpgsql
@@ -22,17 +22,8 @@ begin
   if new.refused and old.refused and new.paused_by is distinct from old.paused_by then
     new.refused := false;  -- a person has taken the pause over
   end if;
-  if new.refused
-    and old.refused
-    and (
-      new.cron, new.timezone, new.job_type, new.payload, new.meta, new.group_key, new.queue,
-      new.priority
-    ) is distinct from (
-      old.cron, old.timezone, old.job_type, old.payload, old.meta, old.group_key, old.queue,
-      old.priority
-    )
-  then
-    new.paused_at := null;
+  if new.refused and old.refused and new.paused_at = old.paused_at then
+    new.paused_at := null;  -- the definition has changed
   end if;
   if new.paused_at is null then
     new.paused_by := null;
@@ -42,7 +33,7 @@ begin
     new.paused_by := coalesce(new.paused_by, session_user);
   end if;
   if (new.cron, new.timezone) is distinct from (old.cron, old.timezone)
-    or old.paused_at is not null and new.paused_at is null
+    or old.paused_at is not null and new.paused_at is null and not old.refused
     or old.disabled_at is not null and new.disabled_at is null
   then
     new.since := {schema}.clock();

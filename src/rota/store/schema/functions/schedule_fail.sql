@@ -1,4 +1,4 @@
--- Records why the job of a due tick could not be enqueued, if the schedule is unchanged since it
+-- Records why the job of a due tick was not enqueued, if the schedule is unchanged since it
 -- was read. The tick stays due: a worker tries again. A reason that is recorded already is not
 -- written again.
 -- Locks: the row of the schedule.

@@ -1,7 +1,7 @@
 -- Writes schedules: an array of objects with columns of schedule. With p_origin 'code' they are
--- those of p_release. Otherwise a schedule that code declares is left as it is. A pause stays, and
--- next_run_at stays unless the cron text or the time zone changes. Returns the schedules that were
--- written, and whether each is new.
+-- those of p_release. Otherwise a schedule that code declares is left as it is. A person's pause
+-- stays, and next_run_at stays unless the cron text or the time zone changes. Returns the schedules
+-- that were written, and whether each is new.
 -- Locks: the rows of the schedules, in the order of their names: ten workers that start at once
 --   take the locks in one order.
 create or replace function {schema}.schedules_write(
@@ -44,7 +44,8 @@ as $$
     jitter = excluded.jitter,
     release = coalesce(excluded.release, s.release),
     declared_at = coalesce(excluded.declared_at, s.declared_at),
-    disabled_at = null
+    disabled_at = null,
+    paused_at = case when not s.refused then s.paused_at end
   where p_origin = 'code'
     or s.origin <> 'code'
     or s.disabled_at is not null

@@ -577,8 +577,8 @@ create table schedule (
   -- Texts that people read have a limit here, too: whoever may insert a row could fill a screen.
   paused_by text check (length(paused_by) <= 200),
   paused_why text check (length(paused_why) <= 500),
-  -- Rota has paused the schedule, because it cannot be planned or enqueued as it is. A change of
-  -- the definition ends this pause.
+  -- Rota has paused the schedule, because its job cannot be enqueued as it is. A change of the
+  -- definition ends this pause, and so does a declaration.
   refused boolean not null default false,
   disabled_at timestamptz,                       -- since when the newest release lacks it
   -- The next tick. NULL: the next pass plans it, from `since` on.
@@ -587,7 +587,7 @@ create table schedule (
   since timestamptz not null default clock(),
   last_run_at timestamptz,                       -- when the last run was enqueued, …
   last_job bigint,                               -- … as this job
-  -- Why the database did not take the job of the tick that is due; NULL: it did.
+  -- Why the job of the tick that is due was not enqueued; NULL: it was.
   last_error text check (length(last_error) <= 500),
   -- Of code: the release that declared it last, …
   release text check (length(release) <= 200),

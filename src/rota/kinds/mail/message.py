@@ -29,6 +29,11 @@ _BLANKS = dict.fromkeys([*range(9), *range(11, 13), *range(14, 32), 127, 133, 0x
 """Control characters, but for a line break, and what else ends a line in Python: as a blank."""
 PARTS = ("subject.txt", "text.txt", "html.html")
 """The files of a template: its folder has the first, and one or both of the others."""
+_FAULTS = (
+    jinja2.TemplateError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError,
+    ValueError,
+)  # fmt: skip
+"""What a template raises: of the same files and data always, so no further attempt helps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +75,14 @@ class Templates:
         self._folder = folder
         self._known: set[str] = set()
         """Templates that were whole: an enqueue reads no folder for them again."""
-        self._jinja = jinja2.Environment(
+        text = jinja2.Environment(
             loader=jinja2.FileSystemLoader(folder),
             undefined=jinja2.StrictUndefined,
-            autoescape=jinja2.select_autoescape(["html"]),
             keep_trailing_newline=True,
         )
+        html = text.overlay(autoescape=True)
+        # A part is escaped as a whole: with each file that it includes, extends or imports.
+        self._jinja = dict(zip(PARTS, (text, text, html), strict=True))
 
     def check(self, name: str) -> None:
         """Raise UsageError: there is no such template, or it lacks a part."""
@@ -111,11 +118,12 @@ class Templates:
         texts: dict[str, str] = {}
         try:
             for part in self._parts(name):
-                texts[part] = self._jinja.get_template(f"{name}/{part}").render(variables)
+                texts[part] = self._jinja[part].get_template(f"{name}/{part}").render(variables)
         except jinja2.UndefinedError as error:
             raise rota.Dead(f"mail template {name!r}: {error.message}") from None
-        except jinja2.TemplateError as error:
-            raise rota.Dead(f"mail template {name!r} cannot be rendered: {error}") from None
+        except _FAULTS as error:
+            why = f"{type(error).__name__}: {error}"
+            raise rota.Dead(f"mail template {name!r} cannot be rendered: {why}") from None
         subject, version = texts[PARTS[0]].strip(), self._version(name)
         return Rendered(name, version, subject, texts.get(PARTS[1]), texts.get(PARTS[2]))
 

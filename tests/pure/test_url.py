@@ -80,9 +80,17 @@ async def _later() -> str:
     return "postgresql://h/d"
 
 
+MEANS_NOTHING = (
+    "autocommit client_encoding connection_factory context cursor_factory isolation_level pool"
+    " prepare_threshold row_factory server_side_binding"
+)
+"""Options of Django and of its driver that say nothing of where the database is."""
+
+
 @pytest.mark.parametrize("is_proxy", [False, True])
 def test_a_connection_of_django_says_where_its_database_is(is_proxy: bool) -> None:
-    options = {"sslmode": "require", "isolation_level": 3, "pool": True}
+    options: dict[str, Any] = {"sslmode": "require", "service": "s", "user": "v", "port": ""}
+    options |= dict.fromkeys(MEANS_NOTHING.split(), "x") | {"assume_role": "", "options": None}
     with django_database("postgresql://u@h:1/d", **options) as alias:
         connection = ConnectionProxy(connections, alias) if is_proxy else connections[alias]
         app = rota.App(connection)
@@ -90,7 +98,33 @@ def test_a_connection_of_django_says_where_its_database_is(is_proxy: bool) -> No
         read = parse_url(str(app.url))
         del connections[alias]
     expected = {"dbname": "test_d", "user": "u", "password": "p '&@/", "host": "h", "port": "1"}
-    assert read == {**expected, "sslmode": "require"}
+    assert read == {**expected, "sslmode": "require", "service": "s"}
+
+
+@pytest.mark.parametrize(
+    ("options", "read"),
+    [
+        ({}, "-c role=app\\ own\\\\er"),
+        ({"options": "-c jit=off"}, "-c jit=off -c role=app\\ own\\\\er"),
+    ],
+)
+def test_the_role_that_django_assumes_is_assumed_by_workers(
+    options: dict[str, str], read: str
+) -> None:
+    with django_database("postgresql://u@h:1/d", assume_role="app own\\er", **options) as alias:
+        assert parse_url(str(find_url(connections[alias])))["options"] == read
+        del connections[alias]
+
+
+@rule("M45")
+def test_an_option_of_django_that_libpq_lacks_is_refused_by_name() -> None:
+    with django_database("postgresql://u@h:1/d", use_iam_auth=True, password="hunter2") as alias:
+        with pytest.raises(
+            rota.errors.ConfigurationError, match="option 'use_iam_auth', which Rota cannot use"
+        ) as no:
+            _ = rota.App(connections[alias])._database
+        del connections[alias]
+    assert "hunter2" not in str(no.value)
 
 
 def test_another_database_of_django_is_refused() -> None:

@@ -17,6 +17,7 @@ import sqlmodel
 from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connections, transaction
+from psycopg import sql
 from psycopg.rows import TupleRow
 from psycopg_pool import ConnectionPool
 from sqlalchemy import Engine, MetaData, create_engine, make_url, text
@@ -366,6 +367,18 @@ def test_django_sees_each_statement_and_may_refuse_it(
     connection.execute("alter table rota.job add constraint mine check (priority <> 7)")
     with pytest.raises(django.db.IntegrityError):
         mail.using(alias, priority=7).enqueue(1)
+
+
+@rule("M20")
+def test_a_worker_is_the_role_that_django_assumes(database: str, connection: Connection) -> None:
+    role = "its \\ own'er"
+    connection.execute(sql.SQL("create role {}").format(sql.Identifier(role)))
+    with django_database(database, assume_role=role, options="-c jit=off") as alias:
+        own = rota.App(connections[alias])._database.conninfo("test")
+        with psycopg.connect(own) as worker:
+            assert worker.execute("select current_user").fetchone() == (role,)
+        del connections[alias]
+    connection.execute(sql.SQL("drop role {}").format(sql.Identifier(role)))
 
 
 async def test_async_code_reaches_django_s_connection_in_its_thread(

@@ -18,18 +18,20 @@ from rota.errors import ConfigurationError
 _DRIVER = re.compile(r"(postgres(?:ql)?)\+(\w+)://")
 _SSL = re.compile(r"(?<=[?&])ssl=(?=(?:disable|allow|prefer|require|verify-ca|verify-full)(?:&|$))")
 _HIDDEN = re.compile(r"\w+(?:\+\w+)?://[^/?]*:\*\*\*@")
-_PLACE = {"NAME": "dbname", "USER": "user", "PASSWORD": "password", "HOST": "host", "PORT": "port"}
-_NOT_LIBPQ = {
-    "assume_role",
-    "context",
-    "cursor_factory",
-    "isolation_level",
-    "pool",
-    "prepare_threshold",
-    "row_factory",
-    "server_side_binding",
-}
-"""Options of a database of Django's that are no parameters of libpq."""
+_PLACE = {"USER": "user", "PASSWORD": "password", "HOST": "host", "PORT": "port"}
+_ROLE = "assume_role"
+_OF_DJANGO = {
+    "autocommit", "client_encoding", "connection_factory", "context", "cursor_factory",
+    "isolation_level", "pool", "prepare_threshold", "row_factory", "server_side_binding",
+}  # fmt: skip
+"""Options of a database of Django's for what Rota decides itself on its own connections: they say
+neither where the database is nor who connects."""
+
+
+class SettingsUrl(str):
+    """A URL made of settings: the names of its parameters are no secret."""
+
+    __slots__ = ()
 
 
 class RendersUrl(Protocol):
@@ -121,10 +123,14 @@ def _read_django(connection: Any) -> str:
             "needs PostgreSQL"
         )
     settings = connection.settings_dict
-    found = {name: settings.get(key) for key, name in _PLACE.items()}
-    found |= {name: settings["OPTIONS"][name] for name in settings["OPTIONS"].keys() - _NOT_LIBPQ}
+    options = {name: one for name, one in settings["OPTIONS"].items() if name not in _OF_DJANGO}
+    if role := options.pop(_ROLE, None):
+        escaped = re.sub(r"([\\\s])", r"\\\1", role)
+        options["options"] = f"{options.get('options') or ''} -c role={escaped}".strip()
+    place = {name: settings[key] for key, name in _PLACE.items() if settings.get(key)}
+    found = {"dbname": settings.get("NAME"), **options, **place}  # the order is Django's
     given = {name: value for name, value in sorted(found.items()) if value not in (None, "")}
-    return f"postgresql:///?{urlencode(given, quote_via=quote)}"
+    return SettingsUrl(f"postgresql:///?{urlencode(given, quote_via=quote)}")
 
 
 def make_plain(url: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +17,7 @@ import psycopg
 from psycopg import pq, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from rota.declare.url import SettingsUrl
 from rota.errors import ConfigurationError, RotaError
 from rota.store.drivers.psycopg3 import ERRORS, AsyncPsycopgDriver, translate
 from rota.store.errors import ServerTrouble, StoreError, is_of_statement, unavailable
@@ -33,11 +35,18 @@ RESTORED = "; after a restore without sequences run `rota queues resume --copy`"
 def parse_url(url: str) -> dict[str, Any]:
     """Return the parameters of a libpq URL or connection string.
 
-    Raises ConfigurationError, which shows nothing of the URL: any part may be the password.
+    Raises ConfigurationError, which shows nothing of the URL: any part may be the password; but the
+    name of a setting that Rota cannot use.
     """
     try:
         params: dict[str, Any] = conninfo_to_dict(url)
     except psycopg.ProgrammingError as error:
+        unknown = re.search(r'parameter: "(\w+)"', str(error))
+        if unknown is not None and isinstance(url, SettingsUrl):
+            raise ConfigurationError(
+                f"the database of Django has the option {unknown[1]!r}, which Rota cannot use: its "
+                "workers connect by libpq, which does not have it"
+            ) from None
         # libpq quotes what it was given, as far as the whole URL.
         reason = str(error).partition('"')[0].strip().rstrip(":")
         raise ConfigurationError(

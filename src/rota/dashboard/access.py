@@ -15,6 +15,7 @@ VERBS = frozenset(
     }
 )  # fmt: skip
 """What can be done."""
+_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,18 @@ def is_from_here(headers: Mapping[str, str]) -> bool:
     site = headers.get("sec-fetch-site")
     if site is not None:
         return site == "same-origin"
-    origin = headers.get("origin")
-    return origin is not None and _split(origin).netloc == headers.get("host") != ""
+    origin = _split(headers.get("origin", ""))
+    host = _split(f"{origin.scheme}://{headers.get('host', '')}")
+    return _find_place(origin) == _find_place(host) is not None
+
+
+def _find_place(url: SplitResult) -> tuple[str, int | None] | None:
+    """Return host and port; None: it has none. A browser leaves the port of the scheme out, and a
+    proxy may add it."""
+    try:
+        return (url.hostname, url.port or _PORTS.get(url.scheme)) if url.hostname else None
+    except ValueError:  # a port that is no number
+        return None
 
 
 def _split(url: str) -> SplitResult:

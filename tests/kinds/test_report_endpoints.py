@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,7 @@ def test_the_file_is_given_to_who_has_a_link_that_has_not_expired(made: Made) ->
             assert got.status_code == 200
             assert hashlib.sha256(got.content).hexdigest() == run.checksum
             assert got.headers["content-disposition"] == 'attachment; filename="sales-2026.csv"'
+            assert got.headers["x-content-type-options"] == "nosniff"
             status = client.get(link.replace("/file", "")).json()
             assert (status["status"], status["rows"], status["progress"]) == (
                 "ready",
@@ -124,6 +126,20 @@ def test_the_file_is_given_to_who_has_a_link_that_has_not_expired(made: Made) ->
     reports.store.delete(run.file)
     with asking(endpoints, "wsgi") as client:
         assert client.get(link).status_code == 410
+
+
+@rule("M72")
+def test_why_a_report_failed_is_not_for_who_has_a_link(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, reports, run = made
+    failed = replace(run, status="failed", error="hunter2")
+    monkeypatch.setattr(reports, "get", lambda run: failed)
+    endpoints = report.Endpoints(reports, secret=SECRET)
+    assert failed.progress == "failed: hunter2"
+    with asking(endpoints, "wsgi") as client:
+        status = client.get(endpoints.link(run).replace("/file", "")).json()
+    assert (status["status"], status["progress"]) == ("failed", "failed")
 
 
 @rule("M72")

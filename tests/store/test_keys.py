@@ -216,6 +216,10 @@ def test_a_renamed_type_cannot_enqueue_twice(database: str, connection: Connecti
         )
     end_all(connection)
     assert charge.using(key="invoice:1").enqueue() == rota.Enqueued(first.id, False, "succeeded")
+    # One that was taken while the new name was being declared, and has expired.
+    late = "insert into rota.idempotency values ('charge_card', 'invoice:3', 1, rota.clock())"
+    connection.execute(late)
+    assert charge.using(key="invoice:3").enqueue().created
     before.close()
     after.close()
 

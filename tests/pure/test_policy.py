@@ -189,7 +189,7 @@ def test_an_smtp_code_means_later_for_4xx_and_never_for_5xx(code: int, verdict: 
 
 
 @rule("M41")
-def test_a_date_of_retry_after_is_computed_by_the_date_of_the_same_answer() -> None:
+def test_a_date_of_retry_after_is_read_by_the_date_of_its_answer_otherwise_by_our_clock() -> None:
     """By our clock it would be years ago."""
     headers = {
         "Date": "Wed, 21 Oct 2015 07:28:00 GMT",
@@ -197,8 +197,12 @@ def test_a_date_of_retry_after_is_computed_by_the_date_of_the_same_answer() -> N
     }
     answered = Answered(status_code=429, headers=headers)
     assert classify(answered).retry_after_s == 120
-    del headers["Date"]
-    assert classify(answered).retry_after_s is None
+    for date in ("", "yesterday"):
+        headers["Date"] = date
+        assert classify(answered).retry_after_s is None
+        headers["Retry-After"] = "Fri, 31 Dec 9999 23:59:59 GMT"
+        assert classify(answered).retry_after_s == 86_400
+        headers["Retry-After"] = "Wed, 21 Oct 2015 07:30:00 GMT"
 
 
 @rule("M41", "M63")

@@ -1,5 +1,5 @@
-"""Whether another attempt can help, and when. Pure: it reads an error's class, number, status code
-and headers."""
+"""Whether another attempt can help, and when. It reads an error's class, number, status code and
+headers, and the clock only for a date that comes without its server's."""
 
 from __future__ import annotations
 
@@ -248,9 +248,9 @@ def _retry_after_s(error: BaseException) -> float | None:
         if _SECONDS.fullmatch(asked):
             wait_s = float(asked)
         else:
-            # By the server's own clock: it may differ from ours.
-            at, now = _as_date(asked), _as_date(_header(headers, "date"))
-            wait_s = (at - now).total_seconds() if at is not None and now is not None else 0.0
+            # By the server's own clock, if it tells it: ours may differ.
+            at, now = _as_date(asked), _as_date(_header(headers, "date")) or datetime.now(UTC)
+            wait_s = 0.0 if at is None else (at - now).total_seconds()
         if wait_s > 0:
             return min(wait_s, RETRY_AFTER_MAX_S)
     return None

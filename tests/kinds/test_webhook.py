@@ -124,7 +124,9 @@ ANSWERS: list[tuple[str, str, int | None, str | None]] = [
     ("/redirect", "dead", 302, "it leads to http"),
     ("/304", "dead", 304, "responded with 304"),
     ("/400", "dead", 400, "thanks"),
-    ("/404", "dead", 404, "responded with 404"),
+    ("/422", "dead", 422, "responded with 422"),
+    ("/451", "dead", 451, "responded with 451"),
+    *((f"/{code}", "failed", code, "responded with") for code in (401, 403, 404, 409, 423)),
     ("/204", "succeeded", 204, None),
     ("/cut", "succeeded", 200, None),
     ("/endless", "succeeded", 200, None),
@@ -192,6 +194,22 @@ def test_a_failed_delivery_comes_again_with_the_same_id(
     [delivery] = hooks.deliveries("crm")
     assert (delivery.status, delivery.attempts, delivery.code) == ("succeeded", 2, 200)
     assert hooks.endpoints()[0].state == "on"
+
+
+@rule("M71")
+def test_what_a_deploy_may_say_is_tried_for_hours_and_then_the_event_is_dead(
+    make: Make, receiver: Receiver, connection: Connection
+) -> None:
+    app, hooks = make()
+    put(hooks, receiver, "back", "/flaky")
+    put(hooks, receiver, "gone", "/404")
+    receiver.codes["/flaky"] = [401, 403, 404, 409, 423]
+    hooks.emit("x", event_id="1")
+    for _ in range(7):
+        drain(app, connection)
+    ends = [hooks.deliveries(name)[0] for name in ("back", "gone")]
+    assert [one[3:6] for one in ends] == [("succeeded", 6, 200), ("dead", 6, 404)]
+    assert "responded with 404" in str(ends[1].response)
 
 
 @rule("M71")
@@ -480,7 +498,7 @@ def test_what_an_endpoint_answers_is_kept_without_secrets_and_without_what_canno
     assert "hunter2" not in kept[0]
     states = {one.name: one.state for one in hooks.endpoints()}
     for name, status, code, state in (
-        ("nul", "dead", 404, "failing"),
+        ("nul", "dead", 400, "failing"),
         ("nul-gone", "dead", 410, "disabled"),
         ("nul-ok", "succeeded", 200, "on"),
     ):
@@ -494,7 +512,7 @@ def test_a_note_that_fails_does_not_decide_about_the_delivery(
     make: Make, receiver: Receiver, connection: Connection
 ) -> None:
     app, hooks = make()
-    put(hooks, receiver, path="/404")
+    put(hooks, receiver, path="/400")
     put(hooks, receiver, "well", "/well")
     connection.execute("update rota.webhook_endpoint set failing_since = now()")
     connection.execute(
@@ -531,7 +549,7 @@ def test_a_replay_takes_those_that_have_died_since_and_each_once(
     make: Make, receiver: Receiver, connection: Connection
 ) -> None:
     app, hooks = make()
-    put(hooks, receiver, path="/404")
+    put(hooks, receiver, path="/400")
     for number in range(3):
         hooks.emit("x", event_id=f"{number}")
     app.drain()

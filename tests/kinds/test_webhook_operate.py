@@ -52,7 +52,7 @@ def test_two_replays_at_once_send_each_event_once(
     make: Make, receiver: Receiver, connection: Connection, database: str
 ) -> None:
     app, hooks = make()
-    put(hooks, receiver, path="/404")
+    put(hooks, receiver, path="/400")
     hooks.emit("x", event_id="1")
     app.drain()
     since = "select sent from rota.webhook_replay('crm', p_since => '1 day')"
@@ -72,7 +72,7 @@ def test_a_delivery_that_is_retried_by_hand_is_shown_and_sent_once(
     make: Make, receiver: Receiver, connection: Connection, database: str
 ) -> None:
     app, hooks = make()
-    put(hooks, receiver, path="/404")
+    put(hooks, receiver, path="/400")
     hooks.emit("x", event_id="1")
     app.drain()
     put(hooks, receiver, path="/ok")
@@ -182,7 +182,7 @@ def test_a_delivery_is_followed_also_when_the_log_of_actions_has_gone(
     make: Make, receiver: Receiver, connection: Connection
 ) -> None:
     app, hooks = make()
-    put(hooks, receiver, path="/404")
+    put(hooks, receiver, path="/400")
     hooks.emit("x", event_id="1")
     app.drain()
     [[job]] = connection.execute("select id from rota.job where status = 'dead'").fetchall()

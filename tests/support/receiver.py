@@ -154,7 +154,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def _nul(self) -> None:
-        self._answer(404, b"not\0here\x1b[31m")
+        self._answer(400, b"not\0here\x1b[31m")
 
     def _nul_gone(self) -> None:
         self._answer(410, b"\0")

@@ -32,6 +32,10 @@ State = Literal["on", "paused", "disabled", "failing"]
 KEPT = timedelta(days=90)
 """How long it is known that an endpoint has got an event."""
 _REDIRECTS = tuple(range(300, 400))
+_DEPLOYING = (401, 403, 404, 409, 423)
+"""What a receiver may say while it is deployed. 400 and 422 are about the event."""
+_DEPLOY_ATTEMPTS = 6
+"""So many of them are about seven and a half hours: after those it is no deploy."""
 BODY_BYTES_MAX = 1024 * 1024
 _EVENT = re.compile(r"(?=.{1,100}$)[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
 _EVENT_ID = re.compile(r"[A-Za-z0-9_:@+=-]{1,150}")
@@ -126,6 +130,7 @@ class Webhooks:
         rules: Any = {
             **WEBHOOK,
             "timeout": "15s",
+            "retry_on": _DEPLOYING,
             "fatal_on": _REDIRECTS,
             "breaker": rota.Breaker("webhook", key=lambda endpoint: endpoint),
         }
@@ -468,9 +473,11 @@ class Webhooks:
             reply = await self._post(known, body, headers)
         except (NotDelivered, AddressRefused) as error:
             await self._note(endpoint, endpoint_id, known["url"], error)
-            if isinstance(error, NotDelivered):
-                raise
-            raise rota.Dead(str(error)) from None
+            if isinstance(error, AddressRefused):
+                raise rota.Dead(str(error)) from None
+            if error.status_code in _DEPLOYING and ctx.job.attempts >= _DEPLOY_ATTEMPTS:
+                raise rota.Dead from error
+            raise
         if known["is_failing"]:
             await self._note(endpoint, endpoint_id, known["url"], None)
         return {"code": reply.code, "seconds": reply.seconds, "response": reply.excerpt}

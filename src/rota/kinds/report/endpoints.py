@@ -162,7 +162,7 @@ class Endpoints:
             return False
         wanted = self._sign(run.id, until).encode()
         return int(until) >= time.time() and hmac.compare_digest(
-            wanted, given.get("signature", "").encode()
+            wanted, given.get("signature", "").encode(errors="replace")
         )
 
 

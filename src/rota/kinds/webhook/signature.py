@@ -7,7 +7,6 @@ without the extra.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 import json
@@ -28,18 +27,18 @@ class NotVerified(Exception):
     """The request is not from who has the secret, or it is a copy of an old one."""
 
 
-def decode_secret(secret: str) -> bytes:
+def decode_secret(secret: str, name: str = "the secret of a webhook") -> bytes:
     """Return the key of a secret: `whsec_` and 24 to 64 bytes in base64.
 
     Raises:
-        UsageError: it is none. The message does not repeat it.
+        UsageError: it is none. The message has the name, and does not repeat the secret.
     """
     try:
         key = base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
-    except (binascii.Error, ValueError):
+    except (AttributeError, TypeError, ValueError):
         key = b""
     if not _KEY_BYTES[0] <= len(key) <= _KEY_BYTES[1]:
-        raise rota.UsageError("the secret of a webhook is whsec_ and 24 to 64 bytes in base64")
+        raise rota.UsageError(f"{name} is whsec_ and 24 to 64 bytes in base64")
     return key
 
 
@@ -54,7 +53,7 @@ def sign(secrets: Iterable[str], id: str, body: bytes, at: int) -> dict[str, str
     Args:
         at: the time of this attempt, in seconds since 1970.
     """
-    signatures = [f"v1,{_make(decode_secret(one), id, str(at), body)}" for one in secrets]
+    signatures = [f"v1,{_make(key, id, str(at), body)}" for key in _decode(secrets)]
     return {
         "webhook-id": id,
         "webhook-timestamp": str(at),
@@ -84,27 +83,49 @@ def verify(
         NotVerified: answer 400.
         UsageError: a secret cannot be one, or there is none.
     """
-    given = {name.lower(): value for name, value in headers.items()}
+    keys = _decode([secrets] if isinstance(secrets, str) else secrets)
     raw = _encode(body) if isinstance(body, str) else body
-    name, at = given.get("webhook-id"), given.get("webhook-timestamp")
-    if not name or not at or "webhook-signature" not in given:
-        raise NotVerified("a header is missing: webhook-id, webhook-timestamp, webhook-signature")
+    name, at, signatures = (
+        _get(headers, f"webhook-{one}") for one in ("id", "timestamp", "signature")
+    )
     if not (at.isascii() and at.isdigit() and len(at) <= 12):
         raise NotVerified("webhook-timestamp is no number of seconds")
     if abs((time.time() if now is None else now) - int(at)) > TOLERANCE_S:
         raise NotVerified("webhook-timestamp is more than five minutes from now")
-    keys = [decode_secret(one) for one in ([secrets] if isinstance(secrets, str) else secrets)]
-    if not keys:
-        raise rota.UsageError("verify needs a secret, or a list of some")
     wanted = [_make(key, name, at, raw).encode() for key in keys]
-    signed = [one.partition(",") for one in given["webhook-signature"].split()]
+    signed = [one.partition(",") for one in signatures.split()]
     found = [_encode(text) for version, _, text in signed if version == "v1"]
     if not any(hmac.compare_digest(one, other) for one in wanted for other in found):
         raise NotVerified("no signature fits")
     try:
         return json.loads(raw)
-    except ValueError:
+    except (RecursionError, ValueError):
         raise NotVerified("the body is no JSON") from None
+
+
+def _decode(secrets: Iterable[str]) -> list[bytes]:
+    try:
+        given = list(secrets)
+    except TypeError:
+        given = []
+    if not given:
+        raise rota.UsageError("a webhook needs a secret, or a list of some")
+    return [decode_secret(one, f"secrets[{place}]") for place, one in enumerate(given)]
+
+
+def _get(headers: Mapping[Any, Any], name: str) -> str:
+    """Return a header. Raises NotVerified also if it is there twice: who asks whether the event is
+    a copy may read the other one."""
+    found = [
+        value
+        for given, value in headers.items()
+        if isinstance(given, str) and given.lower() == name
+    ]
+    if not found or not found[0]:
+        raise NotVerified(f"a header is missing: {name}")
+    if len(found) > 1 or not isinstance(found[0], str):
+        raise NotVerified(f"{name} is no text, or is there twice")
+    return found[0]
 
 
 def _make(key: bytes, id: str, at: str, body: bytes) -> str:

@@ -71,7 +71,8 @@ class Numbers:
                 if range[0] // 10 in outer.failing:
                     raise LookupError(f"no page {range[0] // 10}")
                 for number in builtin_range(*range):
-                    yield (number, f'a "{number}", ü', None) if number % 2 else {"number": number}
+                    row = {"none": None, "text": f'=a "{number}", ü', "number": number}
+                    yield (number, row["text"], None) if number % 2 else row
 
             @staticmethod
             def finish(run: report.ReportRun, connection: Any) -> None:
@@ -124,7 +125,7 @@ def test_a_report_is_made_in_pages_and_joined_in_their_order(
     make: Make, numbers: Numbers, connection: Connection, tmp_path: Path
 ) -> None:
     app, reports = make()
-    numbers.declare(reports)
+    numbers.declare(reports, bom=True, formulas="escape")
     run = reports.request("numbers", {"rows": 25}, by="anna")
     assert (run.status, run.progress, run.asked_by) == ("queued", "queued", "anna")
     with pytest.raises(report.FileGone, match="has no file: it is queued"):
@@ -136,17 +137,18 @@ def test_a_report_is_made_in_pages_and_joined_in_their_order(
     with run.open() as file:
         raw = file.read()
     assert (len(raw), hashlib.sha256(raw).hexdigest()) == (run.size, run.checksum)
-    rows = list(csv.reader(raw.decode().splitlines()))
+    assert raw.startswith(b"\xef\xbb\xbf")
+    rows = list(csv.reader(raw.decode("utf-8-sig").splitlines()))
     assert rows[0] == ["number", "text", "none"]
     assert [int(one[0]) for one in rows[1:]] == list(range(25))
-    assert rows[2] == ["1", 'a "1", ü', ""]
+    assert rows[2] == ["1", '\'=a "1", ü', ""]
     assert sorted(numbers.made) == list(range(3))
     told = connection.execute("select run from told order by 1").fetchall()
     assert told == [(run.id,), (empty.id,)]
     assert [one.status for one in numbers.finished] == ["ready", "ready"]
     assert files_in(tmp_path / "files/1") == ["numbers.csv"]
     with empty.open() as file:
-        assert file.read() == b"number,text,none\r\n"
+        assert file.read() == b"\xef\xbb\xbfnumber,text,none\r\n"
     assert run.file is not None
     reports.store.delete(run.file)
     with pytest.raises(report.FileGone, match="is gone from its store"):
@@ -612,6 +614,9 @@ def test_what_is_no_report_is_refused(make: Make, numbers: Numbers) -> None:
     for name, made_of, options, said in (
         ("", source, {}, "1 to 100 characters"),
         ("x", source, {"format": "pdf"}, "no format 'pdf'; there are csv"),
+        ("x", source, {"format": "xlsx", "bom": True}, "for CSV alone"),
+        ("x", source, {"format": "jsonl", "formulas": "escape"}, "for CSV alone"),
+        ("x", source, {"formulas": "drop"}, "keep or escape, not 'drop'"),
         ("numbers", source, {}, "declared twice"),
         ("x", object, {}, "no method ranges"),
         ("x", Late, {}, "finish runs in a thread"),

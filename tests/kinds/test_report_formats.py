@@ -6,15 +6,20 @@ import csv
 import importlib
 import io
 import json
+import re
 import tracemalloc
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from enum import Enum
 from functools import partial
 from ipaddress import ip_address
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import IO, Any
+from uuid import UUID
+from zoneinfo import ZoneInfo
 
+import psycopg
 import pytest
 
 import rota
@@ -23,15 +28,17 @@ from rota.kinds.report.formats import FORMATS, order_rows
 from tests.support.rules import rule
 
 
-def make_file(kind: str, pages: Iterable[Iterable[Any]], columns: list[str]) -> IO[bytes]:
+def make_file(
+    kind: str | formats.Format, pages: Iterable[Iterable[Any]], columns: list[str]
+) -> IO[bytes]:
     """Write pages and join them, as the jobs of a report do."""
-    written = []
+    used, written = FORMATS[kind] if isinstance(kind, str) else kind, []
     for rows in pages:
         page = io.BytesIO()
-        FORMATS[kind].write_page(order_rows(rows, columns), columns, page)
+        used.write_page(order_rows(rows, columns), columns, page)
         written.append(page.getvalue())
     file = io.BytesIO()
-    FORMATS[kind].join(lambda: map(io.BytesIO, written), columns, file)
+    used.join(lambda: map(io.BytesIO, written), columns, file)
     file.seek(0)
     return file
 
@@ -63,64 +70,239 @@ def test_each_format_has_all_rows_of_all_pages_in_order() -> None:
 
 
 @rule("M45")
-def test_a_text_of_a_stranger_is_no_formula() -> None:
-    rows = [('=HYPERLINK("http://x","y")',), ("http://x.example",)]
-    cells = read_sheet(make_file("xlsx", [rows], ["text"]))["A"]
-    assert [one.value for one in cells][1:] == ['=HYPERLINK("http://x","y")', "http://x.example"]
+def test_a_text_of_a_stranger_is_no_formula_and_stays_as_it_is() -> None:
+    texts = [
+        '=HYPERLINK("http://x","y")',
+        '{=HYPERLINK("http://x","y")}',
+        "http://x.example",
+        "007",
+    ]
+    cells = read_sheet(make_file("xlsx", [[(one,) for one in texts]], ["=1+1"]))["A"]
+    assert [one.value for one in cells] == ["=1+1", *texts]
     assert {one.data_type for one in cells} == {"s"}
-    assert [one.hyperlink for one in cells] == [None] * 3
+    assert [one.hyperlink for one in cells] == [None] * 5
 
 
-VALUES: list[tuple[Any, str, Any]] = [
-    # what it is, in CSV, in a sheet
-    (Decimal("1234567890123.50"), "1234567890123.50", 1234567890123.5),
-    (Decimal("0.1000000000000000000000"), "0.1000000000000000000000", 0.1),
-    (Decimal("12345678901234567890.12"), "12345678901234567890.12", "12345678901234567890.12"),
-    (Decimal("1E+400"), "1E+400", "1E+400"),
-    (Decimal("NaN"), "NaN", "NaN"),
-    (True, "true", True),
-    ({"a": [1, None, "ü"]}, '{"a":[1,null,"ü"]}', '{"a":[1,null,"ü"]}'),
-    ([False, Decimal("1.5")], '[false,"1.5"]', '[false,"1.5"]'),
-    (b"ab\xff", "YWL/", "YWL/"),
-    (datetime(2026, 1, 1, 3, tzinfo=UTC), "2026-01-01T03:00:00Z", "2026-01-01T03:00:00Z"),
-    (ip_address("192.0.2.1"), "192.0.2.1", "192.0.2.1"),
-    (7, "7", 7),
-    (12345678901234567, "12345678901234567", "12345678901234567"),
-    (0.5, "0.5", 0.5),
-    ("true", "true", "true"),
-    (None, "", None),
+FORMULAS = [
+    "=1",
+    " =1",
+    "+1",
+    "-1",
+    "@SUM(1)",
+    "\t=1",
+    "\r1",
+    "\x00=1",
+    "\ufeff=1",
+    "＝1",
+    PurePath("@x"),
+]
+
+
+@rule("M45")
+def test_csv_for_spreadsheets_has_a_mark_of_its_encoding_and_no_formulas() -> None:
+    rows = [*((one,) for one in FORMULAS), ("a=1",), (-1,), (Decimal("-1.50"),), (None,), ("",)]
+    file = make_file(formats.Csv(bom=True, formulas="escape"), [rows], ["=a"]).read()
+    assert file.startswith(b"\xef\xbb\xbf'=a\r\n")
+    read = list(csv.reader(io.StringIO(file.decode("utf-8-sig"), newline="")))
+    assert read[1:] == [*([f"'{one}"] for one in FORMULAS), ["a=1"], ["-1"], ["-1.50"], [], [""]]
+    assert make_file("csv", [[("=1", -1)]], ["a", "b"]).read() == b"a,b\r\n=1,-1\r\n"
+
+
+class Color(Enum):
+    RED = "red"
+
+
+class Number(int):
+    pass
+
+
+class Share(float):
+    pass
+
+
+OLD = ZoneInfo("Europe/Berlin")
+VALUES: list[tuple[Any, Any, Any, Any]] = [
+    # What it is; in CSV; in JSON Lines, None: the text of CSV; in a sheet, None: as in JSON Lines.
+    (Decimal("1234567890123.50"), "1234567890123.50", None, 1234567890123.5),
+    (Decimal("0.1000000000000000000000"), "0.1000000000000000000000", None, 0.1),
+    (Decimal("12345678901234567890.12"), "12345678901234567890.12", None, None),
+    (Decimal("0E-8"), "0.00000000", None, 0),
+    (Decimal("1E-8"), "0.00000001", None, 1e-8),
+    (Decimal("1E+400"), f"1{'0' * 400}", None, None),
+    (Decimal("NaN"), "NaN", None, None),
+    (Decimal("-Infinity"), "-Infinity", None, None),
+    (float("nan"), "NaN", None, None),
+    (float("inf"), "Infinity", None, None),
+    (Share(0.5), "0.5", 0.5, None),
+    (1e22, "1e+22", 1e22, None),
+    (7, "7", 7, None),
+    (Number(8), "8", 8, None),
+    (999_999_999_999_999, "999999999999999", 999_999_999_999_999, None),
+    (2**53 + 1, "9007199254740993", 2**53 + 1, "9007199254740993"),
+    (True, "true", True, None),
+    ("true", "true", None, None),
+    ('a,"b"\n\0', 'a,"b"\n\0', None, 'a,"b"\n_x0000_'),
+    (None, "", ..., None),
+    ("", "", None, None),
+    (Color.RED, "red", None, None),
+    ({"a": [1, None, "ü"]}, '{"a":[1,null,"ü"]}', {"a": [1, None, "ü"]}, '{"a":[1,null,"ü"]}'),
+    (
+        [False, Decimal("0E-8"), float("nan")],
+        '[false,"0.00000000","NaN"]',
+        [False, "0.00000000", "NaN"],
+        '[false,"0.00000000","NaN"]',
+    ),
+    (b"ab\xff", "\\x6162ff", "YWL/", None),
+    (memoryview(b"ab"), "\\x6162", "YWI=", None),
+    (date(2026, 1, 31), "2026-01-31", None, datetime.fromisoformat("2026-01-31T00:00:00")),
+    (datetime.fromisoformat("2026-01-01T03:00:00.500000"), "2026-01-01T03:00:00.500000", None, ...),
+    (
+        datetime(2026, 1, 1, 3, tzinfo=UTC),
+        "2026-01-01T03:00:00Z",
+        None,
+        datetime.fromisoformat("2026-01-01T03:00:00"),
+    ),
+    (
+        datetime(2026, 7, 1, 1, tzinfo=OLD),
+        "2026-07-01T01:00:00+02:00",
+        None,
+        datetime.fromisoformat("2026-06-30T23:00:00"),
+    ),
+    (datetime(1890, 1, 1, tzinfo=OLD), "1890-01-01T00:00:00+00:53:28", None, None),
+    (date(1900, 2, 28), "1900-02-28", None, None),
+    (time(3, 4, 5), "03:04:05", None, None),
+    (timedelta(days=1, hours=2), "1 day, 2:00:00", "P1DT7200S", None),
+    (UUID(int=1), "00000000-0000-0000-0000-000000000001", None, None),
+    (ip_address("192.0.2.1"), "192.0.2.1", None, None),
 ]
 
 
 @rule("M72")
-def test_values_are_numbers_truth_values_or_the_texts_of_json_in_each_format() -> None:
+def test_a_value_has_one_form_in_each_format() -> None:
     rows, columns = [(value, "x") for value, *_ in VALUES], ["a", "b"]
     text = make_file("csv", [rows], columns).read().decode()
-    assert [one[0] for one in csv.reader(text.splitlines())][1:] == [one for _, one, _ in VALUES]
-    cells = [one.value for one in read_sheet(make_file("xlsx", [rows], columns))["A"]][1:]
-    assert cells == [one for *_, one in VALUES]
-    assert [type(one) for one in cells] == [type(one) for *_, one in VALUES]
-    lines = [json.loads(line)["a"] for line in make_file("jsonl", [rows], columns)]
-    assert lines[0] == "1234567890123.50"
-    assert lines[6:9] == [{"a": [1, None, "ü"]}, [False, "1.5"], "YWL/"]
-
-
-def test_parquet_keeps_each_value() -> None:
-    rows: list[Any] = [
-        *((n, n, None, n, True) for n in range(6_000)),
-        (1.5, "x", {"y": 2}, 2**70, False),
+    assert [one[0] for one in csv.reader(io.StringIO(text, newline=""))][1:] == [
+        in_csv for _, in_csv, *_ in VALUES
     ]
-    file = make_file("parquet", [rows], ["float", "mixed", "late", "long", "bool"])
-    assert read_table(file).to_pylist()[-1] == {
-        "float": 1.5, "mixed": "x", "late": '{"y":2}', "long": str(2**70), "bool": False,
-    }  # fmt: skip
+    lines = [json.loads(line)["a"] for line in make_file("jsonl", [rows], columns)]
+    assert lines == [
+        in_csv if in_json is None else None if in_json is ... else in_json
+        for _, in_csv, in_json, _ in VALUES
+    ]
+    cells = [one.value for one in read_sheet(make_file("xlsx", [rows], columns))["A"]][1:]
+    wanted = [
+        value if in_cell is ... else line if in_cell is None else in_cell
+        for (value, *_, in_cell), line in zip(VALUES, lines, strict=True)
+    ]
+    assert cells == wanted
+    assert [type(one) is bool for one in cells] == [type(one) is bool for one in wanted]
 
 
-def test_what_does_not_fit_is_refused() -> None:
-    with pytest.raises(rota.Dead, match="a row has 3 values, and there are 2 columns"):
-        make_file("csv", [[(1, 2), (1, 2, 3)]], ["a", "b"])
-    with pytest.raises(rota.Dead, match="32,767 characters"):
-        make_file("xlsx", [[("x" * 40_000,)]], ["a"])
+@rule("M72")
+def test_a_csv_is_read_by_copy_as_what_it_was_made_of(connection: psycopg.Connection[Any]) -> None:
+    connection.execute(
+        "create temp table made (id int8, amount numeric(20,8), free numeric, text text, day date,"
+        " bytes bytea, one uuid, at timestamptz, wall timestamp, hour time, gap interval,"
+        " share float8, yes bool, doc jsonb, ip inet)"
+    )
+    connection.execute(
+        """insert into made values
+        (9223372036854775807, 0, 'NaN', '', '2026-01-31', '\\x00ff', gen_random_uuid(),
+         '2026-01-01 03:00:00.5+02', '0001-01-01', '23:59:59.999999', '1 day 02:03:04.5', 1e300,
+         true, '{"a": [1.5, null, "x"]}', '192.0.2.1'),
+        (-1, 0.00000001, '1e400', E'a,"b"\r\n\t;', '9999-12-31', '', null,
+         '1890-01-01 00:00:00+00', '2026-01-01', '00:00', '-1 hour', 'NaN', false, '[]', '::1');
+        insert into made (id, amount, free, text, share) values
+        (0, -0.5, '-Infinity', '\\.', '-Infinity'), (1, 100, 0.10, 'NULL', 1),
+        (2, null, 1e-20, null, null)"""
+    )
+    found = connection.execute("select * from made order by id")
+    columns = [one.name for one in found.description or ()]
+    file = make_file("csv", [found.fetchall()], columns).read()
+    connection.execute("create temp table read (like made)")
+    with connection.cursor().copy("copy read from stdin (format csv, header)") as copy:
+        copy.write(file)
+    for one, other in (("made", "read"), ("read", "made")):
+        query = f"select * from {one} except all select * from {other}"
+        assert connection.execute(query.encode()).fetchall() == []
+    same = ["id", "amount", "free", "text", "day", "bytes", "one"]
+    query = f"select {','.join(same)} from made where id <> 0 order by id"
+    with connection.cursor().copy(
+        f"copy ({query}) to stdout (format csv, header)".encode()
+    ) as copy:
+        written = b"".join(map(bytes, copy))
+    ours = make_file("csv", [connection.execute(query.encode()).fetchall()], same).read()
+    ends = re.compile(rb'\r?\n(?=(?:[^"]*"[^"]*")*[^"]*\Z)')  # of lines, not in quotes
+    assert ends.split(ours) == ends.split(written)
+
+
+@rule("M72")
+def test_a_column_of_parquet_has_a_type_that_holds_each_value() -> None:
+    nan, inf = float("nan"), float("inf")
+    rows: list[Any] = [
+        *((n, n, None, n, True, 2**53 + 1, 2**53 + 1) for n in range(6_000)),
+        (1.5, "x", {"y": 2}, 2**70, False, 1, 0.5),
+        (Share(inf), nan, [nan], 1, None, 2, nan),
+        (Share(1.5), None, None, None, None, None, None),
+    ]
+    columns = ["float", "mixed", "late", "longer", "bool", "long", "inexact"]
+    table = read_table(make_file("parquet", [rows], columns)).to_pylist()
+    assert [tuple(one.values()) for one in table[-3:-1]] == [
+        (1.5, "x", '{"y":2}', str(2**70), False, 1, "0.5"),
+        (inf, "NaN", '["NaN"]', "1", None, 2, "NaN"),
+    ]
+    assert (table[0]["long"], table[0]["inexact"]) == (2**53 + 1, str(2**53 + 1))
+
+
+class Shapeless:
+    pass
+
+
+@rule("M72")
+@pytest.mark.parametrize(
+    ("row", "text"),
+    [
+        ((1, 2, 3), "a row has 3 values, and there are 2 columns"),
+        ({"a": 1, "B": 2}, "one of both lacks 'B', 'b'"),
+        ({"a": 1}, "lacks 'b'"),
+        ({"a": 1, "b": 2, "c": 3}, "lacks 'c'"),
+        ("ab", "not of the class str"),
+        ({1, 2}, "not of the class set"),
+        (7, "not of the class int"),
+        ((1, Shapeless()), "row 2 of this page, column 'b': a value of the class Shapeless"),
+        ((1, [{"x": {1}}]), "the class set"),
+        ((1, print), "the class builtin_function_or_method"),
+        ((1, "\udcff"), "surrogates not allowed"),
+        ((1, {"\udcff": 1}), "surrogates not allowed"),
+        ((1, {1: 1, "1": 2}), "two keys of a dict"),
+        ((1, Decimal("1E+999999999")), "more than 4,000 digits"),
+    ],
+)
+def test_what_a_format_does_not_hold_is_refused(row: Any, text: str) -> None:
+    for kind in FORMATS:
+        with pytest.raises(rota.Dead, match=text):
+            make_file(kind, [[(1, 2), row]], ["a", "b"])
+
+
+@rule("M72")
+def test_what_a_sheet_does_not_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for cell in ("x" * 32_768, "\N{GRINNING FACE}" * 16_384, {"a": "x" * 32_768}, b"x" * 32_768):
+        with pytest.raises(rota.Dead, match="32,767 characters"):
+            make_file("xlsx", [[(cell,)]], ["a"])
+    make_file("xlsx", [[("\N{GRINNING FACE}" * 16_383,)]], ["a"])
+    with pytest.raises(rota.Dead, match="no place for column '16384' of row 1:"):
+        make_file("xlsx", [], [*map(str, range(16_385))])
+    workbook: Any = importlib.import_module("xlsxwriter.workbook").Workbook
+    add_worksheet = workbook.add_worksheet
+
+    def add_small(book: Any) -> Any:
+        sheet = add_worksheet(book)
+        sheet.xls_rowmax = 3
+        return sheet
+
+    monkeypatch.setattr(workbook, "add_worksheet", add_small)
+    with pytest.raises(rota.Dead, match="no place for column 'a' of row 4:"):
+        make_file("xlsx", [[(1,), (2,), (3,)]], ["a"])
 
 
 @rule("M72")

@@ -1,14 +1,23 @@
-"""How rows become a file: each page by itself, and then the pages in their order."""
+"""How rows become a file: each page by itself, and then the pages in their order.
+
+For each format a table says what is written of a value, by its class: docs/how-to/reports.md shows
+them to who reads the files. A value that a table does not hold is refused.
+"""
 
 from __future__ import annotations
 
-import csv
-import io
+import base64
+import math
+import operator
+import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from itertools import islice
-from typing import IO, Any, Protocol
+from enum import Enum
+from itertools import chain, islice
+from typing import IO, Any, Literal
 
 import msgspec
 
@@ -16,98 +25,307 @@ import rota
 
 Row = Sequence[Any] | Mapping[str, Any]
 """The values of the columns in their order, or by their names."""
-PORTION = 5_000
-"""Rows that are held at once."""
-XLSX_ROWS_MAX = 1_048_575
-XLSX_TEXT_MAX = 32_767
-XLSX_DIGITS = 15
-_JSON = msgspec.json.Encoder(enc_hook=str)
-"""Writes bytes in base64, and what JSON does not know as `str` shows it."""
 Pages = Callable[[], Iterable[IO[bytes]]]
 """Opens the pages, one after the other; a format may read them twice."""
+Formulas = Literal["keep", "escape"]
+
+PORTION = 5_000
+"""Rows that are held at once."""
+DIGITS_MAX = 4_000
+"""Of a Decimal: all those of 1E+999999999 would fill the memory."""
+EXACT_MAX = 2**53
+"""Up to here a float holds each whole number."""
+XLSX_DIGITS = 15
+"""Of a number in a spreadsheet, which makes zeros of further ones."""
+XLSX_TEXT_MAX = 32_767
+"""In units of UTF-16, as Excel counts: it calls a file with a longer text damaged."""
+XLSX_WIDTH = 23
+"""Characters of a column: a date in a narrower one is shown as ####."""
+XLSX_DAY_0 = datetime(1899, 12, 30)  # noqa: DTZ001 - a sheet has no time zones
+XLSX_FIRST = datetime(1900, 3, 1)  # noqa: DTZ001
+"""Before it a spreadsheet counts a day that never was, 29 February 1900."""
+XLSX_DATE, XLSX_TIME, XLSX_UTC = SHOWN = (
+    "yyyy-mm-dd",
+    "yyyy-mm-dd hh:mm:ss",
+    'yyyy-mm-dd hh:mm:ss "UTC"',
+)
 
 
-class Format(Protocol):
-    """A kind of file."""
+class Forms(dict[type, Callable[[Any], Any]]):
+    """What is written of a value, by its class or by the nearest base that is here."""
 
-    ending: str
-    media_type: str
+    def __missing__(self, kind: type) -> Callable[[Any], Any]:
+        form = next(self[base] for base in kind.__mro__ if base in self)
+        if issubclass(kind, Enum):
+            form = lambda member: self.write(member.value)  # noqa: E731
+        elif form is self[object] and hasattr(kind, "__index__"):  # of another library
+            form = lambda number: self.write(operator.index(number))  # noqa: E731
+        self[kind] = form
+        return form
+
+    def write(self, value: Any) -> Any:
+        """Return the form of a value. Raises TypeError, ValueError or ArithmeticError: none."""
+        return self[type(value)](value)
+
+
+# JSON: also what the other formats write, if their tables say nothing else.
+
+
+def _write_float(value: float) -> float | str:
+    if math.isfinite(value):
+        return float(value)
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _write_decimal(value: Decimal) -> str:
+    if not value.is_finite():
+        return "NaN" if value.is_nan() else str(value)
+    if not -DIGITS_MAX < value.adjusted() < DIGITS_MAX:
+        raise ValueError(f"a number has more than {DIGITS_MAX:,} digits")
+    return format(value, "f")
+
+
+def _write_text(value: str) -> str:
+    value.encode()  # raises: a surrogate has no UTF-8
+    return value
+
+
+def _write_time(value: date | time) -> str:
+    """In ISO 8601; msgspec would cut the seconds of an offset, which zones had before 1900."""
+    text = value.isoformat()
+    return f"{text[:-6]}Z" if text.endswith("+00:00") else text
+
+
+def _write_array(value: Sequence[Any]) -> list[Any]:
+    return [AS_JSON.write(one) for one in value]
+
+
+def _write_object(value: Mapping[Any, Any]) -> dict[str, Any]:
+    found = {str(AS_JSON.write(name)): AS_JSON.write(one) for name, one in value.items()}
+    if len(found) < len(value):
+        raise ValueError("two keys of a dict are one key in JSON")
+    return found
+
+
+def _write_other(value: Any) -> str:
+    """Return the text that a class has of its own."""
+    kind: Any = type(value)
+    if kind.__str__ is object.__str__:
+        raise TypeError(f"a value of the class {kind.__qualname__} has no form")
+    return _write_text(str(value))
+
+
+_BYTES: tuple[type, ...] = (bytes, bytearray, memoryview)
+AS_JSON = Forms(
+    {
+        type(None): lambda value: value,
+        bool: bool,
+        int: int,
+        float: _write_float,
+        Decimal: _write_decimal,
+        str: _write_text,
+        date: _write_time,  # also of a datetime
+        time: _write_time,
+        timedelta: msgspec.to_builtins,
+        **dict.fromkeys(_BYTES, lambda value: base64.b64encode(value).decode()),
+        list: _write_array,
+        tuple: _write_array,
+        dict: _write_object,
+        object: _write_other,
+    }
+)
+
+
+def _write_json(value: Any) -> str:
+    return msgspec.json.encode(AS_JSON.write(value)).decode()
+
+
+_FLAT: dict[type, Callable[[Any], str]] = dict.fromkeys((list, tuple, dict), _write_json)
+
+# CSV: what PostgreSQL's COPY … FROM reads as the same value.
+
+_FORMULA = re.compile(r"[\t\r\n]|[\s\x00-\x1f\ufeff]*[=+\-@＝＋－＠]")
+"""How a text begins that a spreadsheet may take for a formula."""
+_QUOTED = re.compile(r'[",\r\n]|\A(?:\\\.)?\Z')
+"""In quotes: also the empty text, as None is nothing, and the line that ends the data of COPY."""
+
+
+def _escape(text: str) -> str:
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+AS_CSV = Forms(
+    {
+        **AS_JSON,
+        **_FLAT,
+        bool: lambda value: "true" if value else "false",
+        timedelta: str,
+        **dict.fromkeys(_BYTES, lambda value: f"\\x{value.hex()}"),
+    }
+)
+AS_ESCAPED_CSV = Forms(
+    {
+        **AS_CSV,
+        str: lambda value: _escape(_write_text(value)),
+        object: lambda value: _escape(_write_other(value)),
+    }
+)
+
+# XLSX: a cell. A number of too many digits is a text; a date is [days, how it is shown].
+
+
+class _Cells(Forms):
+    def write(self, value: Any) -> Any:
+        cell = super().write(value)
+        if isinstance(cell, str) and len(cell.encode("utf-16-le")) > 2 * XLSX_TEXT_MAX:
+            raise ValueError(f"a cell has at most {XLSX_TEXT_MAX:,} characters: take CSV")
+        return cell
+
+
+def _write_int_cell(value: int) -> int | str:
+    return int(value) if abs(value) < 10**XLSX_DIGITS else str(int(value))
+
+
+def _write_decimal_cell(value: Decimal) -> float | str:
+    digits = "".join(map(str, value.as_tuple().digits)).strip("0")
+    if value.is_finite() and len(digits) <= XLSX_DIGITS and -300 < value.adjusted() < 300:
+        return float(value)
+    return _write_decimal(value)
+
+
+def _write_date_cell(value: date) -> list[Any] | str:
+    if not isinstance(value, datetime):
+        at, shown = datetime.combine(value, time()), XLSX_DATE
+    elif value.utcoffset() is None:
+        at, shown = value.replace(tzinfo=None), XLSX_TIME
+    else:
+        at, shown = value.astimezone(UTC).replace(tzinfo=None), XLSX_UTC
+    return _write_time(value) if at < XLSX_FIRST else [(at - XLSX_DAY_0) / timedelta(1), shown]
+
+
+AS_CELLS = _Cells(
+    {
+        **AS_JSON,
+        **_FLAT,
+        int: _write_int_cell,
+        Decimal: _write_decimal_cell,
+        date: _write_date_cell,
+    }
+)
+
+# Parquet: what JSON has, but a float that JSON does not hold is itself, in a list.
+
+AS_TABLE = Forms(
+    {
+        **AS_JSON,
+        **_FLAT,
+        float: lambda value: float(value) if math.isfinite(value) else [_write_float(value)],
+    }
+)
+
+
+@dataclass(frozen=True)
+class Format:
+    """A kind of file. A page is an object of JSON on each line, and so is the file."""
+
+    ending = "jsonl"
+    media_type = "application/jsonl"
+    forms = AS_JSON
 
     def write_page(self, rows: Iterable[list[Any]], columns: Sequence[str], file: IO[bytes]) -> int:
-        """Write the rows of a page; return how many there are."""
+        """Write the rows of a page; return how many there are. Raises Dead: a value has no form."""
+        count = 0
+        for row in _write_rows(rows, columns, self.forms):
+            file.write(self.make_line(row, columns))
+            count += 1
+        return count
+
+    def make_line(self, row: list[Any], columns: Sequence[str]) -> bytes:
+        """Return the line of a row of forms."""
+        return msgspec.json.encode(dict(zip(columns, row, strict=True))) + b"\n"
 
     def join(self, pages: Pages, columns: Sequence[str], file: IO[bytes]) -> None:
-        """Write the file of all pages."""
+        """Write the file of all pages. Raises Dead: they do not fit."""
+        for page in pages():
+            with page:
+                shutil.copyfileobj(page, file)
 
 
-class Csv:
-    """Comma-separated values in UTF-8, with a line of names; None is empty. What is neither text
-    nor number is as in JSON."""
+@dataclass(frozen=True)
+class Csv(Format):
+    """Comma-separated values in UTF-8, with a line of names."""
+
+    bom: bool = False
+    formulas: Formulas = "keep"
 
     ending, media_type = "csv", "text/csv; charset=utf-8"
 
-    def write_page(self, rows: Iterable[list[Any]], columns: Sequence[str], file: IO[bytes]) -> int:
-        """Write the rows of a page."""
-        text = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
-        writer, count = csv.writer(text), 0
-        for row in rows:
-            writer.writerow([_to_text(one) for one in row])
-            count += 1
-        text.detach()
-        return count
+    @property
+    def forms(self) -> Forms:  # type: ignore[override]
+        """The table."""
+        return AS_ESCAPED_CSV if self.formulas == "escape" else AS_CSV
+
+    def make_line(self, row: list[Any], columns: Sequence[str]) -> bytes:
+        """Return the line of a row of forms."""
+        return f"{','.join(map(_quote, row))}\r\n".encode()
 
     def join(self, pages: Pages, columns: Sequence[str], file: IO[bytes]) -> None:
         """Write the names, and the pages as they are."""
+        file.write(b"\xef\xbb\xbf" if self.bom else b"")
         self.write_page([list(columns)], columns, file)
-        _copy(pages(), file)
+        super().join(pages, columns, file)
 
 
-class JsonLines:
-    """An object of JSON on each line."""
-
-    ending, media_type = "jsonl", "application/jsonl"
-
-    def write_page(self, rows: Iterable[list[Any]], columns: Sequence[str], file: IO[bytes]) -> int:
-        """Write the rows of a page."""
-        count = 0
-        for row in rows:
-            file.write(_JSON.encode(dict(zip(columns, row, strict=True))) + b"\n")
-            count += 1
-        return count
-
-    def join(self, pages: Pages, columns: Sequence[str], file: IO[bytes]) -> None:
-        """Write the pages as they are."""
-        _copy(pages(), file)
+def _quote(form: str | float | None) -> str:
+    if not isinstance(form, str):
+        return "" if form is None else str(form)
+    return '"' + form.replace('"', '""') + '"' if _QUOTED.search(form) else form
 
 
-class Xlsx(JsonLines):
-    """A workbook of one sheet (extra `xlsx`); a page is JSON Lines of its cells until it is joined.
-    What is neither text, number nor truth value is as in JSON."""
+class Xlsx(Format):
+    """A workbook of one sheet (extra `xlsx`)."""
 
-    ending = "xlsx"
+    ending, forms = "xlsx", AS_CELLS
     media_type = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 
-    def write_page(self, rows: Iterable[list[Any]], columns: Sequence[str], file: IO[bytes]) -> int:
-        """Write the cells of a page. Raises Dead: a text is too long."""
-        return super().write_page(([_to_cell(one) for one in row] for row in rows), columns, file)
-
     def join(self, pages: Pages, columns: Sequence[str], file: IO[bytes]) -> None:
-        """Write the sheet row by row, in constant memory. Raises Dead: it has too many rows."""
+        """Write the sheet row by row, in constant memory."""
         xlsxwriter = _need("xlsxwriter", "xlsx")
-        # A text that begins with = stays a text: it may be a stranger's.
-        texts = {"strings_to_formulas": False, "strings_to_urls": False}
-        book = xlsxwriter.Workbook(file, {"constant_memory": True, **texts})
+        book = xlsxwriter.Workbook(file, {"constant_memory": True})
         try:
-            _fill_sheet(book.add_worksheet(), _read(pages()), columns)
+            _fill_sheet(book, chain([dict(zip(columns, columns, strict=True))], _read(pages())))
         finally:
             book.close()  # also after an error: it has files open
 
 
-class Parquet(JsonLines):
-    """A file of Apache Parquet (extra `parquet`); a page is JSON Lines until it is joined. A
-    column is of the type that all of its values have, otherwise of texts; times are texts."""
+def _fill_sheet(book: Any, rows: Iterator[dict[str, Any]]) -> None:
+    styles = {shown: book.add_format({"num_format": shown}) for shown in SHOWN}
+    sheet = book.add_worksheet()
+    for place, row in enumerate(rows):
+        if place == 0:
+            sheet.set_column(0, len(row) - 1, XLSX_WIDTH)
+        for column, (name, cell) in enumerate(row.items()):
+            if _put(sheet, (place, column), cell, styles):
+                raise rota.Dead(
+                    f"a sheet has no place for column {name!r} of row {place + 1:,}: it has "
+                    "1,048,576 rows and 16,384 columns; take CSV"
+                )
 
-    ending, media_type = "parquet", "application/vnd.apache.parquet"
+
+def _put(sheet: Any, at: tuple[int, int], cell: Any, styles: Mapping[str, Any]) -> Any:
+    """Write a cell; return what is not 0 if the sheet does not take it."""
+    if isinstance(cell, str):  # `write` would guess: a stranger's text may look like a formula
+        return sheet.write_string(*at, cell)
+    if isinstance(cell, list):
+        return sheet.write_number(*at, cell[0], styles[cell[1]])
+    return sheet.write(*at, cell)
+
+
+class Parquet(Format):
+    """A file of Apache Parquet (extra `parquet`). A column is of the type that holds all of its
+    values as they are, otherwise of texts."""
+
+    ending, media_type, forms = "parquet", "application/vnd.apache.parquet", AS_TABLE
 
     def join(self, pages: Pages, columns: Sequence[str], file: IO[bytes]) -> None:
         """Write a row group for each portion."""
@@ -123,51 +341,74 @@ class Parquet(JsonLines):
                 writer.write_table(pyarrow.Table.from_pylist(portion, schema=schema))
 
 
-FORMATS: dict[str, Format] = {one.ending: one for one in (Csv(), JsonLines(), Xlsx(), Parquet())}
-
-
-def order_rows(rows: Iterable[Row], columns: Sequence[str]) -> Iterator[list[Any]]:
-    """Yield the values of each row in the order of the columns. Raises Dead: one does not fit."""
-    for row in rows:
-        given = [row.get(name) for name in columns] if isinstance(row, Mapping) else list(row)
-        if len(given) != len(columns):
-            raise rota.Dead(f"a row has {len(given)} values, and there are {len(columns)} columns")
-        yield given
-
-
 def _find_types(rows: Iterator[dict[str, Any]], columns: Sequence[str]) -> dict[str, str]:
-    """Return for each column the type that all of its values fit."""
     seen: dict[str, set[str]] = {name: set() for name in columns}
     for row in rows:
         for name in columns:
-            value = row[name]
-            is_long = type(value) is int and not -(2**63) <= value < 2**63
-            seen[name].add("other" if is_long else type(value).__name__)
+            seen[name].add(_name_type(row[name]))
     return {
         name: _TYPES.get(frozenset(kinds - {"NoneType"}), "string") for name, kinds in seen.items()
     }
 
 
+def _name_type(value: Any) -> str:
+    if isinstance(value, list):
+        return "float"
+    if type(value) is not int or -EXACT_MAX <= value <= EXACT_MAX:
+        return type(value).__name__
+    return "long" if -(2**63) <= value < 2**63 else "longer"
+
+
 _TYPES = {
     frozenset({"bool"}): "bool",
     frozenset({"int"}): "int64",
+    frozenset({"long"}): "int64",
+    frozenset({"int", "long"}): "int64",
     frozenset({"float"}): "float64",
     frozenset({"int", "float"}): "float64",
 }
 
 
 def _fit(value: Any, kind: str) -> Any:
-    if value is None or isinstance(value, str) or kind == "bool":
-        return value
-    if kind == "float64":
+    if isinstance(value, list):
+        [value] = value
+    if kind == "float64" and value is not None:
         return float(value)
-    return value if kind == "int64" else msgspec.json.encode(value).decode()
+    if kind == "string" and not isinstance(value, str | None):
+        return msgspec.json.encode(value).decode()
+    return value
 
 
-def _copy(pages: Iterable[IO[bytes]], file: IO[bytes]) -> None:
-    for page in pages:
-        with page:
-            shutil.copyfileobj(page, file)
+FORMATS: dict[str, Format] = {one.ending: one for one in (Csv(), Format(), Xlsx(), Parquet())}
+
+
+def order_rows(rows: Iterable[Row], columns: Sequence[str]) -> Iterator[list[Any]]:
+    """Yield the values of each row in the order of the columns. Raises Dead: one does not fit."""
+    names = set(columns)
+    for row in rows:
+        if isinstance(row, str | bytes | Set) or not isinstance(row, Iterable):
+            raise rota.Dead(f"a row is a tuple or a dict, not of the class {type(row).__name__}")
+        if isinstance(row, Mapping) and (wrong := names.symmetric_difference(row)):
+            listed = ", ".join(sorted(map(repr, wrong)))
+            raise rota.Dead(f"a row has other names than the columns: one of both lacks {listed}")
+        given = [row[name] for name in columns] if isinstance(row, Mapping) else list(row)
+        if len(given) != len(columns):
+            raise rota.Dead(f"a row has {len(given)} values, and there are {len(columns)} columns")
+        yield given
+
+
+def _write_rows(
+    rows: Iterable[list[Any]], columns: Sequence[str], forms: Forms
+) -> Iterator[list[Any]]:
+    for number, row in enumerate(rows, 1):
+        given = []
+        for name, value in zip(columns, row, strict=True):
+            try:
+                given.append(forms.write(value))
+            except (ArithmeticError, RecursionError, TypeError, ValueError) as error:
+                place = f"row {number} of this page, column {name!r}"
+                raise rota.Dead(f"{place}: {error}") from None
+        yield given
 
 
 def _read(pages: Iterable[IO[bytes]]) -> Iterator[dict[str, Any]]:
@@ -175,35 +416,6 @@ def _read(pages: Iterable[IO[bytes]]) -> Iterator[dict[str, Any]]:
         with page:
             for line in page:
                 yield msgspec.json.decode(line)
-
-
-def _fill_sheet(sheet: Any, rows: Iterator[dict[str, Any]], columns: Sequence[str]) -> None:
-    sheet.write_row(0, 0, columns)
-    for place, row in enumerate(rows, 1):
-        if place > XLSX_ROWS_MAX:
-            raise rota.Dead(f"a sheet has at most {XLSX_ROWS_MAX:,} rows: take CSV")
-        sheet.write_row(place, 0, [row[name] for name in columns])
-
-
-def _to_text(value: Any) -> Any:
-    """Return a text, a number or None as it is, and anything else as the text that JSON has."""
-    if isinstance(value, str | float | None) or type(value) is int:
-        return value
-    text = _JSON.encode(value).decode()
-    return msgspec.json.decode(text) if text.startswith('"') else text
-
-
-def _to_cell(value: Any) -> Any:
-    """Return a value as a cell keeps it: its numbers have 15 digits, whole ones end at 2**53."""
-    if isinstance(value, Decimal) and value.is_finite() and -300 < value.adjusted() < 300:
-        digits = "".join(map(str, value.as_tuple().digits)).strip("0")
-        return float(value) if len(digits) <= XLSX_DIGITS else str(value)
-    if type(value) is int and abs(value) > 2**53:
-        return str(value)
-    cell = value if isinstance(value, bool) else _to_text(value)
-    if isinstance(cell, str) and len(cell) > XLSX_TEXT_MAX:
-        raise rota.Dead(f"a cell has at most {XLSX_TEXT_MAX:,} characters: take CSV")
-    return cell
 
 
 def _need(module: str, extra: str) -> Any:

@@ -15,12 +15,12 @@ from inspect import isasyncgenfunction, iscoroutinefunction
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol, get_args
 
 import rota
 from rota import records
 from rota.kinds import REPORT, REPORT_PAGE
-from rota.kinds.report.formats import FORMATS, Format, Row, order_rows
+from rota.kinds.report.formats import FORMATS, Csv, Format, Formulas, Row, order_rows
 from rota.kinds.report.run import FileGone, ReportRun
 from rota.kinds.report.store import Directory, Store
 
@@ -59,7 +59,7 @@ class _Report:
     @property
     def shape(self) -> str:
         """What its pages have in common: pages of two shapes make no file."""
-        return f"{self.format.ending}:{json.dumps(self.columns)}"
+        return f"{self.format}:{json.dumps(self.columns)}"
 
 
 class Reports:
@@ -110,6 +110,8 @@ class Reports:
         *,
         columns: Sequence[str],
         format: str = "csv",
+        bom: bool = False,
+        formulas: Formulas = "keep",
         keep: records.Duration = "7d",
         reuse: records.Duration = "1m",
     ) -> Callable[[type[Any]], type[Any]]:
@@ -122,22 +124,22 @@ class Reports:
             name: 1 … 100 characters.
             columns: their names, in order.
             format: `csv`, `jsonl`, `xlsx` or `parquet`.
+            bom: of a CSV: it begins with a byte order mark, for Excel.
+            formulas: of a CSV: "escape" puts `'` before a text that a spreadsheet may take for a
+                formula. Defaults to "keep", the texts as they are.
             keep: how long the file is kept. Defaults to a week.
             reuse: how long after it is ready a request gets it, too; "0s": never. Defaults to a
                 minute, for a double click.
 
         Raises:
-            DeclarationError: the name is taken, the format unknown, or a method missing.
+            DeclarationError: the name is taken, the format unknown or without such an option, or a
+                method missing.
         """
 
         def declare(made_of: type[Any]) -> type[Any]:
             if not 1 <= len(name) <= 100:
                 raise rota.errors.DeclarationError(
                     f"a report's name has 1 to 100 characters: {name!r}"
-                )
-            if format not in FORMATS:
-                raise rota.errors.DeclarationError(
-                    f"report {name!r}: no format {format!r}; there are {', '.join(FORMATS)}"
                 )
             for method in ("ranges", "rows", "finish"):
                 found = getattr(made_of, method, None)
@@ -155,9 +157,8 @@ class Reports:
                 rota.Fixed(duration)  # raises, if it is no duration
             if name in self._reports:
                 raise rota.errors.DeclarationError(f"report {name!r} is declared twice")
-            self._reports[name] = _Report(
-                name, tuple(columns), FORMATS[format], keep, reuse, made_of
-            )
+            chosen = _choose_format(name, format, Csv(bom, formulas))
+            self._reports[name] = _Report(name, tuple(columns), chosen, keep, reuse, made_of)
             return made_of
 
         return declare
@@ -391,6 +392,20 @@ class Reports:
                 else:
                     gone.append(row["run"])
             self.jobs.call("report_forget", {"runs": gone})
+
+
+def _choose_format(name: str, format: str, csv: Csv) -> Format:
+    if format not in FORMATS:
+        raise rota.errors.DeclarationError(
+            f"report {name!r}: no format {format!r}; there are {', '.join(FORMATS)}"
+        )
+    if csv.formulas not in get_args(Formulas):
+        raise rota.errors.DeclarationError(
+            f"report {name!r}: formulas is keep or escape, not {csv.formulas!r}"
+        )
+    if format != csv.ending and csv != FORMATS[csv.ending]:
+        raise rota.errors.DeclarationError(f"report {name!r}: bom and formulas are for CSV alone")
+    return csv if format == csv.ending else FORMATS[format]
 
 
 def _group(run: int) -> str:

@@ -1,20 +1,24 @@
-"""Makes the environments of `.venvs/`, in which `make nightly` runs tests/django with Django 6.
+"""Makes the environments of `.venvs/`: `lowest`, with the oldest versions that Rota and its extras
+allow, for the part `lowest` of `make nightly`; and those in which it runs tests/django with Django
+6, for the Django of .venv is the newest one for Python 3.11.
 
-The Django of .venv is the newest one for Python 3.11. Each environment has Rota, editable, with
-what it needs, and `django-6.1` also Django's own tests of tasks. Without a Python of 3.12 or newer,
-or without a package index, this says NOT TRIED and succeeds, and those tests are skipped with the
-same words. An environment that is there is left as it is until what it needs changes.
+Each environment has Rota, editable, with what it needs, and `django-6.1` also Django's own tests of
+tasks. Without a Python of 3.12 or newer, or without a package index, this says NOT TRIED and
+succeeds, and those tests are skipped with the same words. An environment that is there is left as
+it is until what it needs changes.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from os import environ
 from pathlib import Path
 
@@ -23,6 +27,24 @@ PLACE = ROOT / ".venvs"
 NEEDED = {"django-6.0": "django>=6.0,<6.1", "django-6.1": "django>=6.1,<6.2"}
 WITH_ITS_TESTS = "django-6.1"
 MORE = ("pytest>=9", "pytest-django")
+LOWEST = PLACE / "lowest"
+LOWEST_MORE = (
+    "aiosmtpd",
+    "httpx",
+    "hypothesis",
+    "moto[server]",
+    "openpyxl",
+    "opentelemetry-sdk",
+    "psutil",
+    "pydantic",
+    "pytest>=9",
+    "pytest-asyncio",
+    "pytest-randomly",
+    "pytest-xdist",
+    "pyyaml",
+    "standardwebhooks",
+)
+"""What the tests need that run there, in any version."""
 INSTALL_S = 600
 
 
@@ -32,22 +54,56 @@ class NotTried(Exception):
 
 def main(python: str | None = None) -> int:
     """Make what is missing, with this Python or with one that is found."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    needed = [*project["dependencies"], *extras["dashboard"]]
+    rota = ["--editable", f"{ROOT}[dashboard]"]
     for name, django in NEEDED.items():
-        try:
-            make(PLACE / name, django, python, with_its_tests=name == WITH_ITS_TESTS)
-        except NotTried as why:
-            print(f"NOT TRIED: tests/django with {name}: {why}", file=sys.stderr)
+        wanted = [django, *MORE, *rota]
+        make(PLACE / name, wanted, needed, python, django if name == WITH_ITS_TESTS else None)
+    lowest = list_lowest([*project["dependencies"], *chain.from_iterable(extras.values())])
+    make(LOWEST, [*lowest, *LOWEST_MORE, "--editable", str(ROOT)], [], sys.executable)
     return 0
 
 
-def make(place: Path, django: str, python: str | None, *, with_its_tests: bool) -> None:
-    """Make one environment, unless it is there."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    needed = [*project["dependencies"], *project["optional-dependencies"]["dashboard"]]
-    stamp, made_of = place / "stamp", "\n".join([str(ROOT), django, *MORE, *needed])
+def list_lowest(requirements: Iterable[str]) -> list[str]:
+    """Return each requirement with the lowest version that it allows, and only that one."""
+    pinned = (
+        re.sub(r">=([^,;]+)[^;]*", r"==\1", one)
+        for one in requirements
+        if not one.startswith("rota[")
+    )
+    return [*dict.fromkeys(pinned)]
+
+
+def make(
+    place: Path,
+    wanted: list[str],
+    needed: list[str],
+    python: str | None,
+    tests_of: str | None = None,
+) -> None:
+    """Make one environment, unless it is there, or say why this machine cannot have it.
+
+    Args:
+        wanted: the arguments of `pip install`.
+        needed: what those need, so that a change of it is noticed.
+        tests_of: the release of Django whose own tests of tasks it has.
+    """
+    stamp, made_of = place / "stamp", "\n".join([*wanted, *needed])
     if stamp.exists() and stamp.read_text() == made_of:
         return
     print(f"environments: making {place.relative_to(ROOT)}", file=sys.stderr)
+    try:
+        _make(place, wanted, python, tests_of)
+    except NotTried as why:
+        shutil.rmtree(place, ignore_errors=True)
+        print(f"NOT TRIED: {place.name}: {why}", file=sys.stderr)
+    else:
+        stamp.write_text(made_of)
+
+
+def _make(place: Path, wanted: list[str], python: str | None, tests_of: str | None) -> None:
     base = python or next(_find_pythons(), None)
     if base is None:
         raise NotTried("there is no Python of 3.12 or newer, of pyenv or in PATH")
@@ -55,14 +111,13 @@ def make(place: Path, django: str, python: str | None, *, with_its_tests: bool) 
     _run(base, "-m", "venv", str(place))
     pip = [str(place / "bin" / "python"), "-m", "pip"]
     options = ["--quiet", "--disable-pip-version-check", "--no-input"]
-    _run(*pip, "install", *options, django, *MORE, "--editable", f"{ROOT}[dashboard]")
-    if with_its_tests:
+    _run(*pip, "install", *options, *wanted)
+    if tests_of is not None:
         with tempfile.TemporaryDirectory(dir=place) as beside:
-            source = ["--no-deps", "--no-binary", "django", "--dest", beside, django]
+            source = ["--no-deps", "--no-binary", "django", "--dest", beside, tests_of]
             _run(*pip, "download", *options, *source)
             [sdist] = Path(beside).glob("*.tar.gz")
             _unpack_tests(sdist, place / "tasks")
-    stamp.write_text(made_of)
 
 
 def _find_pythons() -> Iterator[str]:

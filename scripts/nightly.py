@@ -20,6 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from scripts import environments  # noqa: E402
 from scripts.postgres import RELEASES  # noqa: E402
 
 NEWEST = RELEASES[-1]
@@ -36,6 +37,8 @@ class Part:
     """The arguments of Python; `{place}` is a directory that is there for it."""
     postgres: str | None = None
     """The release of PostgreSQL, if it is not the one of `make test`."""
+    python: Path = Path(sys.executable)
+    """That of another environment, if it is not `.venv`."""
 
 
 def run_tests(*arguments: str) -> Part:
@@ -48,6 +51,22 @@ def try_guards(*arguments: str) -> Part:
     return Part("guards", ("-m", "tests.mutants.run", *(arguments or ("--all",))))
 
 
+OPTIONAL = ("kinds", "pure", "cli", "telemetry", "dashboard/test_dashboard.py", "test_embedded.py")
+"""The tests of what is built on other packages."""
+LOWEST = Part(
+    "lowest",
+    (
+        "-m",
+        "pytest",
+        "-m",
+        "",
+        "-W",
+        "default::DeprecationWarning",
+        *(f"tests/{one}" for one in OPTIONAL),
+    ),
+    python=environments.LOWEST / "bin/python",
+)
+"""The oldest libraries that pyproject.toml allows. Newer ones beside them call them outdated."""
 GROW = Part("grow", ("scripts/grow.py",))
 CHAOS = Part("chaos", ("-m", "chaos", "--seconds", "60"))
 
@@ -70,9 +89,10 @@ SLICES: list[list[Part]] = [
     [GROW, CHAOS],
     [POSTGRES["14"], POSTGRES["15"]],
     [POSTGRES["16"], POSTGRES["17"]],
+    [LOWEST],
     [soak(0.05)],  # the ten minutes of the whole are too long for a slice
 ]
-WHOLE = [run_tests(), try_guards(), GROW, CHAOS, *POSTGRES.values(), soak(0.17)]
+WHOLE = [run_tests(), try_guards(), GROW, CHAOS, LOWEST, *POSTGRES.values(), soak(0.17)]
 
 
 def main() -> int:
@@ -116,6 +136,8 @@ def run(parts: Iterable[Part]) -> int:
 
 def run_part(part: Part) -> str:
     """Run it on the PostgreSQL that it names; return what became of it."""
+    if not part.python.exists():  # environments.py has said why
+        return "NOT TRIED"
     environment = dict(os.environ)
     if part.postgres is not None:
         fetched = subprocess.run(
@@ -130,7 +152,7 @@ def run_part(part: Part) -> str:
         environment["TEST_POSTGRES"] = fetched.stdout.strip()
     with tempfile.TemporaryDirectory(prefix="rota-nightly-") as place:
         command = [argument.format(place=place) for argument in part.command]
-        ran = subprocess.run([sys.executable, *command], cwd=ROOT, env=environment, check=False)
+        ran = subprocess.run([part.python, *command], cwd=ROOT, env=environment, check=False)
     return "FAILED" if ran.returncode else "passed"
 
 

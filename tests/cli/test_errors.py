@@ -153,7 +153,7 @@ def test_a_wrong_command_line_is_a_usage_error(tmp_path: Path) -> None:
         (("--queue", "a=1", "--concurrency", "2"), "give --concurrency or --queue NAME=SLOTS"),
         (("--for", "5s"), "--for needs --drain"),
         (("--concurrency", "many"), "Invalid value for '--concurrency'"),
-        (("--fast",), "No such option: --fast"),
+        (("--fast",), "No such option"),
     ):
         status, sentence = rota("work", *arguments).error
         assert status == 2 and said in sentence, arguments

@@ -188,7 +188,7 @@ def test_a_request_and_its_job_are_one_trace_of_the_queues_page(
     with sentry_sdk.start_transaction(op="http.server", name="POST /orders"):
         job = mail.enqueue("ada@example.org")
     mail.enqueue("nobody asks")
-    app.drain()
+    app.drain(concurrency=1)
     request, ran, other = sorted(receiver.of("transaction"), key=lambda one: one["start_timestamp"])
     [published] = [one for one in request["spans"] if one["op"] == "queue.publish"]
     assert published["data"]["messaging.destination.name"] == "post"

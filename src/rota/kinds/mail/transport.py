@@ -15,7 +15,6 @@ from weakref import WeakKeyDictionary
 
 import aiosmtplib
 from aiosmtplib.email import flatten_message
-from aiosmtplib.protocol import normalize_message_line_endings
 
 import rota
 
@@ -29,6 +28,7 @@ ATTEMPT_S = 8 * ANSWER_S + DATA_S + MESSAGE_S
 """All steps: the greeting, EHLO before and after STARTTLS, two of AUTH, MAIL, RCPT, and these."""
 _RESPONSE_MAX = 200
 """Characters of a server's answer that are kept."""
+_LINE_END = re.compile(rb"\r\n|\r|\n")
 _BEGINS_WITH_DOT = re.compile(rb"^\.", re.MULTILINE)
 _RULES = ("5.7.1", "5.7.2")
 """To the message: a rule that this mail breaks. At RCPT most often a rule of this recipient, which
@@ -157,7 +157,7 @@ class SMTP:
             if is_utf8 and not client.supports_extension("smtputf8"):
                 raise aiosmtplib.SMTPNotSupported("it takes no international addresses (SMTPUTF8)")
             flat = flatten_message(message, utf8=is_utf8, cte_type="8bit" if is_8bit else "7bit")
-            content = normalize_message_line_endings(flat)
+            content = _LINE_END.sub(b"\r\n", flat).removesuffix(b"\r\n") + b"\r\n"
             if client.supports_extension("size"):
                 options.append(f"SIZE={len(content)}")
             timeout = min(first_s, self._timeout_s)

@@ -309,7 +309,7 @@ def test_a_step_of_the_servers_clock_moves_the_leases_along(
         "update rota.job set locked_until = rota.clock() + %s * interval '1 s'", [left_s - step_s]
     )
     for _ in range(2):  # another worker notices it, too
-        lost = hand.run(ops.reap(BEGINNING, 100, None, step_s))[1]
+        lost = hand.run(ops.reap(BEGINNING, 100, None, (step_s, 0.0)))[1]
         assert [one.job for one in lost] == ([job.id] if leaves_s is None else [])
         if leaves_s is None:
             break

@@ -141,21 +141,28 @@ async def test_a_step_of_the_servers_clock_is_told_to_the_reaper_and_all_read_an
     step_s: float,
 ) -> None:
     alone = Alone()
-    for time in (500.0, 560.0, 620.0 + step_s, 680.0 + step_s):
-        assert alone.reaper._step_s is None, "as much time went by on both clocks"
-        alone.answer = UpkeepDue(NOON, [], time)
+    for time, moved_s, noticed in (
+        (500.0, 7.0, None),
+        (560.0, 7.0, None),
+        (620.0 + step_s, 7.0, (step_s, 7.0)),
+        (680.0 + step_s, 7.0 + step_s, None),  # its pass has moved the leases
+        (740.0 + 2 * step_s, 7.0 + step_s, (step_s, 7.0 + step_s)),  # once more, as far
+        (800.0 + 2 * step_s, 7.0 + step_s, (step_s, 7.0 + step_s)),  # the pass has failed
+        (860.0 + 2 * step_s, 7.0 + 2 * step_s, None),  # another worker's pass has not
+    ):
+        alone.reaper._step = None
+        alone.answer = UpkeepDue(NOON, [], time, moved_s)
         await alone.turn_after(60)
-        if time == 620.0 + step_s:
-            assert alone.reaper._step_s == pytest.approx(step_s)
-            assert alone.scheduler.reading.begin() == BEGINNING
-            alone.reaper._step_s = None  # its pass has moved the leases
-    assert alone.woken == ["reaper"]
+        assert alone.reaper._step == (noticed and pytest.approx(noticed))
+        assert noticed is None or alone.scheduler.reading.begin() == BEGINNING
 
 
 @rule("M33")
 def test_an_answer_that_took_long_shows_no_step_and_sets_no_clock() -> None:
     clock = ServerClock()
-    assert clock.note(100.0, 0.0, SURE_S) is None
-    assert clock.note(139.0, 10.0, 40.0) is None  # when within these seconds?
-    assert clock.note(121.0, 20.0, 20.1) is None
-    assert clock.note(134.0, 30.0, 30.1) == 3.0 and clock.note(141.0, 40.0, 40.1) == -3.0
+    assert clock.note(100.0, 0.0, 0.0, SURE_S) is None
+    assert clock.note(139.0, 0.0, 10.0, 40.0) is None  # when within these seconds?
+    assert clock.note(121.0, 0.0, 20.0, 20.1) is None
+    assert clock.note(134.0, 0.0, 30.0, 30.1) == 3.0
+    assert clock.note(144.0, 3.0, 40.0, 40.1) is None
+    assert clock.note(151.0, 3.0, 50.0, 50.1) == -3.0

@@ -110,9 +110,9 @@ class Asker(Service):
                 sweeper.wake()
             else:
                 sweeper.reading.end(answer.now, now - question.at)
-        step_s = self._server_clock.note(answer.time, question.at, now)
+        step_s = self._server_clock.note(answer.time, answer.moved_s, question.at, now)
         if step_s is not None:
-            self.reaper.note_step(step_s)
+            self.reaper.note_step(step_s, answer.moved_s)
             for sweeper in self._sweepers:
                 sweeper.reading.everything_at = 0.0  # what it has read is of another time
         self._asked_at = now

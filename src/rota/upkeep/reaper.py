@@ -37,7 +37,7 @@ class Reaper(Sweeper):
         self._refused = RefusalLog(bus, self.name, clock)
         self._is_away = False
         self._back_at: float | None = None
-        self._step_s: float | None = None
+        self._step: tuple[float, float] | None = None
 
     def note_outage(self, error: DatabaseUnavailable) -> None:
         """Note that a connection was lost: its own, or one that asks whether there is something for
@@ -58,9 +58,10 @@ class Reaper(Sweeper):
             self._is_away = False
             self._back_at = self.clock.monotonic()
 
-    def note_step(self, step_s: float) -> None:
-        """Note that the server's clock was set forward or back: the leases move along."""
-        self._step_s = step_s + (self._step_s or 0.0)
+    def note_step(self, step_s: float, moved_s: float) -> None:
+        """Note that the server's clock was set forward or back: the leases move along, if they were
+        moved by `moved_s` before."""
+        self._step = step_s, moved_s
         self.wake()
 
     def handle_outage(self, error: DatabaseUnavailable, back_off_s: float) -> float | None:
@@ -73,11 +74,11 @@ class Reaper(Sweeper):
         """Reap what has expired since the last pass; return 0 if there was more than a portion."""
         before = self.clock.monotonic()
         link = self._links[self.back_off.tries % 2]
-        steady_s, step_s = self._find_steady_s(before), self._step_s
-        operation = ops.reap(self.reading.begin(), PORTION, steady_s, step_s)
+        steady_s, step = self._find_steady_s(before), self._step
+        operation = ops.reap(self.reading.begin(), PORTION, steady_s, step)
         started, reaped, refusals = await link.run(operation)
-        if self._step_s == step_s:  # not one more meanwhile
-            self._step_s = None
+        if self._step == step:  # not one more meanwhile
+            self._step = None
         self.note_back()
         self._refused.report(refusals)
         more = bool(reaped) and len(reaped) + len(refusals) >= PORTION

@@ -26,15 +26,21 @@ class Reaped:
 
 
 def reap(
-    since: datetime, limit: int, steady_s: float | None = None, step_s: float | None = None
+    since: datetime,
+    limit: int,
+    steady_s: float | None = None,
+    step: tuple[float, float] | None = None,
 ) -> Operation[tuple[datetime, list[Reaped], Refusals]]:
     """Take jobs whose leases expired after `since` from their workers.
 
     Returns them with the database's clock, and the jobs that the database refuses to change.
     `steady_s`: seconds since the calling worker's own connection came back; None: it was not away.
-    `step_s`: by how many seconds the server's clock was set; None: it was not.
+    `step`: by how many seconds the server's clock was set, and by how many leases were moved for it
+    before, in all; None: it was not.
     """
     candidates = Query("jobs_lost", {"since": since, "limit": limit})
-    params = {"since": since, "limit": limit, "steady_s": steady_s, "step_s": step_s}
+    step_s, moved_s = step or (None, None)
+    times = {"steady_s": steady_s, "step_s": step_s, "moved_s": moved_s}
+    params = {"since": since, "limit": limit, **times}
     rows, refusals = yield from take_portion("reaper_pass", params, candidates)
     return rows[0][0], [Reaped(*row[1:]) for row in rows if row[1] is not None], refusals

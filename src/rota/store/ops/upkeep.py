@@ -17,6 +17,8 @@ class UpkeepDue(msgspec.Struct, frozen=True):
     """The names of those that have something to do."""
     time: float
     """The server's clock, in seconds: tests do not move it."""
+    moved_s: float = 0.0
+    """By how many seconds leases were moved along with it, in all."""
     tick_in_s: float | None = None
     """Seconds until the next tick of a schedule, if the scheduler was asked for; None: none is
     announced."""

@@ -4,7 +4,7 @@
 --
 -- Workers that could not renew get half a lease, at most 60 s, after the server came up, or after
 -- the calling worker's own connection came back (p_steady_s seconds ago; NULL: it was not away).
--- Nor does a step of the server's clock (by p_step_s seconds; NULL: none): leases_move.
+-- Nor does a step of the server's clock (p_step_s and p_moved_s; NULL: none): leases_move.
 -- The lease index is read from p_since on, past the entries of jobs that ended long ago; it is read
 -- from its beginning while a worker must be waited for. p_only: only these jobs; NULL: all.
 create or replace function {schema}.job_reap(
@@ -12,6 +12,7 @@ create or replace function {schema}.job_reap(
   p_limit int,
   p_steady_s float8 default null,
   p_step_s float8 default null,
+  p_moved_s float8 default null,
   p_only bigint[] default null
 )
 returns table (
@@ -42,7 +43,7 @@ declare
 begin
   perform {schema}.wait_briefly(p_only);
   if p_step_s is not null then
-    perform {schema}.leases_move(p_step_s);
+    perform {schema}.leases_move(p_step_s, p_moved_s);
   end if;
   for id, job_type, claims, attempts, worker, status, run_at, reason, v_lane, v_caps in
   with lost as materialized (

@@ -1,10 +1,11 @@
 -- Moves the leases of all running jobs along with the server's clock, after it was set p_step_s
 -- seconds forward or back. Each worker then has half a lease, at most 60 s, to renew its leases,
 -- and a dead one's jobs come back when they would have. A lease that had expired before the step
--- stays so. The first worker that notices a step moves.
+-- stays so. p_moved_s: installation.clock_moved_s as the worker knew it when it noticed; if that has
+-- changed, another worker has moved them.
 -- Locks: the row of `installation`; those of running jobs, with SKIP LOCKED; index job_lease.
 -- Keeps: M33, a lease is a time, whatever happens to the clock.
-create or replace function {schema}.leases_move(p_step_s float8)
+create or replace function {schema}.leases_move(p_step_s float8, p_moved_s float8)
 returns void
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
@@ -14,10 +15,8 @@ declare
   v_step interval := p_step_s * interval '1 second';
 begin
   update {schema}.installation i
-  set clock_step = v_step, clock_stepped_at = {schema}.clock()
-  where i.clock_step is null
-    or i.clock_step not between v_step - interval '2 seconds' and v_step + interval '2 seconds'
-    or i.clock_stepped_at not between {schema}.clock() - interval '2 minutes' and {schema}.clock();
+  set clock_moved_s = p_moved_s + p_step_s
+  where i.clock_moved_s = p_moved_s;
   if not found then
     return;
   end if;

@@ -1,6 +1,7 @@
 -- Says which parts of upkeep have something to do. p_asked has the names of those that ask, each
 -- with the time from which on it reads its index. Returns JSON: {"now": clock, "time": the server's
--- clock in seconds, which no test moves, "due": [names], "tick_in_s": seconds until the next tick
+-- clock in seconds, which no test moves, "moved_s": by how many seconds leases were moved along with
+-- it, "due": [names], "tick_in_s": seconds until the next tick
 -- of a schedule}, if the scheduler asks. NULL: a table is
 -- locked, and it did not wait for it: a claim asks this, too.
 -- Locks: none; it reads the first entries of indexes of job, batch, batch_delta, schedule, queue
@@ -130,6 +131,7 @@ begin
   return jsonb_build_object(
     'now', v_now,
     'time', extract(epoch from statement_timestamp()),
+    'moved_s', (select n.clock_moved_s from {schema}.installation n),
     'due', v_due,
     'tick_in_s', extract(epoch from v_tick_at - v_now)
   )::text;

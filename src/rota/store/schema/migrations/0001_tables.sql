@@ -451,9 +451,8 @@ create table installation (
   database_name text not null,
   system_identifier bigint,                      -- of the server; NULL: not readable
   worked_at timestamptz,                         -- when the first worker started
-  -- How far the server's clock was last set forward, or back, and when a worker noticed.
-  clock_step interval,
-  clock_stepped_at timestamptz,
+  -- By how many seconds leases were moved along with the server's clock, in all.
+  clock_moved_s float8 not null default 0,
   -- The schema to which expired partitions move; NULL: they are dropped.
   archive text,
   -- Whether keys were erased: only then is a key also looked for by its hash.

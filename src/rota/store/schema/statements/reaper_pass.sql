@@ -2,6 +2,7 @@
 -- Parameters: since timestamptz (read the lease index from there on); limit int;
 --   steady_s float8 (seconds since this worker's own connection came back; NULL: it was not away);
 --   step_s float8 (by how much the server's clock was set; NULL: it was not);
+--   moved_s float8 (by how much leases were moved for it before);
 --   only int8[] (only these jobs; NULL: all)
 -- Rows: started timestamptz; id int8; job_type text; claims int4; attempts int4; worker text;
 --   status text; run_at timestamptz; reason text (of those that had a request to cancel; why the
@@ -17,5 +18,6 @@ left join :schema.job_reap(
   :limit::int,
   :steady_s::float8,
   :step_s::float8,
+  :moved_s::float8,
   :only::int8[]
 ) r on true

@@ -9,9 +9,9 @@ import os
 import re
 import shlex
 import sys
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from importlib.resources import files
 from pathlib import Path
-from textwrap import indent
 from typing import Annotated
 
 import typer
@@ -38,11 +38,12 @@ OPTIONS = {
     "--import": set(),
 }
 """Options that apply, by what is printed."""
-RESTARTS = "Restart=always\nRestartSec=5"
 PLAIN_WORD = re.compile(r"[\w/.:-]+")
 """A word of ExecStart that needs no quotes."""
 DEADLINE_S = 3600
 """Kubernetes stops a run this many seconds after the next one was due."""
+FIELD = re.compile(r"(?m)^( *)\{\{(\w+)\}\}\n|\{\{(\w+)\}\}")
+"""A field of a template: with its margin, if it has a line to itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,12 @@ class CronUnit:
         return ["work", "--app", self.app, *drain]
 
     @property
-    def fields(self) -> str:
+    def command(self) -> list[str]:
+        """The same, with this Python: for this machine."""
+        return [sys.executable, "-m", "rota", *self.work]
+
+    @property
+    def times(self) -> str:
         """The time fields of the crontab line."""
         return {1: "*", 60: "0"}.get(self.every, f"*/{self.every}") + " * * * *"
 
@@ -235,11 +241,11 @@ def _convert(file: str) -> str:
 
 def crontab_file(unit: CronUnit) -> dict[str, str]:
     """Make the crontab. Returns its text by name."""
-    command = shlex.join([sys.executable, "-m", "rota", *unit.work])
     steps = [f"cd {shlex.quote(str(unit.directory))}"]
     if unit.env_file:
         steps.append(f"set -a && . {shlex.quote(str(unit.env_file))}")
-    command = " ".join([*(f"{name}={value}" for name, value in unit.variables.items()), command])
+    variables = [f"{name}={value}" for name, value in unit.variables.items()]
+    command = " ".join([*variables, shlex.join(unit.command)])
     # Only the drain's output goes to the log. cron mails the rest: what the steps before it print,
     # and the status of a drain that failed.
     says = 'echo "rota: exit status $?"'
@@ -248,211 +254,86 @@ def crontab_file(unit: CronUnit) -> dict[str, str]:
         steps.append(f"{command} --log-format plain >> {log} 2>&1 || {{ {says}; false; }}")
     else:
         steps.append(f"{{ {{ {command} 2>&1 || {says} >&3; }} | logger -t rota; }} 3>&1")
-    line = " && ".join(steps)
-    line = line.replace("%", r"\%")  # cron reads a bare % as the end of the line
-    user = f" {unit.user} " if unit.user else " "
-    where = "/etc/cron.d/rota" if unit.user else "the crontab of the user to run as (crontab -e)"
-    text = f"""\
-# Rota: runs all due jobs, every {_minutes(unit.every)}. For {where}.
-{_about_url(unit)}
-# No flock needed: runs may overlap. Each job is claimed by one run, and a long run delays no other.
-{f'MAILTO="{unit.mailto}"' if unit.mailto else "# MAILTO=you@example.com"}
-{unit.fields} {user}{line}
-"""
+    text = fill(
+        "crontab",
+        minutes=_minutes(unit.every),
+        where="/etc/cron.d/rota" if unit.user else "the crontab of the user to run as (crontab -e)",
+        about_url=_about_url(unit),
+        mailto=f'MAILTO="{unit.mailto}"' if unit.mailto else "# MAILTO=you@example.com",
+        times=unit.times,
+        user=f" {unit.user} " if unit.user else " ",
+        line=" && ".join(steps).replace("%", r"\%"),  # cron reads a bare % as the end of the line
+    )
     return {"crontab": text}
 
 
 def systemd_units(unit: CronUnit) -> dict[str, str]:
     """Make the service and its timer. Returns their texts by file name."""
-    environment = f"EnvironmentFile={_specifiers(str(unit.env_file))}\n" if unit.env_file else ""
-    environment += "".join(
-        f"Environment={name}={value}\n" for name, value in unit.variables.items()
+    env_file = [f"EnvironmentFile={_specifiers(str(unit.env_file))}"] if unit.env_file else []
+    variables = [f"Environment={name}={value}" for name, value in unit.variables.items()]
+    service = fill(
+        "drain.service" if unit.every else "worker.service",
+        about_url=_about_url(unit),
+        user=_specifiers(unit.user or getpass.getuser()),
+        directory=_specifiers(str(unit.directory)),
+        environment=[*env_file, *variables],
+        command=" ".join(map(_systemd_word, unit.command)),
+        stop_s=STOP_S,
     )
-    command = " ".join(_systemd_word(word) for word in (sys.executable, "-m", "rota", *unit.work))
-    start = "# systemctl daemon-reload && systemctl enable --now rota.service\n"
-    limit = "StartLimitIntervalSec=0\n"
-    service = f"""\
-# /etc/systemd/system/rota.service
-{"" if unit.every else start}{_about_url(unit)}
-# To read its output: journalctl -u rota
-[Unit]
-Description=Rota: {"run due jobs" if unit.every else "worker"}
-Wants=network-online.target
-After=network-online.target
-{"" if unit.every else limit}
-[Service]
-{"Type=oneshot" if unit.every else RESTARTS}
-User={_specifiers(unit.user or getpass.getuser())}
-WorkingDirectory={_specifiers(str(unit.directory))}
-{environment}ExecStart={command}
-# When stopped it finishes running jobs, or returns them to the queue. Programs that it runs get no
-# signal before.
-KillMode=mixed
-TimeoutStopSec={STOP_S}
-"""
     if not unit.every:
-        return {"rota.service": f"{service}\n[Install]\nWantedBy=multi-user.target\n"}
+        return {"rota.service": service}
     when = {1: "*:*", 60: "*:00"}.get(unit.every, f"*:00/{unit.every}")
-    timer = f"""\
-# /etc/systemd/system/rota.timer
-# systemctl daemon-reload && systemctl enable --now rota.timer
-# A timer does not start a service that still runs: the next run waits for the last job of this one.
-[Unit]
-Description=Rota: every {_minutes(unit.every)}
-
-[Timer]
-OnCalendar={when}
-AccuracySec=1s
-
-[Install]
-WantedBy=timers.target
-"""
+    timer = fill("drain.timer", minutes=_minutes(unit.every), when=when)
     return {"rota.service": service, "rota.timer": timer}
 
 
 def kubernetes(unit: CronUnit) -> dict[str, str]:
-    """Make the manifests. Returns their texts by file name."""
-    if not unit.every:
-        return deployment(unit)
-    manifest = f"""\
-# Rota: runs all due jobs, every {_minutes(unit.every)}. kubectl apply -f rota-cronjob.yaml
-# The database URL comes from a secret: kubectl create secret generic rota --from-env-file=FILE
-# FILE contains the line ROTA_DATABASE_URL=… without quotes.
-apiVersion: batch/v1
-kind: CronJob
-metadata:
-  name: rota
-spec:
-  schedule: {json.dumps(unit.fields)}
-  concurrencyPolicy: Allow # runs may overlap: a long run delays no other
-  startingDeadlineSeconds: 60
-  successfulJobsHistoryLimit: 1
-  failedJobsHistoryLimit: 3
-  jobTemplate:
-    spec:
-      backoffLimit: 0 # the next run is the retry
-      # Longer than --for and your longest job. At the deadline, jobs return to the queue.
-      activeDeadlineSeconds: {unit.every * 60 + DEADLINE_S}
-      template:
-        spec:
-          restartPolicy: Never
-          terminationGracePeriodSeconds: {STOP_S}
-          containers:
-{indent(_container(unit, unit.work), " " * 12)}"""
-    return {"rota-cronjob.yaml": manifest}
-
-
-def deployment(unit: CronUnit) -> dict[str, str]:
-    """Make the Deployment of a worker, and the Job that migrates before its rollout."""
-    migrate = f"""\
-# Rota: migrates, before each rollout. A Job cannot be changed, so it is replaced:
-# kubectl replace --force -f rota-migrate.yaml
-# kubectl wait --for=condition=complete --timeout=10m job/rota-migrate
-# The database URL comes from a secret: kubectl create secret generic rota --from-env-file=FILE
-# FILE contains the line ROTA_DATABASE_URL=… without quotes.
-apiVersion: batch/v1
-kind: Job
-metadata:
-  name: rota-migrate
-spec:
-  backoffLimit: 3
-  template:
-    spec:
-      restartPolicy: Never
-      containers:
-{indent(_container(unit, ["migrate", "--app", unit.app]), " " * 8)}"""
-    probe = f"httpGet: {{path: /%s, port: {HEALTH_PORT}}}"
-    work = [*unit.work, "--health-port", str(HEALTH_PORT)]
-    worker = f"""\
----
-# Rota: the workers. After the Job: kubectl apply -f rota-worker.yaml
-apiVersion: apps/v1
-kind: Deployment
-metadata:
-  name: rota-worker
-spec:
-  replicas: 1
-  selector:
-    matchLabels: {{app: rota-worker}}
-  template:
-    metadata:
-      labels: {{app: rota-worker}}
-    spec:
-      # When stopped it finishes running jobs, or returns them to the queue.
-      terminationGracePeriodSeconds: {STOP_S}
-      containers:
-{indent(_container(unit, work), " " * 8)}\
-          livenessProbe:
-            {probe % "healthz"}
-          readinessProbe:
-            {probe % "readyz"}
-"""
+    """Make the CronJob of drains; or the Deployment of a worker, and the Job that migrates before
+    its rollout. Returns their texts by file name."""
+    if unit.every:
+        drain = fill(
+            "cronjob.yaml",
+            minutes=_minutes(unit.every),
+            times=unit.times,
+            deadline_s=unit.every * 60 + DEADLINE_S,
+            stop_s=STOP_S,
+            container=_container(unit, unit.work),
+        )
+        return {"rota-cronjob.yaml": drain}
+    migrate = fill("migrate.yaml", container=_container(unit, ["migrate", "--app", unit.app]))
+    work = _container(unit, [*unit.work, "--health-port", str(HEALTH_PORT)])
+    worker = fill("worker.yaml", container=work, stop_s=STOP_S, port=HEALTH_PORT)
     return {"rota-migrate.yaml": migrate, "rota-worker.yaml": worker}
 
 
-def _container(unit: CronUnit, arguments: list[str]) -> str:
-    more = "".join(
-        f"\n    - name: {name}\n      value: {json.dumps(value)}"
+def _container(unit: CronUnit, arguments: list[str]) -> list[str]:
+    variables = [
+        line
         for name, value in unit.variables.items()
-    )
-    return f"""\
-- name: rota
-  image: {json.dumps(unit.image)}
-  command: {json.dumps(["rota", *arguments])}
-  env:
-    - name: ROTA_ENV
-      value: production{more}
-    - name: ROTA_DATABASE_URL
-      valueFrom:
-        secretKeyRef:
-          name: rota
-          key: ROTA_DATABASE_URL
-"""
+        for line in (f"- name: {name}", f"  value: {json.dumps(value)}")
+    ]
+    command = json.dumps(["rota", *arguments])
+    image = json.dumps(unit.image)
+    return fill("container.yaml", image=image, command=command, variables=variables).splitlines()
 
 
 def compose_files(unit: CronUnit) -> dict[str, str]:
     """Make the Dockerfile of a project, and a compose file with a worker. Returns their texts by
     file name."""
-    has_list = (unit.directory / "requirements.txt").exists()
-    install = "-r requirements.txt" if has_list else "."
-    more = "".join(f"\n      {name}: {json.dumps(value)}" for name, value in unit.variables.items())
-    work = json.dumps(["rota", *unit.work, "--health-port", str(HEALTH_PORT)])
-    look = f"import urllib.request as r; r.urlopen('http://127.0.0.1:{HEALTH_PORT}/healthz')"
-    dockerfile = f"""\
-# Dockerfile
-FROM python:{sys.version_info.major}.{sys.version_info.minor}-slim
-WORKDIR /app
-COPY . .
-RUN pip install --no-cache-dir {install}
-USER nobody
-CMD {work}
-"""
-    composed = f"""\
-# compose.yaml
-# The database URL is not in this file: export it, or write ROTA_DATABASE_URL=… into .env.
-services:
-  migrate:
-    build: .
-    command: {json.dumps(["rota", "migrate", "--app", unit.app])}
-    environment: &environment
-      ROTA_ENV: production{more}
-      ROTA_DATABASE_URL: ${{ROTA_DATABASE_URL:?is not set}}
-  worker:
-    build: .
-    init: true
-    environment: *environment
-    depends_on:
-      migrate:
-        condition: service_completed_successfully
-    restart: unless-stopped
-    # When stopped it finishes running jobs, or returns them to the queue.
-    stop_grace_period: {STOP_S}s
-    healthcheck:
-      test: {json.dumps(["CMD", "python", "-c", look])}
-      interval: 30s
-      timeout: 10s
-"""
-    ignored = "# .dockerignore\n.env\n.git\n.rota\n.venv\nrota.env\n"
+    dockerfile = fill(
+        "Dockerfile",
+        python=f"{sys.version_info.major}.{sys.version_info.minor}",
+        project="-r requirements.txt" if (unit.directory / "requirements.txt").exists() else ".",
+        command=json.dumps(["rota", *unit.work, "--health-port", str(HEALTH_PORT)]),
+    )
+    composed = fill(
+        "compose.yaml",
+        migrate=json.dumps(["rota", "migrate", "--app", unit.app]),
+        variables=[f"{name}: {json.dumps(value)}" for name, value in unit.variables.items()],
+        stop_s=STOP_S,
+        port=HEALTH_PORT,
+    )
+    ignored = fill("dockerignore")
     return {"Dockerfile": dockerfile, "compose.yaml": composed, ".dockerignore": ignored}
 
 
@@ -464,16 +345,32 @@ PRINTERS = {
 }
 
 
-def _about_url(unit: CronUnit) -> str:
-    if unit.env_file:
-        return (
-            f"# The database URL is not in this file. {unit.env_file} contains the line\n"
-            "# ROTA_DATABASE_URL='postgresql://…' and is readable only by that user (chmod 600)."
+def fill(template: str, **fields: object) -> str:
+    """Fill in a template. A field that has a line to itself may be a list: it has a line for each
+    item, and none for an empty list."""
+
+    def put(found: re.Match[str]) -> str:
+        margin, lines, word = found.groups()
+        given = fields[lines or word]
+        if word:
+            return str(given)
+        return "".join(
+            f"{margin}{one}\n" for one in (given if isinstance(given, list) else [given])
         )
-    return (
-        "# Sets no ROTA_DATABASE_URL, because none was set when this was printed. Uses the URL of\n"
-        "# the App, otherwise the private PostgreSQL of this directory; --env-file FILE sets one."
-    )
+
+    return FIELD.sub(put, (files("rota.cli") / "templates" / template).read_text(encoding="utf-8"))
+
+
+def _about_url(unit: CronUnit) -> list[str]:
+    if unit.env_file:
+        return [
+            f"# The database URL is not in this file. {unit.env_file} contains the line",
+            "# ROTA_DATABASE_URL='postgresql://…' and is readable only by that user (chmod 600).",
+        ]
+    return [
+        "# Sets no ROTA_DATABASE_URL, because none was set when this was printed. Uses the URL of",
+        "# the App, otherwise the private PostgreSQL of this directory; --env-file FILE sets one.",
+    ]
 
 
 def _default_env_file(directory: Path) -> Path | None:
@@ -502,16 +399,7 @@ def _refuse_options_of_another_way(way: str, given: dict[str, object]) -> None:
 
 
 def _refuse_what_a_line_cannot_hold(unit: CronUnit) -> None:
-    for text in (
-        unit.directory,
-        unit.env_file,
-        unit.log,
-        unit.mailto,
-        unit.user,
-        unit.image,
-        sys.executable,
-        unit.app,
-    ):
+    for text in (*astuple(unit), sys.executable):
         if text is not None and not str(text).isprintable():
             raise UsageError(
                 f"{str(text)!r} contains characters that a line of such a file cannot hold"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from operator import itemgetter
 from typing import Annotated, Any, cast
 
 import typer
 
 from rota.cli.enqueue import arguments, instant
+from rota.cli.flags import flag, option
 from rota.cli.jobs import PART, PART_HELP, TIME, read_moment, read_part
 from rota.cli.output import print_json, print_table
 from rota.cli.target import Actor, JsonOption, Place, find_app
@@ -62,87 +63,49 @@ Ids = Annotated[
     list[int] | None,
     typer.Argument(metavar="ID", help="Job ids. Without ids, give a filter.", min=1, max=ID_MAX),
 ]
-TypeOption = Annotated[
-    str | None, typer.Option("--type", metavar="NAME", help="Filter: jobs of this type.")
-]
-QueueOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Filter: jobs in this queue.")
-]
-ErrorOption = Annotated[
-    str | None,
-    typer.Option(
-        "--error-type",
-        metavar="CLASS",
-        help="Filter: jobs whose last error has this class.",
-    ),
-]
-ErrorTextOption = Annotated[
-    str | None,
-    typer.Option(
-        "--error",
-        metavar="TEXT",
-        help="Filter: jobs with this text in their last error; an ellipsis in it stands for any "
-        "text.",
-    ),
-]
-ReleaseOption = Annotated[
-    str | None,
-    typer.Option(metavar="TEXT", help="Filter: jobs last attempted by this release of your code."),
-]
-SinceOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TIME",
-        help="Filter: jobs whose last failure or end is after TIME; for jobs without one, the "
-        f"creation counts. {TIME}.",
-    ),
-]
-LimitOption = Annotated[
-    int,
-    typer.Option(
-        min=1, max=MANY_MAX, help="With a filter: maximum number of jobs, the oldest first."
-    ),
-]
-KeyOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="KEY",
-        help="Filter: jobs with this key. cancel and reschedule take it, and --type if jobs of "
-        "several types hold it, for the job that holds it, without a question.",
-    ),
-]
-GroupKeyOption = Annotated[
-    str | None, typer.Option(metavar="KEY", help="Filter: jobs of this ordered group.")
-]
-PayloadOption = Annotated[
-    list[str] | None,
-    typer.Option(metavar=PART, help=f"Filter: jobs with this argument. {PART_HELP}"),
-]
-MetaOption = Annotated[
-    list[str] | None,
-    typer.Option(metavar=PART, help="Filter: jobs with this in their meta, as --payload."),
-]
-YesOption = Annotated[
-    bool, typer.Option("--yes", help="With a filter: do not ask for confirmation.")
-]
 
 
 @dataclass(frozen=True, slots=True)
 class Filters:
     """The options of a command that acts on the jobs of a filter."""
 
-    job_type: TypeOption = None
-    queue: QueueOption = None
-    key: KeyOption = None
-    group_key: GroupKeyOption = None
-    payload: PayloadOption = None
-    meta: MetaOption = None
-    error_type: ErrorOption = None
-    error: ErrorTextOption = None
-    release: ReleaseOption = None
-    since: SinceOption = None
-    limit: LimitOption = MANY
-    yes: YesOption = False
+    job_type: str | None = option("--type NAME", "Filter: jobs of this type.")
+    queue: str | None = option("--queue NAME", "Filter: jobs in this queue.")
+    key: str | None = option(
+        "--key KEY",
+        "Filter: jobs with this key. cancel and reschedule take it, and --type if jobs of "
+        "several types hold it, for the job that holds it, without a question.",
+    )
+    group_key: str | None = option("--group-key KEY", "Filter: jobs of this ordered group.")
+    payload: list[str] | None = option(
+        f"--payload {PART}", f"Filter: jobs with this argument. {PART_HELP}"
+    )
+    meta: list[str] | None = option(
+        f"--meta {PART}", "Filter: jobs with this in their meta, as --payload."
+    )
+    error_type: str | None = option(
+        "--error-type CLASS", "Filter: jobs whose last error has this class."
+    )
+    error: str | None = option(
+        "--error TEXT",
+        "Filter: jobs with this text in their last error; an ellipsis in it stands for any text.",
+    )
+    release: str | None = option(
+        "--release TEXT", "Filter: jobs last attempted by this release of your code."
+    )
+    since: str | None = option(
+        "--since TIME",
+        "Filter: jobs whose last failure or end is after TIME; for jobs without one, the "
+        f"creation counts. {TIME}.",
+    )
+    limit: int = option(
+        "--limit",
+        "With a filter: maximum number of jobs, the oldest first.",
+        default=MANY,
+        min=1,
+        max=MANY_MAX,
+    )
+    yes: bool = flag("--yes", "With a filter: do not ask for confirmation.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,19 +131,13 @@ class Given:
     ) -> Given:
         """Return what is given, without the filters that are not. `by_key`: a key alone, or with
         its type, names the job that holds it. Raises UsageError for ids and filters."""
-        selecting: dict[str, Any] = {
-            "job_type": filters.job_type,
-            "queue": filters.queue,
-            "key": filters.key,
-            "group_key": filters.group_key,
+        selecting: dict[str, Any] = asdict(filters) | {
             "payload": read_part(filters.payload, "--payload"),
             "meta": read_part(filters.meta, "--meta"),
-            "error_type": filters.error_type,
-            "error": filters.error,
-            "release": filters.release,
             "since": read_moment(filters.since, "--since"),
             "status": status,
             "limit": None if filters.limit == MANY else filters.limit,
+            "yes": None,  # it selects nothing
         }
         named = {name: value for name, value in selecting.items() if value is not None}
         if ids and named:
@@ -192,7 +149,7 @@ class Given:
 def _status(action: Action, more: str = "") -> Any:
     """Make the option `--status`. `select_jobs` checks it by the same table as its help."""
     taken = ", ".join(takes(action))
-    return typer.Option(metavar="STATUS", help=f"Filter: jobs with this status: {taken}{more}.")
+    return option("--status STATUS", f"Filter: jobs with this status: {taken}{more}.")
 
 
 def command(action: Action) -> Callable[..., None]:
@@ -201,7 +158,7 @@ def command(action: Action) -> Callable[..., None]:
     def do(
         ids: Ids = None,
         *,
-        status: str | None = None,
+        status: str | None = _status(action),
         filters: Filters,
         actor: Actor,
         place: Place,
@@ -212,34 +169,21 @@ def command(action: Action) -> Callable[..., None]:
         _do(request, given, place)
 
     do.__doc__ = _HELP[action]
-    do.__annotations__["status"] = Annotated[str | None, _status(action)]
     return do
 
 
 def retry(
     ids: Ids = None,
-    new_payload: Annotated[
-        str | None,
-        typer.Option(
-            metavar="JSON", help="Of a dead job: corrected arguments as a JSON object; with one id."
-        ),
-    ] = None,
-    fresh: Annotated[
-        bool,
-        typer.Option("--fresh", help="Of dead jobs: forget the finished steps, and start over."),
-    ] = False,
-    again: Annotated[
-        bool,
-        typer.Option("--again", help="Run finished jobs once more, as new jobs without keys."),
-    ] = False,
+    new_payload: str | None = option(
+        "--new-payload JSON", "Of a dead job: corrected arguments as a JSON object; with one id."
+    ),
+    fresh: bool = flag("--fresh", "Of dead jobs: forget the finished steps, and start over."),
+    again: bool = flag("--again", "Run finished jobs once more, as new jobs without keys."),
     *,
-    status: Annotated[
-        str | None,
-        _status(
-            Action.RETRY,
-            f"; with --again {', '.join(takes(Action.RUN_AGAIN))}. Default: failed and dead",
-        ),
-    ] = None,
+    status: str | None = _status(
+        Action.RETRY,
+        f"; with --again {', '.join(takes(Action.RUN_AGAIN))}. Default: failed and dead",
+    ),
     filters: Filters,
     actor: Actor,
     place: Place,
@@ -263,7 +207,7 @@ def retry(
 def cancel(
     ids: Ids = None,
     *,
-    status: Annotated[str | None, _status(Action.CANCEL)] = None,
+    status: str | None = _status(Action.CANCEL),
     filters: Filters,
     actor: Actor,
     place: Place,
@@ -280,26 +224,16 @@ def cancel(
 
 def reschedule(
     ids: Ids = None,
-    run_at: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="New earliest start, with UTC offset: 2026-11-20T08:00:00+01:00.",
-        ),
-    ] = None,
-    delay: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION",
-            help="New earliest start, from now: 90s, 10m, 1h30m. Not with --run-at.",
-        ),
-    ] = None,
-    priority: Annotated[
-        int | None, typer.Option(metavar="NUMBER", help="New priority, -100 to 100.")
-    ] = None,
-    to_queue: Annotated[str | None, typer.Option(metavar="NAME", help="New queue.")] = None,
+    run_at: str | None = option(
+        "--run-at TIME", "New earliest start, with UTC offset: 2026-11-20T08:00:00+01:00."
+    ),
+    delay: str | None = option(
+        "--delay DURATION", "New earliest start, from now: 90s, 10m, 1h30m. Not with --run-at."
+    ),
+    priority: int | None = option("--priority NUMBER", "New priority, -100 to 100."),
+    to_queue: str | None = option("--to-queue NAME", "New queue."),
     *,
-    status: Annotated[str | None, _status(Action.RESCHEDULE)] = None,
+    status: str | None = _status(Action.RESCHEDULE),
     filters: Filters,
     actor: Actor,
     place: Place,

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from rota.cli.flags import option
 from rota.cli.grammar import make_noun
 from rota.cli.listing import Field, Listing, Screen, add_one, number, spare
 from rota.cli.output import Times, print_facts, print_json
@@ -19,11 +20,10 @@ Id = Annotated[int, typer.Argument(metavar="ID", help="Id of the batch.", min=1)
 
 
 def batches(
-    limit: Annotated[int, typer.Option(min=1, max=LIST_MAX, help="Maximum number.")] = 100,
-    before: Annotated[
-        int | None,
-        typer.Option(metavar="ID", min=1, help="Only batches below this id: for the next page."),
-    ] = None,
+    limit: int = option("--limit", "Maximum number.", default=100, min=1, max=LIST_MAX),
+    before: int | None = option(
+        "--before ID", "Only batches below this id: for the next page.", min=1
+    ),
     *,
     place: Place,
     screen: Screen,

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from rota.cli.flags import option
 from rota.cli.grammar import make_noun
 from rota.cli.listing import Field, Listing, Screen, label, spare
 from rota.cli.output import Times, cell, print_json
@@ -25,7 +26,7 @@ Key = Annotated[
 
 
 def breakers(
-    limit: Annotated[int, typer.Option(min=1, max=LIST_MAX, help="Maximum number.")] = 1_000,
+    limit: int = option("--limit", "Maximum number.", default=1_000, min=1, max=LIST_MAX),
     *,
     place: Place,
     screen: Screen,

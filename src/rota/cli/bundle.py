@@ -9,7 +9,7 @@ from functools import wraps
 from inspect import Parameter
 from typing import Any, get_type_hints
 
-from rota.cli.flags import find_flags, name_flags
+from rota.cli.flags import annotate, find_flags, name_flags
 from rota.errors import ConfigurationError, UsageError
 
 
@@ -38,7 +38,7 @@ def spread(command: Callable[..., Any]) -> Callable[..., Any]:
             raise
 
     options = [
-        option
+        annotate(option)
         for name, parameter in signature.parameters.items()
         for option in (_make_options(bundles[name]) if name in bundles else [parameter])
     ]

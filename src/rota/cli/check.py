@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NoReturn
+from typing import Any, NoReturn
 
 import typer
 
 from rota.app import App
+from rota.cli.flags import flag, option
 from rota.cli.listing import Field, Listing, Screen, label, number, spare
 from rota.cli.output import Times, name_seconds, print_json
 from rota.cli.table import Kind
@@ -33,18 +34,12 @@ _DURATIONS = ("period", "repeat_after")
 
 def check(
     place: Place,
-    rule: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME", help="Check only this rule, even if it is disabled. Repeatable."
-        ),
-    ] = None,
-    types: Annotated[
-        bool,
-        typer.Option(
-            "--types", help="Instead: what may be missing from the App's job types, as hints."
-        ),
-    ] = False,
+    rule: list[str] | None = option(
+        "--rule NAME", "Check only this rule, even if it is disabled. Repeatable."
+    ),
+    types: bool = flag(
+        "--types", "Instead: what may be missing from the App's job types, as hints."
+    ),
     as_json: JsonOption = False,
 ) -> None:
     """Evaluate the alert rules now, for Nagios or cron. Changes nothing; sends no alerts.

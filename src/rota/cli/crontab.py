@@ -12,11 +12,11 @@ import sys
 from dataclasses import astuple, dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from rota.cli.crontab_import import convert_crontab, find_zone
+from rota.cli.flags import flag, option
 from rota.cli.output import print_json
 from rota.cli.target import AppOption, JsonOption, need_app, need_reference
 from rota.errors import UsageError
@@ -83,78 +83,44 @@ class CronUnit:
 
 def crontab(
     app: AppOption = None,
-    systemd: Annotated[
-        bool, typer.Option("--systemd", help="Print a systemd service and its timer.")
-    ] = False,
-    k8s: Annotated[bool, typer.Option("--k8s", help="Print a Kubernetes CronJob.")] = False,
-    compose: Annotated[
-        bool,
-        typer.Option("--compose", help="Print a Dockerfile and a compose file, with a worker."),
-    ] = False,
-    worker: Annotated[
-        bool,
-        typer.Option(
-            "--worker",
-            help="With --systemd: a service that keeps running. With --k8s: a Deployment, and a "
-            "Job that migrates.",
-        ),
-    ] = False,
-    every: Annotated[
-        int,
-        typer.Option(metavar="MINUTES", help="Interval between runs; must divide an hour evenly."),
-    ] = 1,
-    for_: Annotated[
-        str | None,
-        typer.Option(
-            "--for",
-            metavar="DURATION",
-            help="A run stops claiming jobs after this time. Default: --every less 10 s.",
-        ),
-    ] = None,
-    env_file: Annotated[
-        Path | None,
-        typer.Option(
-            help="File that sets ROTA_DATABASE_URL. Default: rota.env in the project if that "
-            "variable is set now, otherwise none."
-        ),
-    ] = None,
-    log: Annotated[
-        Path | None,
-        typer.Option(help="cron: file to which output is appended. Default: syslog."),
-    ] = None,
-    mailto: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="cron: address to which it mails that a run failed. Default: cron's own setting.",
-        ),
-    ] = None,
-    user: Annotated[
-        str | None,
-        typer.Option(
-            help="User to run as. cron: print a file for /etc/cron.d. systemd: the current user by "
-            "default."
-        ),
-    ] = None,
-    image: Annotated[
-        str | None,
-        typer.Option(help="Kubernetes: image that contains your project. Default: YOUR-IMAGE."),
-    ] = None,
-    import_: Annotated[
-        str | None,
-        typer.Option(
-            "--import",
-            metavar="FILE",
-            help="Print Python that declares the commands of this crontab. -: standard input.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIRECTORY",
-            help="Write the files there instead of printing them, and print their names.",
-        ),
-    ] = None,
+    systemd: bool = flag("--systemd", "Print a systemd service and its timer."),
+    k8s: bool = flag("--k8s", "Print a Kubernetes CronJob."),
+    compose: bool = flag("--compose", "Print a Dockerfile and a compose file, with a worker."),
+    worker: bool = flag(
+        "--worker",
+        "With --systemd: a service that keeps running. With --k8s: a Deployment, and a "
+        "Job that migrates.",
+    ),
+    every: int = option(
+        "--every MINUTES", "Interval between runs; must divide an hour evenly.", default=1
+    ),
+    for_: str | None = option(
+        "--for DURATION", "A run stops claiming jobs after this time. Default: --every less 10 s."
+    ),
+    env_file: Path | None = option(
+        "--env-file",
+        "File that sets ROTA_DATABASE_URL. Default: rota.env in the project if that "
+        "variable is set now, otherwise none.",
+    ),
+    log: Path | None = option("--log", "cron: file to which output is appended. Default: syslog."),
+    mailto: str | None = option(
+        "--mailto ADDRESS",
+        "cron: address to which it mails that a run failed. Default: cron's own setting.",
+    ),
+    user: str | None = option(
+        "--user",
+        "User to run as. cron: print a file for /etc/cron.d. systemd: the current user by default.",
+    ),
+    image: str | None = option(
+        "--image", "Kubernetes: image that contains your project. Default: YOUR-IMAGE."
+    ),
+    import_: str | None = option(
+        "--import FILE",
+        "Print Python that declares the commands of this crontab. -: standard input.",
+    ),
+    out: Path | None = option(
+        "--out DIRECTORY", "Write the files there instead of printing them, and print their names."
+    ),
     as_json: JsonOption = False,
 ) -> None:
     """Print a crontab that runs `rota work --drain` periodically.
@@ -388,14 +354,14 @@ def _check_pace(every: int, for_: str | None) -> None:
 
 
 def _refuse_options_of_another_way(way: str, given: dict[str, object]) -> None:
-    for option, value in given.items():
-        if value is not None and option not in OPTIONS[way]:
+    for name, value in given.items():
+        if value is not None and name not in OPTIONS[way]:
             instead = " or ".join(
                 f"`rota crontab{'' if other == 'crontab' else ' ' + other}`"
                 for other, own in OPTIONS.items()
-                if option in own
+                if name in own
             )
-            raise UsageError(f"{option} does not apply here: it is for {instead}")
+            raise UsageError(f"{name} does not apply here: it is for {instead}")
 
 
 def _refuse_what_a_line_cannot_hold(unit: CronUnit) -> None:
@@ -404,9 +370,9 @@ def _refuse_what_a_line_cannot_hold(unit: CronUnit) -> None:
             raise UsageError(
                 f"{str(text)!r} contains characters that a line of such a file cannot hold"
             )
-    for option, word in (("--user", unit.user), ("--mailto", unit.mailto), ("--image", unit.image)):
+    for name, word in (("--user", unit.user), ("--mailto", unit.mailto), ("--image", unit.image)):
         if word is not None and (not word or set(word) & set(" '\"\\%")):
-            raise UsageError(f"{option} takes one word without quotes, not {word!r}")
+            raise UsageError(f"{name} takes one word without quotes, not {word!r}")
 
 
 def _find_variables(reference: str) -> dict[str, str]:

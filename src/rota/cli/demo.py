@@ -7,11 +7,9 @@ import runpy
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from rota import embedded
+from rota.cli.flags import flag
 from rota.cli.target import JsonOption
 from rota.declare.url import find_url
 from rota.errors import UsageError
@@ -23,15 +21,12 @@ NEEDED = (
     "time_machine", "uvicorn",
 )  # fmt: skip
 
-CronOption = Annotated[
-    bool, typer.Option("--cron", help="No worker runs for ever: drains do what is due.")
-]
-OpenOption = Annotated[
-    bool, typer.Option("--open", help="Leave all running for a look around, until Ctrl-C.")
-]
 
-
-def demo(cron: CronOption = False, open: OpenOption = False, as_json: JsonOption = False) -> None:
+def demo(
+    cron: bool = flag("--cron", "No worker runs for ever: drains do what is due."),
+    open: bool = flag("--open", "Leave all running for a look around, until Ctrl-C."),
+    as_json: JsonOption = False,
+) -> None:
     """Play an evening, a night and a morning of a small shop, and show each promise with a SELECT.
 
     Workers are killed and a CRM is down. Uses the server of ROTA_DATABASE_URL, otherwise a private

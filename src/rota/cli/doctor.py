@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.text import Text
 
 from rota.app import App
+from rota.cli.flags import flag
 from rota.cli.output import COLUMNS_MIN, cell, columns_wide, print_json, print_lines
 from rota.cli.table import wrap
 from rota.cli.target import JsonOption, Place
@@ -26,12 +27,8 @@ _LEFT = 21
 
 def doctor(
     place: Place,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Exit 1 even if there are only warnings.")
-    ] = False,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Also print the checks that are ok.")
-    ] = False,
+    strict: bool = flag("--strict", "Exit 1 even if there are only warnings."),
+    everything: bool = flag("--all", "Also print the checks that are ok."),
     as_json: JsonOption = False,
 ) -> None:
     """Find problems and say how to fix them. Changes nothing.

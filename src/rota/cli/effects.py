@@ -3,11 +3,12 @@ resolve` says whether one has happened."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import typer
 
+from rota.cli.flags import argument, flag, option
 from rota.cli.grammar import make_noun
 from rota.cli.jobs import PART, PART_HELP, read_part
 from rota.cli.listing import Field, Listing, Screen, label, spare
@@ -20,25 +21,17 @@ from rota.errors import UsageError
 
 
 def effects(
-    key: Annotated[
-        str | None,
-        typer.Option(metavar="KEY", help="Only the effect with this key, or steps of this name."),
-    ] = None,
-    job: Annotated[
-        int | None,
-        typer.Option(
-            metavar="ID", min=1, max=ID_MAX, help="Only those of this job and of its chain."
-        ),
-    ] = None,
-    about: Annotated[
-        list[str] | None,
-        typer.Option(metavar=PART, help=f"Only those that are about this. {PART_HELP}"),
-    ] = None,
-    status: Annotated[
-        str | None,
-        typer.Option(metavar="STATUS", help=f"Only with this status: {', '.join(STATUSES)}."),
-    ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=LIST_MAX, help="Maximum number.")] = 100,
+    key: str | None = option("--key KEY", "Only the effect with this key, or steps of this name."),
+    job: int | None = option(
+        "--job ID", "Only those of this job and of its chain.", min=1, max=ID_MAX
+    ),
+    about: list[str] | None = option(
+        f"--about {PART}", f"Only those that are about this. {PART_HELP}"
+    ),
+    status: str | None = option(
+        "--status STATUS", f"Only with this status: {', '.join(STATUSES)}."
+    ),
+    limit: int = option("--limit", "Maximum number.", default=100, min=1, max=LIST_MAX),
     *,
     place: Place,
     screen: Screen,
@@ -78,28 +71,16 @@ EFFECTS = Listing(
 
 
 def resolve(
-    key: Annotated[
-        str, typer.Argument(metavar="KEY", help="The effect's key; with --job, a step's name.")
-    ],
-    done: Annotated[
-        bool | None,
-        typer.Option(
-            "--done/--not-done",
-            help="It has happened: no job does it again. Or it has not: the next attempt does it.",
-        ),
-    ] = None,
-    result: Annotated[
-        str | None,
-        typer.Option(metavar="JSON", help="With --done: the result, such as the provider's id."),
-    ] = None,
-    job: Annotated[
-        int | None,
-        typer.Option(metavar="ID", min=1, max=ID_MAX, help="Of a step: any job of its chain."),
-    ] = None,
-    again: Annotated[
-        bool,
-        typer.Option("--again", help="With --not-done: also what is done happens once more."),
-    ] = False,
+    key: str = argument("KEY", "The effect's key; with --job, a step's name."),
+    done: bool | None = option(
+        "--done/--not-done",
+        "It has happened: no job does it again. Or it has not: the next attempt does it.",
+    ),
+    result: str | None = option(
+        "--result JSON", "With --done: the result, such as the provider's id."
+    ),
+    job: int | None = option("--job ID", "Of a step: any job of its chain.", min=1, max=ID_MAX),
+    again: bool = flag("--again", "With --not-done: also what is done happens once more."),
     *,
     actor: Actor,
     place: Place,

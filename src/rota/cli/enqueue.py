@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import msgspec
 import typer
 
+from rota.cli.flags import argument, option
 from rota.cli.output import print_json
 from rota.cli.target import JsonOption, Place, find_app
 from rota.client.enqueue import UntypedJob
@@ -25,44 +26,6 @@ FORCE = " (--force inserts it without a check)"
 PayloadOption = Annotated[
     str, typer.Option(metavar="JSON", help="Arguments of the handler, as a JSON object.")
 ]
-QueueOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Queue. Default: the type's.")
-]
-PriorityOption = Annotated[
-    int | None,
-    typer.Option(
-        metavar="NUMBER",
-        help="Priority, -100 to 100; higher runs first. Default: the type's.",
-    ),
-]
-MaxAttemptsOption = Annotated[
-    int | None,
-    typer.Option(
-        metavar="NUMBER", help="Maximum number of attempts, 1 to 10,000. Default: the type's."
-    ),
-]
-ExpiresOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DURATION",
-        help="Time after the due time; a job not started by then becomes dead. "
-        "Default: the type's.",
-    ),
-]
-MetaOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="JSON", help="JSON object stored with the job; not passed to the handler."
-    ),
-]
-GroupKeyOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="KEY",
-        help="Ordered group of the job: those with one key run in order. "
-        "Default: the one that the type declares.",
-    ),
-]
 ForceOption = Annotated[
     bool,
     typer.Option(
@@ -75,71 +38,59 @@ ForceOption = Annotated[
 class Overrides:
     """The options of a job that override those of its type."""
 
-    queue: QueueOption = None
-    priority: PriorityOption = None
-    max_attempts: MaxAttemptsOption = None
-    expires: ExpiresOption = None
-    meta: MetaOption = None
-    group_key: GroupKeyOption = None
+    queue: str | None = option("--queue NAME", "Queue. Default: the type's.")
+    priority: int | None = option(
+        "--priority NUMBER", "Priority, -100 to 100; higher runs first. Default: the type's."
+    )
+    max_attempts: int | None = option(
+        "--max-attempts NUMBER", "Maximum number of attempts, 1 to 10,000. Default: the type's."
+    )
+    expires: str | None = option(
+        "--expires DURATION",
+        "Time after the due time; a job not started by then becomes dead. Default: the type's.",
+    )
+    meta: str | None = option(
+        "--meta JSON", "JSON object stored with the job; not passed to the handler."
+    )
+    group_key: str | None = option(
+        "--group-key KEY",
+        "Ordered group of the job: those with one key run in order. "
+        "Default: the one that the type declares.",
+    )
 
     def read(self) -> UsingOptions:
         """Return the options as `using(…)` takes them. Raises UsageError for a wrong meta."""
-        return {
-            "queue": self.queue,
-            "priority": self.priority,
-            "max_attempts": self.max_attempts,
-            "expires": self.expires,
-            "meta": _read_meta(self.meta),
-            "group_key": self.group_key,
-        }
+        return cast("UsingOptions", asdict(self) | {"meta": _read_meta(self.meta)})
 
 
 def enqueue(
-    job_type: Annotated[str, typer.Argument(metavar="TYPE", help="Job type.")],
+    job_type: str = argument("TYPE", "Job type."),
     payload: PayloadOption = "{}",
     *,
     overrides: Overrides,
-    run_at: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="Earliest start, with UTC offset: 2026-11-20T08:00:00+01:00. Default: now.",
-        ),
-    ] = None,
-    timeout: Annotated[
-        str | None,
-        typer.Option(metavar="DURATION", help="Longest run of an attempt. Default: the type's."),
-    ] = None,
-    delay: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION", help="Earliest start, from now: 90s, 10m, 1h30m. Not with --run-at."
-        ),
-    ] = None,
-    key: Annotated[
-        str | None,
-        typer.Option(
-            metavar="KEY",
-            help="If a job of this type already has this key, insert nothing. "
-            "Default: the key that the type declares.",
-        ),
-    ] = None,
-    on_duplicate: Annotated[
-        str | None,
-        typer.Option(
-            metavar="WHAT",
-            help="If another job has the key: keep it, replace its payload, postpone it, or raise "
-            "an error. Default: the type's.",
-        ),
-    ] = None,
-    group_capacity: Annotated[
-        int | None,
-        typer.Option(
-            metavar="NUMBER",
-            help="Jobs of its group that may run at once when it begins, 1 to 1,000. "
-            "Default: the type's.",
-        ),
-    ] = None,
+    run_at: str | None = option(
+        "--run-at TIME", "Earliest start, with UTC offset: 2026-11-20T08:00:00+01:00. Default: now."
+    ),
+    timeout: str | None = option(
+        "--timeout DURATION", "Longest run of an attempt. Default: the type's."
+    ),
+    delay: str | None = option(
+        "--delay DURATION", "Earliest start, from now: 90s, 10m, 1h30m. Not with --run-at."
+    ),
+    key: str | None = option(
+        "--key KEY",
+        "If a job of this type already has this key, insert nothing. "
+        "Default: the key that the type declares.",
+    ),
+    on_duplicate: str | None = option(
+        "--on-duplicate WHAT",
+        "If another job has the key: keep it, replace its payload, postpone it, or raise "
+        "an error. Default: the type's.",
+    ),
+    group_capacity: int | None = option(
+        "--group-capacity NUMBER",
+        "Jobs of its group that may run at once when it begins, 1 to 1,000. Default: the type's.",
+    ),
     force: ForceOption = False,
     place: Place,
     as_json: JsonOption = False,

@@ -6,10 +6,11 @@ import json
 import re
 import sys
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from rota.cli.flags import flag, option
 from rota.cli.jobs import PART, PART_HELP, read_part
 from rota.cli.output import print_json, print_text
 from rota.cli.target import Actor, JsonOption, Place
@@ -26,15 +27,11 @@ if TYPE_CHECKING:
 
 
 def erase(
-    payload: Annotated[
-        list[str] | None,
-        typer.Option(metavar=PART, help=f"Jobs with this argument. {PART_HELP}"),
-    ] = None,
-    job: Annotated[
-        int | None,
-        typer.Option(metavar="ID", min=1, max=ID_MAX, help="This job, instead of --payload."),
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    payload: list[str] | None = option(
+        f"--payload {PART}", f"Jobs with this argument. {PART_HELP}"
+    ),
+    job: int | None = option("--job ID", "This job, instead of --payload.", min=1, max=ID_MAX),
+    yes: bool = flag("--yes", "Do not ask for confirmation."),
     *,
     actor: Actor,
     place: Place,

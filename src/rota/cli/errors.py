@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
+from rota.cli.flags import option
 from rota.cli.jobs import TIME, read_moment
 from rota.cli.listing import Field, Listing, Screen, label, number, spare
 from rota.cli.table import Kind
@@ -21,13 +18,9 @@ ERRORS_COUNTED = 1_000
 
 
 def errors(
-    job_type: Annotated[
-        str | None, typer.Option("--type", metavar="NAME", help="Only errors of this type.")
-    ] = None,
-    since: Annotated[str, typer.Option(metavar="TIME", help=f"Start of the period. {TIME}.")] = (
-        SINCE
-    ),
-    limit: Annotated[int, typer.Option(min=1, max=LIST_MAX, help="Maximum number.")] = 20,
+    job_type: str | None = option("--type NAME", "Only errors of this type."),
+    since: str = option("--since TIME", f"Start of the period. {TIME}.", default=SINCE),
+    limit: int = option("--limit", "Maximum number.", default=20, min=1, max=LIST_MAX),
     *,
     place: Place,
     screen: Screen,

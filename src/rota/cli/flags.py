@@ -1,4 +1,4 @@
-"""Names options in messages as a person types them.
+"""Declares the options of commands, and names them in messages as a person types them.
 
 The rules are checked below the command line, for Python and for the command line alike, and their
 messages name Python's parameters: `max_attempts must be …`. Here it is `--max-attempts must be …`.
@@ -8,10 +8,39 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from inspect import Parameter
-from typing import get_args
+from typing import Annotated, Any, get_args
 
-from typer.models import OptionInfo
+import typer
+from typer.models import OptionInfo, ParameterInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What stands at the place of a parameter's default: how it is typed, and that default."""
+
+    info: ParameterInfo
+    default: Any
+
+
+def option(spelling: str, help: str, *, default: Any = None, **checks: Any) -> Any:
+    """Declare an option as its help shows it: `option("--type NAME", "Only jobs of this type.")`.
+
+    A number and a choice need no name for their value.
+    """
+    name, _, metavar = spelling.partition(" ")
+    return Declared(typer.Option(name, metavar=metavar or None, help=help, **checks), default)
+
+
+def flag(name: str, help: str) -> Any:
+    """Declare an option without a value."""
+    return option(name, help, default=False)
+
+
+def argument(metavar: str, help: str, *, default: Any = Parameter.empty, **checks: Any) -> Any:
+    """Declare an argument without a name; one without a default must be given."""
+    return Declared(typer.Argument(metavar=metavar, help=help, **checks), default)
 
 
 def find_flags(parameters: Iterable[Parameter]) -> dict[str, str]:
@@ -51,6 +80,15 @@ def name_flags(message: str, flags: Mapping[str, str]) -> str:
                 rf"^(give )?{name}(?= (?:must|needs|is|has|to)\b)", rf"\1{flag}", message
             )
     return re.sub(r"""(--[a-z-]+)=["'](\w+)["']""", r"\1 \2", message)
+
+
+def annotate(parameter: Parameter) -> Parameter:
+    """Return a parameter as typer takes it: how it is typed is in its annotation."""
+    declared = parameter.default
+    if not isinstance(declared, Declared):
+        return parameter
+    annotation: Any = Annotated[parameter.annotation, declared.info]
+    return parameter.replace(annotation=annotation, default=declared.default)
 
 
 def _make_flag(name: str) -> str:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
+from rota.cli.flags import flag, option
 from rota.cli.listing import (
     Field,
     Listing,
@@ -28,18 +25,10 @@ HOLDERS_SHOWN = 3
 
 
 def groups(
-    group_key: Annotated[
-        str | None,
-        typer.Option("--key", metavar="KEY", help="Only the group with this key."),
-    ] = None,
-    halted: Annotated[
-        bool, typer.Option("--halted", help="Only groups that a dead job halts.")
-    ] = False,
-    limit: Annotated[int, typer.Option(min=1, max=LIST_MAX, help="Maximum number.")] = 100,
-    after: Annotated[
-        str | None,
-        typer.Option(metavar="KEY", help="Only groups after this key: for the next page."),
-    ] = None,
+    group_key: str | None = option("--key KEY", "Only the group with this key."),
+    halted: bool = flag("--halted", "Only groups that a dead job halts."),
+    limit: int = option("--limit", "Maximum number.", default=100, min=1, max=LIST_MAX),
+    after: str | None = option("--after KEY", "Only groups after this key: for the next page."),
     *,
     place: Place,
     screen: Screen,

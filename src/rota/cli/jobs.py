@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import typer
 
+from rota.cli.flags import argument, flag, option
 from rota.cli.listing import Field, Listing, Screen, add_one, label, show_status, spare
 from rota.cli.output import (
     Times,
@@ -22,7 +24,7 @@ from rota.cli.output import (
 from rota.cli.table import Column, Kind
 from rota.cli.target import Actor, Place
 from rota.client.base import ID_MAX, LIST_MAX, parse_moment
-from rota.client.find import Search, check_search
+from rota.client.find import check_search
 from rota.client.timeline import Timeline, describe_resolution, fold
 from rota.errors import UsageError
 from rota.model.job import Job, Progress, Status
@@ -33,101 +35,62 @@ PART = "NAME=VALUE"
 PART_HELP = "VALUE is JSON, otherwise a text. Repeatable; all must match."
 
 
-def jobs(
-    status: Annotated[
-        Status | None,
-        typer.Option(metavar="STATUS", help=f"Only jobs with this status: {', '.join(Status)}."),
-    ] = None,
-    job_type: Annotated[
-        str | None, typer.Option("--type", metavar="NAME", help="Only jobs of this type.")
-    ] = None,
-    queue: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only jobs in this queue.")
-    ] = None,
-    key: Annotated[
-        str | None,
-        typer.Option(metavar="KEY", help="Only jobs with this idempotency key."),
-    ] = None,
-    group_key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Only jobs of this ordered group.")
-    ] = None,
-    payload: Annotated[
-        list[str] | None,
-        typer.Option(metavar=PART, help=f"Only jobs with this argument. {PART_HELP}"),
-    ] = None,
-    meta: Annotated[
-        list[str] | None,
-        typer.Option(metavar=PART, help="Only jobs with this in their meta, as --payload."),
-    ] = None,
-    batch: Annotated[
-        int | None,
-        typer.Option(metavar="ID", min=1, help="Only members of this batch, of any age."),
-    ] = None,
-    error_type: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CLASS",
-            help="Only jobs with an error of this class, in any attempt in the period.",
-        ),
-    ] = None,
-    error: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT",
-            help="Only jobs with this text in an error message, in any attempt in the period; an "
-            "ellipsis in it stands for any text. Case is ignored.",
-        ),
-    ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="Start of the period in which a job finished or died. Waiting and running jobs "
-            f"are not affected. {TIME}. Default: 1d for finished jobs, no limit for dead jobs.",
-        ),
-    ] = None,
-    until: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="End of that period. A time in the past excludes waiting and running jobs. "
-            "Default: now.",
-        ),
-    ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=LIST_MAX, help="Maximum number of jobs.")] = 20,
-    before: Annotated[
-        int | None,
-        typer.Option(metavar="ID", help="Only jobs with a smaller id: for the next page."),
-    ] = None,
-    *,
-    place: Place,
-    screen: Screen,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """The options that say which jobs are listed."""
+
+    status: Status | None = option(
+        "--status STATUS", f"Only jobs with this status: {', '.join(Status)}."
+    )
+    job_type: str | None = option("--type NAME", "Only jobs of this type.")
+    queue: str | None = option("--queue NAME", "Only jobs in this queue.")
+    key: str | None = option("--key KEY", "Only jobs with this idempotency key.")
+    group_key: str | None = option("--group-key KEY", "Only jobs of this ordered group.")
+    payload: list[str] | None = option(
+        f"--payload {PART}", f"Only jobs with this argument. {PART_HELP}"
+    )
+    meta: list[str] | None = option(
+        f"--meta {PART}", "Only jobs with this in their meta, as --payload."
+    )
+    batch: int | None = option("--batch ID", "Only members of this batch, of any age.", min=1)
+    error_type: str | None = option(
+        "--error-type CLASS", "Only jobs with an error of this class, in any attempt in the period."
+    )
+    error: str | None = option(
+        "--error TEXT",
+        "Only jobs with this text in an error message, in any attempt in the period; an "
+        "ellipsis in it stands for any text. Case is ignored.",
+    )
+    since: str | None = option(
+        "--since TIME",
+        "Start of the period in which a job finished or died. Waiting and running jobs "
+        f"are not affected. {TIME}. Default: 1d for finished jobs, no limit for dead jobs.",
+    )
+    until: str | None = option(
+        "--until TIME",
+        "End of that period. A time in the past excludes waiting and running jobs. Default: now.",
+    )
+    limit: int = option("--limit", "Maximum number of jobs.", default=20, min=1, max=LIST_MAX)
+    before: int | None = option("--before ID", "Only jobs with a smaller id: for the next page.")
+
+
+def jobs(*, sought: Sought, place: Place, screen: Screen) -> None:
     """List jobs, the newest first.
 
     Lists finished jobs of the last 24 h only; --since changes that.
     """
-    search: Search = {
-        "status": status,
-        "job_type": job_type,
-        "queue": queue,
-        "key": key,
-        "group_key": group_key,
-        "payload": read_part(payload, "--payload"),
-        "meta": read_part(meta, "--meta"),
-        "batch": batch,
-        "error_type": error_type,
-        "error": error,
-        "since": read_moment(since, "--since"),
-        "until": read_moment(until, "--until"),
-        "before": before,
-        "limit": limit,
+    search: Any = asdict(sought) | {
+        "payload": read_part(sought.payload, "--payload"),
+        "meta": read_part(sought.meta, "--meta"),
+        "since": read_moment(sought.since, "--since"),
+        "until": read_moment(sought.until, "--until"),
     }
     check_search(search)  # before it connects
-    search["limit"] = add_one(limit)
-    JOBS.show(place, screen, lambda opened: opened.find(**search), limit=limit)
-    is_of_day = since is None and until is None and batch is None
-    if not screen.as_json and is_of_day and (status is None or status.is_over):
+    search["limit"] = add_one(sought.limit)
+    JOBS.show(place, screen, lambda opened: opened.find(**search), limit=sought.limit)
+    is_of_day = sought.since is None and sought.until is None and sought.batch is None
+    has_finished = sought.status is None or sought.status.is_over
+    if not screen.as_json and is_of_day and has_finished:
         typer.echo("finished jobs: last 24 h; for more: --since 14d", err=True)
 
 
@@ -184,20 +147,13 @@ def read_part(given: list[str] | None, name: str) -> dict[str, Any] | None:
 
 
 def job(
-    id: Annotated[int, typer.Argument(metavar="ID", help="Job id.", min=1, max=ID_MAX)],
-    verbose: Annotated[
-        bool,
-        typer.Option(
-            "--verbose", help="Also show ids, claims, times, all effects, the stack trace."
-        ),
-    ] = False,
-    reveal: Annotated[
-        bool,
-        typer.Option(
-            "--reveal",
-            help="Show secret and personal values. Needs --why, which is recorded.",
-        ),
-    ] = False,
+    id: int = argument("ID", "Job id.", min=1, max=ID_MAX),
+    verbose: bool = flag(
+        "--verbose", "Also show ids, claims, times, all effects, the stack trace."
+    ),
+    reveal: bool = flag(
+        "--reveal", "Show secret and personal values. Needs --why, which is recorded."
+    ),
     *,
     actor: Actor,
     place: Place,

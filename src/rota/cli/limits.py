@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
+from rota.cli.flags import argument, option
 from rota.cli.grammar import make_noun
 from rota.cli.listing import Field, Listing, Screen, count, label, number, spare
 from rota.cli.output import cell, print_json, print_text
@@ -42,19 +39,12 @@ LIMITS = Listing(
 
 
 def set_(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the limit.")],
-    limit: Annotated[
-        int | None,
-        typer.Argument(metavar="LIMIT", help="Most starts in the time. Default: as it is."),
-    ] = None,
-    per: Annotated[
-        str | None,
-        typer.Option(metavar="DURATION", help="The time, such as 1m. Default: as it is."),
-    ] = None,
-    burst: Annotated[
-        int | None,
-        typer.Option(metavar="NUMBER", help="Most starts at once. Default: as it is."),
-    ] = None,
+    name: str = argument("NAME", "Name of the limit."),
+    limit: int | None = argument(
+        "LIMIT", "Most starts in the time. Default: as it is.", default=None
+    ),
+    per: str | None = option("--per DURATION", "The time, such as 1m. Default: as it is."),
+    burst: int | None = option("--burst NUMBER", "Most starts at once. Default: as it is."),
     *,
     actor: Actor,
     place: Place,

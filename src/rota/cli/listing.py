@@ -9,9 +9,10 @@ from typing import Any
 
 import typer
 
+from rota.cli.flags import flag
 from rota.cli.output import Times, print_json, print_table
 from rota.cli.table import Column, Kind
-from rota.cli.target import JsonOption, Place, UtcOption
+from rota.cli.target import JsonOption, Place
 from rota.client.base import LIST_MAX
 from rota.client.session import Session
 from rota.model.bounds import COUNT_MAX
@@ -25,7 +26,7 @@ Value = str | Callable[[Any, Times], Any]
 class Screen:
     """How a command prints what it has found."""
 
-    utc: UtcOption = False
+    utc: bool = flag("--utc", "Print times in UTC, instead of how long ago they are.")
     as_json: JsonOption = False
 
 

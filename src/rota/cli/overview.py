@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import typer
 
+from rota.cli.flags import option
 from rota.cli.frame import name_state
 from rota.cli.listing import Field, Listing, Screen, label, number, spare
 from rota.cli.output import Times, name_seconds, print_json, print_table, print_text, show_utc
@@ -37,21 +38,15 @@ _RELEASES_MAX = 5
 
 
 def stats(
-    hours: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            max=HOURS_MAX,
-            help="Statistics of the last N hours, including the current one.",
-        ),
-    ] = 24,
-    job_type: Annotated[
-        str | None,
-        typer.Option("--type", metavar="NAME", help="Only jobs of this type, hour by hour."),
-    ] = None,
-    queue: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only jobs in this queue.")
-    ] = None,
+    hours: int = option(
+        "--hours",
+        "Statistics of the last N hours, including the current one.",
+        default=24,
+        min=1,
+        max=HOURS_MAX,
+    ),
+    job_type: str | None = option("--type NAME", "Only jobs of this type, hour by hour."),
+    queue: str | None = option("--queue NAME", "Only jobs in this queue."),
     *,
     place: Place,
     screen: Screen,
@@ -203,7 +198,7 @@ WORKERS = Listing(
 
 def types(place: Place, as_json: JsonOption = False) -> None:
     """List the declared job types, each with its retry policy in words."""
-    TYPES.show(place, Screen(as_json=as_json), find_types)
+    TYPES.show(place, Screen(utc=False, as_json=as_json), find_types)
 
 
 def find_types(opened: Session) -> list[dict[str, Any]]:

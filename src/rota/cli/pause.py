@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
+from rota.cli.flags import argument, flag, option
 from rota.cli.listing import Screen
 from rota.cli.output import Times, cell, print_json, print_text
 from rota.cli.target import Actor, Place
@@ -21,17 +22,10 @@ from rota.records import Pause
 class Lasting:
     """How long something lasts: the options of the commands that begin it."""
 
-    duration: Annotated[
-        str | None,
-        typer.Option("--for", metavar="DURATION", help="How long: 2h. Default: no end."),
-    ] = None
-    until: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="When it ends: a local time (2026-01-14T18:00), or one with UTC offset.",
-        ),
-    ] = None
+    duration: str | None = option("--for DURATION", "How long: 2h. Default: no end.")
+    until: str | None = option(
+        "--until TIME", "When it ends: a local time (2026-01-14T18:00), or one with UTC offset."
+    )
 
     def read(self) -> dict[str, Any]:
         """Return them as the client takes them. Raises UsageError."""
@@ -47,13 +41,8 @@ class Lasting:
 
 
 def pause(
-    queue: Annotated[
-        str | None,
-        typer.Argument(metavar="QUEUE", help="Name of a queue; or give --all."),
-    ] = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Pause everything: all queues and all schedules.")
-    ] = False,
+    queue: str | None = argument("QUEUE", "Name of a queue; or give --all.", default=None),
+    everything: bool = flag("--all", "Pause everything: all queues and all schedules."),
     *,
     lasting: Lasting,
     actor: Actor,
@@ -80,20 +69,15 @@ def pause(
 
 
 def resume(
-    queue: Annotated[
-        str | None,
-        typer.Argument(metavar="QUEUE", help="Name of a queue; or give --all or --copy."),
-    ] = None,
-    everything: Annotated[
-        bool,
-        typer.Option("--all", help="End a pause of everything. Queues paused by name stay paused."),
-    ] = False,
-    copy: Annotated[
-        bool,
-        typer.Option(
-            "--copy", help="Allow this restored copy of a database to run jobs and schedules."
-        ),
-    ] = False,
+    queue: str | None = argument(
+        "QUEUE", "Name of a queue; or give --all or --copy.", default=None
+    ),
+    everything: bool = flag(
+        "--all", "End a pause of everything. Queues paused by name stay paused."
+    ),
+    copy: bool = flag(
+        "--copy", "Allow this restored copy of a database to run jobs and schedules."
+    ),
     *,
     actor: Actor,
     place: Place,

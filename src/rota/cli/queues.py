@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
+from rota.cli.flags import argument, flag, option
 from rota.cli.grammar import make_noun
 from rota.cli.listing import Field, Listing, Screen, count, label, number
 from rota.cli.output import Times, cell, print_json, print_text
@@ -56,17 +53,12 @@ def _describe(limit: ConcurrencyLimit, times: Times) -> str:
 
 
 def set_(
-    name: Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")],
-    max_running: Annotated[
-        int | None,
-        typer.Option(
-            metavar="NUMBER",
-            help="Most jobs of the queue that run at once over all workers, 1 to 100,000.",
-        ),
-    ] = None,
-    no_limit: Annotated[
-        bool, typer.Option("--no-limit", help="As many as the workers have slots.")
-    ] = False,
+    name: str = argument("QUEUE", "Name of the queue."),
+    max_running: int | None = option(
+        "--max-running NUMBER",
+        "Most jobs of the queue that run at once over all workers, 1 to 100,000.",
+    ),
+    no_limit: bool = flag("--no-limit", "As many as the workers have slots."),
     *,
     actor: Actor,
     place: Place,

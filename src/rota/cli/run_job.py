@@ -9,12 +9,13 @@ import traceback
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import typer
 
 from rota.app import App
+from rota.cli.flags import argument, flag
 from rota.cli.output import cell, print_json
 from rota.cli.target import AppOption, JsonOption, need_app
 from rota.client.base import check_by
@@ -37,14 +38,10 @@ GRACE_S = 0.0
 
 
 def run(
-    id: Annotated[int, typer.Argument(metavar="ID", min=1, help="The job.")],
-    record: Annotated[
-        bool,
-        typer.Option(
-            "--record",
-            help="Record the outcome, as a worker does. Default: return it to the queue.",
-        ),
-    ] = False,
+    id: int = argument("ID", "The job.", min=1),
+    record: bool = flag(
+        "--record", "Record the outcome, as a worker does. Default: return it to the queue."
+    ),
     *,
     app: AppOption = None,
     as_json: JsonOption = False,

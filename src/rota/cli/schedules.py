@@ -11,6 +11,7 @@ import typer
 
 from rota.cli.enqueue import ForceOption, Overrides, PayloadOption, find_type
 from rota.cli.enqueue import arguments as read_arguments
+from rota.cli.flags import argument, option
 from rota.cli.grammar import make_noun
 from rota.cli.listing import Field, Listing, Screen, label, number, show_status, spare
 from rota.cli.output import Times, print_facts, print_json
@@ -40,21 +41,15 @@ def schedules(place: Place, screen: Screen) -> None:
 
 def show(
     name: Name,
-    times: Annotated[
-        int, typer.Option("--next", min=0, max=NEXT_TIMES_MAX, help="Number of next times.")
-    ] = NEXT_MAX,
-    limit: Annotated[
-        int, typer.Option(min=0, max=LIST_MAX, help="Maximum number of last runs.")
-    ] = RUNS,
-    before: Annotated[
-        int | None,
-        typer.Option(
-            metavar="ID",
-            min=1,
-            max=ID_MAX,
-            help="Only runs with a smaller job id: for the next page.",
-        ),
-    ] = None,
+    times: int = option(
+        "--next", "Number of next times.", default=NEXT_MAX, min=0, max=NEXT_TIMES_MAX
+    ),
+    limit: int = option(
+        "--limit", "Maximum number of last runs.", default=RUNS, min=0, max=LIST_MAX
+    ),
+    before: int | None = option(
+        "--before ID", "Only runs with a smaller job id: for the next page.", min=1, max=ID_MAX
+    ),
     *,
     place: Place,
     screen: Screen,
@@ -87,39 +82,28 @@ def show(
 
 def put(
     name: Name,
-    job_type: Annotated[str, typer.Argument(metavar="TYPE", help="Job type.")],
-    cron: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CRON",
-            help="Cron expression: '0 2 * * *'. Default: none; runs only if triggered.",
-        ),
-    ] = None,
+    job_type: str = argument("TYPE", "Job type."),
+    cron: str | None = option(
+        "--cron CRON", "Cron expression: '0 2 * * *'. Default: none; runs only if triggered."
+    ),
     payload: PayloadOption = "{}",
-    timezone: Annotated[
-        str, typer.Option(metavar="ZONE", help="Time zone of the cron expression, by IANA name.")
-    ] = "UTC",
-    catch_up: Annotated[
-        str,
-        typer.Option(
-            metavar="skip|latest|all",
-            help="Scheduled times missed while no worker ran. skip: drop those over 5 min "
-            "late; latest: run the latest; all: run all, at most 100.",
-        ),
-    ] = "latest",
-    overlap: Annotated[
-        str,
-        typer.Option(
-            metavar="skip|allow",
-            help="A run while an earlier one is unfinished. skip: drop it; allow: run both.",
-        ),
-    ] = "skip",
-    jitter: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION", help="Spread the runs over this time, at most 1d. Default: none."
-        ),
-    ] = None,
+    timezone: str = option(
+        "--timezone ZONE", "Time zone of the cron expression, by IANA name.", default="UTC"
+    ),
+    catch_up: str = option(
+        "--catch-up skip|latest|all",
+        "Scheduled times missed while no worker ran. skip: drop those over 5 min "
+        "late; latest: run the latest; all: run all, at most 100.",
+        default="latest",
+    ),
+    overlap: str = option(
+        "--overlap skip|allow",
+        "A run while an earlier one is unfinished. skip: drop it; allow: run both.",
+        default="skip",
+    ),
+    jitter: str | None = option(
+        "--jitter DURATION", "Spread the runs over this time, at most 1d. Default: none."
+    ),
     *,
     overrides: Overrides,
     force: ForceOption = False,

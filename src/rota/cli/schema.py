@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from contextlib import closing
 from datetime import timedelta
-from typing import Annotated
 
 import typer
 
 from rota.app import App, Synced
+from rota.cli.flags import flag, option
 from rota.cli.output import print_json
 from rota.cli.target import AppOption, JsonOption, Place, connect, need_app
 from rota.errors import UsageError
@@ -24,86 +24,51 @@ NAMES_MAX = 8
 
 def migrate(
     place: Place,
-    payload_bytes_max: Annotated[
-        int | None,
-        typer.Option(
-            metavar="BYTES",
-            help="Maximum size of a payload. Unchanged if omitted; initially 65,536.",
-        ),
-    ] = None,
-    keep_history: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION",
-            help="How long finished jobs are kept. Unchanged if omitted; initially 14d.",
-        ),
-    ] = None,
-    keep_attempts: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION",
-            help="How long failed attempts are kept. Unchanged if omitted; initially 90d.",
-        ),
-    ] = None,
-    keep_dead: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION",
-            help="Time after which unresolved dead jobs are archived. Unchanged if omitted; "
-            "initially 90d.",
-        ),
-    ] = None,
-    keep_actions: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION",
-            help="How long the action log is kept. Unchanged if omitted; initially 90d.",
-        ),
-    ] = None,
-    keep_figures: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION",
-            help="How long hourly statistics are kept. Unchanged if omitted; initially 400d.",
-        ),
-    ] = None,
-    keep_effects: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION",
-            help="How long effects and steps are kept after they are done. Unchanged if omitted; "
-            "initially 90d.",
-        ),
-    ] = None,
-    archive: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SCHEMA",
-            help="Move expired days of history and attempts to this schema instead of dropping "
-            "them. Unchanged if omitted; initially they are dropped.",
-        ),
-    ] = None,
-    no_archive: Annotated[
-        bool, typer.Option("--no-archive", help="Drop expired days again. The archive stays.")
-    ] = False,
-    sql: Annotated[
-        bool, typer.Option("--sql", help="Print the schema as SQL. Change nothing.")
-    ] = False,
-    after: Annotated[
-        int,
-        typer.Option(
-            metavar="NUMBER",
-            min=0,
-            help="With --sql: omit the migrations up to and including this one.",
-        ),
-    ] = 0,
-    check: Annotated[
-        bool,
-        typer.Option(
-            "--check",
-            help="Change nothing. Exit 3 if something is missing or was changed by hand.",
-        ),
-    ] = False,
+    payload_bytes_max: int | None = option(
+        "--payload-bytes-max BYTES",
+        "Maximum size of a payload. Unchanged if omitted; initially 65,536.",
+    ),
+    keep_history: str | None = option(
+        "--keep-history DURATION",
+        "How long finished jobs are kept. Unchanged if omitted; initially 14d.",
+    ),
+    keep_attempts: str | None = option(
+        "--keep-attempts DURATION",
+        "How long failed attempts are kept. Unchanged if omitted; initially 90d.",
+    ),
+    keep_dead: str | None = option(
+        "--keep-dead DURATION",
+        "Time after which unresolved dead jobs are archived. Unchanged if omitted; initially 90d.",
+    ),
+    keep_actions: str | None = option(
+        "--keep-actions DURATION",
+        "How long the action log is kept. Unchanged if omitted; initially 90d.",
+    ),
+    keep_figures: str | None = option(
+        "--keep-figures DURATION",
+        "How long hourly statistics are kept. Unchanged if omitted; initially 400d.",
+    ),
+    keep_effects: str | None = option(
+        "--keep-effects DURATION",
+        "How long effects and steps are kept after they are done. Unchanged if omitted; "
+        "initially 90d.",
+    ),
+    archive: str | None = option(
+        "--archive SCHEMA",
+        "Move expired days of history and attempts to this schema instead of dropping "
+        "them. Unchanged if omitted; initially they are dropped.",
+    ),
+    no_archive: bool = flag("--no-archive", "Drop expired days again. The archive stays."),
+    sql: bool = flag("--sql", "Print the schema as SQL. Change nothing."),
+    after: int = option(
+        "--after NUMBER",
+        "With --sql: omit the migrations up to and including this one.",
+        default=0,
+        min=0,
+    ),
+    check: bool = flag(
+        "--check", "Change nothing. Exit 3 if something is missing or was changed by hand."
+    ),
     as_json: JsonOption = False,
 ) -> None:
     """Create or update Rota's tables and functions. Safe to repeat, and to run concurrently.

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
+from rota.cli.flags import argument
 from rota.cli.grammar import make_noun
 from rota.cli.listing import Field, Listing, Screen, number
 from rota.cli.output import print_json, print_text
@@ -42,7 +41,7 @@ KEYS = Listing(
 
 
 def new_key(
-    id: Annotated[str, typer.Argument(metavar="ID", help="Id of the key: letters, digits and _.-")],
+    id: str = argument("ID", "Id of the key: letters, digits and _.-"),
 ) -> None:
     """Print a new key, as ROTA_SECRET_KEYS has it: ID=KEY.
 

@@ -17,6 +17,7 @@ import typer
 
 from rota import embedded
 from rota.app import App
+from rota.cli.flags import option
 from rota.client.session import Session
 from rota.declare.load import load
 from rota.declare.tables import Tables
@@ -42,42 +43,15 @@ AppOption = Annotated[
         help="The rota.App. Default: ROTA_APP, then app under \\[tool.rota] in pyproject.toml.",
     ),
 ]
-UrlOption = Annotated[
-    str | None,
-    typer.Option(
-        "--url",
-        metavar="URL",
-        help="Database URL. Default: the App's, then ROTA_DATABASE_URL, then the private "
-        "PostgreSQL in .rota.",
-    ),
-]
-SchemaOption = Annotated[
-    str | None,
-    typer.Option(
-        "--schema",
-        metavar="NAME",
-        help="Schema of Rota's tables. Default: the App's, then ROTA_SCHEMA, then rota.",
-    ),
-]
-WhyOption = Annotated[
-    str | None, typer.Option(metavar="TEXT", help="Reason, recorded with the action.")
-]
-ByOption = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Person or program that acts. Default: user@host."),
-]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-UtcOption = Annotated[
-    bool, typer.Option("--utc", help="Print times in UTC, instead of how long ago they are.")
-]
 
 
 @dataclass(frozen=True, slots=True)
 class Actor:
     """Who acts, and why: the options of the commands that leave a row in the action log."""
 
-    why: WhyOption = None
-    by: ByOption = None
+    why: str | None = option("--why TEXT", "Reason, recorded with the action.")
+    by: str | None = option("--by NAME", "Person or program that acts. Default: user@host.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +59,14 @@ class Place:
     """Where a command works: the options that name the App and the database."""
 
     app: AppOption = None
-    url: UrlOption = None
-    schema: SchemaOption = None
+    url: str | None = option(
+        "--url URL",
+        "Database URL. Default: the App's, then ROTA_DATABASE_URL, then the private "
+        "PostgreSQL in .rota.",
+    )
+    schema: str | None = option(
+        "--schema NAME", "Schema of Rota's tables. Default: the App's, then ROTA_SCHEMA, then rota."
+    )
 
     @contextmanager
     def session(self) -> Iterator[Session]:

@@ -12,13 +12,14 @@ import tty
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
+from rota.cli.flags import flag, option
 from rota.cli.frame import FRAME_COUNT_MAX, Rates, frame
 from rota.cli.output import columns_wide, console, print_json, print_lines
 from rota.cli.target import Place
@@ -52,18 +53,11 @@ WIDTH_MAX = 10_000
 
 def top(
     place: Place,
-    every: Annotated[
-        float,
-        typer.Option(min=EVERY_S_LEAST, metavar="SECONDS", help="Seconds between refreshes."),
-    ] = EVERY_S,
-    as_json: Annotated[
-        bool,
-        typer.Option("--json", help="Print the facts of one frame as one JSON object, and exit."),
-    ] = False,
-    once: Annotated[
-        bool,
-        typer.Option("--once", help="Print one frame and exit. Implied if there is no terminal."),
-    ] = False,
+    every: float = option(
+        "--every SECONDS", "Seconds between refreshes.", default=EVERY_S, min=EVERY_S_LEAST
+    ),
+    as_json: bool = flag("--json", "Print the facts of one frame as one JSON object, and exit."),
+    once: bool = flag("--once", "Print one frame and exit. Implied if there is no terminal."),
 ) -> None:
     """Show queues, running jobs, workers and recent errors, live. Quit with q or Ctrl-C."""
     watch = Watch(place.find_database(), every)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Annotated
 
 import typer
 
 from rota.app import App
+from rota.cli.flags import flag, option
 from rota.cli.target import Place
 from rota.errors import UsageError
 
@@ -19,11 +19,9 @@ HERE = ("127.0.0.1", "::1", "localhost")
 
 def web(
     place: Place,
-    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on.")] = HERE[0],
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.")] = 8080,
-    read_only: Annotated[
-        bool, typer.Option("--read-only", help="Nobody may act, also with the token.")
-    ] = False,
+    host: str = option("--host ADDRESS", "Address to listen on.", default=HERE[0]),
+    port: int = option("--port", "Port to listen on.", default=8080, min=0, max=65535),
+    read_only: bool = flag("--read-only", "Nobody may act, also with the token."),
 ) -> None:
     """Serve the dashboard until Ctrl-C.
 

@@ -14,6 +14,7 @@ import msgspec
 import typer
 
 from rota.app import App
+from rota.cli.flags import flag, option
 from rota.cli.output import print_json
 from rota.cli.process import fork_from_init
 from rota.cli.reload import Reloader
@@ -47,103 +48,74 @@ NOT_PASSED_ON = ("database", "processes", "health_port", "ping", "channel")
 def work(
     context: typer.Context,
     app: AppOption = None,
-    queue: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME[=SLOTS]",
-            help="Serve this queue, with slots of its own or those of --concurrency. Repeatable. "
-            "Default: all queues of the App's types, and the queue named default.",
-        ),
-    ] = None,
-    concurrency: Annotated[
-        int | None,
-        typer.Option(
-            help="Maximum number of concurrent jobs over all queues without slots of their own. "
-            f"Default: {SLOTS}."
-        ),
-    ] = None,
-    reserved: Annotated[
-        int | None,
-        typer.Option(
-            help="Slots that only jobs with a priority above 0 may take, of each queue with its "
-            "own slots or of the shared ones. 0: none. Default: ROTA_RESERVED, then one in "
-            "five, at least one of two.",
-        ),
-    ] = None,
-    drain: Annotated[
-        bool,
-        typer.Option("--drain", help="Stop when no job is due, and print a summary. For cron."),
-    ] = False,
-    max_time: Annotated[
-        str | None,
-        typer.Option(
-            "--for",
-            metavar="DURATION",
-            help="With --drain: stop claiming jobs after this time. Default: no limit.",
-        ),
-    ] = None,
-    grace: Annotated[
-        str,
-        typer.Option(
-            metavar="DURATION",
-            help="Grace period of running jobs after SIGTERM, SIGINT or SIGHUP. "
-            "A second SIGTERM or SIGINT skips it.",
-        ),
-    ] = "30s",
-    processes: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=PROCESSES_MAX,
-            help="Number of worker processes, each with all these queues and slots. A process that "
-            "dies is replaced. Linux only. Default: one, without a parent.",
-        ),
-    ] = None,
-    database: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="URL",
-            help="Serve this database, with --processes worker processes of its own. Repeatable, "
-            "for databases with the same schema. Instead of ROTA_DATABASE_URL; an App whose code "
-            "names another database is refused. Linux only.",
-        ),
-    ] = None,
-    reload: Annotated[
-        bool,
-        typer.Option(
-            "--reload",
-            help="For development: restart the worker when Python files of the project change. "
-            "Needs the extra reload. Not with --drain, --processes or --database.",
-        ),
-    ] = False,
-    health_port: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=HEALTH_PORT_MAX,
-            help="Serve /healthz, /readyz and the App's /metrics over HTTP on this port, on all "
-            "interfaces. Not with --drain. Default: none.",
-        ),
-    ] = None,
-    ping: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="Dead-man switch: request this URL after a successful drain; without --drain "
-            "about once a minute while the worker is healthy. Default: ROTA_PING_URL, then none.",
-        ),
-    ] = None,
+    queue: list[str] | None = option(
+        "--queue NAME[=SLOTS]",
+        "Serve this queue, with slots of its own or those of --concurrency. Repeatable. "
+        "Default: all queues of the App's types, and the queue named default.",
+    ),
+    concurrency: int | None = option(
+        "--concurrency",
+        "Maximum number of concurrent jobs over all queues without slots of their own. "
+        f"Default: {SLOTS}.",
+    ),
+    reserved: int | None = option(
+        "--reserved",
+        "Slots that only jobs with a priority above 0 may take, of each queue with its "
+        "own slots or of the shared ones. 0: none. Default: ROTA_RESERVED, then one in "
+        "five, at least one of two.",
+    ),
+    drain: bool = flag("--drain", "Stop when no job is due, and print a summary. For cron."),
+    max_time: str | None = option(
+        "--for DURATION", "With --drain: stop claiming jobs after this time. Default: no limit."
+    ),
+    grace: str = option(
+        "--grace DURATION",
+        "Grace period of running jobs after SIGTERM, SIGINT or SIGHUP. "
+        "A second SIGTERM or SIGINT skips it.",
+        default="30s",
+    ),
+    processes: int | None = option(
+        "--processes",
+        "Number of worker processes, each with all these queues and slots. A process that "
+        "dies is replaced. Linux only. Default: one, without a parent.",
+        min=1,
+        max=PROCESSES_MAX,
+    ),
+    database: list[str] | None = option(
+        "--database URL",
+        "Serve this database, with --processes worker processes of its own. Repeatable, "
+        "for databases with the same schema. Instead of ROTA_DATABASE_URL; an App whose code "
+        "names another database is refused. Linux only.",
+    ),
+    reload: bool = flag(
+        "--reload",
+        "For development: restart the worker when Python files of the project change. "
+        "Needs the extra reload. Not with --drain, --processes or --database.",
+    ),
+    health_port: int | None = option(
+        "--health-port",
+        "Serve /healthz, /readyz and the App's /metrics over HTTP on this port, on all "
+        "interfaces. Not with --drain. Default: none.",
+        min=1,
+        max=HEALTH_PORT_MAX,
+    ),
+    ping: str | None = option(
+        "--ping URL",
+        "Dead-man switch: request this URL after a successful drain; without --drain "
+        "about once a minute while the worker is healthy. Default: ROTA_PING_URL, then none.",
+    ),
     channel: Annotated[int | None, typer.Option(hidden=True)] = None,
-    log_level: Annotated[
-        LogLevel,
-        typer.Option(
-            help="Least severe level logged to stderr. A success is info, a failed attempt is "
-            "warning, a dead job is error."
-        ),
-    ] = LogLevel.INFO,
-    log_format: Annotated[
-        logs.Form, typer.Option(help="Format of log lines, and if given of errors: plain or JSON.")
-    ] = logs.Form.PLAIN,
+    log_level: LogLevel = option(
+        "--log-level",
+        "Least severe level logged to stderr. A success is info, a failed attempt is "
+        "warning, a dead job is error.",
+        default=LogLevel.INFO,
+    ),
+    log_format: logs.Form = option(
+        "--log-format",
+        "Format of log lines, and if given of errors: plain or JSON.",
+        default=logs.Form.PLAIN,
+    ),
     as_json: JsonOption = False,
 ) -> None:
     """Run jobs until SIGTERM, SIGINT or SIGHUP; with --drain, until no job is due.
@@ -296,11 +268,11 @@ def make_sums() -> SumsMetrics | None:
 def _arguments(context: typer.Context, but: Collection[str]) -> list[str]:
     """Make the arguments of a worker process: the options of this command without the parent's."""
     arguments: list[str] = []
-    for option in context.command.params:
-        value = context.params[str(option.name)]
-        if value is None or value is False or option.name in but:
+    for taken in context.command.params:
+        value = context.params[str(taken.name)]
+        if value is None or value is False or taken.name in but:
             continue
-        name = option.opts[0]
+        name = taken.opts[0]
         for one in value if isinstance(value, list | tuple) else [value]:
             arguments += [name] if one is True else [f"{name}={one}"]
     return arguments

@@ -10,7 +10,7 @@ import typer
 from rota.cli.flags import option
 from rota.cli.grammar import make_noun
 from rota.cli.listing import Field, Listing, Screen, add_one, number, spare
-from rota.cli.output import Times, print_facts, print_json
+from rota.cli.output import Times, print_facts, print_json, say
 from rota.cli.target import Actor, JsonOption, Place
 from rota.client.base import LIST_MAX
 from rota.model.batch import Batch
@@ -90,10 +90,8 @@ def cancel(id: Id, *, actor: Actor, place: Place, as_json: JsonOption = False) -
     """Cancel the members of a batch that have not ended; running ones are asked to stop."""
     with place.session() as opened:
         result = opened.batches.cancel(id, why=actor.why, by=actor.by)
-    if as_json:
-        print_json(result)
-        return
-    typer.echo(f"cancelled, or asked to stop: {plural(len(result.done), 'job')}")
+    jobs = plural(len(result.done), "job")
+    say(result, f"cancelled, or asked to stop: {jobs}", as_json=as_json)
 
 
 app = make_noun(batches, show=show, cancel=cancel)

@@ -9,7 +9,7 @@ import typer
 from rota.cli.flags import option
 from rota.cli.grammar import make_noun
 from rota.cli.listing import Field, Listing, Screen, label, spare
-from rota.cli.output import Times, cell, print_json
+from rota.cli.output import Times, cell, say
 from rota.cli.pause import Lasting
 from rota.cli.table import Kind
 from rota.cli.target import Actor, JsonOption, Place
@@ -80,13 +80,10 @@ def trip(
     lasts = lasting.read()
     with place.session() as opened:
         opened.breakers.trip(name, key, **lasts, why=actor.why, by=actor.by)
-    if as_json:
-        print_json({"name": name, "key": key, "for": lasting.duration, "until": lasts["until"]})
-    else:
-        until = f"until {lasting.until}" if lasting.until else "until it is reset"
-        typer.echo(
-            f"{_name(name, key)} is open {f'for {lasting.duration}' if lasting.duration else until}"
-        )
+    until = f"until {lasting.until or 'it is reset'}"
+    text = f"{_name(name, key)} is open {f'for {lasting.duration}' if lasting.duration else until}"
+    facts = {"name": name, "key": key, "for": lasting.duration, "until": lasts["until"]}
+    say(facts, text, as_json=as_json)
 
 
 def reset(
@@ -103,13 +100,9 @@ def reset(
     """
     with place.session() as opened:
         count = opened.breakers.reset(name, key, why=actor.why, by=actor.by)
-    if as_json:
-        print_json({"name": name, "key": key, "reset": count})
-    elif not count:
-        typer.echo(f"{_name(name, key)} was closed, without failures")
-    else:
-        keys = f" ({plural(count, 'key')})" if key is None and count > 1 else ""
-        typer.echo(f"{_name(name, key)} is closed{keys}")
+    keys = f" ({plural(count, 'key')})" if key is None and count > 1 else ""
+    did = f"is closed{keys}" if count else "was closed, without failures"
+    say({"name": name, "key": key, "reset": count}, f"{_name(name, key)} {did}", as_json=as_json)
 
 
 def _name(name: str, key: str | None) -> str:

@@ -9,7 +9,7 @@ import typer
 from rota.app import App
 from rota.cli.flags import flag, option
 from rota.cli.listing import Field, Listing, Screen, label, number, spare
-from rota.cli.output import Times, name_seconds, print_json
+from rota.cli.output import Times, name_seconds, print_json, say
 from rota.cli.table import Kind
 from rota.cli.target import JsonOption, Place, need_app
 from rota.client.session import Session
@@ -69,18 +69,10 @@ def check(
         ),
         default=OK,
     )
-    if as_json:
-        print_json(
-            {
-                "status": _WORDS[worst].lower(),
-                "rules": [_as_facts(one, findings) for one, findings in found],
-                "error": None,
-            }
-        )
-    else:
-        typer.echo(
-            f"{_line(worst, found)} | {' '.join(_figure(one, findings) for one, findings in found)}"
-        )
+    rules = [_as_facts(one, findings) for one, findings in found]
+    figures = " ".join(_figure(one, findings) for one, findings in found)
+    facts = {"status": _WORDS[worst].lower(), "rules": rules, "error": None}
+    say(facts, f"{_line(worst, found)} | {figures}", as_json=as_json)
     raise typer.Exit(worst)
 
 
@@ -181,26 +173,12 @@ def _plain(text: str) -> str:
 
 
 def _as_facts(rule: dict[str, Any], findings: list[AlertMatch]) -> dict[str, Any]:
-    found = [
-        {
-            "subject": finding.subject,
-            "value": finding.value,
-            "severity": finding.severity,
-            "message": finding.message,
-        }
-        for finding in findings
-    ]
-    return {
-        "name": rule["name"],
-        "kind": rule["kind"],
-        "severity": rule["severity"],
-        "findings": found,
-    }
+    shown = ("subject", "value", "severity", "message")
+    found = [{name: getattr(finding, name) for name in shown} for finding in findings]
+    return {name: rule[name] for name in ("name", "kind", "severity")} | {"findings": found}
 
 
 def _end(status: int, message: str, *, as_json: bool) -> NoReturn:
-    if as_json:
-        print_json({"status": _WORDS[status].lower(), "rules": [], "error": message})
-    else:
-        typer.echo(f"{_WORDS[status]} - {_plain(message)}")
+    facts = {"status": _WORDS[status].lower(), "rules": [], "error": message}
+    say(facts, f"{_WORDS[status]} - {_plain(message)}", as_json=as_json)
     raise typer.Exit(status)

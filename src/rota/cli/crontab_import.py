@@ -60,7 +60,6 @@ class CrontabReader:
     """Whether a line above sets a variable for the lines below."""
 
     def convert(self, line: str) -> Iterator[str]:
-        """Return a line of a crontab as lines of Python."""
         text = line.strip()
         shown = text.encode(errors="replace").decode()
         if not text or text.startswith("#"):

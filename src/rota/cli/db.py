@@ -11,7 +11,7 @@ import typer
 
 from rota import embedded
 from rota.cli.grammar import Noun
-from rota.cli.output import print_json
+from rota.cli.output import print_json, say
 from rota.embedded.server import postgres_binaries
 
 app = typer.Typer(
@@ -31,7 +31,7 @@ def url(directory: Directory = _DEFAULT, as_json: Json = False) -> None:
     """Print the URL of the private PostgreSQL. Exit 1 if it is not running."""
     found = embedded.running(directory)
     if as_json:
-        _print_json(directory, url=found)
+        print_json(_name(directory, url=found))
     elif found:
         typer.echo(found)
     else:
@@ -61,10 +61,8 @@ def psql(context: typer.Context, directory: Directory = _DEFAULT) -> None:
 def stop(directory: Directory = _DEFAULT, as_json: Json = False) -> None:
     """Stop the private PostgreSQL now, even if it is in use. The data stay."""
     stopped = embedded.stop(directory)
-    if as_json:
-        _print_json(directory, stopped=stopped)
-    else:
-        typer.echo("stopped" if stopped else "was not running")
+    text = "stopped" if stopped else "was not running"
+    say(_name(directory, stopped=stopped), text, as_json=as_json)
 
 
 @app.command()
@@ -81,11 +79,9 @@ def reset(
             err=True,
         )
     deleted = embedded.reset(directory)
-    if as_json:
-        _print_json(directory, deleted=deleted)
-    else:
-        typer.echo("deleted" if deleted else "nothing to delete")
+    text = "deleted" if deleted else "nothing to delete"
+    say(_name(directory, deleted=deleted), text, as_json=as_json)
 
 
-def _print_json(directory: Path, **fields: str | bool | None) -> None:
-    print_json({"directory": str(directory.resolve()), **fields})
+def _name(directory: Path, **facts: str | bool | None) -> dict[str, str | bool | None]:
+    return {"directory": str(directory.resolve()), **facts}

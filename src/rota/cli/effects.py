@@ -6,13 +6,12 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import typer
 
 from rota.cli.flags import argument, flag, option
 from rota.cli.grammar import make_noun
 from rota.cli.jobs import PART, PART_HELP, read_part
 from rota.cli.listing import Field, Listing, Screen, label, spare
-from rota.cli.output import print_json
+from rota.cli.output import say
 from rota.cli.table import Kind
 from rota.cli.target import Actor, JsonOption, Place
 from rota.client.base import ID_MAX, LIST_MAX
@@ -102,10 +101,8 @@ def resolve(
             why=actor.why,
             by=actor.by,
         )
-    if as_json:
-        print_json({"key": key, "job": job, "done": done})
-    else:
-        typer.echo(f"{key}: {'done' if done else 'not done'}")
+    text = f"{key}: {'done' if done else 'not done'}"
+    say({"key": key, "job": job, "done": done}, text, as_json=as_json)
 
 
 def _decode(result: str | None) -> Any:

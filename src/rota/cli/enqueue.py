@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from rota.cli.flags import argument, option
-from rota.cli.output import print_json
+from rota.cli.output import say
 from rota.cli.target import JsonOption, Place, find_app
 from rota.client.enqueue import UntypedJob
 from rota.declare.job_type import JobType
@@ -178,11 +178,8 @@ def find_type(place: Place, name: str, *, force: bool) -> JobType[..., ..., Any]
 
 
 def _say(enqueued: Enqueued, *, as_json: bool) -> None:
-    if as_json:
-        print_json(enqueued)
-    elif enqueued.created:
-        typer.echo(f"job {enqueued.id} {enqueued.status}")
-    elif enqueued.change is not None:
-        typer.echo(f"not inserted: job {enqueued.id} ({enqueued.status}) was {enqueued.change}")
-    else:
-        typer.echo(f"not inserted: job {enqueued.id} ({enqueued.status}) has this idempotency key")
+    change = enqueued.change
+    became = "has this idempotency key" if change is None else f"was {change}"
+    holder = f"not inserted: job {enqueued.id} ({enqueued.status}) {became}"
+    text = f"job {enqueued.id} {enqueued.status}" if enqueued.created else holder
+    say(enqueued, text, as_json=as_json)

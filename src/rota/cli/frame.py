@@ -109,16 +109,19 @@ def _share(wanted: list[int], room: int) -> list[int]:
     return given
 
 
-_Section = tuple[str, tuple[Column | str, ...], list[tuple[Any, ...]]]
+_Columns = tuple[Column | str, ...]
+_Section = tuple[str, _Columns, list[tuple[Any, ...]]]
 
 
-def _lines(
-    columns: tuple[Column | str, ...], rows: list[tuple[Any, ...]], width: int
-) -> list[Text]:
+def _lines(columns: _Columns, rows: list[tuple[Any, ...]], width: int) -> list[Text]:
     cells = [[" ".join(cell(value).plain.split()) for value in row] for row in rows]
     titles, *lines = lay_out(columns, cells, width - len(MARGIN), one_line=True)
     titles.style = "dim"
     return [Text(MARGIN) + line for line in (titles, *lines)]
+
+
+def _numbers(*titles: str) -> list[Column]:
+    return [Column(title, Kind.NUMBER) for title in titles]
 
 
 def _queues(facts: dict[str, Any]) -> _Section:
@@ -135,18 +138,13 @@ def _queues(facts: dict[str, Any]) -> _Section:
         for one in facts["queues"]
     ]
     idle = sorted(paused - {one["queue"] for one in facts["queues"]})
-    return (
-        "queues",
-        (
-            Column("queue", Kind.NAME),
-            Column("priority", Kind.NUMBER),
-            Column("due", Kind.NUMBER),
-            Column("later", Kind.NUMBER),
-            "oldest",
-            "",
-        ),
-        rows + [(name, "", 0, 0, "", "paused") for name in idle],
+    columns: _Columns = (
+        Column("queue", Kind.NAME),
+        *_numbers("priority", "due", "later"),
+        "oldest",
+        "",
     )
+    return "queues", columns, rows + [(name, "", 0, 0, "", "paused") for name in idle]
 
 
 def list_waits(facts: dict[str, Any]) -> _Section:
@@ -179,9 +177,9 @@ def list_waits(facts: dict[str, Any]) -> _Section:
     if facts["awaiting"]:
         awaiting = show_count(facts["awaiting"], FRAME_COUNT_MAX)
         rows.append(("other jobs to end", awaiting, "", ""))
-    columns = (
+    columns: _Columns = (
         Column("wait for", Kind.NAME),
-        Column("jobs", Kind.NUMBER),
+        *_numbers("jobs"),
         "since",
         Column("", Kind.ERROR),
     )
@@ -194,7 +192,7 @@ def _batches(facts: dict[str, Any]) -> _Section:
         failed = one["dead"] + one["cancelled"]
         done = f"{one['succeeded'] + failed:,}/{one['total']:,}"
         rows.append((one["id"], done, f"{failed:,}", age(one["made_s"])))
-    columns = ("batch", Column("done", Kind.NUMBER), Column("failed", Kind.NUMBER), "made")
+    columns: _Columns = ("batch", *_numbers("done", "failed"), "made")
     return "batches", columns, rows
 
 
@@ -203,7 +201,7 @@ def _running(facts: dict[str, Any]) -> _Section:
         (one["id"], one["job_type"], _ran(one["ran_s"]), _progress(one), one["worker"])
         for one in facts["running"]
     ]
-    columns = (
+    columns: _Columns = (
         "id",
         "type",
         "since",
@@ -234,19 +232,13 @@ def _workers(facts: dict[str, Any]) -> _Section:
             for count in (count_finished(one), one["failed"], one["dead"])
         )
         rows.append((one["name"], state, busy, *counts, one["release"]))
-    return (
-        "workers",
-        (
-            Column("worker", Kind.NAME),
-            "state",
-            Column("running", Kind.NUMBER),
-            Column("finished", Kind.NUMBER),
-            Column("failed", Kind.NUMBER),
-            Column("dead", Kind.NUMBER),
-            Column("release", Kind.NAME),
-        ),
-        rows,
+    columns: _Columns = (
+        Column("worker", Kind.NAME),
+        "state",
+        *_numbers("running", "finished", "failed", "dead"),
+        Column("release", Kind.NAME),
     )
+    return "workers", columns, rows
 
 
 def name_state(state: str, quiet_s: float) -> str:
@@ -278,5 +270,5 @@ def _errors(facts: dict[str, Any]) -> _Section:
         )
         for one in facts["errors"]
     ]
-    columns = ("when", "job", "type", "outcome", Column("error", Kind.ERROR))
+    columns: _Columns = ("when", "job", "type", "outcome", Column("error", Kind.ERROR))
     return "last errors", columns, rows

@@ -180,5 +180,4 @@ def make_noun(listing: Callable[..., None], **verbs: Callable[..., None]) -> typ
 
 
 def read_help(command: Callable[..., None]) -> str:
-    """Return a command's docstring as its help."""
     return join_lines(inspect.getdoc(command) or "")

@@ -42,7 +42,6 @@ class Field:
     """Whether it is left out on a narrow screen."""
 
     def read(self, row: Any, times: Times) -> Any:
-        """Return what it shows of a row."""
         if callable(self.value):
             return self.value(row, times)
         name = self.value or self.title.replace(" ", "_")
@@ -132,7 +131,6 @@ class Listing:
             typer.echo(f"next page: {option} {getattr(found[-1], field)!r}", err=True)
 
     def print(self, found: Sequence[Any], times: Times, *, empty: str | None = None) -> None:
-        """Print rows as a table."""
         shown = [Field(one) if isinstance(one, str) else one for one in self.fields]
         print_table(
             [Column(one.title, one.kind, one.is_spare) for one in shown],

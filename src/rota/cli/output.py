@@ -61,8 +61,15 @@ def _keep_json(text: str) -> msgspec.Raw:
 
 
 def print_json(value: Any) -> None:
-    """Print a result as JSON on one line."""
     typer.echo(json_line(value))
+
+
+def say(facts: Any, text: str, *, as_json: bool) -> None:
+    """Print what a command did: facts for programs, or a sentence for people."""
+    if as_json:
+        print_json(facts)
+    else:
+        typer.echo(text)
 
 
 def name_seconds(row: dict[str, Any], durations: Collection[str]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from rota.model.bounds import COUNT_MAX
 from rota.model.failure import one_line
 from rota.model.retry import plan_in_words
 from rota.model.units import show_count, words
-from rota.records import Figures, Overrun, Stats
+from rota.records import Figures, Stats
 from rota.store.columns import JOB_TYPE
 
 _WORKERS = (
@@ -77,16 +77,7 @@ def stats(
         typer.echo(f"oldest due: waiting for {words(found.oldest_due_s)}{since}")
     if found.too_long:
         typer.echo("\nRunning too long")
-        columns = (
-            "id",
-            Column("type", Kind.TYPE),
-            Column("queue", Kind.NAME, spare=True),
-            Column("worker", Kind.NAME),
-            Column("started", spare=True),
-            "running for",
-            "timeout",
-        )
-        print_table(columns, [_overrun(one) for one in found.too_long], empty="", times=times)
+        OVERRUNS.print(found.too_long, times)
     _print_figures(found, hours, times, by_hour=job_type is not None)
 
 
@@ -143,16 +134,19 @@ def _figures(one: Figures) -> list[str]:
     ]
 
 
-def _overrun(one: Overrun) -> tuple[Any, ...]:
-    return (
-        one.id,
-        one.job_type,
-        one.queue,
-        one.worker,
-        one.started_at,
-        words(one.running_s),
-        words(one.timeout_s),
-    )
+OVERRUNS = Listing(
+    "too_long",
+    (
+        "id",
+        Field("type", "job_type", Kind.TYPE),
+        spare(label("queue")),
+        label("worker"),
+        spare(Field("started", "started_at")),
+        Field("running for", lambda one, _: words(one.running_s)),
+        Field("timeout", lambda one, _: words(one.timeout_s)),
+    ),
+    empty="none",
+)
 
 
 def workers(place: Place, screen: Screen) -> None:

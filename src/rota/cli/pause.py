@@ -112,7 +112,6 @@ def resume(
 
 
 def what(paused: Pause) -> str:
-    """Name what is paused."""
     return "everything" if paused.queue is None else f"queue {cell(paused.queue).plain}"
 
 

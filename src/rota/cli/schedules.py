@@ -14,7 +14,7 @@ from rota.cli.enqueue import arguments as read_arguments
 from rota.cli.flags import argument, option
 from rota.cli.grammar import make_noun
 from rota.cli.listing import Field, Listing, Screen, label, number, show_status, spare
-from rota.cli.output import Times, print_facts, print_json
+from rota.cli.output import Times, print_facts, print_json, say
 from rota.cli.table import Kind
 from rota.cli.target import Actor, JsonOption, Place
 from rota.client.base import ID_MAX, LIST_MAX
@@ -139,7 +139,6 @@ def _check_undeclared(
     options: EnqueueOptions,
     timing: Any,
 ) -> ScheduleOptions:
-    """Check a schedule whose job type the App does not declare."""
     checked = check_timing(name, cron, timing)
     check_text(job_type, "the job type's name", NAME_MAX)
     payload_json = encode_untyped(job_type, arguments)
@@ -167,10 +166,7 @@ def trigger(name: Name, *, actor: Actor, place: Place, as_json: JsonOption = Fal
     """Enqueue a run now, even if the schedule is paused or another run is unfinished."""
     with place.session() as opened:
         job = opened.schedules.trigger(name, by=actor.by, why=actor.why)
-    if as_json:
-        print_json({"schedule": name, "job": job})
-    else:
-        typer.echo(f"job {job} queued")
+    say({"schedule": name, "job": job}, f"job {job} queued", as_json=as_json)
 
 
 def delete(name: Name, *, actor: Actor, place: Place, as_json: JsonOption = False) -> None:
@@ -232,7 +228,6 @@ LATE = timedelta(minutes=1)
 
 
 def name_state(schedule: Schedule) -> str:
-    """Return the state of a schedule in one word."""
     if schedule.disabled_at is not None:
         return "disabled"
     if schedule.paused_at is not None:

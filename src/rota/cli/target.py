@@ -132,7 +132,6 @@ class Place:
         return owner
 
     def make_database(self, owner: App | None) -> Database:
-        """Return the database, with the settings of this App."""
         url, schema = self._find_target(owner)
         return Database(url, schema, notify=owner is None or owner._notify)
 

@@ -137,7 +137,6 @@ class Watch(threading.Thread):
         self._probe: Probe | None = None
 
     def run(self) -> None:
-        """Read until closed."""
         while not self._over.wait(self._every_s):
             try:
                 self.read()
@@ -163,7 +162,6 @@ class Watch(threading.Thread):
         self.facts, self._rate, self._stale_why = facts, self._rates.see(facts["workers"]), None
 
     def frame(self, width: int, height: int) -> list[Text]:
-        """Make the lines of a frame."""
         assert self.facts is not None
         return frame(self.facts, self._rate, width=width, height=height, stale_why=self._stale_why)
 

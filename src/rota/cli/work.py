@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Collection
+from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -45,77 +46,90 @@ NOT_PASSED_ON = ("database", "processes", "health_port", "ping", "channel")
 """What the parent of several processes does itself."""
 
 
-def work(
-    context: typer.Context,
-    app: AppOption = None,
+@dataclass(frozen=True, slots=True)
+class WorkOptions:
+    """How a worker works, or several of them."""
+
     queue: list[str] | None = option(
         "--queue NAME[=SLOTS]",
         "Serve this queue, with slots of its own or those of --concurrency. Repeatable. "
         "Default: all queues of the App's types, and the queue named default.",
-    ),
+    )
     concurrency: int | None = option(
         "--concurrency",
         "Maximum number of concurrent jobs over all queues without slots of their own. "
         f"Default: {SLOTS}.",
-    ),
+    )
     reserved: int | None = option(
         "--reserved",
         "Slots that only jobs with a priority above 0 may take, of each queue with its "
         "own slots or of the shared ones. 0: none. Default: ROTA_RESERVED, then one in "
         "five, at least one of two.",
-    ),
-    drain: bool = flag("--drain", "Stop when no job is due, and print a summary. For cron."),
+    )
+    drain: bool = flag("--drain", "Stop when no job is due, and print a summary. For cron.")
     max_time: str | None = option(
         "--for DURATION", "With --drain: stop claiming jobs after this time. Default: no limit."
-    ),
+    )
     grace: str = option(
         "--grace DURATION",
         "Grace period of running jobs after SIGTERM, SIGINT or SIGHUP. "
         "A second SIGTERM or SIGINT skips it.",
         default="30s",
-    ),
+    )
     processes: int | None = option(
         "--processes",
         "Number of worker processes, each with all these queues and slots. A process that "
         "dies is replaced. Linux only. Default: one, without a parent.",
         min=1,
         max=PROCESSES_MAX,
-    ),
+    )
     database: list[str] | None = option(
         "--database URL",
         "Serve this database, with --processes worker processes of its own. Repeatable, "
         "for databases with the same schema. Instead of ROTA_DATABASE_URL; an App whose code "
         "names another database is refused. Linux only.",
-    ),
+    )
     reload: bool = flag(
         "--reload",
         "For development: restart the worker when Python files of the project change. "
         "Needs the extra reload. Not with --drain, --processes or --database.",
-    ),
+    )
     health_port: int | None = option(
         "--health-port",
         "Serve /healthz, /readyz and the App's /metrics over HTTP on this port, on all "
         "interfaces. Not with --drain. Default: none.",
         min=1,
         max=HEALTH_PORT_MAX,
-    ),
+    )
     ping: str | None = option(
         "--ping URL",
         "Dead-man switch: request this URL after a successful drain; without --drain "
         "about once a minute while the worker is healthy. Default: ROTA_PING_URL, then none.",
-    ),
-    channel: Annotated[int | None, typer.Option(hidden=True)] = None,
+    )
+    channel: Annotated[int | None, typer.Option(hidden=True)] = None
     log_level: LogLevel = option(
         "--log-level",
         "Least severe level logged to stderr. A success is info, a failed attempt is "
         "warning, a dead job is error.",
         default=LogLevel.INFO,
-    ),
+    )
     log_format: logs.Form = option(
         "--log-format",
         "Format of log lines, and if given of errors: plain or JSON.",
         default=logs.Form.PLAIN,
-    ),
+    )
+
+    @property
+    def is_parent(self) -> bool:
+        """Whether the work is done by processes of this one."""
+        return self.processes is not None or bool(self.database)
+
+
+def work(
+    context: typer.Context,
+    app: AppOption = None,
+    *,
+    asked: WorkOptions,
     as_json: JsonOption = False,
 ) -> None:
     """Run jobs until SIGTERM, SIGINT or SIGHUP; with --drain, until no job is due.
@@ -124,81 +138,56 @@ def work(
     and returns the rest to the queue. A second SIGTERM or SIGINT skips the grace period.
     Exits 0, even if jobs failed. The database is the App's.
     """
-    if channel is not None:
-        supervised.join(channel)
-    elif processes is None and not database:  # their parent reaps orphans itself
+    if asked.channel is not None:
+        supervised.join(asked.channel)
+    elif not asked.is_parent:  # a parent reaps orphans itself
         fork_from_init()
-    queues = _queues(queue) if queue else None
-    _refuse_conflicts(queues, concurrency, max_time, health_port, drain=drain)
-    if reload:
-        if drain or processes is not None or database:
-            raise UsageError("give --reload alone, without --drain, --processes and --database")
-        logs.setup(log_format, log_level)
+    queues = _queues(asked.queue) if asked.queue else None
+    _refuse_conflicts(asked, queues)
+    if asked.reload:
+        logs.setup(asked.log_format, asked.log_level)
         directory, _ = need_reference(app)
         Reloader(["work", *_arguments(context, ["reload", "channel"])], directory).run()
         return
-    ping = _ping_url(ping) if channel is None else None  # with a parent, only the parent pings
-    if processes is not None or database:
-        _work_in_processes(
-            processes or 1,
-            _name_databases(database or [], processes or 1),
-            _arguments(context, NOT_PASSED_ON),
-            log_level,
-            log_format,
-            health_port,
-            ping,
-            drain=drain,
-            as_json=as_json,
-        )
+    # With a parent, only the parent pings.
+    ping = _ping_url(asked.ping) if asked.channel is None else None
+    if asked.is_parent:
+        _work_in_processes(asked, _arguments(context, NOT_PASSED_ON), ping, as_json=as_json)
         return
     with logs.hold_warnings():
         chosen = need_app(app)  # the import may set up its own logging
-        logs.setup(log_format, log_level)
+        logs.setup(asked.log_format, asked.log_level)
     _refuse_unfit(chosen)
-    shared = SLOTS if concurrency is None else concurrency
-    if drain:
-        report = chosen.drain(
-            queues=queues,
-            concurrency=shared,
-            reserved=reserved,
-            max_time=max_time,
-            grace=grace,
-            ping=ping,
-            signals=True,
-        )
+    given: Any = {
+        "queues": queues,
+        "concurrency": SLOTS if asked.concurrency is None else asked.concurrency,
+        "reserved": asked.reserved,
+        "grace": asked.grace,
+        "ping": ping,
+    }
+    if asked.drain:
+        report = chosen.drain(**given, max_time=asked.max_time, signals=True)
     else:
-        report = chosen.run(
-            queues=queues,
-            concurrency=shared,
-            reserved=reserved,
-            grace=grace,
-            health_port=health_port,
-            ping=ping,
-        )
+        report = chosen.run(**given, health_port=asked.health_port)
     if supervised.current is not None:
         supervised.current.report(report)
     else:
-        _say(report, drain=drain, as_json=as_json)
+        _say(report, drain=asked.drain, as_json=as_json)
 
 
-def _refuse_conflicts(
-    queues: dict[str, int | None] | None,
-    concurrency: int | None,
-    max_time: str | None,
-    health_port: int | None,
-    *,
-    drain: bool,
-) -> None:
+def _refuse_conflicts(asked: WorkOptions, queues: dict[str, int | None] | None) -> None:
     """Raise UsageError for options that exclude or need each other."""
-    if queues and None not in queues.values() and concurrency is not None:
+    if queues and None not in queues.values() and asked.concurrency is not None:
         raise UsageError(
             "give --concurrency or --queue NAME=SLOTS, not both: each of these queues has its own "
             "slots"
         )
-    if max_time is not None and not drain:
+    if asked.max_time is not None and not asked.drain:
         raise UsageError("--for needs --drain")
-    if health_port is not None and drain:
+    if asked.health_port is not None and asked.drain:
         raise UsageError("give --health-port or --drain, not both: a drain has no health port")
+    if asked.reload and (asked.drain or asked.is_parent):
+        raise UsageError("give --reload alone, without --drain, --processes and --database")
 
 
 def _ping_url(given: str | None) -> str | None:
@@ -207,36 +196,26 @@ def _ping_url(given: str | None) -> str | None:
 
 
 def _work_in_processes(
-    count: int,
-    databases: list[ServedDatabase],
-    arguments: list[str],
-    log_level: LogLevel,
-    log_format: logs.Form,
-    health_port: int | None,
-    ping: str | None,
-    *,
-    drain: bool,
-    as_json: bool,
+    asked: WorkOptions, arguments: list[str], ping: str | None, *, as_json: bool
 ) -> None:
+    count = asked.processes or 1
+    databases = _name_databases(asked.database or [], count)
     if sys.platform != "linux":
         raise ConfigurationError(
             "--processes and --database work on Linux only: start `rota work` several times instead"
         )
-    logs.setup(log_format, log_level)
+    logs.setup(asked.log_format, asked.log_level)
     command = ["-m", "rota", "work", *arguments, "--channel"]
-    sums = make_sums() if health_port is not None else None
+    sums = make_sums() if asked.health_port is not None else None
     supervisor = Supervisor(
-        command, count, drain=drain, databases=databases, ping_url=ping, sums=sums
+        command, count, drain=asked.drain, databases=databases, ping_url=ping, sums=sums
     )
     metrics = None if sums is None else supervisor.metrics
-    with serve_health(health_port, supervisor.liveness, supervisor.readiness, metrics):
+    with serve_health(asked.health_port, supervisor.liveness, supervisor.readiness, metrics):
         status = supervisor.run()
     if status == 0 or supervisor.reports:
-        _say(
-            _sum([(name, msgspec.convert(one, Summary)) for name, one in supervisor.reports]),
-            drain=drain,
-            as_json=as_json,
-        )
+        reports = [(name, msgspec.convert(one, Summary)) for name, one in supervisor.reports]
+        _say(_sum(reports), drain=asked.drain, as_json=as_json)
     if status:
         raise typer.Exit(status)
 

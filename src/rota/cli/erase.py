@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Iterator
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
@@ -15,15 +16,10 @@ from rota.cli.jobs import PART, PART_HELP, read_part
 from rota.cli.output import print_json, print_text
 from rota.cli.target import Actor, JsonOption, Place
 from rota.client.base import ID_MAX
-from rota.client.erase import find_to_erase
+from rota.client.erase import Erased, find_to_erase
 from rota.errors import RotaError
 from rota.model.failure import list_names
 from rota.model.units import plural
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rota.client.erase import Erased
 
 
 def erase(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -22,12 +22,10 @@ from rota.client.limits import Limit, Limits
 from rota.client.queues import Queues
 from rota.client.schedules import Schedules
 from rota.declare.connection import AnyConnection
+from rota.declare.job_type import NewJob
 from rota.store import ops
-
-if TYPE_CHECKING:
-    from rota.declare.job_type import NewJob
-    from rota.store.db import Database
-    from rota.store.driver import Operation
+from rota.store.db import Database
+from rota.store.driver import Operation
 
 
 class Client(BatchCalls, FindCalls, ActionCalls):

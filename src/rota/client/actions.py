@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 from rota.client.base import LIST_MAX, Caller, Namespace, check_id, check_texts, parse_moment
 from rota.client.both import awaitable, both
@@ -32,10 +32,8 @@ from rota.model.bounds import check_aware, check_integer
 from rota.model.job import Action, Enqueued, Status
 from rota.model.units import Duration
 from rota.store import ops
+from rota.store.driver import Operation
 from rota.store.ops import ActionRecord, ErrorRecord
-
-if TYPE_CHECKING:
-    from rota.store.driver import Operation
 
 
 class ActionCalls(Caller):

@@ -11,17 +11,15 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from rota.declare.payload import encode_untyped
 from rota.errors import PayloadError, UsageError
 from rota.model.bounds import KEY_MAX, NAME_MAX, QUEUE_MAX, WHY_MAX, check_integer, check_text
 from rota.model.failure import one_line
 from rota.model.units import seconds
-
-if TYPE_CHECKING:
-    from rota.store.db import Database, RunOptions
-    from rota.store.driver import Operation
+from rota.store.db import Database, RunOptions
+from rota.store.driver import Operation
 
 T = TypeVar("T")
 Options = TypeVar("Options", bound=Mapping[str, object])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from rota.client.base import LIST_MAX, Namespace, check_id
 from rota.client.both import awaitable, both
@@ -30,10 +29,8 @@ from rota.model.bounds import check_integer
 from rota.model.job import Action, Enqueued
 from rota.model.units import plural
 from rota.store import ops
+from rota.store.driver import Operation
 from rota.store.errors import PayloadRefused
-
-if TYPE_CHECKING:
-    from rota.store.driver import Operation
 
 OUTCOMES = ("ended", "succeeded", "failed")
 PAGE = 1_000

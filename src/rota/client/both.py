@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Coroutine
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from rota.store.db import RunOptions
-    from rota.store.driver import Operation
+from rota.store.db import RunOptions
+from rota.store.driver import Operation
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from rota.client.base import LIST_MAX, Namespace, check_by, check_why
 from rota.client.both import awaitable, both
@@ -13,10 +12,8 @@ from rota.declare.key import PlainKey, check_plain_key
 from rota.model.bounds import NAME_MAX, check_integer, check_text
 from rota.model.units import Duration
 from rota.store import ops
+from rota.store.driver import Operation
 from rota.store.ops import BreakerRecord
-
-if TYPE_CHECKING:
-    from rota.store.driver import Operation
 
 
 class Breakers(Namespace):

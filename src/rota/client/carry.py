@@ -5,17 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
-from rota.declare.around import make_manager, name_of, pass_errors_on
+from rota.declare.around import EnqueueAround, make_manager, name_of, pass_errors_on
+from rota.declare.job_type import NewJob
 from rota.errors import UsageError
-
-if TYPE_CHECKING:
-    from rota.declare.around import EnqueueAround
-    from rota.declare.job_type import NewJob
-
 
 INSERTED = "the jobs of this enqueue were inserted before"
 """A note at the error of a context manager that cannot be left."""

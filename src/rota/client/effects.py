@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from rota.client.base import LIST_MAX, Namespace, check_by, check_id, check_why, encode_part
 from rota.client.both import awaitable, both
@@ -12,10 +12,8 @@ from rota.declare.result import encode_value
 from rota.errors import EffectHeld, EffectNotFound, UsageError
 from rota.model.bounds import KEY_MAX, check_bool, check_integer, check_text
 from rota.store import ops
+from rota.store.driver import Operation
 from rota.store.ops import EffectRecord
-
-if TYPE_CHECKING:
-    from rota.store.driver import Operation
 
 STATUSES = ("intended", "done", "uncertain")
 EffectStatus = Literal["intended", "done", "uncertain"]

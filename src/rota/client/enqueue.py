@@ -5,13 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Unpack, overload
+from typing import Any, Unpack, overload
 
 from msgspec.structs import astuple
 
 from rota.client.base import Caller
 from rota.client.carry import carry_meta, gather_meta
 from rota.client.statement import make_statement
+from rota.declare.around import EnqueueAround
 from rota.declare.connection import AnyConnection, AsyncConnection, Connection
 from rota.declare.job_type import JobType, NewJob
 from rota.declare.jsonb import PAYLOAD_BYTES_LEAST, all_fit, fits, text_bytes
@@ -22,13 +23,9 @@ from rota.model.bounds import NAME_MAX, check_text
 from rota.model.job import Enqueued
 from rota.store import ops
 from rota.store.db import LOCK_TIMEOUT_S, STATEMENT_TIMEOUT_S, Patience
+from rota.store.driver import Operation
 from rota.store.errors import PayloadRefused
 from rota.store.ops import CommonColumns, NewRow
-
-if TYPE_CHECKING:
-    from rota.declare.around import EnqueueAround
-    from rota.store.driver import Operation
-
 
 ONE_S = LOCK_TIMEOUT_S + 2
 """Longest wait for the answer to one enqueue: a request waits for it. If it stands behind a lock,

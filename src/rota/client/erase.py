@@ -5,15 +5,13 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rota.client.base import check_by, check_id, check_why, encode_part
 from rota.errors import JobNotFound, UsageError
 from rota.model.record import Record
 from rota.store import ops
-
-if TYPE_CHECKING:
-    from rota.store.driver import Operation
+from rota.store.driver import Operation
 
 _STATEMENTS = {
     "job_history": """update {} set payload = '{{"rota.erased": true}}', meta = null, """

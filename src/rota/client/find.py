@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 from rota.client.base import (
     ID_MAX,
@@ -25,10 +25,8 @@ from rota.model.bounds import check_integer
 from rota.model.job import Job, Status
 from rota.model.units import Duration, seconds
 from rota.store import ops
+from rota.store.driver import Operation
 from rota.store.ops import Filter
-
-if TYPE_CHECKING:
-    from rota.store.driver import Operation
 
 JOIN_POLL_S = (0.02, 0.5)
 """The first and the longest pause between two looks of a `join`. The end of a job sends no

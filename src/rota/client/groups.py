@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import builtins
-from typing import TYPE_CHECKING
 
 from rota.client.base import LIST_MAX, Namespace
 from rota.client.both import awaitable, both
 from rota.errors import UsageError
 from rota.model.bounds import KEY_MAX, check_bool, check_integer, check_text
 from rota.store import ops
+from rota.store.driver import Operation
 from rota.store.ops import Group
-
-if TYPE_CHECKING:
-    from rota.store.driver import Operation
 
 
 class Groups(Namespace):

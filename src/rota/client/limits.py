@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from rota.client.base import Caller, Namespace, check_by, check_why
 from rota.client.both import awaitable, both
@@ -14,10 +13,8 @@ from rota.errors import LimitNotFound, UsageError
 from rota.model.bounds import check_integer
 from rota.model.units import Duration
 from rota.store import ops
+from rota.store.driver import Operation
 from rota.store.ops import LimitRecord
-
-if TYPE_CHECKING:
-    from rota.store.driver import Operation
 
 
 class Limit(Namespace):

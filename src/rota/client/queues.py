@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from rota.client.base import Namespace, check_by, check_texts, check_why
 from rota.client.both import awaitable, both, both_atomic
@@ -14,10 +13,8 @@ from rota.model.bounds import check_aware, check_integer, check_queue
 from rota.model.metric import Metric
 from rota.model.units import Duration, seconds
 from rota.store import ops
+from rota.store.driver import Operation
 from rota.store.ops import ConcurrencyLimit, Pause, QueueDepth, Stats, Until
-
-if TYPE_CHECKING:
-    from rota.store.driver import Operation
 
 LASTS_S_MIN = 0.001
 HOURS_MAX = 24 * 31

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rota.client.base import (
     check_by,
@@ -38,10 +38,8 @@ from rota.model.scrub import MASK
 from rota.model.states import takes
 from rota.model.units import Duration
 from rota.store import ops
+from rota.store.driver import Operation
 from rota.store.ops import Moved
-
-if TYPE_CHECKING:
-    from rota.store.driver import Operation
 
 AnyType = JobType[..., ..., Any]
 ActionRequest = ops.ActionRequest

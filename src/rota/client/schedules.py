@@ -5,23 +5,21 @@ from __future__ import annotations
 import builtins
 from datetime import UTC, datetime
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import msgspec
 
 from rota.client.base import ID_MAX, LIST_MAX, Namespace, check_by, check_why
 from rota.client.both import awaitable, both, both_atomic
 from rota.client.enqueue import refuse_too_large
+from rota.declare.connection import AnyConnection
+from rota.declare.job_type import NewJob
 from rota.declare.schedule import Timing, check_schedule
 from rota.errors import ScheduleNotFound, UsageError
 from rota.model.bounds import NAME_MAX, check_integer
 from rota.model.schedule import Due, Run, Schedule, plan
 from rota.store import ops
-
-if TYPE_CHECKING:
-    from rota.declare.connection import AnyConnection
-    from rota.declare.job_type import NewJob
-    from rota.store.driver import Operation
+from rota.store.driver import Operation
 
 EVER = datetime(1, 1, 1, tzinfo=UTC)
 PORTION = 1_000

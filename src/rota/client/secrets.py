@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from rota.declare.secret import find_keys_problem, read_keys, seal_anew
 from rota.errors import ConfigurationError, SecretKeyMissing
 from rota.model.record import Record
 from rota.store import ops
-
-if TYPE_CHECKING:
-    from rota.store.driver import Operation
+from rota.store.driver import Operation
 
 PORTION = 1_000
 """Rows of a portion: each is read and written in a transaction of its own."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rota.client.base import (
     JobFilters,
@@ -21,10 +21,8 @@ from rota.model.job import Action, Status
 from rota.model.states import takes
 from rota.model.units import Duration
 from rota.store import ops
+from rota.store.driver import Operation
 from rota.store.ops import ActionRequest, Which
-
-if TYPE_CHECKING:
-    from rota.store.driver import Operation
 
 MANY_MAX = 1_000_000
 """Most jobs of one action. Their ids are held in memory."""

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from datetime import datetime
+from typing import Any, TypeVar, Unpack
 
 from rota.client import Client, DirectClient
+from rota.model.alert import AlertMatch
 from rota.store import ops
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from datetime import datetime
-
-    from rota.model.alert import AlertMatch
-    from rota.store.db import Database, RunOptions
-    from rota.store.driver import Operation
-    from rota.store.ops import ActionRequest, Answer, Behind
+from rota.store.db import Database, RunOptions
+from rota.store.driver import Operation
+from rota.store.ops import ActionRequest, Answer, Behind
 
 T = TypeVar("T")
 LOOK_MS = 3_000

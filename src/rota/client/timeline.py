@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -16,10 +16,8 @@ from rota.model.record import ReadJson, Record, describe
 from rota.model.units import local_time, plural, words
 from rota.model.wait import WaitReason, explain_wait
 from rota.store import ops
+from rota.store.driver import Operation
 from rota.store.ops import ActionRecord, AttemptRecord, EffectRecord, Filter
-
-if TYPE_CHECKING:
-    from rota.store.driver import Operation
 
 OVERLAP = "Overlap"
 """The error type of a skipped tick."""

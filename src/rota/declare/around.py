@@ -10,16 +10,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import Any
 
+from rota.declare.context import Context
+from rota.declare.declaration import Declaration
+from rota.declare.job_type import NewJob
 from rota.errors import DeclarationError, UsageError
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from rota.declare.context import Context
-    from rota.declare.declaration import Declaration
-    from rota.declare.job_type import NewJob
 
 Manager = AbstractContextManager[Any] | AbstractAsyncContextManager[Any]
 Around = Callable[["Context"], Manager]

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from rota.declare.context import Context
+from rota.declare.job_type import SenderOfJobs
+from rota.declare.journal import Journal
 from rota.errors import UsageError
-
-if TYPE_CHECKING:
-    from rota.declare.job_type import SenderOfJobs
-    from rota.declare.journal import Journal
-    from rota.model.job import Job
+from rota.model.job import Job
 
 _making_items = threading.Lock()
 

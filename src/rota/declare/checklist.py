@@ -10,14 +10,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType, MethodType, ModuleType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+from rota.declare.declaration import Declaration
 from rota.declare.options import JobTypeOptions
 from rota.declare.program import run_program
 from rota.model.units import words
-
-if TYPE_CHECKING:
-    from rota.declare.declaration import Declaration
 
 FUNCTIONS_MAX = 1_000
 """Of one handler's code so many functions are read."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -11,30 +12,24 @@ from contextlib import (
     contextmanager,
 )
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
+from datetime import datetime
+from typing import Any, Protocol, TypeVar, overload
 
 import msgspec
 
+from rota.declare.connection import AnyConnection
 from rota.declare.effect import EffectBlock, StepBlock, run_call
-from rota.declare.journal import Journal
+from rota.declare.job_type import SenderOfJobs
+from rota.declare.journal import Journal, KeepsEffects
 from rota.declare.result import encode_result
 from rota.errors import AttemptCancelled, UsageError
-from rota.model.awaited import NO_RESULTS
+from rota.model.awaited import NO_RESULTS, Results
 from rota.model.batch import META_KEY, BatchEnd
+from rota.model.effect import IfUncertain
 from rota.model.failure import one_line
+from rota.model.job import Job
+from rota.model.retry import Errors
 from rota.model.scrub import entered, is_hiding, scrub
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
-    from datetime import datetime
-
-    from rota.declare.connection import AnyConnection
-    from rota.declare.job_type import SenderOfJobs
-    from rota.declare.journal import KeepsEffects
-    from rota.model.awaited import Results
-    from rota.model.effect import IfUncertain
-    from rota.model.job import Job
-    from rota.model.retry import Errors
 
 T = TypeVar("T")
 

@@ -8,8 +8,9 @@ import logging
 import typing
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
+from datetime import datetime
 from shlex import quote
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, overload
 
 import msgspec
 
@@ -27,12 +28,8 @@ from rota.model.effect import (
     proves_not_done,
 )
 from rota.model.outcome import Dead, Outcome
+from rota.model.retry import Errors
 from rota.model.scrub import mask_secrets, scrub
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from rota.model.retry import Errors
 
 logger = logging.getLogger("rota")
 

@@ -9,18 +9,15 @@ from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rota.declare.jsonb import PAYLOAD_BYTES_MAX, fits
 from rota.declare.payload import Codec
 from rota.errors import PayloadError
-from rota.model.outcome import NOTHING, Errored, Outcome, Succeeded, find_outcome, is_stop
+from rota.model.job import Job
+from rota.model.outcome import NOTHING, End, Errored, Outcome, Succeeded, find_outcome, is_stop
 from rota.model.scrub import mask_secrets
 from rota.model.units import plural
-
-if TYPE_CHECKING:
-    from rota.model.job import Job
-    from rota.model.outcome import End
 
 logger = logging.getLogger("rota")
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from rota.declare.declaration import Declaration
+from rota.declare.rate_limit import RateLimit
 from rota.errors import DeclarationError
-
-if TYPE_CHECKING:
-    from rota.declare.declaration import Declaration
-    from rota.declare.rate_limit import RateLimit
-    from rota.model.breaker import BreakerRules
+from rota.model.breaker import BreakerRules
 
 
 def index_limits(types: Iterable[Declaration]) -> dict[str, RateLimit]:

@@ -5,13 +5,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from rota.model.outcome import Dead, End, Errored, Failed, Failure, Retry, Succeeded
-from rota.model.settle import judge, judge_cause
-
-if TYPE_CHECKING:
-    from rota.model.settle import RetryRules
+from rota.model.settle import RetryRules, judge, judge_cause
 
 FAILURES_MAX = 1_000
 """The times of the failures that count stand in the breaker's row."""

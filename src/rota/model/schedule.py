@@ -8,18 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import msgspec
 
 from rota.errors import UsageError
 from rota.model.bounds import check_choice, check_integer
-from rota.model.cron import count_fires, latest_fires, next_fire, next_fires, read
+from rota.model.cron import Cron, count_fires, latest_fires, next_fire, next_fires, read
 from rota.model.record import ReadJson, Record
 from rota.model.scrub import mask_fields
-
-if TYPE_CHECKING:
-    from rota.model.cron import Cron
 
 CatchUp = Literal["skip", "latest", "all"]
 Overlap = Literal["skip", "allow"]

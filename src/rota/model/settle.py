@@ -5,8 +5,8 @@ Pure: no I/O, no clock. The store writes what is decided here.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -33,11 +33,7 @@ from rota.model.outcome import (
     Succeeded,
     WaitFor,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from rota.model.retry import Errors, RetryPolicy
+from rota.model.retry import Errors, RetryPolicy
 
 
 class Transition(msgspec.Struct, frozen=True):

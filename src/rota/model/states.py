@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from rota.model.job import Action, Status
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 MEANING: Mapping[Status, str] = {
     Status.QUEUED: "waits; a worker claims it when run_at has come",

@@ -6,19 +6,15 @@ import asyncio
 import random
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Coroutine, Iterable
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rota.errors import DatabaseUnavailable
 from rota.model.back_off import BackOff
-from rota.observe.events import DatabaseLost
+from rota.observe.events import Bus, DatabaseLost
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.runtime.throttle import Throttle
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable
-
-    from rota.observe.events import Bus
 
 BACK_OFF_S = (0.1, 10.0)
 """The first and the longest pause while the database is away. Jitter keeps workers from coming

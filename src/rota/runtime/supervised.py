@@ -3,6 +3,7 @@ requests, reports its state, and does not outlive the parent."""
 
 from __future__ import annotations
 
+import asyncio
 import faulthandler
 import logging
 import os
@@ -11,14 +12,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from rota.runtime.child_process import join_parent
-
-if TYPE_CHECKING:
-    import asyncio
 
 logger = logging.getLogger("rota")
 

@@ -13,11 +13,10 @@ from collections.abc import Generator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from rota.store.errors import StoreError
-    from rota.store.statements import Statements
+from rota.store.errors import StoreError
+from rota.store.statements import Statements
 
 T = TypeVar("T")
 Row = tuple[Any, ...]

@@ -13,13 +13,10 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import md5
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from importlib.resources.abc import Traversable
 
 from rota.errors import ConfigurationError
 from rota.store.columns import CLAIMED, name_columns
-
-if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
 
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
 _QUOTED_SCHEMA = ":'schema'"

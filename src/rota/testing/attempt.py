@@ -14,32 +14,30 @@ from collections.abc import Generator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from rota.declare.around import Around
 from rota.declare.context import Context
+from rota.declare.jobs import Lifespan
 from rota.errors import UsageError
 from rota.model.awaited import has_awaited
 from rota.model.job import Job, Status
 from rota.model.outcome import End
+from rota.model.scrub import Hidden
 from rota.store import ops
 from rota.store.driver import Operation, Query
 from rota.store.errors import RowRefused, StoreError
 from rota.store.ops import Filter
+from rota.testing.bound import BoundDatabase
 from rota.worker.attempt import Attempt
 from rota.worker.completion import Completer, NotCommitted
 from rota.worker.effects import EffectKeeper
 from rota.worker.finisher import find_late_result, make_ending
 from rota.worker.invoke import ainvoke, invoke
+from rota.worker.spec import WorkerSpec
 from rota.worker.summary import Performed, find_error
-
-if TYPE_CHECKING:
-    from rota.declare.around import Around
-    from rota.declare.jobs import Lifespan
-    from rota.model.scrub import Hidden
-    from rota.testing.bound import BoundDatabase
-    from rota.worker.spec import WorkerSpec
 
 SAVEPOINT = "rota_attempt"
 ENDED = (

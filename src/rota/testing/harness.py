@@ -6,7 +6,8 @@ import logging
 from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
 from rota.app import App
 from rota.client.base import LIST_MAX, check_id
@@ -19,6 +20,7 @@ from rota.errors import UsageError
 from rota.model.bounds import check_integer
 from rota.model.job import Job
 from rota.model.units import Duration, plural
+from rota.observe.events import Bus
 from rota.runtime.loop import run_alone
 from rota.store import ops
 from rota.store.db import Database
@@ -33,14 +35,9 @@ from rota.testing.moving_clock import MovingClock
 from rota.testing.recording import RecordingContext, make_context
 from rota.worker.by_hand import ByHand, Pick, pick_one
 from rota.worker.finisher import make_ending
+from rota.worker.spec import WorkerSpec
 from rota.worker.summary import Performed, find_error
 from rota.worker.worker import Worker
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from rota.observe.events import Bus
-    from rota.worker.spec import WorkerSpec
 
 T = TypeVar("T")
 AnyType = JobType[..., ..., Any]

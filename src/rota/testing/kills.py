@@ -14,16 +14,13 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import FrameType
+from typing import Any, NamedTuple
 
 import rota
+from rota.declare.context import Context
 from rota.errors import UsageError
-
-if TYPE_CHECKING:
-    from types import FrameType
-
-    from rota.declare.context import Context
-    from rota.store.db import Database
+from rota.store.db import Database
 
 ROWS_MAX = 100_000
 """Most rows of a table that are compared."""

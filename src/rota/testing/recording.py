@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Self
+from types import TracebackType
+from typing import Any, Self
 
 import msgspec
 
 from rota.declare.context import Context, _current
-from rota.declare.job_type import JobType, NewJob
+from rota.declare.job_type import JobType, NewJob, SenderOfJobs
 from rota.errors import UsageError
-from rota.model.awaited import JobResult
+from rota.model.awaited import JobResult, Results
 from rota.model.batch import META_KEY, BatchEnd
 from rota.model.effect import EffectAnswer, EffectCall
 from rota.model.job import Job
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from types import TracebackType
-
-    from rota.declare.job_type import SenderOfJobs
-    from rota.model.awaited import Results
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from rota.app import App
 from rota.client.base import LIST_MAX
@@ -28,7 +27,9 @@ from rota.model.outcome import Errored, Succeeded
 from rota.model.units import plural
 from rota.observe.events import Bus
 from rota.runtime.loop import run_alone
+from rota.store.db import Database
 from rota.store.errors import StoreError
+from rota.store.ops import EffectRecord
 from rota.testing.kills import (
     NOT_THEIRS,
     Place,
@@ -41,12 +42,8 @@ from rota.testing.kills import (
     make_state_query,
     read_tables,
 )
+from rota.worker.attempt import Attempt
 from rota.worker.worker import Worker
-
-if TYPE_CHECKING:
-    from rota.store.db import Database
-    from rota.store.ops import EffectRecord
-    from rota.worker.attempt import Attempt
 
 ALL_TABLES = "name all tables that it writes"
 SHOWN_MAX = 5

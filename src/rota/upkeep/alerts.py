@@ -4,24 +4,21 @@ while, and when they are over."""
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from rota.errors import DatabaseUnavailable
 from rota.model.alert import decide
 from rota.model.failure import one_line
-from rota.observe.events import AlertFired, AlertNotSent, AlertOver
+from rota.observe.events import AlertFired, AlertNotSent, AlertOver, Bus
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.runtime.http import CallFailed, CallRefused, acall
 from rota.runtime.service import Service
 from rota.store import ops
+from rota.store.db import Database
 from rota.store.link import StoreLink
-
-if TYPE_CHECKING:
-    from rota.observe.events import Bus
-    from rota.store.db import Database
-    from rota.store.ops import AlertLook, AlertMessage, AlertRule
+from rota.store.ops import AlertLook, AlertMessage, AlertRule
 
 PERIOD_S = 60.0
 STATEMENT_S = 10.0

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from rota.errors import DatabaseUnavailable
+from rota.observe.events import Bus
+from rota.runtime.clock import Clock
 from rota.runtime.service import Service
 from rota.store import ops
+from rota.store.link import StoreLink
+from rota.store.ops import UpkeepDue
+from rota.upkeep.reaper import Reaper
+from rota.upkeep.scheduler import Scheduler
 from rota.upkeep.server_clock import ServerClock
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rota.errors import DatabaseUnavailable
-    from rota.observe.events import Bus
-    from rota.runtime.clock import Clock
-    from rota.store.link import StoreLink
-    from rota.store.ops import UpkeepDue
-    from rota.upkeep.reaper import Reaper
-    from rota.upkeep.scheduler import Scheduler
-    from rota.upkeep.sweeper import Sweeper
+from rota.upkeep.sweeper import Sweeper
 
 REST_MAX_S = 60.0
 """The longest rest of a worker: then it looks itself, whoever else does."""

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import Any
 
 from rota.model.job import Status
 from rota.model.outcome import Failure
-from rota.observe.events import JobCancelled, JobDead
+from rota.observe.events import Bus, JobCancelled, JobDead
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.store import ops
+from rota.store.link import StoreLink
+from rota.store.ops import Overdue
 from rota.upkeep.quarantine import RefusalLog
 from rota.upkeep.sweeper import Sweeper
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from rota.observe.events import Bus
-    from rota.store.link import StoreLink
-    from rota.store.ops import Overdue
 
 PORTION = 500
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from rota.observe.events import Bus
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.store import ops
+from rota.store.link import StoreLink
 from rota.upkeep.sweeper import Sweeper
-
-if TYPE_CHECKING:
-    from rota.observe.events import Bus
-    from rota.store.link import StoreLink
 
 PERIOD_S = 1.0
 """Between two passes while jobs wait for lanes or caps."""

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
+from rota.observe.events import Bus
 from rota.runtime.http import aping
 from rota.runtime.service import Service
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from rota.observe.events import Bus
-    from rota.upkeep.alerts import Alerter
+from rota.upkeep.alerts import Alerter
 
 SOON_S = 1.0
 """Seconds between checks whether there was another good pass."""

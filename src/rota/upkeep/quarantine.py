@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from rota.model.back_off import BackOff
-from rota.observe.events import UpkeepRefused
+from rota.observe.events import Bus, UpkeepRefused
+from rota.runtime.clock import Clock
 from rota.runtime.throttle import Throttle
-
-if TYPE_CHECKING:
-    from rota.observe.events import Bus
-    from rota.runtime.clock import Clock
-    from rota.store.isolate import Refusals
+from rota.store.isolate import Refusals
 
 Key = TypeVar("Key", bound=Hashable)
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rota.errors import DatabaseUnavailable
 from rota.model.job import Status
 from rota.model.outcome import Failure
-from rota.observe.events import JobCancelled, JobDead, JobReaped
+from rota.observe.events import Bus, JobCancelled, JobDead, JobReaped
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.store import ops
+from rota.store.link import StoreLink
 from rota.upkeep.quarantine import RefusalLog
 from rota.upkeep.sweeper import Sweeper
-
-if TYPE_CHECKING:
-    from rota.errors import DatabaseUnavailable
-    from rota.observe.events import Bus
-    from rota.store.link import StoreLink
 
 PORTION = 500
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING
 
 from rota.errors import DatabaseUnavailable
 from rota.model.bounds import KEYS_READ
 from rota.observe.events import (
+    Bus,
     DeadArchived,
     KeysFreed,
     PartitionArchived,
@@ -18,13 +18,10 @@ from rota.observe.events import (
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.runtime.service import Service
 from rota.store import ops
+from rota.store.db import Database
 from rota.store.link import StoreLink
+from rota.store.ops import PartitionStep
 from rota.upkeep.quarantine import RefusalLog
-
-if TYPE_CHECKING:
-    from rota.observe.events import Bus
-    from rota.store.db import Database
-    from rota.store.ops import PartitionStep
 
 PERIOD_S = 3600.0
 SOON_S = 0.1

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from rota.observe.events import Bus
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.runtime.service import Service
+from rota.store.link import StoreLink
 from rota.upkeep.read_window import ReadWindow
-
-if TYPE_CHECKING:
-    from rota.observe.events import Bus
-    from rota.store.link import StoreLink
 
 
 class Sweeper(Service):

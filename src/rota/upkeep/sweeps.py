@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from rota.observe.events import Bus
+from rota.runtime.clock import Clock
 from rota.store import ops
+from rota.store.driver import Operation
+from rota.store.link import StoreLink
 from rota.upkeep.sweeper import Sweeper
-
-if TYPE_CHECKING:
-    from rota.observe.events import Bus
-    from rota.runtime.clock import Clock
-    from rota.store.driver import Operation
-    from rota.store.link import StoreLink
 
 PLANNED_MAX = 1_000
 """Most jobs of one key of a limit that are planned anew at once."""

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from rota.errors import DatabaseUnavailable
+from rota.observe.events import Bus
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
+from rota.runtime.service import Service
+from rota.store.db import Database
 from rota.store.link import StoreLink
 from rota.upkeep.alerts import Alerter
 from rota.upkeep.asker import Asker
@@ -17,16 +21,9 @@ from rota.upkeep.pinger import Pinger
 from rota.upkeep.reaper import Reaper
 from rota.upkeep.retention import Retention
 from rota.upkeep.scheduler import Scheduler
+from rota.upkeep.sweeper import Sweeper
 from rota.upkeep.sweeps import FIGURES, LIMITS, SWEEPS, PlainSweeper
 from rota.upkeep.waits import WaitSweeper
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from rota.observe.events import Bus
-    from rota.runtime.service import Service
-    from rota.store.db import Database
-    from rota.upkeep.sweeper import Sweeper
 
 EACH_S = 1.0
 """Longest time for each part of upkeep before the jobs of a drain."""

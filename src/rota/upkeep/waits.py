@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
+from rota.observe.events import Bus
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.store import ops
+from rota.store.link import StoreLink
 from rota.upkeep.sweeper import Sweeper
-
-if TYPE_CHECKING:
-    from rota.observe.events import Bus
-    from rota.store.link import StoreLink
 
 PERIOD_S = (0.25, 10.0)
 """Between two passes of all workers together while jobs wait for others, and the most between two

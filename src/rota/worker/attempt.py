@@ -8,22 +8,19 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from math import inf
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from rota.declare.context import Context
+from rota.declare.declaration import Declaration
 from rota.declare.result import read_error, read_list, read_return
 from rota.errors import PayloadError, SecretKeyMissing
-from rota.model.awaited import NO_RESULTS
+from rota.model.awaited import NO_RESULTS, Results
+from rota.model.job import Job
 from rota.model.outcome import Cancel, End, Errored, Expired, HandedBack, PayloadMismatch, Snooze
-
-if TYPE_CHECKING:
-    from rota.declare.context import Context
-    from rota.declare.declaration import Declaration
-    from rota.model.awaited import Results
-    from rota.model.job import Job
-    from rota.model.scrub import Hidden
-    from rota.store.ops import Claimed
+from rota.model.scrub import Hidden
+from rota.store.ops import Claimed
 
 T = TypeVar("T")
 

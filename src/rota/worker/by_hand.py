@@ -8,27 +8,22 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from rota.model.outcome import Cancel, Errored, HandedBack, Interrupted
+from rota.errors import DatabaseUnavailable
+from rota.model.outcome import Cancel, End, Errored, HandedBack, Interrupted
+from rota.observe.events import Bus
+from rota.runtime.clock import Clock
 from rota.runtime.service import Service
 from rota.store import ops
 from rota.store.driver import Operation
-from rota.worker.attempt import make_attempts
+from rota.store.link import StoreLink
+from rota.store.ops import Claimed
+from rota.worker.attempt import Attempt, make_attempts
+from rota.worker.executor import Executor
 from rota.worker.runners import Threads
-
-if TYPE_CHECKING:
-    from rota.errors import DatabaseUnavailable
-    from rota.model.outcome import End
-    from rota.observe.events import Bus
-    from rota.runtime.clock import Clock
-    from rota.store.link import StoreLink
-    from rota.store.ops import Claimed
-    from rota.worker.attempt import Attempt
-    from rota.worker.executor import Executor
-    from rota.worker.spec import WorkerSpec
+from rota.worker.spec import WorkerSpec
 
 UNTIMED_S = 10 * 365 * 86_400.0
 """How long a handler may run that a person watches, maybe in a debugger."""

@@ -7,11 +7,15 @@ same slot, until that job is alone.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
 
 from rota.declare.call_context import CallContext
+from rota.declare.context import Context
+from rota.declare.declaration import Declaration
 from rota.declare.result import count_answers, read_answer
 from rota.model.classify import may_be_of_one_job
 from rota.model.failure import error_type, message
@@ -20,6 +24,7 @@ from rota.model.outcome import (
     CallEnd,
     Cancel,
     Dead,
+    End,
     Errored,
     HandedBack,
     Interrupted,
@@ -28,16 +33,8 @@ from rota.model.outcome import (
     is_stop,
 )
 from rota.model.scrub import Hidden
+from rota.worker.attempt import Attempt
 from rota.worker.packs import Pack, sort_by_pack
-
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable, Iterable, Sequence
-
-    from rota.declare.context import Context
-    from rota.declare.declaration import Declaration
-    from rota.model.outcome import End
-    from rota.worker.attempt import Attempt
 
 logger = logging.getLogger("rota")
 

@@ -7,37 +7,30 @@ import asyncio
 import math
 import random
 import sys
+from collections.abc import Collection, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import Any
 
 from rota.errors import DatabaseUnavailable
 from rota.model.back_off import BackOff
 from rota.model.failure import one_line
+from rota.observe.events import Bus
+from rota.runtime.clock import Clock
 from rota.runtime.service import Service
 from rota.store import ops
-from rota.upkeep.asker import REST_MAX_S
+from rota.store.link import StoreLink
+from rota.store.ops import Claimed, RefusedClaim
+from rota.upkeep.asker import REST_MAX_S, Asker, Question
+from rota.upkeep.lanes import LaneSweeper
 from rota.upkeep.quarantine import Quarantine, RefusalLog
-from rota.worker.attempt import make_attempts
-from rota.worker.finisher import Room
-from rota.worker.frontier import Frontiers
+from rota.upkeep.waits import WaitSweeper
+from rota.worker.attempt import Attempt, make_attempts
+from rota.worker.executor import Executor
+from rota.worker.finisher import Finisher, Room
+from rota.worker.frontier import ClaimRequest, Frontiers, GroupAnswer
 from rota.worker.listener import NOTIFY_S
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Coroutine, Sequence
-    from datetime import datetime
-
-    from rota.observe.events import Bus
-    from rota.runtime.clock import Clock
-    from rota.store.link import StoreLink
-    from rota.store.ops import Claimed, RefusedClaim
-    from rota.upkeep.asker import Asker, Question
-    from rota.upkeep.lanes import LaneSweeper
-    from rota.upkeep.waits import WaitSweeper
-    from rota.worker.attempt import Attempt
-    from rota.worker.executor import Executor
-    from rota.worker.finisher import Finisher
-    from rota.worker.frontier import ClaimRequest, GroupAnswer
-    from rota.worker.spec import WorkerSpec
+from rota.worker.spec import WorkerSpec
 
 PROBE_S = 0.1
 """Seconds between two claims of a busy worker that also ask for unknown priorities, and when the

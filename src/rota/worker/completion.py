@@ -5,15 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rota.declare.context import Context
 from rota.errors import AttemptCancelled
 from rota.store import ops
+from rota.store.db import Database
 from rota.store.drivers import is_async
-
-if TYPE_CHECKING:
-    from rota.declare.context import Context
-    from rota.store.db import Database
 
 _FINISHED = "finished"
 NOT_HELD = "in the database of this connection the job is not held by this attempt"

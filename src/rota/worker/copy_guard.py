@@ -3,19 +3,15 @@ gives a copy's jobs to no claim."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from rota.errors import CopiedDatabase
-from rota.observe.events import DatabaseCopied
-from rota.runtime.service import Service
+from rota.observe.events import Bus, DatabaseCopied
+from rota.runtime.clock import Clock
+from rota.runtime.service import PauseGate, Service
 from rota.runtime.throttle import Throttle
 from rota.store import ops
-
-if TYPE_CHECKING:
-    from rota.observe.events import Bus
-    from rota.runtime.clock import Clock
-    from rota.runtime.service import PauseGate
-    from rota.store.link import StoreLink
+from rota.store.link import StoreLink
 
 CHECK_S = 60.0
 """Seconds between checks while the worker works, unless a claim finds that a queue is paused."""

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
 
+from rota.declare.context import Context
 from rota.errors import DatabaseUnavailable
 from rota.model.back_off import BackOff
+from rota.model.effect import EffectAnswer, EffectCall
 from rota.store import ops
-
-if TYPE_CHECKING:
-    from rota.declare.context import Context
-    from rota.model.effect import EffectAnswer, EffectCall
-    from rota.store.db import Database
+from rota.store.db import Database
 
 PAUSE_S = (0.1, 2.0)
 """Shortest and longest pause between two tries, while the database is away."""

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from rota.errors import AttemptTimeout, WorkerExhausted
+from rota.declare.context import Context
+from rota.errors import AttemptTimeout, RotaError, WorkerExhausted
 from rota.model.outcome import Cancel, End, Errored, HandedBack, Interrupted
-from rota.observe.events import HandlerAbandoned, JobClaimed
+from rota.observe.events import Bus, HandlerAbandoned, JobClaimed
+from rota.runtime.clock import Clock
 from rota.runtime.service import Service
 from rota.worker.attempt import Attempt
+from rota.worker.finisher import Finisher
 from rota.worker.gates import Park
+from rota.worker.gates.gatekeeper import Gatekeeper
 from rota.worker.packs import (
     Pack,
     Packer,
@@ -22,20 +27,9 @@ from rota.worker.packs import (
     leave_packs,
     sort_by_pack,
 )
-from rota.worker.runners import ASYNC_STOP_S
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from rota.declare.context import Context
-    from rota.errors import RotaError
-    from rota.observe.events import Bus
-    from rota.runtime.clock import Clock
-    from rota.worker.finisher import Finisher
-    from rota.worker.gates.gatekeeper import Gatekeeper
-    from rota.worker.runners import Runners
-    from rota.worker.slots import SlotGroup, Unit
-    from rota.worker.spec import WorkerSpec
+from rota.worker.runners import ASYNC_STOP_S, Runners
+from rota.worker.slots import SlotGroup, Unit
+from rota.worker.spec import WorkerSpec
 
 STOP_NOW_S = 0.3
 """How long handlers may take to stop when the worker must stop now: a worker whose parent died ends

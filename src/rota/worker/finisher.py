@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from rota.model.awaited import NO_RESULTS
 from rota.model.job import Status
@@ -27,6 +28,7 @@ from rota.model.retry import DEFAULT_RETRY
 from rota.model.scrub import hide
 from rota.model.settle import RetryRules, Transition, settle
 from rota.observe.events import (
+    Bus,
     Event,
     JobCancelled,
     JobDead,
@@ -39,24 +41,18 @@ from rota.observe.events import (
     OutcomeRefused,
     PayloadUnread,
 )
+from rota.runtime.clock import Clock
 from rota.runtime.service import Service
 from rota.store import ops
+from rota.store.link import StoreLink
+from rota.store.ops import Branches, Claimant, Claimed, Ending, Refused, Written
 from rota.upkeep.quarantine import Quarantine
-from rota.worker.attempt import State
+from rota.upkeep.waits import WaitSweeper
+from rota.worker.attempt import Attempt, State
 from rota.worker.completion import NotCommitted
+from rota.worker.spec import WorkerSpec
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from rota.observe.events import Bus
-    from rota.runtime.clock import Clock
-    from rota.store.link import StoreLink
-    from rota.store.ops import Branches, Claimant, Claimed, Ending, Refused, Written
-    from rota.upkeep.waits import WaitSweeper
-    from rota.worker.attempt import Attempt
-    from rota.worker.spec import WorkerSpec
-
-    Part = list[tuple[Attempt, Ending]]
+Part = list[tuple[Attempt, Ending]]
 
 logger = logging.getLogger("rota")
 

@@ -17,24 +17,17 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import product
-from typing import TYPE_CHECKING
 
-from rota.store.ops import Branches, HeldUp
-from rota.worker.slots import ORDINARY_MAX
+from rota.model.job import Job
+from rota.store.ops import Branches, Claimed, HeldUp, RefusedClaim
+from rota.worker.slots import ORDINARY_MAX, SlotGroup
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from rota.model.job import Job
-    from rota.store.ops import Claimed, RefusedClaim
-    from rota.worker.slots import SlotGroup
-
-    Found = Mapping[str, Sequence[Job | RefusedClaim | HeldUp]]
-    """What a claim found, by queue and in the order of the starts."""
-
+Found = Mapping[str, Sequence[Job | RefusedClaim | HeldUp]]
+"""What a claim found, by queue and in the order of the starts."""
 Key = tuple[datetime, int]
 """(run_at, id): the order of jobs within one priority."""
 

@@ -5,15 +5,11 @@ Both are read from another thread, because a blocked loop is what they report.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rota.model.failure import one_line
+from rota.runtime.clock import Clock
+from rota.runtime.service import PauseGate, Service
 from rota.worker.lease_keeper import HEARTBEAT_S
-
-if TYPE_CHECKING:
-    from rota.runtime.clock import Clock
-    from rota.runtime.service import PauseGate, Service
-    from rota.worker.loop_watch import LoopWatch
+from rota.worker.loop_watch import LoopWatch
 
 WEDGED_S = 10.0
 """A worker whose loop has not turned for this long fails its liveness check. A shorter block is

@@ -10,17 +10,12 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, ExitStack
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from rota.declare.around import apass_errors_on, make_manager, pass_errors_on
-from rota.declare.context import enter
-from rota.model.outcome import NOTHING, refuse_outcome
-
-if TYPE_CHECKING:
-    from rota.declare.around import Around
-    from rota.declare.context import Context
-    from rota.model.outcome import End
-    from rota.model.scrub import Hidden
+from rota.declare.around import Around, apass_errors_on, make_manager, pass_errors_on
+from rota.declare.context import Context, enter
+from rota.model.outcome import NOTHING, End, refuse_outcome
+from rota.model.scrub import Hidden
 
 
 class HandlerRun(Protocol):

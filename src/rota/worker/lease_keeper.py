@@ -4,25 +4,22 @@ handler that blocks the worker's loop loses no lease."""
 from __future__ import annotations
 
 import asyncio
+from asyncio import AbstractEventLoop
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from rota.declare.context import Context
 from rota.errors import DatabaseUnavailable
+from rota.observe.events import Bus
+from rota.runtime.clock import Clock
 from rota.runtime.service import Service
 from rota.store import ops
-
-if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
-    from collections.abc import Callable
-
-    from rota.declare.context import Context
-    from rota.observe.events import Bus
-    from rota.runtime.clock import Clock
-    from rota.store.link import StoreLink
-    from rota.worker.attempt import Attempt
-    from rota.worker.executor import Executor
-    from rota.worker.finisher import Finisher
-    from rota.worker.spec import WorkerSpec
+from rota.store.link import StoreLink
+from rota.worker.attempt import Attempt
+from rota.worker.executor import Executor
+from rota.worker.finisher import Finisher
+from rota.worker.spec import WorkerSpec
 
 RENEWALS_A_LEASE = 3
 """A lease is renewed when a third of it has passed: two renewals may fail before it is lost."""

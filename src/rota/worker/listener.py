@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
+from rota.observe.events import Bus
+from rota.runtime.clock import Clock
 from rota.runtime.service import Service
 from rota.store import ops
+from rota.store.driver import Operation
+from rota.store.link import StoreLink
 from rota.store.listen import notifications
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rota.observe.events import Bus
-    from rota.runtime.clock import Clock
-    from rota.store.driver import Operation
-    from rota.store.link import StoreLink
 
 NOTIFY_S = 45.0
 """How long producers are asked to wake a waiting worker; each probe asks again."""

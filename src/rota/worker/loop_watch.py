@@ -7,18 +7,13 @@ import inspect
 import sys
 import threading
 import weakref
-from typing import TYPE_CHECKING
+from types import FrameType
 
 from rota.declare.context import find_entered
-from rota.observe.events import LoopBlocked
+from rota.observe.events import Bus, LoopBlocked
+from rota.runtime.clock import Clock
 from rota.runtime.service import Service
-
-if TYPE_CHECKING:
-    from types import FrameType
-
-    from rota.observe.events import Bus
-    from rota.runtime.clock import Clock
-    from rota.worker.attempt import Attempt
+from rota.worker.attempt import Attempt
 
 BLOCKED_S = 1.0
 """A loop that has not turned for this long is blocked: wake-ups, other handlers and their

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
-
-    from rota.declare.declaration import Declaration
-    from rota.worker.attempt import Attempt, Calls
-    from rota.worker.slots import Unit
+from rota.declare.declaration import Declaration
+from rota.worker.attempt import Attempt, Calls
+from rota.worker.slots import Unit
 
 _make_key = attrgetter("job_type", "job.queue", "job.group_key", "job.priority", "is_suspect")
 _pack = attrgetter("pack")

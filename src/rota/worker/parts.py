@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rota.worker.by_hand import Picker
-    from rota.worker.claimer import Claimer
-    from rota.worker.executor import Executor
-    from rota.worker.finisher import Finisher
-    from rota.worker.gates.gatekeeper import Gatekeeper
-    from rota.worker.lease_keeper import LeaseKeeper
+from rota.worker.by_hand import Picker
+from rota.worker.claimer import Claimer
+from rota.worker.executor import Executor
+from rota.worker.finisher import Finisher
+from rota.worker.gates.gatekeeper import Gatekeeper
+from rota.worker.lease_keeper import LeaseKeeper
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,19 +14,17 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from rota.declare.around import Around
+from rota.declare.declaration import Declaration
 from rota.model.failure import list_names
+from rota.model.outcome import End
 from rota.model.units import plural
+from rota.runtime.clock import Clock
 from rota.worker.attempt import Attempt
 from rota.worker.calls import CallRunner
 from rota.worker.invoke import HandlerRun, ainvoke, invoke
-
-if TYPE_CHECKING:
-    from rota.declare.around import Around
-    from rota.declare.declaration import Declaration
-    from rota.model.outcome import End
-    from rota.runtime.clock import Clock
 
 logger = logging.getLogger("rota")
 

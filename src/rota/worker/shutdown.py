@@ -5,22 +5,18 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from rota.errors import DatabaseUnavailable, RotaError
-from rota.runtime.service import cancel
+from rota.runtime.clock import Clock
+from rota.runtime.service import LoopThread, Service, cancel
 from rota.store import ops
+from rota.store.link import StoreLink
 from rota.upkeep.retention import Retention
 from rota.worker.listener import Listener
+from rota.worker.parts import Parts
+from rota.worker.spec import WorkerSpec
 
-if TYPE_CHECKING:
-    from rota.runtime.clock import Clock
-    from rota.runtime.service import LoopThread, Service
-    from rota.store.link import StoreLink
-    from rota.worker.parts import Parts
-    from rota.worker.spec import WorkerSpec
-
-    Running = tuple[Service, asyncio.Task[None]]
+Running = tuple[Service, asyncio.Task[None]]
 
 RECORD_S = 10.0
 """How long a worker waits for the database once nothing runs any more: for its last claim, the

@@ -7,13 +7,10 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING
 
 from rota.runtime import supervised
 from rota.runtime.child_process import handled, is_hang_up_ignored
-
-if TYPE_CHECKING:
-    from rota.worker.worker import Worker
+from rota.worker.worker import Worker
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 """The first one stops a worker, the second one stops it now."""

@@ -7,13 +7,11 @@ free, so that an urgent job never waits for slow ordinary ones to end.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil, inf
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rota.model.job import Job
+from rota.model.job import Job
 
 PREFETCH_S = 0.1
 """Prefetch as many jobs as the worker finished in this time: enough to cover a claim's round trip,

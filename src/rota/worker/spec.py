@@ -5,27 +5,24 @@ from __future__ import annotations
 import os
 import socket
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
 from hashlib import md5
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from rota.declare.around import Around
+from rota.declare.config import WorkerConfig
+from rota.declare.declaration import Declaration
+from rota.declare.jobs import Lifespan
 from rota.declare.release import VERSION
 from rota.declare.secret import find_keys_problem, read_keys
 from rota.model.units import plural
 from rota.store import ops
 from rota.worker.slots import SlotGroup
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rota.declare.around import Around
-    from rota.declare.config import WorkerConfig
-    from rota.declare.declaration import Declaration
-    from rota.declare.jobs import Lifespan
 
 
 def _make_name() -> str:

@@ -6,20 +6,24 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rota.declare.context import Context
+from rota.declare.jobs import Lifespan
 from rota.declare.secret import find_keys_problem
 from rota.errors import CopiedDatabase, DeclarationError
 from rota.model.failure import list_names
-from rota.observe.events import WorkerStarted, WorkerStopped
+from rota.observe.events import Bus, WorkerStarted, WorkerStopped
 from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.runtime.logs import filter_last_resort
-from rota.runtime.service import LoopThread, PauseGate
+from rota.runtime.service import LoopThread, PauseGate, Service
 from rota.store import ops
+from rota.store.db import Database
 from rota.store.link import StoreLink
 from rota.upkeep.upkeep_set import UpkeepSet
+from rota.worker.attempt import Attempt
 from rota.worker.by_hand import ByHand, Picker
 from rota.worker.claimer import Claimer
 from rota.worker.completion import Completer
@@ -27,6 +31,7 @@ from rota.worker.copy_guard import CopyGuard
 from rota.worker.effects import EffectKeeper
 from rota.worker.executor import Executor
 from rota.worker.finisher import LOCK_TIMEOUT_S, UNTIMED_S, Finisher
+from rota.worker.gates import Gate
 from rota.worker.gates.breaker import BreakerGate
 from rota.worker.gates.gatekeeper import Gatekeeper
 from rota.worker.gates.in_slot import ResultGate, StartRecordGate
@@ -41,18 +46,8 @@ from rota.worker.processes import Processes
 from rota.worker.processes.importable import check_importable
 from rota.worker.runners import Runners
 from rota.worker.shutdown import Shutdown
+from rota.worker.spec import WorkerSpec
 from rota.worker.summary import Summary
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rota.declare.jobs import Lifespan
-    from rota.observe.events import Bus
-    from rota.runtime.service import Service
-    from rota.store.db import Database
-    from rota.worker.attempt import Attempt
-    from rota.worker.gates import Gate
-    from rota.worker.spec import WorkerSpec
 
 logger = logging.getLogger("rota")
 

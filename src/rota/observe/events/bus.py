@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from rota.model.failure import escape
 from rota.observe.events.event import Event
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 logger = logging.getLogger("rota")
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
+from rota.model.job import Job
+from rota.model.outcome import Failure
 from rota.observe.events.event import Event
-
-if TYPE_CHECKING:
-    from rota.model.job import Job
-    from rota.model.outcome import Failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from datetime import datetime
 
 from rota.model.failure import one_line
 from rota.model.units import plural
 from rota.observe.events.event import Event
-
-if TYPE_CHECKING:
-    from datetime import datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,8 @@ import re
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import Any
 
 import psycopg
 from psycopg import pq, sql
@@ -21,9 +22,6 @@ from rota.declare.url import SettingsUrl
 from rota.errors import ConfigurationError, RotaError
 from rota.store.drivers.psycopg3 import ERRORS, AsyncPsycopgDriver, translate
 from rota.store.errors import ServerTrouble, StoreError, is_of_statement, unavailable
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 CANCEL_S = 2.0
 """Longest time to send a cancel to a server that did not answer in time; at most a quarter of the

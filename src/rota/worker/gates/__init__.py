@@ -20,19 +20,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from rota.declare.declaration import Declaration
+from rota.errors import DatabaseUnavailable, UsageError
 from rota.model.classify import Verdict
 from rota.model.failure import error_type, message, stack
-from rota.model.outcome import Failed, Failure, HandedBack
-
-if TYPE_CHECKING:
-    from rota.declare.declaration import Declaration
-    from rota.errors import DatabaseUnavailable, UsageError
-    from rota.model.outcome import End
-    from rota.runtime.throttle import Throttle
-    from rota.worker.attempt import Attempt
-
+from rota.model.outcome import End, Failed, Failure, HandedBack
+from rota.runtime.throttle import Throttle
+from rota.worker.attempt import Attempt
 
 logger = logging.getLogger("rota")
 

@@ -9,31 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
+from rota.declare.declaration import Declaration
 from rota.declare.key import check_plain_key
 from rota.errors import DatabaseUnavailable, UsageError
-from rota.model.breaker import EndpointHealth, format_waits_for, judge_endpoint
-from rota.model.outcome import HandedBack, RateLimited
+from rota.model.breaker import BreakerRules, EndpointHealth, format_waits_for, judge_endpoint
+from rota.model.outcome import End, HandedBack, RateLimited
 from rota.model.scrub import hide
-from rota.observe.events import BreakerClosed, BreakerOpened
+from rota.observe.events import BreakerClosed, BreakerOpened, Bus
+from rota.runtime.clock import Clock
 from rota.runtime.throttle import Throttle
 from rota.store import ops
+from rota.store.link import StoreLink
+from rota.store.ops import Blocked, BreakerPlace, Recorded
+from rota.worker.attempt import Attempt
 from rota.worker.gates import LOG_S, Answers, Gate, Park, fail_key, refuse_all
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-    from typing import Any
-
-    from rota.declare.declaration import Declaration
-    from rota.model.breaker import BreakerRules
-    from rota.model.outcome import End
-    from rota.observe.events import Bus
-    from rota.runtime.clock import Clock
-    from rota.store.link import StoreLink
-    from rota.store.ops import Blocked, BreakerPlace, Recorded
-    from rota.worker.attempt import Attempt
 
 SEEN_S = 0.1
 """A worker that has seen a breaker looks again no sooner: ten thousand jobs are handed back with

@@ -6,25 +6,19 @@ without a slot waits in any order: no other job waits for it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import chain
 from math import inf
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from rota.errors import DatabaseUnavailable
-from rota.model.outcome import HandedBack
+from rota.model.outcome import End, HandedBack
+from rota.observe.events import Bus
+from rota.runtime.clock import Clock
 from rota.runtime.service import Service
-from rota.worker.gates import Park
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from rota.model.outcome import End
-    from rota.observe.events import Bus
-    from rota.runtime.clock import Clock
-    from rota.store.link import StoreLink
-    from rota.worker.attempt import Attempt
-    from rota.worker.gates import Answers, Gate
+from rota.store.link import StoreLink
+from rota.worker.attempt import Attempt
+from rota.worker.gates import Answers, Gate, Park
 
 Ask = Callable[[Sequence["Attempt"]], Awaitable["Answers"]]
 

@@ -6,22 +6,16 @@ Only a job asks it of which no start may go unseen, or that has waited for other
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from rota.errors import DatabaseUnavailable
 from rota.model.awaited import has_awaited
-from rota.model.outcome import HandedBack
+from rota.model.outcome import End, HandedBack
+from rota.runtime.clock import Clock
 from rota.store import ops
-from rota.worker.gates import REFUSED_S, Gate, Park
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rota.model.outcome import End
-    from rota.runtime.clock import Clock
-    from rota.store.link import StoreLink
-    from rota.worker.attempt import Attempt
-    from rota.worker.gates import Answers
+from rota.store.link import StoreLink
+from rota.worker.attempt import Attempt
+from rota.worker.gates import REFUSED_S, Answers, Gate, Park
 
 LOCKED_S = 0.1
 """The pause if another transaction has locked the row."""

@@ -7,15 +7,20 @@ the worker. It may begin a little later, no more: otherwise it reserves anew.
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING
+from typing import Any
 
+from rota.declare.declaration import Declaration
 from rota.errors import DatabaseUnavailable, UsageError
-from rota.model.outcome import HandedBack, RateLimited
+from rota.model.outcome import End, HandedBack, RateLimited
+from rota.runtime.clock import Clock
 from rota.runtime.throttle import Throttle
 from rota.store import ops
+from rota.store.link import StoreLink
 from rota.store.ops import LimitPlace, NoSlot, Reservation, StartRequest
+from rota.worker.attempt import Attempt
 from rota.worker.gates import (
     ALL_MAY_BEGIN,
     LOG_S,
@@ -26,16 +31,6 @@ from rota.worker.gates import (
     fail_key,
     refuse_all,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-    from typing import Any
-
-    from rota.declare.declaration import Declaration
-    from rota.model.outcome import End
-    from rota.runtime.clock import Clock
-    from rota.store.link import StoreLink
-    from rota.worker.attempt import Attempt
 
 logger = logging.getLogger("rota")
 

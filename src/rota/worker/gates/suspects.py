@@ -7,18 +7,12 @@ A call of many jobs is a turn of many suspects.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from rota.model.outcome import HandedBack
-from rota.worker.gates import Gate
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rota.model.outcome import End
-    from rota.runtime.clock import Clock
-    from rota.worker.attempt import Attempt
-    from rota.worker.gates import Answers
+from rota.model.outcome import End, HandedBack
+from rota.runtime.clock import Clock
+from rota.worker.attempt import Attempt
+from rota.worker.gates import Answers, Gate
 
 TOGETHER_MAX = 64
 """A quarter of so many jobs begin together that were lost once, a sixteenth of those that were lost

@@ -18,9 +18,11 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rota.declare.around import Around
 from rota.declare.context import Context
+from rota.declare.job_type import SenderOfJobs
 from rota.declare.result import read_return
 from rota.errors import RotaError
 from rota.model.effect import EffectAnswer, EffectCall
@@ -51,10 +53,6 @@ from rota.worker.completion import Completer
 from rota.worker.invoke import ainvoke, invoke
 from rota.worker.processes import messages
 from rota.worker.processes.importable import import_arounds, import_handler
-
-if TYPE_CHECKING:
-    from rota.declare.around import Around
-    from rota.declare.job_type import SenderOfJobs
 
 PROGRESS_S = 0.25
 """The shortest time between two messages of progress; the worker writes it less often still."""

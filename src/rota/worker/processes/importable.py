@@ -7,26 +7,20 @@ import importlib
 import logging
 import pickle
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from multiprocessing.spawn import prepare
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rota.declare.around import name_of
+from rota.declare.around import Around, name_of
 from rota.declare.declaration import Declaration
 from rota.declare.groups import CLUSTERS
-from rota.declare.job_type import JobType
+from rota.declare.job_type import JobType, SenderOfJobs
 from rota.errors import ConfigurationError, DeclarationError, UsageError
 from rota.runtime import logs
+from rota.store.db import Database
 from rota.worker.processes.messages import Setup
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from rota.declare.around import Around
-    from rota.declare.job_type import SenderOfJobs
-    from rota.store.db import Database
 
 _is_importing = False
 """Whether this process is one of `process=True` that imports its handler."""

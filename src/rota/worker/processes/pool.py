@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections import defaultdict
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rota.declare.around import Around
 from rota.declare.groups import CLUSTERS
 from rota.errors import DatabaseUnavailable, ProcessDied, RotaError
+from rota.model.effect import EffectAnswer
 from rota.model.failure import error_type, message
 from rota.model.outcome import End, Errored
 from rota.runtime.procfs import GroupMemory
+from rota.store.db import Database
+from rota.worker.attempt import Attempt
 from rota.worker.effects import EffectKeeper
 from rota.worker.processes import messages
 from rota.worker.processes.handler_child import HandlerChild
@@ -28,14 +33,6 @@ from rota.worker.processes.process_attempt import (
     end_stopped,
 )
 from rota.worker.runners import Threads
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rota.declare.around import Around
-    from rota.model.effect import EffectAnswer
-    from rota.store.db import Database
-    from rota.worker.attempt import Attempt
 
 IDLE_S = 60.0
 """Seconds after which an idle process is ended."""

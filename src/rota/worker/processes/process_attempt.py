@@ -5,17 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from rota.errors import MemoryExceeded, ProcessDied
 from rota.model.outcome import End, Failed, HandedBack, Interrupted
+from rota.runtime.procfs import GroupMemory
+from rota.worker.attempt import Attempt
 from rota.worker.processes import messages
 
-if TYPE_CHECKING:
-    from rota.runtime.procfs import GroupMemory
-    from rota.worker.attempt import Attempt
 START_S = 60.0
 """Time that a process has to import its handler. The attempt's own time begins after that."""
 PROCESS_STOP_S = 0.4

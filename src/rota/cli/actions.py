@@ -258,7 +258,7 @@ def _do(request: ActionRequest, given: Given, place: Place, payload: str | None 
         return
     command = "retry" if request.action in _MAKES else request.action.value
     if not given.ids:
-        select_jobs(request.action, **given.filters)  # refuses what selects none
+        select_jobs(request.action, given.filters)  # refuses what selects none
     if not (given.ids or given.yes or sys.stdin.isatty()):
         raise UsageError(
             f"{command} with a filter asks for confirmation, but stdin is not a terminal: add --yes"

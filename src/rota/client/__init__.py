@@ -123,7 +123,6 @@ class DirectClient(Client):
 
     @property
     def _database(self) -> Database:
-        """The database that the calls run on."""
         return self._its
 
     def _type_of(self, name: str) -> None:

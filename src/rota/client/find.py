@@ -10,6 +10,7 @@ from typing import Any, Unpack
 from rota.client.base import (
     ID_MAX,
     LIST_MAX,
+    TEXTS_MAX,
     Caller,
     JobFilters,
     check_id,
@@ -139,14 +140,7 @@ def check_search(search: Search) -> Filter:
         check_integer(wanted.before, "before", 1, ID_MAX)
     if wanted.batch is not None:
         check_id(wanted.batch)
-    check_texts(
-        job_type=wanted.job_type,
-        queue=wanted.queue,
-        key=wanted.key,
-        group_key=wanted.group_key,
-        error_type=wanted.error_type,
-        error=wanted.error,
-    )
+    check_texts(**{name: filters.get(name) for name in TEXTS_MAX})
     if wanted.status is not None and wanted.status not in list(Status):
         raise UsageError(f"status must be one of {', '.join(Status)}, not {wanted.status!r}")
     return wanted

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from rota.client.base import (
+    TEXTS_MAX,
     JobFilters,
     check_id,
     check_texts,
@@ -79,7 +80,7 @@ def find_jobs(
         if value is not None
     }
     if "ids" not in given:
-        which = select_jobs(request.action, **given)
+        which = select_jobs(request.action, given)
         fits = replace(request, running=Status.RUNNING in which.statuses)
         return fits, (yield from ops.choose(which))
     if len(given) > 1:
@@ -89,38 +90,16 @@ def find_jobs(
     return request, [check_id(one) for one in given["ids"]]
 
 
-def select_jobs(
-    action: Action,
-    *,
-    status: str | None = None,
-    job_type: str | None = None,
-    queue: str | None = None,
-    key: str | None = None,
-    group_key: str | None = None,
-    payload: Mapping[str, Any] | None = None,
-    meta: Mapping[str, Any] | None = None,
-    error_type: str | None = None,
-    error: str | None = None,
-    release: str | None = None,
-    since: datetime | Duration | None = None,
-    limit: int = MANY,
-) -> Which:
-    """Return the selection that filters make.
+def select_jobs(action: Action, given: Mapping[str, Any]) -> Which:
+    """Return the selection that filters make, those of `ActionFilters` but for `ids`.
 
     Raises:
         UsageError: a filter is out of range, none is given, or the action is impossible for jobs
             with that status.
     """
-    texts = {
-        "job_type": job_type,
-        "queue": queue,
-        "key": key,
-        "group_key": group_key,
-        "error_type": error_type,
-        "error": error,
-        "release": release,
-    }
-    parts = {name: encode_part(one, name) for name, one in (("payload", payload), ("meta", meta))}
+    texts = {name: given.get(name) for name in TEXTS_MAX}
+    parts = {name: encode_part(given.get(name), name) for name in ("payload", "meta")}
+    status, since, limit = given.get("status"), given.get("since"), given.get("limit", MANY)
     filters = (status, *texts.values(), *parts.values(), since)
     if filters.count(None) == len(filters):
         raise UsageError(

@@ -13,6 +13,7 @@ from rota.model.bounds import COUNT_MAX, KEYS_READ
 from rota.observe.doctor import growth, server, waits, work
 from rota.observe.doctor.finding import (
     Cause,
+    Facts,
     Finding,
     Level,
     Thresholds,
@@ -25,7 +26,6 @@ from rota.store import migrate
 from rota.store.db import Database
 from rota.store.probe import Probe, QueryFailed, QueryForbidden, open_any_probe
 
-Facts = dict[str, Any]
 ROTAS = "rota "
 """The prefix of the application_name of Rota's own connections."""
 LISTED = 10
@@ -169,12 +169,10 @@ def _packages(source: FactSource) -> Facts:
 
 
 def _ask(statement: str, **params: Any) -> Ask:
-    """Return what reads the facts of a statement."""
     return lambda source: source.facts(statement, **params)
 
 
 def _join(*asks: Ask) -> Ask:
-    """Return what reads the facts of several."""
     return lambda source: {name: fact for ask in asks for name, fact in ask(source).items()}
 
 
@@ -253,7 +251,6 @@ class Examination:
     findings: tuple[tuple[Check, Finding], ...]
 
     def at(self, level: Level) -> list[tuple[Check, Finding]]:
-        """Return the findings of one level."""
         return [(check, finding) for check, finding in self.findings if finding.level == level]
 
     def list_followers(self, name: str) -> list[tuple[Check, Finding]]:

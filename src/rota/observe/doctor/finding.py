@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum, auto
+from typing import Any
+
+Facts = dict[str, Any]
+NAMES = 3
+"""Most names in a finding."""
 
 
 class Level(StrEnum):

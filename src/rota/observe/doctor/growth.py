@@ -5,19 +5,13 @@ Pure: facts in, a finding out. docs/operate/outgrown.md has the figure behind ea
 
 from __future__ import annotations
 
-from typing import Any
-
 from rota.model.units import plural, words
-from rota.observe.doctor.finding import Finding, Thresholds, ok, size, warn
+from rota.observe.doctor.finding import NAMES, Facts, Finding, Thresholds, ok, size, warn
 
-Facts = dict[str, Any]
-NAMES = 3
-"""Most names in a finding."""
 SEE = "see docs/operate/outgrown.md"
 
 
 def contention(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether workers block each other."""
     waiting, sessions, workers = facts["waiting"], facts["sessions"], facts["workers"]
     text = (
         f"{waiting} of Rota's {plural(sessions, 'session')} wait for a lock, "
@@ -112,7 +106,6 @@ def fan_out(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def teams(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether several teams share the schema."""
     count = len(_apart([set(team) for team in facts["teams"]]))
     if count >= thresholds.teams:
         return warn(
@@ -132,7 +125,6 @@ def _apart(teams: list[set[str]]) -> list[set[str]]:
 
 
 def replay(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether history is used as a log."""
     text = f"{size(facts['history_bytes'])} of history"
     if facts["history_bytes"] > thresholds.history_bytes:
         return warn(
@@ -144,7 +136,6 @@ def replay(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def streaming(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether status is streamed through the table."""
     inserted, updated = facts["inserted"] or 0, facts["updated"] or 0
     rate = updated / inserted if inserted >= 1_000 else 0.0
     reporting = plural(

@@ -1,14 +1,14 @@
-"""Judgements of the server and of Rota's schema in it. Pure: facts in, a finding out."""
+"""Judgements of the server and of Rota's schema in it. Pure: facts in, a finding out.
+
+Each answers the question that stands beside it in `CHECKS`.
+"""
 
 from __future__ import annotations
 
-from typing import Any
-
 from rota.model.failure import list_names
 from rota.model.units import plural, words
-from rota.observe.doctor.finding import Cause, Finding, Thresholds, bad, ok, size, skip, warn
+from rota.observe.doctor.finding import Cause, Facts, Finding, Thresholds, bad, ok, size, skip, warn
 
-Facts = dict[str, Any]
 POSTGRESQL_MIN = 140_000
 _NO_UPKEEP = (Cause.COPY, Cause.ROLE, Cause.NO_WORKER)
 """Why no worker does what it should do each hour."""
@@ -122,7 +122,6 @@ def privileges(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def migrations(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether the schema matches this release."""
     if facts["missing"]:
         return bad(
             f"the schema lacks {', '.join(facts['missing'])}",
@@ -159,7 +158,6 @@ def migrations(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def clock(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge the difference between this machine's clock and the database's."""
     skew_s = facts["skew_s"]
     if abs(skew_s) > thresholds.skew_s:
         way = "behind" if skew_s > 0 else "ahead of"
@@ -172,7 +170,6 @@ def clock(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def snapshot(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge what keeps vacuum from removing dead rows."""
     holders = facts["holders"]
     if not holders:
         return ok("nothing holds an old snapshot")
@@ -223,7 +220,6 @@ def _release(holder: Facts) -> str:
 
 
 def vacuum(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether vacuum removes dead rows."""
     tables = facts["tables"] or []
     if not facts["autovacuum"] or not facts["counts"]:
         off = "autovacuum" if not facts["autovacuum"] else "track_counts"
@@ -265,7 +261,6 @@ def _vacuum_age(table: Facts) -> str:
 
 
 def partitions(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether the coming days have partitions."""
     missing = sorted({day for days in facts.values() for day in days})
     first = missing[0] if missing else None
     gaps = "; ".join(f"{table}: {_days(days)}" for table, days in facts.items() if days)
@@ -303,7 +298,6 @@ def ids(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def retention(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether old history is dropped."""
     weight = (
         f"{plural(facts['days'], 'day')} of history, {size(facts['bytes'])}, "
         f"yesterday {size(facts['last_day_bytes'])}"
@@ -354,7 +348,6 @@ def _judge_detached(days: list[Facts], weight: str) -> Finding:
 
 
 def connections(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether there are free connections."""
     used, most, ours, workers = facts["used"], facts["most"], facts["ours"], facts["workers"]
     whose = f"{ours} by Rota" + (f" ({plural(workers, 'worker')})" if workers else "")
     text = f"{used} of {plural(most, 'connection')} in use, {whose}"

@@ -3,20 +3,13 @@ in, a finding out."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from rota.model.failure import list_names, one_line
 from rota.model.units import plural, words
 from rota.model.wait import STUCK
-from rota.observe.doctor.finding import Cause, Finding, Thresholds, bad, ok, warn
-
-Facts = dict[str, Any]
-NAMES = 3
-"""Most names in a finding."""
+from rota.observe.doctor.finding import NAMES, Cause, Facts, Finding, Thresholds, bad, ok, warn
 
 
 def lanes(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether a dead job halts a lane."""
     halted = facts["halted"]
     if not halted:
         waiting = plural(facts["laned"], "job waits", "jobs wait")
@@ -35,7 +28,6 @@ def lanes(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def caps(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether jobs wait for long because a cap is full."""
     late = [one for one in facts["caps"] if (one["since_s"] or 0) >= thresholds.cap_s]
     if late:
         text = _list([f"{one['name']}: {_count(one)}, for {words(one['since_s'])}" for one in late])
@@ -119,7 +111,6 @@ def secrets(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def breakers(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether a breaker has been open for long."""
     long = [one for one in facts["breakers"] if (one["open_s"] or 0) >= thresholds.open_s]
     if long:
         text = _list(

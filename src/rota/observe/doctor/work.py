@@ -9,13 +9,10 @@ from typing import Any
 from rota.model.bounds import COUNT_MAX, KEY_MAX, KEYS_READ
 from rota.model.failure import one_line
 from rota.model.units import plural, words
-from rota.observe.doctor.finding import Cause, Finding, Thresholds, bad, ok, skip, warn
-
-Facts = dict[str, Any]
+from rota.observe.doctor.finding import Cause, Facts, Finding, Thresholds, bad, ok, skip, warn
 
 
 def queues(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether a worker serves each queue."""
     unserved = facts["unserved"]
     if not unserved:
         return ok("each queue with due jobs is served")
@@ -85,7 +82,6 @@ def _strange(one: Facts, declared: list[str]) -> str:
 
 
 def app(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether the database has what the App declares."""
     stored = {one["name"]: one for one in facts["types"]}
     missing = [one["name"] for one in facts["app"] if one["name"] not in stored]
     changed = [
@@ -110,7 +106,6 @@ def _list_others(one: Facts, stored: Facts) -> list[str]:
 
 
 def workers(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether a worker is alive."""
     alive, waiting_s = facts["alive"], facts["waiting_s"]
     gone = ", ".join(
         f"{one['name']} (silent for {words(one['silent_s'])})" for one in facts["gone"]
@@ -150,7 +145,6 @@ def refusals(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def fences(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether workers finish jobs that they have lost."""
     late = facts["rejected"]
     if not late:
         return ok("no worker of the last hour finished a job that it had lost")
@@ -163,7 +157,6 @@ def fences(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def running(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether jobs end in time."""
     if facts["expired"]:
         text = ", ".join(
             f"job {one['id']} {one['job_type']} ({words(one['expired_s'])})"
@@ -189,7 +182,6 @@ def running(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def oldest(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge how long due jobs wait."""
     waiting_s = facts["waiting_s"]
     if waiting_s is None:
         return ok("nothing is due")
@@ -246,7 +238,6 @@ def _describe_pause(pause: Facts) -> str:
 
 
 def schedules(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether schedules fire."""
     late = [
         f"{one['name']} by {words(one['late_s'])}"
         + (f" ({one['last_error']})" if one["last_error"] else "")
@@ -332,7 +323,6 @@ def effects(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def dead(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether there are dead jobs."""
     count = facts["dead"]
     if not count:
         return ok("no job is dead")
@@ -354,7 +344,6 @@ def dead(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def packages(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge what packages have found in their own tables."""
     found = facts["found"]
     if not found:
         return ok("packages have found nothing")

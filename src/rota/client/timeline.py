@@ -77,7 +77,6 @@ class Timeline(Record, frozen=True):
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
-        """Return the JSON Schema of `to_dict`."""
         schema = super().json_schema()
         schema["properties"]["chain"] = describe(list[int])
         return schema

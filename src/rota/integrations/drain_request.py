@@ -38,7 +38,6 @@ class DrainAnswer:
 
     @property
     def body(self) -> bytes:
-        """The body in bytes."""
         return b"" if self.value is None else msgspec.json.encode(self.value) + b"\n"
 
     @property

@@ -230,7 +230,6 @@ class Job(Record, frozen=True, gc=False):
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
-        """Return the JSON Schema of `to_dict`."""
         schema = super().json_schema()
         schema["properties"]["payload"] = {"type": "object"}
         schema["properties"]["progress"] = describe(Progress | None)

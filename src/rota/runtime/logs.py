@@ -176,7 +176,6 @@ class PlainFormatter(logging.Formatter):
     escaped."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the one line."""
         text = _find_scrub(record)(_message(record))
         if not _is_own(record):
             text = f"{_text(record.name)}: {text}"
@@ -197,7 +196,6 @@ class JsonFormatter(logging.Formatter):
     with the attributes that the program added. ASCII only."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the one line."""
         line: dict[str, Any] = {
             "at": _time(record).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": str(record.levelname).lower(),

@@ -181,7 +181,6 @@ class LoopThread:
         await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self.loop))
 
     def stop(self) -> None:
-        """End the thread."""
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
 

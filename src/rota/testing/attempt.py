@@ -60,7 +60,6 @@ class HandlerCall:
 
     @property
     def is_async(self) -> bool:
-        """Whether the handler is an async function."""
         return self.attempt.job_type.is_async
 
     def call(self) -> Any:
@@ -226,7 +225,6 @@ class BoundRun:
 
     @property
     def hidden(self) -> Hidden | None:
-        """What is masked in the handler's texts."""
         return self._attempt.hidden
 
     def open_context(self) -> Context:
@@ -234,11 +232,9 @@ class BoundRun:
         return self._attempt.open_context()
 
     def take_first_step(self, now: float) -> End | None:
-        """Note that the handler begins; or return why it may not."""
         return self._attempt.take_first_step(now)
 
     def read_return(self, result: Any) -> End:
-        """Return the outcome of a handler that returned."""
         return self._attempt.read_return(result)
 
     def read_error(self, error: BaseException) -> End:
@@ -252,7 +248,6 @@ class BoundRun:
         return self._attempt.read_error(error)
 
     def take_end(self, end: End) -> None:
-        """Keep how it ended."""
         self.end = end
 
 

@@ -76,7 +76,6 @@ class BoundDatabase(Database):
 
     @property
     def is_async(self) -> bool:
-        """Whether the connection is an async one."""
         return self.loop is not None
 
     def conninfo(self, role: str, **timeouts: float) -> str:

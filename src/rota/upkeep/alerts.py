@@ -69,7 +69,6 @@ class Alerter(Service):
         self._evaluate_at = self.clock.monotonic() + PERIOD_S
 
     async def tick(self) -> float | None:
-        """Do one pass."""
         try:
             is_good = True
             if self.clock.monotonic() >= self._evaluate_at:
@@ -83,7 +82,6 @@ class Alerter(Service):
         return PERIOD_S
 
     async def close(self) -> None:
-        """Close its connection."""
         await self._link.close()
 
     async def _evaluate_all(self) -> bool:

@@ -69,7 +69,6 @@ class PlainSweeper(Sweeper):
         self._position: Position = None
 
     async def tick(self) -> float | None:
-        """Do one portion."""
         is_left, self._position = await self._link.run(self.sweep.run(self._position))
         period_s = self.sweep.period_s
         if not is_left:

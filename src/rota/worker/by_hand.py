@@ -128,7 +128,6 @@ class Picker(Service):
         return await self._link.run(ops.claim_copy(self._claimant, id_, by), atomic=True)
 
     async def close(self) -> None:
-        """Close the connection."""
         await self._link.close()
 
 

@@ -238,7 +238,6 @@ class Claimer(Service):
         self._executor.take(self._expect(claimed, before))
 
     async def tick(self) -> float | None:
-        """Claim once."""
         sent, self._sent = self._sent, None
         if sent is None:
             now = self.clock.monotonic()

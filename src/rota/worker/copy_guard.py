@@ -50,7 +50,6 @@ class CopyGuard(Service):
         self._lines = Throttle(clock, LOG_S)
 
     async def tick(self) -> float | None:
-        """Check once."""
         self._closes.closed = copied = await self._link.run(ops.copy_check())
         if copied is None:
             self._lines.reset()

@@ -186,7 +186,6 @@ class Finisher(Service):
         self.refusal = next(reported, left if self.clock.monotonic() < until else None)
 
     def take(self, ended: Sequence[Attempt]) -> None:
-        """Take attempts that ended."""
         if self._on_end is not None:
             for attempt in ended:
                 self._on_end(attempt)
@@ -228,7 +227,6 @@ class Finisher(Service):
         return None
 
     async def close(self) -> None:
-        """Close the connection."""
         await self._link.close()
 
     async def _fold_batches(self) -> None:

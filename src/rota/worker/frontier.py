@@ -208,7 +208,6 @@ class ClaimRequest:
 
     @property
     def queues(self) -> list[str]:
-        """The queues that it searches."""
         return [queue for group in self.groups for queue in group.queues]
 
     @property

@@ -128,7 +128,6 @@ class LeaseKeeper(Service):
         return self._find_pause_s()
 
     async def close(self) -> None:
-        """Close the connection."""
         await self._link.close()
 
     def _find_pause_s(self) -> float:

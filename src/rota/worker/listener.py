@@ -106,5 +106,4 @@ class Listener(Service):
         self._claimer.take_wake_up(queue)
 
     async def close(self) -> None:
-        """Close the connection."""
         await self._link.close()

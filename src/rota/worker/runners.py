@@ -120,7 +120,6 @@ class Runners(dict["Declaration", Runner]):
         return runner
 
     def close(self) -> None:
-        """Close all of them."""
         for runner in (self._loop, self._thread, self._process):
             if runner is not None:
                 runner.close()

@@ -56,7 +56,6 @@ class WorkerSpec:
     """As in `rota.worker` and in `locked_by`."""
 
     def list_queues(self) -> list[str]:
-        """Return its queues."""
         return sorted(self._slots_of_queues())
 
     @property
@@ -99,7 +98,6 @@ class WorkerSpec:
         )
 
     def find_lease_s(self, job_type: str) -> float:
-        """Return the lease of a job type."""
         return self.types[job_type].options.lease_s or self.lease_s
 
     def list_leases_s(self) -> dict[str, float]:

@@ -107,7 +107,6 @@ class Worker:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether it is stopping."""
         return self._shutdown.asked.is_set()
 
     def stop(self) -> None:

@@ -25,7 +25,6 @@ class AsyncpgDriver:
         self._connection = connection
 
     async def run(self, text: bytes, params: Params | None) -> list[Row]:
-        """Run a statement and return its rows."""
         if params is None:
             await self._connection.execute(text.decode())
             return []
@@ -45,11 +44,9 @@ class AsyncpgDriver:
 
     @property
     def joins_transaction(self) -> bool:
-        """Whether the connection's owner ends the transaction."""
         return self._connection.is_in_transaction()
 
     def transaction(self) -> AbstractAsyncContextManager[object]:
-        """Begin and commit, or make a savepoint and release it."""
         return self._connection.transaction()
 
     @property
@@ -57,7 +54,6 @@ class AsyncpgDriver:
         """There is none."""
 
     def translate(self, error: Exception) -> StoreError:
-        """Return the StoreError for an error of asyncpg's."""
         return translate(error, error)
 
 

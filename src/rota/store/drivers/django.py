@@ -51,7 +51,6 @@ class DjangoDriver:
             ) from None
 
     def run(self, text: bytes, params: Params | None) -> list[Row]:
-        """Run a statement and return its rows."""
         if text.startswith(b"rollback to savepoint"):
             # Django refuses every statement after an error of a model, also the one that ends this.
             self._connection.needs_rollback = False
@@ -67,7 +66,6 @@ class DjangoDriver:
 
     @property
     def joins_transaction(self) -> bool:
-        """Whether the connection's owner ends the transaction."""
         return self._connection.in_atomic_block or not self._connection.get_autocommit()
 
     def transaction(self) -> AbstractContextManager[object]:
@@ -106,7 +104,6 @@ class DjangoDriver:
         return await sync_to_async(call)()
 
     def translate(self, error: Exception) -> StoreError:
-        """Return the StoreError for an error of Django's."""
         cause = error.__cause__ if isinstance(error, Error) else error
         if isinstance(cause, psycopg3.ERRORS):
             return psycopg3.translate(cause, raised=error)

@@ -157,7 +157,6 @@ class OwnConnection:
 
     @classmethod
     async def open(cls, conninfo: str, prepare_threshold: int | None) -> OwnConnection:
-        """Open one."""
         settings: dict[str, Any] = {"autocommit": True, "prepare_threshold": prepare_threshold}
         return cls(await psycopg.AsyncConnection.connect(conninfo, **settings))
 
@@ -177,7 +176,6 @@ class OwnConnection:
         return not self._connection.closed and status == pq.TransactionStatus.IDLE
 
     async def close(self) -> None:
-        """Close it."""
         await self._connection.close()
 
     async def cancel(self, timeout_s: float) -> None:
@@ -193,7 +191,6 @@ class OwnConnection:
                 end.shutdown(socket.SHUT_RDWR)
 
     async def listen(self, *channels: str) -> None:
-        """Begin to listen."""
         for channel in channels:
             await self._connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
 

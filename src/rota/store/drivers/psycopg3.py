@@ -43,7 +43,6 @@ class PsycopgDriver:
         self._cursor = psycopg.Cursor(connection, row_factory=tuple_row)
 
     def run(self, text: bytes, params: Params | None) -> list[Row]:
-        """Run a statement and return its rows."""
         if params is not None:
             return self._cursor.execute(text, params, binary=True).fetchall()
         self._cursor.execute(text)
@@ -58,11 +57,9 @@ class PsycopgDriver:
 
     @property
     def joins_transaction(self) -> bool:
-        """Whether the connection's owner ends the transaction."""
         return _joins_transaction(self._connection)
 
     def transaction(self) -> AbstractContextManager[object]:
-        """Begin and commit, or make a savepoint and release it."""
         return self._connection.transaction()
 
     @property
@@ -71,7 +68,6 @@ class PsycopgDriver:
         return self._connection
 
     def translate(self, error: Exception) -> StoreError:
-        """Return the StoreError for an error of psycopg's."""
         return translate(error, self._connection)
 
 
@@ -85,7 +81,6 @@ class AsyncPsycopgDriver:
         self._cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)
 
     async def run(self, text: bytes, params: Params | None) -> list[Row]:
-        """Run a statement and return its rows."""
         if params is not None:
             await self._cursor.execute(text, params, binary=True)
             return await self._cursor.fetchall()
@@ -101,11 +96,9 @@ class AsyncPsycopgDriver:
 
     @property
     def joins_transaction(self) -> bool:
-        """Whether the connection's owner ends the transaction."""
         return _joins_transaction(self._connection)
 
     def transaction(self) -> AbstractAsyncContextManager[object]:
-        """Begin and commit, or make a savepoint and release it."""
         return self._connection.transaction()
 
     @property
@@ -114,7 +107,6 @@ class AsyncPsycopgDriver:
         return self._connection
 
     def translate(self, error: Exception) -> StoreError:
-        """Return the StoreError for an error of psycopg's."""
         return translate(error, self._connection)
 
 

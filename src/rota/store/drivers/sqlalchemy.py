@@ -69,7 +69,6 @@ class SqlAlchemyDriver:
         return connection.connection.driver_connection if is_psycopg else None
 
     def translate(self, error: Exception) -> StoreError:
-        """Return the StoreError for an error of SQLAlchemy's."""
         return translate(error)
 
     def _find_connection(self) -> Connection:
@@ -111,7 +110,6 @@ class AsyncSqlAlchemyDriver:
         return await self._given.run_sync(lambda _: self._plain.run(text, params))
 
     async def run_each(self, text: bytes, each: Iterable[Params]) -> list[Row]:
-        """As `SqlAlchemyDriver.run_each`."""
         return await self._given.run_sync(lambda _: self._plain.run_each(text, each))
 
     @asynccontextmanager
@@ -123,11 +121,9 @@ class AsyncSqlAlchemyDriver:
 
     @property
     def psycopg_connection(self) -> Any:
-        """As `SqlAlchemyDriver.psycopg_connection`."""
         return self._plain.psycopg_connection
 
     def translate(self, error: Exception) -> StoreError:
-        """Return the StoreError for an error of SQLAlchemy's."""
         return translate(error)
 
 

@@ -132,7 +132,6 @@ def release_breakers(limit: int, delay_s: float) -> Operation[int]:
 
 
 def list_breakers(name: str | None, limit: int) -> Operation[list[BreakerRecord]]:
-    """List breakers."""
     rows = yield Query("breakers_list", {"name": name, "limit": limit})
     return [BreakerRecord(*row) for row in rows]
 

@@ -126,7 +126,6 @@ class HandledJob:
         """How it ended. Set once the handler was called."""
 
     def open_context(self) -> Context:
-        """Return what the handler sees."""
         return self._context
 
     def take_first_step(self, now: float) -> End | None:
@@ -134,15 +133,12 @@ class HandledJob:
         return None
 
     def read_return(self, result: Any) -> End:
-        """Return the outcome of a handler that returned."""
         return read_return(self._context.job, result)
 
     def read_error(self, error: BaseException) -> End:
-        """Return the outcome of a handler that raised."""
         return _end_by_error(error)
 
     def take_end(self, end: End) -> None:
-        """Keep how it ended."""
         self.end = end
 
 

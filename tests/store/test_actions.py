@@ -734,7 +734,7 @@ def test_a_filter_that_cannot_be_meant_is_refused(app: rota.App, shared: Connect
 def test_an_action_in_a_transaction_that_is_rolled_back_never_was(
     database: str, app: rota.App, connection: Connection
 ) -> None:
-    job, (running, queued) = dead(connection, idempotency_key="k"), insert(connection, 2)
+    job, (running, queued, waiting) = dead(connection, idempotency_key="k"), insert(connection, 3)
     Hand(connection).claim(1)
     tables = (
         "select (select jsonb_agg(j order by j.id) from rota.jobs j), (select jsonb_agg(i) from "
@@ -745,10 +745,11 @@ def test_an_action_in_a_transaction_that_is_rolled_back_never_was(
     with psycopg.connect(database) as own:
         app.retry(job, connection=own)
         app.retry(running, connection=own)
+        app.cancel(waiting, connection=own)
         app.jobs.discard(queued, connection=own)
         with pytest.raises(rota.WrongStatus):
             app.jobs.archive(job, why="x", connection=own)
-        assert one(own, "select count(*) from rota.action") == (3,)
+        assert one(own, "select count(*) from rota.action") == (4,)
         own.rollback()
     assert one(connection, tables) == before
 

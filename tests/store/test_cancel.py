@@ -280,17 +280,6 @@ def test_a_claim_and_the_wish_to_cancel_never_both_have_the_job(
     ]
 
 
-@rule("M20", "M87")
-def test_a_cancel_that_is_rolled_back_never_was(database: str, connection: Connection) -> None:
-    waiting, running = insert(connection, 2)
-    Hand(connection).claim(1)
-    before = connection.execute("select * from rota.jobs order by id").fetchall()
-    with psycopg.connect(database) as canceller:
-        cancel(canceller, waiting, running)
-        canceller.rollback()
-    assert connection.execute("select * from rota.jobs order by id").fetchall() == before
-
-
 @rule("M32", "M33")
 def test_an_open_cancel_costs_no_worker_a_lease(database: str, connection: Connection) -> None:
     insert(connection, 3)
@@ -310,69 +299,6 @@ def test_an_open_cancel_costs_no_worker_a_lease(database: str, connection: Conne
     assert hand.run(ops.renew([(job.id, job.claims) for job in jobs], hand.who)).cancels == {
         jobs[1].id: "not wanted any more"
     }
-
-
-@rule("M30", "M32", "M87")
-def test_cancels_against_workers_and_each_other_never_deadlock_and_end_each_job_once(
-    database: str, connection: Connection
-) -> None:
-    ids = insert(connection, 600)
-    connection.execute("update rota.job set idempotency_key = id::text")
-    connection.execute(
-        "insert into rota.idempotency (job_type, key, job) select job_type, idempotency_key, id "
-        "from rota.job"
-    )
-
-    def cancel_some(seed: int) -> None:
-        chance = random.Random(seed)
-        with psycopg.connect(database, autocommit=True) as own:
-            for _ in range(30):
-                cancel(own, *chance.sample(ids, 30))
-
-    def work(seed: int) -> None:
-        chance = random.Random(seed)
-        with psycopg.connect(database, autocommit=True) as own:
-            hand = Hand(own, f"hand {seed}")
-            while jobs := hand.claim(40).jobs:
-                hand.renew(*jobs)
-                hand.run(
-                    ops.progress([(job.id, job.claims, '{"done": 1}') for job in reversed(jobs)])
-                )
-                hand.settle(
-                    *(
-                        (job, chance.choice([SUCCEED, FAIL, SNOOZE]))
-                        for job in chance.sample(jobs, len(jobs))
-                    )
-                )
-
-    with ThreadPoolExecutor(4) as pool:
-        for done in [
-            pool.submit(cancel_some, 1),
-            pool.submit(cancel_some, 2),
-            pool.submit(work, 3),
-            pool.submit(work, 4),
-        ]:
-            done.result(300)
-    assert [
-        row[0] for row in connection.execute("select id from rota.jobs order by id").fetchall()
-    ] == ids
-    found = connection.execute(
-        "select status, cancel_requested_at is not null, count(*) from rota.jobs group by 1, 2"
-    ).fetchall()
-    counts = {(status, asked): count for status, asked, count in found}
-    assert counts[("cancelled", True)] > 0 and counts[("succeeded", False)] > 0
-    assert set(counts) <= {
-        ("cancelled", True),
-        ("succeeded", False),
-        ("succeeded", True),
-        ("failed", False),
-        ("queued", False),
-    }
-    assert one(
-        connection,
-        "select count(*) from rota.idempotency where job in (select id from rota.jobs where status "
-        "= 'cancelled')",
-    ) == (0,)
 
 
 # Progress

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from threading import Barrier
 
 import psycopg
 from psycopg.rows import TupleRow
@@ -14,32 +12,6 @@ from tests.store.work import BEGINNING, FAIL, HAND_BACK, SUCCEED, Hand, expire, 
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
-
-
-@rule("M30")
-def test_two_workers_that_claim_at_once_never_get_the_same_job(
-    database: str, connection: Connection
-) -> None:
-    jobs, workers = 3_000, 4
-    ready, together = Barrier(workers), Barrier(workers)
-    insert(connection, jobs)
-
-    def work(number: int) -> list[tuple[int, int]]:
-        with psycopg.connect(database, autocommit=True) as own:
-            hand = Hand(own, f"worker {number}")
-            ready.wait(30)
-            claimed = [(job.id, job.claims) for job in hand.claim(37).jobs]
-            together.wait(30)  # so that none can take all before another begins
-            while found := hand.claim(37).jobs:
-                claimed += [(job.id, job.claims) for job in found]
-            return claimed
-
-    with ThreadPoolExecutor(workers) as pool:
-        claimed = [claim for mine in pool.map(work, range(workers)) for claim in mine]
-    assert len(claimed) == len(set(claimed)) == jobs
-    assert connection.execute(
-        "select count(distinct locked_by), count(*), max(claims) from rota.job"
-    ).fetchone() == (workers, jobs, 1)
 
 
 @rule("M30")

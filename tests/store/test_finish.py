@@ -228,16 +228,6 @@ def test_a_finish_ends_what_is_still_held_and_leaves_the_rest(shared: Connection
     assert set(other.settle((taken, SUCCEED))) == {taken.id}
 
 
-@rule("M32")
-def test_a_finish_that_is_sent_again_finds_nothing_to_end(shared: Connection) -> None:
-    insert(shared, 3)
-    hand = Hand(shared)
-    decided = [(job, SUCCEED) for job in hand.claim().jobs]
-    assert len(hand.settle(*decided)) == 3
-    assert hand.settle(*decided) == {}
-    assert shared.execute("select count(*) from rota.job_history").fetchone() == (3,)
-
-
 @pytest.mark.parametrize(
     "bad", ["{not json", '{"a": "\\u0000"}', '{"a": "\\ud800"}', '"\0"', "\ud800", ""]
 )

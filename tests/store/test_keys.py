@@ -88,29 +88,6 @@ def test_when_the_first_rolls_back_the_second_is_inserted(
     assert connection.execute("select id from rota.job").fetchall() == [(second.id,)]
 
 
-@rule("M51")
-def test_of_many_producers_at_once_one_inserts_and_all_learn_its_id(
-    database: str, app: rota.App, send: Send, connection: Connection
-) -> None:
-    keys = [f"{number}" for number in range(25)]
-
-    def produce(number: int) -> list[rota.Enqueued]:
-        with psycopg.connect(database, autocommit=True) as own:
-            if number % 2:
-                return [send.using(connection=own, key=key).enqueue() for key in keys]
-            return app.enqueue_many(
-                [send.using(key=key).new() for key in reversed(keys)], connection=own
-            )[::-1]
-
-    with ThreadPoolExecutor(6) as pool:
-        results = list(pool.map(produce, range(6)))
-    for at in range(len(keys)):
-        of_key = [result[at] for result in results]
-        assert len({one.id for one in of_key}) == 1
-        assert sum(one.created for one in of_key) == 1
-    assert connection.execute("select count(*) from rota.job").fetchone() == (len(keys),)
-
-
 KEPT_FOR = (
     "select i.expires_at - h.finished_at from rota.idempotency i join rota.job_history h on h.id = "
     "i.job"
@@ -178,16 +155,6 @@ def test_of_two_producers_one_takes_an_expired_key(
     connection.execute("update rota.idempotency set expires_at = now() - interval '1 s'")
     first, second = _concurrently(database, connection, send, _commit)
     assert second == rota.Enqueued(first.id, False, "queued")
-
-
-@rule("M51")
-def test_a_key_whose_job_has_left_no_row_any_more_belongs_to_one_that_succeeded(
-    shared: Connection, send: Send
-) -> None:
-    first = send.using(key="k").enqueue()
-    end_all(shared)
-    shared.execute("delete from rota.job_history")  # as retention does
-    assert send.using(key="k").enqueue() == rota.Enqueued(first.id, False, "succeeded")
 
 
 @rule("M12", "M51")

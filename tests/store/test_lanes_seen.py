@@ -233,30 +233,6 @@ def _status(connection: Connection, job: int) -> str:
 # A job
 
 
-@rule("M11", "M60")
-def test_the_timeline_of_a_job_says_what_it_waits_for(app: rota.App, insert: Insert) -> None:
-    runs = insert("g", "running", in_lane=True)
-    laned = insert("g", "waiting")
-    app.queues.set_max_running("default", 2)
-    insert(None, "running", capped=True)
-    capped = insert(None, "waiting", waits_for="queue default", waits_since="2026-01-01Z")
-    plain = insert(None)
-    halts = insert("h", "dead", in_lane=True, failed_at="2026-02-01Z", waits_for="person")
-
-    def waits(job: int) -> list[str]:
-        return [one.text for one in app.jobs.timeline(job).entries if one.what == "waits"]
-
-    [wait] = waits(laned)
-    assert wait.startswith(f"for its ordered group g: job {runs} (running since 2026-01-01")
-    assert waits(capped) == ["for a free slot of queue default (2 of 2 run)"]
-    assert waits(plain) == []
-    assert "halts" in [one.what for one in app.jobs.timeline(halts).entries]
-    app.queues.pause("default", by="ann")
-    assert waits(plain) == ["it is due, but its queue default is paused by ann"]
-    app.queues.pause_all(by="bob")
-    assert waits(plain) == ["it is due, but everything is paused by bob"]
-
-
 @rule("M21", "M85")
 def test_jobs_are_found_by_their_lane(
     app: rota.App, connection: Connection, insert: Insert

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
@@ -371,54 +370,6 @@ def test_a_joiner_that_then_replaces_does_not_deadlock_with_a_cancel(
             assert cancelled.result(30) == "cancelled"
             canceller.commit()
     assert app.get(first.id).payload == {"text": 2}
-
-
-@pytest.mark.nightly
-@rule("M51")
-@pytest.mark.parametrize("way", ["replace", "insert"])
-def test_no_change_is_lost_between_producers_and_workers(
-    database: str, connection: Connection, way: str
-) -> None:
-    """Each producer commits a change and an enqueue together; a job takes what it sees."""
-    connection.execute("create table change (n int primary key, taken bool default false)")
-    done = threading.Event()
-    with closing(rota.App(database, release="1")) as app:
-
-        @app.job("t", unique=rota.Unique(lambda: "k", on_duplicate="replace", scope="pending"))
-        def index(text: int = 0) -> None: ...
-
-        app.sync()
-
-        def produce(producer: int) -> None:
-            with psycopg.connect(database) as own:
-                for n in range(20):
-                    own.execute("insert into change values (%s)", [producer * 100 + n])
-                    _enqueue(index, own, way)
-                    own.commit()
-
-        def work(name: int) -> int:
-            with psycopg.connect(database, autocommit=True) as own:
-                hand, ran = Hand(own, name=f"{name}"), 0
-                while True:
-                    is_last = done.is_set()
-                    jobs = hand.claim(1).jobs
-                    for job in jobs:
-                        own.execute("update change set taken = true where not taken")
-                        hand.settle((job, SUCCEED))
-                        ran += 1
-                    if is_last and not jobs:
-                        return ran
-
-        with ThreadPoolExecutor(6) as pool:
-            workers = [pool.submit(work, name) for name in range(2)]
-            try:
-                list(pool.map(produce, range(4)))
-            finally:
-                done.set()
-            for worker in workers:
-                worker.result(60)
-    assert connection.execute("select count(*) from change where not taken").fetchone() == (0,)
-    assert _held(connection) == []
 
 
 @rule("M51")

@@ -6,11 +6,9 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
-from typing import Any
 
 import psycopg
 import pytest
-from psycopg import sql
 from psycopg.rows import TupleRow
 
 import rota
@@ -28,9 +26,6 @@ UPKEEP = {
     "stat_hour", "stat_rollup", "worker",
 }  # fmt: skip
 """What a drain reads and writes for itself."""
-RECORDS = {"insert": 3, "claim": 4, "finish": 3}
-"""WAL records of each job. INSERT: the row, the primary key, job_ready. Claim: the lock, the
-update, the primary key, job_lease. Finish: the row that goes, the row of history, its index."""
 
 
 @rule("M2", "M13")
@@ -78,32 +73,6 @@ def difference(
         for table, rows in after.items()
     }
     return {table: rows for table, rows in grown.items() if rows != (0, 0, 0)}
-
-
-@rule("M2", "M13")
-def test_a_plain_job_writes_as_many_wal_records_as_its_rows_and_entries(
-    connection: Connection,
-) -> None:
-    connection.execute("select rota.partitions_ensure(0)")
-    statements = {
-        "insert": "insert into rota.job (job_type, queue, priority) "
-        f"select 'plain', 'default', 0 from generate_series(1, {JOBS})",
-        "claim": f"select * from rota.claim('default', '{{plain}}', 'w', {JOBS})",
-        "finish": "select rota.job_finish((select array_agg(id order by id) from rota.job), "
-        f"array_fill(1, array[{JOBS}]), null, array_fill(1::bigint, array[{JOBS}]), null, null, "
-        "null, 'r')",
-    }
-    records = {name: wal_records(connection, one) for name, one in statements.items()}
-    assert connection.execute("select count(*) from rota.job_history").fetchall() == [(JOBS,)]
-    # Pages that fill up, and the few rows of the worker and of the queue, add some.
-    assert {name: count // JOBS for name, count in records.items()} == RECORDS
-
-
-def wal_records(connection: Connection, statement: str) -> int:
-    query = sql.SQL("explain (analyze, wal, format json) " + statement)
-    [(plan,)] = connection.execute(query).fetchall()
-    records: Any = plan[0]["Plan"]["WAL Records"]
-    return int(records)
 
 
 @rule("M51")

@@ -4,6 +4,7 @@ own rows, and nothing else.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -33,6 +34,11 @@ that it plans, and for each row that it handles.
 
 To walk over all jobs of a kind costs more than that for HELD rows.
 """
+
+PARTS = [
+    "reaper", "expirer", "group sweeper", "wait sweeper", "limit planner", "batch folder",
+    "scheduler", "figures",
+]  # fmt: skip
 
 # No statistics, as after a bulk load that autovacuum has not seen yet; `analysed` below makes them.
 LOAD = """
@@ -211,6 +217,10 @@ def _hot(large: Large) -> dict[str, tuple[Callable[[], Operation[Any]], int]]:
         "a reap": (lambda: ops.reap(BEGINNING, 500), LOST),
         "a reap of nothing": (lambda: ops.reap(now - timedelta(seconds=1), 500), 0),
         "an expiry of nothing": (lambda: ops.expire("w", BEGINNING, 0, 500), 0),
+        "upkeep of nothing": (
+            lambda: ops.find_upkeep_due(json.dumps(dict.fromkeys(PARTS, now.isoformat()))),
+            0,
+        ),
         "archiving dead jobs": (lambda: ops.archive_dead(1000), 0),
         "forgetting keys": (lambda: ops.forget_rows("keys", 1000), 0),
         "the oldest due job": (ops.oldest_due, 4),

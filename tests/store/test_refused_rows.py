@@ -95,18 +95,6 @@ def test_one_that_takes_too_long_keeps_no_other_from_ending_and_many_are_not_spl
     assert ([gone.job for gone in ended], list(refusals)) == (ids[1:half], [ids[0]])
 
 
-@rule("M2", "M36")
-def test_jobs_past_their_expiry_end_around_those_that_are_refused(
-    connection: psycopg.Connection[TupleRow],
-) -> None:
-    ids = insert(connection, JOBS)
-    connection.execute("update rota.job set expires_at = now() - interval '1 s'")
-    _refuse(connection, [ids[0]], "raise exception 'not this one'")
-    hand = Hand(connection)
-    _, ended, refusals = hand.run(ops.expire("w", BEGINNING, 0, 500))
-    assert ([gone.job for gone in ended], list(refusals)) == (ids[1:], [ids[0]])
-
-
 @rule("M2", "M13")
 def test_dead_jobs_are_archived_around_those_that_are_refused(
     connection: psycopg.Connection[TupleRow],

@@ -7,21 +7,18 @@ no spike.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import msgspec
 import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
 import rota
 from rota.model.job import Job
-from rota.model.settle import Transition
 from rota.observe.events import Bus
 from rota.store import ops
 from rota.store.db import Database
@@ -30,7 +27,7 @@ from rota.store.link import StoreLink
 from rota.worker.claimer import Claimer
 from tests.conftest import _execute, _is_there
 from tests.store.bulk import no_load_beside, without_indexes
-from tests.store.work import BEGINNING, FAIL, SUCCEED, Hand
+from tests.store.work import BEGINNING, FAIL, Hand
 from tests.support.clock import ManualClock
 from tests.support.databases import wait_until_unused
 from tests.support.rules import rule
@@ -41,10 +38,8 @@ Connection = psycopg.Connection[TupleRow]
 
 NAME = "rota_spikes"
 JOBS = 50_000
-WORK, CLAIM, HELD, LATE = 2_000, 100, 100, 100
-"""Of each queue: jobs to do, jobs of one claim; then jobs that a worker holds, that another lost,
-and that have expired.
-"""
+WORK, CLAIM = 2_000, 100
+"""Jobs to do of each queue, and jobs of one claim."""
 SPIKES = ["due", "unknown", "dead", "future"]
 BLOCKS_MAX = 2_000
 """For a statement on a hundred jobs; walking over a spike would cost many times that."""
@@ -58,11 +53,6 @@ set session_replication_role = replica;
 insert into rota.job (job_type, queue, priority, run_at)
   select 't', q, 0, now() - interval '1 h' from unnest('{{unknown,dead,future,small}}'::text[]) q,
     generate_series(1, {WORK});
-insert into rota.job (job_type, queue, priority, run_at) select 't', q, 0, now()
-  from unnest('{{held,lost}}'::text[]) q, generate_series(1, {HELD});
-insert into rota.job (job_type, queue, priority, run_at, expires_at)
-  select 't', 'late', 0, now() - interval '1 h', now() - interval '1 min'
-    from generate_series(1, {LATE});
 reset session_replication_role"""
 # Triggers off: run_at stays as it is given. No ANALYZE, as right after a bulk load.
 LOAD = """
@@ -95,11 +85,9 @@ class Cost:
 class Spikes:
     """The database with the spikes in it; whatever a test does there is undone, but for claims."""
 
-    def __init__(self, url: str, connection: Connection, jobs: int = 0) -> None:
+    def __init__(self, url: str, connection: Connection) -> None:
         self.url = url
         self.connection = connection
-        self.jobs = jobs
-        """Of each spike."""
         self.database = Database("")
 
     def cost(self, operation: Operation[Any], rows: int, *, like: Operation[Any]) -> Cost:
@@ -178,7 +166,7 @@ def spikes(server: PostgresServer, template: str, admin: Connection) -> Iterator
         wait_until_unused(name, admin)  # a session counts what it has read when it ends
         with psycopg.connect(server.url(name), autocommit=True) as connection:
             connection.execute("select rota.resume_copy()")
-            yield Spikes(server.url(name), connection, JOBS)
+            yield Spikes(server.url(name), connection)
 
 
 def _claim(
@@ -230,7 +218,7 @@ def test_a_claim_reads_what_it_takes_and_nothing_of_the_spike(spikes: Spikes) ->
     # And the measure itself: a first look, from the beginning, walks over the unknown jobs, and
     # that shows.
     first = _of_a_claim(spikes, _claim("unknown"))
-    assert first.entries["job_ready"] >= spikes.jobs
+    assert first.entries["job_ready"] >= JOBS
     assert first.blocks > BLOCKS_MAX
 
 
@@ -258,90 +246,6 @@ def test_claims_of_very_many_jobs_due_at_the_same_instant_go_on_by_id_and_cost_t
         again = _of_a_claim(spikes, _claim("due", *begin))
         assert again.entries["job_ready"] >= 20 * CLAIM
     hand.settle(*((job, FAIL) for job in taken))
-
-
-@rule("M14", "M33", "M36", "M88")
-def test_renewals_finishes_reaps_and_expiries_cost_beside_the_spikes_what_they_cost_without(
-    spikes: Spikes, database: str, connection: Connection
-) -> None:
-    connection.execute(WORK_ONLY.encode())
-    alone = _costs(Spikes(database, connection))
-    for name, cost in _costs(spikes).items():
-        assert cost.whole_tables == 0, name
-        assert set(cost.entries) == INDEXES[name], name
-        assert sum(cost.entries.values()) <= 2 * sum(alone[name].entries.values()), (
-            f"{name}: {cost}, alone: {alone[name]}"
-        )
-        # A tree of more rows may be a level deeper, which is a block for each descent; and entries
-        # of what other tests have undone are read, too.
-        assert cost.blocks <= 2 * alone[name].blocks + SPARE_BLOCKS, (
-            f"{name}: {cost}, alone: {alone[name]}"
-        )
-
-
-INDEXES = {
-    "renew": {"job_pkey"},
-    "finish": {"job_pkey"},
-    "fail": {"job_pkey"},
-    "reap": {"job_lease", "job_pkey"},
-    "reap of nothing": set(),
-    "expire": {"job_expires", "job_pkey"},
-    "expire of nothing": set(),
-    "upkeep with nothing to do": set(),
-}  # fmt: skip
-
-
-def _costs(where: Spikes) -> dict[str, Cost]:
-    """What each statement costs on a hundred jobs, and two of them on none."""
-    hour = timedelta(hours=1)  # so that no lease expires meanwhile but those of the lost
-    held, lost = (
-        Hand(where.connection, queues=[queue], lease=hour).claim(HELD).jobs
-        for queue in ("held", "lost")
-    )
-    where.connection.execute(
-        "update rota.job set locked_until = now() - interval '1 min' where id = any (%s)",
-        [[job.id for job in lost]],
-    )
-    nobody, now = msgspec.structs.replace(held[0], id=0), _now(where)
-
-    def renewed(*jobs: Job) -> Operation[Any]:
-        return ops.renew(
-            [(job.id, job.claims) for job in jobs],
-            ops.Claimant("w", "1", ["t"], [timedelta(minutes=2)], [False]),
-        )
-
-    def ended(write: Any, transition: Transition, *jobs: Job) -> Operation[Any]:
-        endings = [ops.Ending(job, transition, 0.1) for job in jobs]
-        return write(endings, "1")  # type: ignore[no-any-return]
-
-    return {
-        "renew": where.cost(renewed(*held), HELD, like=renewed(nobody)),
-        "finish": where.cost(
-            ended(ops.finish, SUCCEED, *held), HELD, like=ended(ops.finish, SUCCEED, nobody)
-        ),
-        "fail": where.cost(
-            ended(ops.leave, FAIL, *held), HELD, like=ended(ops.leave, FAIL, nobody)
-        ),
-        "reap": where.cost(ops.reap(BEGINNING, 500), HELD, like=ops.reap(now, 500)),
-        "reap of nothing": where.cost(ops.reap(now, 500), 1, like=ops.reap(now, 500)),
-        "expire": where.cost(
-            ops.expire("w", BEGINNING, 0, 500), LATE, like=ops.expire("w", now, 0, 500)
-        ),
-        "expire of nothing": where.cost(
-            ops.expire("w", now, 0, 500), 1, like=ops.expire("w", now, 0, 500)
-        ),
-        "upkeep with nothing to do": where.cost(
-            ops.find_upkeep_due(json.dumps(dict.fromkeys(PARTS, now.isoformat()))),
-            1,
-            like=ops.find_upkeep_due("{}"),
-        ),
-    }
-
-
-PARTS = [
-    "reaper", "expirer", "group sweeper", "wait sweeper", "limit planner", "batch folder",
-    "scheduler", "figures",
-]  # fmt: skip
 
 
 @rule("M14", "M36", "M88")
@@ -416,7 +320,7 @@ async def test_an_idle_worker_beside_a_spike_pays_for_its_first_look_and_nothing
         polls = [await _read_by(claimer, link, spikes) for _ in range(20)][-1] - before - first
     finally:
         await claimer.close()
-    assert first >= (spikes.jobs if queue == "unknown" else 0)
+    assert first >= (JOBS if queue == "unknown" else 0)
     assert polls <= 20, "at most one entry each, of the probe for unknown priorities"
     assert claimer.claimed == 0
 

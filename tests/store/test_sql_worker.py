@@ -17,7 +17,7 @@ import rota
 from rota.model.retry import Exponential
 from tests.pure.test_redaction import LINES
 from tests.store.planned import at, set_clock
-from tests.store.work import SUCCEED, Hand, drop_days, expire, insert
+from tests.store.work import Hand, drop_days, expire, insert
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
@@ -656,17 +656,6 @@ def test_workers_in_sql_and_in_python_get_each_job_once(
         others = Shell(second, "other").ids(10)
         python = [job.id for job in Hand(second).claim(10).jobs]
     assert sorted(mine + others + python) == ids
-
-
-@rule("M15", "M32")
-def test_what_python_holds_a_shell_with_another_claim_cannot_end(
-    shell: Shell, shared: Connection
-) -> None:
-    insert(shared)
-    hand = Hand(shared)
-    (job,) = hand.claim().jobs
-    assert _refused(shell, "succeed", job.id, job.claims - 1) == LOST
-    assert hand.settle((job, SUCCEED))[job.id].status == "succeeded"
 
 
 @rule("M15", "M45")

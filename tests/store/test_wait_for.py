@@ -164,18 +164,6 @@ def test_a_job_that_was_requeued_is_waited_for_as_the_new_one(
 
 
 @rule("M11", "M44")
-def test_a_job_may_wait_until_dead_ones_are_requeued(
-    shop: rota.App, connection: Connection
-) -> None:
-    page, other = pages(shop, -1, 2)
-    waiter = report(shop, [page, other], on_failure="wait")
-    assert work(connection) == []
-    assert status(connection, waiter) == ("waiting", f"job {page}")
-    shop.retry(page, payload={"n": 3})
-    assert work(connection) == [[("succeeded", 30, None), ("succeeded", 20, None)]]
-
-
-@rule("M11", "M44")
 def test_a_job_that_waits_for_a_dead_one_goes_on_when_a_person_ignores_that(
     shop: rota.App, connection: Connection
 ) -> None:
@@ -442,36 +430,6 @@ def test_a_drain_of_a_bench_goes_on_with_jobs_that_wait_also_in_the_transaction_
         waiter = report(shop, pages(shop, 1, -2))
         assert len(bench.drain().performed) == 4
         assert shop.get(waiter).result == [["succeeded", 10, None], ["dead", None, "page -2"]]
-
-
-@rule("M2", "M13")
-def test_a_drain_of_plain_jobs_reads_no_results_and_asks_of_no_end(
-    database: str, connection: Connection
-) -> None:
-    connection.execute(
-        "do $$ begin execute format('alter database %I set track_functions = ''all''', "
-        "current_database()); end $$"
-    )
-    app = rota.App(database)
-    plain = app.job("plain")(lambda: None)
-    app.sync()
-    app.enqueue_many([plain.new() for _ in range(50)])
-    assert app.drain().succeeded == 50
-    app.close()
-
-    def list_called() -> dict[str, int]:
-        connection.execute("select pg_stat_clear_snapshot()")
-        called = connection.execute("select funcname, calls from pg_stat_user_functions")
-        return dict(called.fetchall())
-
-    def is_counted() -> bool:
-        called = list_called()
-        return all(called.get(name) for name in ("job_finish", "waits_sweep"))
-
-    eventually(is_counted, what="the server has counted")
-    called = list_called()
-    assert called["waits_sweep"] == 1, "it looks once"
-    assert not called.keys() & {"waits_note", "results_of", "job_end"}
 
 
 # Circles

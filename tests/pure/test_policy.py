@@ -316,6 +316,19 @@ def test_the_nearest_class_decides_and_fatal_on_wins_a_tie() -> None:
 
 
 @rule("M41")
+def test_a_status_code_can_be_named_beside_classes_and_decides_before_them() -> None:
+    for code, retry_on, fatal_on, decides in (
+        (404, (404,), (), "retry_on 404"),
+        (503, (), (503,), "fatal_on 503"),
+        (404, (404,), (404,), "fatal_on 404"),
+        (404, (404,), (Exception,), "retry_on 404"),
+        (404, (409, Exception), (), "retry_on Exception"),
+    ):
+        seen = classify(Answered(status_code=code), retry_on=retry_on, fatal_on=fatal_on)
+        assert seen.rule == decides
+
+
+@rule("M41")
 def test_what_the_type_declares_comes_before_the_defaults_and_the_code_is_kept() -> None:
     seen = classify(Answered(status_code=404), retry_on=(Answered,))
     assert (seen.verdict, seen.response_code) == (Verdict.TRANSIENT, 404)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
 import rota
-from tests.support.server import unused_port
-from tests.worker.supervisor import SupervisorProcess
+from tests.worker.conftest import StartSupervisor, free_port, start_supervisor
 
-StartSupervisor = Callable[..., SupervisorProcess]
+__all__ = ["StartSupervisor", "free_port", "start_supervisor"]
 
 
 @pytest.fixture
@@ -21,24 +18,3 @@ def app(database: str) -> Iterator[rota.App]:
     app = rota.App(database, release="test")
     yield app
     app.close()
-
-
-@pytest.fixture
-def free_port() -> int:
-    """A port on which no server listens."""
-    return unused_port()
-
-
-@pytest.fixture
-def start_supervisor(tmp_path: Path) -> Iterator[StartSupervisor]:
-    """Start `rota work --processes`; what still runs is killed after the test."""
-    started: list[SupervisorProcess] = []
-
-    def start(url: str, processes: int, *options: str, **others: Any) -> SupervisorProcess:
-        supervisor = SupervisorProcess(tmp_path, url, processes, *options, **others)
-        started.append(supervisor)
-        return supervisor
-
-    yield start
-    for supervisor in started:
-        supervisor.end()

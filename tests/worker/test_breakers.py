@@ -15,7 +15,6 @@ from rota.observe.events import (
     BreakerClosed,
     BreakerOpened,
     DatabaseLost,
-    JobDead,
     JobFailed,
     JobHandedBack,
     JobSucceeded,
@@ -102,44 +101,6 @@ async def test_failures_open_it_for_all_types_one_job_tries_and_its_success_star
         for one in (job, *waiting):
             await hand.heard(JobSucceeded, job=one)
     assert [row[1] for row in state(connection)] == ["closed"]
-
-
-@rule("M63")
-async def test_a_trial_that_is_told_to_wait_keeps_it_open_and_one_at_fault_lets_another_try(
-    database: str, connection: Connection
-) -> None:
-    shop = Shop()
-    async with Hand(database, shop.jobs) as hand:
-        await open_it(connection, hand)
-        shop.error = rota.RateLimited("429", retry_after="10m")
-        end_window(connection)
-        put(connection, "call")
-        again = await hand.heard(BreakerOpened, 2)
-        assert again.for_s > 600, "for longer"
-        waiting = put(connection, "order")
-        await hand.heard(JobHandedBack, job=waiting)
-        assert len(shop.calls) == 3
-        shop.error = ValueError("no such customer")
-        end_window(connection)
-        await hand.heard(JobFailed, job=put(connection, "call"))
-        await hand.heard(JobFailed, job=waiting)  # it was called back
-    assert state(connection) == [("a", "open", 2)]
-
-
-@rule("M63", "M43")
-async def test_a_job_whose_key_cannot_be_computed_is_dead_with_the_reason(
-    database: str, connection: Connection
-) -> None:
-    def find_host(host: str) -> str:
-        raise LookupError(f"no host {host}")
-
-    shop = Shop()
-    shop.jobs.job("finds", breaker=rota.Breaker(key=find_host))(shop._answer)
-    async with Hand(database, shop.jobs) as hand:
-        dead = await hand.heard(JobDead, job=put(connection, "finds"))
-    assert shop.calls == []
-    assert "its breaker key function at" in dead.failure.message
-    assert "raised LookupError: no host a" in dead.failure.message
 
 
 @rule("M63", "M32")

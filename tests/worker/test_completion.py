@@ -21,9 +21,8 @@ from tests.support.django_site import django_database
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker import heavy
-from tests.worker.conftest import StartWorker
 from tests.worker.hand import Hand
-from tests.worker.table import Connection, expire_leases, over, put, put_many, rows, value
+from tests.worker.table import Connection, put, rows, value
 
 POLICY = rota.Fixed("1h", jitter=0)
 Context = rota.Context
@@ -384,29 +383,6 @@ async def test_it_is_the_same_in_a_process_of_its_own(
         (jobs["raises"], "failed", 0),
         (jobs["dies after"], "succeeded", 1),
     ]
-
-
-@pytest.mark.nightly
-@rule("M30", "M54")
-def test_of_workers_that_are_killed_at_any_point_each_job_has_one_invoice(
-    database: str, connection: Connection, start_worker: StartWorker
-) -> None:
-    put_many(connection, "bill", 200)
-    invoices = "select count(*) from public.invoice"
-    for _ in range(4):
-        before = value(connection, invoices)
-        expire_leases(connection)
-        worker = start_worker(database, concurrency=20)
-        eventually(lambda: value(connection, invoices) != before, what="an invoice")  # noqa: B023
-        worker.kill()
-    expire_leases(connection)
-    start_worker(database, concurrency=20)
-    eventually(lambda: over(connection) == 200, 60, what="all jobs end")
-    assert rows(
-        connection,
-        "select j.status, count(*), count(distinct i.job) "
-        "from rota.jobs j left join public.invoice i on i.job = j.id group by 1",
-    ) == [("succeeded", 200, 200)]
 
 
 # On a connection of any library

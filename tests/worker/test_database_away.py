@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +20,7 @@ from tests.support.server import PostgresServer
 from tests.support.wait import eventually
 from tests.worker.conftest import Connect, StartWorker
 from tests.worker.hand import Hand
-from tests.worker.process import WorkerProcess, notes
+from tests.worker.process import notes
 from tests.worker.table import Connection, over, put, put_many, rows, status, value
 
 pytestmark = pytest.mark.system
@@ -208,70 +206,3 @@ def _refused(hand: Hand) -> set[str]:
         for event in hand.events
         if isinstance(event, DatabaseLost) and "not permitted to log in" in event.reason
     }
-
-
-LEASE_S, AWAY_S, HELD = 6, 7, 40
-
-
-@pytest.mark.nightly
-@rule("M2", "M31", "M33")
-def test_jobs_that_run_through_an_absence_of_the_server_longer_than_their_leases_are_not_repeated(
-    start_worker: StartWorker, own_server: PostgresServer, connect: Connect, tmp_path: Path
-) -> None:
-    worker = start_worker(own_server.url(), lease=f"{LEASE_S}s", concurrency=HELD, reserved=0)
-    connection = connect()
-    jobs = [put(connection, "hold", until=str(tmp_path / "go")) for _ in range(HELD)]
-    eventually(lambda: len(notes(worker.notes_file)) == HELD)
-    # Another one that would take them over, and has nothing to hold itself.
-    start_worker(own_server.url(), lease=f"{LEASE_S}s", concurrency=HELD, reserved=0)
-
-    own_server.stop("immediate")
-    time.sleep(AWAY_S)  # the leases are by the server's clock
-    worker.freeze()  # that it does not come back first
-    own_server.start()
-    connection = connect()
-    # Every lease is over. What a drain would do that starts now, with no memory of what was; where
-    # the server took its time to come up, too late.
-    at_once = (
-        "select id from rota.job_reap('-infinity', case "
-        "when rota.uptime() < %s * interval '1 s' then 1000 else 0 end)"
-    )
-    assert rows(connection, at_once, LEASE_S / 3) == []
-    worker.signal(signal.SIGCONT)
-    # The worker that holds the jobs comes back, and so does the other.
-    eventually(lambda: value(connection, _RENEWED) == HELD, 60)
-    # A reaper that takes the job of a worker that is gone would have taken any job of theirs.
-    [(gone,)] = rows(connection, _GONE)
-    eventually(lambda: over(connection) == 1, 60)
-    (tmp_path / "go").touch()
-    eventually(lambda: over(connection) == 1 + HELD)
-
-    assert _starts(worker) == Counter([*jobs, gone])
-    assert rows(
-        connection,
-        "select distinct status, attempts, claims from rota.job_history where id <> %s",
-        gone,
-    ) == [("succeeded", 1, 1)]
-    assert rows(connection, "select job from rota.attempt") == [(gone,)]
-
-
-_GONE = """
-insert into rota.job (job_type, status, locked_by, locked_until, claims, attempts, started_at)
-values (
-  'quick', 'running', 'gone', clock_timestamp() - interval '1 second', 1, 1,
-  clock_timestamp() - interval '1 minute'
-) returning id
-"""
-_RENEWED = (
-    "select count(*) from rota.job where status = 'running' and locked_until > clock_timestamp() "
-    "and claims = 1"
-)
-
-
-def _starts(worker: WorkerProcess) -> Counter[int]:
-    """How often each job was started, by any worker of the test."""
-    return Counter(
-        int(what.removeprefix("start "))
-        for _, what in notes(worker.notes_file)
-        if what.startswith("start ")
-    )

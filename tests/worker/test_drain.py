@@ -7,22 +7,19 @@ from collections import Counter
 from collections.abc import Sequence
 from time import monotonic
 
-import psycopg
 import pytest
 
 import rota
 from rota.observe.events import Event, JobDead, JobReaped, WorkerStarted
 from rota.runtime.clock import Clock
-from rota.store.migrate import migrate
 from rota.worker.attempt import Attempt
 from rota.worker.claimer import Claimer
 from rota.worker.executor import Executor
 from rota.worker.slots import SlotGroup
 from tests.support.rules import rule
-from tests.support.server import PostgresServer
 from tests.support.wait import eventually
 from tests.worker.hand import Hand
-from tests.worker.table import Connection, over, put, put_many, rows, status, value
+from tests.worker.table import Connection, over, put, put_many, rows, value
 
 LEFT = (
     "insert into rota.job (job_type, status, locked_by, locked_until, claims, attempts, "
@@ -33,22 +30,6 @@ LEFT = (
     " from generate_series(1, %s)"
 )
 """Jobs that a worker left behind."""
-
-
-def counting(jobs: rota.Jobs, name: str, **settings: object) -> Counter[str]:
-    """A job type whose jobs say how many run at once."""
-    seen: Counter[str] = Counter()
-
-    async def handler() -> None:
-        seen["now"] += 1
-        seen["most"] = max(seen["most"], seen["now"])
-        for _ in range(20):
-            await asyncio.sleep(0)
-        seen["now"] -= 1
-        seen["done"] += 1
-
-    jobs.job(name, **settings)(handler)  # type: ignore[call-overload]
-    return seen
 
 
 @rule("M80")
@@ -165,20 +146,6 @@ async def test_two_drains_at_once_do_every_job_once(database: str, connection: C
     assert set(seen.values()) == {1} and len(seen) == 400
 
 
-@rule("M61", "M80")
-async def test_a_drain_leaves_queues_alone_that_it_was_not_given(
-    database: str, connection: Connection
-) -> None:
-    jobs = rota.Jobs()
-    counting(jobs, "email", queue="email")
-    connection.execute(
-        "insert into rota.job (job_type, queue) values ('email', 'email'), ('email', 'default')"
-    )
-    report = await Hand(database, jobs, drain=True, queues={"default": 1}).run()
-    assert report.succeeded == 1
-    assert rows(connection, "select queue, status from rota.job") == [("email", "queued")]
-
-
 @rule("M80", "M83")
 async def test_a_drain_that_is_told_to_stop_ends_in_the_middle_of_its_upkeep_and_claims_nothing(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
@@ -188,7 +155,7 @@ async def test_a_drain_that_is_told_to_stop_ends_in_the_middle_of_its_upkeep_and
     connection.execute("update rota.job set expires_at = now() - interval '1 s'")
     due = put(connection, "work")
     jobs = rota.Jobs()
-    counting(jobs, "work")
+    jobs.job("work")(_nothing)
     hand = Hand(database, jobs, drain=True)
     hand.worker._bus.on(JobDead, lambda _: hand.worker.stop())
     assert (await hand.run()).claimed == 0
@@ -261,34 +228,6 @@ async def test_a_drain_waits_for_its_own_running_jobs(
     connection.execute("insert into rota.job (job_type) values ('follow up')")
     go.set()
     assert (await draining).succeeded == 3
-
-
-@pytest.mark.nightly
-@pytest.mark.system
-@rule("M80")
-def test_a_drain_that_loses_the_database_says_so_and_loses_no_job(
-    own_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("rota.worker.shutdown.RECORD_S", 1.0)
-    migrate(own_server.url())
-    app = rota.App(own_server.url())
-
-    @app.job("pulls the plug", lease="30s")
-    def pulls_the_plug() -> None:
-        own_server.stop("immediate")
-
-    @app.job("waits")
-    async def waits() -> None: ...
-
-    waits.using(priority=-1).enqueue()
-    job = pulls_the_plug.enqueue().id
-    with pytest.raises(rota.DatabaseUnavailable):
-        app.drain(concurrency=1)
-    own_server.start()
-    with psycopg.connect(own_server.url(), autocommit=True) as connection:
-        assert status(connection, job) == "running", "until its lease has expired"
-        assert value(connection, "select count(*) from rota.jobs") == 2
-    app.close()
 
 
 def _nothing() -> None: ...

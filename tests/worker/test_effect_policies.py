@@ -16,13 +16,12 @@ import pytest
 
 import rota
 from rota.declare.secret import VARIABLE, make_key
-from rota.observe.events import JobFailed, JobSucceeded
 from rota.worker import effects
 from tests.pure.test_settle_lost import job as make_job
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker import heavy
-from tests.worker.attempts import AT_ONCE, Attempts
+from tests.worker.attempts import Attempts
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, rows, value
 
@@ -222,35 +221,6 @@ async def test_what_may_have_happened_is_for_the_policy_and_a_refusal_is_an_ordi
         repeated = is_unknown and policy == "repeat"
         [*_, (_, became, _, before)] = seen(connection)
         assert (became, before) == (effect, int(repeated)), (fails, policy)
-
-
-@rule("M52", "M35")
-async def test_in_a_worker_a_provider_that_never_answers_is_not_asked_again_under_skip(
-    database: str, connection: Connection
-) -> None:
-    """Its attempt runs over its time."""
-    jobs = rota.Jobs()
-    sent = asyncio.Event()
-
-    @jobs.job("sends", takes_context=True, timeout="1h", retry=AT_ONCE)
-    async def sends(ctx: Context) -> None:
-        async with ctx.effect("mail:7", if_uncertain="skip") as effect:
-            if not effect.done:
-                assert not sent.is_set()
-                sent.set()
-                await asyncio.Event().wait()
-
-    job = put(connection, "sends")
-    async with Hand(database, jobs) as hand:
-        await asyncio.wait_for(sent.wait(), 30)
-        held = hand.worker.attempts[job]
-        assert held.began_at is not None
-        held.began_at -= held.job_type.options.timeout_s
-        hand.worker.parts.executor._watch_at = 0.0  # it does not expect that yet
-        failed = await hand.heard(JobFailed, job=job)
-        assert failed.failure.error_type == "rota.errors.AttemptTimeout"
-        await hand.heard(JobSucceeded, job=job)
-    assert seen(connection) == [("mail:7", "uncertain", None, 0)]
 
 
 @rule("M52")

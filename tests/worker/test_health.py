@@ -7,7 +7,6 @@ import asyncio
 import re
 import signal
 import socket
-import sys
 import threading
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -32,8 +31,6 @@ from tests.worker.supervisor import probe
 from tests.worker.table import Connection, put
 
 pytestmark = pytest.mark.system
-
-LINUX_ONLY = pytest.mark.skipif(sys.platform != "linux", reason="--processes is for Linux")
 
 
 @rule("M81", "M86")

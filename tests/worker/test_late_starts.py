@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import rota
-from rota.observe.events import JobDead, JobHandedBack, JobSucceeded
+from rota.observe.events import JobHandedBack, JobSucceeded
 from tests.support.rules import rule
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, rows
@@ -47,34 +47,3 @@ async def test_a_handler_does_not_begin_when_its_lease_ran_out_while_its_payload
         await hand.heard(JobSucceeded, job=job)
     assert (begun, len(read)) == ([7], 2)
     assert rows(connection, "select attempts, losses, claims from rota.jobs") == [(1, 0, 3)]
-
-
-@rule("M36")
-async def test_a_job_that_expires_while_the_loop_is_blocked_does_not_begin(
-    database: str, connection: Connection
-) -> None:
-    jobs = rota.Jobs()
-    begun: list[str] = []
-
-    @jobs.job("greedy", priority=1)
-    async def greedy() -> None:
-        begun.append("greedy")
-        brief_one = hand.worker.attempts[job]
-        brief_one.renewed_after_at = brief_one.claimed_at  # its lease is renewed meanwhile
-        brief_one.claimed_at -= 7200  # so long does it block the loop
-
-    @jobs.job("brief", expires="1h")
-    async def brief() -> None:
-        begun.append("brief")
-
-    with connection.transaction():
-        put(connection, "greedy")
-        job = put(connection, "brief")
-        connection.execute(
-            "update rota.job set expires_at = clock_timestamp() + interval '1 hour' where id = %s",
-            [job],
-        )
-    async with Hand(database, jobs) as hand:
-        dead = await hand.heard(JobDead, job=job)
-    assert begun == ["greedy"]
-    assert dead.failure.error_type == "Expired"

@@ -138,41 +138,6 @@ async def test_a_job_that_has_a_slot_is_renewed_before_its_start_is_recorded(
     await kept.keeper.close()
 
 
-@rule("M32")
-async def test_the_outcome_of_a_handler_that_lost_its_lease_is_discarded(
-    database: str, connection: Connection
-) -> None:
-    jobs = rota.Jobs()
-    started: list[int] = []
-    go = threading.Event()
-    errors = {
-        "raises": ValueError("too late"),
-        "snoozes": rota.Snooze("1s"),
-        "cancels": rota.Cancel("too late"),
-    }
-
-    @jobs.job("stubborn", lease="30s", retry=LATER, takes_context=True)
-    def stubborn(ctx: rota.Context, end: str) -> str:
-        started.append(ctx.job.id)
-        go.wait(20)
-        if end in errors:
-            raise errors[end]
-        return "too late"
-
-    ids = [put(connection, "stubborn", end=end) for end in ("returns", *errors)]
-    connection.execute(LOST_BEFORE)
-    async with Hand(database, jobs) as hand:
-        await asyncio.to_thread(eventually, lambda: len(started) == len(ids))
-        # The next renewal is ten seconds away: only the fence can refuse the outcome.
-        after = _take_away(connection, *ids)
-        go.set()
-        for job in ids:
-            await hand.heard(LeaseLost, job=job)
-    assert rows(connection, "select * from rota.job order by id") == after
-    assert value(connection, "select count(*) from rota.job_history") == 0
-    assert value(connection, "select count(*) from rota.attempt") == len(ids)
-
-
 @rule("M32", "M33", "M84")
 @pytest.mark.parametrize("first_to_end", [1, 2])
 async def test_a_worker_that_lost_a_job_and_got_it_again_keeps_the_two_attempts_apart(

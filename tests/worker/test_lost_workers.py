@@ -62,44 +62,6 @@ def started(place: Path) -> Counter[int]:
 
 
 @pytest.mark.nightly
-@rule("M2", "M33", "M42")
-def test_of_a_batch_with_a_job_that_kills_its_worker_only_that_one_ends_dead(
-    database: str, connection: Connection, tmp_path: Path
-) -> None:
-    put_many(connection, "quick", 50)
-    killer = put(connection, "kill")
-    put_many(connection, "quick", 49)
-    processes: list[WorkerProcess] = []
-
-    def start() -> WorkerProcess:
-        expire_leases(connection)
-        processes.append(WorkerProcess(tmp_path, database, drain=True))
-        return processes[-1]
-
-    try:
-        work_until(start, lambda: value(connection, OPEN) == 0)
-    finally:
-        for process in processes:
-            process.kill()
-    [(*dead, losses)] = rows(
-        connection, "select id, status, attempts, error_type, losses from rota.job"
-    )
-    assert dead == [killer, "dead", 3, "LeaseExpired"]
-    others = rows(
-        connection, "select status, max(attempts), count(*) from rota.job_history group by 1"
-    )
-    assert others == [("succeeded", 1, 99)], "no neighbour was charged for it"
-    counts = started(tmp_path)
-    assert counts.pop(killer) == losses <= 6, "max_attempts, and while it was not alone"
-    assert max(counts.values()) <= 6
-    said = rows(
-        connection, "select outcome from rota.attempt where job = %s order by finished_at", killer
-    )
-    outcomes = [outcome for (outcome,) in said]
-    assert outcomes == ["queued"] * (losses - 3) + ["failed", "failed", "dead"]
-
-
-@pytest.mark.nightly
 @rule("M33")
 def test_a_job_with_one_attempt_begins_once_and_is_dead_only_if_it_had_begun(
     database: str, connection: Connection, tmp_path: Path, start_worker: StartWorker

@@ -158,34 +158,6 @@ async def test_a_priority_that_turns_up_later_is_found(
             await hand.heard(JobSucceeded, job=job)
 
 
-@rule("M61")
-async def test_an_urgent_job_of_an_undeclared_priority_overtakes_a_backlog_within_a_second(
-    database: str, connection: Connection
-) -> None:
-    jobs = rota.Jobs()
-
-    @jobs.job("page")
-    async def page() -> None:
-        await asyncio.sleep(0.005)
-
-    jobs.job("reset")(page.func)
-    put_many(connection, "page", 10_000)
-    connection.execute(
-        "insert into rota.job (job_type, priority) select 'page', p "
-        "from generate_series(1, 19) p, generate_series(1, 30)"
-    )
-    async with Hand(database, jobs, slots=5) as hand:
-        await hand.heard(JobSucceeded, 200)
-        [(job,)] = rows(
-            connection,
-            "insert into rota.job (job_type, priority) values ('reset', 90) returning id",
-        )
-        await hand.heard(JobSucceeded, job=job)
-        assert value(connection, "select count(*) from rota.job where job_type = 'page'") != 0, (
-            "the backlog is still there"
-        )
-
-
 @rule("M2", "M20")
 async def test_a_job_that_commits_late_is_started_soon_after(
     database: str, connection: Connection, jobs: rota.Jobs
@@ -198,30 +170,6 @@ async def test_a_job_that_commits_late_is_started_soon_after(
             await hand.heard(JobSucceeded, job=put(connection, "quick"))
             late.commit()
         await hand.heard(JobSucceeded, job=job)
-
-
-@rule("M2")
-async def test_a_job_behind_the_frontier_is_found_soon_though_one_claim_has_taken_long(
-    database: str, connection: Connection, jobs: rota.Jobs
-) -> None:
-    job = put(connection, "quick")
-    connection.execute("update rota.job set run_at = run_at - interval '1 hour'")
-    with psycopg.connect(database) as claim, psycopg.connect(database) as slow:
-        # As a claim that is rolled back in the end: meanwhile the frontier passes the job.
-        claim.execute("select from rota.job where id = %s for update", [job])
-        async with Hand(database, jobs) as hand:
-            for _ in range(5):  # the first claims of a connection take longer
-                hand.part(Claimer)._frontiers.search_everything()
-                await hand.heard(JobSucceeded, job=put(connection, "quick"))
-            slow.execute("lock table rota.queue")
-            hand.part(Claimer)._frontiers.search_everything()
-            held_up = connected(connection, "claim")
-            await soon(lambda: rows(connection, WAITS, held_up))
-            await asyncio.to_thread(connection.execute, "select pg_sleep(0.5)")
-            slow.commit()
-            await hand.heard(JobSucceeded, job=put(connection, "quick"))
-            claim.rollback()
-            await hand.heard(JobSucceeded, job=job)
 
 
 @rule("M81")
@@ -386,16 +334,3 @@ async def test_what_is_handed_back_behind_the_frontiers_is_found_through_the_req
         assert value(connection, asked) is True
         await hand.heard(JobSucceeded, 301)
     assert rows(connection, "select distinct attempts from rota.job_history") == [(1,)]
-
-
-@rule("M12", "M30")
-async def test_a_worker_never_claims_a_type_that_it_does_not_know(
-    database: str, connection: Connection, jobs: rota.Jobs
-) -> None:
-    put_many(connection, "stranger", 500)
-    async with Hand(database, jobs) as hand:
-        for _ in range(3):
-            await hand.heard(JobSucceeded, job=put(connection, "quick"))
-    assert rows(connection, "select distinct job_type, status, claims, attempts from rota.job") == [
-        ("stranger", "queued", 0, 0)
-    ]

@@ -7,15 +7,12 @@ import logging
 import time
 from datetime import datetime, timedelta
 
-import pytest
-
 import rota
 from rota.client import DirectClient
 from rota.observe.events import JobDead, JobHandedBack, JobSucceeded
 from rota.store.db import Database
 from tests.support.rules import rule
 from tests.support.wait import eventually
-from tests.worker.conftest import StartWorker
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, put_many, rows, value
 
@@ -237,22 +234,3 @@ async def test_jobs_whose_gate_cannot_be_asked_hold_back_no_others_and_come_agai
             connection.execute(f"alter function rota.{function}_gone rename to {function}".encode())
         connection.execute("update rota.job set run_at = now()")
         await hand.heard(JobSucceeded, 23, timeout_s=60)
-
-
-@pytest.mark.nightly
-@rule("M33", "M62")
-def test_starts_keep_to_the_limit_when_of_three_workers_one_is_killed_and_one_stands_still(
-    database: str, connection: Connection, start_worker: StartWorker
-) -> None:
-    """The starts that they had reserved are lost, their jobs are not, and none is charged."""
-    killed, *_ = [
-        start_worker(database, module="tests.worker.limit_app", concurrency=3) for _ in range(3)
-    ]
-    put_many(connection, "mail", 80)
-    eventually(lambda: len(starts(connection)) > 5, what="some have started")
-    put(connection, "stall", seconds=5)
-    killed.kill()
-    eventually(lambda: len(starts(connection)) == 80, 90, what="all have started")
-    assert most_within(starts(connection), 2.0) <= 25
-    charged = "select distinct attempts from rota.job_history where job_type = 'mail'"
-    assert rows(connection, charged) == [(1,)]

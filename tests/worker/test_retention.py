@@ -4,9 +4,6 @@ open or retention is interrupted."""
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, date, datetime, timedelta
 
 import psycopg
@@ -19,16 +16,13 @@ from rota.observe.events import (
     Event,
     JobSucceeded,
     PartitionDropped,
-    PartitionKept,
     WorkerStarted,
 )
 from rota.store import ops
 from rota.store.db import Database
 from rota.store.link import StoreLink
 from rota.upkeep import retention, upkeep_set
-from rota.upkeep.retention import PERIOD_S, SOON_S, Retention
-from tests.store.work import SUCCEED
-from tests.store.work import Hand as StoreHand
+from rota.upkeep.retention import Retention
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.hand import Hand
@@ -88,25 +82,6 @@ def days(connection: Connection, table: str = "job_history") -> list[int]:
     )
 
 
-def pending(connection: Connection) -> list[str]:
-    """The partitions whose taking off was cut short."""
-    return [
-        str(name)
-        for (name,) in rows(
-            connection, "select inhrelid::regclass from pg_inherits where inhdetachpending"
-        )
-    ]
-
-
-@contextmanager
-def snapshot(url: str, query: str) -> Iterator[Connection]:
-    """A session that has read something and keeps its snapshot."""
-    with psycopg.connect(url) as session:
-        session.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-        session.execute(query.encode())
-        yield session
-
-
 def doing_nothing() -> rota.Jobs:
     """A worker needs a job type."""
     jobs = rota.Jobs()
@@ -115,138 +90,6 @@ def doing_nothing() -> rota.Jobs:
 
 
 def _nothing() -> None: ...
-
-
-class Upkeep:
-    """The retention of one worker, a pass at a time."""
-
-    def __init__(self, url: str, *, notify: bool = True, step_s: float | None = None) -> None:
-        self.events: list[Event] = []
-        bus = Bus()
-        bus.on(Event, self.events.append)
-        database = Database(url, notify=notify)
-        self.link = StoreLink(database, "upkeep")
-        self.service = Retention(bus, self.link, database)
-        if step_s is not None:
-            self.service._own = StoreLink(
-                database, "retention", statement_timeout_s=step_s, lock_timeout_s=step_s
-            )
-
-    async def one_pass(self) -> float | None:
-        """Do a pass."""
-        return await asyncio.wait_for(self.service.tick(), 90)
-
-    def kept(self) -> list[str]:
-        """Why partitions had to stay for now."""
-        return [event.reason for event in self.events if isinstance(event, PartitionKept)]
-
-
-@asynccontextmanager
-async def upkeep(
-    url: str, *, notify: bool = True, step_s: float | None = None
-) -> AsyncIterator[Upkeep]:
-    one = Upkeep(url, notify=notify, step_s=step_s)
-    try:
-        yield one
-    finally:
-        await one.service.close()
-        await one.link.close()
-
-
-class Busy:
-    """A session that inserts, claims and finishes without a pause, and never waits for a lock as
-    long as a second: what stands behind a lock of retention waits for two."""
-
-    def __init__(self, url: str, name: str) -> None:
-        self.rounds = 0
-        self.failure: BaseException | None = None
-        self._url, self._name = url, name
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> Busy:
-        self._thread.start()
-        eventually(lambda: self.rounds, what="the first round")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(30)
-        assert self.failure is None, self.failure
-
-    def goes_on(self) -> None:
-        """Wait until it has done some more."""
-        before = self.rounds
-        eventually(
-            lambda: self.failure or self.rounds > before + 3, what="claims and finishes go on"
-        )
-        assert self.failure is None, self.failure
-
-    def _run(self) -> None:
-        try:
-            with psycopg.connect(self._url, autocommit=True) as connection:
-                connection.execute("set lock_timeout = '1s'")
-                hand = StoreHand(connection, self._name, types=[self._name])
-                while not self._stop.is_set():
-                    connection.execute(
-                        "insert into rota.job (job_type) select %s from generate_series(1, 3)",
-                        [self._name],
-                    )
-                    jobs = hand.claim().jobs
-                    assert len(hand.settle(*((job, SUCCEED) for job in jobs))) == len(jobs) == 3
-                    self.rounds += 1
-        except Exception as error:  # noqa: BLE001 - the test raises it
-            self.failure = error
-
-
-@pytest.mark.nightly
-@rule("M13", "M30", "M80")
-async def test_no_session_waits_while_a_day_rolls_over_and_old_ones_go_under_two_open_snapshots(
-    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The server ends a step, even if the worker is gone.
-    monkeypatch.setattr(retention, "STEP_MARGIN_S", 60)
-    put(connection, "begin")
-    hand = StoreHand(connection, types=["begin"])
-    hand.settle((hand.claim().jobs[0], SUCCEED))
-    with Busy(database, "first") as first, Busy(database, "second") as second:
-
-        async def everybody_goes_on() -> None:
-            for one in (first, second):
-                await asyncio.to_thread(one.goes_on)
-
-        async with upkeep(database) as worker, upkeep(database, step_s=60) as patient:
-            with (
-                snapshot(database, "select count(*) from rota.jobs") as reader,
-                snapshot(database, "select count(*) from rota.worker"),
-            ):
-                # The first nights, and those after which the first day is too old.
-                for later in (1, 2, KEPT_DAYS + 1, KEPT_DAYS + 2):
-                    await asyncio.to_thread(ahead, connection, later, made=later > KEPT_DAYS)
-                    await everybody_goes_on()
-                    assert await (worker if later > KEPT_DAYS else patient).one_pass() == PERIOD_S
-                    assert days(connection)[-1] == later + ops.partitions.PARTITION_DAYS, (
-                        "tomorrow's partition is there, and six more"
-                    )
-                await everybody_goes_on()
-                assert [name[-8:] for name in pending(connection)] == [f"{day(connection):%Y%m%d}"]
-                assert days(connection)[0] == 0
-                assert len(worker.kept()) == 2, "it was begun, and a later pass could not finish it"
-                assert all("canceling statement due to" in why for why in worker.kept())
-                # A drain is not held up, and does its work.
-                put(connection, "nothing")
-                assert (await Hand(database, doing_nothing(), drain=True).run()).succeeded == 1
-                assert pending(connection)
-                await everybody_goes_on()
-                before = rows(reader, "select count(*) from rota.jobs")
-                assert before == rows(reader, "select count(*) from rota.jobs"), (
-                    "who reads is not disturbed either"
-                )
-            while await patient.one_pass() == SOON_S:
-                await everybody_goes_on()
-        assert pending(connection) == []
-        assert days(connection)[0] == 2
-        await everybody_goes_on()
 
 
 @rule("M2", "M13")
@@ -344,11 +187,20 @@ async def test_before_its_jobs_a_drain_does_what_needs_no_waiting_and_the_rest_b
     assert StoreLink.__init__.__kwdefaults__
     monkeypatch.setitem(StoreLink.__init__.__kwdefaults__, "lock_timeout_s", 60)
     ahead(connection, KEPT_DAYS + 1, made=True)
-    async with upkeep(database) as worker:
-        with snapshot(database, "select count(*) from rota.jobs"):
-            async with asyncio.timeout(30):
-                await upkeep_set.begin_early([worker.service], Database(database))
-            assert len(pending(connection)) == 1
-            assert worker.events == [], "it is not told before the first turn"
-        await worker.one_pass()
+    events: list[Event] = []
+    bus, served = Bus(), Database(database)
+    bus.on(Event, events.append)
+    link = StoreLink(served, "upkeep")
+    service = Retention(bus, link, served)
+    with psycopg.connect(database) as reader:
+        reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        reader.execute("select count(*) from rota.jobs")
+        async with asyncio.timeout(30):
+            await upkeep_set.begin_early([service], Database(database))
+        half_off = "select count(*) from pg_inherits where inhdetachpending"
+        assert value(connection, half_off) == 1
+        assert events == [], "it is not told before the first turn"
+    await service.tick()
+    await service.close()
+    await link.close()
     assert days(connection)[0] == 1

@@ -7,8 +7,6 @@ import asyncio
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
 from typing import Any
 
 import pytest
@@ -82,54 +80,6 @@ async def test_an_answer_that_says_when_is_obeyed(
     put(connection, "asks")
     await work(database, lambda: ask(web))
     assert waits_s(connection) == expected_s
-
-
-@rule("M41")
-async def test_a_date_is_read_by_the_clock_of_the_server_that_names_it(
-    database: str, connection: Connection, web: Web
-) -> None:
-    # The server's Date header says now; a clock that is wrong is on both.
-    web.status = 429
-    web.headers = {"Retry-After": format_datetime(datetime.now(UTC) + timedelta(minutes=2), True)}
-    put(connection, "asks")
-    await work(database, lambda: ask(web))
-    assert 100 <= waits_s(connection) <= 120
-
-
-@rule("M41")
-async def test_an_answer_that_says_when_does_not_make_a_fatal_error_transient(
-    database: str, connection: Connection, web: Web
-) -> None:
-    web.status, web.headers = 404, {"Retry-After": "7"}
-    put(connection, "asks")
-    await work(database, lambda: ask(web))
-    assert rows(connection, "select status, response_code from rota.job") == [("dead", 404)]
-
-
-@rule("M41")
-@pytest.mark.parametrize(
-    ("status", "options", "where", "verdict_rule"),
-    [
-        (404, {"retry_on": (404,)}, "failed", "retry_on 404"),
-        (503, {"fatal_on": (503,)}, "dead", "fatal_on 503"),
-        (404, {"retry_on": (404,), "fatal_on": (404,)}, "dead", "fatal_on 404"),
-        (404, {"retry_on": (404,), "fatal_on": (OSError,)}, "failed", "retry_on 404"),
-        (404, {"retry_on": (409, OSError)}, "failed", "retry_on OSError"),
-    ],
-)
-async def test_a_status_code_can_be_named_beside_classes_and_decides_before_them(
-    database: str,
-    connection: Connection,
-    web: Web,
-    status: int,
-    options: dict[str, Any],
-    where: str,
-    verdict_rule: str,
-) -> None:
-    web.status = status
-    put(connection, "asks")
-    await work(database, lambda: ask(web), **options)
-    assert rows(connection, "select status, verdict_rule from rota.job") == [(where, verdict_rule)]
 
 
 @pytest.mark.parametrize("wrong", [(99,), (600,), (True,), ("404",), 404, (404.0,)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -11,7 +10,6 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import psutil
 import pytest
 
@@ -35,14 +33,12 @@ from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.conftest import StartSupervisor
 from tests.worker.supervisor import gone
-from tests.worker.table import Connection, connected, over, put, put_many, rows, status
+from tests.worker.table import Connection, connected, put, rows, status
 
 pytestmark = [
     pytest.mark.system,
     pytest.mark.skipif(sys.platform != "linux", reason="--processes is for Linux"),
 ]
-
-UNCHARGED = "select id, status, attempts from rota.job order by id"
 
 
 # What the parent makes of the end of a process, decided without one
@@ -434,29 +430,6 @@ def test_a_worker_that_is_pid_1_reaps_orphans_and_hears_sigterm_also_before_it_i
             assert unshared.wait(30) == 128 + signal.SIGTERM
         finally:
             unshared.kill()
-
-
-@pytest.mark.nightly
-@rule("M80")
-def test_a_drain_in_several_processes_ends_when_all_have_and_reports_what_they_did_together(
-    start_supervisor: StartSupervisor, database: str, connection: Connection
-) -> None:
-    put_many(connection, "quick", 60)
-    supervisor = start_supervisor(
-        database, 2, "--drain", "--json", "--concurrency=2", "--log-level=warning"
-    )
-    exit_status, out = supervisor.wait(60)
-    assert exit_status == 0, supervisor.log
-    report = msgspec.json.decode(out)
-    assert report.pop("claimed") >= 60, (
-        "one that was held up for a second handed back what it had claimed ahead"
-    )
-    assert report == {"succeeded": 60, "failed": 0, "dead": 0, "oldest_due": None, "paused": []}
-    assert over(connection) == 60
-    held_up = re.compile(r"WARNING.*(the event loop|handed back)")  # as a busy machine may
-    assert [line for line in supervisor.log.splitlines() if not held_up.search(line)] == []
-    stopped = "select count(*) from rota.worker where stopped_at is not null"
-    assert rows(connection, stopped) == [(2,)]
 
 
 def test_what_several_processes_cannot_be_is_refused_in_one_line(

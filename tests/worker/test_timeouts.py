@@ -215,41 +215,6 @@ async def test_what_would_end_a_process_ends_only_the_attempt(
         assert (stored, error_type.rpartition(".")[2]) == ("failed", name), kind
 
 
-@rule("M2")
-async def test_an_error_that_cannot_be_shown_or_stored_as_it_is_fails_its_own_job_only(
-    database: str, connection: Connection
-) -> None:
-    jobs = rota.Jobs()
-
-    class UnspeakableError(Exception):
-        def __str__(self) -> str:
-            raise ValueError("no words")
-
-    texts: list[Exception] = [
-        ValueError("a\0b"),
-        ValueError("\ud800"),
-        ValueError("x" * 10_000_000),
-        UnspeakableError(),
-    ]
-
-    @jobs.job("fails", retry=FIXED)
-    async def fails(which: int) -> None:
-        raise texts[which]
-
-    @jobs.job("returns")
-    async def returns(which: int) -> object:
-        return ["a\0b", "\ud800", float("nan"), 2**70, object()][which]
-
-    ids = [put(connection, "fails", which=which) for which in range(len(texts))]
-    ids += [put(connection, "returns", which=which) for which in range(5)]
-    async with Hand(database, jobs):
-        await asyncio.to_thread(
-            eventually, lambda: {status(connection, job) for job in ids} == {"failed", "succeeded"}
-        )
-    assert value(connection, "select count(*) from rota.job where status = 'failed'") == len(texts)
-    assert value(connection, "select count(*) from rota.job_history") == 5
-
-
 @rule("M34")
 async def test_no_transaction_is_open_while_a_handler_works(
     database: str, connection: Connection

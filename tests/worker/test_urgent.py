@@ -107,35 +107,6 @@ async def test_a_priority_that_no_type_declares_is_found_as_soon_without_notific
             await reset_starts(connection, hand, priority=priority)
 
 
-@rule("M61")
-async def test_each_queue_with_slots_of_its_own_has_room_of_its_own(
-    database: str, connection: Connection
-) -> None:
-    site = Site(queue="mail")
-    put(connection, "page", 100, queue="mail")
-    put(connection, "page", 100)
-    async with Hand(database, site.jobs, queues={"mail": 5, "default": 11}, grace_s=0.0) as hand:
-        await site.until_begun(4 + 9)
-        await reset_starts(connection, hand, queue="mail")
-        await reset_starts(connection, hand, queue="default")
-        assert claimed(hand, "page") == 4 + 9
-        assert started(hand).urgent_slots == "mail=1, default=2 for priority above 0"
-
-
-@rule("M61")
-async def test_queues_that_share_slots_leave_room_together(
-    database: str, connection: Connection
-) -> None:
-    site = Site(queue="mail")
-    put(connection, "page", 3)
-    put(connection, "page", 100, queue="mail")
-    async with Hand(database, site.jobs, slots=10, grace_s=0.0) as hand:
-        await site.until_begun(8)
-        await reset_starts(connection, hand, queue="mail")
-        await reset_starts(connection, hand, queue="default")
-        assert claimed(hand, "page") == len(site.begun) == 8
-
-
 @rule("M14", "M61")
 async def test_a_search_for_urgent_jobs_alone_asks_for_no_notifications(
     database: str, connection: Connection
@@ -160,29 +131,6 @@ async def test_urgent_jobs_take_all_slots_and_more_of_them_start_as_one_ends(
     async with Hand(database, site.jobs, slots=4, **RARE) as hand:
         await site.until_begun(4)
         await hand.heard(JobSucceeded, count=12)
-
-
-@rule("M61")
-async def test_an_urgent_job_gets_the_slot_of_the_urgent_job_that_ends_before_any_poll(
-    database: str, connection: Connection
-) -> None:
-    site = Site()
-    go = asyncio.Event()
-
-    @site.jobs.job("call", takes_context=True, priority=URGENT)
-    async def call(ctx: rota.Context) -> None:
-        if not go.is_set():
-            await go.wait()
-
-    put(connection, "page", 10)
-    async with Hand(database, site.jobs, slots=4, grace_s=0.0, **RARE) as hand:
-        await site.until_begun(3)
-        [first] = put(connection, "call", priority=URGENT)
-        await hand.heard(JobClaimed, job=first)
-        waiting = put(connection, "call", 20, priority=URGENT)
-        go.set()
-        for job in waiting:
-            await hand.heard(JobSucceeded, job=job)
 
 
 @rule("M61", "M80")

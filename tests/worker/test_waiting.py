@@ -1,76 +1,15 @@
-"""Jobs that wait for others, and what follows batches, in workers that are killed or drain."""
+"""Jobs that wait for others, in workers and in drains."""
 
 from __future__ import annotations
 
 from typing import Any, Unpack
 
-import pytest
-
 import rota
 from rota.declare.options import JobOptions
 from rota.observe.events import JobSucceeded, JobWaiting
 from tests.support.rules import rule
-from tests.support.wait import eventually
-from tests.worker.conftest import StartWorker
 from tests.worker.hand import Hand
-from tests.worker.process import notes
-from tests.worker.table import Connection, over, put, rows, status, value
-
-PARENTS, NAPS, MEMBERS, INNER = 5, 20, 100, 2
-OPEN = """
-with opened as materialized (
-  select rota.batch_open('{"ended": {"job_type": "tell", "payload": {}}}', 'continue', %s) as batch
-),
-members as (
-  insert into rota.job (job_type, batch)
-  select 'nap', o.batch
-  from opened o
-  cross join generate_series(1, %s)
-  returning id
-)
-select rota.batch_add((select batch from opened), array_agg(id)), (select batch from opened)
-from members
-"""
-
-
-@pytest.mark.nightly
-@rule("M11", "M30", "M72")
-def test_what_waits_and_what_follows_goes_on_once_although_workers_are_killed(
-    database: str, connection: Connection, start_worker: StartWorker
-) -> None:
-    with connection.transaction():
-        [(_, outer)] = rows(connection, OPEN, None, MEMBERS)
-        for _ in range(INNER):
-            connection.execute(OPEN, [outer, MEMBERS])
-    parents = [put(connection, "gather", naps=NAPS) for _ in range(PARENTS)]
-    for _ in range(2):
-        before = over(connection)
-        workers = [start_worker(database, concurrency=10, lease="1s") for _ in range(2)]
-        eventually(lambda: over(connection) > before, what="a job ends")  # noqa: B023
-        for worker in workers:
-            worker.kill()
-    last = start_worker(database, concurrency=20, lease="1s")
-    left = "select count(*) from rota.job where status <> 'dead'"
-    told = "select count(*) from rota.jobs where job_type = 'tell'"
-    eventually(
-        lambda: (value(connection, left), value(connection, told)) == (0, INNER + 1), 120,
-        what="all has ended",
-    )  # fmt: skip
-    results = rows(connection, "select id, result from rota.jobs where job_type = 'gather'")
-    assert sorted(results) == [(id_, NAPS) for id_ in parents]
-    naps = "select count(*) from rota.jobs where job_type = 'nap' and batch is null"
-    assert value(connection, naps) == PARENTS * NAPS
-    said = {what for _, what in notes(last.notes_file)}
-    assert {f"gathered {id_} {NAPS}" for id_ in parents} == {
-        what for what in said if what.startswith("gathered")
-    }
-    assert value(connection, "select count(*) from rota.batch_delta") == 0
-    # On a busy machine a lease of a second may end under a live worker, and a job be dead of it.
-    counts = "select total, succeeded + dead, dead from rota.batches order by id"
-    (total, ended, dead), *inner = rows(connection, counts)
-    assert (total, ended) == (MEMBERS + INNER, MEMBERS + INNER)
-    assert [one[:2] for one in inner] == [(MEMBERS, MEMBERS)] * INNER
-    assert f"ended {total} {dead}" in said
+from tests.worker.table import Connection, put, rows, status, value
 
 
 def family(jobs: rota.Jobs, **options: Unpack[JobOptions]) -> None:

@@ -201,9 +201,6 @@ def test_a_second_signal_ends_the_grace_period_at_once(
     assert rows(connection, "select stopped_at is not null from rota.worker") == [(True,)]
 
 
-TAKE_AWAY = "select id from rota.job_reap('-infinity', 100)"
-
-
 @rule("M32")
 async def test_two_starts_with_the_same_pid_on_the_same_host_have_different_names(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch

@@ -77,15 +77,12 @@ class Many:
     kills: bool = False
 
 
+@app.job("many", chunk=10, max_attempts=3, retry=RETRY)
 def take_many(jobs: list[Many]) -> None:
-    """Take ten at once, or five hundred; one of them may kill the worker."""
+    """Take ten at once; one of them may kill the worker."""
     note(f"call {' '.join(str(one.id) for one in jobs)}")
     if any(one.kills for one in jobs):
         os.kill(os.getpid(), signal.SIGKILL)
-
-
-for chunk, name in ((10, "many"), (500, "hundreds")):
-    app.job(name, chunk=chunk, max_attempts=3, retry=RETRY)(take_many)
 
 
 @app.job("kill", retry=RETRY, max_attempts=3, takes_context=True)
@@ -93,46 +90,6 @@ async def kill(ctx: rota.Context) -> None:
     """End its own process as the kernel would."""
     note(f"start {ctx.job.id}")
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-@app.job("tell", retry=RETRY, takes_context=True)
-async def tell(ctx: rota.Context) -> None:
-    """Say what came of the batch that it follows."""
-    ended = ctx.ended_batch
-    assert ended is not None
-    note(f"ended {ended.total} {ended.failed}")
-
-
-@app.job("gather", retry=RETRY, max_attempts=1_000, takes_context=True)
-async def gather(ctx: rota.Context, naps: int) -> int:
-    """Enqueue naps, wait for them twice, and say of how many it was told."""
-    for half in ("first", "second"):
-        ids = await ctx.step(half, enqueue_naps, ctx.job.id, half, naps // 2)
-        if ids[0] not in ctx.results:
-            raise rota.WaitFor(ids)
-    ended = sum(one.outcome in ("succeeded", "dead") for one in ctx.results.values())
-    note(f"gathered {ctx.job.id} {ended}")
-    return ended
-
-
-async def enqueue_naps(job: int, half: str, count: int) -> list[int]:
-    """Enqueue naps; a second time the same ones."""
-    made = [nap.using(key=f"{job} {half} {n}").new() for n in range(count)]
-    return [one.id for one in await app.aenqueue_many(made)]
-
-
-@app.job("bill", retry=RETRY, max_attempts=1_000, takes_context=True)
-async def bill(ctx: rota.Context) -> None:
-    """Write an invoice in the transaction that finishes the job."""
-    async with ctx.transaction() as connection:
-        await connection.execute("insert into public.invoice values (%s)", [ctx.job.id])
-
-
-@app.job("nap", retry=RETRY, takes_context=True)
-async def nap(ctx: rota.Context) -> None:
-    """Take a moment."""
-    note(f"start {ctx.job.id}")
-    await asyncio.sleep(0.01)
 
 
 @app.job("once", max_attempts=1, takes_context=True)

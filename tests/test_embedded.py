@@ -294,15 +294,6 @@ def test_two_processes_share_one_server_and_the_last_one_out_stops_it(made_direc
     eventually(lambda: is_gone(made_directory), WAIT_S)
 
 
-def test_a_server_whose_users_were_all_killed_stops(made_directory: Path) -> None:
-    users = [User(made_directory) for _ in range(3)]
-    for user in users:
-        user.line()
-    for user in users:
-        user.kill()
-    eventually(lambda: is_gone(made_directory), WAIT_S)
-
-
 def test_a_server_left_by_killed_users_and_a_killed_guard_is_cleared_up(
     made_directory: Path,
 ) -> None:
@@ -343,22 +334,6 @@ def test_many_that_start_at_once_get_one_server(directory: Path) -> None:
     for user in users:
         user.leave()
     eventually(lambda: is_gone(directory), WAIT_S)
-
-
-@pytest.mark.nightly
-def test_who_arrives_while_the_last_user_leaves_has_a_server_all_the_same(
-    made_directory: Path,
-) -> None:
-    for _ in range(4):
-        leaving = User(made_directory)
-        leaving.line()
-        leaving.ask_to_leave()
-        arriving = [User(made_directory) for _ in range(2)]
-        assert [query(user.line()) for user in arriving] == [[(42,)]] * 2
-        leaving.leave()
-        for user in arriving:
-            user.kill()
-    eventually(lambda: is_gone(made_directory), WAIT_S)
 
 
 @pytest.mark.skipif(
@@ -444,19 +419,6 @@ def test_a_pid_file_that_names_no_server_is_none(made_directory: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_a_server_starts_over_a_pid_file_that_names_no_process(made_directory: Path) -> None:
-    """PostgreSQL itself refuses to."""
-    data = made_directory / guard.DATA
-    for text in ("", "none\n", f"{10**20}\n"):
-        (data / "postmaster.pid").write_text(text)
-        shutil.copystat(data / "PG_VERSION", data / "postmaster.pid")
-        user = User(made_directory)
-        assert query(user.line()) == [(42,)], text
-        user.leave()
-        eventually(lambda: is_gone(made_directory), WAIT_S)
-
-
-@pytest.mark.nightly
 def test_the_socket_of_a_killed_server_does_not_hide_the_next_one_where_the_directory_was_moved_to(
     made_directory: Path, place: Path
 ) -> None:
@@ -533,18 +495,6 @@ def test_a_process_starts_it_again_after_another_stopped_it(made_directory: Path
     assert done.returncode == 0, done.stderr
     assert len(done.stderr.splitlines()) == 1, "of the same session"
     eventually(lambda: is_gone(made_directory), WAIT_S)
-
-
-def test_the_warning_names_the_directory_and_the_way_to_a_real_database(
-    made_directory: Path,
-) -> None:
-    (made_directory / "sessions").unlink(missing_ok=True)
-    done = run("embedded.start(); embedded.start()", made_directory)
-    assert done.returncode == 0, done.stderr
-    (line,) = done.stderr.splitlines()
-    assert str(made_directory) in line
-    assert "private PostgreSQL" in line
-    assert "ROTA_DATABASE_URL" in line
 
 
 def test_reset_deletes_the_data_and_nothing_that_is_not_its_own(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ import pytest
 from psycopg.rows import TupleRow
 
 import rota
-from rota.errors import EffectHeld, EffectNotFound, UsageError
+from rota.errors import UsageError
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
@@ -78,57 +77,6 @@ def test_effects_are_found_by_key_job_and_status(shop: Shop) -> None:
     assert (step.step_of, step.place, step.result) == (first, 1, "place 1")
 
 
-@rule("M44", "M52", "M87")
-def test_a_settled_effect_is_sent_or_not_once_its_job_is_requeued(shop: Shop) -> None:
-    gone, lost = shop.place(1, 2, fails=True)
-    shop.app.effects.resolve("mail:1", done=True, result="m-x", why="it is in the log", by="ann")
-    shop.app.effects.resolve("mail:2", done=False)
-    again = [
-        shop.app.retry(job, payload={"number": number}).id for number, job in ((1, gone), (2, lost))
-    ]
-    assert shop.app.drain().succeeded == 2
-    assert [one.result for job in again for one in shop.app.effects.find(job=job)[2:]] == [
-        "m-x",
-        "m-2",
-    ]
-
-
-@rule("M52")
-def test_a_step_is_settled_by_its_job(shop: Shop) -> None:
-    first, second = shop.place(1, 2)
-    with pytest.raises(UsageError, match=r"step 'reserve' is done: nothing was changed; .*again"):
-        shop.app.effects.resolve("reserve", job=first, done=False)
-    shop.app.effects.resolve("reserve", job=first, done=False, again=True)
-    shop.app.effects.resolve("pack", job=second, done=True, result=3)
-    assert known(shop.app.effects.find("reserve")) == [("reserve", "done")]
-    results = {one.job: one.result for one in shop.app.effects.find("pack")}
-    assert results == {first: None, second: 3}
-    with pytest.raises(EffectNotFound, match=f"no step 'reserve' of job {first}; `rota effects`"):
-        shop.app.effects.resolve("reserve", job=first, done=True)
-    with pytest.raises(EffectNotFound) as caught:
-        shop.app.effects.resolve("reserve", done=True)
-    assert (caught.value.key, caught.value.job) == ("reserve", None)
-
-
-@rule("M52")
-def test_what_a_running_job_is_at_cannot_be_settled(app: rota.App) -> None:
-    refused: list[str] = []
-
-    @app.job("mail", takes_context=True)
-    def mail(ctx: rota.Context) -> None:
-        with ctx.effect("mail:1"):
-            for done in (True, False):
-                with pytest.raises(EffectHeld) as caught:
-                    app.effects.resolve("mail:1", done=done)
-                refused.append(str(caught.value))
-            refused.extend(one.status for one in app.effects.find())
-
-    mail.enqueue()
-    assert app.drain().succeeded == 1
-    said = "a running job is at effect 'mail:1': nothing was changed; wait for it, or cancel it"
-    assert refused == [said, said, "intended"]
-
-
 def test_a_search_and_a_settlement_of_what_cannot_be_are_refused(app: rota.App) -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"key": ""}, "key"),
@@ -158,25 +106,6 @@ def test_a_search_and_a_settlement_of_what_cannot_be_are_refused(app: rota.App) 
     for given, said in wrong:
         with pytest.raises(UsageError, match=said):
             app.effects.resolve(**{"key": "k", "done": True, **given})
-
-
-@rule("M52")
-def test_a_requeue_from_the_first_step_runs_all_of_them_again(app: rota.App) -> None:
-    ran: list[str] = []
-
-    @app.job("order", takes_context=True, fatal_on=(Sent,))
-    def order(ctx: rota.Context, name: str) -> None:
-        ctx.step("reserve", lambda: ran.append(f"{name} reserves"))
-        ctx.step("pack", lambda: ran.append(f"{name} packs"))
-        raise Sent
-
-    plain, fresh = order.enqueue("plain").id, order.enqueue("fresh").id
-    app.drain()
-    app.retry(plain)
-    assert app.jobs.retry_many(ids=[fresh], fresh=True).done == [fresh]
-    app.drain()
-    once, twice = ("plain reserves", "plain packs"), ("fresh reserves", "fresh packs")
-    assert Counter(ran) == dict.fromkeys(once, 1) | dict.fromkeys(twice, 2)
 
 
 @rule("M52")

@@ -13,7 +13,6 @@ import pytest
 from django.db import connections, transaction
 from psycopg.rows import TupleRow, dict_row
 from sqlalchemy import create_engine, make_url, text
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 import rota
@@ -269,32 +268,6 @@ def test_by_name_the_type_s_checks_apply_if_the_app_has_it(app: rota.App) -> Non
     app.close()
 
 
-@rule("M51")
-def test_by_name_a_job_without_the_key_that_its_type_declares_is_refused(
-    app: rota.App, database: str, connection: Connection
-) -> None:
-    declare(app, unique=rota.Unique(lambda user_id: f"user:{user_id}", on_duplicate="raise"))
-    app.sync()
-    front = rota.App(database)
-    with pytest.raises(rota.UsageError, match="key"):
-        front.enqueue("mail", {"user_id": 1})
-    first = front.enqueue("mail", {"user_id": 1}, key="user:1")
-    with pytest.raises(rota.KeyTaken) as taken:
-        front.enqueue("mail", {"user_id": 1}, key="user:1")
-    assert taken.value.job == first.id and count(connection) == 1
-    front.close()
-    app.close()
-
-
-@rule("M3")
-async def test_apps_that_migrate_at_once_apply_each_migration_once(empty_database: str) -> None:
-    app = rota.App(empty_database, schema="own")
-    did = await asyncio.gather(*(asyncio.to_thread(app.migrate) for _ in range(3)))
-    assert sorted(bool(one.applied) for one in did) == [False, False, True]
-    assert (await declare(app).aenqueue(1)).created
-    await app.aclose()
-
-
 # Reads
 
 
@@ -319,24 +292,3 @@ def test_a_transaction_reads_the_job_that_it_enqueued(app: rota.App, database: s
         transaction.set_rollback(True, alias)
     connections[alias].close()
     engine.dispose()
-
-
-@rule("M20")
-async def test_an_async_transaction_reads_the_job_that_it_enqueued(
-    app: rota.App, database: str
-) -> None:
-    mail = declare(app)
-    engine = create_async_engine(make_url(database).set(drivername="postgresql+asyncpg"))
-    own = await asyncpg.connect(database)
-    async with own.transaction(), AsyncSession(engine) as session:
-        for given in (own, session):
-            id_ = (await mail.using(given).aenqueue(1)).id
-            [job] = await app.afind(job_type="mail", connection=given)
-            assert job == await app.aget(id_, connection=given)
-            timeline = await app.jobs.atimeline(id_, connection=given)
-            assert timeline.job == job and timeline.entries[0].what == "enqueued"
-            with pytest.raises(rota.JobNotFound):
-                await app.aget(id_)
-    await own.close()
-    await engine.dispose()
-    await app.aclose()

@@ -181,20 +181,6 @@ async def test_every_call_that_would_block_a_running_loop_names_its_twin() -> No
             call(*given, **named, **({"priority": 1} if verb == "reschedule" else {}))
 
 
-async def test_a_sync_enqueue_inside_a_running_loop_warns_once(app: rota.App) -> None:
-    app.job("work")(lambda: None)
-    work = app.types["work"]
-
-    with pytest.warns(
-        RuntimeWarning,
-        match=re.escape("enqueue() blocks the running event loop; await aenqueue() instead"),
-    ) as warned:
-        work.enqueue()
-    assert [warning.filename for warning in warned] == [__file__]
-    work.enqueue()  # a second warning would be an error
-    work.enqueue_many([{}])
-
-
 @rule("M85", "M87")
 def test_errors_are_listed_once_by_release_and_their_jobs_are_found_and_retried(
     app: rota.App,

@@ -335,25 +335,6 @@ def test_a_job_that_a_killed_run_never_enqueues_is_told(app: rota.App, database:
 
 
 @pytest.mark.nightly
-@rule("M50", "M52")
-def test_an_effect_that_is_uncertain_after_a_kill_is_for_a_person_and_no_fault(
-    app: rota.App, database: str
-) -> None:
-    runs = []
-
-    @app.job("transfer", takes_context=True)
-    def transfer(ctx: Context) -> None:
-        runs.append(1)
-        with psycopg.connect(database, autocommit=True) as own, ctx.effect("mail:7") as effect:
-            if not effect.done:
-                own.execute(MARK)
-                effect.result = 1
-
-    run_twice(transfer.new(), tables=TABLES)
-    assert len(runs) > 3
-
-
-@pytest.mark.nightly
 @rule("M50")
 def test_a_next_run_that_fails_is_told_with_its_error(app: rota.App, database: str) -> None:
     @app.job("transfer")

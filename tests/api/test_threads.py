@@ -94,35 +94,6 @@ def test_a_thread_that_waits_for_a_connection_gets_one_though_another_thread_end
     assert len(made) == POOL_MAX + 1
 
 
-@rule("M1", "M20")
-def test_requests_enqueue_while_other_threads_of_the_process_drain(
-    database: str, connection: Connection
-) -> None:
-    app, charge = _app(database)
-    app.sync()
-    is_over = threading.Event()
-
-    def drain() -> None:
-        while not is_over.is_set():
-            app.drain(concurrency=2)
-
-    with ThreadPoolExecutor(4) as threads:
-        drains = [threads.submit(drain) for _ in range(2)]
-        requests = [threads.submit(lambda: [charge.enqueue() for _ in range(40)]) for _ in range(2)]
-        try:
-            made = {one.id for request in requests for one in request.result()}
-        finally:
-            is_over.set()
-        for one in drains:
-            one.result()
-    app.drain()
-    assert (
-        connection.execute("select count(*) from rota.job_history").fetchone()
-        == (len(made),)
-        == (80,)
-    )
-
-
 @rule("M1")
 def test_of_threads_that_are_the_first_at_once_one_connects_and_all_get_its_result() -> None:
     # Else each would try in its turn, and of twenty requests the last would wait twenty times as

@@ -15,9 +15,7 @@ from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from wsgiref.validate import validator
 
-import flask
 import pytest
-from werkzeug.middleware.dispatcher import DispatcherMiddleware
 
 import rota
 from tests.api.rows import Rows
@@ -143,33 +141,6 @@ async def test_on_an_event_loop_it_says_what_to_use_instead(app: rota.App) -> No
     app.job("work")(lambda: None)
     with pytest.raises(rota.UsageError, match=r"use rota\.asgi\.drain_endpoint"):
         rota.wsgi.drain_endpoint(app, secret=SECRET).answer("POST", ALLOWED["Authorization"])
-
-
-@rule("M80")
-def test_it_works_in_flask(app: rota.App) -> None:
-    work = app.job("work")(lambda: None)
-    job = work.enqueue().id
-    tick = rota.wsgi.drain_endpoint(app, secret=SECRET)
-    site = flask.Flask("site")
-
-    @site.get("/jobs/<int:id>")
-    def show(id: int) -> flask.Response:
-        return flask.jsonify(app.get(id).to_dict())
-
-    @site.post("/tick")
-    def drain() -> Any:
-        request = flask.request
-        answer = tick.answer(request.method, request.headers.get("Authorization"))
-        return answer.body, answer.status, answer.headers
-
-    mounted = DispatcherMiddleware(site.wsgi_app, {"/mounted": tick})
-    site.wsgi_app = mounted  # type: ignore[method-assign]
-    with serving(site) as port:
-        for path in ("/tick", "/mounted"):
-            assert ask(port, path=path)[0] == 401
-            assert ask(port, path=path, **ALLOWED)[2]["succeeded"] == 1, path
-            work.enqueue()
-        assert ask(port, "GET", f"/jobs/{job}")[2] == app.get(job).to_dict()
 
 
 @rule("M80")

@@ -223,23 +223,6 @@ def test_a_job_that_cannot_be_is_refused_in_one_sentence_and_not_inserted(
     assert rows(connection, "select from rota.job") == []
 
 
-@rule("M15")
-def test_force_inserts_a_type_that_the_app_does_not_have_as_the_database_declares_it(
-    rota: Here, connection: Connection
-) -> None:
-    connection.execute(
-        "insert into rota.job_type (name, queue, priority) values ('of_another_app', 'theirs', 9)"
-    )
-    assert rota.ok(
-        "enqueue", "of_another_app", "--force", "--payload", '{"a": [1, null]}'
-    ).out.endswith("queued\n")
-    assert rota.ok("enqueue", "of_nobody", "--force", "--json").json["created"] is True
-    assert rows(connection, "select queue, priority, payload from rota.job order by id") == [
-        ("theirs", 9, {"a": [1, None]}),
-        ("default", 0, {}),
-    ]
-
-
 # Work
 
 

@@ -3,8 +3,6 @@ in it."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import psycopg
 from psycopg.rows import TupleRow
 
@@ -60,43 +58,3 @@ def test_the_exit_status_of_the_doctor_distinguishes_warnings_from_what_is_bad(
     assert rota("doctor").status == 5
     rota.environment["ROTA_DATABASE_URL"] = "nonsense"
     assert rota("doctor").status == 3
-
-
-NEW = """
-import rota
-
-app = rota.App()
-
-
-@app.job("book", ordered=rota.Ordered(lambda invoice: f"i:{invoice}", after_death="halt"),
-         max_running=3)
-def book(invoice: int) -> None: ...
-
-
-@app.job("call", breaker=rota.Breaker())
-def call() -> None: ...
-"""
-
-
-@rule("M3", "M60", "M63")
-def test_the_doctor_notices_that_an_older_release_has_declared_its_types_again(
-    rota: Here, shop: Path
-) -> None:
-    (shop / "shop.py").write_text(NEW)
-    rota.ok("sync")
-
-    def look() -> tuple[str, str]:
-        checks = {one["name"]: one for one in rota("doctor", "--json").json["checks"]}
-        return checks["app"]["level"], checks["app"]["what"]
-
-    assert look()[0] == "ok"
-    (shop / "old.py").write_text(
-        "import rota\n\napp = rota.App()\n\n\n"
-        "@app.job('book')\ndef book(invoice: int) -> None: ...\n\n\n"
-        "@app.job('call')\ndef call() -> None: ...\n"
-    )
-    rota.ok("work", "--drain", "--app", "old:app")
-    assert look() == (
-        "warn",
-        "declared with other options: book (group_key, on_dead, max_running), call (breaker)",
-    )

@@ -237,34 +237,17 @@ def test_what_cannot_be_claimed_is_refused(rota: Here, connection: Connection) -
     assert "is in queue 'sums', which is paused" in rota("run", str(paused)).err
 
 
-@pytest.mark.nightly
-@pytest.mark.system
-@pytest.mark.parametrize(("job_type", "option"), [("wait", "--record"), ("await_", "--json")])
-def test_ctrl_c_ends_the_handler_and_hands_the_job_back(
-    rota: Here, connection: Connection, job_type: str, option: str
-) -> None:
-    job = insert(connection, job_type)
-    before = look(connection, job)
-    with rota.start("run", str(job), option, hears_ctrl_c=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "waiting\n"
-        assert look(connection, job)[0] == "running"
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert look(connection, job) == before
-
-
 @pytest.mark.system
 @pytest.mark.parametrize(
-    ("job_type", "number"), [("wait", signal.SIGTERM), ("await_", signal.SIGHUP)]
+    ("job_type", "number"),
+    [("wait", signal.SIGTERM), ("await_", signal.SIGHUP), ("wait", signal.SIGINT)],
 )
 def test_a_signal_that_ends_the_command_hands_the_job_back(
     rota: Here, connection: Connection, job_type: str, number: signal.Signals
 ) -> None:
     job = insert(connection, job_type)
     before = look(connection, job)
-    with rota.start("run", str(job)) as process:
+    with rota.start("run", str(job), hears_ctrl_c=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "waiting\n"
         process.send_signal(number)

@@ -12,7 +12,6 @@ from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
 from django.core.management import CommandError, call_command
 from django.db import connections, transaction
-from django.db.transaction import TransactionManagementError
 from django.test import SimpleTestCase, TestCase, TransactionTestCase, tag
 
 import rota
@@ -53,23 +52,6 @@ class ViewTest(TestCase):
     async def test_a_plain_call_in_async_code_is_refused_by_django(self) -> None:
         with self.assertWarns(RuntimeWarning), self.assertRaises(SynchronousOnlyOperation):
             welcome.enqueue(1)
-
-    def test_django_counts_one_statement_for_an_enqueue(self) -> None:
-        with self.assertNumQueries(1):
-            welcome.enqueue(1)
-
-    def test_a_savepoint_takes_its_jobs_along(self) -> None:
-        kept = welcome.enqueue(1)
-        with self.assertRaises(ValueError), transaction.atomic():
-            welcome.enqueue_many([{"customer_id": 2}, {"customer_id": 3}])
-            raise ValueError
-        assert [one.id for one in app.find()] == [kept.id]
-
-    def test_a_broken_transaction_takes_no_job(self) -> None:
-        with self.assertRaises(TransactionManagementError), transaction.atomic():
-            transaction.set_rollback(True)
-            welcome.enqueue(1)
-        assert app.find() == []
 
     def test_actions_and_batches_join_too(self) -> None:
         with self.assertRaises(ValueError), transaction.atomic():

@@ -23,8 +23,8 @@ CATALOGS = (
     "pg_operator", "pg_publication",
 )  # fmt: skip
 ASK_WHO_CALLS = {
-    "batch_ranges", "holders_lock", "holders_meet", "ids_reserve", "jobs_insert_for", "key_jobs",
-    "keys_take", "lane_jobs",
+    "batch_ranges", "holders_lock", "holders_meet", "ids_reserve", "jobs_insert_for", "key_holders",
+    "key_jobs", "keys_take", "lane_jobs",
 }  # fmt: skip
 """Functions with the owner's rights that write, or that tell of jobs: they ask who calls."""
 TELL_OF_NO_JOB = {"alert_matches", "canonical_type", "hidden_fields", "ids_behind"}

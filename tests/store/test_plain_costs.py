@@ -133,11 +133,11 @@ def test_a_bulk_with_keys_reads_no_others_also_in_a_session_that_began_with_none
 
 BULK = 1_000
 CALLS = {
-    "alike": 11,
-    "mappings": 14,
-    "with keys": 22,
-    "with keys, each of a copy of the type": 25,
-    "with keys of the type": 26,
+    "alike": 12,
+    "mappings": 15,
+    "with keys": 23,
+    "with keys, each of a copy of the type": 26,
+    "with keys of the type": 27,
 }
 """Calls of Python and C for each job of a bulk, from its arguments to its result."""
 

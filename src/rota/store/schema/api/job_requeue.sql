@@ -57,7 +57,7 @@ begin
   loop
     while not {schema}.key_take(v_of.id, v_of.job_type, v_of.key) loop
       select h.id into v_holder
-      from {schema}.key_holders(array[v_of.job_type], array[v_of.key]) h;
+      from {schema}.keys_held(array[v_of.job_type], array[v_of.key]) h;
       if found then
         v_held := v_held || jsonb_build_object(v_of.id, v_holder);
         exit;

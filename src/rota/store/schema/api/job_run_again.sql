@@ -44,7 +44,7 @@ begin
     exit when {schema}.key_take(v_new[1], v_type, p_key);
     return query
     select v_old[1], 'key held', h.status, h.id
-    from {schema}.key_holders(array[v_type], array[p_key]) h;
+    from {schema}.keys_held(array[v_type], array[p_key]) h;
     if found then
       return;
     end if;

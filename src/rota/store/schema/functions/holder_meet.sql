@@ -41,7 +41,7 @@ declare
   v_run_at timestamptz;
 begin
   select h.id, h.status into v_id, v_status
-  from {schema}.key_holders(array[p_job_type], array[p_key]) h;
+  from {schema}.keys_held(array[p_job_type], array[p_key]) h;
   if v_status in ('queued', 'waiting') and p_how in ('replace', 'postpone') then
     -- Not FOR UPDATE: producers that only keep the job from being claimed need not wait.
     select j.started_at is null, j.group_key into v_is_new, v_group_key
@@ -49,7 +49,7 @@ begin
     where j.id = v_id
     for no key update;
     select h.id, h.status into id, v_status
-    from {schema}.key_holders(array[p_job_type], array[p_key]) h;
+    from {schema}.keys_held(array[p_job_type], array[p_key]) h;
     if id is distinct from v_id then
       return;
     end if;

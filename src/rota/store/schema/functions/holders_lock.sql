@@ -12,7 +12,7 @@ declare
 begin
   perform {schema}.caller_check('job'::text, 'INSERT'::text);
   select array_agg(h.id) into v_ids
-  from {schema}.key_holders(p_job_types, p_keys) h
+  from {schema}.keys_held(p_job_types, p_keys) h
   where h.status = 'queued';
   perform from {schema}.job j
   where j.id = any (v_ids)

@@ -29,7 +29,7 @@ begin
   then
     return query
     select h.place, h.id, h.status, null::text
-    from {schema}.key_holders(v_job_types, p_keys) h;
+    from {schema}.keys_held(v_job_types, p_keys) h;
     return;
   end if;
   perform {schema}.holders_lock(

@@ -18,6 +18,6 @@ as $$
   )
   select a.name, holder.id, holder.status
   from asked a
-  cross join lateral {schema}.key_holders(array[a.name], array[p_key]) holder
+  cross join lateral {schema}.keys_held(array[a.name], array[p_key]) holder
   order by a.name
 $$;

@@ -1,38 +1,13 @@
--- Returns the job that holds each key. A key whose job has left no row belongs to a job that
--- succeeded, because cancelling a job frees its key, unless an erasure does it.
--- Locks: none; index idempotency_pkey.
+-- Returns the job that holds each key, as keys_held, to a producer: whose job is refused learns the
+-- id and status of the first job and nothing else. SECURITY DEFINER, and who may not insert is
+-- refused.
 -- Keeps: M51, the second caller gets the id and status of the first job.
 create or replace function {schema}.key_holders(p_job_types text[], p_keys text[])
 returns table (place bigint, id bigint, status text)
-language sql stable
-set enable_seqscan = off set search_path = pg_catalog, pg_temp
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
 as $$
-  select
-    asked.n,
-    held.job,
-    coalesce(
-      (select j.status from {schema}.job j where j.id = held.job),
-      (select h.status from {schema}.job_history h where h.id = held.job limit 1),
-      'succeeded'
-    )
-  from unnest(p_job_types, p_keys) with ordinality asked(job_type, key, n)
-  cross join lateral (select {schema}.canonical_type(asked.job_type) as name) called
-  cross join lateral (
-    select {schema}.key_hash(asked.key) as key
-    where (select n.keys_erased from {schema}.installation n)
-    union all
-    select null
-    limit 1
-  ) erased
-  left join {schema}.job_type t on t.name = called.name
-  cross join lateral (
-    -- One array, not "or": before PostgreSQL 18, an index whose first column is not fixed is read
-    -- from end to end for each key.
-    select i.job
-    from {schema}.idempotency i
-    where i.job_type = any (array_append(t.aliases, called.name))
-      and i.key = any (array[asked.key, erased.key])
-    order by i.key <> asked.key, i.job_type <> called.name
-    limit 1
-  ) held
+  select h.place, h.id, h.status
+  from {schema}.keys_held(p_job_types, p_keys) h
+  where {schema}.caller_check('job'::text, 'INSERT'::text)
 $$;

@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test nightly mutants check types rest format bench peers chaos soak site docs pictures venv venv-dev
+.PHONY: help demo test nightly mutants sim check types rest format bench peers chaos soak site docs pictures venv venv-dev
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -21,8 +21,11 @@ test: venv-dev ## the tests, in about five minutes; SMOKE=1: only the smoke test
 nightly: venv-dev ## all that `make test` leaves out; ONLY=kinds: a part of it, or of a folder of tests; SLICE=7: what CI runs of it
 	@$(BIN)/python scripts/nightly.py $(if $(ONLY),--only '$(ONLY)') $(if $(SLICE),--slice $(SLICE))
 
-mutants: venv-dev ## takes out one changed guard at a time, and its tests must fail; ALL=1: all guards, ONLY='claim: no two', BASE=REV, SLICE=K/N: of all one of N, SECONDS=S: no further one after S, QUICK=1: no nightly tests
-	@$(BIN)/python -m tests.mutants.run $(if $(ONLY),--only '$(ONLY)') $(if $(ALL),--all) $(if $(BASE),--base '$(BASE)') $(if $(SLICE),--slice $(SLICE)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(QUICK),--quick)
+mutants: venv-dev ## takes out one changed guard at a time, and its tests must fail; ALL=1: all guards, ONLY='claim: no two', BASE=REV, SLICE=K/N: of all one of N, SECONDS=S: no further one after S, QUICK=1: no nightly tests, BY=sim/test_worlds.py::test_a_world_ends_well: by this test instead of its own
+	@$(BIN)/python -m tests.mutants.run $(if $(ONLY),--only '$(ONLY)') $(if $(ALL),--all) $(if $(BASE),--base '$(BASE)') $(if $(SLICE),--slice $(SLICE)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(QUICK),--quick) $(if $(BY),--by tests/$(BY))
+
+sim: venv-dev ## simulated worlds for a minute, which repeat by their seed; MIX=storm SEED=7: the story of one, SECONDS=600: new ones for longer, FIRST=1: from this seed on
+	@$(BIN)/python -m tests.sim.run $(if $(SEED),--seed $(SEED)) $(if $(MIX),--mix $(MIX)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(FIRST),--first $(FIRST))
 
 check: ## format, lint, types, imports, generated docs, spelling, the budgets of the house
 	@$(MAKE) --no-print-directory --jobs 2 types rest

@@ -71,6 +71,10 @@ GROW = Part("grow", ("scripts/grow.py",))
 CHAOS = Part("chaos", ("-m", "chaos", "--seconds", "60"))
 
 
+SIM = Part("sim", ("-m", "tests.sim.run", "--seconds", "600"))
+"""Worlds of new seeds."""
+
+
 def soak(hours: float) -> Part:
     """The app of chaos for so long, and what grew."""
     return Part("soak", ("-m", "chaos.soak", "--hours", str(hours), "--report", "{place}/soak"))
@@ -87,12 +91,13 @@ SLICES: list[list[Part]] = [
         for at in range(SHARES)
     ),
     [GROW, CHAOS],
+    [Part("sim", ("-m", "tests.sim.run", "--seconds", "180"))],
     [POSTGRES["14"], POSTGRES["15"]],
     [POSTGRES["16"], POSTGRES["17"]],
     [LOWEST],
     [soak(0.05)],  # the ten minutes of the whole are too long for a slice
 ]
-WHOLE = [run_tests(), try_guards(), GROW, CHAOS, LOWEST, *POSTGRES.values(), soak(0.17)]
+WHOLE = [run_tests(), try_guards(), GROW, CHAOS, SIM, LOWEST, *POSTGRES.values(), soak(0.17)]
 
 
 def main() -> int:

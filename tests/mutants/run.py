@@ -60,6 +60,8 @@ NO_TESTS = 5
 def main() -> int:
     options = _read_options()
     chosen = _choose(options)
+    if options.by:
+        chosen = [replace(mutant, tests=[options.by]) for mutant in chosen]
     for mutant in chosen:  # one that no longer applies is reported at once
         mutant.apply((ROOT / mutant.file).read_text(encoding="utf-8"))
     began_at = time.monotonic()
@@ -83,6 +85,7 @@ def _read_options() -> argparse.Namespace:
     add("--of", metavar="FOLDER", help="those that a test of this folder of tests/ keeps")
     add("--slice", metavar="K/N", help="of all one of N: 0/20, 1/20, … 19/20")
     add("--seconds", type=float, default=math.inf, help="starts no further one after this time")
+    add("--by", metavar="TEST", help="tries this test of each, instead of its own")
     add("--quick", action="store_true", help="without tests that are marked `nightly`")
     return parser.parse_args()
 

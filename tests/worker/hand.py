@@ -26,6 +26,32 @@ E = TypeVar("E", bound=Event)
 P = TypeVar("P")
 
 
+def make_spec(
+    jobs: rota.Jobs,
+    *,
+    release: str = "hand-1",
+    lease_s: float = 120.0,
+    lifespan: Any = None,
+    name: str | None = None,
+    **config: Any,
+) -> WorkerSpec:
+    """Return the facts of a worker; `config`: settings of `WorkerConfig`."""
+    declaration = msgspec.json.encode(
+        [make_row(job_type._declaration, lease_s) for job_type in jobs.types.values()]
+    ).decode()
+    named: Any = {} if name is None else {"name": name}
+    return WorkerSpec(
+        types={one.name: one._declaration for one in jobs.types.values()},
+        release=release,
+        lease_s=lease_s,
+        declaration=declaration,
+        config=WorkerConfig(**config),
+        lifespan=lifespan,
+        limits=encode_limits(one._declaration for one in jobs.types.values()),
+        **named,
+    )
+
+
 class Hand:
     """`async with Hand(url, jobs, poll_s=30) as hand:` works within the block; at its end the
     worker is told to stop.
@@ -51,18 +77,7 @@ class Hand:
         self._loop = asyncio.get_running_loop()
         bus = Bus()
         bus.on(Event, self._hear)
-        declaration = msgspec.json.encode(
-            [make_row(job_type._declaration, lease_s) for job_type in jobs.types.values()]
-        ).decode()
-        spec = WorkerSpec(
-            types={one.name: one._declaration for one in jobs.types.values()},
-            release="hand-1",
-            lease_s=lease_s,
-            declaration=declaration,
-            config=WorkerConfig(**{"grace_s": 5.0, **config}),
-            lifespan=lifespan,
-            limits=encode_limits(one._declaration for one in jobs.types.values()),
-        )
+        spec = make_spec(jobs, lease_s=lease_s, lifespan=lifespan, **{"grace_s": 5.0, **config})
         self.worker = Worker(Database(url, notify=notify), spec, bus, clock)
         self.name = self.worker.name
         self._task: asyncio.Task[Summary] | None = None

@@ -1,0 +1,217 @@
+"""A database as a simulated process sees it: its answers take virtual time, come late, or never."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import psycopg
+from psycopg import pq
+from psycopg.rows import tuple_row
+
+from rota.store.db import PATIENT, Border, Database, Patience
+from rota.store.driver import Operation, Params, Row, adrive
+from rota.store.drivers.psycopg3 import ERRORS, translate
+from rota.store.errors import StoreError
+
+if TYPE_CHECKING:
+    from tests.sim.loop import Process
+    from tests.sim.world import World
+
+
+class SimDatabase(Database):
+    """The database of one process."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        super().__init__(world.server.url)
+        self._world = world
+        self._process = process
+
+    def strip_settings(self) -> Database:
+        return self
+
+    async def connect(self, role: str, **_: float) -> Any:
+        connection = SimConnection(self._world, self._process, role)
+        await connection.open()
+        return connection
+
+    async def arun(
+        self,
+        operation: Operation[Any],
+        connection: Any = None,
+        *,
+        atomic: bool = False,
+        joins: str | None = None,
+        patience: Patience = PATIENT,
+    ) -> Any:
+        with Border(is_own=True):
+            try:
+                made = await self.connect("client")
+            except ERRORS as error:
+                raise translate(error) from error
+            try:
+                return await adrive(made.driver(), operation, self.statements, atomic=atomic)
+            finally:
+                await made.close()
+
+
+class SimConnection:
+    """In place of an `OwnConnection`."""
+
+    def __init__(self, world: World, process: Process, role: str) -> None:
+        self.world = world
+        self.process = process
+        self.role = role
+        self._session: Any = None
+        self._is_busy = False
+        self.is_broken = False
+        self.has_begun = False
+        self._heard: asyncio.Queue[psycopg.Notify | None] = asyncio.Queue()
+        self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def open(self) -> None:
+        await self.world.travel(self)
+        self.world.refuse_if_down()
+        self._session = self.world.server.lend(self.world.draw.random())
+        self.world.connections.append(self)
+
+    def driver(self) -> SimDriver:
+        return SimDriver(self)
+
+    @property
+    def is_closed(self) -> bool:
+        return self.is_broken
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self.is_broken or self._is_busy or self.has_begun)
+
+    async def close(self) -> None:
+        self.cut()
+
+    async def cancel(self, timeout_s: float) -> None:
+        await self.world.travel(self)
+        if self._session is not None:
+            self.world.server.cancel(self._session)
+
+    def cut(self) -> None:
+        """Break it: who waits for its answer gets an error."""
+        if self.is_broken:
+            return
+        self.is_broken = True
+        self._heard.put_nowait(None)
+        if not self._lost.done():
+            self._lost.set_result(None)
+        if self in self.world.connections:
+            self.world.connections.remove(self)
+        if self._session is not None and not self._is_busy:
+            session, self._session = self._session, None
+            self.world.server.take_back(session)
+
+    async def listen(self, *channels: str) -> None:
+        for channel in channels:
+            self.world.listen(channel, self)
+
+    async def notifications(self, for_s: float) -> AsyncIterator[psycopg.Notify]:
+        until = asyncio.get_running_loop().time() + for_s
+        while True:
+            try:
+                async with asyncio.timeout_at(until):
+                    heard = await self._heard.get()
+            except TimeoutError:
+                return
+            if heard is None or self.is_broken:
+                raise psycopg.OperationalError("the connection was lost")
+            yield heard
+
+    def hear(self, channel: str, payload: str) -> None:
+        self._heard.put_nowait(psycopg.Notify(channel, payload, 0))
+
+    async def execute(self, name: str, call: Callable[[Any], Any]) -> Any:
+        """Send a call to the server and wait for its answer. Whoever stops waiting has lost the
+        connection; the server goes on."""
+        if self.is_broken:
+            raise psycopg.OperationalError("the connection is closed")
+        self._is_busy = True
+        sending = self.world.apart(self.world.execute(self, self._session, name, call))
+        try:
+            await asyncio.wait([sending, self._lost], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if sending.done():
+                self._is_busy = False
+            else:
+                self.cut()
+            if self.is_broken:
+                sending.add_done_callback(self._give_back)
+        if not sending.done():
+            raise psycopg.OperationalError("the connection was lost")
+        return sending.result()
+
+    def _give_back(self, sent: asyncio.Future[Any]) -> None:
+        """Return the session, once the server has done with its statement."""
+        if not sent.cancelled():
+            sent.exception()
+        session, self._session = self._session, None
+        if session is not None:
+            self.world.server.take_back(session)
+
+
+class SimDriver:
+    """The driver for one operation."""
+
+    errors: ClassVar[tuple[type[Exception], ...]] = ERRORS
+    psycopg_connection = None
+
+    def __init__(self, connection: SimConnection) -> None:
+        self._connection = connection
+
+    async def run(self, text: bytes, params: Params | None) -> list[Row]:
+        def call(real: psycopg.Connection[Any]) -> list[Row]:
+            cursor = psycopg.Cursor(real, row_factory=tuple_row)
+            if params is not None:
+                return cursor.execute(text, params, binary=True).fetchall()
+            cursor.execute(text)
+            return cursor.fetchall() if cursor.description else []
+
+        return await self._connection.execute(_name(text), call)  # type: ignore[no-any-return]
+
+    async def run_each(self, text: bytes, each: Iterable[Params]) -> list[Row]:
+        given = list(each)
+
+        def call(real: psycopg.Connection[Any]) -> list[Row]:
+            cursor = psycopg.Cursor(real, row_factory=tuple_row)
+            cursor.format = pq.Format.BINARY
+            return [row for one in given for row in cursor.execute(text, one).fetchall()]
+
+        return await self._connection.execute(_name(text), call)  # type: ignore[no-any-return]
+
+    @property
+    def joins_transaction(self) -> bool:
+        return self._connection.has_begun
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        connection = self._connection
+        is_outer = not connection.has_begun
+        await self.run(b"begin" if is_outer else b"savepoint inner_one", None)
+        connection.has_begun = True
+        try:
+            yield
+        except BaseException:
+            if not connection.is_broken:
+                await self.run(b"rollback" if is_outer else b"rollback to inner_one", None)
+                connection.has_begun = not is_outer
+            raise
+        await self.run(b"commit" if is_outer else b"release inner_one", None)
+        connection.has_begun = not is_outer
+
+    def translate(self, error: Exception) -> StoreError:
+        return translate(error)
+
+
+def _name(text: bytes) -> str:
+    """The first words of a statement, for the story."""
+    body = b" ".join(line for line in text.split(b"\n") if not line.startswith(b"--"))
+    return body.split(b"(")[0].decode()[:60].strip()

@@ -9,6 +9,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from psycopg.rows import TupleRow
 
 import rota
 from rota.kinds import mail
+from rota.kinds.mail.transport import ATTEMPT_S
 from rota.testing import Harness
 from tests.support.cli import CommandLine
 from tests.support.post import Post, posting
@@ -225,6 +227,8 @@ def test_what_the_account_is_refused_opens_the_breaker_and_kills_no_mail(
     assert (known.name, known.state) == ("mail.provider", "open")
     assert {one.status for one in app.find()} == {"failed", "queued"}
     assert ({one.queue for one in app.find()}, app.get(jobs[0]).priority) == ({"mails"}, 50)
+    timeouts = connection.execute("select name, timeout from rota.job_type").fetchall()
+    assert dict(timeouts) == dict.fromkeys(("mail", "mail.urgent"), timedelta(seconds=ATTEMPT_S))
     assert len(post.asked) == 3
     post.rcpt = None
     app.breakers.reset("mail.provider")
@@ -511,7 +515,7 @@ def test_an_encoded_word_in_data_is_text_and_adds_no_header(
         mailer.send("welcome", to="=?utf-8?q?=0aBcc=3A_x?=@x.example", **asked)
     with pytest.raises(rota.UsageError, match="is no sender"):
         mail.Mailer(post.url, sender="=?utf-8?q?a?= <a@shop.example>", templates=templates)
-    with pytest.raises(rota.UsageError, match="unsubscribe must be a URL"):
+    with pytest.raises(rota.UsageError, match=r"unsubscribe must be a URL.*write %3F for the \?"):
         send(mailer, unsubscribe=f"https://x.example/{WORD}")
     for n, given in enumerate(((WORD, "text/plain"), ("a.txt", f"text/{WORD}"))):
         send(mailer, n, attach=[("file", dict(zip(("name", "media_type"), given, strict=True)))])

@@ -147,7 +147,8 @@ class Mailer:
             rate_limit: what the provider allows; both types share it.
             if_uncertain: what happens to a mail that may have been sent: see `Context.effect`.
             options: of the type `mail`, on top of `rota.kinds.MAIL`. `mail.urgent` has them too,
-                such as a queue or a breaker, but for those that `rota.kinds.URGENT_MAIL` sets.
+                such as a queue, a breaker or a timeout, but for the others that
+                `rota.kinds.URGENT_MAIL` sets.
 
         Raises:
             UsageError: the URL or an address cannot be one.
@@ -180,7 +181,7 @@ class Mailer:
         shared.update(options or {})
         former = [f"{alias}.urgent" for alias in shared.get("aliases", ())]
         ordinary: Any = {**MAIL, **shared}
-        urgent: Any = {**shared, **URGENT_MAIL, "aliases": former}
+        urgent: Any = {**shared, **URGENT_MAIL, "timeout": shared["timeout"], "aliases": former}
         self._types = {
             False: self.jobs.job(name, takes_context=True, **ordinary)(self._handle),
             True: self.jobs.job(f"{name}.urgent", takes_context=True, **urgent)(self._handle),

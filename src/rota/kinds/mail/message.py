@@ -244,7 +244,8 @@ def check_url(url: Any) -> str | None:
         return None
     if not isinstance(url, str) or not url.isprintable() or not _URL.fullmatch(url) or _WORD in url:
         raise rota.UsageError(
-            f"unsubscribe must be a URL such as https://…, without {_WORD!r}, not {url!r}"
+            f"unsubscribe must be a URL such as https://…, without {_WORD!r} (write %3F for the ?)"
+            f", not {url!r}"
         )
     return url
 

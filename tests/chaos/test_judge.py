@@ -250,7 +250,7 @@ insert into chaos.change (job, at, role, was_status, status, was_claims, claims,
   from chaos.change where job = 23 order by seq;
 insert into chaos.witness (said, job, claim, at_s, worker, how)
   select said, 25, claim, at_s, worker, how from chaos.witness where job = 23;
-insert into rota.webhook_endpoint (name, url, sealed) values ('plain', 'http://x', '{}');
+insert into rota.webhook_endpoint (name, url, sealed) values ('plain', 'http://x', '[]');
 insert into rota.webhook_delivery (endpoint, event_id, event, job) values (1, '25', 'x', 25);
 insert into chaos.hook (endpoint, event_id, at_s) values ('plain', '25', 0), ('plain', '25', 1);
 """

@@ -353,14 +353,14 @@ class Webhooks:
         why: str | None = None,
         by: str | None = None,
     ) -> str:
-        """Give an endpoint a new secret, and return it. For `keep`, the old one signs too, also if
+        """Give an endpoint a new secret, and return it. For `keep`, those before sign too, also if
         this call is repeated because its answer was lost.
 
         Args:
             secret: `whsec_` and 24 to 64 bytes in base64. Defaults to a new one.
 
         Raises:
-            UsageError: there is no such endpoint, or the secret cannot be one.
+            UsageError: there is no such endpoint, or the secret cannot be one; ten secrets sign.
         """
         fresh = _seal(secret or new_secret())
         given = {"name": name, "secret": fresh, "for": _check_duration(keep), "why": why, "by": by}
@@ -459,7 +459,7 @@ class Webhooks:
         if known["paused"]:
             raise rota.Snooze(_WAIT, f"endpoint {endpoint} is paused")
         try:
-            secrets = [_open(one) for one in json.loads(known["secrets"]).values()]
+            secrets = [_open(one) for one in json.loads(known["secrets"])]
         except rota.errors.SecretKeyMissing as error:
             raise rota.Snooze(_WAIT, f"endpoint {endpoint}: {error}") from error
         body = await self._make_body(event, at, data)

@@ -88,15 +88,15 @@ begin
     p_url,
     coalesce(p_events, '{*}'),
     coalesce(p_account, ''),
-    jsonb_build_object(
+    jsonb_build_array(jsonb_build_object(
       'secret', coalesce(p_secret, p_fresh, to_jsonb({schema}.webhook_new_secret()))
-    ),
+    )),
     coalesce(p_in_order, false),
     coalesce(p_allow_private, false),
     {schema}.one_line(p_by, 200)
   )
   on conflict (name) do nothing
-  returning e.sealed ->> 'secret';
+  returning e.sealed #>> '{0,secret}';
   if not found then
     raise exception 'endpoint %: another call has just made it; repeat this one', p_name
       using errcode = 'invalid_parameter_value';

@@ -1,5 +1,5 @@
 -- Returns what a delivery needs of its endpoint, and notes the job that brings it: a requeue has
--- another id. `secrets` is an object of JSON. No row: the endpoint was removed.
+-- another id. `secrets` is an array of JSON. No row: the endpoint was removed.
 -- Locks: the row of the delivery, if its job is another one.
 create or replace function {schema}.webhook_read(p_id bigint, p_event_id text, p_job bigint)
 returns table (
@@ -24,10 +24,10 @@ as $$
     e.url,
     e.allow_private,
     (
-      e.sealed
-        - case when e.old_until > {schema}.clock() then '' else 'old' end
-        - case when e.older_until > {schema}.clock() then '' else 'older' end
-    )::text,
+      select jsonb_agg(s.one -> 'secret' order by s.place)::text
+      from jsonb_array_elements(e.sealed) with ordinality s(one, place)
+      where ((s.one ->> 'until')::timestamptz > {schema}.clock()) is not false
+    ),
     e.paused_at is not null,
     case
       when e.disabled_at is not null

@@ -6,11 +6,10 @@ create table webhook_endpoint (
   account text not null default '',
   url text not null,
   events text[] not null default '{*}',
-  -- `secret`, and those before it, `old` and `older`: each a text, or as rota.Secret seals it.
-  -- `rota secrets` knows columns of this name.
+  -- The secrets that sign, the newest first, all others with the time until which they do:
+  -- [{"secret": …, "until": …}], each a text, or as rota.Secret seals it. `rota secrets` knows
+  -- columns of this name.
   sealed jsonb not null,
-  old_until timestamptz,                         -- until then the old one signs too, …
-  older_until timestamptz,                       -- … and the older one
   -- Its deliveries go out one after the other, each once the one before has succeeded or is dead.
   in_order boolean not null default false,
   -- Whether the host of this URL may be in a private network.

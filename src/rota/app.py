@@ -319,7 +319,7 @@ class App(Client):
         run(ops.declare(types, self.release))
         limits = declared.encode_limits()
         run(ops.declare_limits(limits, self.release, is_deploy=True))
-        run(declare_and_plan(schedules, self.release))
+        run(declare_and_plan(schedules, self.release, sorted(declared.types_by_any_name)))
         return Synced(sorted(declared.types), sorted(declared.schedules))
 
     def run(

@@ -170,6 +170,8 @@ def test_a_renamed_type_cannot_enqueue_twice(database: str, connection: Connecti
     before.sync()
     first = charge_card.using(key="invoice:1").enqueue()
     after.sync()
+    knows = connection.execute("select job_types from rota.release where name = '2'").fetchone()
+    assert knows == (["charge", "charge_card"],), "the old release leaves it what it cannot read"
     assert charge.using(key="invoice:1").enqueue() == rota.Enqueued(first.id, False, "queued")
     # A producer of the old release, and one in SQL, keep using the old name.
     second = charge_card.using(key="invoice:2").enqueue()

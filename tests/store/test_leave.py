@@ -209,10 +209,10 @@ def test_a_payload_mismatch_is_dead_when_no_other_release_can_be_expected_to_rea
         kept = connection.execute("select outcome, error_type from rota.attempt").fetchall()
         assert kept == [(status, "PayloadError")]
     connection.execute("truncate rota.job, rota.worker")
-    for status in ("queued", "dead", "queued"):
+    for types, status in ((["t"], "queued"), (None, "dead"), (["t"], "queued"), (["u"], "dead")):
         insert(connection)  # by a producer of release 2, whose first worker is still to come
-        if status == "queued":
-            Hand(connection).run(ops.declare_schedules("[]", "2", is_deploy=True))
+        if types is not None:
+            Hand(connection).run(ops.declare_schedules("[]", "2", types, is_deploy=True))
         hand = Hand(connection, release="1")
         job = hand.claim().jobs[0]
         assert hand.settle((job, PAYLOAD_MISMATCH), ran_s=None)[job.id].status == status

@@ -131,7 +131,7 @@ def test_a_change_by_a_person_stands_until_code_declares_something_else(limits: 
 
 def _start_worker(limits: Limits, release: str, **changes: Any) -> None:
     """A worker of a release starts, as a worker does."""
-    limits.hand.run(ops.declare_schedules("[]", release, is_deploy=False))
+    limits.hand.run(ops.declare_schedules("[]", release, [], is_deploy=False))
     limits.declare(release=release, is_deploy=False, **changes)
     Hand(limits.connection, name=release, release=release).send_heartbeat()
 

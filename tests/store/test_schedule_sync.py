@@ -42,7 +42,7 @@ def start(
 ) -> int:
     """A worker of a release starts, as a worker does; with `deploy` only `rota sync` is run."""
     count = Hand(connection).run(
-        ops.declare_schedules(json.dumps(schedules), release, is_deploy=deploy)
+        ops.declare_schedules(json.dumps(schedules), release, [], is_deploy=deploy)
     )
     if not deploy:
         Hand(connection, name=worker or release, release=release).send_heartbeat()

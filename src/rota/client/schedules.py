@@ -227,9 +227,9 @@ def put_schedule(
     return (yield from _read(name))
 
 
-def declare_and_plan(schedules: str, release: str) -> Operation[None]:
-    """Declare the schedules of a release that is about to be deployed."""
-    yield from ops.declare_schedules(schedules, release, is_deploy=True)
+def declare_and_plan(schedules: str, release: str, job_types: list[str]) -> Operation[None]:
+    """Declare the schedules of a release that is about to be deployed, and its job types' names."""
+    yield from ops.declare_schedules(schedules, release, job_types, is_deploy=True)
     yield from plan_new()
 
 

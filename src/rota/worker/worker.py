@@ -196,7 +196,9 @@ class Worker:
             raise CopiedDatabase(copied)
         await upkeep.run(ops.declare(spec.declaration, spec.release))
         # Before it counts as alive.
-        await upkeep.run(ops.declare_schedules(spec.schedules, spec.release, is_deploy=False))
+        names = sorted(spec.types)
+        declared = ops.declare_schedules(spec.schedules, spec.release, names, is_deploy=False)
+        await upkeep.run(declared)
         await upkeep.run(ops.declare_limits(spec.limits, spec.release, is_deploy=False))
         await upkeep.run(ops.write_heartbeat({**spec.describe(), "running": 0}))
         if spec.keyless:

@@ -96,13 +96,16 @@ def refuse(due: Due, why: str) -> Operation[bool]:
     return (yield Query("schedule_refuse", params))[0][0]  # type: ignore[no-any-return]
 
 
-def declare_schedules(schedules: str, release: str, *, is_deploy: bool) -> Operation[int]:
-    """Declare the schedules of a release, a JSON array; return how many.
+def declare_schedules(
+    schedules: str, release: str, job_types: list[str], *, is_deploy: bool
+) -> Operation[int]:
+    """Declare the schedules of a release that knows these job types, a JSON array; return how many.
 
     A worker's start changes nothing while a newer release is at work.
     """
-    params = {"schedules": schedules, "release": release, "is_deploy": is_deploy}
-    return (yield Query("schedules_declare", params))[0][0]  # type: ignore[no-any-return]
+    params = {"schedules": schedules, "release": release, "job_types": job_types}
+    rows = yield Query("schedules_declare", {**params, "is_deploy": is_deploy})
+    return rows[0][0]  # type: ignore[no-any-return]
 
 
 def disable_schedules() -> Operation[list[str]]:

@@ -1,6 +1,6 @@
 -- Returns what becomes of a job whose payload this release cannot read: queued, for another release
--- that was seen within the last hour: a worker of it knows the type, or a deploy declared it, whose
--- producers may be there before its first worker. Without such a release it is dead.
+-- that was seen within the last hour and knows the type: by a worker of it, or as a deploy declared
+-- it, whose producers may be there before its first worker. Without such a release it is dead.
 create or replace function {schema}.mismatch_status(
   p_job_type text,
   p_mismatched_releases text[],
@@ -21,6 +21,7 @@ as $$
           select r.name
           from {schema}.release r
           where r.declared_at > {schema}.clock() - interval '1 hour'
+            and p_job_type = any (r.job_types)
         ) seen(release)
         where seen.release not in (p_release, 'unknown')
           and not seen.release = any (coalesce(p_mismatched_releases, '{}'))

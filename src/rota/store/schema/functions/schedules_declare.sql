@@ -1,12 +1,14 @@
 -- Declares the schedules of a release whose worker starts, or that is about to be deployed
--- (p_is_deploy). p_schedules is as in schedules_write, and so is what stays. A worker of a release
--- that is not the newest changes nothing, so that two releases side by side do not overwrite each
--- other in turn. Returns how many are declared.
+-- (p_is_deploy), and notes the job types that it knows, by all their names. p_schedules is as in
+-- schedules_write, and so is what stays. A worker of a release that is not the newest changes no
+-- schedule, so that two releases side by side do not overwrite each other in turn. Returns how many
+-- are declared.
 -- Locks: the rows of the schedules, in the order of their names.
 -- Keeps: an operator's pause and an unchanged schedule's next_run_at survive a deploy.
 create or replace function {schema}.schedules_declare(
   p_schedules jsonb,
   p_release text,
+  p_job_types text[],
   p_is_deploy boolean
 )
 returns int
@@ -14,11 +16,12 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  insert into {schema}.release as r (name, started_at)
-  values (p_release, {schema}.clock())
+  insert into {schema}.release as r (name, started_at, job_types)
+  values (p_release, {schema}.clock(), p_job_types)
   on conflict (name) do update
   set
     declared_at = excluded.started_at,
+    job_types = excluded.job_types,
     started_at = case
       when {schema}.release_at_work(p_release) or not exists (
         select from {schema}.release o

@@ -645,8 +645,10 @@ create table release (
   -- When its first worker started. If none of its workers was left and another release started in
   -- between, its next worker counts as the first.
   started_at timestamptz not null,
-  -- When a worker that started, or a deploy, declared it last.
-  declared_at timestamptz not null default clock()
+  -- When a worker that started, or a deploy, declared it last; and the types that it knows, by all
+  -- their names.
+  declared_at timestamptz not null default clock(),
+  job_types text[] not null default '{}'
 );
 
 -- A search for errors reads the attempts that failed; only a failed attempt pays for this index.

@@ -288,8 +288,8 @@ def test_the_secrets_of_a_job_are_masked_in_what_is_kept_of_it_and_no_step_has_t
     def charge(
         ctx: rota.Context, way: str, token: rota.Secret[str], card: rota.Secret[int]
     ) -> dict[str, Any]:
-        said = f"sent {token.reveal()}"
-        done = ctx.effect(way, about={"to": said}).call(lambda: [said, card.reveal()])
+        said, more = f"sent {token.reveal()}", 994242424200
+        done = ctx.effect(way, about={"to": said}).call(lambda: [said, card.reveal(), more])
         if way == "step":
             ctx.step("sign", lambda: said)
         elif way == "complete":
@@ -303,12 +303,12 @@ def test_the_secrets_of_a_job_are_masked_in_what_is_kept_of_it_and_no_step_has_t
     assert (ended.succeeded, ended.dead) == (2, 1)
     assert (
         rows(connection, "select result, about from rota.effect where place is null")
-        == [(["sent ***", "***"], {"to": "sent ***"})] * 3
+        == [(["sent ***", "***", 994242424200], {"to": "sent ***"})] * 3
     )
     kept = [one for (one,) in rows(connection, "select result from rota.jobs order by id")]
     assert kept == [
-        {"sent ***": ["sent ***", "***"], "return": None},
-        {"sent": ["sent ***", "***"]},
+        {"sent ***": ["sent ***", "***", 994242424200], "return": None},
+        {"sent": ["sent ***", "***", 994242424200]},
         None,
     ]
     assert "a secret of the job is in it" in str(

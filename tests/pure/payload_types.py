@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from time import perf_counter
+from typing import TypedDict
 
 import msgspec
 import pydantic
@@ -21,6 +22,10 @@ class Period:
     start: date
     end: date | None = None
     at: list[datetime] = field(default_factory=list)
+
+
+class Line(TypedDict):
+    sku: str
 
 
 class Node(msgspec.Struct):
@@ -64,7 +69,7 @@ class Household(pydantic.BaseModel):
 
     @pydantic.field_serializer("counted_at")
     def _round(self, at: datetime | None) -> str | None:
-        return None if at is None else at.isoformat(timespec="seconds")
+        return None if at is None else at.astimezone(UTC).isoformat(timespec="seconds")
 
     @pydantic.field_validator("greeting")
     @classmethod
@@ -90,6 +95,12 @@ class OpenLogin(Login):
     @pydantic.field_serializer("password", when_used="json")
     def _open(self, password: pydantic.SecretStr) -> str:
         return password.get_secret_value()
+
+
+class MaskedLogin(Login):
+    @pydantic.field_serializer("password")
+    def _mask(self, password: pydantic.SecretStr) -> str:
+        return "*" * 10
 
 
 class User:

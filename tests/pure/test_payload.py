@@ -29,7 +29,9 @@ from tests.pure.payload_types import (
     Home,
     Household,
     Leaf,
+    Line,
     Login,
+    MaskedLogin,
     Node,
     OpenLogin,
     Period,
@@ -97,6 +99,8 @@ def classes(
     household: Household | None = None,
     term: Period | None = None,
     secret: Secret[float] | None = None,
+    lines: dict[str, list[Line]] | None = None,
+    by_share: dict[float, int] | None = None,
 ) -> None: ...
 
 
@@ -261,6 +265,8 @@ def test_a_secret_that_would_be_stored_as_asterisks_is_refused() -> None:
     why = "a SecretStr is stored as asterisks; pass a reference to the secret"
     assert refusal(opens, login=hidden) == ("login.password", why)
     assert refusal(opens, vault=Vault(logins=[hidden])) == ("vault.logins[0].password", why)
+    masked = MaskedLogin(user="ann", password=SecretStr("hunter2"))
+    assert refusal(opens, login=masked) == ("login.password", why)
     assert refusal(opens, login=Login(user="ann", token=SecretBytes(b"x")))[0] == "login.token"
     # But not where none is lost: the model writes it out, or none was given, or the payload came by
     # SQL.
@@ -307,6 +313,7 @@ BEFORE_MINUTES = datetime(1925, 6, 1, 12, tzinfo=ZoneInfo("Europe/Amsterdam"))
 SECONDS = "its offset from UTC has seconds; pass it in UTC"
 ZONED = time(8, 30, tzinfo=ZoneInfo("Europe/Berlin"))
 CHANGED = "it would arrive as another value"
+TWINS = "two of its keys are the same text in JSON"
 
 
 @rule("M12")
@@ -319,11 +326,17 @@ CHANGED = "it would arrive as another value"
         (nested, {"period": Period(date.min, at=[BEFORE_MINUTES])}, "period.at[0]", SECONDS),
         (nested, {"address": MAIN.model_copy(update={"since": BEFORE_MINUTES})}, None, SECONDS),
         (rich, {"clock": ZONED}, "clock", "a time in a zone; pass the zone's name beside it"),
-        (anything, {"value": {"1": 1, 1: 2}}, None, "two of its keys are the same text in JSON"),
+        (anything, {"value": {"1": 1, 1: 2}}, None, TWINS),
+        (anything, {"value": [{b"a": 1, "YQ==": 2}]}, "value[0]", TWINS),
+        (anything, {"value": {timedelta(1): 1, "P1D": 2}}, "value", TWINS),
+        (anything, {"value": {NOW: 1, "2026-01-14T08:30:00+02:00": 2}}, "value", TWINS),
         (exact, {"share": 2**53 + 1}, "share", CHANGED),
         (classes, {"shares": {"a": [2**53 + 1]}}, "shares.a[0]", CHANGED),
         (classes, {"distinct": {2**53, 2**53 + 1}}, "distinct", CHANGED),
         (classes, {"secret": Secret(2**53 + 1)}, "secret", CHANGED),
+        (classes, {"by_share": {2**53 + 1: 1}}, "by_share.9007199254740993", CHANGED),
+        (classes, {"by_share": {2**53: 1, 2**53 + 1: 2}}, None, "it would be lost"),
+        (classes, {"lines": {"a": [{"sku": "b", "n": 2}]}}, "lines.a[0].n", "it would be lost"),
         (nested, {"period": Term(date.min)}, "period.pupils", "Period has no such field"),
         (nested, {"node": Node("a", [Leaf("b")])}, "node.children[0].colour", "Node has no"),
         (nested, {"address": Home(street="M", houseNumber=3)}, "address.owner", "Address has no"),
@@ -346,12 +359,14 @@ def test_what_a_worker_would_read_as_another_value_is_refused(
 
 
 def test_what_only_looks_like_another_value_is_stored() -> None:
-    keeps = Household(homes=[MAIN], pet=Cat(name="a"), key=object(), counted_at=datetime.now(UTC))
+    counted_at = BEFORE_MINUTES.replace(microsecond=1)  # its own serializer has UTC and seconds
+    keeps = Household(homes=[MAIN], pet=Cat(name="a"), key=math.nan, counted_at=counted_at)
     twice = datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"))  # this hour is twice
     for kept in (
         {"household": keeps},
         {"household": {"pet": {"name": "a", "age": 3}}},
-        {"shares": {"a": (1, 2.5)}, "distinct": [1, 1.0]},
+        {"shares": {"a": (1, 2.5)}, "distinct": [1, 1.0], "by_share": {1: 1, "2.5": 2}},
+        {"lines": {"a": [{"sku": "b"}]}},
         {"term": Period(date.min, at=[twice])},
     ):
         there_and_back(classes, **kept)

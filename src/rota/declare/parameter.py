@@ -8,7 +8,6 @@ import keyword
 import types
 import typing
 from collections.abc import Iterable, Mapping
-from datetime import date, datetime
 from typing import Any
 
 import msgspec
@@ -126,8 +125,8 @@ def may_be_unstorable(hint: Any) -> bool:
 def may_change(hint: Any) -> bool:
     """Whether a worker may read a value as another one: a number as a float, an object as one of a
     class with fewer fields."""
-    classes = msgspec.inspect.DataclassType | msgspec.inspect.StructType
-    kinds = classes | msgspec.inspect.FloatType | msgspec.inspect.CustomType
+    own = msgspec.inspect.DataclassType | msgspec.inspect.StructType | msgspec.inspect.TypedDictType
+    kinds = own | msgspec.inspect.FloatType | msgspec.inspect.CustomType
     return any(isinstance(node, kinds) for node in _nodes(hint))
 
 
@@ -154,41 +153,6 @@ def _nodes(hint: Any) -> Iterable[msgspec.inspect.Type]:
 
 def _is_readable(kind: type) -> bool:
     return kind in (object, Secret) or is_pydantic(kind)
-
-
-def to_json(value: Any) -> Any:
-    """The encoder's hook: what msgspec does not encode by itself."""
-    match value:
-        case msgspec.UnsetType():
-            raise TypeError("UNSET cannot be stored")
-        case None | bool() | tuple() | frozenset():
-            # As values msgspec encodes these itself.
-            raise TypeError(f"a {type(value).__name__} cannot be a key of a JSON object")
-        case str():
-            return str.__str__(value)
-        case int():
-            return int.__int__(value)
-        case float():
-            return float.__float__(value)
-        case datetime():
-            return datetime.combine(datetime.date(value), datetime.timetz(value))
-        case date():
-            return date(value.year, value.month, value.day)
-        case Mapping():
-            return dict(value)
-        case _:
-            return _dump(value)
-
-
-def _dump(value: Any) -> Any:
-    if isinstance(value, Secret):
-        raise TypeError("a Secret is stored only as an argument that is annotated so")
-    if is_pydantic(type(value)):
-        return value.model_dump(mode="json", by_alias=True)
-    raise TypeError(
-        f"a {type(value).__name__} cannot be stored as JSON; "
-        "pass its id, or the values that the job needs"
-    )
 
 
 def from_json(kind: type, value: Any) -> Any:

@@ -17,11 +17,10 @@ from rota.declare.parameter import (
     list_private,
     may_be_unstorable,
     may_change,
-    to_json,
     type_of,
 )
 from rota.declare.secret import Secret, is_sealed
-from rota.declare.storable import PLAIN, Fault, find_change, find_first, unstorable
+from rota.declare.storable import PLAIN, Fault, encode, find_change, find_first, to_json, unstorable
 from rota.errors import DeclarationError, PayloadError
 from rota.model.scrub import MASK, Hidden
 from rota.model.units import plural
@@ -253,7 +252,7 @@ class Codec:
             PayloadError: it does not fit the parameter.
         """
         try:
-            text = _encode(value)
+            text = encode(value)
         except _UNENCODABLE:
             return value
         hint = self._hints[self._fields.get(name, name)]
@@ -283,7 +282,7 @@ class Codec:
 
     def _write(self, given: dict[str, Any], index: int | None) -> str:
         try:
-            text = _encode(given).decode()
+            text = encode(given).decode()
         except _UNENCODABLE as error:
             self._refuse_unencodable(error, given, index)
         if not PLAIN.issuperset(map(type, given.values())):
@@ -326,7 +325,7 @@ class Codec:
 
     def _refuse_nul(self, given: dict[str, Any], index: int | None) -> None:
         for name, value in given.items():
-            if _NUL.search(_encode({name: value})):
+            if _NUL.search(encode({name: value})):
                 raise PayloadError(
                     self.job_type, str(name), "text with a NUL character cannot be stored", index
                 )
@@ -365,7 +364,7 @@ class Codec:
         # The encoder does not say where it failed: find the argument that fails on its own.
         for name, value in given.items():
             try:
-                _encode({name: value})
+                encode({name: value})
             except _UNENCODABLE as own:
                 raise PayloadError(self.job_type, str(name), _reason(own), index) from None
         raise PayloadError(self.job_type, None, _reason(error), index) from None
@@ -395,7 +394,6 @@ _WHERE = re.compile(r"(.*) - at (?:`key` in )?`\$(.*)`", re.DOTALL)
 _MISSING = re.compile("Object missing required field `(.*)`")
 _QUOTED_VALUE = re.compile(r"(?<=value )['\"].*['\"]|(?<=value )[-0-9.]+", re.DOTALL)
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_encode = msgspec.json.Encoder(enc_hook=to_json).encode
 
 
 def _reason(error: Exception) -> str:

@@ -1,15 +1,14 @@
-"""Finds what JSON or PostgreSQL would lose or refuse in a value, such as NaN or a datetime without
-a time zone, and what a worker would read as another value. Pure."""
+"""Writes values as JSON. Finds what JSON or PostgreSQL would lose or refuse in a value, such as NaN
+or a datetime without a time zone, and what a worker would read as another value. Pure."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from enum import Enum
 from functools import lru_cache
 from typing import Any
 from uuid import UUID
@@ -42,7 +41,7 @@ def unstorable(value: Any) -> Fault | None:
             return None if lost is None else ("", lost)
         case msgspec.Raw():
             return "", "raw JSON is not checked; pass the value"
-        case dict() | Mapping() if len(value) > len({_find_text(key) for key in value}):
+        case dict() | Mapping() if _has_twins(value):
             return "", "two of its keys are the same text in JSON"
         case _ if hasattr(type(value), "get_secret_value"):
             # pydantic writes a secret like this, unless the model has a serializer of its own.
@@ -64,8 +63,18 @@ def find_first(
     return None
 
 
-def _find_text(key: Any) -> str:
-    return str(key.value) if isinstance(key, Enum) else str(key)
+def _has_twins(value: Mapping[Any, Any]) -> bool:
+    """Whether two keys are the same text in JSON. Of one plain class no two are."""
+    kinds = set(map(type, value))
+    is_safe = len(kinds) < 2 and kinds <= PLAIN
+    return not is_safe and len(value) > len(set(map(_encode_key, value)))
+
+
+def _encode_key(key: Any) -> str | bytes:
+    try:
+        return encode({key: None})
+    except (TypeError, ValueError):  # pydantic has a text for it
+        return str(key)
 
 
 def _list_parts(value: Any) -> Iterable[tuple[str, Any]]:
@@ -77,7 +86,9 @@ def _list_parts(value: Any) -> Iterable[tuple[str, Any]]:
         case list() | tuple() | set() | frozenset():
             return ((f"[{i}]", item) for i, item in enumerate(value))
         case _:
-            return ((f".{name}", part) for name, part in (_list_fields(value) or {}).items())
+            kind: Any = type(value)
+            own, fields = _list_own(kind), (_list_fields(value) or {}).items()
+            return ((f".{name}", part) for name, part in fields if name not in own)
 
 
 def _find_lost_offset(value: datetime | time) -> str | None:
@@ -112,9 +123,7 @@ def find_change(pair: tuple[Any, Any]) -> Fault | None:
                 return find_first(find_change, ((f"[{i}]", item) for i, item in items))
             is_same = False
         case dict() | Mapping(), dict() | Mapping():
-            names = [name for name in given if name in arrived]
-            pairs = ((f".{name}", (given[name], arrived[name])) for name in names)
-            return find_first(find_change, pairs)
+            return _find_changed_item(given, arrived)
         case _, Secret():
             return None if is_sealed(given) else find_change((given, arrived.reveal()))
         case _:
@@ -122,29 +131,36 @@ def find_change(pair: tuple[Any, Any]) -> Fault | None:
     return None if is_same else ("", _CHANGED)
 
 
+def _find_changed_item(given: Mapping[Any, Any], arrived: Mapping[Any, Any]) -> Fault | None:
+    if len(given) > len(arrived):
+        lost = next((key for key in given if key not in arrived), None)
+        return f".{lost}", "it would be lost"
+    # Both have the order of the JSON.
+    for (key, part), (read, value) in zip(given.items(), arrived.items(), strict=False):
+        found = (key != read and find_change((key, read))) or find_change((part, value))
+        if found:
+            return f".{key}{found[0]}", found[1]
+    return None
+
+
 def _find_changed_field(given: Any, arrived: Any) -> Fault | None:
     mine, read = _list_fields(given), _list_fields(arrived)
     if mine is None or read is None:
         return None
-    kind, own = type(arrived), type(given)
+    kind: Any = type(arrived)
+    own: Any = type(given)
     # A generic model may arrive as one of a subclass, and a notebook's cell makes a class anew.
     if not (isinstance(given, kind) or isinstance(arrived, own) or kind.__name__ == own.__name__):
         return "", f"it would arrive as {kind.__name__}"
+    own_fields = _list_own(own)
     for name, part in mine.items():
         if name not in read:
             return f".{name}", f"it would be lost: {kind.__name__} has no such field"
-        found = find_change((part, read[name]))
-        if found is not None and not (found[1] == _CHANGED and _is_meant(given, arrived, name)):
+        is_own = name in own_fields
+        found = unstorable(read[name]) if is_own else find_change((part, read[name]))
+        if found is not None:
             return f".{name}{found[0]}", found[1]
     return None
-
-
-def _is_meant(given: Any, arrived: Any, name: str) -> bool:
-    """Whether a pydantic model itself stores this field as the same, or not at all."""
-    if not is_pydantic(type(given)):
-        return False
-    mine, read = (one.model_dump(mode="json", include={name}) for one in (given, arrived))
-    return bool(mine == read)
 
 
 def _list_fields(value: Any) -> dict[str, Any] | None:
@@ -170,3 +186,63 @@ def is_pydantic(kind: type) -> bool:
     # Never imported here: if no model was defined, no value is one.
     pydantic = sys.modules.get("pydantic")
     return pydantic is not None and issubclass(kind, pydantic.BaseModel)
+
+
+@lru_cache(1024)
+def _list_own(kind: Any) -> Collection[str]:
+    """Return the fields that a pydantic model stores in a way of its own, or not at all."""
+    if not is_pydantic(kind):
+        return frozenset()
+    made = kind.__pydantic_decorators__
+    own = {name for one in made.field_serializers.values() for name in one.info.fields}
+    is_all = "*" in own or made.model_serializers or kind.model_config.get("json_encoders")
+    return {
+        name
+        for name, field in kind.model_fields.items()
+        if is_all
+        or name in own
+        or field.exclude
+        or getattr(field, "exclude_if", None)
+        or any(hasattr(mark, "when_used") for mark in field.metadata)  # a serializer
+    }
+
+
+# Values as JSON
+
+
+def to_json(value: Any) -> Any:
+    """The encoder's hook: what msgspec does not encode by itself."""
+    match value:
+        case msgspec.UnsetType():
+            raise TypeError("UNSET cannot be stored")
+        case None | bool() | tuple() | frozenset():
+            # As values msgspec encodes these itself.
+            raise TypeError(f"a {type(value).__name__} cannot be a key of a JSON object")
+        case str():
+            return str.__str__(value)
+        case int():
+            return int.__int__(value)
+        case float():
+            return float.__float__(value)
+        case datetime():
+            return datetime.combine(datetime.date(value), datetime.timetz(value))
+        case date():
+            return date(value.year, value.month, value.day)
+        case Mapping():
+            return dict(value)
+        case _:
+            return _dump(value)
+
+
+def _dump(value: Any) -> Any:
+    if isinstance(value, Secret):
+        raise TypeError("a Secret is stored only as an argument that is annotated so")
+    if is_pydantic(type(value)):
+        return value.model_dump(mode="json", by_alias=True)
+    raise TypeError(
+        f"a {type(value).__name__} cannot be stored as JSON; "
+        "pass its id, or the values that the job needs"
+    )
+
+
+encode = msgspec.json.Encoder(enc_hook=to_json).encode

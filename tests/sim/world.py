@@ -190,11 +190,11 @@ class World:
 
     def run(self) -> Story:
         """Let it happen."""
-        random.seed(self.story.seed)
         self.server.clean()
-        logging.getLogger("rota").setLevel(logging.CRITICAL)
-        asyncio.set_event_loop(self.loop)
+        state = random.getstate()
+        random.seed(self.story.seed)
         with (
+            mock.patch.object(logging.getLogger("rota"), "disabled", True),
             mock.patch("rota.worker.worker.LoopThread", OneThread),
             # Sets of attempts have the same order in each run.
             mock.patch.object(Attempt, "__hash__", lambda one: hash((one.job.id, one.job.claims))),
@@ -211,6 +211,7 @@ class World:
                 del main
                 self._end()
                 self._forget()
+                random.setstate(state)
         return self.story
 
     def _end(self) -> None:
@@ -222,7 +223,6 @@ class World:
             connection.cut()
         self.server.release()
         self.loop.close()
-        asyncio.set_event_loop(None)
 
     def _forget(self) -> None:
         story = self.story

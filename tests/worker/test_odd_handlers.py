@@ -4,20 +4,31 @@ stop the worker, or harm the jobs beside it."""
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import gc
+import pickle
 import time
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import rota
-from rota.model.outcome import Outcome
+from rota.declare.context import Context
+from rota.model.outcome import Errored, Outcome
+from rota.store.db import Database
 from rota.worker.attempt import Attempt
+from rota.worker.processes.handler_process import HandlerProcess
+from rota.worker.processes.importable import describe_handler
+from rota.worker.processes.messages import RunJob
+from tests.pure.test_settle_lost import job as make_job
 from tests.store.work import Hand as Claimant
 from tests.store.work import insert
 from tests.support.rules import rule
+from tests.worker import heavy
 from tests.worker.alone import give, lone_executor
 from tests.worker.hand import Hand
-from tests.worker.table import Connection, put, put_many, rows, status, value
+from tests.worker.table import Connection, put, put_many, rows
 
 
 class Unfinished(rota.Snooze):
@@ -164,27 +175,76 @@ async def test_one_handlers_context_variables_are_not_the_next_ones(connection: 
     assert seen == ["clean"] * 5
 
 
-@rule("M2")
-def test_a_failed_attempt_keeps_nothing_of_its_handler_alive(database: str) -> None:
-    app, large = rota.App(database), weakref.WeakSet[Outcome]()
+LARGE = weakref.WeakSet[Outcome]()
 
-    def fail(kind: type[Exception]) -> None:
-        local = rota.Dead("a large object")
-        large.add(local)
-        raise kind("x")
 
-    async def fail_awaited() -> None:
-        await asyncio.sleep(0)
-        fail(ValueError)
+def fail(kind: type[Exception]) -> None:
+    local = rota.Dead("a large object")
+    LARGE.add(local)
+    raise kind("x")
 
-    plain = app.job("plain", max_attempts=1)(lambda: fail(ValueError))
-    dead = app.job("dead")(lambda: fail(rota.Dead))
-    awaited = app.job("awaited", max_attempts=1)(fail_awaited)
-    app.enqueue_many([one.new() for one in (plain, dead, awaited)] * 20)
+
+# What the frames of these have keeps the context variables of their attempts alive.
+
+
+def fail_in_a_copy() -> None:
+    copy = contextvars.copy_context()
+    copy.run(fail, rota.Dead)
+
+
+async def fail_after_a_task() -> None:
+    task = asyncio.create_task(asyncio.sleep(0))
+    await task
+    fail(ValueError)
+
+
+async def time_out() -> None:
+    local = rota.Dead("a large object")
+    LARGE.add(local)
+    async with asyncio.timeout(0):
+        await asyncio.sleep(9)
+
+
+@contextmanager
+def nothing_kept() -> Iterator[None]:
     gc.disable()  # it counts objects, and not bytes
     try:
-        assert app.drain().dead == 60
-        assert len(large) == 0
+        yield
+        assert len(LARGE) == 0
     finally:
         gc.enable()
-        app.close()
+
+
+@rule("M2")
+def test_a_failed_attempt_keeps_nothing_of_its_handler_alive(
+    database: str, connection: Connection
+) -> None:
+    app = rota.App(database)
+    ways = {
+        "plain": lambda: fail(ValueError),
+        "dead": lambda: fail(rota.Dead),
+        "copy": fail_in_a_copy,
+        "task": fail_after_a_task,
+        "timeout": time_out,
+    }
+    jobs = [app.job(name, max_attempts=1)(way).new() for name, way in ways.items()]
+    upgrade: Any = {1: lambda _: fail(ValueError)}
+    old = app.job("old", max_attempts=1, version=2, upgrade=upgrade)(lambda: None)
+    app.enqueue_many([*jobs, old.new()] * 20)
+    connection.execute("update rota.job set payload_version = 1 where job_type = 'old'")
+    with nothing_kept():
+        assert app.drain().dead == 120
+    app.close()
+
+
+@rule("M2")
+def test_a_process_of_its_own_keeps_nothing_of_a_failed_handler_alive() -> None:
+    declaration = heavy.jobs.types["awaits"]._declaration
+    setup = describe_handler(declaration, "worker", None, Database(""), "r")
+    channel: Any = None
+    process, job = HandlerProcess(channel, setup, time_out, (), None), make_job()
+    run = RunJob(job, pickle.dumps({}))
+    with nothing_kept():
+        for _ in range(3):
+            copy = contextvars.copy_context()
+            assert isinstance(copy.run(process._attempt, run, Context(job, "w"), None), Errored)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from math import inf
 from typing import Any, Protocol, TypeVar
@@ -36,6 +36,7 @@ MISSED_MAX = 100
 """Keys that a process names in its log as missing: ids are given by whoever inserts jobs."""
 UNSTARTED_S = 10.0
 """Seconds until a job may be claimed again for which no thread or process could be started."""
+FORGOTTEN = HandedBack("its error is forgotten")
 
 _opening = threading.Lock()
 _missed = set[str]()
@@ -318,20 +319,27 @@ class Attempt(msgspec.Struct, eq=False):
         return self._read(self.job_type.read_item)
 
     def _read(self, read: Callable[[Job], T]) -> T | End:
+        # In a generator, whose frame knows no caller afterwards: the callers hold what this
+        # returns, so that an error, which knows its frames, would keep itself alive.
+        return next(self._read_apart(read))
+
+    def _read_apart(self, read: Callable[[Job], T]) -> Iterator[T | End]:
+        job = self.job
         try:
             if self.job_type.codec.hides:
                 # Before the upgrade, whose error may have a value, and again with what it made.
-                self.hidden = self.job_type.codec.hide(self.job.payload)
-                job = self.job_type.upgrade(self.job)
+                self.hidden = self.job_type.codec.hide(job.payload)
+                job = self.job_type.upgrade(job)
                 self.hidden = self.job_type.codec.hide(self.job.payload, job.payload)
-                return read(job)
-            return read(self.job)
+            found = read(job)
         except SecretKeyMissing as missing:
-            return _wait_for_key(missing)
+            yield _wait_for_key(missing)
         except PayloadError as error:
-            return PayloadMismatch(error)
+            yield PayloadMismatch(error)
         except BaseException as error:  # noqa: BLE001 - an upgrade function may raise anything
-            return Errored(error)
+            yield Errored(error)
+        else:
+            yield found
 
     # What the caller of the handler asks, in its thread
 
@@ -414,6 +422,13 @@ class Attempt(msgspec.Struct, eq=False):
             attempt.state = _END[attempt.state]
             attempt.outcome = outcome
             attempt.ended_at = now
+
+    def forget_error(self) -> None:
+        """Let go of what its handler raised. The frames of an error know tasks, timers and contexts
+        of the handler, and each of these knows the attempt. Called by the finisher, once the
+        outcome is written or dropped."""
+        if isinstance(self.outcome, Errored | PayloadMismatch | BaseException):
+            self.outcome = FORGOTTEN
 
     # The verbs of `TRANSITIONS`: what goes wrong
 

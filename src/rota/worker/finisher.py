@@ -456,6 +456,7 @@ class Finisher(Service):
         # Handed back a moment ago, the job may be here again under a new claim.
         if self._attempts.get(job) is attempt:
             del self._attempts[job]
+        attempt.forget_error()
         if attempt.is_suspect:
             self.gatekeeper.note_written(attempt)
 

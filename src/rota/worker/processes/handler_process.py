@@ -260,7 +260,9 @@ class HandlerProcess:
             asyncio.run(self._finish(handled, call))
         else:
             invoke(handled, call, self._arounds, monotonic, HandledJob.take_end)
-        return handled.end
+        end = handled.end
+        del handled.end  # an error keeps alive what knows it: see `Attempt.forget_error`
+        return end
 
     async def _finish(self, handled: HandledJob, call: Callable[[], Any]) -> None:
         """Call and await an async handler, so that it can be cancelled."""

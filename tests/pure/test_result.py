@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import dataclasses
 import functools
+import inspect
 import itertools
+import operator
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
 from io import StringIO
+from multiprocessing.pool import AsyncResult
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock, Mock
 
 import pytest
 
 import rota
-from rota.declare.result import is_lazy, read_error
+from rota.declare.result import read_error, read_return
 from rota.errors import AttemptCancelled
-from rota.model.outcome import Errored, HandedBack
+from rota.model.outcome import Errored, HandedBack, Succeeded
 from tests.support.rules import rule
 
 DEAD, CANCEL, WRONG = rota.Dead("no such account"), rota.Cancel("late"), ValueError("x")
@@ -62,12 +69,66 @@ async def acount() -> AsyncIterator[int]:
     yield 1
 
 
+async def work() -> None: ...
+
+
+@contextlib.contextmanager
+def manage() -> Iterator[None]:
+    yield
+
+
+class Command:
+    def __call__(self) -> None: ...
+
+
+class CommandData(Command, dict[str, str]): ...
+
+
+@dataclasses.dataclass
+class Holder:
+    held: Any
+    cause: Any = None
+
+
+JOB: Any = SimpleNamespace(id=1, job_type="t")
+NESTED = Holder([])
+NESTED.held.append({"a": (NESTED, work)})
+
+
 @rule("M2")
-def test_a_value_whose_work_is_still_to_be_done_is_lazy_and_what_has_been_done_is_not() -> None:
-    lazies: list[Any] = [
+@pytest.mark.parametrize(
+    "unfinished",
+    [
         count(), acount(), map(str, [1]), filter(None, [1]), zip([1], strict=True),
         itertools.count(), functools.partial(count), count, len, [].append, lambda: 1, Future(),
-    ]  # fmt: skip
-    assert [one for one in lazies if not is_lazy(one)] == []
-    done: list[Any] = [1, "text", [1], {"a": 1}, (1,), range(3), StringIO("x"), object(), {1}]
-    assert [one for one in done if is_lazy(one)] == []
+        manage(), Command(), Command, functools.lru_cache(count), functools.partialmethod(count),
+        operator.methodcaller("run"), contextlib.ExitStack(), rota.write_file("x"),
+        object.__new__(AsyncResult), [count()], {"a": [1, {count}]}, Holder((1, count())), NESTED,
+    ],
+)  # fmt: skip
+def test_an_unfinished_value_that_is_returned_fails_the_job(unfinished: Any) -> None:
+    end = read_return(JOB, unfinished)
+    assert isinstance(end, Errored)
+    assert "whose work nobody does" in str(end.error)
+
+
+@rule("M2", "M41")
+def test_an_error_says_what_is_wrong_with_a_result_and_ends_all_coroutines_in_it() -> None:
+    left = [work(), work()]
+    for result, text in (({"a": 1, "b": left}, "at .b[0]"), (rota.Retry, "return an instance")):
+        end = read_return(JOB, result)
+        assert isinstance(end, Errored)
+        assert text in str(end.error)
+    assert [inspect.getcoroutinestate(one) for one in left] == ["CORO_CLOSED"] * 2
+
+
+@rule("M2")
+@pytest.mark.parametrize(
+    "done",
+    [
+        1, "text", [1], {"a": 1}, (1,), range(3), StringIO("x"), object(), {1}, {}.keys(),
+        Holder(1), Holder(object()), CommandData(a="x"), Mock(), [MagicMock()],
+    ],
+)  # fmt: skip
+def test_what_is_done_succeeds_whether_or_not_it_can_be_kept(done: Any) -> None:
+    assert isinstance(read_return(JOB, done), Succeeded)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import urllib.error
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from email.message import Message
 from functools import partial
@@ -385,7 +385,12 @@ async def test_an_async_function_is_refused_as_a_step_of_a_plain_handler(
 
 
 def test_it_is_told_where_no_worker_keeps_effects() -> None:
+    def generate() -> Iterator[None]:
+        yield
+
     context = rota.Context(make_job(), "nobody")
+    with pytest.raises(rota.UsageError, match="'mail:7': a generator function does nothing"):
+        context.effect("mail:7").call(generate)
     with pytest.raises(rota.UsageError, match="only a worker"), context.effect("mail:7"):
         pass
     with pytest.raises(rota.UsageError, match="if_uncertain must be one of skip, repeat, dead"):

@@ -100,33 +100,6 @@ async def test_a_job_that_a_blocked_loop_kept_from_starting_neither_times_out_no
     assert (report.succeeded, report.dead) == (4, 0)
 
 
-@rule("M41")
-async def test_a_coroutine_that_is_never_awaited_is_a_failure_and_not_a_result(
-    database: str, connection: Connection
-) -> None:
-    async def forgotten() -> None: ...
-
-    jobs = rota.Jobs()
-
-    @jobs.job("hidden")
-    def hidden() -> Any:
-        return forgotten()
-
-    @jobs.job("class")
-    async def returns_the_class() -> Any:
-        return rota.Retry
-
-    hidden_job, class_job = put(connection, "hidden"), put(connection, "class")
-    await Hand(database, jobs, drain=True).run()
-    assert {status(connection, hidden_job), status(connection, class_job)} == {"failed"}
-    assert "whose work nobody does" in str(
-        value(connection, "select last_error from rota.job where id = %s", hidden_job)
-    )
-    assert "return an instance" in str(
-        value(connection, "select last_error from rota.job where id = %s", class_job)
-    )
-
-
 @rule("M35")
 async def test_an_async_handler_that_will_not_stop_loses_its_attempt_all_the_same(
     database: str, connection: Connection

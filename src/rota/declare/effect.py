@@ -395,6 +395,8 @@ def _is_async(fn: Callable[..., Any]) -> bool:
 def run_call(block: EffectBlock, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Call the function of an effect or a step unless it is done; return what it returned. On a
     running loop, await the answer."""
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        raise UsageError(f"{block.name}: a generator function does nothing when it is called")
     if not _is_on_loop():
         return _run_plain(block, fn, args, kwargs)
     if not _is_async(fn):  # it would block the loop, and nobody would await the answer

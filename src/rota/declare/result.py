@@ -1,18 +1,17 @@
-"""What a handler's return or exception means. A value that cannot be stored is not kept, and never
-changes the outcome of the job."""
+"""What a handler's return or exception means. A finished value that cannot be stored is not kept,
+and never changes the outcome of the job."""
 
 from __future__ import annotations
 
 import inspect
 import logging
 from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import Future
-from functools import partial
-from types import BuiltinFunctionType, FunctionType, MethodType
+from contextlib import suppress
 from typing import Any
 
 from rota.declare.jsonb import PAYLOAD_BYTES_MAX, fits
 from rota.declare.payload import Codec
+from rota.declare.storable import list_parts
 from rota.errors import PayloadError
 from rota.model.job import Job
 from rota.model.outcome import NOTHING, End, Errored, Outcome, Succeeded, find_outcome, is_stop
@@ -57,32 +56,59 @@ def read_return(job: Job, result: Any) -> End:
     if result is None:
         return NOTHING
     if isinstance(result, Outcome):
-        return result
-    if is_lazy(result):
-        if inspect.iscoroutine(result):
-            result.close()
-        what = f"the handler returned a {type(result).__name__}, whose work nobody does"
-        why = "declare the function itself, await it, or run it to its end inside"
-        return Errored(TypeError(f"{what}: {why}"))
+        return read_error(result)
     if isinstance(result, type) and issubclass(result, Outcome):
         name = result.__name__
         why = f"return an instance, as in {name}(…)"
         return Errored(TypeError(f"the handler returned the class {name}; {why}"))
     encoded, problem = encode_result(result)
     if problem is not None:
+        # What has a JSON form is a finished value.
+        unfinished = find_unfinished(result)
+        if unfinished is not None:
+            what = f"the handler returned {unfinished}, whose work nobody does"
+            why = "declare the function itself, await it, or run it to its end inside"
+            return Errored(TypeError(f"{what}: {why}"))
         logger.warning("job %s %s: its result is not kept: %s", job.id, job.job_type, problem)
     return Succeeded(encoded)
 
 
-def is_lazy(result: Any) -> bool:
-    """Whether a value still has to be awaited, iterated over or called: an awaitable, a generator,
-    `map(…)`, a function. What drivers return of a statement that has run is no such value."""
-    iterates = isinstance(result, Iterator | AsyncIterator)
-    is_built_in = type(result).__module__ in ("builtins", "itertools")
-    return inspect.isawaitable(result) or isinstance(result, _CALLS) or (iterates and is_built_in)
+def find_unfinished(result: Any) -> str | None:
+    """Say which part of a value is still to be done, and where it is; None: all of it is done."""
+    parts: list[tuple[str, Any]] = [("", result)]
+    found, seen = [], dict[int, Any]()
+    with suppress(Exception):  # the value's own methods may fail
+        for path, part in parts:
+            if id(part) in seen or len(seen) == PARTS_MAX:
+                continue
+            seen[id(part)] = part
+            if is_unfinished(part):
+                found.append((path, type(part).__name__))
+                if inspect.iscoroutine(part):
+                    part.close()  # Python would warn that it was never awaited
+            else:
+                parts += [(f"{path}{name}", one) for name, one in list_parts(part)]
+    if not found:
+        return None
+    path, kind = found[0]
+    return f"a {type(result).__name__} with a {kind} at {path}" if path else f"a {kind}"
 
 
-_CALLS = (FunctionType, MethodType, BuiltinFunctionType, partial, Future)
+def is_unfinished(part: Any) -> bool:
+    """Whether a value without a JSON form still has to be awaited, called, iterated over or entered
+    as a context. What drivers and clients return of a call that they have made is no such value."""
+    module = type(part).__module__.partition(".")[0]
+    is_lazy = module in _LAZY and isinstance(part, Iterator | AsyncIterator)
+    is_block = module == "rota" and hasattr(type(part), "__exit__")
+    is_called = callable(part) and module != "unittest"  # a mock stands for what a call returned
+    return inspect.isawaitable(part) or is_called or is_lazy or is_block or module in _WORKS
+
+
+PARTS_MAX = 10_000
+"""Most parts of a result without a JSON form that are looked at."""
+_LAZY = {"builtins", "itertools"}
+_WORKS = {"asyncio", "concurrent", "contextlib", "functools", "multiprocessing", "threading"}
+"""Modules whose objects do work, or begin it: futures, pools, `partialmethod`, `closing`."""
 
 
 def read_list(job: Job, result: Any, stop: End | None) -> End:

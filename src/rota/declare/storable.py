@@ -49,7 +49,7 @@ def unstorable(value: Any) -> Fault | None:
             why = f"a {type(value).__name__} is stored as asterisks; pass a reference to the secret"
             return ("", why) if is_lost else None
         case _:
-            return find_first(unstorable, _list_parts(value))
+            return find_first(unstorable, list_parts(value))
 
 
 def find_first(
@@ -77,7 +77,7 @@ def _encode_key(key: Any) -> str | bytes:
         return str(key)
 
 
-def _list_parts(value: Any) -> Iterable[tuple[str, Any]]:
+def list_parts(value: Any) -> Iterable[tuple[str, Any]]:
     match value:
         case dict() | Mapping():
             if PLAIN.issuperset(map(type, (*value, *value.values()))):

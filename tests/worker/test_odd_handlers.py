@@ -42,6 +42,16 @@ class OddErrno(OSError):
         raise RuntimeError("no errno here")
 
 
+class UnfinishedLimit(rota.RateLimited):
+    def __init__(self) -> None: ...
+
+
+class OddReasonOfEndpoint(ConnectionError):
+    @property
+    def endpoint_reason(self) -> str:
+        raise RuntimeError("no reason here")
+
+
 class ExitsWhenShown(Exception):
     def __str__(self) -> str:
         raise SystemExit(3)
@@ -50,7 +60,16 @@ class ExitsWhenShown(Exception):
 class OddClass(Exception):
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        raise RuntimeError("no class here")
+        raise self.args[0]
+
+
+class OddReason(rota.Dead):
+    @property
+    def reason(self) -> str:
+        raise GeneratorExit
+
+    @reason.setter
+    def reason(self, _: str) -> None: ...
 
 
 @rule("M33", "M43")
@@ -61,12 +80,21 @@ async def test_what_cannot_be_read_fails_its_own_attempt_and_no_other(
     errors = [
         Outcome("neither this nor that"),
         Unfinished(),
+        UnfinishedLimit(),
         OddErrno("odd"),
+        OddReasonOfEndpoint("odd"),
         ExitsWhenShown(),
-        OddClass(),
+        OddClass(RuntimeError("no class here")),
+        OddClass(GeneratorExit()),
+        OddClass(asyncio.CancelledError()),
+        OddReason("odd"),
     ]
 
-    @jobs.job("odd", retry=rota.Fixed("1h"))
+    limit = rota.RateLimit("odd", 100, per="1s")
+
+    @jobs.job(
+        "odd", retry=rota.Fixed("1h"), timeout="3s", breaker=rota.Breaker("odd"), rate_limit=limit
+    )
     async def odd(which: int) -> None:
         raise errors[which]
 
@@ -77,7 +105,9 @@ async def test_what_cannot_be_read_fails_its_own_attempt_and_no_other(
     put_many(connection, "quick", 3)
     report = await Hand(database, jobs, drain=True).run()
     assert (report.succeeded, report.failed) == (3, len(errors))
-    assert {status(connection, job) for job in ids} == {"failed"}
+    kept = rows(connection, "select status, error_type from rota.job where id = any(%s)", ids)
+    assert {status for status, _ in kept} == {"failed"}
+    assert "rota.errors.AttemptTimeout" not in {kind for _, kind in kept}
 
 
 @rule("M35", "M42")

@@ -525,7 +525,7 @@ def _settle(attempt: Attempt, end: End) -> Transition:
             must_record_start=attempt.must_record_start and not attempt.shares_turn,
             results=(attempt.results or NO_RESULTS).values(),
         )
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's classes
+    except BaseException as error:  # noqa: BLE001 - the user's classes
         rules = RetryRules(rules.max_attempts, DEFAULT_RETRY)
         return settle(attempt.job, refuse_outcome(error), rules)
 

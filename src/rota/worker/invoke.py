@@ -95,7 +95,7 @@ async def ainvoke(
 def _read_error(run: HandlerRun, error: BaseException) -> End:
     try:
         return run.read_error(error)
-    except (Exception, SystemExit) as fault:  # noqa: BLE001 - isinstance asks the error's own class
+    except BaseException as fault:  # noqa: BLE001 - isinstance asks the error's own class
         return refuse_outcome(fault)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -235,7 +236,8 @@ class BreakerGate(Gate):
         self._withdraw(attempt, one)
         health, reason = EndpointHealth.UNKNOWN, None
         if attempt.began_at is not None and not attempt.is_lost and attempt.outcome is not None:
-            with hide(attempt.hidden):
+            # The finisher refuses an outcome that cannot be read.
+            with suppress(BaseException), hide(attempt.hidden):
                 health, reason = judge_endpoint(attempt.outcome, attempt.job_type.rules)
             if one.is_trial and isinstance(attempt.outcome, RateLimited):
                 # Otherwise all that wait would try, one right after the other.

@@ -163,7 +163,8 @@ class RateLimitGate(Gate):
             self._forget(attempt, one)
         else:
             self._release(attempt, one)
-        if isinstance(attempt.outcome, RateLimited):
+        # A subclass that does not call super has no time.
+        if isinstance(attempt.outcome, RateLimited) and hasattr(attempt.outcome, "retry_after_s"):
             attempt.outcome._waits_for = attempt.waits_for
             retry_after_s = attempt.outcome.retry_after_s
             self._delays[one.place] = max(self._delays.get(one.place, 0.0), retry_after_s)

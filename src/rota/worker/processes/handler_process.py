@@ -313,7 +313,7 @@ class HandlerProcess:
                 case Errored(error):
                     return Failed(_judge(error, self._rules))
             raise TypeError(f"not an outcome: {type(end).__name__}")
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - of the application's class
+        except BaseException as error:  # noqa: BLE001 - of the application's class
             return Failed(_judge(refuse_outcome(error).error, self._rules))
 
     def _keep_cause(self, plain: Outcome, end: Outcome) -> Outcome:

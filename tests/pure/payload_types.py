@@ -6,10 +6,12 @@ import enum
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from time import perf_counter
-from typing import TypedDict
+from typing import Generic, TypedDict, TypeVar
 
 import msgspec
 import pydantic
+
+T = TypeVar("T")
 
 
 class Colour(enum.Enum):
@@ -31,6 +33,11 @@ class Line(TypedDict):
 class Node(msgspec.Struct):
     name: str
     children: list[Node] = []
+
+
+@dataclass
+class Widening(Generic[T]):
+    within: Widening[list[T]] | None = None
 
 
 class Address(pydantic.BaseModel):

@@ -365,7 +365,7 @@ def _find_return_type(fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     said = _find_said(fn)
     if _is_awaitable(said):
         said = (Any, *typing.get_args(said))[-1]  # a bare Awaitable has none
-    with suppress(NameError, TypeError, AttributeError, ValueError):
+    with suppress(NameError, TypeError, AttributeError, ValueError, RecursionError):
         return Any if find_unreadable(said) else said
     return Any  # JSON has no reader for it, such as a union of two classes
 

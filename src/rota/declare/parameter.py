@@ -49,7 +49,7 @@ def type_of(parameter: inspect.Parameter, known: dict[str, Any], *, job_type: st
     hint = _resolve(parameter, known, where)
     try:
         unreadable = find_unreadable(hint)
-    except (TypeError, NameError, ValueError) as error:
+    except (TypeError, NameError, ValueError, RecursionError) as error:
         raise DeclarationError(f"{where}: its type cannot be read from JSON: {error}") from None
     if unreadable is not None:
         is_context = unreadable.__module__ == "rota.declare.context"

@@ -116,7 +116,7 @@ async def test_a_loop_that_a_handler_blocks_is_not_well_and_neither_is_it_ready(
 
 @rule("M86")
 def test_clients_that_send_slowly_keep_no_probe_out(
-    free_port: int, monkeypatch: pytest.MonkeyPatch
+    free_port: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(health_server, "CLIENTS_MAX", 3)
     with serve_health(free_port, lambda: None, lambda: "starting"), ExitStack() as stack:
@@ -136,6 +136,7 @@ def test_clients_that_send_slowly_keep_no_probe_out(
         busy.settimeout(0.01)  # it sends all the time, and never ends its request
         with suppress(ConnectionError):
             eventually(lambda: _send_more(busy), what="it is disconnected")
+    assert not caplog.records
 
 
 def _send_more(client: socket.socket) -> bool:

@@ -86,26 +86,30 @@ class _Server:
         await self.is_over.wait()
         server.close()
 
-    async def _take_client(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    def _take_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._clients) >= CLIENTS_MAX:
             oldest = next(iter(self._clients))
             del self._clients[oldest]
             oldest.cancel()
-        task = asyncio.current_task()
-        assert task is not None
+        # A task of its own: Python 3.11 logs a traceback where a task of its server is cancelled.
+        task = asyncio.create_task(self._serve_client(reader, writer))
         self._clients[task] = None
-        try:
-            # ValueError: a line that is too long, or no request.
-            with suppress(TimeoutError, OSError, ValueError):
-                async with asyncio.timeout(CLIENT_S):
-                    writer.write(await self._answer(reader))
-                    writer.close()
-                    await writer.wait_closed()
-        finally:
+
+        def leave(task: asyncio.Task[None]) -> None:
             self._clients.pop(task, None)
             writer.transport.abort()
+
+        task.add_done_callback(leave)  # also of one that is cancelled before its first step
+
+    async def _serve_client(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        # ValueError: a line that is too long, or no request.
+        with suppress(TimeoutError, OSError, ValueError):
+            async with asyncio.timeout(CLIENT_S):
+                writer.write(await self._answer(reader))
+                writer.close()
+                await writer.wait_closed()
 
     async def _answer(self, reader: asyncio.StreamReader) -> bytes:
         method, target, *_ = (await reader.readline()).decode("latin-1").split()

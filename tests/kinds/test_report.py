@@ -534,7 +534,7 @@ def test_a_file_is_put_whole_where_a_deletion_removes_its_directory_or_its_part_
     times = iter([True, False, False])
 
     def write(path: Path) -> Any:
-        if next(times):
+        if next(times, False):
             store.delete("1/none.part")
         return write_file(path)
 
@@ -544,11 +544,23 @@ def test_a_file_is_put_whole_where_a_deletion_removes_its_directory_or_its_part_
                 next(deletions, lambda: None)()
             return found
 
-    deletions = iter([lambda: store.delete("1/one.part")])
+    class Pipe(Source):
+        def seekable(self) -> bool:
+            return False
+
+        def tell(self) -> int:
+            raise OSError("Illegal seek")
+
     monkeypatch.setattr(rota, "write_file", write)
+    deletions = iter([lambda: store.delete("1/one.part")])
     store.put("1/one.part", Source(b"x"))
-    with store.open("1/one.part") as file:
-        assert file.read() == b"x"
+    deletions = iter([lambda: store.delete("1/two.part")])
+    with pytest.raises(FileNotFoundError, match="was deleted while it was put"):
+        store.put("1/two.part", Pipe(b"y"))
+    store.put("1/two.part", Pipe(b"z"))
+    for name, text in (("1/one.part", b"x"), ("1/two.part", b"z")):
+        with store.open(name) as file:
+            assert file.read() == text
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ MOST = {
     "files in the largest circle of imports, also for types": 3,
     # What a reader has to hold in all.
     "lines of src": 73_600,
-    "lines of tests": 72_400,
+    "lines of tests": 72_700,
 }
 """The budgets."""
 

@@ -209,8 +209,9 @@ def test_a_payload_mismatch_is_dead_when_no_other_release_can_be_expected_to_rea
         kept = connection.execute("select outcome, error_type from rota.attempt").fetchall()
         assert kept == [(status, "PayloadError")]
     connection.execute("truncate rota.job, rota.worker")
-    for types, status in ((["t"], "queued"), (None, "dead"), (["t"], "queued"), (["u"], "dead")):
-        insert(connection)  # by a producer of release 2, whose first worker is still to come
+    # By a producer of release 2, whose first worker is still to come; `u` is of another App.
+    for types, status in ((["u"], "dead"), (["t"], "queued"), (None, "dead"), (["u"], "queued")):
+        insert(connection)
         if types is not None:
             Hand(connection).run(ops.declare_schedules("[]", "2", types, is_deploy=True))
         hand = Hand(connection, release="1")

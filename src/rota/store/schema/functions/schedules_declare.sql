@@ -21,7 +21,12 @@ begin
   on conflict (name) do update
   set
     declared_at = excluded.started_at,
-    job_types = excluded.job_types,
+    -- Two Apps may have a release of one name.
+    job_types = array(
+      select distinct known
+      from unnest(r.job_types || excluded.job_types) known
+      order by known
+    ),
     started_at = case
       when {schema}.release_at_work(p_release) or not exists (
         select from {schema}.release o

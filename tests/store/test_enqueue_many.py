@@ -352,6 +352,16 @@ def role(admin: Connection, connection: Connection) -> Iterator[str]:
     connection.execute(gone.format(sql.Identifier(name)))
 
 
+@pytest.fixture
+def producer(connection: Connection, role: str) -> str:
+    """A role with the documented rights of a producer."""
+    columns = re.search(r"GRANT INSERT \((job_type.*?)\)", read_page("tables-and-sql.md"))
+    assert columns is not None
+    granted = f"{columns[1]}) on rota.job to {role}; grant select (id) on rota.job to {role}"
+    connection.execute(f"grant insert ({granted}".encode())
+    return role
+
+
 @rule("M15", "M45")
 def test_a_role_that_may_not_insert_takes_no_key_and_learns_of_no_job(
     database: str, connection: Connection, role: str
@@ -378,28 +388,93 @@ def test_a_role_that_may_not_insert_takes_no_key_and_learns_of_no_job(
 
 @rule("M15", "M45")
 def test_a_producer_gives_no_job_the_id_of_another(
-    app: rota.App, send: Send, database: str, connection: Connection, role: str
+    app: rota.App, send: Send, database: str, connection: Connection, producer: str
 ) -> None:
     done = send.enqueue(1).id
     assert app.drain().succeeded == 1
-    columns = re.search(r"GRANT INSERT \((job_type.*?)\)", read_page("tables-and-sql.md"))
-    assert columns is not None
-    granted = f"{columns[1]}) on rota.job to {role}; grant select (id) on rota.job to {role}"
-    connection.execute(f"grant insert ({granted}".encode())
+    take = "select rota.keys_take(array[%s::bigint], '{k}', null, '{t}')"
     insert = "select rota.jobs_insert(%s, '[{}]', null, null, null, '[{\"job_type\": \"t\"}]')"
-    with psycopg.connect(make_conninfo(database, user=role), autocommit=True) as producer:
-        made = send.using(connection=producer).enqueue_many([{"user": 2}, {"user": 3}])
+    with psycopg.connect(make_conninfo(database, user=producer), autocommit=True) as theirs:
+        made = send.using(connection=theirs).enqueue_many([{"user": 2}, {"user": 3}])
         assert [one.id for one in made] == [done + 1, done + 2]
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            producer.execute("insert into rota.job (id, job_type) values (%s, 't')", [done])
+            theirs.execute("insert into rota.job (id, job_type) values (%s, 't')", [done])
         for _ in range(2):
-            with pytest.raises(psycopg.Error, match="that of another job"):
-                producer.execute(insert, [[done]])
+            for asked, given in ((insert, [done]), (take, done), (take, made[0].id)):
+                with pytest.raises(psycopg.Error, match="that of another job"):
+                    theirs.execute(asked.encode(), [given])
             with pytest.raises(psycopg.Error, match=r"that of another job|permission denied"):
-                producer.execute("insert into rota.job (id, job_type) values (%s, 't')", [done])
-            connection.execute(f"grant insert on rota.job to {role}".encode())
-        [reserved] = producer.execute("select rota.ids_reserve(1)").fetchone() or ()
-        assert producer.execute(insert, [reserved]).fetchone() == (reserved,)
+                theirs.execute("insert into rota.job (id, job_type) values (%s, 't')", [done])
+            connection.execute(f"grant insert on rota.job to {producer}".encode())
+        [reserved] = theirs.execute("select rota.ids_reserve(1)").fetchone() or ()
+        assert theirs.execute(insert, [reserved]).fetchone() == (reserved,)
+
+
+WATCH = [
+    (
+        "create table public.seen (role text); grant insert on public.seen to public; "
+        "create function public.note() returns trigger language plpgsql as "
+        "$$ begin insert into seen values (current_user); return null; end $$; "
+        "create trigger note after insert on rota.job for each row execute function public.note()"
+    ),
+    (
+        "drop trigger note on rota.job; alter table rota.job enable row level security; "
+        "create policy known on rota.job for select using (true); "
+        "create policy theirs on rota.job for insert with check (queue <> 'not theirs')"
+    ),
+]
+"""A trigger, then a policy."""
+
+
+@rule("M15", "M45", "M51")
+def test_a_bulk_of_a_producers_has_his_rights_as_an_insert_has(
+    database: str, connection: Connection, app: rota.App, send: Send, producer: str
+) -> None:
+    taken = send.using(key="taken").enqueue(0)
+    with psycopg.connect(make_conninfo(database, user=producer), autocommit=True) as theirs:
+
+        def enqueue(n: int, **options: Any) -> list[Any]:
+            jobs = [
+                send.using(key=key, delay="1h", expires="2d", meta={"a": n}, **options).new(at)
+                for at, key in enumerate((None, "taken", f"free {n}", f"free {n}"))
+            ]
+            done = app.enqueue_many(jobs, connection=theirs)
+            assert [one.created for one in done] == [True, False, True, False]
+            assert (done[1].id, done[3].id) == (taken.id, done[2].id)
+            return connection.execute(
+                "select payload, queue, expires_at - run_at, run_at - created_at < '61min', "
+                "run_at - created_at > '59min', idempotency_key is null from rota.job "
+                "where meta ->> 'a' = %s order by id",
+                [f"{n}"],
+            ).fetchall()
+
+        at_once = enqueue(0)
+        for n, watched in enumerate(WATCH, 1):
+            connection.execute(watched.encode())
+            assert enqueue(n) == at_once
+        assert connection.execute("select role from public.seen").fetchall() == [(producer,)] * 2
+        with pytest.raises(rota.errors.SchemaError, match="row-level security"):
+            enqueue(3, queue="not theirs")
+
+
+@rule("M15", "M45")
+def test_a_bulk_in_a_function_with_its_owners_rights_needs_none_of_who_calls(
+    database: str, connection: Connection, producer: str
+) -> None:
+    connection.execute(
+        "create function public.bulk() returns bigint[] language sql security definer as $$ "
+        "select rota.jobs_insert(null, '[{}, {}]', '{k, k}', null, null, "
+        '\'[{"job_type": "t", "queue": "q", "priority": 0}]\') $$'
+    )
+    [(owner,)] = connection.execute("select current_user").fetchall()
+    for granted in ("select (id)", "insert (job_type)"):  # as much as says nothing of a bulk
+        connection.execute(f"grant {granted} on rota.job to pg_monitor".encode())
+        for owns in (producer, owner):
+            connection.execute(f"alter function public.bulk() owner to {owns}".encode())
+            with connection.transaction(force_rollback=True):
+                connection.execute("set local session authorization pg_monitor")
+                [[ids]] = connection.execute("select public.bulk()").fetchall()
+            assert isinstance(ids[0], int) and ids[1] is None
 
 
 @rule("M51")

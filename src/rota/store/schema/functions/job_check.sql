@@ -20,6 +20,7 @@ declare
   v_refusal text;
   v_last_id bigint;
   v_are_plain boolean;
+  v_has_keys boolean;
   v_is_awaited boolean;
   v_has_rules boolean;
 begin
@@ -30,6 +31,7 @@ begin
         {schema}.job_row_is_plain(row(f.*)::{schema}.job)
         and f.id between 1 and v_last_id
       ) is not false,
+      bool_or(f.idempotency_key is not null),
       exists (select from {schema}.queue q where q.notify_until > {schema}.clock()),
       exists (
         select from {schema}.job_type t
@@ -37,7 +39,7 @@ begin
           or t.group_arguments is not null
           or t.secret_fields is not null
       )
-    into v_are_plain, v_is_awaited, v_has_rules
+    into v_are_plain, v_has_keys, v_is_awaited, v_has_rules
     from fresh f;
     if not v_are_plain then
       select min(coalesce(
@@ -85,27 +87,42 @@ begin
         where t.secret_fields is not null;
       end if;
     end if;
-    if v_refusal is null
-      and coalesce(current_setting('{schema}.keys_taken', true), '') <> ''
-      and exists (
+    if v_has_keys and v_refusal is null then
+      if exists (
         select from fresh f
         where f.idempotency_key is not null
-          and not exists (
-            select from {schema}.idempotency i
-            where i.job_type = {schema}.canonical_type(f.job_type)
+          and f.id is distinct from (
+            select i.job
+            from {schema}.idempotency i
+            where i.job_type = f.job_type
               and i.key = f.idempotency_key
-              and i.job = f.id
           )
       )
-    then
-      v_refusal := 'idempotency_key is not held by the job: leave the setting keys_taken alone';
+      then
+        -- By its other name, and as the row is now: a trigger may have cancelled the job.
+        select
+          'idempotency_key is not held by the job: a trigger of yours that changes it must run '
+          'before job_insert_fill, and the setting keys_taken is none of yours'
+        into v_refusal
+        from fresh f
+        join {schema}.job j on j.id = f.id
+        where j.idempotency_key is not null
+          and not exists (
+            select from {schema}.idempotency i
+            where i.job_type = {schema}.canonical_type(j.job_type)
+              and i.key = j.idempotency_key
+              and i.job = j.id
+          )
+        limit 1;
+      end if;
     end if;
     if v_refusal is null
       and not pg_has_role({schema}.caller(), current_user, 'MEMBER')
       and has_column_privilege({schema}.caller(), '{schema}.job', 'id', 'INSERT')
-      and {schema}.ids_used(array(select f.id from fresh f)) is not null
     then
-      v_refusal := 'id is that of another job; leave it out';
+      if {schema}.ids_used(array(select f.id from fresh f)) is not null then
+        v_refusal := 'id is that of another job; leave it out';
+      end if;
     end if;
     if v_is_awaited and v_refusal is null then
       perform {schema}.wake_up(array_agg(distinct f.queue), count(*)::int)

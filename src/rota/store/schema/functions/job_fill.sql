@@ -31,9 +31,9 @@ begin
       new.group_capacity := coalesce(new.group_capacity, v_type.group_capacity);
     end if;
   end if;
-  -- The setting says that jobs_insert has taken the keys of the rows at this level.
+  -- The setting says that jobs_insert has taken the keys; job_check looks for each.
   if new.idempotency_key is not null
-    and current_setting('{schema}.keys_taken', true) is distinct from pg_trigger_depth()::text
+    and current_setting('{schema}.keys_taken', true) is distinct from 'on'
     and not {schema}.key_take(new.id, new.job_type, new.idempotency_key)
   then
     return null;  -- the key is taken: INSERT 0 0

@@ -1,5 +1,5 @@
--- Says whether a trigger of the user's runs before an INSERT of a job: it may change the row, or
--- leave it out.
+-- Says whether a trigger of the user's runs at an INSERT of a job: it may change the row, leave it
+-- out, insert other jobs, or ask who inserts.
 create or replace function {schema}.job_has_triggers()
 returns boolean
 language sql stable
@@ -8,7 +8,8 @@ as $$
   select exists (
     select from pg_trigger t
     where t.tgrelid = '{schema}.job'::regclass::oid
-      and t.tgtype & 7 = 7  -- for each row, before, at an INSERT
-      and t.tgname not in ('job_insert_fill'::name, 'job_insert_run'::name)
+      and t.tgtype & 4 = 4  -- at an INSERT
+      and not t.tgisinternal
+      and t.tgname not in ('job_insert_check', 'job_insert_fill', 'job_insert_run')
   )
 $$;

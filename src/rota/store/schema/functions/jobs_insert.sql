@@ -9,12 +9,14 @@
 -- in p_common of each job, from 1; NULL: all have the first.
 --
 -- It takes all keys before the rows, with one INSERT instead of one for each row; a setting tells
--- the trigger job_insert_fill so. If a trigger of the user's runs before the INSERT, which may
--- change a key or leave out a row, each row takes its own. The function has its caller's rights and
--- no search_path of its own: such a trigger finds what it finds at any other INSERT. For a producer
--- that may not give ids jobs_insert_for calls it.
+-- the trigger job_insert_fill so. If a trigger of the user's runs at the INSERT, which may change a
+-- key or leave out a row, each row takes its own. The function has its caller's rights and no
+-- search_path of its own: such a trigger finds what it finds at any other INSERT. For a producer,
+-- who may not give ids, jobs_insert_for calls it. Where that one refuses, and in a SECURITY DEFINER
+-- function of the user's whose caller may not insert, each job is an INSERT of its own, which takes
+-- the key and gets its id there: p_ids is not used.
 -- Locks: with keys, the rows of `idempotency` that they become, in the order of (type, key): two
---   calls with the same keys cannot deadlock.
+--   calls with the same keys cannot deadlock, unless each row takes its own.
 -- Keeps: M20, M51, M22 as job_insert.
 create or replace function {schema}.jobs_insert(
   p_ids bigint[],
@@ -29,12 +31,45 @@ language plpgsql
 as $$
 declare
   v_ids bigint[];
+  -- Of the session's role too: ids_reserve and keys_take ask for that.
+  v_gives_ids boolean := has_column_privilege('{schema}.job', 'id', 'INSERT')
+    and has_any_column_privilege({schema}.caller(), '{schema}.job', 'INSERT');
   v_at_once boolean := p_keys is not null and not {schema}.job_has_triggers();
+  v_asked jsonb;
+  v_new {schema}.job;
+  v_id bigint;
   v_keyed bigint[];
   v_inserted bigint[];
 begin
-  if not has_column_privilege('{schema}.job', 'id', 'INSERT') then
-    return {schema}.jobs_insert_for(p_ids, p_payloads, p_keys, p_groups, p_which, p_common);
+  if not v_gives_ids then
+    v_ids := {schema}.jobs_insert_for(p_ids, p_payloads, p_keys, p_groups, p_which, p_common);
+    if v_ids is not null then
+      return v_ids;
+    end if;
+    for n in 1 .. jsonb_array_length(p_payloads) loop
+      v_asked := p_common -> (coalesce(p_which[n], 1) - 1);
+      v_new := jsonb_populate_record(null::{schema}.job, v_asked);
+      v_new.run_at := greatest(
+        {schema}.clock(),
+        coalesce(
+          v_new.run_at,
+          {schema}.clock() + coalesce((v_asked ->> 'delay_s')::float8, 0) * interval '1 second'
+        )
+      );
+      insert into {schema}.job (
+        payload, idempotency_key, group_key,
+        {common},
+        run_at, expires_at
+      )
+      values (
+        p_payloads -> (n - 1), p_keys[n], p_groups[n],
+        {v_new.common},
+        v_new.run_at, v_new.run_at + (v_asked ->> 'expires_s')::float8 * interval '1 second'
+      )
+      returning id into v_id;
+      v_ids := array_append(v_ids, v_id);
+    end loop;
+    return coalesce(v_ids, '{}');
   end if;
   v_ids := coalesce(p_ids, {schema}.ids_reserve(jsonb_array_length(p_payloads)));
   if v_at_once then
@@ -47,8 +82,7 @@ begin
     if cardinality(v_keyed) = cardinality(array_remove(p_keys, null)) then
       v_keyed := null;  -- all are taken: nothing is looked up for each row
     end if;
-    -- Rows that a trigger after the INSERT adds are one level deeper, and take theirs.
-    perform set_config('{schema}.keys_taken', (pg_trigger_depth() + 1)::text, true);
+    perform set_config('{schema}.keys_taken', 'on', true);
   end if;
   with common as materialized (
     select

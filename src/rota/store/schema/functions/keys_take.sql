@@ -1,7 +1,8 @@
 -- Takes the keys of new jobs, and returns the jobs that have theirs now; a job without a key is not
 -- among them. p_which: the place in p_job_types of each job's type, from 1; NULL: all have the
 -- first. SECURITY DEFINER: a producer needs INSERT on job and nothing else, and that is checked,
--- because a key without a job would refuse the jobs of others.
+-- because a key without a job would refuse the jobs of others. A producer takes none for a job that
+-- there is, or was.
 --
 -- Keys that are free become rows with one INSERT. If one of the keys has expired, or a type has
 -- former names or keys that are free when their jobs start, key_take is asked for each: a second
@@ -47,6 +48,15 @@ begin
   then
     raise exception
       'rota.keys_take: an id that the sequence did not give, or a key not of 1 to 255 characters'
+      using errcode = 'invalid_parameter_value';
+  end if;
+  if not pg_has_role({schema}.caller(), current_user, 'MEMBER')
+    and (
+      exists (select from {schema}.job j where j.id = any (p_ids))
+      or {schema}.ids_used(p_ids) is not null
+    )
+  then
+    raise exception 'rota.keys_take: an id is that of another job'
       using errcode = 'invalid_parameter_value';
   end if;
   v_one_by_one := exists (

@@ -1,7 +1,6 @@
 -- Calls job_fill for rows that need it: a row with queue and priority, as our own client writes
--- it, counts as complete. The setting says that jobs_insert has taken the keys of the rows at this
--- level. statement_timestamp() and not clock(), which every INSERT would plan anew; job_fill asks
--- clock().
+-- it, counts as complete. The setting says that jobs_insert has taken the keys of the rows.
+-- statement_timestamp() and not clock(), which every INSERT would plan anew; job_fill asks clock().
 create or replace trigger job_insert_fill
 before insert on {schema}.job
 for each row
@@ -9,7 +8,7 @@ when (
   new.queue is null
   or new.priority is null
   or new.idempotency_key is not null
-    and current_setting('{schema}.keys_taken', true) is distinct from (pg_trigger_depth() + 1)::text
+    and current_setting('{schema}.keys_taken', true) is distinct from 'on'
   or new.run_at < statement_timestamp()
   or length(new.queue) > 100
   or length(new.group_key) > 255

@@ -135,12 +135,12 @@ def test_a_worker_in_bash_finishes_jobs_beside_one_in_python_each_once(
 ) -> None:
     go = shells.place / "go"
     shells.program(
-        "nap",
+        "quick",
         f'read -r payload; echo "$payload" >> {shells.ran}; '
         f"while [ ! -e {go} ]; do sleep 0.05; done; echo done",
     )
-    shell = shells.start("nap")
-    insert(connection, JOBS, job_type="nap", queue="default")
+    shell = shells.start("quick")
+    insert(connection, JOBS, job_type="quick", queue="default")
     eventually(shells.ran.exists, what="the worker in bash runs a job")
     python = WorkerProcess(tmp_path, database, concurrency=1)
     request.addfinalizer(python.kill)

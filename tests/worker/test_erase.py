@@ -383,7 +383,7 @@ FATES = {
         report_run.digest retention.what schedule.name schedule.origin schedule.cron
         schedule.timezone schedule.catch_up schedule.overlap stat_hour.* webhook_delivery.event
         webhook_endpoint.events webhook_endpoint.sealed worker.name worker.host worker.version
-        worker.job_types worker.queues worker.secret_keys""",
+        release.job_types worker.job_types worker.queues worker.secret_keys""",
 }
 """What an erasure does with each column that holds text. job_history has those of job, too."""
 

@@ -74,6 +74,8 @@ def _venv_made() -> bool:
     """Make .venv unless a usable one exists; return whether this call made it."""
     if _identity(VENV / ".made") == _describe_python() and _has_pip():
         return False
+    if VENV.is_symlink():
+        raise Refused(".venv is a link, and what it leads to is not to be emptied; remove the link")
     if importlib.util.find_spec("venv") is None or importlib.util.find_spec("ensurepip") is None:
         raise Refused(f"this Python cannot make a virtual environment: {_advice()}")
     try:

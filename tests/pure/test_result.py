@@ -12,7 +12,7 @@ import operator
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
 from io import StringIO
-from multiprocessing.pool import AsyncResult
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock, Mock
@@ -91,8 +91,10 @@ class Holder:
 
 
 JOB: Any = SimpleNamespace(id=1, job_type="t")
+ENDED: Future[int] = Future()
+ENDED.set_result(1)
 NESTED = Holder([])
-NESTED.held.append({"a": (NESTED, work)})
+NESTED.held.append({"a": (NESTED, count())})
 
 
 @rule("M2")
@@ -101,9 +103,9 @@ NESTED.held.append({"a": (NESTED, work)})
     [
         count(), acount(), map(str, [1]), filter(None, [1]), zip([1], strict=True),
         itertools.count(), functools.partial(count), count, len, [].append, lambda: 1, Future(),
-        manage(), Command(), Command, functools.lru_cache(count), functools.partialmethod(count),
-        operator.methodcaller("run"), contextlib.ExitStack(), rota.write_file("x"),
-        object.__new__(AsyncResult), [count()], {"a": [1, {count}]}, Holder((1, count())), NESTED,
+        manage(), Command(), functools.lru_cache(count), functools.partialmethod(count),
+        operator.methodcaller("run"), rota.write_file("x"), [Future()], [count()],
+        {"a": [1, (count(),)]}, Holder((1, count())), NESTED,
     ],
 )  # fmt: skip
 def test_an_unfinished_value_that_is_returned_fails_the_job(unfinished: Any) -> None:
@@ -128,6 +130,7 @@ def test_an_error_says_what_is_wrong_with_a_result_and_ends_all_coroutines_in_it
     [
         1, "text", [1], {"a": 1}, (1,), range(3), StringIO("x"), object(), {1}, {}.keys(),
         Holder(1), Holder(object()), CommandData(a="x"), Mock(), [MagicMock()],
+        Command, {"model": Command()}, {"failed_with": ValueError}, ENDED, [ENDED], Event(),
     ],
 )  # fmt: skip
 def test_what_is_done_succeeds_whether_or_not_it_can_be_kept(done: Any) -> None:

@@ -166,3 +166,15 @@ def test_an_answer_that_took_long_shows_no_step_and_sets_no_clock() -> None:
     assert clock.note(134.0, 0.0, 30.0, 30.1) == 3.0
     assert clock.note(144.0, 3.0, 40.0, 40.1) is None
     assert clock.note(151.0, 3.0, 50.0, 50.1) == -3.0
+    assert clock.note(161.0, 0.0, 60.0, 60.1) is None
+
+
+@rule("M33")
+def test_workers_of_which_one_stood_still_agree_after_one_move() -> None:
+    stopped, other = ServerClock(), ServerClock()
+    moved_s = 0.0
+    for turn in range(20):
+        now = 10.0 * turn
+        for clock, own in ((stopped, now - (6.0 if turn >= 10 else 0.0)), (other, now)):
+            moved_s += clock.note(100.0 + now, moved_s, own, own + 0.1) or 0.0
+    assert moved_s == 6.0

@@ -77,12 +77,12 @@ def find_unfinished(result: Any) -> str | None:
     """Say which part of a value is still to be done, and where it is; None: all of it is done."""
     parts: list[tuple[str, Any]] = [("", result)]
     found, seen = [], dict[int, Any]()
-    with suppress(Exception):  # the value's own methods may fail
-        for path, part in parts:
-            if id(part) in seen or len(seen) == PARTS_MAX:
-                continue
-            seen[id(part)] = part
-            if is_unfinished(part):
+    for path, part in parts:
+        if id(part) in seen or len(seen) == PARTS_MAX:
+            continue
+        seen[id(part)] = part
+        with suppress(Exception):  # the value's own methods may fail
+            if is_unfinished(part, is_whole=part is result):
                 found.append((path, type(part).__name__))
                 if inspect.iscoroutine(part):
                     part.close()  # Python would warn that it was never awaited
@@ -94,21 +94,26 @@ def find_unfinished(result: Any) -> str | None:
     return f"a {type(result).__name__} with a {kind} at {path}" if path else f"a {kind}"
 
 
-def is_unfinished(part: Any) -> bool:
-    """Whether a value without a JSON form still has to be awaited, called, iterated over or entered
-    as a context. What drivers and clients return of a call that they have made is no such value."""
-    module = type(part).__module__.partition(".")[0]
-    is_lazy = module in _LAZY and isinstance(part, Iterator | AsyncIterator)
-    is_block = module == "rota" and hasattr(type(part), "__exit__")
-    is_called = callable(part) and module != "unittest"  # a mock stands for what a call returned
-    return inspect.isawaitable(part) or is_called or is_lazy or is_block or module in _WORKS
+def is_unfinished(part: Any, *, is_whole: bool) -> bool:
+    """Whether a value without a JSON form still has to be awaited or iterated over; or, if it is
+    all that was returned, called or entered as a context. A model that can be called, a lock or a
+    class inside of a result is no work."""
+    for is_done in ("done", "ready"):  # of futures and tasks, of AsyncResult
+        if callable(ask := getattr(part, is_done, None)):
+            return not ask()
+    kind = type(part)
+    module = kind.__module__.partition(".")[0]
+    if inspect.isawaitable(part) or (
+        module in {"builtins", "itertools"} and isinstance(part, Iterator | AsyncIterator)
+    ):
+        return True
+    is_called = callable(part) and not isinstance(part, type) and module != "unittest"  # no mock
+    is_block = (module == "rota" and hasattr(kind, "__exit__")) or hasattr(part, "gen")
+    return is_whole and (is_called or is_block or module == "functools")
 
 
 PARTS_MAX = 10_000
 """Most parts of a result without a JSON form that are looked at."""
-_LAZY = {"builtins", "itertools"}
-_WORKS = {"asyncio", "concurrent", "contextlib", "functools", "multiprocessing", "threading"}
-"""Modules whose objects do work, or begin it: futures, pools, `partialmethod`, `closing`."""
 
 
 def read_list(job: Job, result: Any, stop: End | None) -> End:

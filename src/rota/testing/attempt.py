@@ -35,7 +35,7 @@ from rota.worker.attempt import Attempt
 from rota.worker.completion import Completer, NotCommitted
 from rota.worker.effects import EffectKeeper
 from rota.worker.finisher import find_late_result, make_ending
-from rota.worker.invoke import ainvoke, invoke
+from rota.worker.invoke import GoesOn, ainvoke, invoke
 from rota.worker.spec import WorkerSpec
 from rota.worker.summary import Performed, find_error
 
@@ -240,11 +240,11 @@ class BoundRun:
     def read_error(self, error: BaseException) -> End:
         """Return the outcome of a handler that raised. What ends the whole test goes on."""
         if not isinstance(error, Exception | SystemExit | asyncio.CancelledError):
-            raise error
+            raise GoesOn
         if isinstance(error, asyncio.CancelledError):
             task = asyncio.current_task()
             if task is not None and task.cancelling():  # with the test
-                raise error
+                raise GoesOn
         return self._attempt.read_error(error)
 
     def take_end(self, end: End) -> None:

@@ -92,12 +92,16 @@ async def ainvoke(
     del run, end  # this frame is in the error's traceback, and would keep both
 
 
+class GoesOn(BaseException):
+    """Raised by `HandlerRun.read_error`: the error is no outcome, as what ends a test."""
+
+
 def _read_error(run: HandlerRun, error: BaseException) -> End:
     try:
         return run.read_error(error)
-    except BaseException as fault:  # isinstance asks the error's own class
-        if fault is error:  # it goes on: what ends a test ends all of it
-            raise
+    except GoesOn:
+        raise error from None
+    except BaseException as fault:  # noqa: BLE001 - isinstance asks the error's own class
         return refuse_outcome(fault)
 
 

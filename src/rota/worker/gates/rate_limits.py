@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -163,11 +164,11 @@ class RateLimitGate(Gate):
             self._forget(attempt, one)
         else:
             self._release(attempt, one)
-        # A subclass that does not call super has no time.
-        if isinstance(attempt.outcome, RateLimited) and hasattr(attempt.outcome, "retry_after_s"):
-            attempt.outcome._waits_for = attempt.waits_for
-            retry_after_s = attempt.outcome.retry_after_s
-            self._delays[one.place] = max(self._delays.get(one.place, 0.0), retry_after_s)
+        if isinstance(attempt.outcome, RateLimited):
+            with suppress(BaseException):  # of a subclass; the finisher refuses it
+                attempt.outcome._waits_for = attempt.waits_for
+                retry_after_s = attempt.outcome.retry_after_s
+                self._delays[one.place] = max(self._delays.get(one.place, 0.0), retry_after_s)
             self._recall(one.place)
         return False
 

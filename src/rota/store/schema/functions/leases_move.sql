@@ -16,7 +16,7 @@ declare
 begin
   update {schema}.installation i
   set clock_moved_s = p_moved_s + p_step_s
-  where i.clock_moved_s = p_moved_s;
+  where abs(i.clock_moved_s - p_moved_s) < 0.001;  -- it went through a text
   if not found then
     return;
   end if;

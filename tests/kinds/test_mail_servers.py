@@ -49,9 +49,12 @@ AWAY = "the mail server is unavailable"
         ({"RCPT": "450 4.2.0 greylisted"}, 5, 0, NOT_NOW),
         ({"RCPT 2": "550 5.1.1 unknown"}, 0, 1, None),
         ({"RCPT 2": "550 5.7.1 relaying denied"}, 1, 0, NOT_NOW),
+        ({"RCPT 2": "450 4.7.0 greylisted"}, 1, 0, NOT_NOW),
         ({"RCPT 2": "550 5.7.0 blocked"}, 1, 0, ACCOUNT),
-        ({"MAIL 2": "550 5.7.1 not as this sender"}, 1, 0, ACCOUNT),
-        ({"MAIL 2": "552 5.3.4 too large"}, 0, 1, None),
+        # A refusal of MAIL on a kept connection may be of that: it is asked again on a new one.
+        ({"MAIL 2": "503 5.5.1 too many messages"}, 0, 0, None),
+        ({"MAIL": "550 5.7.1 not as this sender"}, 5, 0, ACCOUNT),
+        ({"MAIL": "552 5.3.4 too large"}, 0, 5, None),
         ({"DATA 2": "554 5.6.0 no"}, 0, 1, None),
         ({". 2": "554 5.7.1 looks like spam"}, 0, 1, None),
         ({". 2": "550 5.7.8 blocked"}, 1, 0, ACCOUNT),
@@ -132,7 +135,12 @@ def test_bounces_and_answers_go_where_the_mailer_and_the_mail_say(
         app = rota.App(database, jobs=[mailer.jobs])
         asked: Any = {"to": "b@x.example", "event": "e", "data": {"name": ""}}
         mailer.send("w", user_id=1, **asked)
-        mailer.send("w", user_id=2, reply_to="Ann <ann@shop.example>", **asked)
+        long = f"https://shop.example/u/{'t' * 300}"
+        ann = "Ann <ann@shop.example>"
+        mailer.send("w", user_id=2, reply_to=ann, unsubscribe=long, **asked)
+        for wrong in ("a@x.example, b@x.example", "x\r\nBcc: y <b@x.example>", 5):
+            with pytest.raises(rota.UsageError, match="is not one address"):
+                mailer.send("w", user_id=3, reply_to=wrong, **asked)  # type: ignore[arg-type]
         with pytest.raises(rota.UsageError, match="is no mail address"):
             mailer.send("w", user_id=3, reply_to="nobody", **asked)
         app.drain(concurrency=1)
@@ -141,6 +149,7 @@ def test_bounces_and_answers_go_where_the_mailer_and_the_mail_say(
             "help@shop.example",
             "Ann <ann@shop.example>",
         ]
+        assert f"List-Unsubscribe: <{long}>\r\n".encode() in server.messages[1]
         assert [one["From"] for one in messages] == ["Shop <a@shop.example>"] * 2
         assert {line for line in server.heard if "MAIL" in line} == {
             "MAIL FROM:<bounces@shop.example>"

@@ -90,6 +90,16 @@ def test_an_event_that_was_erased_is_found_nowhere_and_not_delivered_again(
     assert len(receiver.requests) == 1
 
 
+@rule("M71", "M63")
+def test_a_kept_connection_that_has_ended_costs_no_attempt(make: Make, receiver: Receiver) -> None:
+    app, hooks = make()
+    put(hooks, receiver, path="/limited")
+    for n in range(9):
+        hooks.emit("x", event_id=str(n))
+    assert app.drain(concurrency=1).succeeded == 9
+    assert len(receiver.of("/limited")) == 9 and receiver.connections == 5
+
+
 @rule("M20")
 def test_an_event_that_is_rolled_back_goes_nowhere(
     make: Make, receiver: Receiver, connection: Connection

@@ -99,6 +99,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
+    def _limited(self) -> None:
+        """Two requests on a connection, and it says so of neither."""
+        self.answered = getattr(self, "answered", 0) + 1
+        if self.answered > 2:
+            self.its.requests.pop()
+            self.close_connection = True
+        else:
+            self._answer(200)
+
     def _redirect(self) -> None:
         self._answer(302, b"", location=self.its.url("/secret"))
 

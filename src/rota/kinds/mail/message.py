@@ -10,7 +10,7 @@ from email.header import Header
 from email.headerregistry import Address
 from email.message import EmailMessage
 from email.policy import SMTP, SMTPUTF8
-from email.utils import format_datetime, parseaddr
+from email.utils import format_datetime, getaddresses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 _URL = re.compile(r"(https?://|mailto:)[^\s<>]+")
+_URL_MAX = 900
+"""Characters of the URL of `unsubscribe`: a line of a mail has up to 998."""
 _WORD = "=?"
 """Begins an encoded word (RFC 2047). Who reads a header decodes it, for example to a line break."""
 _BLANKS = dict.fromkeys([*range(9), *range(11, 13), *range(14, 32), 127, 133, 0x2028, 0x2029], " ")
@@ -151,7 +153,10 @@ def check_address(address: str) -> str:
 
 def check_sender(sender: str) -> Address:
     """Return a sender such as `Shop <hello@shop.example>`. Raises UsageError."""
-    name, address = parseaddr(sender)
+    found = getaddresses([sender]) if isinstance(sender, str) and sender.isprintable() else []
+    if len(found) != 1:
+        raise rota.UsageError(f"{sender!r} is not one address such as Shop <hello@shop.example>")
+    [(name, address)] = found
     if _WORD in name:
         raise rota.UsageError(f"{sender!r} is no sender: mail programs decode {_WORD!r}")
     return make_address(check_address(address), name)
@@ -181,8 +186,6 @@ def build_message(
     Raises:
         Dead: a value cannot stand in a header.
     """
-    plain = to.addr_spec.isascii() and sender.addr_spec.isascii()
-    message = EmailMessage(policy=SMTP if plain else SMTPUTF8)
     fields: dict[str, Any] = {
         "From": sender,
         "To": to,
@@ -192,13 +195,12 @@ def build_message(
         "Auto-Submitted": "auto-generated",
         **(headers or {}),
     }
+    addresses = [one.addr_spec for one in fields.values() if isinstance(one, Address)]
+    policy = SMTP if "".join(addresses).isascii() else SMTPUTF8
+    message = EmailMessage(policy=policy.clone(refold_source="none"))
     try:
         for name, value in fields.items():
-            message[name] = value
-        if _WORD in fields["Subject"]:  # is text, and stays text
-            encoded = Header(fields["Subject"], "utf-8", header_name="Subject").encode()
-            del message["Subject"]
-            message.set_raw("Subject", encoded)
+            _set_header(message, name, value)
     except (ValueError, TypeError) as error:
         raise rota.Dead(f"mail template {rendered.template!r}: a header: {error}") from None
     if rendered.text is not None:
@@ -217,6 +219,19 @@ def build_message(
             if set("\r\n") & set(str(value)):
                 raise rota.Dead(f"mail template {rendered.template!r}: {name} has a line break")
     return message
+
+
+def _set_header(message: EmailMessage, name: str, value: Any) -> None:
+    """Set a header. Raises ValueError: it has a line break."""
+    message[name] = value
+    if name.startswith("List-"):  # folded, a long URL would become encoded words
+        raw = value
+    elif name == "Subject" and _WORD in value:  # is text, and stays text
+        raw = Header(value, "utf-8", header_name=name).encode()
+    else:
+        return
+    del message[name]
+    message.set_raw(name, raw)
 
 
 def make_attachment(name: str, make: Callable[..., Any], given: Mapping[str, Any]) -> Attachment:
@@ -242,10 +257,11 @@ def check_url(url: Any) -> str | None:
     """Return the URL of `unsubscribe`, if any. Raises UsageError: it is none."""
     if url is None:
         return None
-    if not isinstance(url, str) or not url.isprintable() or not _URL.fullmatch(url) or _WORD in url:
+    is_text = isinstance(url, str) and url.isascii() and url.isprintable()
+    if not is_text or not _URL.fullmatch(url) or len(url) > _URL_MAX or _WORD in url:
         raise rota.UsageError(
-            f"unsubscribe must be a URL such as https://…, without {_WORD!r} (write %3F for the ?)"
-            f", not {url!r}"
+            f"unsubscribe must be a URL such as https://… in ASCII of up to {_URL_MAX} characters, "
+            f"without {_WORD!r} (write %3F for the ?), not {url!r}"
         )
     return url
 

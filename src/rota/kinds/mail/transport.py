@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import re
 import time
+from email.generator import BytesGenerator
 from email.message import EmailMessage
 from ipaddress import ip_address
 from pathlib import Path
@@ -14,7 +16,6 @@ from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
 
 import aiosmtplib
-from aiosmtplib.email import flatten_message
 
 import rota
 
@@ -139,8 +140,13 @@ class SMTP:
     async def _start(self, *mail: Any) -> tuple[aiosmtplib.SMTP, bytes]:
         client = self._take()
         if client is not None:
-            with contextlib.suppress(ServerUnavailable):
+            try:
                 return client, await self._begin(client, KEPT_S, *mail)
+            except NotSent as error:
+                # A limit of mails on one connection is said in many words, to MAIL.
+                is_of_mail = not isinstance(error.__cause__, aiosmtplib.SMTPSenderRefused)
+                if is_of_mail and not isinstance(error, ServerUnavailable):
+                    raise
         client = await self._connect()
         return client, await self._begin(client, ANSWER_S, *mail)
 
@@ -149,15 +155,19 @@ class SMTP:
     ) -> bytes:
         """Say whom the mail is from and for; return the message as this server takes it, which it
         waits for. Raises NotSent."""
-        is_utf8 = not (sender.isascii() and to.isascii())
+        is_utf8 = message.policy.utf8 or not (sender.isascii() and to.isascii())
         is_8bit = client.supports_extension("8bitmime")
         encoding: Literal["utf-8", "ascii"] = "utf-8" if is_utf8 else "ascii"
         options = ["BODY=8BITMIME"] * is_8bit + ["SMTPUTF8"] * is_utf8
         try:
             if is_utf8 and not client.supports_extension("smtputf8"):
                 raise aiosmtplib.SMTPNotSupported("it takes no international addresses (SMTPUTF8)")
-            flat = flatten_message(message, utf8=is_utf8, cte_type="8bit" if is_8bit else "7bit")
-            content = _LINE_END.sub(b"\r\n", flat).removesuffix(b"\r\n") + b"\r\n"
+            cte_type = "8bit" if is_8bit else "7bit"
+            flat = io.BytesIO()
+            BytesGenerator(
+                flat, policy=message.policy.clone(utf8=is_utf8, cte_type=cte_type)
+            ).flatten(message)
+            content = _LINE_END.sub(b"\r\n", flat.getvalue()).removesuffix(b"\r\n") + b"\r\n"
             if client.supports_extension("size"):
                 options.append(f"SIZE={len(content)}")
             timeout = min(first_s, self._timeout_s)
@@ -252,7 +262,7 @@ class SMTP:
         if not isinstance(error, aiosmtplib.SMTPResponseException) or not _has_refused(error):
             return ServerUnavailable(text)  # the connection broke, or ends
         said = (error.message.split() or [""])[0]
-        if said in _RULES and isinstance(error, aiosmtplib.SMTPRecipientRefused):
+        if isinstance(error, aiosmtplib.SMTPRecipientRefused) and said in (*_RULES, "4.7.0"):
             return NotSent(text)
         is_of_mail = said in _RULES and isinstance(error, aiosmtplib.SMTPDataError)
         if said.startswith(("5.7.", "4.7.0")) and not is_of_mail:

@@ -165,7 +165,14 @@ class HttpClient:
         body: bytes,
         headers: Mapping[str, str],
     ) -> httpx2.Response:
-        """Send the request to the first address that can be connected to."""
+        """Send the request to the first address that can be connected to. A kept connection may
+        have ended: then again, until a new one is made."""
+        is_new = False
+
+        async def trace(event: str, _: object) -> None:
+            nonlocal is_new
+            is_new = is_new or event.startswith("connection.connect_tcp")
+
         for place, address in enumerate(addresses[:ADDRESSES_MAX], 1):
             request = self._http.Request(
                 "POST",
@@ -175,10 +182,16 @@ class HttpClient:
                 extensions={
                     "sni_hostname": url.raw_host.decode().strip("[]").rstrip("."),
                     "timeout": self._http.Timeout(TOTAL_S, connect=CONNECT_S).as_dict(),
+                    "trace": trace,
                 },
             )
             try:
-                return await transport.handle_async_request(request)
+                while True:
+                    try:
+                        return await transport.handle_async_request(request)
+                    except (self._http.NetworkError, self._http.RemoteProtocolError):
+                        if is_new:
+                            raise
             except (self._http.ConnectError, self._http.ConnectTimeout):
                 if place == min(len(addresses), ADDRESSES_MAX):
                     raise

@@ -151,7 +151,7 @@ def check_address(address: str) -> str:
     return checked
 
 
-def check_sender(sender: str) -> Address:
+def check_sender(sender: Any) -> Address:
     """Return a sender such as `Shop <hello@shop.example>`. Raises UsageError."""
     found = getaddresses([sender]) if isinstance(sender, str) and sender.isprintable() else []
     if len(found) != 1:
@@ -257,13 +257,17 @@ def check_url(url: Any) -> str | None:
     """Return the URL of `unsubscribe`, if any. Raises UsageError: it is none."""
     if url is None:
         return None
-    is_text = isinstance(url, str) and url.isascii() and url.isprintable()
-    if not is_text or not _URL.fullmatch(url) or len(url) > _URL_MAX or _WORD in url:
+    if not isinstance(url, str) or not _is_link(url):
         raise rota.UsageError(
             f"unsubscribe must be a URL such as https://… in ASCII of up to {_URL_MAX} characters, "
             f"without {_WORD!r} (write %3F for the ?), not {url!r}"
         )
     return url
+
+
+def _is_link(url: str) -> bool:
+    is_line = url.isascii() and url.isprintable() and len(url) <= _URL_MAX and _WORD not in url
+    return is_line and _URL.fullmatch(url) is not None
 
 
 def unsubscribe_headers(url: str | None) -> dict[str, str]:

@@ -155,18 +155,17 @@ class SMTP:
     ) -> bytes:
         """Say whom the mail is from and for; return the message as this server takes it, which it
         waits for. Raises NotSent."""
-        is_utf8 = message.policy.utf8 or not (sender.isascii() and to.isascii())
+        policy: Any = message.policy
+        is_utf8 = policy.utf8 or not (sender.isascii() and to.isascii())
         is_8bit = client.supports_extension("8bitmime")
         encoding: Literal["utf-8", "ascii"] = "utf-8" if is_utf8 else "ascii"
         options = ["BODY=8BITMIME"] * is_8bit + ["SMTPUTF8"] * is_utf8
         try:
             if is_utf8 and not client.supports_extension("smtputf8"):
                 raise aiosmtplib.SMTPNotSupported("it takes no international addresses (SMTPUTF8)")
-            cte_type = "8bit" if is_8bit else "7bit"
+            policy = policy.clone(utf8=is_utf8, cte_type="8bit" if is_8bit else "7bit")
             flat = io.BytesIO()
-            BytesGenerator(
-                flat, policy=message.policy.clone(utf8=is_utf8, cte_type=cte_type)
-            ).flatten(message)
+            BytesGenerator(flat, policy=policy).flatten(message)
             content = _LINE_END.sub(b"\r\n", flat.getvalue()).removesuffix(b"\r\n") + b"\r\n"
             if client.supports_extension("size"):
                 options.append(f"SIZE={len(content)}")

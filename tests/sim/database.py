@@ -8,12 +8,10 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import psycopg
-from psycopg import pq
-from psycopg.rows import tuple_row
 
 from rota.store.db import PATIENT, Border, Database, Patience
 from rota.store.driver import Operation, Params, Row, adrive
-from rota.store.drivers.psycopg3 import ERRORS, translate
+from rota.store.drivers.psycopg3 import ERRORS, PsycopgDriver, translate
 from rota.store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -169,11 +167,7 @@ class SimDriver:
 
     async def run(self, text: bytes, params: Params | None) -> list[Row]:
         def call(real: psycopg.Connection[Any]) -> list[Row]:
-            cursor = psycopg.Cursor(real, row_factory=tuple_row)
-            if params is not None:
-                return cursor.execute(text, params, binary=True).fetchall()
-            cursor.execute(text)
-            return cursor.fetchall() if cursor.description else []
+            return PsycopgDriver(real).run(text, params)
 
         return await self._connection.execute(_name(text), call)  # type: ignore[no-any-return]
 
@@ -181,9 +175,7 @@ class SimDriver:
         given = list(each)
 
         def call(real: psycopg.Connection[Any]) -> list[Row]:
-            cursor = psycopg.Cursor(real, row_factory=tuple_row)
-            cursor.format = pq.Format.BINARY
-            return [row for one in given for row in cursor.execute(text, one).fetchall()]
+            return PsycopgDriver(real).run_each(text, given)
 
         return await self._connection.execute(_name(text), call)  # type: ignore[no-any-return]
 

@@ -63,7 +63,7 @@ class Judge:
     def note_outage(self, until: float) -> None:
         self._all_excused_until = max(self._all_excused_until, until + 60)
 
-    def note_step(self, by_s: float) -> None:
+    def note_step(self) -> None:
         """A step of the server's clock: each window that contains it may have one burst more."""
         self._stepped_at.append(self._now())
 

@@ -97,6 +97,7 @@ class Server:
 
     def clean(self) -> None:
         """Forget the world before."""
+        self.statements = 0
         self.started = Server.started
         self._watch.execute(f"truncate {self._tables} restart identity".encode())
         for table in FILLED:

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import random
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
@@ -133,16 +134,11 @@ class World:
         self._ears[channel].append(connection)
         self.server.listen(channel)
 
-    def execute(
-        self, connection: SimConnection, session: Any, name: str, call: Callable[[Any], Any]
-    ) -> Coroutine[Any, Any, Any]:
-        return self._execute(connection, session, name, call)
-
     def apart(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Let something happen outside of all processes."""
         return self.loop.create_task(coroutine, context=self._neutral.copy())
 
-    async def _execute(
+    async def execute(
         self, connection: SimConnection, session: Any, name: str, call: Callable[[Any], Any]
     ) -> Any:
         await self.travel(connection)
@@ -227,7 +223,8 @@ class World:
     def _forget(self) -> None:
         story = self.story
         # The coroutines of the dead never end: what they say when they are collected is no news.
-        with mock.patch("sys.unraisablehook"):
+        with mock.patch("sys.unraisablehook"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             vars(self).clear()
             gc.collect()
         self.story = story
@@ -320,13 +317,13 @@ class World:
 
     # What goes wrong
 
-    def _start_worker(self, release: str = "r1") -> None:
+    def _start_worker(self) -> None:
         self._number += 1
         process = Process(f"w{self._number}")
         context = copy_context()
         context.run(PROCESS.set, process)
         jobs = self.make_jobs(process)
-        spec = make_spec(jobs, release=release, name=process.name, lease_s=LEASE_S, slots=6)
+        spec = make_spec(jobs, release="r1", name=process.name, lease_s=LEASE_S, slots=6)
         worker = Worker(SimDatabase(self, process), spec, Bus(), WorkerClock(self.loop, process))
         self._workers[process] = worker
         self.tell(process, "starts")
@@ -382,7 +379,7 @@ class World:
         by_s = self.draw.choice([-1, 1]) * 10 ** self.draw.uniform(0, 3.55)
         self.tell("server", f"its clock steps by {by_s:+.0f} s")
         self._skew_s += by_s
-        self.judge.note_step(by_s)
+        self.judge.note_step()
 
     async def _deploy(self) -> None:
         for process, worker in list(self._workers.items()):

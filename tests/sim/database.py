@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,11 +11,12 @@ import psycopg
 
 from rota.store.db import PATIENT, Border, Database, Patience
 from rota.store.driver import Operation, Params, Row, adrive
-from rota.store.drivers.psycopg3 import ERRORS, PsycopgDriver, translate
+from rota.store.drivers.psycopg3 import ERRORS, translate
 from rota.store.errors import StoreError
 
 if TYPE_CHECKING:
     from tests.sim.loop import Process
+    from tests.sim.server import Call
     from tests.sim.world import World
 
 
@@ -127,13 +128,13 @@ class SimConnection:
     def hear(self, channel: str, payload: str) -> None:
         self._heard.put_nowait(psycopg.Notify(channel, payload, 0))
 
-    async def execute(self, name: str, call: Callable[[Any], Any]) -> Any:
+    async def execute(self, text: bytes, call: Call) -> list[Row]:
         """Send a call to the server and wait for its answer. Whoever stops waiting has lost the
         connection; the server goes on."""
         if self.is_broken:
             raise psycopg.OperationalError("the connection is closed")
         self._is_busy = True
-        sending = self.world.apart(self.world.execute(self, self._session, name, call))
+        sending = self.world.apart(self.world.execute(self, self._session, text, call))
         try:
             await asyncio.wait([sending, self._lost], return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -145,7 +146,8 @@ class SimConnection:
                 sending.add_done_callback(self._give_back)
         if not sending.done():
             raise psycopg.OperationalError("the connection was lost")
-        return sending.result()
+        answer: list[Row] = sending.result()
+        return answer
 
     def _give_back(self, sent: asyncio.Future[Any]) -> None:
         """Return the session, once the server has done with its statement."""
@@ -166,18 +168,11 @@ class SimDriver:
         self._connection = connection
 
     async def run(self, text: bytes, params: Params | None) -> list[Row]:
-        def call(real: psycopg.Connection[Any]) -> list[Row]:
-            return PsycopgDriver(real).run(text, params)
-
-        return await self._connection.execute(_name(text), call)  # type: ignore[no-any-return]
+        return await self._connection.execute(text, lambda real: real.run(text, params))
 
     async def run_each(self, text: bytes, each: Iterable[Params]) -> list[Row]:
         given = list(each)
-
-        def call(real: psycopg.Connection[Any]) -> list[Row]:
-            return PsycopgDriver(real).run_each(text, given)
-
-        return await self._connection.execute(_name(text), call)  # type: ignore[no-any-return]
+        return await self._connection.execute(text, lambda real: real.run_each(text, given))
 
     @property
     def joins_transaction(self) -> bool:
@@ -201,9 +196,3 @@ class SimDriver:
 
     def translate(self, error: Exception) -> StoreError:
         return translate(error)
-
-
-def _name(text: bytes) -> str:
-    """The first words of a statement, for the story."""
-    body = b" ".join(line for line in text.split(b"\n") if not line.startswith(b"--"))
-    return body.split(b"(")[0].decode()[:60].strip()

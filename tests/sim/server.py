@@ -5,95 +5,144 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as StillRunning
-from contextlib import suppress
+import select
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
+from types import coroutine
 from typing import Any
 
 import psycopg
-from psycopg import sql
+from psycopg import pq, sql
+from psycopg.conninfo import make_conninfo
+
+from rota.store.drivers.psycopg3 import ERRORS, AsyncPsycopgDriver
 
 LOOK_S = 0.003
-"""Real seconds after which a statement that runs is asked whether it waits for a lock."""
+"""Real seconds after which a statement that runs is asked whether it waits for a lock. A server
+that sees a deadlock has said so by then."""
 CLOCK = """create or replace function rota.clock() returns timestamptz language sql stable
   parallel safe return coalesce(
     nullif(pg_catalog.current_setting('sim.now', true), ''), '2026-01-14 09:00+00'
   )::timestamptz"""
+NOTIFY = """create or replace function sim.notify(p_channel text, p_payload text) returns void
+  language plpgsql as $$ begin
+    raise notice 'sim';
+    perform pg_notify(p_channel, p_payload);
+  end $$"""
+MOVED = {
+    r"(pg_catalog\.)?(statement|clock)_timestamp\(\)": "rota.clock()",
+    r"(pg_catalog\.)?pg_postmaster_start_time\(\)": "current_setting('sim.started')::timestamptz",
+    r"(pg_catalog\.)?pg_notify\(": "sim.notify(",
+}
+"""What asks the server itself, and what asks the world in its place."""
 SETTINGS = (
-    "-c timezone=UTC -c jit=off -c deadlock_timeout=20ms -c lock_timeout=0 -c statement_timeout=0 "
+    "-c timezone=UTC -c jit=off -c deadlock_timeout=1ms -c lock_timeout=0 -c statement_timeout=0 "
     "-c synchronous_commit=off -c max_parallel_workers_per_gather=0"
 )
 KEPT = "'definition', 'migration', 'schema_version'"
 FILLED = ("installation", "alert_rule")
 """Tables that have rows in a new database."""
 
+Call = Callable[[AsyncPsycopgDriver], Awaitable[Any]]
+"""What is asked of the server by one statement."""
 
-class Session:
+
+class Session(psycopg.AsyncConnection[Any]):
     """A session of the server, lent to one simulated connection at a time."""
 
-    def __init__(self, url: str) -> None:
-        self.connection = psycopg.connect(
-            url, autocommit=True, prepare_threshold=0, options=SETTINGS
-        )
-        self.pid = self.connection.info.backend_pid
-        self.pool = ThreadPoolExecutor(1)
-        self.now = self.started = ""
+    @classmethod
+    def open(cls, server: Server) -> Session:
+        made = pq.PGconn.connect(make_conninfo(server.url, options=SETTINGS).encode())
+        made.nonblocking = 1
+        session = cls(made)
+        session._autocommit = True
+        session.prepare_threshold = 0
+        session.server = server
+        session.driver = AsyncPsycopgDriver(session)
+        session.now = ""
+        session.has_notified = False
+        session.add_notice_handler(session._hear)
+        return session
 
-    def run(self, now: str, call: Callable[[psycopg.Connection[Any]], Any]) -> Any:
-        """In its thread: set the clock, and run a statement."""
-        if now != self.now:
-            clocks = f"set sim.now = '{now}'; set sim.started = '{self.started}'"
-            self.connection.execute(clocks.encode(), prepare=False)
-            self.now = now
-        return call(self.connection)
+    server: Server
+    driver: AsyncPsycopgDriver
+    now: str
+    has_notified: bool
+    """Whether what it did may have notified somebody."""
 
-    def reset(self) -> None:
-        with suppress(psycopg.Error):
-            self.connection.rollback()
-            self.connection.execute("reset all; select pg_advisory_unlock_all()")
-        self.now = ""
+    @property
+    def is_over(self) -> bool:
+        """Whether its transaction has ended."""
+        return self.pgconn.transaction_status != pq.TransactionStatus.INTRANS
 
-    def close(self) -> None:
-        self.pool.shutdown()
-        self.connection.close()
+    def _hear(self, notice: Any) -> None:
+        self.has_notified = True
+
+    async def wait(self, gen: Any, *_: Any, **__: Any) -> Any:
+        """Wait for the server; where that waits for a lock, let others go on."""
+        try:
+            wanted = next(gen)
+            while True:
+                while not (ready := self.look(wanted)):
+                    while self.server.is_blocked(self):
+                        await _let_others_go_on()
+                wanted = gen.send(ready)
+        except StopIteration as end:
+            return end.value
+
+    def look(self, wanted: int, for_s: float = LOOK_S) -> int:
+        socket = [self.pgconn.socket]
+        able = select.select(socket * (wanted & 1), socket * (wanted >> 1), (), for_s)
+        return bool(able[0]) + 2 * bool(able[1])
+
+    def say(self, text: str) -> None:
+        self.pgconn.exec_(text.encode())
+
+
+@coroutine
+def _let_others_go_on() -> Generator[None]:
+    yield
+
+
+def _move(text: str) -> str:
+    for there, here in MOVED.items():
+        text = re.sub(there, here, text)
+    return text
 
 
 class Server:
     """The server, with one database for one world after the other."""
 
+    started = "2026-01-01 00:00+00"
+    """Since when the server is up, by the world's clock."""
+
     def __init__(self, url: str) -> None:
         self.url = url
         self._watch = psycopg.connect(url, autocommit=True, prepare_threshold=0)
+        self._watch.execute("create schema if not exists sim")
         self._watch.execute(CLOCK)
-        self._move_times()
+        self._watch.execute(NOTIFY)
+        self._let_functions_ask_the_world()
         self._ears = psycopg.connect(url, autocommit=True, prepare_threshold=0)
         self._idle: list[Session] = []
-        self._waiting: dict[Session, tuple[Future[Any], asyncio.Future[Any]]] = {}
+        self._waiting: dict[Session, tuple[Coroutine[Any, Any, Any], asyncio.Future[Any]]] = {}
         self._tables = self._watch.execute(
             "select string_agg(format('%I.%I', 'rota', relname), ', ') from pg_class "
             "where relnamespace = 'rota'::regnamespace and relkind in ('r', 'p') "
             f"and not relispartition and relname not in ({KEPT})".encode()
         ).fetchall()[0][0]
-        self._watch.execute("create schema if not exists sim")
         for table in FILLED:
             self._watch.execute(
                 f"create table if not exists sim.{table} as table rota.{table}".encode()
             )
         self.statements = 0
 
-    def _move_times(self) -> None:
-        """Let what asks for the server's own time ask for that of the world."""
+    def _let_functions_ask_the_world(self) -> None:
         functions = self.query(
             "select pg_get_functiondef(oid) from pg_proc where pronamespace = 'rota'::regnamespace "
-            "and prosrc ~ '(statement|clock)_timestamp|pg_postmaster_start_time' "
-            "and proname <> 'clock'"
+            f"and prosrc ~ '{'|'.join(MOVED)}' and proname <> 'clock'"
         )
         for (text,) in functions:
-            moved = re.sub(r"(pg_catalog\.)?(statement|clock)_timestamp\(\)", "rota.clock()", text)
-            started = "current_setting('sim.started')::timestamptz"
-            moved = re.sub(r"(pg_catalog\.)?pg_postmaster_start_time\(\)", started, moved)
-            self._watch.execute(moved.encode())
+            self._watch.execute(_move(text).encode())
 
     def clean(self) -> None:
         """Forget the world before."""
@@ -107,7 +156,7 @@ class Server:
 
     def query(self, text: str, *params: Any) -> list[Any]:
         """Ask for what is there, beside the world."""
-        return self._watch.execute(text.encode(), params).fetchall()
+        return self._watch.execute(text.encode(), params or None).fetchall()
 
     def listen(self, channel: str) -> None:
         self._ears.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
@@ -118,86 +167,78 @@ class Server:
         for notification in self._ears.notifies(timeout=0):
             yield notification.channel, notification.payload
 
-    started = "2026-01-01 00:00+00"
-    """Since when the server is up, by the world's clock."""
-
     def lend(self, seed: float) -> Session:
         """Lend a session, whose random() begins with a seed."""
-        session = self._idle.pop() if self._idle else Session(self.url)
-        session.connection.execute("select setseed(%s)", [seed])
-        session.started, session.now = self.started, ""
+        session = self._idle.pop() if self._idle else Session.open(self)
+        session.say(f"select setseed({seed}); set sim.started = '{self.started}'")
+        session.now = ""
         return session
 
     def take_back(self, session: Session) -> None:
         """Take a session back, whatever it was doing. One that waits for a lock goes on waiting, as
         a server does that has not noticed that its client is gone."""
         if session not in self._waiting:
-            session.reset()
+            session.say("rollback; reset all; select pg_advisory_unlock_all()")
             self._idle.append(session)
 
-    async def run(
-        self, session: Session, now: str, call: Callable[[psycopg.Connection[Any]], Any]
-    ) -> Any:
+    async def run(self, session: Session, now: str, call: Call) -> Any:
         """Run a call on a session, and wait for it if it waits for a lock. Raises its error."""
         self.statements += 1
-        running = session.pool.submit(session.run, now, call)
-        if self._finish(session, running):
-            self._settle()
-            return running.result()
+        if now != session.now:
+            session.say(f"set sim.now = '{now}'")
+            session.now = now
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting[session] = running, answer
+        self._waiting[session] = call(session.driver), answer  # type: ignore[assignment]
+        self._settle()
         return await answer
 
     def cancel(self, session: Session) -> None:
         """Cancel what waits, as a client asks the server to."""
         if session in self._waiting:
-            session.connection.cancel()
-            running, _ = self._waiting[session]
-            with suppress(Exception):
-                running.result()
+            session.pgconn.get_cancel().cancel()
+            session.look(1, 60)
             self._settle()
 
-    def _finish(self, session: Session, running: Future[Any]) -> bool:
-        """Whether a statement has ended; otherwise it waits for a lock."""
-        while True:
-            try:
-                running.exception(LOOK_S)
-            except StillRunning:
-                if self._is_blocked(session):
-                    return False
-            else:
-                return True
-
-    def _is_blocked(self, session: Session) -> bool:
+    def is_blocked(self, session: Session) -> bool:
         asked = "select cardinality(pg_blocking_pids(%s)) > 0"
-        return bool(self._watch.execute(asked, [session.pid]).fetchall()[0][0])
+        return bool(self.query(asked, session.pgconn.backend_pid)[0][0])
 
     def _settle(self) -> None:
-        """Give answers to those that wait no longer."""
-        for session, (running, answer) in list(self._waiting.items()):
-            if self._finish(session, running):
-                del self._waiting[session]
-                if answer.cancelled():
-                    self.take_back(session)
-                elif (error := running.exception()) is not None:
-                    answer.set_exception(error)
-                else:
-                    answer.set_result(running.result())
+        """Go on with each statement, the newest first, until all that are left wait for locks."""
+        while sum(map(self._goes_on, reversed(list(self._waiting)))):
+            pass  # one that ended may have let others go on
+
+    def _goes_on(self, session: Session) -> bool:
+        """Whether a statement has ended: its answer is known."""
+        call, answer = self._waiting[session]
+        try:
+            call.send(None)
+        except StopIteration as end:
+            self._answer(session, answer.set_result, end.value)
+        except ERRORS as error:
+            self._answer(session, answer.set_exception, error)
+        else:
+            return False
+        return True
+
+    def _answer(self, session: Session, give: Callable[[Any], None], what: Any) -> None:
+        _, answer = self._waiting.pop(session)
+        if answer.cancelled():
+            self.take_back(session)
+        else:
+            give(what)
 
     def release(self) -> None:
         """End whatever waits: the world is over."""
-        for session, (running, _) in self._waiting.items():
-            session.connection.cancel()
-            with suppress(Exception):
-                running.result()
-            self._idle.append(session)
+        for session, (call, _) in self._waiting.items():
+            session.pgconn.get_cancel().cancel()
+            session.pgconn.finish()
+            call.close()
         self._waiting.clear()
-        for session in self._idle:
-            session.reset()
 
     def close(self) -> None:
         self.release()
         for session in self._idle:
-            session.close()
+            session.pgconn.finish()
         self._watch.close()
         self._ears.close()

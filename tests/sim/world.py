@@ -28,7 +28,7 @@ from rota.worker.worker import Worker
 from tests.sim.database import SimConnection, SimDatabase
 from tests.sim.judge import Judge, Run
 from tests.sim.loop import PROCESS, NothingToDo, OneThread, Process, VirtualLoop, WorkerClock
-from tests.sim.server import Server
+from tests.sim.server import Call, Server, Session
 from tests.worker.hand import make_spec
 
 BEGINNING = datetime(2026, 1, 14, 9, tzinfo=UTC)
@@ -139,20 +139,23 @@ class World:
         return self.loop.create_task(coroutine, context=self._neutral.copy())
 
     async def execute(
-        self, connection: SimConnection, session: Any, name: str, call: Callable[[Any], Any]
-    ) -> Any:
+        self, connection: SimConnection, session: Session, text: bytes, call: Call
+    ) -> list[Any]:
         await self.travel(connection)
         if self._lost(connection, before=True):
             raise psycopg.OperationalError("the connection was lost before the statement")
         self.refuse_if_down()
-        who = f"{connection.process}.{connection.role}"
+        who, name = f"{connection.process}.{connection.role}", _name(text)
+        session.has_notified = session.has_notified or b"pg_notify(" in text
         try:
-            answer = await self.server.run(session, self.now().isoformat(), call)
+            answer: list[Any] = await self.server.run(session, self.now().isoformat(), call)
         except psycopg.Error as error:
             self.tell(who, f"{name} -> {type(error).__name__}")
             raise
         finally:
-            self._deliver()
+            if session.has_notified and session.is_over:
+                session.has_notified = False
+                self._deliver()
         self.tell(who, f"{name} -> {len(answer)}")
         await self.travel(connection)
         if self._lost(connection, before=False):
@@ -460,3 +463,9 @@ class World:
         if process is None:
             self.types = jobs.types
         return jobs
+
+
+def _name(text: bytes) -> str:
+    """The first words of a statement, for the story."""
+    body = b" ".join(line for line in text.split(b"\n") if not line.startswith(b"--"))
+    return body.split(b"(")[0].decode()[:60].strip()

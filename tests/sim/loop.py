@@ -18,6 +18,7 @@ class Process:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.release = "r1"
         self.is_dead = False
         self.frozen_until = 0.0
         self.speed = 1.0

@@ -28,6 +28,15 @@ NOTIFY = """create or replace function sim.notify(p_channel text, p_payload text
     raise notice 'sim';
     perform pg_notify(p_channel, p_payload);
   end $$"""
+REFUSE = """create or replace function sim.refuse() returns trigger language plpgsql as $$ begin
+    if exists (select from sim.refused where id = old.id) then
+      raise exception 'job % is refused', old.id using errcode = 'check_violation';
+    end if;
+    return coalesce(new, old);
+  end $$;
+  create table sim.refused (id bigint);
+  create trigger sim_refuse before update or delete on rota.job
+    for each row execute function sim.refuse()"""
 MOVED = {
     r"(pg_catalog\.)?(statement|clock)_timestamp\(\)": "rota.clock()",
     r"(pg_catalog\.)?pg_postmaster_start_time\(\)": "current_setting('sim.started')::timestamptz",
@@ -121,6 +130,7 @@ class Server:
         self._watch.execute("create schema if not exists sim")
         self._watch.execute(CLOCK)
         self._watch.execute(NOTIFY)
+        self._watch.execute(REFUSE, prepare=False)
         self._let_functions_ask_the_world()
         self._ears = psycopg.connect(url, autocommit=True, prepare_threshold=0)
         self._idle: list[Session] = []
@@ -148,7 +158,7 @@ class Server:
         """Forget the world before."""
         self.statements = 0
         self.started = Server.started
-        self._watch.execute(f"truncate {self._tables} restart identity".encode())
+        self._watch.execute(f"truncate {self._tables}, sim.refused restart identity".encode())
         for table in FILLED:
             self._watch.execute(f"insert into rota.{table} table sim.{table}".encode())
         self._ears.execute("unlisten *")
@@ -157,6 +167,13 @@ class Server:
     def query(self, text: str, *params: Any) -> list[Any]:
         """Ask for what is there, beside the world."""
         return self._watch.execute(text.encode(), params or None).fetchall()
+
+    def refuse(self, job: int | None) -> None:
+        """Let nobody change the row of a job; None: of none any more."""
+        if job is None:
+            self._watch.execute("delete from sim.refused")
+        else:
+            self._watch.execute("insert into sim.refused values (%s)", [job])
 
     def listen(self, channel: str) -> None:
         self._ears.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))

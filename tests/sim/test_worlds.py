@@ -17,7 +17,7 @@ from tests.support.guard import stop_servers
 from tests.support.rules import rule
 from tests.support.server import own_server
 
-SEEDS = int(os.environ.get("SIM_SEEDS", "2"))
+SEEDS = int(os.environ.get("SIM_SEEDS", "1"))
 """How many of each mix: `make mutants BY=sim` takes more."""
 
 

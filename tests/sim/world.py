@@ -26,7 +26,9 @@ from rota.observe.events import Bus
 from rota.worker.attempt import Attempt
 from rota.worker.worker import Worker
 from tests.sim.database import SimConnection, SimDatabase
-from tests.sim.judge import Judge, Run
+from tests.sim.handlers import Handlers
+from tests.sim.judge import Judge
+from tests.sim.kinds import DRAWN
 from tests.sim.loop import PROCESS, NothingToDo, OneThread, Process, VirtualLoop, WorkerClock
 from tests.sim.server import Call, Server, Session
 from tests.worker.hand import make_spec
@@ -55,6 +57,12 @@ class Mix:
     deploys: float = 0
     acts: float = 0
     """Of persons: cancel, retry, pause and resume."""
+    outages: float = 0
+    """Of the endpoint that some jobs call."""
+    refusals: float = 0
+    """Rows that a trigger of the database lets nobody change."""
+    has_old: bool = False
+    """Whether every third worker is of a release that cannot read some payloads."""
     loses_notifications: float = 0.0
     """The share of them that are lost, late or doubled."""
     fast: bool = False
@@ -62,11 +70,23 @@ class Mix:
 
 
 CALM = Mix()
+BUSY = Mix(acts=10, outages=2, refusals=2, has_old=True, loses_notifications=0.3)
+"""Nothing of Rota's fails."""
 STORM = Mix(
-    kills=5, freezes=4, drops=8, restarts=1, deploys=1, acts=10, loses_notifications=0.3, fast=True
+    kills=5,
+    freezes=4,
+    drops=8,
+    restarts=1,
+    deploys=1,
+    acts=10,
+    outages=1,
+    refusals=1,
+    has_old=True,
+    loses_notifications=0.3,
+    fast=True,
 )
-STEPS = Mix(kills=3, freezes=2, drops=3, steps=3, acts=5)
-MIXES = {"calm": CALM, "storm": STORM, "steps": STEPS}
+STEPS = Mix(kills=3, freezes=2, drops=3, steps=3, acts=5, outages=1)
+MIXES = {"calm": CALM, "busy": BUSY, "storm": STORM, "steps": STEPS}
 
 
 @dataclass
@@ -107,6 +127,7 @@ class World:
         self._ears: defaultdict[str, list[SimConnection]] = defaultdict(list)
         self._skew_s = 0.0
         self._down_until = 0.0
+        self._endpoint_down_until = 0.0
         self._is_troubled = True
         self._workers: dict[Process, Worker] = {}
         self._running: dict[Process, asyncio.Task[Any]] = {}
@@ -125,6 +146,15 @@ class World:
     def refuse_if_down(self) -> None:
         if self.loop.now < self._down_until:
             raise psycopg.OperationalError("the server is starting up")
+
+    def is_endpoint_down(self) -> bool:
+        return self.loop.now < self._endpoint_down_until
+
+    def make_app(self, process: Process, jobs: rota.Jobs) -> rota.App:
+        """The App of a process."""
+        app = rota.App(self.server.url, jobs=[jobs], release="r1")
+        vars(app)["_opened"] = SimDatabase(self, process)
+        return app
 
     async def travel(self, connection: SimConnection) -> None:
         """Take as long as a message takes."""
@@ -238,9 +268,8 @@ class World:
             self._start_worker()
         if mix.fast:
             next(iter(self._workers)).speed = 1.03
-        self.app = rota.App(self.server.url, jobs=[self.make_jobs()], release="r1")
-        producer = Process("producer")
-        vars(self.app)["_opened"] = SimDatabase(self, producer)
+        producer = Handlers(self, Process("producer"))
+        self.app, self.types = producer.app, producer.jobs.types
         happenings = sorted(self._plan(), key=lambda one: one[0])
         for at, happen in happenings:
             await asyncio.sleep(max(0.0, at - self.loop.now))
@@ -262,6 +291,8 @@ class World:
             (mix.steps, self._step),
             (mix.deploys, self._deploy),
             (mix.acts, self._act),
+            (mix.outages, self._lose_endpoint),
+            (mix.refusals, self._refuse),
         ):
             for _ in range(round(draw.uniform(0.5, 1.5) * count)):
                 yield draw.uniform(0, mix.over_s), happen
@@ -271,24 +302,23 @@ class World:
     async def _produce(self) -> None:
         draw = self.draw
         jobs: list[Any] = []
-        for _ in range(5):
-            kind = draw.choice(
-                ["plain", "plain", "flaky", "lane", "limited", "keyed", "urgent", "pays"]
-            )
+        rows: list[str | None] = []
+        for kind in draw.choices(list(DRAWN), list(DRAWN.values()), k=5):
             options: dict[str, Any] = {}
-            if kind == "lane":
-                options["group_key"] = draw.choice("abc")
+            if kind in ("lane", "row"):
+                options["group_key"] = kind + draw.choice("abc")
             if kind == "keyed":
                 options["key"] = draw.choice("klmnopq")
             if draw.random() < 0.2:
                 options["delay"] = timedelta(seconds=draw.uniform(0, 30))
             jobs.append(self.types[kind].using(**options).new(n=draw.randrange(1000)))
+            rows.append(options["group_key"] if kind == "row" and "delay" not in options else None)
         with suppress(RotaError):
             made = await self.app.aenqueue_many(jobs)
             self.tell("producer", f"enqueues {[one.id for one in made if one.created]}")
-            for one in made:
+            for one, row in zip(made, rows, strict=True):
                 if one.created:
-                    self.judge.note_enqueued(one.id)
+                    self.judge.note_enqueued(one.id, row)
 
     async def _produce_batch(self) -> None:
         self._batches += 1
@@ -299,7 +329,6 @@ class World:
             ids = [one.id for one in made.jobs]
             self.tell("producer", f"makes batch {number} of {ids}")
             self.judge.note_batch(number, ids)
-            self.judge.enqueued.update(ids)
 
     async def _act(self) -> None:
         ids = sorted(self.judge.enqueued)
@@ -308,10 +337,11 @@ class World:
         job, act = self.draw.choice(ids), self.draw.choice(["cancel", "retry", "pause"])
         self.tell("person", f"{act} {job}")
         with suppress(RotaError):
+            if act != "pause":
+                self.judge.note_touched(job)
             if act == "cancel":
                 await self.app.acancel(job, by="person")
             elif act == "retry":
-                self.judge.note_taken(job)
                 await self.app.aretry(job, by="person")
             else:
                 await self.app.queues.apause("default", by="person")
@@ -325,8 +355,15 @@ class World:
         process = Process(f"w{self._number}")
         context = copy_context()
         context.run(PROCESS.set, process)
-        jobs = self.make_jobs(process)
-        spec = make_spec(jobs, release="r1", name=process.name, lease_s=LEASE_S, slots=6)
+        if self.mix.has_old and self._number % 3 == 2:
+            process.release = "old"
+        spec = make_spec(
+            Handlers(self, process).jobs,
+            release=process.release,
+            name=process.name,
+            lease_s=LEASE_S,
+            slots=6,
+        )
         worker = Worker(SimDatabase(self, process), spec, Bus(), WorkerClock(self.loop, process))
         self._workers[process] = worker
         self.tell(process, "starts")
@@ -382,7 +419,20 @@ class World:
         by_s = self.draw.choice([-1, 1]) * 10 ** self.draw.uniform(0, 3.55)
         self.tell("server", f"its clock steps by {by_s:+.0f} s")
         self._skew_s += by_s
-        self.judge.note_step()
+        self.judge.note_step_of_clock()
+
+    async def _lose_endpoint(self) -> None:
+        self._endpoint_down_until = self.loop.now + self.draw.uniform(10, 60)
+        self.tell("endpoint", f"is down until {self._endpoint_down_until:.1f}")
+        self.judge.note_endpoint_down(self._endpoint_down_until)
+
+    async def _refuse(self) -> None:
+        if self.judge.enqueued:
+            job = self.draw.choice(sorted(self.judge.enqueued))
+            self.tell("database", f"refuses each change of {job}")
+            self.judge.note_trouble()
+            self.judge.note_touched(job)
+            self.server.refuse(job)
 
     async def _deploy(self) -> None:
         for process, worker in list(self._workers.items()):
@@ -396,10 +446,12 @@ class World:
         """End all faults: from here on everything must come to an end."""
         self.tell("world", "is well")
         await asyncio.sleep(max(0.0, self._down_until - self.loop.now))
+        self.server.refuse(None)
         await self.app.queues.aresume("default", by="person")
         for process in self._workers:
             process.frozen_until = min(process.frozen_until, self.loop.now)
-        while sum(not one.is_dead for one in self._workers) < 1:
+        self.judge.note_well()
+        while not any(one.release == "r1" for one in self._workers if not one.is_dead):
             self._start_worker()
 
     async def _wait_for_the_end(self) -> None:
@@ -409,6 +461,7 @@ class World:
             await asyncio.sleep(5)
             if self.server.query(left) == [(0,)]:
                 break
+        await asyncio.sleep(40)  # what is swept has been swept
         living = [one for one in self._workers if not one.is_dead]
         for process in living:
             self.loop.call_soon(self._workers[process].stop, context=self._neutral)
@@ -417,52 +470,7 @@ class World:
         for process, task in zip(living, ended, strict=True):
             if not task.done():
                 self.story.faults.append(f"{process} does not stop")
-        self.judge.look_at_the_end(self.server)
-
-    # Handlers
-
-    def make_jobs(self, process: Process | None = None) -> rota.Jobs:
-        """The job types of one process."""
-        jobs = rota.Jobs()
-        ledger = self.judge
-
-        async def pay(run: Run) -> str:
-            await asyncio.sleep(0.05)
-            ledger.note_paid(run)
-            await asyncio.sleep(0.05)
-            return "paid"
-
-        def declare(name: str, **options: Any) -> None:
-            async def handle(ctx: rota.Context, n: int) -> int:
-                draw = random.Random(f"{self.story.seed} {ctx.job.id} {ctx.job.claims}")
-                run = Run(ctx.job.id, ctx.job.claims, name, str(process), ctx.job.group_key, n)
-                ledger.begin(run)
-                self.tell(process, f"begins {ctx.job.id} {name} claim {ctx.job.claims}")
-                try:
-                    await asyncio.sleep(draw.choice([0.01, 0.1, 1, 1, 5, 40]))
-                    if options.get("max_attempts") and draw.random() < 0.3:
-                        raise ValueError("drawn")
-                    if name == "pays":
-                        await ctx.effect(f"pay {ctx.job.id}", if_uncertain="skip").call(pay, run)
-                finally:
-                    if process is not None and not process.is_dead:
-                        ledger.end(run)
-                        self.tell(process, f"ends {ctx.job.id}")
-                return n
-
-            jobs.job(name, takes_context=True, **options)(handle)
-
-        declare("plain")
-        declare("urgent", priority=20)
-        declare("flaky", max_attempts=4, retry=rota.Fixed("3s"))
-        declare("lane", ordered=rota.Ordered(capacity=2))
-        declare("keyed")
-        declare("after")
-        declare("pays")
-        declare("limited", rate_limit=rota.RateLimit("r", 20, "10s", burst=5))
-        if process is None:
-            self.types = jobs.types
-        return jobs
+        self.judge.look_at_the_end(self.server, map(str, living))
 
 
 def _name(text: bytes) -> str:

@@ -42,7 +42,10 @@ def read_mutants(text: str) -> list[Mutant]:
     """Return what such a text lists, in its order. Raises TypeError for entries of another form."""
     return [
         Mutant(
-            name, f"src/rota/{one.pop('file')}", [f"tests/{at}" for at in one.pop("tests")], **one
+            name,
+            f"src/rota/{one.pop('file')}",
+            [f"tests/{at}" for at in one.pop("tests", [])],
+            **one,
         )
         for name, one in tomllib.loads(text).items()
     ]

@@ -257,8 +257,8 @@ class Judge:
             )
         }
         for job in sorted(self.enqueued - set(dead)):
-            if len(history[job]) != 1:
-                self.faults.append(f"job {job} is {len(history[job])} times in history")
+            if (times := len(history.get(job, []))) != 1:
+                self.faults.append(f"job {job} is {times} times in history")
         begun = Counter(run.job for run in self._runs)
         is_calm = not (self._troubled_at or self._touched)
         for job, [(status, attempts, claims), *_] in sorted(history.items()):
@@ -290,7 +290,7 @@ class Judge:
             )
             if len(failed) < FAILURES or any(down - 60 < at < up for at in self._troubled_at):
                 continue
-            opened = failed[FAILURES - 1] + 3
+            opened = min(failed[FAILURES - 1] + 3, up)
             trials = [run.began for run in calls if opened <= run.began < up]
             if len(trials) > 1 + (up - opened) / (OPEN_S * 0.9):
                 self.faults.append(f"{len(trials)} trials from {opened:.1f} to {up:.1f}")

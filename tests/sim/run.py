@@ -26,6 +26,7 @@ def main() -> int:
     add("--mix", choices=MIXES, action="append", help="defaults to each in turn")
     add("--first", type=int, default=int(time.time()) % 10**6, help="the first of these")
     add("--seconds", type=float, default=60.0, help="how long new ones are looked for")
+    add("--worlds", type=int, help="instead of so long: so many, or until one goes wrong")
     options = parser.parse_args()
     mixes = options.mix or list(MIXES)
     run = Run()
@@ -35,6 +36,8 @@ def main() -> int:
         server = Server(url)
         if options.seed is not None:
             return tell(server, options.seed, mixes[0])
+        if options.worlds is not None:
+            return find(server, mixes, options.first, options.worlds)
         return look(server, mixes, options.first, options.seconds)
     finally:
         run.end()
@@ -64,6 +67,16 @@ def look(server: Server, mixes: list[str], first: int, for_s: float) -> int:
             print(f"make sim MIX={name} SEED={seed}: {story.faults[0]}", flush=True)
     print(f"{tried} worlds from seed {first} on, {wrong} went wrong")
     return wrong > 0
+
+
+def find(server: Server, mixes: list[str], first: int, most: int) -> int:
+    """Print the first of so many seeds that goes wrong, if one does."""
+    for seed in range(first, first + most):
+        mix = mixes[seed % len(mixes)]
+        if faults := World(server, seed, MIXES[mix]).run().faults:
+            print(f"make sim MIX={mix} SEED={seed}: {faults[0]}", flush=True)
+            return 1
+    return 0
 
 
 def shrink(server: Server, story: Story) -> Story:

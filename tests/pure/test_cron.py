@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import product
 
 import pytest
 from hypothesis import example, given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from rota.errors import UsageError
 from rota.model import cron
 from rota.model.cron import latest_fires, next_fire, next_fires, parse, read
+from tests.pure.debian_cron import RANGES, entry
 from tests.support.rules import rule
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -60,6 +62,7 @@ def test_a_text_fires_at_the_times_that_it_names(text: str, ticks: list[str]) ->
         ("0 0 */40 * *", "would fire as '0 0 1 * *'"),
         ("0 0 L/2 */13 mon-fri/9", "would fire as '0 0 L 1 mon'"),
         ("3,0-59/61 5/25 * * *", "would fire as '3,0 5 * * *'"),
+        ("50/20 20/12 5-6/3 * 7/2", "would fire as '50 20 5 * 7'"),
         ("1" * 100_000, "at most 512 characters"),
         (None, "a cron expression is a string"),
     ],
@@ -77,6 +80,35 @@ def test_a_bad_text_is_refused_with_the_field_that_is_wrong_and_a_good_one(
         and said.isprintable()
         and len(said) < 500
     )
+
+
+EACH: list[tuple[str, list[datetime]]] = [
+    ("{} * * * *", [START + timedelta(minutes=n) for n in range(60)]),
+    ("0 {} * * *", [START + timedelta(hours=n) for n in range(24)]),
+    ("0 0 {} * *", [START + timedelta(days=n) for n in range(31)]),
+    ("0 0 1 {} *", [START.replace(month=n) for n in range(3, 13)]),
+    ("0 0 * * {}", [START + timedelta(days=n) for n in range(7)]),
+]
+"""Each field alone, and the times that it chooses from."""
+
+
+@rule("M82")
+@pytest.mark.parametrize("place", range(5))
+def test_stars_values_and_ranges_with_steps_fire_as_the_second_implementation_says(
+    place: int,
+) -> None:
+    (text, times), (least, most) = EACH[place], RANGES[place]
+    few = [least, least + 5, most]
+    spans = ["*", *few, *(f"{first}-{last}" for first in few for last in few)]
+    for span, step in product(spans, ("", "/1", "/5")):
+        line = text.format(f"{span}{step}")
+        try:
+            found = next_fires(read(line, "UTC"), START - timedelta(seconds=1), len(times))
+        except UsageError:
+            found = []
+        assert [one for one in found if one <= times[-1]] == [
+            one for one in times if entry(line).names(one)
+        ], line
 
 
 @rule("M82")

@@ -59,6 +59,7 @@ _DAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
 _MONTHS = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
 _LAST_DAY = re.compile(rf"(?<![^ ,])({'|'.join(_DAYS)})(?=L(,\S+)?$)", re.IGNORECASE)
 """The name of the day in FRIL: cronsim takes only 5L."""
+_STEPPED_RANGE = re.compile(r"([^ ,-]+)-([^ ,/]+)/\d+")
 _SECOND = timedelta(seconds=1)
 _END = datetime(9999, 12, 30, tzinfo=UTC)
 """The latest instant that every zone's clock can show."""
@@ -110,11 +111,11 @@ def read(text: str, timezone: str) -> Cron:
             f"a cron expression is a string of at most {TEXT_MAX} characters: {EXAMPLE}"
         )
     text = " ".join(text.split())
-    fields = _LAST_DAY.sub(lambda day: str(_number(day[0])), text)
-    cron = Cron(text, zone, NAMED.get(text.lower(), fields))
-    reason = _wrong(cron.fields)
+    fields = NAMED.get(text.lower(), _LAST_DAY.sub(lambda day: str(_number(day[0])), text))
+    reason = _wrong(fields)
     if reason is not None:
         raise UsageError(f"{_shorten(text)!r} is no cron expression: {reason}; {EXAMPLE}")
+    cron = Cron(text, zone, _STEPPED_RANGE.sub(_read_range, fields))
     if next_fire(cron, datetime(2000, 1, 1, tzinfo=UTC)) is None:
         raise UsageError(
             f"{_shorten(text)!r} never fires in {timezone}: "
@@ -172,6 +173,11 @@ def _zone(timezone: str) -> ZoneInfo:
         ) from None
 
 
+def _read_range(found: re.Match[str]) -> str:
+    """Return a range with its step; of one value that value: cronsim would go on from there."""
+    return found[1] if _number(found[1]) == _number(found[2]) else found[0]
+
+
 def _wrong(fields: str) -> str | None:
     """Say what is wrong with five fields; None: nothing."""
     count = len(fields.split())
@@ -219,6 +225,8 @@ def _drop_step(term: str, first: int, size: int) -> str:
     low, _, high = base.partition("-")
     if high:
         size = _number(high) - _number(low) + 1
+    elif base != "*":
+        size = first + size - _number(low) or 1  # 7 is the last day too
     return term if int(step) <= size else str(first) if base == "*" else low
 
 

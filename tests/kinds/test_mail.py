@@ -566,10 +566,21 @@ def test_attachments_are_made_when_the_mail_is_sent(make: Make, post: Post) -> N
     assert taken["List-Unsubscribe-Post"] == "List-Unsubscribe=One-Click"
 
 
+File: Any = mail.Attachment
+TYPES = (
+    "text/plain\r\nX: y",
+    None,
+    "text",
+    "/",
+    "te xt/plain",
+    "multipart/mixed",
+    "message/rfc822",
+)
+LIKE = "its name and type are such as a.pdf and application/pdf, without a line break"
 MADE: list[tuple[Any, str | None]] = [
-    (mail.Attachment("a\r\nb", b""), "name or type has a line break"),
-    (mail.Attachment("a", b"", "text/plain\r\nX: y"), "name or type has a line break"),
-    (mail.Attachment("a", "text"), "its content must be bytes"),  # type: ignore[arg-type]
+    *((File(one, b""), f"{LIKE} or '=?', not {one!r}") for one in ("a\r\nb", Path("a"), "")),
+    *((File("a", b"", one), f"{LIKE} or '=?', not {one!r}") for one in TYPES),
+    (File("a", "text"), "its content must be bytes"),
     ("a.pdf", "its function must return a mail.Attachment"),
     (FileNotFoundError("no a.pdf"), "no a.pdf"),
     (OSError("the disk is away"), None),
@@ -594,9 +605,10 @@ def test_what_cannot_be_made_is_dead_and_says_why_but_of_a_disk_nobody_knows(
         ({"template": "nosuch"}, "no mail template"),
         ({"to": "a\r@x.example"}, "no mail address"),
         ({"attach": [("no", {})]}, "no attachment 'no'"),
+        ({"unsubscribe": "x"}, "unsubscribe must be a URL"),
     ]
     rows = [
-        row | wrong | {"user": str(n), "unsubscribe": None} for n, (wrong, _) in enumerate(wrongs)
+        row | {"user": str(n), "unsubscribe": None} | wrong for n, (wrong, _) in enumerate(wrongs)
     ]
     others = [app.enqueue("mail", one).id for one in rows]
     app.drain()
@@ -624,6 +636,7 @@ def test_a_mail_that_cannot_be_is_refused_when_it_is_enqueued(make: Make, templa
         ("welcom", {}, r"no mail template 'welcom'.*reset, welcome"),
         ("reset", {"unsubscibe": "https://x"}, r"send\(\) takes no .* \(did you mean unsubs"),
         ("reset", {"data": [1]}, r"data must be a mapping of variables, not \[1\]"),
+        ("reset", {"data": 0}, "data must be a mapping of variables, not 0"),
         ("reset", {"attach": "file"}, "attach must be like"),
         ("reset", {"attach": [("file", 1)]}, "attach must be like"),
         ("reset", {"attach": [("offer", {})]}, "no attachment 'offer'"),
@@ -637,6 +650,14 @@ def test_a_mail_that_cannot_be_is_refused_when_it_is_enqueued(make: Make, templa
             mailer.send(template, **asked)
     with pytest.raises(rota.UsageError, match=r"Mailer\.send\(\) needs event$"):
         mailer.send("reset", to="a@x.example", user_id=1)  # type: ignore[call-arg]
+    own: Any
+    for own in ([1], "x"):
+        with pytest.raises(rota.UsageError, match="data must be a mapping"):
+            mailer.send_many("reset", [mail.Recipient("a@x.example", 1, own)], event="e")
+    for given in ({"load": 5}, {"attachments": {"a": 5}}, {"if_uncertain": "no"}, {"smtp": 5}):
+        asked = {"smtp": "smtp://x", "sender": "a@x.example", "templates": templates, **given}
+        with pytest.raises(rota.UsageError, match=f"{next(iter(given))}.* (must be|is) "):
+            mail.Mailer(**asked)
     for wrong in ("http://x", "smtp://", "smtp://x?starttls=perhaps", "smtp://x:0", "smtp://[x"):
         with pytest.raises(rota.UsageError, match="mail server"):
             mail.SMTP(wrong)
@@ -715,6 +736,7 @@ def test_a_password_goes_through_tls_and_only_to_a_server_that_is_trusted(
         found = app.get(job)
         assert (found.status, post.taken) == ("failed", [])
         assert "certificate" in str(found.last_error).lower()
+        assert "SSL_CERT_FILE can name a file" in str(found.last_error)
         monkeypatch.setenv("SSL_CERT_FILE", f"{certificate}.cert")
         due(app, connection)
         assert app.get(job).status == "succeeded" and len(post.taken) == 1

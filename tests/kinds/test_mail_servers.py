@@ -54,6 +54,7 @@ AWAY = "the mail server is unavailable"
         # A refusal of MAIL on a kept connection may be of that: it is asked again on a new one.
         ({"MAIL 2": "503 5.5.1 too many messages"}, 0, 0, None),
         ({"MAIL": "550 5.7.1 not as this sender"}, 5, 0, ACCOUNT),
+        ({"MAIL": "530 Must issue a STARTTLS command first"}, 5, 0, ACCOUNT),
         ({"MAIL": "552 5.3.4 too large"}, 0, 5, None),
         ({"DATA 2": "554 5.6.0 no"}, 0, 1, None),
         ({". 2": "554 5.7.1 looks like spam"}, 0, 1, None),

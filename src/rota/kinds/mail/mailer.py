@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack, get_args
 
 import rota
 from rota.kinds import MAIL, URGENT_MAIL
@@ -27,7 +27,7 @@ from rota.kinds.mail.message import (
     unsubscribe_headers,
 )
 from rota.kinds.mail.transport import ATTEMPT_S, SMTP, MailRefused, NotSent, Transport
-from rota.records import UsingOptions
+from rota.records import IfUncertain, UsingOptions
 
 if TYPE_CHECKING:
     from email.headerregistry import Address
@@ -127,7 +127,7 @@ class Mailer:
         load: Callable[[str, dict[str, Any]], Mapping[str, Any]] | None = None,
         attachments: Mapping[str, Callable[..., Attachment]] | None = None,
         rate_limit: rota.RateLimit | None = None,
-        if_uncertain: Literal["dead", "skip", "repeat"] = "dead",
+        if_uncertain: IfUncertain = "dead",
         options: JobOptions | None = None,
     ) -> None:
         """Args:
@@ -151,9 +151,15 @@ class Mailer:
                 `rota.kinds.URGENT_MAIL` sets.
 
         Raises:
-            UsageError: the URL or an address cannot be one.
+            UsageError: an argument cannot be what it is for.
         """
         self.transport: Transport = SMTP(smtp) if isinstance(smtp, str) else smtp
+        if not hasattr(self.transport, "send"):  # a URL in bytes has a password, too
+            raise rota.UsageError("smtp must be the URL of a server, or a mail.Transport")
+        if not all(map(callable, [load or dict, *dict(attachments or {}).values()])):
+            raise rota.UsageError("load and the values of attachments must be functions")
+        if if_uncertain not in get_args(IfUncertain):
+            raise rota.UsageError(f"if_uncertain is dead, skip or repeat, not {if_uncertain!r}")
         self.jobs = rota.Jobs(
             lifespan=self._lifespan,
             commands={
@@ -217,8 +223,8 @@ class Mailer:
         """Enqueue a mail for each recipient, in one statement per 1,000. The other arguments are
         those of `send`; what a recipient has in `data` counts before theirs."""
         jobs = []
-        for to, user_id, own in recipients:
-            data = {**(mail.get("data") or {}), **own}
+        for to, user_id, own in (Recipient(*one) for one in recipients):
+            data = {**_read_data(mail.get("data")), **_read_data(own)}
             one: NewMail = {**mail, "to": to, "user_id": user_id, "data": data}
             jobs.append(self._new("send_many", template, one))
         return self._app.enqueue_many(jobs)
@@ -243,7 +249,7 @@ class Mailer:
             to=to,
             user=user,
             event=mail["event"],
-            data=dict(mail.get("data") or {}),
+            data=_read_data(mail.get("data")),
             attach=attach,
             unsubscribe=check_url(mail.get("unsubscribe")),
             **({"reply_to": mail["reply_to"]} if mail.get("reply_to") else {}),
@@ -279,7 +285,7 @@ class Mailer:
             Dead: a variable is missing, or the template has a fault.
             UsageError: there is no such template.
         """
-        rendered = self._render(template, dict(data))
+        rendered = self._render(template, _read_data(data))
         sent_to = make_address(check_address(to))
         return self._build(rendered, sent_to, "<preview@localhost>", (), {})
 
@@ -377,6 +383,7 @@ class Mailer:
         again = again or {}
         try:  # a row need not come from `send`
             sent_to = make_address(self._check(template, to, attach, reply_to))
+            headers: dict[str, Any] = unsubscribe_headers(check_url(unsubscribe))
         except rota.UsageError as error:
             raise rota.Dead(str(error)) from None
         # In a thread: templates, `load` and attachments read files and databases.
@@ -385,7 +392,6 @@ class Mailer:
         _refuse_other_content(again, rendered, digest)
         key = _name_effect(self._key_of(template, user, event), again)
         message_id = _make_message_id(key, self._sender.domain)
-        headers: dict[str, Any] = unsubscribe_headers(unsubscribe)
         if reply_to is not None:
             headers["Reply-To"] = check_sender(reply_to)
         message = self._build(rendered, sent_to, message_id, made, headers)
@@ -401,7 +407,8 @@ class Mailer:
             policy["not_done"] = datetime.fromisoformat(again["not_done"])
         effect = ctx.effect(key, about=about, **policy)
         try:
-            answer: str | None = await effect.call(self._send, message, sent_to.addr_spec)
+            sent = (message, self._envelope_sender, sent_to.addr_spec)
+            answer: str | None = await effect.call(self.transport.send, *sent)
         except MailRefused as error:
             raise rota.Dead("the server refuses this mail") from error
         return answer
@@ -409,9 +416,6 @@ class Mailer:
     def _key_of(self, template: str, user: str, event: str) -> str:
         # Of the parts that may have a colon only the last one keeps it.
         return f"{self._name}:{_escape(user)}:{_escape(template)}:{event}"
-
-    async def _send(self, message: EmailMessage, to: str) -> str:
-        return await self.transport.send(message, self._envelope_sender, to)
 
     def _make(
         self, template: str, data: dict[str, Any], attach: Sequence[Attach]
@@ -456,8 +460,12 @@ def _check_call(verb: str, given: Mapping[str, Any]) -> None:
         raise rota.UsageError(f"user_id must be an integer or a text, not {user!r}")
     if not isinstance(event, str) or event == "":
         raise rota.UsageError(f"event must be a text such as 'signup', not {event!r}")
-    if not isinstance(given.get("data") or {}, Mapping):
-        raise rota.UsageError(f"data must be a mapping of variables, not {given['data']!r}")
+
+
+def _read_data(given: Any) -> dict[str, Any]:
+    if not isinstance(given, Mapping | None):
+        raise rota.UsageError(f"data must be a mapping of variables, not {given!r}")
+    return dict(given or {})
 
 
 def _read_attach(given: Any) -> list[Attach]:
@@ -511,8 +519,8 @@ def _refuse_other_content(again: Mapping[str, str], rendered: Rendered, digest: 
         )
 
 
-def _about(who: str) -> dict[str, str]:
-    if who.startswith("<"):
+def _about(who: Any) -> dict[str, str]:
+    if isinstance(who, str) and who.startswith("<"):
         return {"message_id": who}
     return {"to": check_address(who).lower()}
 

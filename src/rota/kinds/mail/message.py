@@ -27,6 +27,9 @@ _URL_MAX = 900
 """Characters of the URL of `unsubscribe`: a line of a mail has up to 998."""
 _WORD = "=?"
 """Begins an encoded word (RFC 2047). Who reads a header decodes it, for example to a line break."""
+_FILENAME = re.compile(r"((?!=\?).)+")
+_MEDIA_TYPE = re.compile(r"(?!multipart/|message/)[\w.+-]+/[\w.+-]+(;((?!=\?).)*)?", re.A | re.I)
+"""What can be sent in base64: what has several parts, or is a message, must not."""
 _BLANKS = dict.fromkeys([*range(9), *range(11, 13), *range(14, 32), 127, 133, 0x2028, 0x2029], " ")
 """Control characters, but for a line break, and what else ends a line in Python: as a blank."""
 PARTS = ("subject.txt", "text.txt", "html.html")
@@ -211,9 +214,7 @@ def build_message(
         message.set_content(rendered.html or "", subtype="html")
     for one in attachments:
         main, _, sub = one.media_type.partition("/")
-        message.add_attachment(
-            one.content, maintype=main, subtype=sub or "octet-stream", filename=one.filename
-        )
+        message.add_attachment(one.content, maintype=main, subtype=sub, filename=one.filename)
     for part in message.walk():
         for name, value in part.items():
             if set("\r\n") & set(str(value)):
@@ -245,10 +246,12 @@ def make_attachment(name: str, make: Callable[..., Any], given: Mapping[str, Any
         raise rota.Dead(f"attachment {name!r}: its function must return a mail.Attachment")
     if not isinstance(made.content, bytes):
         raise rota.Dead(f"attachment {name!r}: its content must be bytes")
-    for text in (made.filename, made.media_type):
-        if not text.isprintable() or _WORD in text:
+    texts: tuple[Any, ...] = (made.filename, made.media_type)
+    for text, form in zip(texts, (_FILENAME, _MEDIA_TYPE), strict=True):
+        if not isinstance(text, str) or not text.isprintable() or not form.fullmatch(text):
             raise rota.Dead(
-                f"attachment {name!r}: name or type has a line break or {_WORD!r}: {text!r}"
+                f"attachment {name!r}: its name and type are such as a.pdf and application/pdf, "
+                f"without a line break or {_WORD!r}, not {text!r}"
             )
     return made
 

@@ -25,16 +25,30 @@ KEPT_S = 10.0
 """For the first answer on a connection that was kept: then a new one is opened."""
 ANSWER_S, DATA_S, MESSAGE_S = 300.0, 120.0, 600.0
 """For each answer, for that to DATA, and for that to the message. Source: RFC 5321, 4.5.3.2."""
-ATTEMPT_S = 8 * ANSWER_S + DATA_S + MESSAGE_S
-"""All steps: the greeting, EHLO before and after STARTTLS, two of AUTH, MAIL, RCPT, and these."""
+ATTEMPT_S = 2 * KEPT_S + 11 * ANSWER_S + 2 * DATA_S + MESSAGE_S
+"""All steps, one after the other. On a connection that was kept, and ends: MAIL, RCPT, DATA, RSET.
+On a new one: the connection, the greeting, EHLO, STARTTLS, its handshake, EHLO again, two of AUTH,
+MAIL, RCPT, DATA and the message."""
 _RESPONSE_MAX = 200
 """Characters of a server's answer that are kept."""
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 _BEGINS_WITH_DOT = re.compile(rb"^\.", re.MULTILINE)
+_ADVICE = {
+    "mismatch": "the URL must name the host as its certificate does",
+    "CERTIFICATE_VERIFY_FAILED": "SSL_CERT_FILE can name a file of certificates to trust; "
+    "smtp://…?starttls=never sends in clear",
+    "WRONG_VERSION_NUMBER": "smtps:// is for a port with TLS from the start, smtp:// for STARTTLS",
+    "STARTTLS extension not": "?starttls=never sends a password in clear",
+}
+"""What answers an error at the connection, by a part of its text."""
 _RULES = ("5.7.1", "5.7.2")
 """To the message: a rule that this mail breaks. At RCPT most often a rule of this recipient, which
 says nothing of the next one; but some servers say so to an account that may not relay, so it is not
 for good either."""
+
+
+_OF_ACCOUNT = (530, 534, 535, 538)
+"""It must log in, by another way, or through TLS, also without 5.7. Source: RFC 3207, RFC 4954."""
 
 
 class NotSent(Exception):
@@ -223,8 +237,7 @@ class SMTP:
             client.close()
             # Whatever it says here, it says to everybody who sends.
             text = f"{self._host}:{self._port}: {_tell(error)}"
-            if self._starttls and "starttls" in text.lower():
-                text += "; ?starttls=never sends a password in clear"
+            text += next((f"; {what}" for part, what in _ADVICE.items() if part in str(error)), "")
             raise (AccountRefused if _has_refused(error) else ServerUnavailable)(text) from error
         return client
 
@@ -264,7 +277,7 @@ class SMTP:
         if isinstance(error, aiosmtplib.SMTPRecipientRefused) and said in (*_RULES, "4.7.0"):
             return NotSent(text)
         is_of_mail = said in _RULES and isinstance(error, aiosmtplib.SMTPDataError)
-        if said.startswith(("5.7.", "4.7.0")) and not is_of_mail:
+        if not is_of_mail and (error.code in _OF_ACCOUNT or said.startswith(("5.7.", "4.7.0"))):
             return AccountRefused(text)
         return MailRefused(text) if error.code >= 500 else NotSent(text)
 

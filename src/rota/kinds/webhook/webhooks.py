@@ -34,8 +34,6 @@ KEPT = timedelta(days=90)
 _REDIRECTS = tuple(range(300, 400))
 _DEPLOYING = (401, 403, 404, 409, 423)
 """What a receiver may say while it is deployed. 400 and 422 are about the event."""
-_DEPLOY_ATTEMPTS = 6
-"""So many of them are about seven and a half hours: after those it is no deploy."""
 BODY_BYTES_MAX = 1024 * 1024
 _EVENT = re.compile(r"(?=.{1,100}$)[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
 _EVENT_ID = re.compile(r"[A-Za-z0-9_:@+=-]{1,150}")
@@ -475,8 +473,6 @@ class Webhooks:
             await self._note(endpoint, endpoint_id, known["url"], error)
             if isinstance(error, AddressRefused):
                 raise rota.Dead(str(error)) from None
-            if error.status_code in _DEPLOYING and ctx.job.attempts >= _DEPLOY_ATTEMPTS:
-                raise rota.Dead from error
             raise
         if known["is_failing"]:
             await self._note(endpoint, endpoint_id, known["url"], None)

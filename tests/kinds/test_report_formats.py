@@ -267,6 +267,8 @@ class Shapeless:
         ({"a": 1}, "lacks 'b'"),
         ({"a": 1, "b": 2, "c": 3}, "lacks 'c'"),
         ("ab", "not of the class str"),
+        (bytearray(b"ab"), "not of the class bytearray"),
+        (memoryview(b"ab"), "not of the class memoryview"),
         ({1, 2}, "not of the class set"),
         (7, "not of the class int"),
         ((1, Shapeless()), "row 2 of this page, column 'b': a value of the class Shapeless"),

@@ -386,7 +386,7 @@ def order_rows(rows: Iterable[Row], columns: Sequence[str]) -> Iterator[list[Any
     """Yield the values of each row in the order of the columns. Raises Dead: one does not fit."""
     names = set(columns)
     for row in rows:
-        if isinstance(row, str | bytes | Set) or not isinstance(row, Iterable):
+        if isinstance(row, (str, Set, *_BYTES)) or not isinstance(row, Iterable):
             raise rota.Dead(f"a row is a tuple or a dict, not of the class {type(row).__name__}")
         if isinstance(row, Mapping) and (wrong := names.symmetric_difference(row)):
             listed = ", ".join(sorted(map(repr, wrong)))

@@ -123,6 +123,8 @@ class Webhooks:
             },
         )
         """The job types, for `App(jobs=[…])`."""
+        if not all((callable(load or dict), hasattr(client or HttpClient, "post"))):
+            raise rota.UsageError("load must be a function, and client a webhook.WebhookClient")
         self._load = load
         self._client = client
         rules: Any = {
@@ -360,7 +362,7 @@ class Webhooks:
         Raises:
             UsageError: there is no such endpoint, or the secret cannot be one; ten secrets sign.
         """
-        fresh = _seal(secret or new_secret())
+        fresh = _seal(new_secret() if secret is None else secret)
         given = {"name": name, "secret": fresh, "for": _check_duration(keep), "why": why, "by": by}
         rows = self.jobs.call("webhook_rotate", given)
         _refuse_unknown(name, bool(rows))
@@ -515,9 +517,9 @@ class Webhooks:
             logger.warning("endpoint %s is disabled: %s", endpoint, row["webhook_note"])
 
 
-def _seal(secret: str) -> str | dict[str, str]:
+def _seal(secret: Any) -> str | dict[str, str]:
     """Return a secret as it is stored: sealed where there are keys. Raises UsageError."""
-    decode_secret(secret if secret.startswith("whsec_") else "")
+    decode_secret(secret if isinstance(secret, str) and secret.startswith("whsec_") else "")
     return rota.Secret(secret).seal() if os.environ.get("ROTA_SECRET_KEYS") else secret
 
 

@@ -106,12 +106,14 @@ def test_a_connection_of_django_says_where_its_database_is(is_proxy: bool) -> No
     [
         ({}, "-c role=app\\ own\\\\er"),
         ({"options": "-c jit=off"}, "-c jit=off -c role=app\\ own\\\\er"),
+        ({"assume_role": 5}, "-c role=5"),  # of which the server says that it is none
     ],
 )
 def test_the_role_that_django_assumes_is_assumed_by_workers(
-    options: dict[str, str], read: str
+    options: dict[str, Any], read: str
 ) -> None:
-    with django_database("postgresql://u@h:1/d", assume_role="app own\\er", **options) as alias:
+    options = {"assume_role": "app own\\er", **options}
+    with django_database("postgresql://u@h:1/d", **options) as alias:
         assert parse_url(str(find_url(connections[alias])))["options"] == read
         del connections[alias]
 

@@ -15,7 +15,8 @@ VERBS = frozenset(
     }
 )  # fmt: skip
 """What can be done."""
-_PORTS = {"http": 80, "https": 443}
+_PORTS = (80, 443)
+"""Of http and https: a browser leaves them out, and a proxy may add that of what it speaks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +55,16 @@ def is_from_here(headers: Mapping[str, str]) -> bool:
     site = headers.get("sec-fetch-site")
     if site is not None:
         return site == "same-origin"
-    origin = _split(headers.get("origin", ""))
-    host = _split(f"{origin.scheme}://{headers.get('host', '')}")
+    origin, host = headers.get("origin", ""), f"//{headers.get('host', '')}"
     return _find_place(origin) == _find_place(host) is not None
 
 
-def _find_place(url: SplitResult) -> tuple[str, int | None] | None:
-    """Return host and port; None: it has none. A browser leaves the port of the scheme out, and a
-    proxy may add it."""
+def _find_place(url: str) -> tuple[str, int | None] | None:
+    """Return host and port, which is None if it goes without saying; None: it has no host."""
+    parts = _split(url)
     try:
-        return (url.hostname, url.port or _PORTS.get(url.scheme)) if url.hostname else None
+        port = None if parts.port in _PORTS else parts.port
+        return (parts.hostname, port) if parts.hostname else None
     except ValueError:  # a port that is no number
         return None
 

@@ -125,7 +125,7 @@ def _read_django(connection: Any) -> str:
     settings = connection.settings_dict
     options = {name: one for name, one in settings["OPTIONS"].items() if name not in _OF_DJANGO}
     if role := options.pop(_ROLE, None):
-        escaped = re.sub(r"([\\\s])", r"\\\1", role)
+        escaped = re.sub(r"([\\\s])", r"\\\1", str(role))
         options["options"] = f"{options.get('options') or ''} -c role={escaped}".strip()
     place = {name: settings[key] for key, name in _PLACE.items() if settings.get(key)}
     found = {"dbname": settings.get("NAME"), **options, **place}  # the order is Django's

@@ -1,9 +1,12 @@
-"""What tests of webhooks need: a receiver, and an App with webhooks. Mail and reports have their
-own."""
+"""What tests of webhooks need: a receiver, and an App with webhooks; of mails: a certificate. Mail
+and reports have more of their own."""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,3 +37,24 @@ def make(database: str) -> Iterator[Any]:
     yield make
     for app in apps:
         app.close()
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate of 127.0.0.1 with its key, in one file."""
+    if shutil.which("openssl") is None:
+        pytest.skip("NO OPENSSL: NO MAIL GOES THROUGH TLS")
+    file = tmp_path_factory.mktemp("tls") / "both.pem"
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
+    subject = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    files = ["-keyout", str(file), "-out", f"{file}.cert"]
+    subprocess.run([*command.split(), *subject, *files], check=True, capture_output=True)
+    file.write_text(file.read_text() + Path(f"{file}.cert").read_text())
+    return file
+
+
+@pytest.fixture
+def trusted(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """It, and clients trust it."""
+    monkeypatch.setenv("SSL_CERT_FILE", f"{certificate}.cert")
+    return certificate

@@ -36,7 +36,7 @@ ACCOUNT = "the mail server refuses the account"
 AWAY = "the mail server is unavailable"
 
 
-@rule("M70", "M71")
+@rule("M70", "M71", "M63")
 @pytest.mark.parametrize(
     ("says", "failed", "dead", "why"),
     [
@@ -47,18 +47,14 @@ AWAY = "the mail server is unavailable"
         ({"1:MAIL": DROP}, 1, 0, AWAY),
         ({"1:RCPT": MANY}, 1, 0, AWAY),
         ({"RCPT": "450 4.2.0 greylisted"}, 5, 0, NOT_NOW),
+        ({"RCPT": "550 5.7.1 not from you"}, 5, 0, NOT_NOW),
         ({"RCPT 2": "550 5.1.1 unknown"}, 0, 1, None),
-        ({"RCPT 2": "550 5.7.1 relaying denied"}, 1, 0, NOT_NOW),
-        ({"RCPT 2": "450 4.7.0 greylisted"}, 1, 0, NOT_NOW),
-        ({"RCPT 2": "550 5.7.0 blocked"}, 1, 0, ACCOUNT),
         # A refusal of MAIL on a kept connection may be of that: it is asked again on a new one.
         ({"MAIL 2": "503 5.5.1 too many messages"}, 0, 0, None),
         ({"MAIL": "550 5.7.1 not as this sender"}, 5, 0, ACCOUNT),
         ({"MAIL": "530 Must issue a STARTTLS command first"}, 5, 0, ACCOUNT),
         ({"MAIL": "552 5.3.4 too large"}, 0, 5, None),
         ({"DATA 2": "554 5.6.0 no"}, 0, 1, None),
-        ({". 2": "554 5.7.1 looks like spam"}, 0, 1, None),
-        ({". 2": "550 5.7.8 blocked"}, 1, 0, ACCOUNT),
         ({". 2": "451 4.3.0 try later"}, 1, 0, NOT_NOW),
         ({". 2": MANY}, 2, 0, AWAY),
         # Uncertain is what can have been sent.
@@ -79,9 +75,153 @@ def test_what_a_server_does_is_the_mails_the_accounts_or_nobodys(
         assert len(server.messages) == done.succeeded
         rules = {str(one.verdict_rule) for one in app.find(status="failed")}
         assert why is None or (len(rules) == 1 and rules.pop().startswith(why))
+        [breaker] = app.breakers.list()
+        counted = failed * (why != NOT_NOW)
+        known = ("open", 0) if counted == 5 else ("closed", counted)
+        assert (breaker.state, breaker.failures) == known
+        assert {one.attempts for one in app.find()} == {1}
         uncertain = app.effects.find()
         assert [one.status for one in uncertain] == ["uncertain"] * (failed if why is None else 0)
         app.close()
+
+
+MESSAGE = EmailMessage()
+MESSAGE.set_content("text")
+OF_MAIL, OF_RECIPIENT, OF_SENDER = mail.MailRefused, mail.NotSent, mail.AccountRefused
+
+
+@rule("M70", "M63")
+@pytest.mark.parametrize(
+    ("at", "answer", "kind"),
+    [
+        ("MAIL", "550 5.7.1 not as this sender", OF_SENDER),
+        ("MAIL", "450 4.7.1 not as this sender", OF_SENDER),
+        ("MAIL", "550 no", OF_SENDER),
+        ("MAIL", "530 log in", OF_SENDER),
+        ("MAIL", "552 5.3.4 too large", OF_MAIL),
+        ("MAIL", "451 4.3.0 later", mail.NotSent),
+        ("RCPT", "550 5.7.1 relaying denied", OF_RECIPIENT),
+        ("RCPT", "550 relay not permitted", OF_RECIPIENT),
+        ("RCPT", "550 no", OF_MAIL),
+        ("RCPT", "550 5.7.17 has another owner", OF_RECIPIENT),
+        ("RCPT", "450 4.7.0 greylisted", OF_RECIPIENT),
+        ("RCPT", "451 4.7.1 greylisted", OF_RECIPIENT),
+        ("RCPT", "454 4.7.1 relaying denied", OF_SENDER),
+        ("RCPT", "503 log in before", OF_SENDER),
+        ("RCPT", "553 5.1.8 the sender has no domain", OF_SENDER),
+        ("RCPT", "553 5.1.2 the recipient has no domain", OF_MAIL),
+        ("RCPT", "550 5.7.0 blocked", OF_SENDER),
+        ("RCPT", "450 4.7.25 no reverse DNS", OF_SENDER),
+        *[(".", f"554 5.7.{n} no", OF_MAIL) for n in (*range(1, 8), 16, 19, 29, 30)],
+        *[(".", f"550 5.7.{n} no", OF_SENDER) for n in (0, *range(8, 15), *range(20, 29), 708)],
+        (".", "451 4.7.1 later", mail.NotSent),
+        (".", "450 4.7.28 a flood", OF_SENDER),
+        (".", "534-5.7.14 log in\r\n534 5.7.14 with a browser", OF_SENDER),
+    ],
+)
+async def test_a_refusal_is_of_the_mail_or_of_whoever_sends(
+    at: str, answer: str, kind: type[mail.NotSent]
+) -> None:
+    with speaking({at: answer}) as server:
+        assert type(await fail(server.url)) is kind
+
+
+async def fail(url: str, to: str = "b@x.example") -> mail.NotSent | None:
+    """Send a mail; return why it is not sent; None: it was."""
+    smtp = mail.SMTP(url)
+    try:
+        await smtp.send(MESSAGE, "a@x.example", to)
+    except mail.NotSent as error:
+        return error
+    finally:
+        await smtp.aclose()
+    return None
+
+
+SENT = type(None)
+TLS, LOGIN = ["STARTTLS"], ["AUTH PLAIN"]
+
+
+@rule("M70", "M63")
+@pytest.mark.parametrize(
+    ("says", "methods", "kind"),
+    [
+        ({}, "PLAIN", SENT),
+        ({}, "LOGIN", SENT),
+        ({}, "CRAM-MD5", SENT),
+        ({"AUTH 1": "535 5.7.8 not in this way"}, "CRAM-MD5 PLAIN", SENT),
+        ({}, "XOAUTH2 GSSAPI", mail.ServerUnavailable),
+        ({"AUTH": "535 5.7.8 wrong password"}, "PLAIN LOGIN CRAM-MD5", mail.AccountRefused),
+        ({"AUTH": "530 5.7.0 first another login"}, "PLAIN", mail.AccountRefused),
+        ({"AUTH": "432 4.7.12 choose a new password"}, "PLAIN", mail.AccountRefused),
+        ({"AUTH": "454 4.7.0 try later"}, "PLAIN", mail.ServerUnavailable),
+        ({"AUTH": "421 4.7.0 too many"}, "PLAIN LOGIN", mail.ServerUnavailable),
+        ({"AUTH": DROP}, "LOGIN", mail.ServerUnavailable),
+        ({"STARTTLS": "454 4.7.0 no TLS now"}, "PLAIN", mail.ServerUnavailable),
+        ({"STARTTLS": "502 5.5.1 no TLS"}, "PLAIN", mail.AccountRefused),
+        ({"STARTTLS": DROP}, "PLAIN", mail.ServerUnavailable),
+    ],
+)
+async def test_a_login_goes_through_tls_and_what_is_refused_is_tried_again(
+    says: dict[str, str],
+    methods: str,
+    kind: type[Exception],
+    trusted: Path,
+) -> None:
+    with speaking(says, TLS, [f"AUTH {methods}"], trusted) as server:
+        error = await fail(server.url.replace("//", "//shop:secret@"))
+        assert type(error) is kind and "secret" not in str(error)
+        assert [line.split()[0] for line in server.heard[:2]] == ["EHLO", "STARTTLS"]
+        assert len(server.messages) == (error is None)
+
+
+@rule("M70", "M45")
+@pytest.mark.parametrize(
+    ("at", "offers", "has_certificate", "why"),
+    [
+        ("127.0.0.1", TLS, True, "SSL_CERT_FILE can name a file of certificates"),
+        ("127.0.0.1", TLS, False, ""),  # it ends the handshake, which has many words
+        # It is served here, and is not loopback.
+        ("0.0.0.0", LOGIN, False, "not supported by server.; ?starttls=never sends a password"),
+        ("0.0.0.0?starttls=never", LOGIN, False, None),
+        ("127.0.0.1", LOGIN, False, None),
+    ],
+)
+async def test_a_password_goes_to_who_is_trusted_and_leaves_in_clear_only_if_told(
+    at: str, offers: list[str], has_certificate: bool, why: str | None, certificate: Path
+) -> None:
+    host, _, query = at.partition("?")
+    with speaking({}, offers, LOGIN, certificate if has_certificate else None) as server:
+        error = await fail(f"smtp://shop:secret@{host}:{server.port}?{query}")
+        assert why is None or (type(error) is mail.ServerUnavailable and why in str(error))
+        assert any("AUTH" in line for line in server.heard) == (error is None) == (why is None)
+
+
+WORLD = ["8BITMIME", "SMTPUTF8", "SIZE 9999"]
+
+
+@rule("M70")
+@pytest.mark.parametrize(
+    ("offers", "in_tls", "query", "is_sent"),
+    [
+        (TLS, WORLD, "", True),
+        ([*TLS, *WORLD], [], "", False),
+        (WORLD, [], "?starttls=never", True),
+    ],
+)
+async def test_what_a_server_offers_is_what_it_said_last(
+    offers: list[str],
+    in_tls: list[str],
+    query: str,
+    is_sent: bool,
+    trusted: Path,
+) -> None:
+    with speaking({}, offers, in_tls, trusted) as server:
+        error = await fail(server.url + query, "jörg@x.example")
+        said = "MAIL FROM:<a@x.example> BODY=8BITMIME SMTPUTF8 SIZE="
+        assert any(line.startswith(said) for line in server.heard) == (error is None) == is_sent
+        assert is_sent or "takes no international addresses" in str(error)
+        assert is_sent or type(error) is mail.MailRefused
 
 
 IDN = "ada@bücher.example"
@@ -161,11 +301,9 @@ def test_bounces_and_answers_go_where_the_mailer_and_the_mail_say(
 @rule("M52", "M70")
 @pytest.mark.parametrize("at", ["hello", "MAIL", "DATA", "."])
 async def test_a_cancelled_mail_is_uncertain_only_once_its_message_was_sent(at: str) -> None:
-    message = EmailMessage()
-    message.set_content("text")
     with speaking({at: HANG}) as server:
         sending = asyncio.create_task(
-            mail.SMTP(server.url).send(message, "a@x.example", "b@x.example")
+            mail.SMTP(server.url).send(MESSAGE, "a@x.example", "b@x.example")
         )
         await asyncio.to_thread(server.hung.wait)
         sending.cancel()

@@ -21,8 +21,8 @@ import rota
 from rota.errors import AttemptCancelled
 from rota.model.effect import EffectAnswer, EffectCall, find_obstacle, proves_not_done
 from tests.pure.test_policy import named
-from tests.support.mail import CLOSES, mailing
 from tests.support.rules import rule
+from tests.support.smtp import DROP, speaking
 from tests.support.web import serving
 
 TIMEOUT_S = 30
@@ -148,11 +148,12 @@ def test_an_error_that_may_have_come_after_the_request_proves_nothing(error: Bas
 
 @rule("M52")
 def test_a_server_that_takes_the_request_and_hangs_up_proves_nothing() -> None:
-    with mailing({"POST": CLOSES}) as port:
-        error = error_of(lambda: urlopen(f"http://127.0.0.1:{port}/", b"to=42", TIMEOUT_S))
+    with speaking({"POST": DROP}) as server:
+        url = f"http://127.0.0.1:{server.port}/"
+        error = error_of(lambda: urlopen(url, b"to=42", TIMEOUT_S))
         assert not proves_not_done(error), repr(error)
-    with mailing({"": CLOSES}) as port:
-        error = error_of(lambda: smtplib.SMTP("127.0.0.1", port, timeout=TIMEOUT_S))
+    with speaking({"hello": DROP}) as server:
+        error = error_of(lambda: smtplib.SMTP("127.0.0.1", server.port, timeout=TIMEOUT_S))
         assert not proves_not_done(error), repr(error)
 
 
@@ -202,8 +203,8 @@ def send(port: int) -> None:
 @pytest.mark.parametrize(
     ("answers", "proves"),
     [
-        ({"": "554 not here"}, True),
-        ({"": "421 too busy"}, True),
+        ({"hello": "554 not here"}, True),
+        ({"hello": "421 too busy"}, True),
         ({"MAIL": "451 later"}, True),
         ({"RCPT": "451 later"}, True),
         ({"RCPT": "550 unknown"}, True),
@@ -211,7 +212,7 @@ def send(port: int) -> None:
         ({".": "451 later"}, True),
         ({".": "554 spam"}, True),
         ({".": "251 accepted"}, False),
-        ({".": CLOSES}, False),
+        ({".": DROP}, False),
         ({"QUIT": "421 too late"}, False),
         ({"QUIT": "550 no"}, False),
     ],
@@ -220,8 +221,8 @@ def send(port: int) -> None:
 def test_of_smtp_a_4xx_and_5xx_are_a_refusal_but_not_of_quit(
     answers: dict[str, str], proves: bool
 ) -> None:
-    with mailing(answers) as port:
-        error = error_of(lambda: send(port))
+    with speaking(answers) as server:
+        error = error_of(lambda: send(server.port))
     assert proves_not_done(error) is proves, repr(error)
 
 

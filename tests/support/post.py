@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from email import message_from_bytes, policy
 from email.message import EmailMessage
 from typing import Any, cast
 
-from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
+from aiosmtpd.smtp import SMTP, Envelope, Session
 
 from rota.kinds.mail.outbox import serving
 
@@ -29,7 +28,6 @@ class Post:
     data: Say | None = None
     """`drop`: it closes the connection instead of an answer, after it took the mail; `cut`: before
     it took it. `wait`: it never answers."""
-    password: str | None = None
     taken: list[EmailMessage] = field(default_factory=list)
     asked: dict[str, int] = field(default_factory=dict)
     connections: int = 0
@@ -74,26 +72,11 @@ class Post:
             await asyncio.sleep(60)
         return answer or f"250 OK as {len(self.taken)}"
 
-    def authenticate(self, server: Any, session: Any, envelope: Any, how: str, data: Any) -> Any:
-        good = isinstance(data, LoginPassword) and data.password.decode() == self.password
-        return AuthResult(success=good, handled=good)
-
 
 @contextmanager
-def posting(
-    *, password: str | None = None, tls: ssl.SSLContext | None = None, smtputf8: bool = True
-) -> Iterator[Post]:
-    """Take mails for a block; with a password only from who says it, with `tls` after STARTTLS."""
-    post = Post(password=password)
-    options: dict[str, Any] = {"enable_SMTPUTF8": smtputf8}
-    if password is not None:
-        options |= {
-            "authenticator": post.authenticate,
-            "auth_required": True,
-            "auth_require_tls": tls is not None,
-        }
-    if tls is not None:
-        options |= {"tls_context": tls, "require_starttls": True}
-    with serving(post, **options) as post.port:
+def posting() -> Iterator[Post]:
+    """Take mails for a block."""
+    post = Post()
+    with serving(post, enable_SMTPUTF8=True) as post.port:
         post.url = f"smtp://127.0.0.1:{post.port}"
         yield post

@@ -41,14 +41,14 @@ _ADVICE = {
     "STARTTLS extension not": "?starttls=never sends a password in clear",
 }
 """What answers an error at the connection, by a part of its text."""
-_RULES = ("5.7.1", "5.7.2")
-"""To the message: a rule that this mail breaks. At RCPT most often a rule of this recipient, which
-says nothing of the next one; but some servers say so to an account that may not relay, so it is not
-for good either."""
-
-
-_OF_ACCOUNT = (530, 534, 535, 538)
-"""It must log in, by another way, or through TLS, also without 5.7. Source: RFC 3207, RFC 4954."""
+_STATUS = re.compile(r"[45]\.(\d+\.\d+)\b")
+_OF_MAIL = frozenset(f"7.{one}" for one in (1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 29, 30))
+"""Of the statuses x.7: those of one message or one recipient. All others are of who sends: a login,
+an account, SPF, DKIM, reverse DNS, a flood. Source: RFC 3463, 3.8, and IANA's list of them."""
+_OF_SENDER = frozenset({"1.7", "1.8"})
+"""The sender's address, or its domain: said to MAIL, or only to RCPT, as Postfix does."""
+_LOGIN = frozenset({432, 454, 503, 530, 534, 535, 538})
+"""A login or TLS is missing, or refused; 503: something is to come before. Source: RFC 4954, 6."""
 
 
 class NotSent(Exception):
@@ -216,7 +216,7 @@ class SMTP:
             client.close()
             raise error
         self._keep(client)
-        return f"{answer.code} {answer.message}"[:_RESPONSE_MAX]
+        return _tell(error)
 
     async def _connect(self) -> aiosmtplib.SMTP:
         client = aiosmtplib.SMTP(
@@ -230,6 +230,8 @@ class SMTP:
         )
         try:
             await client.connect()
+            if client.is_ehlo_or_helo_needed:  # after STARTTLS, or with neither that nor a login
+                await _greet(client)
         except asyncio.CancelledError:
             client.close()
             raise
@@ -238,7 +240,10 @@ class SMTP:
             # Whatever it says here, it says to everybody who sends.
             text = f"{self._host}:{self._port}: {_tell(error)}"
             text += next((f"; {what}" for part, what in _ADVICE.items() if part in str(error)), "")
-            raise (AccountRefused if _has_refused(error) else ServerUnavailable)(text) from error
+            is_account = isinstance(error, aiosmtplib.SMTPResponseException) and (
+                error.code >= 500 or error.code == 432  # a new password is needed
+            )
+            raise (AccountRefused if is_account else ServerUnavailable)(text) from error
         return client
 
     def _take(self) -> aiosmtplib.SMTP | None:
@@ -271,15 +276,9 @@ class SMTP:
         text = f"{self._host}: {_tell(error)}"
         if isinstance(error, aiosmtplib.SMTPNotSupported | ValueError):
             return MailRefused(text)
-        if not isinstance(error, aiosmtplib.SMTPResponseException) or not _has_refused(error):
+        if not isinstance(error, aiosmtplib.SMTPResponseException) or error.code == 421:
             return ServerUnavailable(text)  # the connection broke, or ends
-        said = (error.message.split() or [""])[0]
-        if isinstance(error, aiosmtplib.SMTPRecipientRefused) and said in (*_RULES, "4.7.0"):
-            return NotSent(text)
-        is_of_mail = said in _RULES and isinstance(error, aiosmtplib.SMTPDataError)
-        if not is_of_mail and (error.code in _OF_ACCOUNT or said.startswith(("5.7.", "4.7.0"))):
-            return AccountRefused(text)
-        return MailRefused(text) if error.code >= 500 else NotSent(text)
+        return _blame(error)(text)
 
 
 def _is_loopback(host: str) -> bool:
@@ -289,9 +288,34 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _has_refused(error: Exception) -> bool:
-    """Whether the server has answered, and goes on to answer: with 421 it closes."""
-    return isinstance(error, aiosmtplib.SMTPResponseException) and error.code != 421
+def _blame(error: aiosmtplib.SMTPResponseException) -> type[NotSent]:
+    """Tell what a refusal is about, by its code and its status (RFC 3463): whoever sends, and then
+    all mails would be refused so, or this mail."""
+    found = _STATUS.match(error.message)
+    status = found[1] if found else ""
+    is_of_sender = isinstance(error, aiosmtplib.SMTPSenderRefused)
+    is_of_recipient = isinstance(error, aiosmtplib.SMTPRecipientRefused)
+    is_greylisted = is_of_recipient and error.code < 500 and status == "7.0"
+    is_relay = is_of_recipient and not status and "relay" in error.message.lower()  # as Exim says
+    is_rule = not is_of_sender and (status in _OF_MAIL or is_greylisted or is_relay)
+    if (
+        error.code in _LOGIN
+        or status in _OF_SENDER
+        or (status.startswith("7.") and not is_rule)
+        or (is_of_sender and error.code >= 500 and error.code != 552)  # too large
+    ):
+        return AccountRefused
+    # A rule of this recipient, most often; but some servers say so to an account that may not
+    # relay: so it is not for good.
+    return NotSent if error.code < 500 or (is_of_recipient and is_rule) else MailRefused
+
+
+async def _greet(client: aiosmtplib.SMTP) -> None:
+    """Learn what the server offers."""
+    try:
+        await client.ehlo()
+    except aiosmtplib.SMTPHeloError:
+        await client.helo()
 
 
 def _tell(error: Exception) -> str:

@@ -7,12 +7,15 @@ import re
 from email import message_from_bytes, policy
 from email.message import EmailMessage
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import aiosmtplib
 import pytest
 
 import rota
 from rota.kinds import mail
+from rota.kinds.mail import transport
 from rota.model.effect import proves_not_done
 from tests.support.rules import rule
 from tests.support.smtp import DROP, HANG, speaking
@@ -173,6 +176,27 @@ async def test_a_login_goes_through_tls_and_what_is_refused_is_tried_again(
         assert type(error) is kind and "secret" not in str(error)
         assert [line.split()[0] for line in server.heard[:2]] == ["EHLO", "STARTTLS"]
         assert len(server.messages) == (error is None)
+
+
+@rule("M63", "M70")
+async def test_after_a_silent_server_the_next_mails_soon_fail_and_open_the_breaker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waited: list[float] = []
+
+    async def connect(_: aiosmtplib.SMTP, timeout: float) -> None:
+        waited.append(timeout)
+        now[0] += timeout
+        raise aiosmtplib.SMTPConnectTimeoutError("no greeting")
+
+    now = [1000.0]
+    monkeypatch.setattr(aiosmtplib.SMTP, "connect", connect)
+    monkeypatch.setattr(transport, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    smtp = mail.SMTP("smtp://mail.invalid")
+    for _ in range(32):
+        with pytest.raises(mail.ServerUnavailable):
+            await smtp.send(MESSAGE, "a@x.example", "b@x.example")
+    assert waited == [300, *[10] * 30, 300]
 
 
 @rule("M70", "M45")

@@ -22,7 +22,8 @@ import rota
 IDLE_S = 20.0
 """How long a connection is kept for the next mail: many servers close it after a minute or so."""
 KEPT_S = 10.0
-"""For the first answer on a connection that was kept: then a new one is opened."""
+"""For the first answer on a connection that was kept: then a new one is opened. Also for the
+greeting, for some minutes after a server was silent: so failures come fast enough for a breaker."""
 ANSWER_S, DATA_S, MESSAGE_S = 300.0, 120.0, 600.0
 """For each answer, for that to DATA, and for that to the message. Source: RFC 5321, 4.5.3.2."""
 ATTEMPT_S = 2 * KEPT_S + 11 * ANSWER_S + 2 * DATA_S + MESSAGE_S
@@ -124,6 +125,7 @@ class SMTP:
         self._user = unquote(parts.username) if parts.username else None
         self._password = unquote(parts.password or "") if self._user else None
         self._timeout_s = timeout_s
+        self._silent_at: float | None = None
         self._idle: WeakKeyDictionary[
             asyncio.AbstractEventLoop, list[tuple[aiosmtplib.SMTP, float]]
         ] = WeakKeyDictionary()
@@ -228,8 +230,10 @@ class SMTP:
             username=self._user,
             password=self._password,
         )
+        at = self._silent_at
+        was_silent = at is not None and time.monotonic() - at < ANSWER_S
         try:
-            await client.connect()
+            await client.connect(timeout=min(KEPT_S if was_silent else ANSWER_S, self._timeout_s))
             if client.is_ehlo_or_helo_needed:  # after STARTTLS, or with neither that nor a login
                 await _greet(client)
         except asyncio.CancelledError:
@@ -237,6 +241,8 @@ class SMTP:
             raise
         except (aiosmtplib.SMTPException, OSError, ValueError) as error:
             client.close()
+            if isinstance(error, aiosmtplib.SMTPConnectTimeoutError) and not was_silent:
+                self._silent_at = time.monotonic()
             # Whatever it says here, it says to everybody who sends.
             text = f"{self._host}:{self._port}: {_tell(error)}"
             text += next((f"; {what}" for part, what in _ADVICE.items() if part in str(error)), "")

@@ -59,8 +59,9 @@ async def test_it_asks_itself_only_what_no_claim_has_asked_in_time() -> None:
     alone = Alone()
     late_s = Scheduler.asked_every_s + LATE_S
     for _ in range(5):  # claims ask each time
-        assert await alone.turn_after(late_s - 0.1) == 0
         alone.asker.take(alone.asker.make_question(alone.clock.monotonic()), alone.answer)
+        assert await alone.turn_after(late_s - 0.1) == 0
+    alone.asker.take(alone.asker.make_question(alone.clock.monotonic()), alone.answer)
     assert await alone.turn_after(late_s - 0.1) == 0
     assert await alone.turn_after(0.1) == 1, "no claim did"
 
@@ -155,6 +156,12 @@ async def test_a_step_of_the_servers_clock_is_told_to_the_reaper_and_all_read_an
         await alone.turn_after(60)
         assert alone.reaper._step == (noticed and pytest.approx(noticed))
         assert noticed is None or alone.scheduler.reading.begin() == BEGINNING
+
+
+@rule("M33")
+def test_the_first_claim_of_a_worker_asks_what_time_it_is() -> None:
+    alone = Alone()
+    assert alone.asker.due_at <= alone.clock.monotonic()
 
 
 @rule("M33")

@@ -62,8 +62,9 @@ class Asker(Service):
         self._link = link
         self._server_clock = ServerClock()
         self._asked_at = clock.monotonic()
-        self.due_at = self._find_due_at()
-        """When something is to be asked next, in monotonic seconds."""
+        self.due_at = self._asked_at
+        """When something is to be asked next, in monotonic seconds. First of all what time it is:
+        who does not know that does not see that the clock is set."""
 
     @property
     def is_well(self) -> bool:

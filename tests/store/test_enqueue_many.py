@@ -328,7 +328,7 @@ def test_a_bulk_takes_and_refuses_the_keys_that_single_enqueues_would(
                 )
         # As one that commits while the new name is being declared.
         shared.execute(
-            "insert into rota.idempotency values (%s, 'former', 1, null)", [f"former_{way}"]
+            "insert into rota.idempotency values (%s, 'former', 1, 'infinity')", [f"former_{way}"]
         )
         for job_type in new.values():
             jobs = [job_type.using(key=key).new() for key in keys]
@@ -478,6 +478,24 @@ def test_a_bulk_in_a_function_with_its_owners_rights_needs_none_of_who_calls(
 
 
 @rule("M51")
+def test_a_key_whose_job_was_deleted_or_never_inserted_goes_to_the_next(
+    shared: Connection, app: rota.App, send: Send
+) -> None:
+    for key in ("in bulk", "cancelled"):
+        send.using(key=key).enqueue(0)
+    shared.execute("delete from rota.job")
+    take = "select rota.keys_take(rota.ids_reserve(3), '{in bulk too, alone, sql}', null, '{send}')"
+    shared.execute(take.encode())
+    many = app.enqueue_many([send.using(key=f"in bulk{at}").new(1) for at in ("", " too", "")])
+    assert [one.created for one in many] == [True, True, False]
+    assert send.using(key="alone").enqueue(1).created
+    alone = shared.execute("select created from rota.enqueue('send', idempotency_key => 'sql')")
+    assert alone.fetchall() == [(True,)]
+    with pytest.raises(rota.errors.KeyNotFound):
+        app.cancel(key="cancelled")
+
+
+@rule("M51")
 def test_a_job_that_a_trigger_inserts_during_a_bulk_takes_its_key(
     shared: Connection, send: Send
 ) -> None:
@@ -503,7 +521,7 @@ def test_keys_are_taken_in_one_order_also_where_some_are_not_free(
     held = "insert into rota.idempotency values ('t', 'b', 1, rota.clock())"
     if why == "former name":
         connection.execute("insert into rota.job_type (name, aliases) values ('t', '{was}')")
-        held = "insert into rota.idempotency values ('t', 'b', 1, null)"
+        held = "insert into rota.idempotency values ('t', 'b', 1, 'infinity')"
     with ThreadPoolExecutor(1) as pool, psycopg.connect(database) as holder:
         if why == "expired":
             connection.execute(held)
@@ -520,7 +538,7 @@ def test_keys_are_taken_in_one_order_also_where_some_are_not_free(
         )
         # The first waits for b and has not taken c: who has c may wait for b.
         with psycopg.connect(database, options="-c lock_timeout=5s") as second:
-            assert second.execute(take, [[3], ["c"]]).fetchone() == ([3],)
+            second.execute("insert into rota.job (job_type, idempotency_key) values ('t', 'c')")
         holder.rollback()
         assert waiting.result(30).fetchone() == ([1],)
         first.close()

@@ -267,7 +267,7 @@ class Run(Record, frozen=True, kw_only=True):
     """When the job was inserted, an aware datetime."""
     status: str
     """The job's. `cancelled` with the error type `Overlap`: skipped, because an earlier run was not
-    over."""
+    over. `gone`: its job was deleted from the table."""
     attempts: int | None
     """How many attempts of the job count; None: no row of the job is kept."""
     started_at: datetime | None

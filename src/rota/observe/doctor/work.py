@@ -9,7 +9,7 @@ from typing import Any
 from rota.model.bounds import COUNT_MAX, KEY_MAX, KEYS_READ
 from rota.model.failure import one_line
 from rota.model.units import plural, words
-from rota.observe.doctor.finding import Cause, Facts, Finding, Thresholds, bad, ok, skip, warn
+from rota.observe.doctor.finding import Cause, Facts, Finding, Thresholds, bad, ok, warn
 
 
 def queues(facts: Facts, thresholds: Thresholds) -> Finding:
@@ -274,29 +274,16 @@ def schedules(facts: Facts, thresholds: Thresholds) -> Finding:
 
 
 def keys(facts: Facts, thresholds: Thresholds) -> Finding:
-    """Judge whether jobs that were deleted by hand still hold their keys."""
-    count, is_all = facts["orphans"], facts["read"] < KEYS_READ
-    if not count and is_all:
-        return ok("no deleted job holds an idempotency key")
+    """Judge whether live jobs with keys were deleted by hand."""
+    count, example = facts["orphans"], facts["example"]
     if not count:
-        return skip(
-            f"no deleted job holds one of the {KEYS_READ:,} oldest idempotency keys of live jobs; "
-            "the others were not read",
-            "retention reads all of them in turn; to read them now: SELECT job_type, key FROM "
-            "rota.idempotency i WHERE expires_at IS NULL AND NOT EXISTS (SELECT FROM rota.job j "
-            "WHERE j.id = i.job)",
-        )
-    example = facts["example"]
-    deleted = plural(
-        count,
-        "live job was deleted from the table and still holds its idempotency key",
-        "live jobs were deleted from the table and still hold their idempotency keys",
-    )
+        return ok(f"none of the {KEYS_READ:,} oldest idempotency keys is that of a deleted job")
+    at_least = "" if facts["read"] < KEYS_READ else "≥ "
     return warn(
-        ("" if is_all else "≥ ") + f"{deleted}, "
+        f"a DELETE of live jobs left {at_least}{plural(count, 'idempotency key')}, "
         f"such as {one_line(example['key'], 100)!r} of {one_line(example['job_type'], 100)}",
-        f"retention frees them: each worker reads {KEYS_READ:,} keys an hour, and each drain as "
-        "many; cancel jobs with `rota cancel` instead, which frees the key at once",
+        "cancel jobs with `rota cancel` instead of a DELETE; the next enqueue takes such a key, or "
+        "retention frees it",
     )
 
 

@@ -10,6 +10,6 @@ as $$
     select from {schema}.idempotency i
     where i.job_type = any (p_job_types)
       and i.key = {schema}.key_hash(p_key)
-      and (i.expires_at is null or i.expires_at > {schema}.clock())
+      and i.expires_at > {schema}.clock()
   )
 $$;

@@ -61,6 +61,14 @@ begin
     if v_holder = p_job then
       return true;
     end if;
+    -- Without an expiry its job has not ended: it was deleted by hand, or never inserted.
+    delete from {schema}.idempotency i
+    where i.job_type = any (array_append(v_aliases, v_name))
+      and i.key = p_key
+      and i.job = v_holder
+      and i.expires_at is null
+      and not exists (select from {schema}.job j where j.id = v_holder);
+    continue when found;
     if v_holder is not null and {schema}.holder_keep(v_holder, v_name, p_key) then
       return false;
     end if;

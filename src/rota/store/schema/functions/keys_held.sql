@@ -1,5 +1,6 @@
--- Returns the job that holds each key. A key whose job has left no row belongs to a job that
--- succeeded, because cancelling a job frees its key, unless an erasure does it.
+-- Returns the job that holds each key. A key with an expiry whose job has left no row belongs to a
+-- job that succeeded, because cancelling a job frees its key, unless an erasure does it. Without an
+-- expiry nobody holds it: see key_take.
 -- Locks: none; index idempotency_pkey.
 -- Keeps: M51, the second caller gets the id and status of the first job.
 create or replace function {schema}.keys_held(p_job_types text[], p_keys text[])
@@ -32,6 +33,7 @@ as $$
     from {schema}.idempotency i
     where i.job_type = any (array_append(t.aliases, called.name))
       and i.key = any (array[asked.key, erased.key])
+      and (i.expires_at is not null or exists (select from {schema}.job j where j.id = i.job))
     order by i.key <> asked.key, i.job_type <> called.name
     limit 1
   ) held

@@ -7,7 +7,8 @@
 -- Keys that are free become rows with one INSERT. If one of the keys has expired, or a type has
 -- former names or keys that are free when their jobs start, key_take is asked for each: a second
 -- pass for those alone would lock rows in another order than a call that has other keys beside
--- them, and the two would deadlock.
+-- them, and the two would deadlock. Keys whose jobs are not there (see key_take) are too rare for
+-- that, and have such a pass.
 -- Locks: the rows of `idempotency` that the keys become, in the order of (type, key); with
 --   key_scope 'pending' the jobs that hold the others, as holder_keep.
 -- Keeps: M51, as key_take.
@@ -60,58 +61,69 @@ begin
       using errcode = 'invalid_parameter_value';
   end if;
   v_one_by_one := exists (
-    select from {schema}.job_type t
-    where t.name = any (v_names)
-      and (t.aliases <> '{}' or t.key_scope = 'pending')
-  );
-  -- Mostly no key at all has expired, which one look at an index shows.
-  if not v_one_by_one
-    and exists (select from {schema}.idempotency i where i.expires_at <= {schema}.clock())
-  then
-    v_one_by_one := exists (
+      select from {schema}.job_type t
+      where t.name = any (v_names)
+        and (t.aliases <> '{}' or t.key_scope = 'pending')
+    )
+    -- Mostly no key at all has expired, which one look at an index shows.
+    or exists (select from {schema}.idempotency i where i.expires_at <= {schema}.clock())
+    and exists (
       select from {schema}.idempotency i
       where i.job_type = any (v_names)
         and i.key = any (p_keys)
         and i.expires_at <= {schema}.clock()
     );
-  end if;
-  if v_one_by_one then
-    for v_asked in
-      select a.id, p_job_types[coalesce(a.which, 1)] as job_type, a.key
-      from unnest(p_ids, p_keys, p_which) a(id, key, which)
+  if not v_one_by_one then
+    with taken as (
+      insert into {schema}.idempotency (job_type, key, job)
+      select v_names[coalesce(a.which, 1)], a.key, a.id
+      from (select unnest(p_ids), unnest(p_keys), unnest(p_which)) a(id, key, which)
       where a.key is not null
       order by v_names[coalesce(a.which, 1)] collate "C", a.key collate "C", a.id
-    loop
-      if {schema}.key_take(v_asked.id, v_asked.job_type, v_asked.key) then
-        v_taken := array_append(v_taken, v_asked.id);
-      end if;
-    end loop;
-    return v_taken;
-  end if;
-  with taken as (
-    insert into {schema}.idempotency (job_type, key, job)
-    select v_names[coalesce(a.which, 1)], a.key, a.id
-    from (select unnest(p_ids), unnest(p_keys), unnest(p_which)) a(id, key, which)
-    where a.key is not null
-    order by v_names[coalesce(a.which, 1)] collate "C", a.key collate "C", a.id
-    on conflict do nothing
-    returning job
-  )
-  select coalesce(array_agg(t.job), '{}') into v_taken
-  from taken t;
-  -- Only now: an erasure for which the INSERT waited is seen.
-  if exists (select from {schema}.installation n where n.keys_erased) then
-    with back as (
-      delete from {schema}.idempotency i
-      using unnest(p_ids, p_keys, p_which) a(id, key, which)
-      where a.id = any (v_taken)
-        and i.job_type = v_names[coalesce(a.which, 1)]
-        and i.key = a.key
-        and i.job = a.id
-        and {schema}.key_is_erased(array[i.job_type], i.key)
-      returning i.job
+      on conflict do nothing
+      returning job
     )
-    select array(select unnest(v_taken) except select b.job from back b) into v_taken;
+    select coalesce(array_agg(t.job), '{}') into v_taken
+    from taken t;
+    -- Only now: an erasure for which the INSERT waited is seen.
+    if exists (select from {schema}.installation n where n.keys_erased) then
+      with back as (
+        delete from {schema}.idempotency i
+        using unnest(p_ids, p_keys, p_which) a(id, key, which)
+        where a.id = any (v_taken)
+          and i.job_type = v_names[coalesce(a.which, 1)]
+          and i.key = a.key
+          and i.job = a.id
+          and {schema}.key_is_erased(array[i.job_type], i.key)
+        returning i.job
+      )
+      select array(select unnest(v_taken) except select b.job from back b) into v_taken;
+    end if;
+    if cardinality(v_taken) = cardinality(array_remove(p_keys, null)) then
+      return v_taken;
+    end if;
   end if;
+  for v_asked in
+    select distinct on (v_names[coalesce(a.which, 1)] collate "C", a.key collate "C")
+      a.id, p_job_types[coalesce(a.which, 1)] as job_type, a.key
+    from unnest(p_ids, p_keys, p_which) a(id, key, which)
+    where a.key is not null
+      and (
+        v_one_by_one
+        or exists (
+          select from {schema}.idempotency i
+          where i.job_type = v_names[coalesce(a.which, 1)]
+            and i.key = a.key
+            and i.job <> all (v_taken)
+            and i.expires_at is null
+            and not exists (select from {schema}.job j where j.id = i.job)
+        )
+      )
+    order by v_names[coalesce(a.which, 1)] collate "C", a.key collate "C", a.id
+  loop
+    if {schema}.key_take(v_asked.id, v_asked.job_type, v_asked.key) then
+      v_taken := array_append(v_taken, v_asked.id);
+    end if;
+  end loop;
   return v_taken;
 end $$;

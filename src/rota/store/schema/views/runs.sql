@@ -1,12 +1,12 @@
 -- Shows every run of a schedule, with its outcome. A dead run ended when it died, however late it
--- was archived. A success of a type that keeps failures only has left no row.
+-- was archived. Without a row a job has succeeded, if its type keeps failures only, or is gone.
 create or replace view {schema}.runs as
 select
   r.schedule,
   r.scheduled_for,
   r.job,
   r.enqueued_at,
-  coalesce(j.status, 'succeeded') as status,
+  coalesce(j.status, case t.history when 'failures' then 'succeeded' else 'gone' end) as status,
   j.attempts,
   j.started_at,
   coalesce(j.finished_at, j.failed_at) as ended_at,
@@ -32,4 +32,6 @@ left join lateral (
   from {schema}.job_history h
   where h.id = r.job
   limit 1
-) j on true;
+) j on true
+left join {schema}.schedule s on j.status is null and s.name = r.schedule
+left join {schema}.job_type t on t.name = {schema}.canonical_type(s.job_type);

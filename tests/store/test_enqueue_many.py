@@ -230,18 +230,23 @@ def test_the_jobs_of_one_bulk_go_through_one_connection(
 
 
 @rule("M51")
+@pytest.mark.parametrize("way", ["at once", "by row", "by row of a producer"])
 def test_two_bulks_with_the_same_keys_in_opposite_order_cannot_deadlock(
-    database: str, connection: Connection, app: rota.App, send: Send, remind: Send
-) -> None:
+    database: str, connection: Connection, app: rota.App, send: Send, remind: Send, way: str,
+    producer: str,
+) -> None:  # fmt: skip
+    if way != "at once":
+        connection.execute(WATCH[0].encode())
+    user = make_conninfo(database, **{"user": producer} if "producer" in way else {})
     keyed = [
         (job_type, f"{number:04}")
-        for job_type, count in ((send, 1200), (remind, 200))
+        for job_type, count in ((send, 1200 if way == "at once" else 600), (remind, 200))
         for number in range(count)
     ]
 
     def bulk(order: list[tuple[Send, str]]) -> dict[tuple[str, str], rota.Enqueued]:
         jobs = [job_type.using(key=key).new(0) for job_type, key in order]
-        with psycopg.connect(database, autocommit=True) as callers:
+        with psycopg.connect(user, autocommit=True) as callers:
             results = app.enqueue_many(jobs, connection=callers)
         return {
             (job_type.name, key): result
@@ -444,7 +449,7 @@ def test_a_bulk_of_a_producers_has_his_rights_as_an_insert_has(
             return connection.execute(
                 "select payload, queue, expires_at - run_at, run_at - created_at < '61min', "
                 "run_at - created_at > '59min', idempotency_key is null from rota.job "
-                "where meta ->> 'a' = %s order by id",
+                "where meta ->> 'a' = %s order by payload",
                 [f"{n}"],
             ).fetchall()
 

@@ -10,13 +10,14 @@
 --
 -- It takes all keys before the rows, with one INSERT instead of one for each row; a setting tells
 -- the trigger job_insert_fill so. If a trigger of the user's runs at the INSERT, which may change a
--- key or leave out a row, each row takes its own. The function has its caller's rights and no
--- search_path of its own: such a trigger finds what it finds at any other INSERT. For a producer,
--- who may not give ids, jobs_insert_for calls it. Where that one refuses, and in a SECURITY DEFINER
--- function of the user's whose caller may not insert, each job is an INSERT of its own, which takes
--- the key and gets its id there: p_ids is not used.
+-- key or leave out a row, each row takes its own, and the rows come in the order of the keys. The
+-- function has its caller's rights and no search_path of its own: such a trigger finds what it
+-- finds at any other INSERT. For a producer, who may not give ids, jobs_insert_for calls it. Where
+-- that one refuses, and in a SECURITY DEFINER function of the user's whose caller may not insert,
+-- each job is an INSERT of its own, which takes the key and gets its id there: p_ids is not used.
+-- These too come in the order of the keys, unless some have a group_key: ids are a lane's order.
 -- Locks: with keys, the rows of `idempotency` that they become, in the order of (type, key): two
---   calls with the same keys cannot deadlock, unless each row takes its own.
+--   calls with the same keys cannot deadlock, but for those INSERTs of jobs with a group_key.
 -- Keeps: M20, M51, M22 as job_insert.
 create or replace function {schema}.jobs_insert(
   p_ids bigint[],
@@ -36,6 +37,7 @@ declare
     and has_any_column_privilege({schema}.caller(), '{schema}.job', 'INSERT');
   v_at_once boolean := p_keys is not null and not {schema}.job_has_triggers();
   v_asked jsonb;
+  v_n int;
   v_new {schema}.job;
   v_id bigint;
   v_keyed bigint[];
@@ -46,8 +48,17 @@ begin
     if v_ids is not null then
       return v_ids;
     end if;
-    for n in 1 .. jsonb_array_length(p_payloads) loop
-      v_asked := p_common -> (coalesce(p_which[n], 1) - 1);
+    for v_n, v_asked in
+      select n, c.asked
+      from generate_series(1, jsonb_array_length(p_payloads)) n
+      cross join lateral (select p_common -> (coalesce(p_which[n], 1) - 1) as asked) c
+      order by
+        case
+          when p_keys[n] is not null and p_groups is null
+            then array[{schema}.canonical_type(c.asked ->> 'job_type'), p_keys[n]] collate "C"
+        end,
+        n
+    loop
       v_new := jsonb_populate_record(null::{schema}.job, v_asked);
       v_new.run_at := greatest(
         {schema}.clock(),
@@ -62,12 +73,12 @@ begin
         run_at, expires_at
       )
       values (
-        p_payloads -> (n - 1), p_keys[n], p_groups[n],
+        p_payloads -> (v_n - 1), p_keys[v_n], p_groups[v_n],
         {v_new.common},
         v_new.run_at, v_new.run_at + (v_asked ->> 'expires_s')::float8 * interval '1 second'
       )
       returning id into v_id;
-      v_ids := array_append(v_ids, v_id);
+      v_ids[v_n] := v_id;
     end loop;
     return coalesce(v_ids, '{}');
   end if;
@@ -125,6 +136,12 @@ begin
     where new.key is null
       or v_keyed is null
       or new.id in (select unnest(v_keyed))
+    order by
+      case
+        when new.key is not null and not v_at_once
+          then array[{schema}.canonical_type(c.job_type), new.key] collate "C"
+      end,
+      new.id
     returning id
   )
   select array_agg(i.id) into v_inserted

@@ -9,6 +9,7 @@ import functools
 import inspect
 import itertools
 import operator
+from collections import UserList, deque
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
 from io import StringIO
@@ -106,6 +107,7 @@ NESTED.held.append({"a": (NESTED, count())})
         manage(), Command(), functools.lru_cache(count), functools.partialmethod(count),
         operator.methodcaller("run"), rota.write_file("x"), [Future()], [count()],
         {"a": [1, (count(),)]}, Holder((1, count())), NESTED,
+        deque([count()]), UserList([count()]), [{"a": count()}.values()],
     ],
 )  # fmt: skip
 def test_an_unfinished_value_that_is_returned_fails_the_job(unfinished: Any) -> None:

@@ -6,7 +6,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import UserList, deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Set, ValuesView
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import lru_cache
@@ -83,7 +84,7 @@ def list_parts(value: Any) -> Iterable[tuple[str, Any]]:
             if PLAIN.issuperset(map(type, (*value, *value.values()))):
                 return ()
             return ((f".{key}", part) for key, item in value.items() for part in (key, item))
-        case list() | tuple() | set() | frozenset():
+        case list() | tuple() | Set() | deque() | UserList() | ValuesView():
             return ((f"[{i}]", item) for i, item in enumerate(value))
         case _:
             kind: Any = type(value)

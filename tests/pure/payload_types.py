@@ -6,12 +6,19 @@ import enum
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from time import perf_counter
-from typing import Generic, TypedDict, TypeVar
+from typing import Annotated, Generic, TypedDict, TypeVar
 
 import msgspec
 import pydantic
 
 T = TypeVar("T")
+
+
+def _to_second(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat(timespec="seconds")
+
+
+Second = Annotated[datetime, pydantic.PlainSerializer(_to_second)]
 
 
 class Colour(enum.Enum):
@@ -67,16 +74,24 @@ class Dog(pydantic.BaseModel):
     name: str
 
 
+@dataclass
+class Visit:
+    at: Second
+
+
 class Household(pydantic.BaseModel):
     homes: list[Address] = []
     pet: Cat | Dog | None = None
     key: object = pydantic.Field(default=None, exclude=True)
     counted_at: datetime | None = None
+    seen_at: dict[str, list[Second | None]] = {}
+    visits: list[Visit] = []
+    guests: list[Household] = []
     greeting: str = "hello"
 
     @pydantic.field_serializer("counted_at")
     def _round(self, at: datetime | None) -> str | None:
-        return None if at is None else at.astimezone(UTC).isoformat(timespec="seconds")
+        return None if at is None else _to_second(at)
 
     @pydantic.field_validator("greeting")
     @classmethod

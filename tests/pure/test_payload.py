@@ -38,6 +38,7 @@ from tests.pure.payload_types import (
     Term,
     User,
     Vault,
+    Visit,
     Widening,
 )
 from tests.support.rules import rule
@@ -362,9 +363,11 @@ def test_what_a_worker_would_read_as_another_value_is_refused(
 def test_what_only_looks_like_another_value_is_stored() -> None:
     counted_at = BEFORE_MINUTES.replace(microsecond=1)  # its own serializer has UTC and seconds
     keeps = Household(homes=[MAIN], pet=Cat(name="a"), key=math.nan, counted_at=counted_at)
+    written = Household(seen_at={"a": [counted_at]}, visits=[Visit(counted_at)])
     twice = datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"))  # this hour is twice
     for kept in (
         {"household": keeps},
+        {"household": Household(guests=[written])},
         {"household": {"pet": {"name": "a", "age": 3}}},
         {"shares": {"a": (1, 2.5)}, "distinct": [1, 1.0], "by_share": {1: 1, "2.5": 2}},
         {"lines": {"a": [{"sku": "b"}]}},

@@ -157,8 +157,7 @@ def _find_changed_field(given: Any, arrived: Any) -> Fault | None:
     for name, part in mine.items():
         if name not in read:
             return f".{name}", f"it would be lost: {kind.__name__} has no such field"
-        is_own = name in own_fields
-        found = unstorable(read[name]) if is_own else find_change((part, read[name]))
+        found = unstorable(read[name]) if name in own_fields else find_change((part, read[name]))
         if found is not None:
             return f".{name}{found[0]}", found[1]
     return None
@@ -192,20 +191,38 @@ def is_pydantic(kind: type) -> bool:
 @lru_cache(1024)
 def _list_own(kind: Any) -> Collection[str]:
     """Return the fields that a pydantic model stores in a way of its own, or not at all."""
-    if not is_pydantic(kind):
+    if not is_pydantic(kind) or kind.model_rebuild(raise_errors=False) is False:
         return frozenset()
-    made = kind.__pydantic_decorators__
-    own = {name for one in made.field_serializers.values() for name in one.info.fields}
-    is_all = "*" in own or made.model_serializers or kind.model_config.get("json_encoders")
-    return {
-        name
-        for name, field in kind.model_fields.items()
-        if is_all
-        or name in own
-        or field.exclude
-        or getattr(field, "exclude_if", None)
-        or any(hasattr(mark, "when_used") for mark in field.metadata)  # a serializer
-    }
+    schema = kind.__pydantic_core_schema__
+    named = {one["ref"]: one for one in schema.get("definitions", ())}
+    inner: Any = {**schema, "definitions": ()}
+    is_all = _is_own(inner, named, set())
+    while inner is not None and inner["type"] != "model-fields":
+        inner = named.get(inner.get("schema_ref"), inner.get("schema"))
+    fields = inner["fields"] if inner else {}
+    return {name for name in kind.model_fields if is_all or _is_own(fields.get(name), named, set())}
+
+
+def _is_own(part: Any, named: Mapping[str, Any], seen: set[int]) -> bool:
+    """Whether a part of a core schema of pydantic's is left out, or written by other code than
+    pydantic's, here or anywhere below. The fields of a model are asked of that model alone."""
+    if id(part) in seen:
+        return False
+    seen.add(id(part))
+    match part:
+        case {"serialization_exclude": True} | {"serialization_exclude_if": _}:
+            return True
+        case {"serialization": {"type": str(how), **rest}} if how != "any" and not (
+            getattr(rest.get("function"), "__module__", None) or ""
+        ).startswith("pydantic."):
+            return True
+        case dict() if part.get("type") != "model-fields":
+            below = (*part.values(), named.get(str(part.get("schema_ref"))))
+            return any(_is_own(one, named, seen) for one in below)
+        case list() | tuple():
+            return any(_is_own(one, named, seen) for one in part)
+        case _:
+            return False
 
 
 # Values as JSON

@@ -126,8 +126,11 @@ class HttpClient:
         try:
             async with asyncio.timeout(TOTAL_S):
                 addresses = await self._resolve(asked, allow_private=allow_private)
-                async with self._take(asked.netloc.decode()) as transport:
-                    response = await self._connect(transport, asked, addresses, body, headers)
+                async with (
+                    self._take(asked.netloc.decode()) as kept,
+                    self._make_transport() as new,
+                ):
+                    response = await self._connect(kept, new, asked, addresses, body, headers)
                     try:
                         await _read(response, read)
                     finally:
@@ -159,14 +162,15 @@ class HttpClient:
 
     async def _connect(
         self,
-        transport: httpx2.AsyncHTTPTransport,
+        kept: httpx2.AsyncHTTPTransport,
+        new: httpx2.AsyncHTTPTransport,
         url: httpx2.URL,
         addresses: list[str],
         body: bytes,
         headers: Mapping[str, str],
     ) -> httpx2.Response:
         """Send the request to the first address that can be connected to. A kept connection may
-        have ended: then again, until a new one is made."""
+        have ended: then again, once, on a new one."""
         is_new = False
 
         async def trace(event: str, _: object) -> None:
@@ -186,26 +190,27 @@ class HttpClient:
                 },
             )
             try:
-                while True:
-                    try:
-                        return await transport.handle_async_request(request)
-                    except (self._http.NetworkError, self._http.RemoteProtocolError):
-                        if is_new:
-                            raise
+                try:
+                    return await kept.handle_async_request(request)
+                except (self._http.NetworkError, self._http.RemoteProtocolError):
+                    if is_new:
+                        raise
+                    return await new.handle_async_request(request)
             except (self._http.ConnectError, self._http.ConnectTimeout):
                 if place == min(len(addresses), ADDRESSES_MAX):
                     raise
         raise NoConnection(f"{url.host} has no address")
+
+    def _make_transport(self) -> httpx2.AsyncHTTPTransport:
+        limits = self._http.Limits(max_connections=None, keepalive_expiry=20.0)
+        return self._http.AsyncHTTPTransport(verify=self._tls, trust_env=False, limits=limits)
 
     @contextlib.asynccontextmanager
     async def _take(self, netloc: str) -> AsyncIterator[httpx2.AsyncHTTPTransport]:
         """Lend the connections to a host. Of too many hosts, close those of the one that has waited
         longest."""
         hosts = self._hosts.setdefault(asyncio.get_running_loop(), {})
-        limits = self._http.Limits(max_connections=None, keepalive_expiry=20.0)
-        host = hosts.pop(netloc, None) or _Host(
-            self._http.AsyncHTTPTransport(verify=self._tls, trust_env=False, limits=limits)
-        )
+        host = hosts.pop(netloc, None) or _Host(self._make_transport())
         hosts[netloc] = host
         host.busy += 1
         try:

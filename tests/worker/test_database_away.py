@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from psycopg.conninfo import make_conninfo
@@ -24,40 +23,6 @@ from tests.worker.process import notes
 from tests.worker.table import Connection, over, put, put_many, rows, status, value
 
 pytestmark = pytest.mark.system
-
-
-@pytest.mark.nightly
-@rule("M2", "M32")
-def test_a_job_that_runs_through_a_restart_of_the_server_is_finished_by_its_worker(
-    start_worker: StartWorker,
-    own_server: PostgresServer,
-    connect: Connect,
-    tmp_path: Path,
-) -> None:
-    worker = start_worker(own_server.url(), concurrency=5)
-    connection = connect()
-    ended_meanwhile, goes_on = (
-        put(connection, "hold", until=str(tmp_path / name)) for name in ("first", "second")
-    )
-    for job in (ended_meanwhile, goes_on):
-        worker.until_noted(f"start {job}")
-
-    own_server.stop()
-    (tmp_path / "first").touch()
-    worker.until_noted(f"end {ended_meanwhile}")
-    eventually(lambda: "finisher: database unavailable, next try in" in worker.log)
-    own_server.start()
-    connection = connect()
-    eventually(lambda: status(connection, ended_meanwhile) == "succeeded")
-    assert status(connection, goes_on) == "running"
-    (tmp_path / "second").touch()
-    eventually(lambda: over(connection) == 2)
-    late = put(connection, "quick")
-    eventually(lambda: status(connection, late) == "succeeded")
-
-    assert set(Counter(what for _, what in notes(worker.notes_file)).values()) == {1}
-    assert rows(connection, "select distinct attempts from rota.job_history") == [(1,)]
-    assert value(connection, "select count(*) from rota.attempt") == 0
 
 
 JOBS = 6_000

@@ -348,5 +348,5 @@ def test_the_store_does_what_its_model_says(connection: psycopg.Connection[Tuple
     )
     Store.connection = connection
     run_state_machine_as_test(
-        Store, settings=settings(max_examples=60, stateful_step_count=40, deadline=None)
+        Store, settings=settings(max_examples=30, stateful_step_count=40, deadline=None)
     )

@@ -19,7 +19,7 @@ from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.conftest import StartWorker
 from tests.worker.hand import Hand
-from tests.worker.table import Connection, over, put, put_many, rows
+from tests.worker.table import Connection, over, put, rows
 
 RARE: dict[str, Any] = {"poll_least_s": 3600.0, "poll_s": 3600.0, "listening_poll_s": 3600.0}
 """No worker finds a job by looking for it again."""
@@ -215,21 +215,6 @@ async def test_while_all_is_paused_an_insert_wakes_nobody(
 
 
 @pytest.mark.nightly
-@rule("M81", "M88")
-async def test_many_jobs_of_one_insert_wake_as_many_workers(
-    database: str, connection: Connection, jobs: rota.Jobs
-) -> None:
-    async with AsyncExitStack() as stack:
-        hands = await start_fleet(stack, database, jobs, 4, slots=1, **RARE)
-        await until_idle(connection, *hands)
-        put_many(connection, "hold", 4)
-        for hand in hands:
-            await hand.heard(JobClaimed, timeout_s=SOON_S)
-        for hand in hands:
-            hand.worker.stop_now()
-
-
-@pytest.mark.nightly
 @rule("M81")
 async def test_a_worker_without_room_passes_a_wake_up_on(
     database: str, connection: Connection, jobs: rota.Jobs
@@ -245,27 +230,6 @@ async def test_a_worker_without_room_passes_a_wake_up_on(
             await free.heard(JobSucceeded, job=put(connection, "quick"), timeout_s=SOON_S)
         assert rows(connection, "select waiting from rota.queue") == [([free.part(Claimer)._peer],)]
         busy.worker.stop_now()
-
-
-@pytest.mark.nightly
-@rule("M81")
-async def test_who_finds_more_than_it_can_take_wakes_the_others(
-    database: str, connection: Connection, jobs: rota.Jobs
-) -> None:
-    async with AsyncExitStack() as stack:
-        hands = await start_fleet(stack, database, jobs, 3, slots=1, **RARE)
-        await until_idle(connection, *hands)
-        with connection.transaction():  # nobody is told
-            connection.execute("set local session_replication_role = replica")
-            connection.execute(
-                "insert into rota.job (job_type, queue, priority) "
-                "select 'hold', 'default', 0 from generate_series(1, 3)"
-            )
-        hands[0].look()
-        for hand in hands:
-            await hand.heard(JobClaimed, timeout_s=SOON_S)
-        for hand in hands:
-            hand.worker.stop_now()
 
 
 @pytest.mark.nightly

@@ -1,9 +1,8 @@
-"""Lanes and caps with real workers: the next job of a lane starts when the one before has ended."""
+"""Lanes with real workers: the next job of a lane starts when the one before has ended."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Callable
 
 import psycopg
@@ -28,41 +27,6 @@ def left(connection: Connection) -> list[tuple[str, int]]:
 async def seen(holds: Callable[[], bool]) -> None:
     """Wait until something holds that no event of a worker tells."""
     await asyncio.to_thread(eventually, holds)
-
-
-@rule("M60", "M61")
-async def test_lanes_keep_their_order_and_a_cap_holds_over_two_workers_beside_other_types(
-    database: str, connection: Connection
-) -> None:
-    jobs, live, most = rota.Jobs(), list[int](), list[int]()
-    order: dict[int, list[int]] = defaultdict(list)
-    running: set[int] = set()
-
-    @jobs.job("note")
-    async def note(lane: int, n: int) -> None:
-        assert lane not in running
-        running.add(lane)
-        order[lane].append(n)
-        await asyncio.sleep(0)
-        running.discard(lane)
-
-    @jobs.job("slow", max_running=3)
-    async def slow() -> None:
-        live.append(1)
-        most.append(len(live))
-        await asyncio.sleep(0.005)
-        live.pop()
-
-    connection.execute(
-        "insert into rota.job (job_type, queue, priority, payload, group_key) "
-        "select 'note', 'default', 0, jsonb_build_object('lane', lane, 'n', n), 'lane ' || lane "
-        "from generate_series(1, 8) n cross join generate_series(1, 6) lane order by n"
-    )
-    connection.execute("insert into rota.job (job_type) select 'slow' from generate_series(1, 30)")
-    async with Hand(database, jobs, slots=10), Hand(database, jobs, slots=10):
-        await seen(lambda: left(connection) == [])
-    assert dict(order) == {lane: list(range(1, 9)) for lane in range(1, 7)}
-    assert max(most) == 3
 
 
 @rule("M60", "M54")

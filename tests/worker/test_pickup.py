@@ -36,7 +36,6 @@ AT_REST = (
     "select pid from pg_stat_activity where pid = any (%s) and state = 'idle' "
     "and clock_timestamp() - state_change > %s * interval '1 s'"
 )
-WAITS = "select from pg_stat_activity where pid = any (%s) and wait_event_type = 'Lock'"
 
 
 @pytest.fixture
@@ -75,18 +74,6 @@ async def test_a_notification_starts_a_plain_insert_long_before_the_next_poll(
 ) -> None:
     async with Hand(database, jobs, **RARE) as hand:
         await wait_for_request(connection, hand)
-        await hand.heard(JobSucceeded, job=put(connection, "quick"))
-
-
-@rule("M81")
-async def test_a_worker_whose_listening_connection_broke_listens_again(
-    database: str, connection: Connection, jobs: rota.Jobs
-) -> None:
-    async with Hand(database, jobs, **RARE) as hand:
-        await wait_for_request(connection, hand)
-        [(first,)] = rows(connection, LISTENING)
-        connection.execute("select pg_terminate_backend(%s)", [first])
-        await soon(lambda: [pid for (pid,) in rows(connection, LISTENING) if pid != first])
         await hand.heard(JobSucceeded, job=put(connection, "quick"))
 
 
@@ -142,20 +129,6 @@ def test_a_commit_carries_a_notify_only_while_a_worker_waits_for_its_queue(
         assert heard() == ["default"] * 2, "for one job one worker of each kind"
         put_many(connection, "quick", 3)
         assert heard() == ["default"] * 3, "as many as there are, and each once"
-
-
-@rule("M61", "M81")
-async def test_a_priority_that_turns_up_later_is_found(
-    database: str, connection: Connection, jobs: rota.Jobs
-) -> None:
-    async with Hand(database, jobs) as hand:
-        for priority in (42, 43, -7, 100, -100):
-            [(job,)] = rows(
-                connection,
-                "insert into rota.job (job_type, priority) values ('quick', %s) returning id",
-                priority,
-            )
-            await hand.heard(JobSucceeded, job=job)
 
 
 @rule("M2", "M20")
@@ -215,20 +188,6 @@ async def test_a_job_of_a_long_transaction_starts_soon_after_its_commit(
 
 
 @rule("M81")
-async def test_a_job_that_is_due_soon_starts_in_time_beside_one_that_is_due_now(
-    database: str, connection: Connection, jobs: rota.Jobs
-) -> None:
-    async with Hand(database, jobs, **RARE) as hand:
-        await wait_for_request(connection, hand)
-        hand.part(Claimer)._probe_at = monotonic() + 3600  # it has just asked what is due
-        connection.execute(
-            "insert into rota.job (job_type, run_at) "
-            "select 'quick', now() + n * interval '0.5 s' from generate_series(0, 1) n"
-        )
-        await hand.heard(JobSucceeded, 2)
-
-
-@rule("M81")
 async def test_a_job_that_is_moved_to_soon_starts_in_time(
     database: str, connection: Connection, jobs: rota.Jobs
 ) -> None:
@@ -275,16 +234,6 @@ async def test_while_the_slots_of_one_queue_are_full_a_worker_is_woken_for_anoth
         end.set()
         await hand.heard(JobSucceeded, 2)
         await wait_for_request(connection, hand)
-
-
-@rule("M15")
-async def test_a_backlog_of_one_queue_is_worked_off_while_another_is_empty(
-    database: str, connection: Connection, jobs: rota.Jobs
-) -> None:
-    async with Hand(database, jobs, queues={"default": 2, "empty": 2}, **RARE) as hand:
-        await wait_for_request(connection, hand)
-        put_many(connection, "quick", 100)
-        await hand.heard(JobSucceeded, 100)
 
 
 @rule("M81")

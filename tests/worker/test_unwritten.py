@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from time import monotonic
 
 import psycopg
 import pytest
@@ -20,7 +19,6 @@ from rota.observe.events import (
     OutcomeRefused,
     UpkeepRefused,
 )
-from rota.runtime.service import LOG_S
 from rota.store import ops
 from rota.store.db import Database
 from rota.store.link import StoreLink
@@ -288,41 +286,6 @@ async def test_a_handler_that_leaks_its_transaction_keeps_only_itself_waiting(
         leaked[0].close()
         await hand.heard(JobSucceeded, timeout_s=60, job=job)
     assert rows(connection, "select distinct attempts from rota.job_history") == [(1,)]
-
-
-@rule("M2", "M33")
-@pytest.mark.parametrize("state", ["53100", "55P03"])
-async def test_nothing_is_lost_while_the_database_refuses_every_write(
-    database: str, connection: Connection, state: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("rota.worker.lease_keeper.HEARTBEAT_S", 0.2)
-    begun_at = monotonic()
-    put_many(connection, "work", JOBS)
-    put_many(connection, "fail", JOBS)
-    _refuse(
-        connection, "job_history", "true", raises=f"raise sqlstate '{state}' using message = 'no'"
-    )
-    connection.execute(
-        "create trigger refuse before insert on rota.attempt for each row execute function refuse()"
-    )
-    async with Hand(database, _jobs(), slots=20) as hand:
-        await hand.heard(DatabaseLost if state.startswith("53") else OutcomeRefused, timeout_s=60)
-        if state.startswith("53"):
-            await _until(lambda: "finisher" in str(value(connection, REFUSED)))
-        await _until(lambda: _renewed(connection))
-        _allow(connection)
-        await _until(
-            lambda: not value(connection, "select count(*) from rota.job where attempts = 0")
-        )
-        await _until(lambda: _running(connection) == 0)
-    told = [event for event in hand.events if isinstance(event, DatabaseLost)]
-    assert len(told) <= 6 + (monotonic() - begun_at) / LOG_S, "not a flood"
-    assert rows(
-        connection, "select status, attempts, count(*) from rota.jobs group by 1, 2 order by 1"
-    ) == [
-        ("failed", 1, JOBS),
-        ("succeeded", 1, JOBS),
-    ]
 
 
 @rule("M2")

@@ -1,79 +1,30 @@
-"""Worker processes that are killed and told to stop."""
+"""Worker processes that are told to stop."""
 
 from __future__ import annotations
 
 import os
 import signal
 import socket
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
 import rota
-from rota.upkeep.asker import LATE_S
-from rota.upkeep.reaper import Reaper
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.conftest import StartWorker
 from tests.worker.hand import Hand
-from tests.worker.process import notes
 from tests.worker.table import (
     Connection,
     connected,
     over,
     put,
-    put_many,
     rows,
     status,
     value,
 )
 
 pytestmark = pytest.mark.system
-
-NOT_UNCHARGED = (
-    "select status, attempts, count(*) from rota.job group by 1, 2 having status <> 'queued' "
-    "or attempts <> 0"
-)
-
-
-@rule("M2", "M31", "M33")
-def test_a_job_of_a_worker_that_was_killed_is_recovered_within_its_lease_and_five_seconds(
-    start_worker: StartWorker, database: str, connection: Connection, tmp_path: Path
-) -> None:
-    killed = start_worker(database, concurrency=1)
-    job = put(connection, "hold", until=str(tmp_path / "go"))
-    killed.until_noted(f"start {job}")
-    other = start_worker(database, concurrency=1)
-
-    killed.kill()
-    # A lease of one second, which a worker that the machine holds up for as long would not keep
-    # until it is killed.
-    [(killed_at,)] = rows(
-        connection,
-        "update rota.job set locked_until = clock_timestamp() + interval '1 second' "
-        "returning clock_timestamp()",
-    )
-    other.until_noted(f"start {job}")
-    (tmp_path / "go").touch()
-    eventually(lambda: status(connection, job) == "succeeded")
-
-    [(finished_at, *lost)] = rows(
-        connection,
-        "select finished_at, worker, attempt, error_type, outcome from rota.attempt where job = %s",
-        job,
-    )
-    assert lost == [killed.name(connection), 1, "LeaseExpired", "queued"]
-    assert Reaper.asked_every_s + LATE_S < 5, "of how often it looks"
-    assert (finished_at - killed_at).total_seconds() >= 1
-    assert rows(
-        connection, "select locked_by, attempts from rota.job_history where id = %s", job
-    ) == [(other.name(connection), 1)]
-    assert notes(killed.notes_file) == [
-        (killed.pid, f"start {job}"),
-        (other.pid, f"start {job}"),
-        (other.pid, f"end {job}"),
-    ]
 
 
 @rule("M83")
@@ -123,25 +74,6 @@ def test_a_terminal_that_closes_stops_a_worker_and_never_skips_its_grace_period(
     (tmp_path / "go").touch()
     assert worker.wait() == 0, worker.log
     assert (status(connection, job), f"cancelled {job}" in worker.notes()) == ("succeeded", False)
-
-
-@rule("M2", "M83")
-def test_a_worker_stopped_under_load_leaves_no_job_running_or_charged(
-    start_worker: StartWorker, database: str, connection: Connection
-) -> None:
-    had_some_left = False
-    while not had_some_left:  # else it had done them all before it heard the signal
-        put_many(connection, "quick", 5_000)
-        before = over(connection)
-        worker = start_worker(database, concurrency=10)
-        eventually(lambda before=before: over(connection) > before + 200)  # type: ignore[misc]
-        worker.signal(signal.SIGTERM)
-        assert worker.wait() == 0, worker.log
-        assert rows(connection, NOT_UNCHARGED) == []
-        had_some_left = rows(connection, "select from rota.job limit 1") != []
-    started = Counter(what for _, what in notes(worker.notes_file))
-    assert set(started.values()) == {1}
-    assert len(started) == over(connection)
 
 
 @rule("M83")

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import typer
@@ -338,30 +339,25 @@ def option_table(rows: Iterable[Row]) -> str:
 # Events and errors
 
 
-EVENT_GROUPS = {
-    "job": "Jobs",
-    "worker": "Workers",
-    "schedule": "Schedules",
-    "breaker": "Breakers",
-    "alert": "Alerts",
-    "upkeep": "Maintenance",
-}
-"""The headings of the events, by the modules that have them."""
-
-
 def event_page() -> str:
     """Return all events, each with its level and its own fields."""
-    kinds = [getattr(events, name) for name in events.__all__]
-    lines = []
-    for module, title in EVENT_GROUPS.items():
-        lines += [f"\n## {title}\n"]
-        if module == "job":
-            shared = ", ".join(f"`{one.name}`" for one in fields(events.JobEvent))
+    lines: list[str] = []
+    for kind in list_classes(events):
+        if isinstance(kind, str):
+            lines += [f"\n## {kind}\n"]
+        elif kind is events.JobEvent:
+            shared = ", ".join(f"`{one.name}`" for one in fields(kind))
             lines += [f"All of them have {shared}, as `JobEvent` has. Its subclasses:\n"]
-        for kind in kinds:
-            if kind.__module__.endswith(f".{module}") and kind is not events.JobEvent:
-                lines += [*_event_section(kind)]
+        elif not kind.__subclasses__():
+            lines += [*_event_section(kind)]
     return "\n".join(lines)
+
+
+def list_classes(module: ModuleType) -> Iterator[Any]:
+    """Yield the headings of a file, as texts, and the subclasses below each, in its order."""
+    source = inspect.getsource(module)
+    for found in re.finditer(r"^(?:# (?P<title>.+)|class (?P<name>\w+)\()", source, re.MULTILINE):
+        yield found["title"] or getattr(module, found["name"])
 
 
 def _event_section(kind: type[events.Event]) -> Iterator[str]:
@@ -377,14 +373,10 @@ def _event_section(kind: type[events.Event]) -> Iterator[str]:
 
 
 def error_page() -> str:
-    """Return all exceptions under the headings of their file, in its order."""
+    """Return all exceptions under the headings of their file."""
     lines: list[str] = []
-    source = inspect.getsource(errors)
-    for found in re.finditer(r"^(?:# (?P<title>.+)|class (?P<name>\w+)\()", source, re.MULTILINE):
-        if found["title"]:
-            lines += [f"\n## {found['title']}\n"]
-        else:
-            lines += [*_error_section(getattr(errors, found["name"]))]
+    for kind in list_classes(errors):
+        lines += [f"\n## {kind}\n"] if isinstance(kind, str) else [*_error_section(kind)]
     return "\n".join(lines)
 
 

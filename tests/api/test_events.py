@@ -91,7 +91,9 @@ SAMPLES = {
 
 
 KINDS = [
-    getattr(events, name) for name in events.__all__ if name not in ("Bus", "Event", "JobEvent")
+    kind
+    for kind in vars(events).values()
+    if isinstance(kind, type) and issubclass(kind, events.Event) and not kind.__subclasses__()
 ]
 
 

@@ -1,0 +1,698 @@
+"""Every event: something that happened in this process, with its line in the log.
+
+A `Bus` hands them to the log and to an application's listeners.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any, ClassVar, Self, TypeVar
+
+from rota.model.failure import escape, one_line
+from rota.model.job import Job
+from rota.model.outcome import Failure
+from rota.model.units import plural, words
+
+SHOWN_MAX = 20
+"""Most ids in a line of the log."""
+
+logger = logging.getLogger("rota")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened in this process."""
+
+    level: ClassVar[int] = logging.INFO
+    """The level of its line in the log."""
+    line: ClassVar[str]
+    """The log line, with fields in braces. An event whose words depend on its values overrides
+    `_describe`."""
+
+    @property
+    def level_now(self) -> int:
+        """The level of this event's line; a class whose level depends on its values overrides
+        it."""
+        return self.level
+
+    def _describe(self) -> str:
+        """Say what happened, without the subject."""
+        return self.line.format(**{part.name: getattr(self, part.name) for part in fields(self)})
+
+    def text(self) -> str:
+        """Return the line in the log."""
+        return self._describe()
+
+
+E = TypeVar("E", bound=Event)
+
+
+class Bus:
+    """Hands each event to the log and to the listeners of its class or a class above it.
+
+    An error in a listener is logged and stays there.
+    """
+
+    def __init__(self) -> None:
+        self._listeners: dict[type[Event], list[Callable[[Any], object]]] = defaultdict(list)
+
+    def on(self, kind: type[E], listener: Callable[[E], object]) -> None:
+        """Call `listener(event)` for each event of that class.
+
+        It is called in the thread and loop of the event, and must return quickly.
+        """
+        self._listeners[kind].append(listener)
+
+    def wants(self, kind: type[Event]) -> bool:
+        """Return whether the log or a listener takes such an event; callers that emit many ask
+        first."""
+        return logger.isEnabledFor(kind.level) or any(
+            base in self._listeners for base in kind.__mro__
+        )
+
+    def emit(self, event: Event) -> None:
+        """Log the event and call its listeners."""
+        level = event.level_now
+        if logger.isEnabledFor(level):  # a text costs more than the event
+            logger.log(level, "%s", escape(event.text()), extra={"rota_event": event})
+        for base in type(event).__mro__:
+            for listener in self._listeners.get(base, ()):
+                try:
+                    listener(event)
+                except (Exception, SystemExit):
+                    logger.exception(
+                        "a listener for %s failed; the job is not affected", type(event).__name__
+                    )
+
+
+# Jobs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobEvent(Event):
+    """A step of one attempt of a job."""
+
+    job: int
+    """Id of the job."""
+    job_type: str
+    """Name of its type."""
+    attempt: int
+    """Number of the attempt, from 1."""
+    claim: int
+    """The value of the job's `claims` under which the attempt runs."""
+    worker: str
+    """Name of the worker that holds or held the job."""
+    queue: str | None = None
+    """Its queue; None: the event is about a job of another worker's."""
+    schedule: str | None = None
+    """The schedule of which it is a run; None: it is no run, or of another worker's."""
+
+    @classmethod
+    def of(cls, job: Job, worker: str, **own: Any) -> Self:
+        """Make the event of a job as that worker claimed it.
+
+        Args:
+            own: the fields that only this event has.
+        """
+        return cls(
+            job=job.id,
+            job_type=job.job_type,
+            attempt=job.attempts,
+            claim=job.claims,
+            worker=worker,
+            queue=job.queue,
+            schedule=job.schedule,
+            **own,
+        )
+
+    def text(self) -> str:
+        return f"job {self.job} {self.job_type} attempt {self.attempt}: {self._describe()}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobClaimed(JobEvent):
+    """This worker holds the job; it starts as soon as a slot is free."""
+
+    level = logging.DEBUG
+    line = "claimed by {worker}"
+    waited_s: float = 0.0
+    """Seconds that it had been due, by the database's clock."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSucceeded(JobEvent):
+    """The job succeeded, and that is committed."""
+
+    line = "succeeded in {ran_s:.3f} s"
+    ran_s: float
+    """Seconds that the handler ran."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFailed(JobEvent):
+    """The attempt failed and the job will be retried, and that is committed."""
+
+    level = logging.WARNING
+    line = (
+        "failed, retry in {retry_in_s:.1f} s: "
+        "{failure.error_type}: {failure.message} ({failure.verdict_rule})"
+    )
+    failure: Failure
+    """What is stored of the error."""
+    retry_in_s: float
+    """Seconds until the next attempt."""
+    ran_s: float | None = None
+    """Seconds that the handler ran; None: it did not begin."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobDead(JobEvent):
+    """The job is dead, and that is committed: it waits for you."""
+
+    level = logging.ERROR
+    line = "dead: {failure.error_type}: {failure.message} ({failure.verdict_rule})"
+    failure: Failure
+    """What is stored of the error."""
+    ran_s: float | None = None
+    """Seconds that the handler ran; None: it did not begin, or its worker is lost."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobCancelled(JobEvent):
+    """The handler cancelled the job, or a person did while a worker held it, or it was dropped at
+    its expiry, and that is committed."""
+
+    reason: str | None
+    """Why; None: no reason was given."""
+
+    def _describe(self) -> str:
+        return f"cancelled: {self.reason or 'no reason given'}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSnoozed(JobEvent):
+    """The handler delayed the job without charging the attempt, and that is committed."""
+
+    run_in_s: float
+    """Seconds until the job runs again."""
+    reason: str | None
+    """Why; None: the handler gave no reason."""
+
+    def _describe(self) -> str:
+        return f"snoozed for {self.run_in_s:.1f} s: {self.reason or 'no reason given'}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobWaiting(JobEvent):
+    """The handler lets the job wait until other jobs have ended, and that is committed."""
+
+    awaited: tuple[int, ...]
+    """Ids of the jobs that it waits for."""
+
+    def _describe(self) -> str:
+        if len(self.awaited) == 1:
+            return f"waits for job {self.awaited[0]}"
+        return f"waits for {len(self.awaited)} jobs, the last of them {self.awaited[-1]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobHandedBack(JobEvent):
+    """The job returned to the queue without using an attempt, and that is committed: its worker
+    goes down, its payload does not fit this release, a rate limit or a breaker did not let it
+    begin, or its handler raised `RateLimited`."""
+
+    why: str
+    """Why, in words."""
+    run_in_s: float | None
+    """Seconds until it may be claimed again; None: its `run_at` stays, or the database chose it."""
+    waits_for: str | None
+    """The rate limit or breaker, as in `job.waits_for`; None: there is none."""
+
+    @property
+    def level_now(self) -> int:
+        return self.level if self.run_in_s is None else logging.DEBUG  # thousands at once
+
+    def _describe(self) -> str:
+        for_s = "" if self.run_in_s is None else f" for {self.run_in_s:.1f} s"
+        return f"returned to the queue{for_s}: {self.why}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PayloadUnread(JobEvent):
+    """This release cannot read the payloads of a type: such jobs wait for another release.
+
+    Emitted at the first of them, once for each process and type.
+    """
+
+    level = logging.WARNING
+    line = (
+        "its payload does not fit this release; such jobs of its type wait for another release, "
+        "and are dead if none has read them within about an hour: {reason}"
+    )
+    reason: str
+    """What does not fit: the argument and why, without its value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobReaped(JobEvent):
+    """Another worker's lease expired; its attempt counts as lost. `worker` is the one that lost
+    it."""
+
+    level = logging.WARNING
+    line = "lost by {worker}, whose lease expired; now {status}"
+    status: str
+    """The job's status now: `queued`, `failed`, `dead` or `cancelled`."""
+
+    @property
+    def level_now(self) -> int:
+        return logging.ERROR if self.status == "dead" else self.level
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseLost(JobEvent):
+    """This worker no longer holds the job; the outcome of its handler is discarded."""
+
+    level = logging.ERROR
+    line = "lease lost by {worker}; its outcome is discarded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeRefused(JobEvent):
+    """The database refuses this attempt's outcome, while it accepts others.
+
+    Emitted once per attempt. The worker retries for `for_s` seconds, then leaves the job to its
+    lease: another worker recovers it. If not the job is at fault, but a right, an object or a lock,
+    the worker retries for as long as it lives.
+    """
+
+    level = logging.ERROR
+    reason: str
+    """What the database said."""
+    for_s: float | None
+    """Seconds for which the worker tries again; None: as long as it lives."""
+
+    def _describe(self) -> str:
+        until = "for as long as the worker lives"
+        if self.for_s is not None:
+            until = f"for {self.for_s:.0f} s, then the job is left to its lease"
+        return f"the database refuses its outcome; retrying {until}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerAbandoned(JobEvent):
+    """A handler keeps running past its timeout and does not stop.
+
+    Its slot is abandoned, and its outcome is discarded. When `abandoned` reaches `slots`, the
+    worker ends with WorkerExhausted.
+    """
+
+    level = logging.ERROR
+    line = "its handler did not stop at its timeout; its slot is abandoned ({abandoned} of {slots})"
+    abandoned: int
+    """How many handlers of the worker run on like this now."""
+    slots: int
+    """How many slots the worker has."""
+
+
+# Workers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerStarted(Event):
+    """A worker is about to claim."""
+
+    line = "worker {worker} started, release {release}, queues {queues}; {urgent_slots}"
+    worker: str
+    """Name of the worker."""
+    release: str
+    """Release of its code."""
+    queues: str
+    """Its queues with their slots, in words."""
+    urgent_slots: str
+    """How many of the slots are for jobs with a priority above 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerStopped(Event):
+    """A worker has ended. An ERROR if it could not record all that its jobs had done."""
+
+    worker: str
+    """Name of the worker."""
+    unwritten: tuple[int, ...] = ()
+    """Ids of jobs whose outcomes are lost with it, because the database did not take them: they run
+    again when their leases expire."""
+
+    @property
+    def level_now(self) -> int:
+        return logging.ERROR if self.unwritten else self.level
+
+    def _describe(self) -> str:
+        if not self.unwritten:
+            return f"worker {self.worker} stopped"
+        jobs = plural(len(self.unwritten), "job")
+        more = ", …" if len(self.unwritten) > SHOWN_MAX else ""
+        shown = ", ".join(map(str, self.unwritten[:SHOWN_MAX])) + more
+        return (
+            f"worker {self.worker} stopped, and the database took no outcome of {jobs} ({shown}): "
+            "they run again when their leases expire"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopBlocked(Event):
+    """The worker's event loop is blocked: nothing of the worker runs but the renewal of its leases.
+
+    Emitted once after a second, and again when the loop is free (`over`).
+    """
+
+    level = logging.WARNING
+    job: int | None
+    """Id of the job whose handler runs on the loop; None: it is no handler."""
+    job_type: str | None
+    """Name of its type; None likewise."""
+    blocked_s: float
+    """Seconds that the loop has been blocked."""
+    place: str
+    """The line that blocks it, as in "/srv/shop/mail.py:12 in send"."""
+    over: bool
+    """Whether the loop is free again."""
+
+    def _describe(self) -> str:
+        who = "code outside handlers" if self.job is None else f"job {self.job} {self.job_type}"
+        verb = "blocked" if self.over else "has been blocking"
+        return f"{who} {verb} the event loop for {self.blocked_s:.1f} s at {self.place}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseLost(Event):
+    """A part of the worker could not reach the database and tries again."""
+
+    level = logging.WARNING
+    service: str
+    """The part of the worker, such as `claimer`."""
+    reason: str
+    """What went wrong, in words."""
+    retry_in_s: float
+    """Seconds until the next try."""
+    refused: bool = False
+    """Whether the database answered, and refused what this part wants to do."""
+
+    def _describe(self) -> str:
+        what = "failed" if self.refused else "database unavailable"
+        return f"{self.service}: {what}, next try in {self.retry_in_s:.1f} s: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseCopied(Event):
+    """This is a restored copy: the worker claims nothing and does no maintenance until you release
+    it.
+
+    Emitted once a minute.
+    """
+
+    level = logging.ERROR
+    line = "this is a restored copy ({reason}): nothing runs until `rota queues resume --copy`"
+    reason: str
+    """How the database differs from what it recorded of itself."""
+
+
+# Schedules
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleEvent(Event):
+    """An event of one schedule."""
+
+    schedule: str
+    """Name of the schedule."""
+
+    def text(self) -> str:
+        return f"schedule {one_line(self.schedule)}: {self._describe()}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnqueued(ScheduleEvent):
+    """A scheduled time became a job."""
+
+    line = "job {job} enqueued for {scheduled_for:%Y-%m-%d %H:%M}Z"
+    job: int
+    """Id of the job."""
+    scheduled_for: datetime
+    """The scheduled time, an aware datetime."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSkipped(ScheduleEvent):
+    """A scheduled time was skipped, because the earlier run `live` is not over."""
+
+    level = logging.WARNING
+    line = (
+        "scheduled time {scheduled_for:%Y-%m-%d %H:%M}Z skipped, because job {live} is not over "
+        "(recorded as job {job})"
+    )
+    job: int
+    """Id of the job that records it in history."""
+    scheduled_for: datetime
+    """The scheduled time, an aware datetime."""
+    live: int
+    """Id of the job of the earlier run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunsMissed(ScheduleEvent):
+    """Scheduled times came while no worker was up, and are skipped by the schedule's `catch_up`."""
+
+    level = logging.WARNING
+    runs: int
+    """How many scheduled times were missed, counted up to 1,000."""
+    is_more: bool
+    """Whether there were more than were counted."""
+    next_run_at: datetime
+    """The next scheduled time, an aware datetime."""
+
+    def _describe(self) -> str:
+        more = "more than " if self.is_more else ""
+        following = f"{self.next_run_at:%Y-%m-%d %H:%M}Z"
+        return f"skipped {more}{plural(self.runs, 'missed run')}; next {following}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleRefused(ScheduleEvent):
+    """A schedule could not be planned, or its job not enqueued."""
+
+    level = logging.ERROR
+    reason: str
+    """What is wrong, in words."""
+    paused: bool
+    """Whether the fault is in the schedule, which is paused; otherwise a later pass, or a worker
+    that can read the schedule, tries again."""
+
+    def _describe(self) -> str:
+        return f"{'paused' if self.paused else 'delayed'}: {one_line(self.reason)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleDisabled(ScheduleEvent):
+    """The newest release has not declared the schedule for an hour; it no longer runs."""
+
+    level = logging.WARNING
+    line = "disabled, because the newest release does not declare it"
+
+
+# Breakers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerOpened(Event):
+    """A breaker has opened, or stays open because its trial failed: its jobs wait."""
+
+    level = logging.WARNING
+    breaker: str
+    """Name of the breaker."""
+    key: str | None
+    """The key whose jobs wait; None: the breaker has no keys."""
+    for_s: float
+    """Seconds until one job may try."""
+    failures: int | None
+    """After how many; None: the trial failed."""
+    reason: str
+    """The last failure."""
+
+    def _describe(self) -> str:
+        name = _name_breaker(self.breaker, self.key)
+        why = (
+            "its trial failed"
+            if self.failures is None
+            else f"after {plural(self.failures, 'failure')}"
+        )
+        return f"{name} is open for {words(self.for_s)}, {why}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerClosed(Event):
+    """The trial of a breaker has succeeded: the jobs that waited for it start."""
+
+    breaker: str
+    """Name of the breaker."""
+    key: str | None
+    """The key whose jobs waited; None: the breaker has no keys."""
+
+    def _describe(self) -> str:
+        return f"{_name_breaker(self.breaker, self.key)} is closed: its trial succeeded"
+
+
+def _name_breaker(breaker: str, key: str | None) -> str:
+    return f"breaker {breaker}" if key is None else f"breaker {breaker} {key}"
+
+
+# Alerts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertFired(Event):
+    """An alert rule found something that a person should know. Of all processes, one emits it."""
+
+    level = logging.ERROR
+    rule: str
+    """Name of the alert rule."""
+    subject: str
+    """An error type, a queue, a job type or a schedule; empty: the rule has a single subject."""
+    severity: str
+    """`warning` or `critical`."""
+    message: str
+    """What was found, in a sentence."""
+    value: float
+    """What the rule measured: jobs, failures a minute, or seconds, by its kind."""
+    since: datetime
+    """When it was first found, an aware datetime."""
+    repeated: bool
+    """Whether it was reported before: it still stands after `repeat_after`, or became critical."""
+
+    @property
+    def level_now(self) -> int:
+        return logging.WARNING if self.severity == "warning" else self.level
+
+    def _describe(self) -> str:
+        since = f" (since {self.since.isoformat(timespec='seconds')})" if self.repeated else ""
+        return f"alert {self.rule!r}: {self.message}{since}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertOver(Event):
+    """Two evaluations in a row did not find the subject of an alert."""
+
+    rule: str
+    """Name of the alert rule."""
+    subject: str
+    """As in `AlertFired`."""
+    message: str
+    """What was found last, in a sentence."""
+    value: float
+    """What the rule measured last, as in `AlertFired`."""
+    since: datetime
+    """When it was first found, an aware datetime."""
+
+    def _describe(self) -> str:
+        since = self.since.isoformat(timespec="seconds")
+        return f"alert {self.rule!r} is over: {self.message} (since {since})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertNotSent(Event):
+    """A rule could not be evaluated, an alert could not be posted, or its job not enqueued.
+
+    A later pass tries again.
+    """
+
+    level = logging.WARNING
+    rule: str
+    """Name of the alert rule."""
+    subject: str
+    """As in `AlertFired`; empty, too, if the rule could not be evaluated."""
+    reason: str
+    """Why, in words."""
+
+    def _describe(self) -> str:
+        return f"alert {self.rule!r}{' of ' + self.subject if self.subject else ''}: {self.reason}"
+
+
+# Maintenance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpkeepRefused(Event):
+    """The database refuses what a part of the worker wants to do to one job.
+
+    The job stays as it is; the other jobs are handled, and a later pass tries this one again.
+    """
+
+    level = logging.ERROR
+    line = "{service}: the database refuses job {job}, which stays as it is for now: {reason}"
+    service: str
+    """The part of the worker, such as `scheduler`."""
+    job: int
+    """Id of the job."""
+    reason: str
+    """What the database said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionDropped(Event):
+    """A day of history or attempts was dropped: it is older than the setting."""
+
+    line = "retention: {partition} dropped"
+    partition: str
+    """Name of the table, such as `job_history_20260131`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionArchived(Event):
+    """A day of history or attempts was moved to the archive: it is older than the setting."""
+
+    line = "retention: {partition} moved to the archive"
+    partition: str
+    """Name of the table, such as `job_history_20260131`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionKept(Event):
+    """A day that is older than the setting could not be dropped or archived yet.
+
+    Usually a transaction has been open for long. A later pass tries again.
+    """
+
+    level = logging.WARNING
+    line = "retention: {partition} stays for now: {reason}"
+    partition: str
+    """Name of the table, such as `job_history_20260131`."""
+    reason: str
+    """Why it stays, in words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeysFreed(Event):
+    """Idempotency keys were freed whose live jobs had been deleted from the table by hand."""
+
+    level = logging.WARNING
+    line = "retention: {keys} idempotency keys of deleted jobs were freed"
+    keys: int
+    """How many keys."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadArchived(Event):
+    """Dead jobs that no person resolved within their time were moved to history.
+
+    Their resolution says so.
+    """
+
+    level = logging.WARNING
+    jobs: int
+    """How many jobs."""
+
+    def _describe(self) -> str:
+        return f"retention: archived {plural(self.jobs, 'dead job')} that no person resolved"

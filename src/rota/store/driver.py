@@ -90,16 +90,13 @@ class Translator(Protocol):
     def joins_transaction(self) -> bool:
         """Whether the current statement is part of a transaction that the connection's owner
         ends."""
-        ...
 
     @property
     def psycopg_connection(self) -> Any:
         """The connection of psycopg that statements go through; None: they go through none."""
-        ...
 
     def translate(self, error: Exception) -> StoreError:
         """Return the StoreError for one of `errors`. It sends nothing."""
-        ...
 
 
 class Driver(Translator, Protocol):
@@ -112,7 +109,6 @@ class Driver(Translator, Protocol):
         sent as it is. Every type of a column and parameter is PostgreSQL's: lists are arrays,
         instants are aware datetimes, intervals are timedeltas.
         """
-        ...
 
     def run_each(self, text: bytes, each: Iterable[Params]) -> list[Row]:
         """Run a statement with each of these parameters, and return the rows of all in this order.
@@ -120,14 +116,12 @@ class Driver(Translator, Protocol):
         A driver with a pipeline makes the next parameters while the server works. After an error
         the server runs none of those behind it.
         """
-        ...
 
     def transaction(self) -> AbstractContextManager[object]:
         """Begin, and commit after the block; in an open transaction a savepoint and its release.
 
         An error in the block rolls back to the beginning of the block and propagates.
         """
-        ...
 
 
 class AsyncDriver(Translator, Protocol):
@@ -135,15 +129,12 @@ class AsyncDriver(Translator, Protocol):
 
     async def run(self, text: bytes, params: Params | None) -> list[Row]:
         """As `Driver.run`."""
-        ...
 
     async def run_each(self, text: bytes, each: Iterable[Params]) -> list[Row]:
         """As `Driver.run_each`."""
-        ...
 
     def transaction(self) -> AbstractAsyncContextManager[object]:
         """As `Driver.transaction`."""
-        ...
 
 
 def drive(

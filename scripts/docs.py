@@ -12,7 +12,7 @@ DOCS = ROOT / "docs"
 sys.path.insert(0, str(ROOT))
 
 from rota.model.job import Action, Status  # noqa: E402
-from rota.model.states import MEANING, TRANSITIONS, action_table  # noqa: E402
+from rota.model.states import MEANING, TRANSITIONS  # noqa: E402
 from scripts import reference, rules  # noqa: E402
 
 
@@ -38,7 +38,6 @@ def main() -> int:
 def states_page() -> str:
     """Return the page of a job's statuses and moves, as tables and as a diagram."""
     moves = [(before, verb, after) for (before, verb), after in TRANSITIONS.items()]
-    table = action_table()
     lines = [
         "# Statuses of a job",
         "",
@@ -71,7 +70,7 @@ def states_page() -> str:
         f"| Status | {' | '.join(Action)} |",
         f"|---|{'---|' * len(Action)}",
         *(
-            f"| `{status}` | {' | '.join(_becomes(table[status, action]) for action in Action)} |"
+            f"| `{status}` | {' | '.join(_becomes(status, action) for action in Action)} |"
             for status in Status
         ),
         "",
@@ -100,8 +99,9 @@ def decisions_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _becomes(status: Status | None) -> str:
-    return "—" if status is None else f"`{status}`"
+def _becomes(status: Status, action: Action) -> str:
+    after = TRANSITIONS.get((status, action.value))
+    return "—" if after is None else f"`{after}`"
 
 
 def fill_page(page: Path) -> str:

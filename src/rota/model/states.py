@@ -66,23 +66,14 @@ TRANSITIONS: Mapping[tuple[Status | None, str], Status] = {
 }
 """Every way a job can move. Tests compare the CHECKs of the tables and the page with it.
 
+A verb of `Action` that a status does not have here is refused. A running job that is cancelled
+becomes `cancelled` when its attempt ends without success, or at a `retry`. An archived dead job
+allows only `run_again`.
+
 A `retry` of a dead job is a `requeue`. That, `archive` and `run_again` do not change the status:
 they archive the dead job or make a new job. Nor does `reschedule`, except that a waiting job joins
 the ready ones again.
 """
-
-
-def action_table() -> dict[tuple[Status, Action], Status | None]:
-    """Return the status of a job after each action in each status; None: the action is refused.
-
-    A running job that is cancelled becomes `cancelled` when its attempt ends without success, or
-    at a `retry`. An archived dead job allows only `run_again`.
-    """
-    return {
-        (status, action): TRANSITIONS.get((status, action.value))
-        for status in Status
-        for action in Action
-    }
 
 
 def takes(action: Action) -> tuple[Status, ...]:

@@ -51,7 +51,8 @@ class Look:
 
     def read_number(self, name: str, default: int, most: int) -> int:
         """Return a whole number of the query, 1 … most. Raises UsageError."""
-        return _number(name, self.read(name), 1, most, default)
+        text = self.read(name)
+        return default if text is None else _number(name, text, 1, most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +86,9 @@ class Act:
             raise UsageError(f"the form has no {field}")
         return value
 
-    def read_number(self, field: str, least: int, most: int, default: int | None = None) -> int:
-        """Return a whole number, which must be there if it has no default. Raises UsageError."""
-        return _number(field, self.read(field), least, most, default)
+    def read_number(self, field: str, least: int, most: int) -> int:
+        """Return a whole number. Raises UsageError."""
+        return _number(field, self.read(field), least, most)
 
     def back(self, said: str) -> Response:
         """Return to the page that the form was on, with what became of it."""
@@ -99,9 +100,7 @@ class Act:
         return redirect(self.request, self.request.url(path, **query), said[:SAID_MAX])
 
 
-def _number(name: str, text: str | None, least: int, most: int, default: int | None) -> int:
-    if text is None and default is not None:
-        return default
+def _number(name: str, text: str | None, least: int, most: int) -> int:
     if (
         text is None
         or not (text.isascii() and text.isdecimal())

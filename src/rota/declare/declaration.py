@@ -95,8 +95,6 @@ class Declaration:
             )
         )
         """What reads the key and the cost of a job from its arguments; None: it has no limit."""
-        self.has_gates = breaker is not None or limit is not None
-        """Whether its jobs pass gates that ask the database before they begin."""
 
     def __repr__(self) -> str:
         return f"<job type {self.name!r}>"

@@ -137,39 +137,38 @@ class LastFailure:
     def __init__(self) -> None:
         self.error: psycopg.Error | None = None
 
+    @contextmanager
+    def note(self) -> Iterator[None]:
+        """Note what becomes of a connect, for a block."""
+        self.error = psycopg.OperationalError("the server accepts no connection")
+        try:
+            yield
+        except psycopg.Error as error:
+            self.error = error
+            raise
+        self.error = None
+
     def plain(self) -> type[PlainPooled]:
         """Return the class of a plain pool's connections, which note their failures here."""
-        kept = self
+        note = self.note
 
         class PlainNoting(PlainPooled):
             @classmethod
             def connect(cls, conninfo: str = "", **settings: Any) -> Any:
-                kept.error = psycopg.OperationalError("the server accepts no connection")
-                try:
-                    connection = super().connect(conninfo, **settings)
-                except psycopg.Error as error:
-                    kept.error = error
-                    raise
-                kept.error = None
-                return connection
+                with note():
+                    return super().connect(conninfo, **settings)
 
         return PlainNoting
 
     def asynchronous(self) -> type[psycopg.AsyncConnection]:
         """As `plain`, for an async pool."""
-        kept = self
+        note = self.note
 
         class AsyncNoting(psycopg.AsyncConnection):
             @classmethod
             async def connect(cls, conninfo: str = "", **settings: Any) -> Any:
-                kept.error = psycopg.OperationalError("the server accepts no connection")
-                try:
-                    connection = await super().connect(conninfo, **settings)
-                except psycopg.Error as error:
-                    kept.error = error
-                    raise
-                kept.error = None
-                return connection
+                with note():
+                    return await super().connect(conninfo, **settings)
 
         return AsyncNoting
 

@@ -72,6 +72,7 @@ class Gate(Protocol):
     def choose(self, claimed: Sequence[Attempt]) -> Sequence[Attempt]:
         """Return those of a claimed batch that pass this gate. Only of these it is asked: types of
         `types`, jobs that were lost, whose start must be recorded, or that have a meta."""
+        return [attempt for attempt in claimed if attempt.job_type in self.types]
 
     def prepare(self, attempt: Attempt, arguments: Mapping[str, Any]) -> End | None:
         """Read from the job's arguments what the gate needs, once and before it is first asked;

@@ -125,10 +125,6 @@ class BreakerGate(Gate):
         self._released = 0
         """Batches since the breaker closed: each is due a second after the one before."""
 
-    def choose(self, claimed: Sequence[Attempt]) -> Sequence[Attempt]:
-        """Return those of its types."""
-        return [attempt for attempt in claimed if attempt.job_type in self.types]
-
     # Before an attempt begins
 
     def prepare(self, attempt: Attempt, arguments: Mapping[str, Any]) -> End | None:

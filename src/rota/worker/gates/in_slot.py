@@ -52,7 +52,6 @@ class SlotGate(Gate):
         """Ask the database with one statement. Those without an answer have passed."""
 
     def note_end(self, attempt: Attempt) -> bool:
-        """Forget it."""
         self._passed.discard(attempt)
         return False
 

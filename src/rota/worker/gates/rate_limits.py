@@ -87,10 +87,6 @@ class RateLimitGate(Gate):
         """How long the last reservation took."""
         self._throttle = Throttle(clock, LOG_S)
 
-    def choose(self, claimed: Sequence[Attempt]) -> Sequence[Attempt]:
-        """Return those of its types."""
-        return [attempt for attempt in claimed if attempt.job_type in self.types]
-
     def prepare(self, attempt: Attempt, arguments: Mapping[str, Any]) -> End | None:
         """Read the key and the cost of a job from its arguments."""
         limit = attempt.job_type.limit

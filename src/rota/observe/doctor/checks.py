@@ -36,9 +36,9 @@ HEADS = 1_000
 """Jobs of each queue and priority whose types are read."""
 RUNNING = 1_000
 WAITED_FOR = 100
+"""Lanes, caps, keys of rate limits and breakers that are read of each kind."""
 UNCOUNTED_MAX = 100_000
 """Most changes of batches that are counted: a fold behind by as many is behind."""
-"""Lanes, caps, keys of rate limits and breakers that are read of each kind."""
 LATE = timedelta(minutes=1)
 RETENTION_MARGIN = timedelta(days=1)
 """How long a day may stay after its time: retention runs once an hour, and retries if it must wait.
@@ -110,13 +110,6 @@ def _listen(source: FactSource) -> Facts:
 
 def _migrations(source: FactSource) -> Facts:
     ours = {migration.number: migration.name for migration in migrate.migrations()}
-    facts: Facts = {
-        "missing": list(ours.values()),
-        "too_new": "",
-        "newer": [],
-        "other": [],
-        "count": 0,
-    }
     try:
         columns = ("number", "name", "oldest_release", "package")
         everything = source.probe.rows("migrations", {}, columns)
@@ -124,29 +117,23 @@ def _migrations(source: FactSource) -> Facts:
         recorded = source.probe.rows("definitions", {}, ("name", "hash", "release"))
         changed = source.probe.rows("definitions_changed", {}, ("name",))
     except SchemaMissing:
-        return facts
+        return {"missing": list(ours.values())}
     stale, _ = migrate.compare([tuple(row.values()) for row in recorded])
-    facts |= {
-        "stale": [definition.name for definition in stale],
-        "changed": [row["name"] for row in changed],
-    }
-    facts |= {
-        "missing": [
-            name
-            for number, name in ours.items()
-            if number not in {row["number"] for row in applied}
-        ],
-        "count": len(applied),
-    }
-    facts["other"] = [
-        row["name"] for row in applied if row["name"] != ours.get(row["number"], row["name"])
-    ]
-    facts["newer"] = [row["name"] for row in applied if row["number"] not in ours]
+    names = {row["number"]: row["name"] for row in applied}
+    too_new = ""
     try:
         migrate.pending([tuple(row.values()) for row in applied], source.probe.database.schema)
     except SchemaTooNew as error:
-        facts["too_new"] = str(error)
-    return facts
+        too_new = str(error)
+    return {
+        "missing": [name for number, name in ours.items() if number not in names],
+        "too_new": too_new,
+        "other": [name for number, name in names.items() if name != ours.get(number, name)],
+        "stale": [definition.name for definition in stale],
+        "changed": [row["name"] for row in changed],
+        "newer": [name for number, name in names.items() if number not in ours],
+        "count": len(applied),
+    }
 
 
 def _clock(source: FactSource) -> Facts:

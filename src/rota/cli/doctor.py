@@ -77,7 +77,6 @@ def _describe(job_type: Declaration) -> dict[str, Any]:
 
 
 def list_facts(check: doctors.Check, finding: Finding) -> dict[str, str | None]:
-    """Return a finding by its names in JSON."""
     return {
         "name": check.name,
         "question": check.question,

@@ -115,7 +115,6 @@ def _parse(picked: dict[str, str]) -> ActionFilters:
 
 
 def turn_queue(act: Act, verb: str) -> Response:
-    """Pause or resume a queue."""
     who = act.begin(verb)
     name = act.need("queue")
     if verb == "pause":
@@ -137,7 +136,6 @@ def limit_queue(act: Act) -> Response:
 
 
 def change_limit(act: Act) -> Response:
-    """Change a rate limit."""
     who = act.begin("limit")
     name = act.need("limit")
     starts, burst = (
@@ -168,7 +166,6 @@ def resolve_effect(act: Act) -> Response:
 
 
 def reset_breaker(act: Act) -> Response:
-    """Close a breaker."""
     who = act.begin("reset")
     name = act.need("breaker")
     act.app.breakers.reset(name, act.read("key"), **who)

@@ -14,8 +14,6 @@ RECT = Markup('<rect class="{}" x="{:g}" y="{:.1f}" width="{:g}" height="{:.1f}"
 
 
 class Bar(NamedTuple):
-    """One bar of a chart."""
-
     label: str
     parts: Sequence[float]
     """From the bottom to the top."""

@@ -16,7 +16,6 @@ FILTERS = {
 
 
 def pick(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the filters that are given, as texts."""
     return {name: text for name in FILTERS if (text := given.get(name, "").strip())}
 
 
@@ -31,5 +30,4 @@ def parse(picked: Mapping[str, str]) -> dict[str, Any]:
 
 
 def say(picked: Mapping[str, str]) -> str:
-    """Say what filters select."""
     return ", ".join(f"{FILTERS[name].lower()} {text}" for name, text in picked.items())

@@ -133,7 +133,6 @@ TONES = 5
 
 
 def show_badge(word: object) -> Markup:
-    """Write a status."""
     first = str(word).split(",")[0].split(" ")[0]
     return Markup('<span class="badge {}">{}</span>').format(_TONES.get(first, "plain"), word)
 

@@ -20,8 +20,6 @@ SAID = "rota_said"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked for."""
-
     method: str
     prefix: str
     """Where the dashboard is mounted, such as `/admin/jobs`; empty: at the root."""
@@ -83,8 +81,6 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What is answered."""
-
     status: int
     body: bytes = b""
     headers: tuple[tuple[str, str], ...] = ()

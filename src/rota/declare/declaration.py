@@ -205,7 +205,6 @@ class Declaration:
 
 
 def make_row(job_type: Declaration, lease_s: float) -> dict[str, Any]:
-    """Return the columns of the row of a job type."""
     options = job_type.options
     return {
         **options.columns(),

@@ -73,7 +73,6 @@ class ScheduleOptions:
         return here.is_again(there)
 
     def make_row(self) -> dict[str, Any]:
-        """Return the columns of its row."""
         options = self.enqueue
         return {
             "name": self.name,

@@ -198,7 +198,6 @@ def is_postmaster(pid: int, directory: Path) -> bool:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process has that pid."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -116,7 +116,6 @@ class DrainRequest:
 
 
 def report(summary: Summary) -> DrainAnswer:
-    """Return the answer after a drain."""
     return DrainAnswer(200, {"state": "done", **msgspec.to_builtins(summary)})
 
 

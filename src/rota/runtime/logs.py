@@ -152,7 +152,6 @@ class JobFilter(logging.Filter):
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Add the job to the record."""
         if not hasattr(record, "rota_job"):
             job, job_type, attempt = _job_of(record)
             if job is not None or is_hiding():
@@ -253,7 +252,6 @@ def _job_of(record: logging.LogRecord) -> tuple[int | None, str | None, int | No
 
 
 def _is_own(record: logging.LogRecord) -> bool:
-    """Whether it is a record of Rota."""
     return record.name.partition(".")[0] == "rota"
 
 
@@ -305,7 +303,6 @@ def _scrub_any(value: Any, mask: Callable[[str], str]) -> Any:
 
 
 def _scrub_texts(value: Any, mask: Callable[[str], str]) -> Any:
-    """Return a value of JSON with its texts masked."""
     match value:
         case str():
             return mask(value)

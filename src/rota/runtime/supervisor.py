@@ -89,13 +89,11 @@ class ServedDatabase:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What its processes have in their environment."""
         if self.name is None or self.url is None:
             return {}
         return {"ROTA_DATABASE_URL": self.url, DATABASE_VARIABLE: self.name}
 
     def describe(self, pid: int) -> str:
-        """Name one of its processes."""
         return f"worker process {pid}" + (f" of {self.name}" if self.name else "")
 
 

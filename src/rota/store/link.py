@@ -47,7 +47,6 @@ class StoreLink:
 
     @property
     def statements(self) -> Statements:
-        """The statements of its schema."""
         return self._database.statements
 
     async def run(self, operation: Operation[T], *, atomic: bool = False) -> T:

@@ -508,7 +508,6 @@ def name_schema(text: str, schema: str) -> str:
 
 
 def newest(releases: Iterable[str]) -> str:
-    """Return the newest of these releases."""
     return max(releases, key=_version)
 
 

@@ -59,7 +59,6 @@ def read_sql(file: Traversable) -> str:
 
 
 def sql_files(folder: str) -> list[Traversable]:
-    """Return the SQL files of a folder of schema/, by name."""
     found = files(__package__).joinpath("schema", folder).iterdir()
     return sorted(
         (file for file in found if file.name.endswith(".sql")), key=lambda file: file.name

@@ -89,8 +89,6 @@ async def arun_twice(new_job: NewJob, *, tables: Iterable[str] = ()) -> None:
 
 
 class _Runs:
-    """The runs of one handler."""
-
     def __init__(self, app: App, new_job: NewJob, tables: list[str]) -> None:
         self._app = app
         self._new_job = new_job

@@ -68,7 +68,6 @@ class Quarantine(Generic[Key]):
         return case
 
     def release(self, key: Key) -> None:
-        """Forget a job."""
         self.cases.pop(key, None)
 
     def release_accepted(self) -> None:

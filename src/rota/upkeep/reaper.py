@@ -18,8 +18,6 @@ PORTION = 500
 
 
 class Reaper(Sweeper):
-    """Reaps what has expired."""
-
     name = "reaper"
     asked_every_s = 2.0
     """Between two questions: a dead worker's job is due five seconds after its lease."""

@@ -60,8 +60,6 @@ LIMITS = Sweep("limit planner", _replan_limits, 1.0)
 
 
 class PlainSweeper(Sweeper):
-    """Runs one sweep."""
-
     def __init__(self, bus: Bus, link: StoreLink, clock: Clock, sweep: Sweep) -> None:
         super().__init__(bus, link, clock)
         self.name = sweep.name

@@ -32,8 +32,6 @@ LOCK_S = 0.1
 
 
 class UpkeepSet:
-    """The upkeep of one worker."""
-
     def __init__(
         self,
         bus: Bus,
@@ -67,7 +65,6 @@ class UpkeepSet:
         self._alerts = Alerter(bus, shared, database, alert_url, clock)
 
     def services(self) -> list[Service]:
-        """Return what a worker runs."""
         return [*self._sweepers, self.asker, self._retention, self._alerts]
 
     def make_pinger(

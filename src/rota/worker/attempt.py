@@ -234,7 +234,6 @@ class Attempt(msgspec.Struct, eq=False):
 
     @property
     def name(self) -> str:
-        """Names its task."""
         return f"rota job {self.job.id}"
 
     @property

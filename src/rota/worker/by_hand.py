@@ -155,5 +155,4 @@ class MainThread(Threads):
             call()
 
     def close(self) -> None:
-        """End `serve`."""
         self._calls.put(None)

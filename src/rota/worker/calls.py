@@ -70,7 +70,6 @@ class Call:
 
     @property
     def name(self) -> str:
-        """Names its task."""
         return f"rota jobs {self.attempts[0].job.id}, …"
 
     @property

@@ -353,7 +353,6 @@ class Frontiers:
         return {queue: self._asked_since[queue] for queue in request.queues}
 
     def list_known(self, request: ClaimRequest) -> dict[str, list[int]]:
-        """Return the known priorities of each queue."""
         return {queue: list(self._by_queue[queue]) for queue in request.queues}
 
     # What came back

@@ -44,11 +44,9 @@ class Health:
         self._watch, self._asking = watch, asking
 
     def note_answer(self) -> None:
-        """Note that the database has answered."""
         self._answered_at = self._clock.monotonic()
 
     def note_pass(self) -> None:
-        """Note another good pass of upkeep."""
         self.passes += 1
 
     def find_refusals(self) -> str | None:

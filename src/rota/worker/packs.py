@@ -113,7 +113,6 @@ class Packer:
     def _begin(
         self, key: Hashable, attempts: list[Attempt], ready: list[Pack], begun: list[Pack]
     ) -> None:
-        """Make packs of the others."""
         while attempts:
             chunk = attempts[0].job_type.chunk
             assert chunk is not None
@@ -129,7 +128,6 @@ class Packer:
                 ready.append(pack)
 
     def take_due(self, now: float) -> list[Pack]:
-        """Return the packs that have waited long enough."""
         due = [pack for pack, until in self.waiting.items() if until <= now]
         return [self._release(pack, now) for pack in due]
 

@@ -193,7 +193,6 @@ class LoopRunner:
         runs: Iterable[tuple[R, dict[str, Any]]],
         tell: Callable[[R, End], None],
     ) -> None:
-        """Call the handler of a type for each of these."""
         copy, arounds, now = self._context.copy, self._arounds, self._now
         make_task = self._loop.create_task if self._make_task is None else self._make_task
         func, takes_context = job_type.func, job_type.takes_context
@@ -239,8 +238,6 @@ class ThreadRunner:
         runs: Iterable[tuple[R, dict[str, Any]]],
         tell: Callable[[R, End], None],
     ) -> None:
-        """Call the handler of a type for each of these."""
-
         def tell_loop(run: R, end: End) -> None:
             # A closed loop: the worker has ended without this thread, and handed its job back.
             with suppress(RuntimeError):

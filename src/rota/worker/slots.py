@@ -186,12 +186,10 @@ class SlotGroup:
         return count if count < free else free
 
     def take_slots(self, units: Sequence[Unit]) -> None:
-        """Count jobs that get a slot each."""
         self.running += len(units)
         self.urgent_running += _count_urgent(units)
 
     def free_slots(self, units: Sequence[Unit]) -> None:
-        """Count jobs that leave their slots."""
         self.running -= len(units)
         self.note_ended(units)
         if urgent := _count_urgent(units):

@@ -82,11 +82,9 @@ class WorkerSpec:
 
     @property
     def claimed_types(self) -> list[str]:
-        """The names of the types that this worker claims."""
         return sorted(self.types.keys() - self.keyless)
 
     def make_claimant(self) -> ops.Claimant:
-        """Return its facts for a claim."""
         names = self.claimed_types
         rules = [self.types[name].rules for name in names]
         return ops.Claimant(
@@ -101,12 +99,10 @@ class WorkerSpec:
         return self.types[job_type].options.lease_s or self.lease_s
 
     def list_leases_s(self) -> dict[str, float]:
-        """Return the lease of each job type."""
         return {name: self.find_lease_s(name) for name in self.types}
 
     @property
     def shortest_lease_s(self) -> float:
-        """The shortest lease of its job types."""
         return min(self.find_lease_s(name) for name in self.types)
 
     def describe(self) -> dict[str, Any]:

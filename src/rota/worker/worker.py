@@ -289,7 +289,6 @@ class Worker:
         return make
 
     def _make_runners(self, executor: Executor) -> Runners:
-        """Make what calls the handlers."""
         spec = self._spec
         here = None if self._hand is None else self._hand.here
         processes = None

@@ -166,7 +166,6 @@ class OwnConnection:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed, or broke."""
         return self._connection.closed
 
     @property

@@ -50,7 +50,6 @@ def take_alert_rules() -> Operation[list[AlertRule]]:
 
 
 def find_alert_matches(rule: str) -> Operation[list[AlertMatch]]:
-    """Read what a rule finds now."""
     return [AlertMatch(*row) for row in (yield Query("alert_matches", {"rule": rule}))]
 
 
@@ -137,6 +136,5 @@ def take_unposted(limit: int) -> Operation[list[AlertMessage]]:
 
 
 def mark_posted(sent: AlertMessage) -> Operation[None]:
-    """Record that it is posted."""
     sent_before = {"notifications": sent.notifications}
     yield Query("alert_posted", {"rule": sent.rule, "subject": sent.subject} | sent_before)

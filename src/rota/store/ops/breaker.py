@@ -55,7 +55,6 @@ class EndpointResult(msgspec.Struct, frozen=True):
 
     @property
     def place(self) -> BreakerPlace:
-        """Which breaker."""
         return self.rules.name, self.key
 
 

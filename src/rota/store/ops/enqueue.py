@@ -65,7 +65,6 @@ class NewRow(msgspec.Struct, frozen=True, gc=False):
     group_key: str | None = None
 
     def columns(self) -> dict[str, Any]:
-        """Return its columns by name."""
         return {
             **asdict(self.common),
             "payload": self.payload,

@@ -174,7 +174,6 @@ def set_limit(
 
 
 def list_limits(name: str | None = None) -> Operation[list[LimitRecord]]:
-    """List the limits, by name."""
     return [LimitRecord(*row) for row in (yield Query("limits_list", {"name": name}))]
 
 

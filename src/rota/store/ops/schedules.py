@@ -115,7 +115,6 @@ def disable_schedules() -> Operation[list[str]]:
 
 
 def schedules(name: str | None = None) -> Operation[list[Schedule]]:
-    """Read all schedules, or the one of that name."""
     rows = yield Query("schedules", {"name": name})
     return [Schedule(**dict(zip(Schedule.__struct_fields__, row, strict=True))) for row in rows]
 

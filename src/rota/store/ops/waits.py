@@ -66,7 +66,6 @@ class ConcurrencyLimit(Record, frozen=True):
 def find_groups(
     group_key: str | None, *, halted: bool, after: str | None, limit: int
 ) -> Operation[list[Group]]:
-    """Find ordered groups, by group key."""
     asked = {"group_key": group_key, "halted": halted, "after": after, "limit": limit}
     return [_make_group(row) for row in (yield Query("groups_list", asked))]
 

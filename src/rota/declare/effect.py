@@ -191,9 +191,7 @@ class EffectBlock:
             self._journal.close(self._intent)
             raise
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, stack: object
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, stack: object) -> None:
         try:
             end = self._find_end(error)
             if end is not None:
@@ -218,9 +216,7 @@ class EffectBlock:
             self._journal.close(self._intent)
             raise
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, stack: object
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, stack: object) -> None:
         try:
             end = self._find_end(error)
             if end is not None:

@@ -111,9 +111,7 @@ class FileBlock:
             self._guard.__exit__(type(error), error, None)
             raise
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, stack: object
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, stack: object) -> None:
         try:
             self._close(error)
         except BaseException as failure:
@@ -130,9 +128,7 @@ class FileBlock:
             await self._guard.__aexit__(type(error), error, None)
             raise
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, stack: object
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, stack: object) -> None:
         try:
             self._close(error)
         except BaseException as failure:

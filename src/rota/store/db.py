@@ -17,8 +17,6 @@ from rota.store.pools import Pools
 from rota.store.statements import Statements
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     import psycopg
 
 T = TypeVar("T")
@@ -260,12 +258,7 @@ class _Doubt:
 
     def __enter__(self) -> None: ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, stack: object) -> None:
         if isinstance(error, ServerTrouble) and is_away(error):
             error.doubt = self._doubt
 
@@ -279,12 +272,7 @@ class Border:
 
     def __enter__(self) -> None: ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, stack: object) -> None:
         if not isinstance(error, StoreError):
             return
         public = translate_for_app(error, is_own=self._is_own)

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from rota.app import App
@@ -118,12 +117,7 @@ class Harness:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     async def __aenter__(self) -> Self:

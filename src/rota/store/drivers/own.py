@@ -11,7 +11,6 @@ import re
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
-from types import TracebackType
 from typing import Any
 
 import psycopg
@@ -227,12 +226,7 @@ class Deadline:
     def __enter__(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(self._limit_s, self._lose)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, stack: object) -> None:
         if self._timer is not None:
             self._timer.cancel()
         if self._task is not None:

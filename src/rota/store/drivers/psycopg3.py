@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import psycopg
 from psycopg import pq
@@ -20,7 +20,7 @@ from rota.store.errors import (
     store_error,
 )
 
-Connection = TypeVar("Connection", psycopg.Connection, psycopg.AsyncConnection)
+Connection = TypeVar("Connection", bound=psycopg.Connection | psycopg.AsyncConnection)
 
 ERRORS = (psycopg.Error, UnicodeEncodeError, IndexError)
 """IndexError: psycopg 3.3 looks for the first result, or the last error, of a connection that broke
@@ -32,13 +32,33 @@ _UNSENT = (psycopg.DataError, psycopg.ProgrammingError, psycopg.NotSupportedErro
 """Without SQLSTATE: psycopg itself cannot send the value."""
 
 
-class PsycopgDriver:
-    """A `psycopg.Connection`."""
+class _OnPsycopg(Generic[Connection]):
+    """What both drivers do alike: all that sends nothing."""
 
     errors: ClassVar[tuple[type[Exception], ...]] = ERRORS
 
-    def __init__(self, connection: psycopg.Connection) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
+
+    @property
+    def joins_transaction(self) -> bool:
+        if not self._connection.autocommit:
+            return True
+        return self._connection.info.transaction_status != pq.TransactionStatus.IDLE
+
+    @property
+    def psycopg_connection(self) -> Connection:
+        return self._connection
+
+    def translate(self, error: Exception) -> StoreError:
+        return translate(error, self._connection)
+
+
+class PsycopgDriver(_OnPsycopg[psycopg.Connection]):
+    """A `psycopg.Connection`."""
+
+    def __init__(self, connection: psycopg.Connection) -> None:
+        super().__init__(connection)
         # A cursor with its own class and rows, whatever the connection's owner has set.
         self._cursor = psycopg.Cursor(connection, row_factory=tuple_row)
 
@@ -55,29 +75,15 @@ class PsycopgDriver:
         cursor.executemany(text, each, returning=True)
         return [row for result in cursor.results() for row in result]
 
-    @property
-    def joins_transaction(self) -> bool:
-        return _joins_transaction(self._connection)
-
     def transaction(self) -> AbstractContextManager[object]:
         return self._connection.transaction()
 
-    @property
-    def psycopg_connection(self) -> psycopg.Connection:
-        """It itself."""
-        return self._connection
 
-    def translate(self, error: Exception) -> StoreError:
-        return translate(error, self._connection)
-
-
-class AsyncPsycopgDriver:
+class AsyncPsycopgDriver(_OnPsycopg[psycopg.AsyncConnection]):
     """A `psycopg.AsyncConnection`."""
 
-    errors: ClassVar[tuple[type[Exception], ...]] = ERRORS
-
     def __init__(self, connection: psycopg.AsyncConnection) -> None:
-        self._connection = connection
+        super().__init__(connection)
         self._cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)
 
     async def run(self, text: bytes, params: Params | None) -> list[Row]:
@@ -94,20 +100,8 @@ class AsyncPsycopgDriver:
         await cursor.executemany(text, each, returning=True)
         return [row async for result in cursor.results() async for row in result]
 
-    @property
-    def joins_transaction(self) -> bool:
-        return _joins_transaction(self._connection)
-
     def transaction(self) -> AbstractAsyncContextManager[object]:
         return self._connection.transaction()
-
-    @property
-    def psycopg_connection(self) -> psycopg.AsyncConnection:
-        """It itself."""
-        return self._connection
-
-    def translate(self, error: Exception) -> StoreError:
-        return translate(error, self._connection)
 
 
 def translate(
@@ -151,9 +145,3 @@ def _say_encoding(
     encoding = connection.info.parameter_status("client_encoding")
     says = f"the connection's client_encoding is {encoding}, {lacks}; the statement was not sent"
     return says if encoding == "UTF8" else f"{says}. SET client_encoding TO 'UTF8'"
-
-
-def _joins_transaction(connection: psycopg.Connection | psycopg.AsyncConnection) -> bool:
-    if not connection.autocommit:
-        return True
-    return connection.info.transaction_status != pq.TransactionStatus.IDLE

@@ -64,7 +64,7 @@ class Forms(dict[type, Callable[[Any], Any]]):
         return form
 
     def write(self, value: Any) -> Any:
-        """Return the form of a value. Raises TypeError, ValueError or ArithmeticError: none."""
+        """Return the form of a value. Raises what its class raises: it has none."""
         return self[type(value)](value)
 
 
@@ -86,8 +86,9 @@ def _write_decimal(value: Decimal) -> str:
 
 
 def _write_text(value: str) -> str:
-    value.encode()  # raises: a surrogate has no UTF-8
-    return value
+    text = str.__str__(value)  # also of a subclass, as those of HTML are
+    text.encode()  # raises: a surrogate has no UTF-8
+    return text
 
 
 def _write_time(value: date | time) -> str:
@@ -107,9 +108,27 @@ def _write_object(value: Mapping[Any, Any]) -> dict[str, Any]:
     return found
 
 
+def _write_range(value: Any) -> str:
+    """Return a range of psycopg, asyncpg or SQLAlchemy as PostgreSQL reads it."""
+    if value.isempty:
+        return "empty"
+    lower, upper = ("" if one is None else _write_bound(one) for one in (value.lower, value.upper))
+    return f"{'[' if value.lower_inc else '('}{lower},{upper}{']' if value.upper_inc else ')'}"
+
+
+def _write_bound(value: Any) -> str:
+    text = str(AS_CSV.write(value))
+    quoted = re.sub(r'(["\\])', r"\1\1", text)
+    return f'"{quoted}"' if re.search(r'[\s",\\()\[\]]|\A\Z', text) else text
+
+
 def _write_other(value: Any) -> str:
-    """Return the text that a class has of its own."""
+    """Return the text that a class has of its own; ranges have that of PostgreSQL."""
     kind: Any = type(value)
+    if hasattr(kind, "lower_inc"):
+        return _write_range(value)
+    if isinstance(value, Sequence) and any(hasattr(one, "lower_inc") for one in value):
+        return f"{{{','.join(map(_write_range, value))}}}"
     if kind.__str__ is object.__str__:
         raise TypeError(f"a value of the class {kind.__qualname__} has no form")
     return _write_text(str(value))
@@ -126,7 +145,7 @@ AS_JSON = Forms(
         str: _write_text,
         date: _write_time,  # also of a datetime
         time: _write_time,
-        timedelta: msgspec.to_builtins,
+        timedelta: lambda value: msgspec.to_builtins(timedelta.__pos__(value)),
         **dict.fromkeys(_BYTES, lambda value: base64.b64encode(value).decode()),
         list: _write_array,
         tuple: _write_array,
@@ -154,12 +173,18 @@ def _escape(text: str) -> str:
     return f"'{text}" if _FORMULA.match(text) else text
 
 
+def _write_interval(value: timedelta) -> str:
+    """Give each part its sign: whether that of the first is also the next's, IntervalStyle says."""
+    text = str(timedelta.__abs__(value))
+    return f"-{text.replace(', ', ', -')}" if value < timedelta() else text
+
+
 AS_CSV = Forms(
     {
         **AS_JSON,
         **_FLAT,
         bool: lambda value: "true" if value else "false",
-        timedelta: str,
+        timedelta: _write_interval,
         **dict.fromkeys(_BYTES, lambda value: f"\\x{value.hex()}"),
     }
 )
@@ -200,7 +225,8 @@ def _write_date_cell(value: date) -> list[Any] | str:
         at, shown = value.replace(tzinfo=None), XLSX_TIME
     else:
         at, shown = value.astimezone(UTC).replace(tzinfo=None), XLSX_UTC
-    return _write_time(value) if at < XLSX_FIRST else [(at - XLSX_DAY_0) / timedelta(1), shown]
+    days = datetime.__sub__(at, XLSX_DAY_0) / timedelta(1)
+    return _write_time(value) if at < XLSX_FIRST else [days, shown]
 
 
 AS_CELLS = _Cells(
@@ -235,14 +261,28 @@ class Format:
     def write_page(self, rows: Iterable[list[Any]], columns: Sequence[str], file: IO[bytes]) -> int:
         """Write the rows of a page; return how many there are. Raises Dead: a value has no form."""
         count = 0
-        for row in _write_rows(rows, columns, self.forms):
-            file.write(self.make_line(row, columns))
-            count += 1
+        for count, row in enumerate(rows, 1):
+            try:
+                line = self.make_line(row, columns)
+            except Exception:
+                self._refuse(row, columns, count)
+                raise
+            file.write(line)
         return count
 
+    def _refuse(self, row: list[Any], columns: Sequence[str], number: int) -> None:
+        """Raise Dead for the first value of a row that has no line of its own."""
+        for name, value in zip(columns, row, strict=True):
+            try:
+                self.make_line([value], [name])
+            except Exception as error:  # noqa: BLE001 - its class may be anybody's
+                place = f"row {number} of this page, column {name!r}"
+                raise rota.Dead(f"{place}: {str(error) or type(error).__name__}") from None
+
     def make_line(self, row: list[Any], columns: Sequence[str]) -> bytes:
-        """Return the line of a row of forms."""
-        return msgspec.json.encode(dict(zip(columns, row, strict=True))) + b"\n"
+        """Return the line of a row."""
+        forms = map(self.forms.write, row)
+        return msgspec.json.encode(dict(zip(columns, forms, strict=True))) + b"\n"
 
     def join(self, pages: Pages, columns: Sequence[str], file: IO[bytes]) -> None:
         """Write the file of all pages. Raises Dead: they do not fit."""
@@ -266,8 +306,8 @@ class Csv(Format):
         return AS_ESCAPED_CSV if self.formulas == "escape" else AS_CSV
 
     def make_line(self, row: list[Any], columns: Sequence[str]) -> bytes:
-        """Return the line of a row of forms."""
-        return f"{','.join(map(_quote, row))}\r\n".encode()
+        """Return the line of a row."""
+        return f"{','.join(map(_quote, map(self.forms.write, row)))}\r\n".encode()
 
     def join(self, pages: Pages, columns: Sequence[str], file: IO[bytes]) -> None:
         """Write the names, and the pages as they are."""
@@ -385,6 +425,8 @@ FORMATS: dict[str, Format] = {one.ending: one for one in (Csv(), Format(), Xlsx(
 def order_rows(rows: Iterable[Row], columns: Sequence[str]) -> Iterator[list[Any]]:
     """Yield the values of each row in the order of the columns. Raises Dead: one does not fit."""
     names = set(columns)
+    if not isinstance(rows, Iterable):
+        raise rota.Dead(f"rows returns rows, not a value of the class {type(rows).__name__}")
     for row in rows:
         if isinstance(row, (str, Set, *_BYTES)) or not isinstance(row, Iterable):
             raise rota.Dead(f"a row is a tuple or a dict, not of the class {type(row).__name__}")
@@ -394,20 +436,6 @@ def order_rows(rows: Iterable[Row], columns: Sequence[str]) -> Iterator[list[Any
         given = [row[name] for name in columns] if isinstance(row, Mapping) else list(row)
         if len(given) != len(columns):
             raise rota.Dead(f"a row has {len(given)} values, and there are {len(columns)} columns")
-        yield given
-
-
-def _write_rows(
-    rows: Iterable[list[Any]], columns: Sequence[str], forms: Forms
-) -> Iterator[list[Any]]:
-    for number, row in enumerate(rows, 1):
-        given = []
-        for name, value in zip(columns, row, strict=True):
-            try:
-                given.append(forms.write(value))
-            except (ArithmeticError, RecursionError, TypeError, ValueError) as error:
-                place = f"row {number} of this page, column {name!r}"
-                raise rota.Dead(f"{place}: {error}") from None
         yield given
 
 

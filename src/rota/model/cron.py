@@ -42,7 +42,8 @@ FIELDS = {
     "hour": "0-23",
     "day-of-month": "1-31, L for the last, LW for the last weekday",
     "month": "1-12 or JAN-DEC",
-    "day-of-week": "0-7 or SUN-SAT, 5L for the last Friday, 1#2 for the second Monday",
+    "day-of-week": "0-7 or SUN-SAT, MON-SUN is 1-7, "
+    "5L for the last Friday, 1#2 for the second Monday",
 }
 NAMED = {
     "@hourly": "0 * * * *",
@@ -53,8 +54,8 @@ NAMED = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
-_SIZES = ((0, 60), (0, 24), (1, 31), (1, 12), (0, 7))
-"""The first value of each field, and how many it has."""
+_SPANS = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
+"""The first and the last value of each field."""
 _DAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
 _MONTHS = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
 _LAST_DAY = re.compile(rf"(?<![^ ,])({'|'.join(_DAYS)})(?=L(,\S+)?$)", re.IGNORECASE)
@@ -201,7 +202,7 @@ def _wrong(fields: str) -> str | None:
         except CronSimError:
             return (
                 f"the {name} {_shorten(alone[place])!r} is wrong "
-                f"(it takes {takes}, lists with commas, ranges, steps as in */5)"
+                f"(it takes {takes}, lists with commas, ranges that do not wrap, steps as in */5)"
             )
     try:
         CronSim(fields, datetime(2000, 1, 1))  # noqa: DTZ001
@@ -213,21 +214,21 @@ def _wrong(fields: str) -> str | None:
 def _drop_steps(fields: str) -> str:
     """Return five fields without the steps that come to no second value."""
     return " ".join(
-        ",".join(_drop_step(term, *_SIZES[place]) for term in field.split(","))
+        ",".join(_drop_step(term, *_SPANS[place]) for term in field.split(","))
         for place, field in enumerate(fields.split())
     )
 
 
-def _drop_step(term: str, first: int, size: int) -> str:
+def _drop_step(term: str, first: int, last: int) -> str:
     base, _, step = term.partition("/")
     if not step or base.upper() in ("L", "LW"):
         return base
     low, _, high = base.partition("-")
-    if high:
-        size = _number(high) - _number(low) + 1
-    elif base != "*":
-        size = first + size - _number(low) or 1  # 7 is the last day too
-    return term if int(step) <= size else str(first) if base == "*" else low
+    start = first if base == "*" else _number(low)
+    end = _number(high) if high else last
+    if last == 7:
+        end = min(end, start + 6)  # 7 is the day 0
+    return term if int(step) <= max(end - start, 1) else str(first) if base == "*" else low
 
 
 def _number(value: str) -> int:

@@ -83,6 +83,12 @@ def test_a_signature_of_another_version_or_secret_is_refused_and_a_body_that_is_
         webhook.verify(headers, BODY, OTHER, now=NOW)
     with pytest.raises(rota.UsageError, match="needs a secret"):
         webhook.verify(headers, BODY, [], now=NOW)
+    with pytest.raises(webhook.NotVerified, match="five minutes"):
+        webhook.verify(headers, BODY, SECRET, now=float("nan"))
+    no_body: Any
+    for no_body in (memoryview(BODY), json.loads(BODY), None):
+        with pytest.raises(rota.UsageError, match="body is bytes or str, as it came, not a"):
+            webhook.verify(headers, no_body, SECRET, now=NOW)
     headers["webhook-signature"] = headers["webhook-signature"].replace("v1,", "v1a,")
     with pytest.raises(webhook.NotVerified):
         webhook.verify(headers, BODY, SECRET, now=NOW)

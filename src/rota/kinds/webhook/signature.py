@@ -81,16 +81,18 @@ def verify(
 
     Raises:
         NotVerified: answer 400.
-        UsageError: a secret cannot be one, or there is none.
+        UsageError: a secret cannot be one, or there is none; the body is neither bytes nor str.
     """
     keys = _decode([secrets] if isinstance(secrets, str) else secrets)
     raw = _encode(body) if isinstance(body, str) else body
+    if not isinstance(raw, bytes | bytearray):
+        raise rota.UsageError(f"body is bytes or str, as it came, not a {type(raw).__name__}")
     name, at, signatures = (
         _get(headers, f"webhook-{one}") for one in ("id", "timestamp", "signature")
     )
     if not (at.isascii() and at.isdigit() and len(at) <= 12):
         raise NotVerified("webhook-timestamp is no number of seconds")
-    if abs((time.time() if now is None else now) - int(at)) > TOLERANCE_S:
+    if not abs((time.time() if now is None else now) - int(at)) <= TOLERANCE_S:  # nan is refused
         raise NotVerified("webhook-timestamp is more than five minutes from now")
     wanted = [_make(key, name, at, raw).encode() for key in keys]
     signed = [one.partition(",") for one in signatures.split()]

@@ -233,7 +233,7 @@ _NO_ACCESS = (
 )
 _FROM_ELSEWHERE = (
     "It has neither Sec-Fetch-Site: same-origin nor an Origin that is the Host. Behind a proxy, "
-    "let it pass the Host on."
+    "let it pass the Host on, with its port: in nginx that is $http_host, not $host."
 )
 
 

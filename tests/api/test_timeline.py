@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import psycopg
@@ -13,7 +12,7 @@ import rota
 from rota.client.timeline import fold
 from rota.model.settle import Transition
 from tests.api.rows import Rows
-from tests.store.work import FAIL, GIVE_UP, PAYLOAD_MISMATCH, SUCCEED, Hand, insert
+from tests.store.work import FAIL, GIVE_UP, SUCCEED, Hand, insert
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
@@ -81,32 +80,6 @@ def test_the_timeline_lists_each_attempt_and_each_pause_that_held_it_up(
     assert timeline.entries == sorted(timeline.entries, key=lambda entry: entry.at)
 
 
-@rule("M36", "M85")
-def test_the_timeline_of_an_expired_job_lays_no_attempt_at_the_door_of_the_worker_that_found_it(
-    app: rota.App, connection: Connection
-) -> None:
-    app.job("offer", expires="1ms")(lambda: None)
-    app.job("refresh", on_expired="drop")(lambda: None)
-    app.sync()
-    [offer, refresh] = [
-        id_
-        for (id_,) in connection.execute(
-            "insert into rota.job (job_type, expires_at) values ('offer', now()), "
-            "('refresh', now()) returning id"
-        )
-    ]
-    app.drain()
-    timeline = app.jobs.timeline(offer)
-    assert timeline.job.attempts == 0
-    assert [entry.what for entry in timeline.entries] == ["enqueued", "dead"]
-    text = timeline.entries[-1].text
-    assert text.startswith("Expired: not started before expires_at (")
-    assert f"; attempt 1 never began, found by {timeline.attempts[0].worker}" in text
-    _, dropped = app.jobs.timeline(refresh).entries
-    assert dropped.what == "cancelled"
-    assert dropped.text.startswith("cancelled: expired: not started before expires_at")
-
-
 @rule("M44", "M85", "M87")
 def test_each_action_on_a_job_is_shown_once_in_order_and_in_all_the_jobs_it_leads_to(
     app: rota.App, connection: Connection
@@ -141,68 +114,6 @@ def test_each_action_on_a_job_is_shown_once_in_order_and_in_all_the_jobs_it_lead
     assert texts[third, "run_again"] == f"by carl, as job {copy}: once more"
     assert read_entries(app, copy) == [(copy, "run_again"), (copy, "enqueued"), (copy, "succeeded")]
     assert app.jobs.timeline(copy).entries[0].text == f"of job {third} by carl: once more"
-
-
-@rule("M44", "M85", "M87")
-def test_a_move_a_discard_an_archive_and_a_cancel_are_shown_with_who_and_why(
-    app: rota.App, connection: Connection
-) -> None:
-    app.job("send")(lambda: None)
-    send = app.types["send"]
-    later, discarded, off = (send.enqueue().id for _ in range(3))
-    app.jobs.reschedule(later, delay="1h", queue="slow", why="she asked for it", by="ann")
-    app.jobs.reschedule(later, queue="slow", by="ann")
-    [_, moved, again] = app.jobs.timeline(later).entries
-    assert re.fullmatch(
-        r"run_at [-0-9]+ [0-9:]+\+\S+ → [-0-9]+ [0-9:]+\+\S+, queue default → slow, by ann: she .*",
-        moved.text,
-    )
-    assert again.text == "nothing changed, by ann"
-    app.jobs.discard(discarded, why="not today", by="ann")
-    app.jobs.archive(discarded, why="by hand", by="ann")
-    app.cancel(off, why="withdrawn", by="ann")
-    assert [what for _, what in read_entries(app, discarded)] == ["enqueued", "discard", "archive"]
-    assert [what for _, what in read_entries(app, off)] == ["enqueued", "cancel", "cancelled"]
-    connection.execute("delete from rota.action")  # they are kept for 90 days
-    assert app.jobs.timeline(discarded).entries[-1].text == "archived by ann: by hand"
-
-
-@rule("M12", "M85")
-def test_a_job_that_waits_for_another_release_says_for_which_and_until_when(
-    app: rota.App, connection: Connection
-) -> None:
-    insert(connection)
-    Hand(connection, "old", release="1").send_heartbeat()
-    hand = Hand(connection, release="2")
-    [job] = hand.claim().jobs
-    hand.settle((job, PAYLOAD_MISMATCH), ran_s=None)
-    told, waits = app.jobs.timeline(job.id).entries[-2:]
-    assert (told.what, waits.what) == ("returned to the queue", "waits")
-    assert "; for another release from " in told.text and "retries at" not in told.text
-    assert waits.text.startswith("for a release that can read its payload: 2 cannot; at ")
-    connection.execute("update rota.job set run_at = rota.clock() - interval '1 min'")
-    assert app.jobs.timeline(job.id).entries[-1].what == "waits", "due, and no worker takes it"
-
-
-@rule("M85", "M80")
-def test_a_drain_adds_to_the_figures(app: rota.App, rows: Rows) -> None:
-    tries = iter([OSError("no route"), None])
-
-    @app.job("send", retry=rota.Fixed("10s"))
-    def send() -> None:
-        if error := next(tries):
-            raise error
-
-    send.enqueue()
-    app.drain()
-    rows.make_all_due()
-    app.drain()
-    stats = app.queues.stats()
-    [found] = stats.types  # a reader adds what no roll-up has counted yet
-    assert (found.succeeded, found.succeeded_late, found.retried, found.dead) == (1, 1, 1, 0)
-    assert found.ran_p50_s is not None and found.waited_p95_s is not None
-    assert set(stats.jobs.values()) == {0} and stats.oldest_due_at is None
-    assert app.queues.stats(queue="other").types == []
 
 
 def test_a_timeline_and_figures_of_what_cannot_be_are_refused(app: rota.App) -> None:

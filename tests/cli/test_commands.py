@@ -14,7 +14,6 @@ from psycopg.rows import TupleRow
 
 from rota.store.migrate import definitions, migrations
 from tests.cli.here import Here
-from tests.support.cli import Ran
 from tests.support.rules import rule
 from tests.support.wait import eventually
 
@@ -143,33 +142,6 @@ def test_without_an_app_the_commands_that_need_one_say_how_to_name_it_and_the_ot
 
 
 # Enqueue
-
-
-@rule("M51")
-def test_enqueue_makes_the_key_of_the_type_and_does_to_its_holder_what_it_is_told(
-    rota: Here, shop: Path, connection: Connection
-) -> None:
-    with (shop / "shop.py").open("a") as file:
-        file.write(
-            "unique = rota.Unique(lambda doc: f'index:{doc}', on_duplicate='replace')\n"
-            "@app.job('index', unique=unique)\n"
-            "def index(doc: int, text: str) -> None: ...\n"
-        )
-
-    def enqueue(text: str, *options: str) -> Ran:
-        payload = json.dumps({"doc": 7, "text": text})
-        return rota("enqueue", "index", "--payload", payload, *options)
-
-    rota.ok("sync")
-    assert enqueue("a").out == "job 1 queued\n"
-    assert enqueue("b").out == "not inserted: job 1 (queued) was replaced\n"
-    taken = enqueue("d", "--on-duplicate", "raise")
-    assert taken.status == 1 and "job 1 (queued) has the idempotency key 'index:7'" in taken.err
-    [job] = rows(connection, "select payload, idempotency_key from rota.job")
-    assert job == ({"doc": 7, "text": "b"}, "index:7")
-    (shop / "shop.py").write_text("import rota\napp = rota.App()\n")  # an older release
-    status, sentence = rota("enqueue", "index", "--force").error
-    assert status == 2 and "--key is missing: job type 'index' declares one" in sentence
 
 
 @rule("M51")

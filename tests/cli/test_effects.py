@@ -62,23 +62,6 @@ def test_a_person_finds_an_uncertain_effect_and_settles_it(rota: Here) -> None:
 
 
 @rule("M52")
-def test_effects_are_listed_by_job_and_name_and_a_step_settled_by_its_job(rota: Here) -> None:
-    assert find(rota, "--job", "1") == [("reserve", "done"), ("mail:5", "uncertain")]
-    assert find(rota, "--job", "1", "--limit", "1") == [("mail:5", "uncertain")]
-    assert find(rota, "--key", "reserve") == find(rota, "--status", "done") == [("reserve", "done")]
-    of_step = ("effects", "resolve", "reserve", "--job", "1", "--not-done")
-    ended, sentence = rota(*of_step).error
-    assert ended == 2 and "step 'reserve' is done: nothing was changed" in sentence
-    assert find(rota, "--key", "reserve") == [("reserve", "done")]
-    assert rota.ok(*of_step, "--again").out == "reserve: not done\n"
-    assert find(rota, "--key", "reserve") == []
-
-    told = "their finished steps are forgotten: they start over"
-    assert told in rota.ok("retry", "1", "--fresh").out
-    assert find(rota, "--job", "2") == [("mail:5", "uncertain")], "effects are kept"
-
-
-@rule("M52")
 def test_what_cannot_be_settled_is_said_in_words_and_stays(
     rota: Here, connection: psycopg.Connection[TupleRow]
 ) -> None:

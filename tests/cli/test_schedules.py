@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import psycopg
 from psycopg.rows import TupleRow
 
@@ -12,44 +10,6 @@ from tests.cli.here import Here
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
-
-
-@rule("M10", "M87")
-def test_a_schedule_is_put_shown_paused_resumed_triggered_and_deleted(
-    rota: Here, connection: Connection
-) -> None:
-    rota.ok("sync")
-    shown = rota.ok(
-        "schedules", "put", "mail", "send_mail", "--payload", '{"user_id": 1}',
-        "--cron", "0 8 * * 1", "--timezone", "Asia/Kolkata",
-        "--jitter", "5m", "--priority", "2", "--max-attempts", "4", "--expires", "2h",
-        "--meta", '{"team": "sales"}', "--by", "ann", "--why", "sales",
-    ).out  # fmt: skip
-    assert "active" in shown and "0 8 * * 1 (Asia/Kolkata)" in shown
-    assert connection.execute("select expires, meta from rota.schedule").fetchone() == (
-        timedelta(hours=2),
-        {"team": "sales"},
-    )
-    assert connection.execute("select verb, schedule, by, why from rota.action").fetchall() == [
-        ("put", "mail", "ann", "sales")
-    ]
-    rota.ok("schedules", "pause", "mail", "--why", "broken", "--by", "bob")
-    assert "paused" in rota.ok("schedules").out
-    assert "active" in rota.ok("schedules", "resume", "mail").out
-    assert rota.ok("schedules", "trigger", "mail").out == "job 1 queued\n"
-    out = rota.ok("schedules", "show", "mail").out
-    assert out.count("08:00 +0530") == 10 and out.count("Mon ") == 10
-    assert "triggered" in out and "queued" in out
-    found = rota.ok("schedules", "show", "mail", "--next", "2", "--json").json
-    assert found["schedule"]["payload"]["user_id"] == 1
-    assert (found["schedule"]["expires_s"], found["schedule"]["meta"]) == (7200, {"team": "sales"})
-    assert len(found["next"]) == 2 and found["runs"][0]["job"] == 1
-    rota.ok("schedules", "delete", "mail")
-    assert rota.ok("schedules").out == "no schedules\n"
-    kept = rota.ok("schedules", "show", "mail", "--json").json
-    assert (kept["schedule"], kept["next"], kept["runs"][0]["job"]) == (None, [], 1)
-    for verb in ("show", "pause", "resume", "trigger", "delete"):
-        assert rota("schedules", verb, "mial").error == (2, "no schedule 'mial'")
 
 
 @rule("M10")

@@ -50,13 +50,6 @@ def test_in_a_pipe_a_row_is_one_line_and_nothing_is_shortened(rota: Here) -> Non
     assert WORKERS[0] in rota.ok("workers").out and QUEUE in rota.ok("queues").out
 
 
-@rule("M85")
-def test_with_utc_times_are_instants(rota: Here) -> None:
-    for arguments in (("jobs",), ("job", "4102"), ("workers",), ("schedules",), ("alerts",)):
-        plain, utc = rota.ok(*arguments).out, rota.ok(*arguments, "--utc").out
-        assert " ago" in plain and " ago" not in utc and "2031-05-10 " in utc, arguments
-
-
 @rule("M86")
 def test_a_worker_is_alive_silent_gone_or_stopped(rota: Here) -> None:
     for command in (("workers",), ("top", "--once")):
@@ -69,13 +62,3 @@ def test_a_worker_is_alive_silent_gone_or_stopped(rota: Here) -> None:
         assert "  gone for 3 min  " in found["lost-1-bb"]
     shown = " ".join(rota("doctor", "--all").out.split())
     assert "2 workers are alive; gone within the hour: lost-1-bb (silent for 3 min)" in shown
-
-
-@rule("M85")
-def test_nothing_is_coloured_that_nobody_sees(rota: Here) -> None:
-    assert "\x1b" not in rota.ok("jobs").out
-    rota.environment["FORCE_COLOR"] = "1"
-    assert "\x1b" in rota.ok("jobs").out
-    rota.environment["NO_COLOR"] = "1"
-    for arguments in (("jobs",), ("top", "--once"), ("job", "4102")):
-        assert "\x1b" not in rota.ok(*arguments).out

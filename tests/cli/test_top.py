@@ -25,7 +25,7 @@ from rota.store.db import Database
 from rota.store.migrate import migrate
 from rota.store.probe import open_probe
 from tests.cli.here import Here
-from tests.store.work import FAIL, SUCCEED, Hand, insert
+from tests.store.work import SUCCEED, Hand, insert
 from tests.support.rules import rule
 from tests.support.server import PostgresServer
 
@@ -34,18 +34,16 @@ FRAME = {"queues": 100, "counted": 1_000, "held": 10_000, "batches": 10, "listed
 
 
 class Terminal:
-    """A command in a terminal: what it has drawn, keys, and the terminal's settings."""
+    """A command in a terminal: what it has drawn, and the terminal's settings."""
 
-    def __init__(
-        self, url: str, *arguments: str, size: tuple[int, int] = (40, 160), kind: str = "xterm"
-    ) -> None:
+    def __init__(self, url: str) -> None:
         self.screen, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 160, 0, 0))
         self.before = termios.tcgetattr(theirs)
         self.theirs = theirs
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "rota", "top", "--every", "0.5", *arguments],
-            env={**os.environ, "ROTA_DATABASE_URL": url, "TERM": kind},
+            [sys.executable, "-m", "rota", "top", "--every", "0.5"],
+            env={**os.environ, "ROTA_DATABASE_URL": url, "TERM": "xterm"},
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
@@ -64,10 +62,6 @@ class Terminal:
             seen += os.read(self.screen, 65536).decode(errors="replace")
             self.drawn += seen
 
-    def press(self, keys: str) -> None:
-        """Press keys."""
-        os.write(self.screen, keys.encode())
-
     def ends(self) -> int:
         """Wait for its end; its exit status. What it left of the terminal is asserted: settings,
         cursor, the other screen."""
@@ -81,9 +75,9 @@ class Terminal:
 
 
 @contextmanager
-def terminal(url: str, *arguments: str, **options: Any) -> Iterator[Terminal]:
+def terminal(url: str) -> Iterator[Terminal]:
     """A terminal that does not outlive its test."""
-    opened = Terminal(url, *arguments, **options)
+    opened = Terminal(url)
     try:
         yield opened
     finally:
@@ -91,28 +85,6 @@ def terminal(url: str, *arguments: str, **options: Any) -> Iterator[Terminal]:
         opened.process.wait()
         os.close(opened.screen)
         os.close(opened.theirs)
-
-
-@pytest.mark.nightly
-@pytest.mark.system
-@rule("M85")
-def test_the_live_view_follows_the_jobs_and_leaves_the_terminal_as_it_was(
-    database: str, connection: Connection
-) -> None:
-    hand = Hand(connection)
-    hand.send_heartbeat(slots=10, queues='{"default": null}')
-    with terminal(database) as shown:
-        shown.until("workers 1")
-        [id_] = insert(connection)
-        shown.until("due 1")
-        [job] = hand.claim().jobs
-        hand.send_heartbeat(running=1)
-        shown.until("running 1")
-        assert str(id_) in shown.drawn
-        hand.settle((job, FAIL))
-        shown.until("no route to host")
-        shown.press("q")
-        assert shown.ends() == 0
 
 
 @pytest.mark.nightly

@@ -207,6 +207,7 @@ def test_the_whole_is_cancelled_with_the_batches_in_it(
     assert shop.batches.get(outer.id).cancelled == 1_099
     assert shop.batches.get(inner.id).cancelled == 1
     assert shop.get(other.id).status == "queued"
+    assert {one.why for one in shop.jobs.log(limit=2_000)} == {"not needed"}
     with pytest.raises(rota.errors.BatchNotFound, match="no batch 99"):
         shop.batches.cancel(99)
 

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from psycopg.rows import TupleRow
 
 import rota
-from rota.model.metric import GAUGES, Metric, render_metrics
+from rota.model.metric import GAUGES
 from rota.store import ops
 from tests.cli.here import Here
 from tests.store.work import FAIL, GIVE_UP, Hand, insert
@@ -151,12 +151,3 @@ def test_the_command_prints_what_prometheus_reads_and_the_same_in_json(
     found = rota.ok("metrics", "--json").json["metrics"]
     assert {"name": "rota_due_jobs", "labels": due.labels, "value": 2.0} in found
     assert {one["name"] for one in found} == families.keys()
-
-
-def test_numbers_are_written_as_they_are() -> None:
-    values = [Metric("rota_table_bytes", {"table": "job"}, value) for value in (0, 12345678901.0)]
-    assert render_metrics(values).splitlines()[2:] == [
-        'rota_table_bytes{table="job"} 0',
-        'rota_table_bytes{table="job"} 12345678901',
-    ]
-    assert render_metrics([]) == ""

@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from psycopg.rows import TupleRow
 
 from rota.observe.doctor import Examination, Level, Thresholds, examine
-from rota.observe.doctor import server as server_checks
-from rota.observe.doctor import work as work_checks
 from rota.observe.doctor.finding import Cause, Finding, attribute
 from rota.store import probe
 from rota.store.db import Database
@@ -22,7 +20,6 @@ from tests.store.work import insert
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
-LIMITS = Thresholds()
 
 
 @pytest.fixture(autouse=True)
@@ -159,79 +156,6 @@ def test_nothing_runs_because_this_is_a_restored_copy(
         ["paused"],
         dict.fromkeys(("workers", "queues", "types", "oldest"), "paused"),
     )
-
-
-SILENT = {"notify": None, "is_standby": False, "notify_s": None}
-SOUND: dict[str, Any] = {"overdue": [], "pending": [], "detached": [], "archive": None}
-WEIGHT: dict[str, Any] = {"days": 1, "bytes": 1, "last_day_bytes": 1, "keep_s": {}}
-HOLDER = {
-    "kind": "session", "who": 7, "user": "u", "application": "", "state": "idle",
-    "held_s": 7200.0, "xids": 1, "is_hidden": False,
-}  # fmt: skip
-TABLE = {"name": "job", "is_off": False, "dead": 99_000, "live": 0, "vacuumed_s": None}
-
-
-@rule("M3")
-@pytest.mark.parametrize(
-    ("cause", "followers"),
-    [
-        (
-            {
-                "pooler": server_checks.pooler(
-                    {"refusal": "no", "shares": 0, "notify": None}, LIMITS
-                )
-            },
-            {"listen": server_checks.listen(SILENT, LIMITS)},
-        ),
-        (
-            {"snapshot": server_checks.snapshot({"holders": [HOLDER]}, LIMITS)},
-            {
-                "vacuum": server_checks.vacuum(
-                    {"autovacuum": True, "counts": True, "tables": [TABLE]}, LIMITS
-                ),
-                "retention": server_checks.retention(
-                    {**SOUND, **WEIGHT, "pending": ["job_history_20260101"]}, LIMITS
-                ),
-            },
-        ),
-        (
-            {
-                "privileges": server_checks.privileges(
-                    {"role": "a", "owner": "b", "strangers": [], "others": ["c"]}, LIMITS
-                )
-            },
-            {
-                "partitions": server_checks.partitions({"attempt": [1]}, LIMITS),
-                "retention": server_checks.retention(
-                    {**SOUND, **WEIGHT, "overdue": ["job_history_20260101"]}, LIMITS
-                ),
-            },
-        ),
-        (
-            {
-                "paused": work_checks.pauses(
-                    {"installation": {"copied": "recorded as database shop"}}, LIMITS
-                )
-            },
-            {
-                "ids": server_checks.ids(
-                    {"behind": [{"sequence": "s", "last_id": 1, "highest_id": 2}]}, LIMITS
-                )
-            },
-        ),
-    ],
-    ids=["pooler", "snapshot", "role", "copy"],
-)
-def test_what_follows_from_a_cause_of_the_server_is_not_bad_itself(
-    cause: dict[str, Finding], followers: dict[str, Finding]
-) -> None:
-    [name] = cause
-    assert not any(finding.is_sound for finding in (cause | followers).values())
-    found = attribute(cause | followers)
-    assert found[name].level is Level.BAD
-    assert {one: found[one].follows_from for one in followers} == dict.fromkeys(followers, name)
-    alone = attribute(followers)
-    assert alone == followers, "without the cause each speaks for itself"
 
 
 CAUSES = list(Cause)

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,6 @@ from bench.peers.scenarios import SCENARIOS, crash
 from bench.peers.stage import Scale
 from bench.peers.system import System
 from bench.peers.systems import load
-from tests.docs.reader import ROOT
 
 TINY = Scale(rounds=1, jobs=100, drain_s=20, pick_up_s=0.2)
 SYSTEMS = {one.name: one for one in load()}
@@ -106,28 +103,6 @@ def test_the_ledger_counts_the_jobs_of_all_processes(tmp_path: Path) -> None:
         other.write("count 301 1 1.5\nbegin 7 1 2.5\nend 7 1 ")  # the last is not complete
     assert file.count_begun() == EACH + 1 + 301
     assert [(one.kind, one.n, one.at) for one in file.entries()][-1] == ("begin", 7, 2.5)
-
-
-def test_each_system_has_one_lead_and_a_default_and_says_its_contract() -> None:
-    for system in SYSTEMS.values():
-        assert [one.is_lead for one in system.setups].count(True) == 1, system.name
-        assert any(one.is_default for one in system.setups), system.name
-        assert system.durable, system.name
-        assert system.recovery, system.name
-        assert all(one.history for one in system.setups), system.name
-        program = f"{system.module}.{'cjs' if system.runtime == 'node' else 'py'}"
-        assert (ROOT / "bench" / "peers" / "systems" / program).exists()
-
-
-@pytest.mark.skipif(shutil.which("node") is None, reason="NO node: no harness in JavaScript is run")
-def test_a_result_in_javascript_arrives_whole_however_long_it_is() -> None:
-    harness = ROOT / "bench" / "peers" / "harness.cjs"
-    program = (
-        'require(process.argv.splice(1, 1)[0]).main(() => ({ prepare: () => "x".repeat(1e6) }))'
-    )
-    command = ["node", "-e", program, str(harness), "node", "best", "prepare"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    assert json.loads(done.stdout) == "x" * 1_000_000
 
 
 @pytest.mark.parametrize("said", ["", "[1,"])

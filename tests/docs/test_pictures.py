@@ -1,28 +1,18 @@
-"""The pictures of the pages: they are what `make pictures` makes, and they can be read."""
+"""The pictures of the pages are what `make pictures` makes."""
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
-from itertools import combinations
 from xml.etree import ElementTree
 
 import pytest
-from playwright.sync_api import sync_playwright
 
 from scripts import drawings, screens
 from tests.docs.test_pages import PAGES
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 PICTURES = {file.stem: file for file in drawings.PICTURES.glob("*.svg")}
 SHOWN = re.compile(r"!\[([^\]]*)\]\(([^)]*/)?pictures/([\w-]+)\.svg\)")
-PHONE_PX, TEXT_PX_MIN = 368, 8
-"""The width of a page on a telephone, and the least size of text there."""
-TEXTS = """[...document.querySelectorAll('text')].filter(one => one.textContent.trim()).map(
-    one => { const box = one.getBBox(); return [one.textContent, box.x, box.y,
-             box.x + box.width, box.y + box.height, +one.getAttribute('font-size')] })"""
-SIZE = "(box => [box.width, box.height])(document.querySelector('svg').viewBox.baseVal)"
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -62,27 +52,3 @@ def test_the_picture_of_effects_is_the_table_of_the_page() -> None:
         [(int(times), end) for times, end in column] for column in zip(*cells, strict=True)
     ]
     assert by_policy == [[*row] for row in drawings.EFFECTS.values()]
-
-
-@pytest.mark.nightly
-@pytest.mark.system
-@pytest.mark.skipif(CHROMIUM is None, reason="CHROMIUM IS NOT INSTALLED: no picture is looked at")
-def test_no_text_covers_another_leaves_the_picture_or_is_too_small() -> None:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
-        )
-        page = browser.new_page()
-        for name, file in PICTURES.items():
-            page.set_content(file.read_text("utf-8"))
-            width, height = page.evaluate(SIZE)
-            texts = page.evaluate(TEXTS)
-            for said, left, up, right, down, size in texts:
-                assert left >= 2 and right <= width - 2, (name, said)
-                assert name == "demo" or (up >= 0 and down <= height), (name, said)
-                assert size * min(1, PHONE_PX / width) >= TEXT_PX_MIN, (name, said)
-            for one, other in combinations(texts, 2):
-                across = min(one[3], other[3]) - max(one[1], other[1])
-                along = min(one[4], other[4]) - max(one[2], other[2])
-                assert across <= 1 or along <= 5, (name, one[0], other[0])
-        browser.close()

@@ -51,7 +51,7 @@ select json_build_object(
         r.progress -> 'total'::text as total,
         r.progress ->> 'note'::text as note
       from :schema.running_jobs(:listed::int) r
-      order by r.started_at
+      order by r.started_at, r.id
     ) j
   ),
   'running_count', (select coalesce(sum(h.jobs), 0) from held h),

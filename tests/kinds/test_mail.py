@@ -558,6 +558,8 @@ def test_what_cannot_be_made_is_dead_and_says_why_but_of_a_disk_nobody_knows(
         ({"to": "a\r@x.example"}, "no mail address"),
         ({"attach": [("no", {})]}, "no attachment 'no'"),
         ({"unsubscribe": "x"}, "unsubscribe must be a URL"),
+        ({"again": {"not_done": "soon"}}, "Invalid isoformat"),
+        ({"data": {"name": ""}, "again": {"hash": ""}}, "was sent as version None"),
     ]
     rows = [
         row | {"user": str(n), "unsubscribe": None} | wrong for n, (wrong, _) in enumerate(wrongs)

@@ -303,7 +303,9 @@ def test_bounces_and_answers_go_where_the_mailer_and_the_mail_say(
         long = f"https://shop.example/u/{'t' * 300}"
         ann = "Ann <ann@shop.example>"
         mailer.send("w", user_id=2, reply_to=ann, unsubscribe=long, **asked)
-        for wrong in ("a@x.example, b@x.example", "x\r\nBcc: y <b@x.example>", 5):
+        with pytest.raises(rota.UsageError, match="is not one address"):
+            mail.Mailer(server.url, sender=ann, envelope_sender="", templates=templates)
+        for wrong in ("a@x.example, b@x.example", "x\r\nBcc: y <b@x.example>", "a@x y.example", 5):
             with pytest.raises(rota.UsageError, match="is not one address"):
                 mailer.send("w", user_id=3, reply_to=wrong, **asked)  # type: ignore[arg-type]
         with pytest.raises(rota.UsageError, match="is no mail address"):

@@ -171,7 +171,8 @@ class Mailer:
         """The job types, for `App(jobs=[…])`."""
         self._sender = check_sender(sender)
         self._reply_to = None if reply_to is None else check_sender(reply_to)
-        self._envelope_sender = check_sender(envelope_sender or sender).addr_spec
+        bounces_to = sender if envelope_sender is None else envelope_sender
+        self._envelope_sender = check_sender(bounces_to).addr_spec
         self._templates = Templates(Path(templates))
         self._load = load
         self._attachments = dict(attachments or {})
@@ -381,10 +382,13 @@ class Mailer:
         reply_to: rota.Personal[str] | None = None,
     ) -> str | None:
         again = again or {}
+        policy: Any = {"if_uncertain": self._if_uncertain, "safe": (NotSent,)}
         try:  # a row need not come from `send`
             sent_to = make_address(self._check(template, to, attach, reply_to))
             headers: dict[str, Any] = unsubscribe_headers(check_url(unsubscribe))
-        except rota.UsageError as error:
+            if "not_done" in again:
+                policy["not_done"] = datetime.fromisoformat(again["not_done"]).astimezone(UTC)
+        except ValueError as error:
             raise rota.Dead(str(error)) from None
         # In a thread: templates, `load` and attachments read files and databases.
         rendered, made = await asyncio.to_thread(self._make, template, data, attach)
@@ -402,9 +406,6 @@ class Mailer:
             "hash": digest,
             "message_id": message_id,
         }
-        policy: Any = {"if_uncertain": self._if_uncertain, "safe": (NotSent,)}
-        if "not_done" in again:
-            policy["not_done"] = datetime.fromisoformat(again["not_done"])
         effect = ctx.effect(key, about=about, **policy)
         try:
             sent = (message, self._envelope_sender, sent_to.addr_spec)
@@ -514,8 +515,8 @@ def _expect(
 def _refuse_other_content(again: Mapping[str, str], rendered: Rendered, digest: str) -> None:
     if again.get("hash", digest) != digest:
         raise rota.Dead(
-            f"mail template {rendered.template!r} was sent as version {again['version']}, and is "
-            f"{rendered.version} now, or its data has changed: deploy that, or send the latest"
+            f"mail template {rendered.template!r} was sent as version {again.get('version')}, and "
+            f"is {rendered.version} now, or its data has changed: deploy that, or send the latest"
         )
 
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 _URL = re.compile(r"(https?://|mailto:)[^\s<>]+")
-_URL_MAX = 900
-"""Characters of the URL of `unsubscribe`: a line of a mail has up to 998."""
+_LINE_MAX = 900
+"""Characters of what is not folded, such as a URL: a line of a mail has up to 998."""
 _WORD = "=?"
 """Begins an encoded word (RFC 2047). Who reads a header decodes it, for example to a line break."""
 _FILENAME = re.compile(r"((?!=\?).)+")
@@ -32,6 +32,8 @@ _MEDIA_TYPE = re.compile(r"(?!multipart/|message/)[\w.+-]+/[\w.+-]+(;((?!=\?).)*
 """What can be sent in base64: what has several parts, or is a message, must not."""
 _BLANKS = dict.fromkeys([*range(9), *range(11, 13), *range(14, 32), 127, 133, 0x2028, 0x2029], " ")
 """Control characters, but for a line break, and what else ends a line in Python: as a blank."""
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")
+"""What no mail can have: NUL, and half of a character."""
 PARTS = ("subject.txt", "text.txt", "html.html")
 """The files of a template: its folder has the first, and one or both of the others."""
 _FAULTS = (
@@ -124,6 +126,8 @@ class Templates:
         try:
             for part in self._parts(name):
                 texts[part] = self._jinja[part].get_template(f"{name}/{part}").render(variables)
+                if found := _NO_TEXT.search(texts[part]):
+                    raise ValueError(f"{part} has {found[0]!r}")
         except jinja2.UndefinedError as error:
             raise rota.Dead(f"mail template {name!r}: {error.message}") from None
         except _FAULTS as error:
@@ -157,7 +161,7 @@ def check_address(address: str) -> str:
 def check_sender(sender: Any) -> Address:
     """Return a sender such as `Shop <hello@shop.example>`. Raises UsageError."""
     found = getaddresses([sender]) if isinstance(sender, str) and sender.isprintable() else []
-    if len(found) != 1:
+    if len(found) != 1 or found[0][1] not in sender:  # a blank within it would be lost
         raise rota.UsageError(f"{sender!r} is not one address such as Shop <hello@shop.example>")
     [(name, address)] = found
     if _WORD in name:
@@ -227,6 +231,10 @@ def _set_header(message: EmailMessage, name: str, value: Any) -> None:
     message[name] = value
     if name.startswith("List-"):  # folded, a long URL would become encoded words
         raw = value
+    elif isinstance(value, Address):  # folded, a long name would lose its quotes: several addresses
+        who, raw = value.display_name, str(value)
+        if not who.isascii() or len(raw) > _LINE_MAX:
+            raw = f"{Header(who, 'utf-8', header_name=name).encode()} <{value.addr_spec}>"
     elif name == "Subject" and _WORD in value:  # is text, and stays text
         raw = Header(value, "utf-8", header_name=name).encode()
     else:
@@ -262,14 +270,14 @@ def check_url(url: Any) -> str | None:
         return None
     if not isinstance(url, str) or not _is_link(url):
         raise rota.UsageError(
-            f"unsubscribe must be a URL such as https://… in ASCII of up to {_URL_MAX} characters, "
-            f"without {_WORD!r} (write %3F for the ?), not {url!r}"
+            f"unsubscribe must be a URL such as https://… in ASCII of up to {_LINE_MAX} "
+            f"characters, without {_WORD!r} (write %3F for the ?), not {url!r}"
         )
     return url
 
 
 def _is_link(url: str) -> bool:
-    is_line = url.isascii() and url.isprintable() and len(url) <= _URL_MAX and _WORD not in url
+    is_line = url.isascii() and url.isprintable() and len(url) <= _LINE_MAX and _WORD not in url
     return is_line and _URL.fullmatch(url) is not None
 
 

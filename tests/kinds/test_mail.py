@@ -612,7 +612,8 @@ def test_a_mail_that_cannot_be_is_refused_when_it_is_enqueued(make: Make, templa
         asked = {"smtp": "smtp://x", "sender": "a@x.example", "templates": templates, **given}
         with pytest.raises(rota.UsageError, match=f"{next(iter(given))}.* (must be|is) "):
             mail.Mailer(**asked)
-    for wrong in ("http://x", "smtp://", "smtp://x?starttls=perhaps", "smtp://x:0", "smtp://[x"):
+    hosts = ("", "x?starttls=perhaps", "x?hostname=box", "x?hostname=a_b.example", "x:0", "[x")
+    for wrong in ("http://x", *(f"smtp://{one}" for one in hosts)):
         with pytest.raises(rota.UsageError, match="mail server"):
             mail.SMTP(wrong)
     assert mailer.preview("welcome", data={"name": "Ann"})["Subject"] == "Welcome, Ann"

@@ -31,9 +31,9 @@ def templates(tmp_path: Path) -> Path:
 
 EIGHT = ["8BITMIME", "SIZE 1000000"]
 MANY = "421 4.7.0 too many messages in this connection"
-ENDS = [(f"{verb} 3", how) for verb in ("MAIL", "RCPT", "DATA") for how in (MANY, DROP)]
-
-
+HOW = (MANY, DROP, "550 5.7.1 too many messages", "452 4.5.3 too many")
+ENDS = [(f"{verb} 3", how) for verb in ("MAIL", "RCPT", "DATA") for how in HOW]
+HELO = "504 5.5.2 <box>: Helo command rejected: need fully-qualified hostname"
 NOT_NOW = "the mail server does not take it now"
 ACCOUNT = "the mail server refuses the account"
 AWAY = "the mail server is unavailable"
@@ -52,12 +52,11 @@ AWAY = "the mail server is unavailable"
         ({"RCPT": "450 4.2.0 greylisted"}, 5, 0, NOT_NOW),
         ({"RCPT": "550 5.7.1 not from you"}, 5, 0, NOT_NOW),
         ({"RCPT 2": "550 5.1.1 unknown"}, 0, 1, None),
-        # A refusal of MAIL on a kept connection may be of that: it is asked again on a new one.
-        ({"MAIL 2": "503 5.5.1 too many messages"}, 0, 0, None),
+        ({"RCPT": HELO}, 5, 0, ACCOUNT),
         ({"MAIL": "550 5.7.1 not as this sender"}, 5, 0, ACCOUNT),
         ({"MAIL": "530 Must issue a STARTTLS command first"}, 5, 0, ACCOUNT),
         ({"MAIL": "552 5.3.4 too large"}, 0, 5, None),
-        ({"DATA 2": "554 5.6.0 no"}, 0, 1, None),
+        ({"1:DATA": "554 5.6.0 no"}, 0, 1, None),
         ({". 2": "451 4.3.0 try later"}, 1, 0, NOT_NOW),
         ({". 2": MANY}, 2, 0, AWAY),
         # Uncertain is what can have been sent.
@@ -91,6 +90,7 @@ def test_what_a_server_does_is_the_mails_the_accounts_or_nobodys(
 MESSAGE = EmailMessage()
 MESSAGE.set_content("text")
 OF_MAIL, OF_RECIPIENT, OF_SENDER = mail.MailRefused, mail.NotSent, mail.AccountRefused
+SENT = type(None)
 
 
 @rule("M70", "M63")
@@ -114,6 +114,17 @@ OF_MAIL, OF_RECIPIENT, OF_SENDER = mail.MailRefused, mail.NotSent, mail.AccountR
         ("RCPT", "553 5.1.8 the sender has no domain", OF_SENDER),
         ("RCPT", "553 5.1.2 the recipient has no domain", OF_MAIL),
         ("RCPT", "550 5.7.0 blocked", OF_SENDER),
+        ("RCPT", "550 5.1.0 <a@x.example>: Sender address rejected: User unknown", OF_SENDER),
+        ("RCPT", "550-Verification failed\r\n550 Sender verify failed", OF_SENDER),
+        ("RCPT", "450 4.7.1 Client host rejected: cannot find your hostname", OF_SENDER),
+        ("RCPT", "550 5.1.1 <helo@x.example>: Recipient address rejected", OF_MAIL),
+        *[("RCPT", f"{code} no", OF_SENDER) for code in (500, 502, 504, 521, 555)],
+        ("RCPT", "501 no", OF_MAIL),
+        *[("DATA", f"501 5.5.{n} no", OF_SENDER) for n in (1, 2, 4)],
+        ("DATA", "554 5.5.0 no", OF_MAIL),
+        # Of an answer the first digit decides.
+        *[(verb, "252 perhaps", SENT) for verb in ("MAIL", "RCPT", ".")],
+        (".", "500 5.5.2 Line too long", OF_MAIL),
         ("RCPT", "450 4.7.25 no reverse DNS", OF_SENDER),
         *[(".", f"554 5.7.{n} no", OF_MAIL) for n in (*range(1, 8), 16, 19, 29, 30)],
         *[(".", f"550 5.7.{n} no", OF_SENDER) for n in (0, *range(8, 15), *range(20, 29), 708)],
@@ -123,7 +134,7 @@ OF_MAIL, OF_RECIPIENT, OF_SENDER = mail.MailRefused, mail.NotSent, mail.AccountR
     ],
 )
 async def test_a_refusal_is_of_the_mail_or_of_whoever_sends(
-    at: str, answer: str, kind: type[mail.NotSent]
+    at: str, answer: str, kind: type[mail.NotSent | None]
 ) -> None:
     with speaking({at: answer}) as server:
         assert type(await fail(server.url)) is kind
@@ -141,7 +152,6 @@ async def fail(url: str, to: str = "b@x.example") -> mail.NotSent | None:
     return None
 
 
-SENT = type(None)
 TLS, LOGIN = ["STARTTLS"], ["AUTH PLAIN"]
 
 
@@ -176,6 +186,27 @@ async def test_a_login_goes_through_tls_and_what_is_refused_is_tried_again(
         assert type(error) is kind and "secret" not in str(error)
         assert [line.split()[0] for line in server.heard[:2]] == ["EHLO", "STARTTLS"]
         assert len(server.messages) == (error is None)
+
+
+@rule("M70")
+@pytest.mark.parametrize(
+    ("name", "query", "said"),
+    [
+        ("worker.shop.example", "", "worker.shop.example"),
+        ("shop_worker.example", "", "[10.0.0.7]"),
+        ("box", "", "[10.0.0.7]"),
+        ("box", "?starttls=never&hostname=a.shop.example", "a.shop.example"),
+        ("box", "?hostname=[IPv6:::1]", "[IPv6:::1]"),
+    ],
+)
+async def test_a_machine_says_its_whole_name_or_its_address(
+    name: str, query: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("socket.getfqdn", lambda: name)
+    monkeypatch.setattr("socket.gethostbyname", lambda _: "10.0.0.7")
+    with speaking({"RCPT": HELO}) as server:
+        assert f"{HELO}; ?hostname=" in str(await fail(server.url + query))
+        assert server.heard[0] == f"EHLO {said}"
 
 
 @rule("M63", "M70")

@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import io
 import re
+import socket
 import time
 from email.generator import BytesGenerator
 from email.message import EmailMessage
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Literal, Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 from weakref import WeakKeyDictionary
 
 import aiosmtplib
@@ -26,28 +27,38 @@ KEPT_S = 10.0
 greeting, for some minutes after a server was silent: so failures come fast enough for a breaker."""
 ANSWER_S, DATA_S, MESSAGE_S = 300.0, 120.0, 600.0
 """For each answer, for that to DATA, and for that to the message. Source: RFC 5321, 4.5.3.2."""
-ATTEMPT_S = 2 * KEPT_S + 11 * ANSWER_S + 2 * DATA_S + MESSAGE_S
-"""All steps, one after the other. On a connection that was kept, and ends: MAIL, RCPT, DATA, RSET.
+ATTEMPT_S = 3 * KEPT_S + 11 * ANSWER_S + 2 * DATA_S + MESSAGE_S
+"""All steps, one after the other. On a connection that was kept, and ends: MAIL, RCPT, DATA, QUIT.
 On a new one: the connection, the greeting, EHLO, STARTTLS, its handshake, EHLO again, two of AUTH,
-MAIL, RCPT, DATA and the message."""
+MAIL, RCPT, DATA, the message and RSET."""
 _RESPONSE_MAX = 200
 """Characters of a server's answer that are kept."""
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 _BEGINS_WITH_DOT = re.compile(rb"^\.", re.MULTILINE)
+_HOST = re.compile(r"([a-z\d]([a-z\d-]*[a-z\d])?\.)+[a-z][a-z\d-]*[a-z\d]|\[[\w.:]+\]", re.A | re.I)
+"""What may stand in EHLO: a whole name, or an address in brackets. Source: RFC 5321, 4.1.2."""
 _ADVICE = {
     "mismatch": "the URL must name the host as its certificate does",
     "CERTIFICATE_VERIFY_FAILED": "SSL_CERT_FILE can name a file of certificates to trust; "
     "smtp://…?starttls=never sends in clear",
     "WRONG_VERSION_NUMBER": "smtps:// is for a port with TLS from the start, smtp:// for STARTTLS",
     "STARTTLS extension not": "?starttls=never sends a password in clear",
+    "Helo command rejected": "?hostname=worker.shop.example is what this machine calls itself",
 }
-"""What answers an error at the connection, by a part of its text."""
+"""What answers an error, by a part of its text."""
 _STATUS = re.compile(r"[45]\.(\d+\.\d+)\b")
 _OF_MAIL = frozenset(f"7.{one}" for one in (1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 29, 30))
 """Of the statuses x.7: those of one message or one recipient. All others are of who sends: a login,
 an account, SPF, DKIM, reverse DNS, a flood. Source: RFC 3463, 3.8, and IANA's list of them."""
 _OF_SENDER = frozenset({"1.7", "1.8"})
 """The sender's address, or its domain: said to MAIL, or only to RCPT, as Postfix does."""
+_SENDER_SAID = re.compile(
+    r"(?<!\S)(helo|ehlo|client host|sender address|sender verify)\b(?!@)", re.IGNORECASE
+)
+"""The same in words, as Postfix and Exim say it with other statuses, or with none."""
+_SESSION = frozenset({500, 502, 504, 521, 555, "5.1", "5.2", "5.4"})
+"""A command is refused as such, or a host; but a message, for a line that is too long. Source: RFC
+5321, 4.2; RFC 7504; RFC 3463, 3.6."""
 _LOGIN = frozenset({432, 454, 503, 530, 534, 535, 538})
 """A login or TLS is missing, or refused; 503: something is to come before. Source: RFC 4954, 6."""
 
@@ -99,6 +110,8 @@ class SMTP:
         url: `smtp://user:password@host:587`, `smtps://…` (TLS from the start, port 465),
             `smtp://…?starttls=always` or `never`. Without a choice STARTTLS is used where the
             server offers it, and must be offered where a password goes to another machine.
+            `?hostname=worker.shop.example` is what this machine calls itself in EHLO. Defaults to
+            its name, if that is a whole one, or to its address.
         timeout_s: at most, for each answer of the server. Defaults to what RFC 5321 gives each: 5
             minutes, 2 for DATA, 10 for the message.
         """
@@ -115,13 +128,20 @@ class SMTP:
                 "# as %23 and % as %25"
             )
         needs_tls = parts.username is not None and not _is_loopback(parts.hostname or "")
-        starttls = {"": needs_tls or None, "starttls=always": True, "starttls=never": False}
-        if parts.query not in starttls:
-            raise rota.UsageError("of a mail server's URL the option is starttls=always or =never")
+        choices = {"": needs_tls or None, "always": True, "never": False}
+        options = dict(parse_qsl(parts.query, keep_blank_values=True))
+        starttls, hostname = options.pop("starttls", ""), options.pop("hostname", None)
+        is_host = hostname is None or _HOST.fullmatch(hostname)
+        if options or starttls not in choices or not is_host:
+            raise rota.UsageError(
+                "of a mail server's URL the options are starttls=always or =never, and "
+                "hostname=worker.shop.example or =[10.0.0.7]"
+            )
         self._host = parts.hostname
         self._tls = parts.scheme == "smtps"
         self._port = parts.port or (465 if self._tls else 587)
-        self._starttls = False if self._tls else starttls[parts.query]
+        self._starttls = False if self._tls else choices[starttls]
+        self._hostname = hostname
         self._user = unquote(parts.username) if parts.username else None
         self._password = unquote(parts.password or "") if self._user else None
         self._timeout_s = timeout_s
@@ -137,11 +157,11 @@ class SMTP:
         """Send it. Until the message itself begins, every failure proves that it was not sent,
         also a cancellation; afterwards only the server's answer tells.
 
-        A kept connection may have ended, or be about to, without a fault of anybody's: then a new
-        one is opened at once.
+        A kept connection may have ended, or be about to, without a fault of anybody's, which is
+        said in many words: what is refused on it is asked once more on a new one, at once.
         """
         try:
-            client, content = await self._start(message, sender, to)
+            client, content = await self._start(self._take(), message, sender, to)
         except asyncio.CancelledError as error:
             raise error from NotSent("cancelled before the server had the mail")
         return await self._finish(client, content)
@@ -149,22 +169,21 @@ class SMTP:
     async def aclose(self) -> None:
         """Close the connections that are kept on the running loop."""
         for client, _ in self._idle.pop(asyncio.get_running_loop(), []):
-            with contextlib.suppress(aiosmtplib.SMTPException):
-                await client.quit(timeout=1)
-            client.close()
+            await _quit(client)
 
-    async def _start(self, *mail: Any) -> tuple[aiosmtplib.SMTP, bytes]:
-        client = self._take()
-        if client is not None:
-            try:
-                return client, await self._begin(client, KEPT_S, *mail)
-            except NotSent as error:
-                # A limit of mails on one connection is said in many words, to MAIL.
-                is_of_mail = not isinstance(error.__cause__, aiosmtplib.SMTPSenderRefused)
-                if is_of_mail and not isinstance(error, ServerUnavailable):
-                    raise
-        client = await self._connect()
-        return client, await self._begin(client, ANSWER_S, *mail)
+    async def _start(
+        self, kept: aiosmtplib.SMTP | None, *mail: Any
+    ) -> tuple[aiosmtplib.SMTP, bytes]:
+        client = kept or await self._connect()
+        try:
+            return client, await self._begin(client, KEPT_S if kept else ANSWER_S, *mail)
+        except NotSent as error:
+            # What is said of an address or a mailbox (RFC 3463, 3.2 and 3.3) is so on any other.
+            if kept is None or _read_status(error.__cause__).startswith(("1.", "2.")):
+                await self._reset(client, error)
+                raise
+        await _quit(client)
+        return await self._start(None, *mail)
 
     async def _begin(
         self, client: aiosmtplib.SMTP, first_s: float, message: EmailMessage, sender: str, to: str
@@ -176,6 +195,7 @@ class SMTP:
         is_8bit = client.supports_extension("8bitmime")
         encoding: Literal["utf-8", "ascii"] = "utf-8" if is_utf8 else "ascii"
         options = ["BODY=8BITMIME"] * is_8bit + ["SMTPUTF8"] * is_utf8
+        verb = ""
         try:
             if is_utf8 and not client.supports_extension("smtputf8"):
                 raise aiosmtplib.SMTPNotSupported("it takes no international addresses (SMTPUTF8)")
@@ -185,15 +205,18 @@ class SMTP:
             content = _LINE_END.sub(b"\r\n", flat.getvalue()).removesuffix(b"\r\n") + b"\r\n"
             if client.supports_extension("size"):
                 options.append(f"SIZE={len(content)}")
-            timeout = min(first_s, self._timeout_s)
-            await client.mail(sender, options=options, encoding=encoding, timeout=timeout)
-            await client.rcpt(to, encoding=encoding)
-            answer = await client.execute_command(b"DATA", timeout=min(DATA_S, self._timeout_s))
-            if answer.code != aiosmtplib.SMTPStatus.start_input:
-                raise aiosmtplib.SMTPDataError(answer.code, answer.message)
+            # The first digit of an answer decides. Source: RFC 5321, 4.2.
+            for verb, words, wait_s, digit in (
+                ("MAIL", [f"FROM:<{sender}>", *options], first_s, 2),
+                ("RCPT", [f"TO:<{to}>"], ANSWER_S, 2),
+                ("DATA", [], DATA_S, 3),
+            ):
+                line = " ".join([verb, *words]).encode(encoding)
+                answer = await client.execute_command(line, timeout=min(wait_s, self._timeout_s))
+                if answer.code // 100 != digit:
+                    raise aiosmtplib.SMTPResponseException(answer.code, answer.message)
         except (aiosmtplib.SMTPException, OSError, ValueError) as error:
-            await self._reset(client)
-            raise self._explain(error) from error
+            raise self._explain(error, verb) from error
         except BaseException:
             client.close()
             raise
@@ -211,14 +234,15 @@ class SMTP:
             client.close()
             raise
         error = aiosmtplib.SMTPDataError(answer.code, answer.message)
-        if answer.code >= 400:
-            await self._reset(client)
-            raise self._explain(error) from error
-        if answer.code != aiosmtplib.SMTPStatus.completed:  # no answer to a message
+        if answer.code // 100 in (4, 5):
+            why = self._explain(error, ".")
+            await self._reset(client, why)
+            raise why from error
+        if answer.code // 100 != 2:  # no answer to a message
             client.close()
             raise error
         self._keep(client)
-        return _tell(error)
+        return f"{answer.code} {answer.message}"[:_RESPONSE_MAX]
 
     async def _connect(self) -> aiosmtplib.SMTP:
         client = aiosmtplib.SMTP(
@@ -227,6 +251,7 @@ class SMTP:
             timeout=min(ANSWER_S, self._timeout_s),
             use_tls=self._tls,
             start_tls=self._starttls,
+            local_hostname=self._hostname or await asyncio.to_thread(_name_host),
             username=self._user,
             password=self._password,
         )
@@ -245,7 +270,6 @@ class SMTP:
                 self._silent_at = time.monotonic()
             # Whatever it says here, it says to everybody who sends.
             text = f"{self._host}:{self._port}: {_tell(error)}"
-            text += next((f"; {what}" for part, what in _ADVICE.items() if part in str(error)), "")
             is_account = isinstance(error, aiosmtplib.SMTPResponseException) and (
                 error.code >= 500 or error.code == 432  # a new password is needed
             )
@@ -267,8 +291,11 @@ class SMTP:
             kept = self._idle.setdefault(asyncio.get_running_loop(), [])
             kept.append((client, time.monotonic()))
 
-    async def _reset(self, client: aiosmtplib.SMTP) -> None:
+    async def _reset(self, client: aiosmtplib.SMTP, why: NotSent) -> None:
         """Keep a connection on which a mail was refused, if the server goes on to answer."""
+        if isinstance(why, ServerUnavailable):  # a late answer would be taken for the next one
+            client.close()
+            return
         try:
             await client.rset(timeout=KEPT_S)
         except (aiosmtplib.SMTPException, OSError):
@@ -278,13 +305,13 @@ class SMTP:
             raise
         self._keep(client)
 
-    def _explain(self, error: Exception) -> NotSent:
+    def _explain(self, error: Exception, verb: str) -> NotSent:
         text = f"{self._host}: {_tell(error)}"
         if isinstance(error, aiosmtplib.SMTPNotSupported | ValueError):
             return MailRefused(text)
         if not isinstance(error, aiosmtplib.SMTPResponseException) or error.code == 421:
             return ServerUnavailable(text)  # the connection broke, or ends
-        return _blame(error)(text)
+        return _blame(error, verb)(text)
 
 
 def _is_loopback(host: str) -> bool:
@@ -294,19 +321,19 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _blame(error: aiosmtplib.SMTPResponseException) -> type[NotSent]:
-    """Tell what a refusal is about, by its code and its status (RFC 3463): whoever sends, and then
-    all mails would be refused so, or this mail."""
-    found = _STATUS.match(error.message)
-    status = found[1] if found else ""
-    is_of_sender = isinstance(error, aiosmtplib.SMTPSenderRefused)
-    is_of_recipient = isinstance(error, aiosmtplib.SMTPRecipientRefused)
+def _blame(error: aiosmtplib.SMTPResponseException, verb: str) -> type[NotSent]:
+    """Tell what a refusal of a verb is about, by its code and its status (RFC 3463): whoever sends,
+    and then all mails would be refused so, or this mail. `.` is the message."""
+    status = _read_status(error)
+    is_of_sender, is_of_recipient = verb == "MAIL", verb == "RCPT"
     is_greylisted = is_of_recipient and error.code < 500 and status == "7.0"
     is_relay = is_of_recipient and not status and "relay" in error.message.lower()  # as Exim says
     is_rule = not is_of_sender and (status in _OF_MAIL or is_greylisted or is_relay)
     if (
         error.code in _LOGIN
         or status in _OF_SENDER
+        or _SENDER_SAID.search(error.message)
+        or (verb != "." and {error.code, status} & _SESSION)
         or (status.startswith("7.") and not is_rule)
         or (is_of_sender and error.code >= 500 and error.code != 552)  # too large
     ):
@@ -314,6 +341,30 @@ def _blame(error: aiosmtplib.SMTPResponseException) -> type[NotSent]:
     # A rule of this recipient, most often; but some servers say so to an account that may not
     # relay: so it is not for good.
     return NotSent if error.code < 500 or (is_of_recipient and is_rule) else MailRefused
+
+
+def _read_status(error: BaseException | None) -> str:
+    """Return the subject and the detail of a status, such as `7.1`; empty: there is none."""
+    found = _STATUS.match(getattr(error, "message", ""))
+    return found[1] if found else ""
+
+
+def _name_host() -> str:
+    """Return what this machine is called in EHLO: its whole name, or one of its addresses."""
+    try:
+        name = socket.getfqdn()
+        is_whole = _HOST.fullmatch(name)
+        return name if is_whole else f"[{socket.gethostbyname(socket.gethostname())}]"
+    except (OSError, ValueError):
+        return "[127.0.0.1]"
+
+
+async def _quit(client: aiosmtplib.SMTP) -> None:
+    try:
+        with contextlib.suppress(aiosmtplib.SMTPException):
+            await client.quit(timeout=1)
+    finally:
+        client.close()
 
 
 async def _greet(client: aiosmtplib.SMTP) -> None:
@@ -325,9 +376,11 @@ async def _greet(client: aiosmtplib.SMTP) -> None:
 
 
 def _tell(error: Exception) -> str:
+    text = f"{type(error).__name__}: {error}"
     if isinstance(error, aiosmtplib.SMTPResponseException):
-        return f"{error.code} {error.message}"[:_RESPONSE_MAX]
-    return f"{type(error).__name__}: {error}"[:_RESPONSE_MAX]
+        text = f"{error.code} {error.message}"
+    advice = (f"; {what}" for part, what in _ADVICE.items() if part in str(error))
+    return text[:_RESPONSE_MAX] + next(advice, "")
 
 
 class Folder:

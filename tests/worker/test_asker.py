@@ -12,12 +12,13 @@ from rota.errors import DatabaseUnavailable
 from rota.observe.events import Bus
 from rota.store.db import Database
 from rota.store.link import StoreLink
-from rota.store.ops import UpkeepDue
+from rota.store.ops import UpkeepDue, WaitSweep
 from rota.upkeep.asker import LATE_S, REST_MAX_S, Asker
-from rota.upkeep.read_window import BEGINNING, MARGIN
+from rota.upkeep.read_window import BEGINNING, MARGIN, ReadWindow
 from rota.upkeep.reaper import Reaper
 from rota.upkeep.scheduler import Scheduler
 from rota.upkeep.server_clock import SURE_S, ServerClock
+from rota.upkeep.waits import WaitSweeper
 from tests.support.clock import ManualClock
 from tests.support.rules import rule
 
@@ -162,6 +163,23 @@ async def test_a_step_of_the_servers_clock_is_told_to_the_reaper_and_all_read_an
 def test_the_first_claim_of_a_worker_asks_what_time_it_is() -> None:
     alone = Alone()
     assert alone.asker.due_at <= alone.clock.monotonic()
+
+
+@rule("M11", "M33")
+async def test_a_server_that_stood_still_puts_no_pass_off_for_long() -> None:
+    clock = ManualClock()
+
+    class Slow:
+        async def run(self, _: object) -> WaitSweep:
+            clock.advance(30.0)
+            return WaitSweep(None, 1, 0, is_busy=False)
+
+    slow: Any = Slow()
+    assert (await WaitSweeper(Bus(), slow, clock).tick() or 0.0) <= 10.0
+    reading = ReadWindow(clock)
+    reading.begin()
+    reading.end(NOON, 30.0)
+    assert reading.everything_at - clock.monotonic() <= 300.0
 
 
 @rule("M33")

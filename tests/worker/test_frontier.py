@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rota.model.job import Job
+from rota.runtime.clock import STALL
 from rota.store.ops.claim import Claimed, News
 from rota.worker.frontier import (
     BEGINNING,
@@ -21,7 +22,6 @@ from rota.worker.frontier import (
     EVERYTHING_S,
     PERIODS_S,
     SHARE,
-    STALL,
     ClaimRequest,
     Frontier,
     Frontiers,

@@ -37,3 +37,13 @@ async def _wait_for_any(events: tuple[asyncio.Event, ...]) -> None:
 
 
 SYSTEM_CLOCK = Clock()
+
+
+STALL = 4
+"""What takes more than so many times as long as the last of its kind was held up."""
+
+
+def count_usual(took_s: float, last_s: float) -> float:
+    """Return how many of the seconds count that a pass took, if the one before counted `last_s`:
+    what is done a share of the time must not be put off for long because a server stood still."""
+    return min(took_s, STALL * last_s)

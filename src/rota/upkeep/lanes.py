@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rota.observe.events import Bus
-from rota.runtime.clock import SYSTEM_CLOCK, Clock
+from rota.runtime.clock import SYSTEM_CLOCK, Clock, count_usual
 from rota.store import ops
 from rota.store.link import StoreLink
 from rota.upkeep.sweeper import Sweeper
@@ -40,6 +40,7 @@ class LaneSweeper(Sweeper):
         self._finds_waiting = False
         self._hastens_until = 0.0
         self._count_at = 0.0
+        self._took_s = PERIOD_S * SHARE
 
     def hasten(self) -> None:
         """Pass often for a while: a claim had to let jobs wait."""
@@ -57,8 +58,8 @@ class LaneSweeper(Sweeper):
         self._finds_waiting = self._finds_waiting or lanes.lanes > 0
         self._after = lanes.last_lane or ""
         if self._after:
-            took_s = self.clock.monotonic() - before
-            return 0 if self._is_first else took_s / SHARE
+            self._took_s = count_usual(self.clock.monotonic() - before, self._took_s)
+            return 0 if self._is_first else self._took_s / SHARE
         self._is_first = False
         if self.clock.monotonic() < self._hastens_until:
             return PERIOD_S

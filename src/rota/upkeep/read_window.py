@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from rota.runtime.clock import Clock
+from rota.runtime.clock import Clock, count_usual
 
 MARGIN = timedelta(seconds=60)
 """A pass reads from the start of the previous one, less this."""
@@ -25,6 +25,7 @@ class ReadWindow:
         self._clock = clock
         self._since = BEGINNING
         self._reads_everything = False
+        self._took_s = EVERYTHING_S * EVERYTHING_SHARE
         self.everything_at = 0.0
         """When a pass may read everything again, in monotonic seconds."""
 
@@ -37,6 +38,6 @@ class ReadWindow:
         """Note the end of the pass, and when its last statement started by the database's clock."""
         self._since = started
         if self._reads_everything:
-            self.everything_at = self._clock.monotonic() + max(
-                EVERYTHING_S, took_s / EVERYTHING_SHARE
-            )
+            self._took_s = count_usual(took_s, self._took_s)
+            pause_s = max(EVERYTHING_S, self._took_s / EVERYTHING_SHARE)
+            self.everything_at = self._clock.monotonic() + pause_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from rota.observe.events import Bus
-from rota.runtime.clock import SYSTEM_CLOCK, Clock
+from rota.runtime.clock import SYSTEM_CLOCK, Clock, count_usual
 from rota.store import ops
 from rota.store.link import StoreLink
 from rota.upkeep.sweeper import Sweeper
@@ -43,6 +43,7 @@ class WaitSweeper(Sweeper):
         """The name behind which the pass continues; '': from the first."""
         self._seen = 0
         """How many jobs wait, of those that this pass has read, or that began meanwhile."""
+        self._took_s = LEAST_S
         self._least_at = 0.0
         """When it may pass again if jobs of this worker end or begin to wait."""
 
@@ -63,7 +64,8 @@ class WaitSweeper(Sweeper):
         now = self.clock.monotonic()
         rest_s = LEAST_S
         if not sweep.released:
-            rest_s = max(LEAST_S, (now - before) * self.workers / SHARE)
+            self._took_s = count_usual(now - before, self._took_s)
+            rest_s = max(LEAST_S, self._took_s * self.workers / SHARE)
         self._least_at = now + rest_s
         self._seen += sweep.waits - sweep.released
         self._after = sweep.last_wait or ""

@@ -23,6 +23,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import product
 
 from rota.model.job import Job
+from rota.runtime.clock import count_usual
 from rota.store.ops import Branches, Claimed, HeldUp, RefusedClaim
 from rota.worker.slots import ORDINARY_MAX, SlotGroup
 
@@ -42,8 +43,6 @@ table it costs nothing, on a large one SHARE rules."""
 
 SHARE = 0.01
 """Of one connection's time, for each depth, over all workers."""
-STALL = 4
-"""A claim that took more than so many times as long as the last of its depth was held up."""
 ENDED_SHARE = 0.04
 """The same for looks back after transactions that ended."""
 ENDED_PERIOD_S = (0.06, 0.5)
@@ -66,11 +65,12 @@ class Frontier:
     """Whether the last scan came to the end of what is due."""
     due_at: list[float] = field(default_factory=lambda: [0.0] * len(DEPTHS_S))
     """When each depth may be searched again, on the caller's monotonic clock."""
-    took_s: list[float] = field(default_factory=lambda: [math.inf] * len(DEPTHS_S))
+    took_s: list[float] = field(default_factory=lambda: [1.0] * len(DEPTHS_S))
     """How long the last claim of each depth took, as far as it counts."""
     ended_from: float = math.inf
     """Transactions that have ended since the last look back may have left jobs that are due from
     here on, on the same clock; infinity: there are none."""
+    ended_took_s: float = ENDED_PERIOD_S[0]
     ended_due_at: float = 0.0
     """When a look back after them may be made again."""
 
@@ -116,13 +116,14 @@ class Frontier:
             if covered_s < depth_s:
                 self.due_at[level] = max(self.due_at[level], now + PERIODS_S[level])
             elif covered_s == depth_s:
-                self.took_s[level] = usual_s = min(took_s, STALL * self.took_s[level])
+                self.took_s[level] = usual_s = count_usual(took_s, self.took_s[level])
                 self.due_at[level] = now + max(PERIODS_S[level], usual_s * workers / SHARE)
         age_s = now - took_s - self.ended_from
         if (to_the_end or last is not None) and 0 <= age_s <= depth_s:
             self.ended_from = math.inf
             least_s, most_s = ENDED_PERIOD_S
-            pause_s = max(least_s, took_s * workers / ENDED_SHARE)
+            self.ended_took_s = count_usual(took_s, self.ended_took_s)
+            pause_s = max(least_s, self.ended_took_s * workers / ENDED_SHARE)
             is_shallow = age_s <= ENDED_SHALLOW_S
             self.ended_due_at = now + (min(pause_s, most_s) if is_shallow else pause_s)
         if to_the_end:

@@ -24,8 +24,8 @@ nightly: venv-dev ## all that `make test` leaves out; ONLY=kinds: a part of it, 
 mutants: venv-dev ## takes out one changed guard at a time, and its tests must fail; ALL=1: all guards, ONLY='claim: no two', BASE=REV, SLICE=K/N: of all one of N, SECONDS=S: no further one after S, QUICK=1: no nightly tests, BY=sim/test_worlds.py::test_a_world_ends_well: by this test instead of its own
 	@$(BIN)/python -m tests.mutants.run $(if $(ONLY),--only '$(ONLY)') $(if $(ALL),--all) $(if $(BASE),--base '$(BASE)') $(if $(SLICE),--slice $(SLICE)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(QUICK),--quick) $(if $(BY),--by tests/$(BY))
 
-sim: venv-dev ## simulated worlds for a minute, which repeat by their seed; MIX=storm SEED=7: the story of one, SECONDS=600: new ones for longer, FIRST=1: from this seed on
-	@$(BIN)/python -m tests.sim.run $(if $(SEED),--seed $(SEED)) $(if $(MIX),--mix $(MIX)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(FIRST),--first $(FIRST))
+sim: venv-dev ## simulated worlds for a minute, which repeat by their seed; MIX=storm SEED=7: the story of one, SECONDS=600: new ones for longer, FIRST=1: from this seed on, BUG='clock': builds old bugs in, and counts the worlds until each is seen
+	@$(BIN)/python -m tests.sim.$(if $(BUG),bugs --only '$(BUG)',run $(if $(SEED),--seed $(SEED)) $(if $(MIX),--mix $(MIX)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(FIRST),--first $(FIRST)))
 
 check: ## format, lint, types, imports, generated docs, spelling, the budgets of the house
 	@$(MAKE) --no-print-directory --jobs 2 types rest

@@ -45,6 +45,8 @@ class SimDatabase(Database):
         joins: str | None = None,
         patience: Patience = PATIENT,
     ) -> Any:
+        if connection is not None:
+            return await adrive(connection.driver(), operation, self.statements, atomic=atomic)
         with Border(is_own=True):
             try:
                 made = await self.connect("client")

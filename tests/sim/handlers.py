@@ -7,7 +7,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import rota
-from tests.sim.judge import Run
+from tests.sim.judge import TOLD_S, Run
 from tests.sim.kinds import KINDS, LASTS_S
 
 if TYPE_CHECKING:
@@ -47,8 +47,13 @@ class Handlers:
             if name in ("flaky", "child") and draw.random() < 0.3:
                 raise ValueError("drawn")
             if name == "calls" and self._world.is_endpoint_down():
+                if draw.random() < 0.5:
+                    raise rota.RateLimited(retry_after="3s")
                 run.has_failed = True
                 raise ConnectionError("the endpoint does not answer")
+            if name == "limited" and draw.random() < 0.03:
+                self._judge.note_told_to_wait()
+                raise rota.RateLimited(retry_after=f"{TOLD_S:g}s")
             if name == "pays":
                 effect = ctx.effect(f"pay {run.job}", if_uncertain="skip")
                 await effect.call(self._pay, run)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.sim.kinds import KINDS
 
@@ -16,11 +16,31 @@ CAPACITY = {"lane": 2, "row": 1, "capped": 3}
 """How many jobs of a type, or of its group, may run at once."""
 STARTS, PER_S, BURST = 20, 10.0, 5
 """Of the rate limit."""
+TOLD_S, HEARD_S = 10.0, 2.0
+"""How long a handler of that limit is told to wait now and then, and until all workers know."""
 FAILURES, OPEN_S = 3, 20.0
 """Of the breaker."""
+PROMPT = {"plain", "urgent", "flaky", "keyed", "pays", "parent", "once"}
+PROMPT_S = 3.0
+"""How soon a job of these types begins that is due, if nothing was ever wrong and none of the
+workers was full: three polls, if nobody told of it."""
+SLOTS = 6
+"""Of a worker."""
+RESTS_MAX, LOOKS_MAX = 0.5, 2.2
+"""Most statements a second when nothing is left to do: of each worker, and of the one of each
+release that looks for the others."""
+NEW_S = 5.0
+"""Until a worker has asked what the server's clock says, and whoever else asks."""
 SILENCE_S = 120.0
 """How long nothing may begin or end, once the world is well: a lease, the longest job, and what
 else a job waits for."""
+LOST_S = 90.0
+"""How long the leases of a dead worker may last: theirs, and what others get after an outage or a
+step of the clock."""
+HELD = """
+  select format('job %%s is held by %%s, which has died', id, locked_by) from rota.job
+  where status = 'running' and locked_by = any (%s)
+"""
 LEFT = """
   select format('job %%s %%s is %%s, %%s', id, job_type, status, coalesce(locked_by, waits_for))
   from rota.job
@@ -70,6 +90,13 @@ class Judge:
         self._finished: set[int] = set()
         """Jobs of which a run has ended without an error."""
         self._rows: dict[int, str] = {}
+        self._due: dict[int, float] = {}
+        """When each job was there and due that has not begun."""
+        self._full_at = 0.0
+        """When so many jobs ran last that one worker may have had no slot."""
+        self._told: list[float] = []
+        self._lost: list[tuple[int, int]] = []
+        """The claims that workers say they have lost."""
         self._batches: dict[int, list[int]] = {}
         self._paid: Counter[int] = Counter()
         self._kept_steps: set[int] = set()
@@ -79,15 +106,19 @@ class Judge:
         self._all_excused_until = -1.0
         self._touched: set[int] = set()
         self._stepped_at: list[float] = []
+        self._started_at = 0.0
         self._troubled_at: list[float] = []
         self._down: list[tuple[float, float]] = []
         self._well_at = 0.0
 
     # What it is told of the world
 
-    def note_enqueued(self, job: int, row: str | None = None) -> None:
-        """A job is there; one of a row begins after those that were there before it."""
+    def note_enqueued(self, job: int, due: float, row: str | None = None) -> None:
+        """A job is there, and due then; one of a row begins after those that were there before
+        it."""
         self.enqueued.add(job)
+        if job not in self._claims:
+            self._due[job] = max(due, self._now())
         if row is not None:
             self._rows[job] = row
 
@@ -118,11 +149,27 @@ class Judge:
 
     def note_outage(self, until: float) -> None:
         self.note_trouble()
-        self._all_excused_until = max(self._all_excused_until, until + 60)
+        self._all_excused_until = max(self._all_excused_until, until + 10)
 
     def note_step_of_clock(self) -> None:
         self.note_trouble()
         self._stepped_at.append(self._now())
+        self._excuse_new()
+
+    def note_start(self) -> None:
+        self._started_at = self._now()
+        self._excuse_new()
+
+    def _excuse_new(self) -> None:
+        """A worker that begins within seconds of a step does not know of it, and finds that the
+        leases of all others are over."""
+        now = self._now()
+        if now - max([-NEW_S, *self._stepped_at]) < NEW_S > now - self._started_at:
+            self._all_excused_until = max(self._all_excused_until, now + 60)
+
+    def note_pause(self, until: float) -> None:
+        """Nothing is claimed for a while, because a person wants it so."""
+        self._full_at = max(self._full_at, until)
 
     def note_endpoint_down(self, until: float) -> None:
         self._down.append((self._now(), until))
@@ -147,9 +194,11 @@ class Judge:
             self.faults.append(f"job {run.job} begins claim {run.claim} after claim {before}")
         if run.job_type == "row":
             self._look_at_order(run)
+        self._look_at_wait(run)
         self._claims[run.job] = run.claim
         self._running[run.job].append(run)
         self._runs.append(run)
+        self._note_full()
         if run.job_type in CAPACITY:
             self._look_at_places(run)
         if run.job_type == "after" and (early := self._list_running(self._batches.get(run.n, ()))):
@@ -157,10 +206,15 @@ class Judge:
 
     def end(self, run: Run, *, is_finished: bool) -> None:
         run.ended = self._now()
+        self._note_full()
         if is_finished:
             self._finished.add(run.job)
         if run in self._running[run.job]:
             self._running[run.job].remove(run)
+
+    def note_told_to_wait(self) -> None:
+        """It is told that nothing more is wanted for TOLD_S."""
+        self._told.append(self._now())
 
     def note_paid(self, run: Run) -> None:
         """It did what must not happen twice."""
@@ -185,6 +239,43 @@ class Judge:
         for job, outcome in outcomes.items():
             if outcome == "succeeded" and job not in self._finished:
                 self.faults.append(f"job {run.job} has a result of {job}, which has not ended")
+
+    # What workers say
+
+    def note_lost(self, job: int, claim: int) -> None:
+        """A worker has discarded an outcome, because another claim has the job."""
+        self._lost.append((job, claim))
+
+    def look_at_rest(self, per_s: float, workers: int, releases: int) -> None:
+        """Nothing is left to do, and these workers make so many statements a second."""
+        if per_s > workers * RESTS_MAX + releases * LOOKS_MAX:
+            self.faults.append(f"{workers} idle workers make {per_s:.1f} statements a second")
+
+    def look_at_a_stop(self, worker: str, unwritten: Iterable[int], server: Server) -> None:
+        """A worker has stopped: it names the jobs whose outcomes it could not write, and gives back
+        all others."""
+        asked = "select id, claims from rota.job where status = 'running' and locked_by = %s"
+        held = dict(server.query(asked, worker))
+        for job in sorted(held.keys() - set(unwritten)):
+            runs = [one for one in self._runs if (one.job, one.claim) == (job, held[job])]
+            if runs or not self._troubled_at:
+                self.faults.append(f"{worker} stops and does not say that it leaves job {job}")
+
+    def look_at_the_dead(self, server: Server) -> None:
+        """Say so if one that died still holds a job, LOST_S after the last fault."""
+        self.faults += [what for (what,) in server.query(HELD, sorted(self._dead))]
+
+    def _note_full(self) -> None:
+        if sum(map(len, self._running.values())) >= SLOTS:
+            self._full_at = max(self._full_at, self._now())
+
+    def _look_at_wait(self, run: Run) -> None:
+        due = self._due.pop(run.job, None)
+        if due is None or run.job_type not in PROMPT or self._troubled_at or self._touched:
+            return
+        waited_s = run.began - max(due, self._full_at)
+        if waited_s > PROMPT_S:
+            self.faults.append(f"job {run.job} begins after {waited_s:.1f} s at {run.began:.3f}")
 
     def _list_running(self, jobs: Iterable[int]) -> list[Run]:
         """The runs of jobs that no fault excuses."""
@@ -240,25 +331,31 @@ class Judge:
                 self.faults.append(f"batch {number} has {follow_ups[number]} follow-ups")
         keys = server.query(
             "select job_type, idempotency_key, count(*) from rota.job_history "
-            "where idempotency_key is not null and status = 'succeeded' group by 1, 2"
+            "where idempotency_key is not null and status = 'succeeded' and job_type <> 'pending' "
+            "group by 1, 2"
         )
         self.faults += [f"key {key} of {name} has {n} jobs" for name, key, n in keys if n > 1]
 
     def _look_at_jobs(self, server: Server) -> None:
-        """Each job is over once. An attempt is charged that began and failed, or was lost; and a
-        job that has attempts left does not die."""
+        """Each job is over once, and one that has attempts left does not die."""
         history = defaultdict(list)
         for job, *row in server.query("select id, status, attempts, claims from rota.job_history"):
             history[job].append(row)
-        dead = {
-            job: (name, attempts)
-            for job, name, attempts in server.query(
-                "select id, job_type, attempts from rota.job where status = 'dead'"
-            )
-        }
-        for job in sorted(self.enqueued - set(dead)):
+        dead = "select id, job_type, attempts from rota.job where status = 'dead'"
+        for job, name, attempts in server.query(dead):
+            history[job] = history[job] or [["dead", attempts, attempts]]
+            if name != "once" and attempts < KINDS[name].get("max_attempts", 10):
+                self.faults.append(f"job {job} {name} is dead after {attempts} attempts")
+        for job in sorted(self.enqueued):
             if (times := len(history.get(job, []))) != 1:
                 self.faults.append(f"job {job} is {times} times in history")
+        for job, claim in self._lost:
+            if [one[::2] for one in history.get(job, ())] == [["succeeded", claim]]:
+                self.faults.append(f"job {job} succeeded by claim {claim}, said to be lost")
+        self._look_at_attempts(history)
+
+    def _look_at_attempts(self, history: dict[int, list[Any]]) -> None:
+        """An attempt is charged that began and failed, or was lost."""
         begun = Counter(run.job for run in self._runs)
         is_calm = not (self._troubled_at or self._touched)
         for job, [(status, attempts, claims), *_] in sorted(history.items()):
@@ -266,9 +363,6 @@ class Judge:
                 self.faults.append(f"job {job} succeeded and has not ended")
             if attempts > claims or (is_calm and attempts > begun[job]):
                 self.faults.append(f"job {job} began {begun[job]} times, charged are {attempts}")
-        for job, (name, attempts) in sorted(dead.items()):
-            if name != "once" and attempts < KINDS[name].get("max_attempts", 10):
-                self.faults.append(f"job {job} {name} is dead after {attempts} attempts")
 
     def _look_at_limit(self) -> None:
         """A window that contains a step of the server's clock may have one burst more."""
@@ -279,6 +373,10 @@ class Judge:
             if len(window) > STARTS + BURST * (1 + stepped):
                 self.faults.append(f"{len(window)} starts in {PER_S} s from {at:.3f}")
                 return
+        for told in self._told:
+            early = [at for at in starts if told + HEARD_S < at < told + TOLD_S * 0.96]
+            if early and not any(told - 5 < at < told + TOLD_S for at in self._troubled_at):
+                self.faults.append(f"a start at {early[0]:.3f}, and {told:.3f} is told to wait")
 
     def _look_at_breaker(self) -> None:
         """While the endpoint is down, and nothing else is wrong, one job tries in each time for

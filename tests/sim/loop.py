@@ -8,6 +8,7 @@ from collections import deque
 from contextvars import Context, ContextVar
 from heapq import heappush
 from itertools import count
+from math import inf, nextafter
 from typing import Any
 
 from rota.runtime.clock import Clock
@@ -23,6 +24,8 @@ class Process:
         self.frozen_until = 0.0
         self.speed = 1.0
         """Of its monotonic clock, in seconds per second."""
+        self.stood_s = 0.0
+        """How long that clock stood still, as that of a machine does which is moved."""
 
     def __repr__(self) -> str:
         return self.name
@@ -126,7 +129,8 @@ class _Jumping(selectors.SelectSelector):
     def select(self, timeout: float | None = None) -> list[Any]:
         if timeout is None:
             raise NothingToDo
-        self._loop.now += timeout
+        if timeout > 0:  # not a rounding short of the timer: a frozen process would never thaw
+            self._loop.now = nextafter(self._loop.now + timeout, inf)
         return []
 
 
@@ -134,11 +138,12 @@ class WorkerClock(Clock):
     """The clock of a process, which may run fast."""
 
     def __init__(self, loop: VirtualLoop, process: Process) -> None:
-        super().__init__(lambda: loop.now * process.speed)
+        super().__init__(lambda: loop.now * process.speed - process.stood_s)
         self._process = process
 
     async def wait(self, *events: asyncio.Event, timeout_s: float | None = None) -> bool:
-        limit_s = None if timeout_s is None else timeout_s / self._process.speed
+        # A rounding's time would pass without an end.
+        limit_s = None if timeout_s is None else max(timeout_s / self._process.speed, 1e-6)
         return await super().wait(*events, timeout_s=limit_s)
 
 

@@ -175,6 +175,11 @@ class Server:
         else:
             self._watch.execute("insert into sim.refused values (%s)", [job])
 
+    def be_copy(self, *, is_copy: bool) -> None:
+        """Let the installation name another database, or this one again."""
+        name = "'another'" if is_copy else "current_database()"
+        self._watch.execute(f"update rota.installation set database_name = {name}".encode())
+
     def listen(self, channel: str) -> None:
         self._ears.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
 

@@ -22,12 +22,13 @@ import psycopg
 
 import rota
 from rota.errors import DatabaseUnavailable, RotaError
-from rota.observe.events import Bus
+from rota.observe.events import Bus, LeaseLost, WorkerStopped
+from rota.store.errors import StoreError
 from rota.worker.attempt import Attempt
 from rota.worker.worker import Worker
 from tests.sim.database import SimConnection, SimDatabase
 from tests.sim.handlers import Handlers
-from tests.sim.judge import Judge
+from tests.sim.judge import LOST_S, SLOTS, Judge
 from tests.sim.kinds import DRAWN
 from tests.sim.loop import PROCESS, NothingToDo, OneThread, Process, VirtualLoop, WorkerClock
 from tests.sim.server import Call, Server, Session
@@ -52,15 +53,21 @@ class Mix:
     drops: float = 0
     """Connections that are lost, before or after the commit."""
     restarts: float = 0
+    stalls: float = 0
+    """Of the server: it answers nobody for a while."""
     steps: float = 0
     """Of the database's clock."""
     deploys: float = 0
     acts: float = 0
     """Of persons: cancel, retry, pause and resume."""
+    holds: float = 0
+    """Of transactions of the application's that enqueue and stay open for a while."""
     outages: float = 0
     """Of the endpoint that some jobs call."""
     refusals: float = 0
     """Rows that a trigger of the database lets nobody change."""
+    copies: float = 0
+    """Dumps of another database that are restored in the place of this one."""
     has_old: bool = False
     """Whether every third worker is of a release that cannot read some payloads."""
     loses_notifications: float = 0.0
@@ -70,15 +77,22 @@ class Mix:
 
 
 CALM = Mix()
-BUSY = Mix(acts=10, outages=2, refusals=2, has_old=True, loses_notifications=0.3)
+IDLE = Mix(jobs=60, holds=12, deploys=1, outages=1)
+"""There is always room: what is due begins at once."""
+BUSY = Mix(
+    acts=10, holds=8, deploys=1, outages=2, refusals=2, copies=1, has_old=True,
+    loses_notifications=0.3,
+)  # fmt: skip
 """Nothing of Rota's fails."""
 STORM = Mix(
     kills=5,
     freezes=4,
     drops=8,
     restarts=1,
+    stalls=1,
     deploys=1,
     acts=10,
+    holds=4,
     outages=1,
     refusals=1,
     has_old=True,
@@ -86,7 +100,7 @@ STORM = Mix(
     fast=True,
 )
 STEPS = Mix(kills=3, freezes=2, drops=3, steps=3, acts=5, outages=1)
-MIXES = {"calm": CALM, "busy": BUSY, "storm": STORM, "steps": STEPS}
+MIXES = {"calm": CALM, "idle": IDLE, "busy": BUSY, "storm": STORM, "steps": STEPS}
 
 
 @dataclass
@@ -113,6 +127,10 @@ class Story:
         return "\n".join([*lines, *(f"WRONG: {one}" for one in self.faults)])
 
 
+class _RolledBack(Exception):
+    """An application thinks better of it."""
+
+
 class World:
     """One world."""
 
@@ -125,8 +143,8 @@ class World:
         self.judge = Judge(lambda: self.loop.now)
         self.connections: list[SimConnection] = []
         self._ears: defaultdict[str, list[SimConnection]] = defaultdict(list)
-        self._skew_s = 0.0
-        self._down_until = 0.0
+        self._skew_s = self._skew_s_max = self._stepped_s = 0.0
+        self._down_until = self._stalled_until = 0.0
         self._endpoint_down_until = 0.0
         self._is_troubled = True
         self._workers: dict[Process, Worker] = {}
@@ -157,8 +175,9 @@ class World:
         return app
 
     async def travel(self, connection: SimConnection) -> None:
-        """Take as long as a message takes."""
+        """Take as long as a message takes, to a server that answers."""
         await asyncio.sleep(self.draw.expovariate(1 / 0.002))
+        await asyncio.sleep(max(0.0, self._stalled_until - self.loop.now))
 
     def listen(self, channel: str, connection: SimConnection) -> None:
         self._ears[channel].append(connection)
@@ -181,6 +200,8 @@ class World:
             answer: list[Any] = await self.server.run(session, self.now().isoformat(), call)
         except psycopg.Error as error:
             self.tell(who, f"{name} -> {type(error).__name__}")
+            if isinstance(error, psycopg.errors.DeadlockDetected):
+                self.story.faults.append(f"{who} deadlocks with another at {self.loop.now:.3f}")
             raise
         finally:
             if session.has_notified and session.is_over:
@@ -270,10 +291,11 @@ class World:
             next(iter(self._workers)).speed = 1.03
         producer = Handlers(self, Process("producer"))
         self.app, self.types = producer.app, producer.jobs.types
-        happenings = sorted(self._plan(), key=lambda one: one[0])
-        for at, happen in happenings:
+        happening = []
+        for at, happen in sorted(self._plan(), key=lambda one: one[0]):
             await asyncio.sleep(max(0.0, at - self.loop.now))
-            await happen()
+            happening.append(self.apart(happen()))
+        await asyncio.gather(*happening)
         self._is_troubled = False
         await self._mend()
         await self._wait_for_the_end()
@@ -288,37 +310,71 @@ class World:
             (mix.kills, self._kill),
             (mix.freezes, self._freeze),
             (mix.restarts, self._restart),
+            (mix.stalls, self._stall),
             (mix.steps, self._step),
             (mix.deploys, self._deploy),
             (mix.acts, self._act),
+            (mix.holds, self._hold),
             (mix.outages, self._lose_endpoint),
             (mix.refusals, self._refuse),
+            (mix.copies, self._copy),
         ):
             for _ in range(round(draw.uniform(0.5, 1.5) * count)):
                 yield draw.uniform(0, mix.over_s), happen
 
     # Producers and persons
 
-    async def _produce(self) -> None:
+    def _make_jobs(self) -> list[tuple[Any, str | None, float]]:
+        """Draw jobs, each with the row that it joins in its turn, and its delay."""
         draw = self.draw
-        jobs: list[Any] = []
-        rows: list[str | None] = []
+        made = []
         for kind in draw.choices(list(DRAWN), list(DRAWN.values()), k=5):
             options: dict[str, Any] = {}
             if kind in ("lane", "row"):
                 options["group_key"] = kind + draw.choice("abc")
-            if kind == "keyed":
+            if kind in ("keyed", "pending"):
                 options["key"] = draw.choice("klmnopq")
+            row, delay_s = None, 0.0
             if draw.random() < 0.2:
-                options["delay"] = timedelta(seconds=draw.uniform(0, 30))
-            jobs.append(self.types[kind].using(**options).new(n=draw.randrange(1000)))
-            rows.append(options["group_key"] if kind == "row" and "delay" not in options else None)
-        with suppress(RotaError):
-            made = await self.app.aenqueue_many(jobs)
+                delay_s = draw.uniform(0, 30)
+                options["delay"] = timedelta(seconds=delay_s)
+            elif kind == "row":
+                row = options["group_key"]
+            elif draw.random() < 0.05:  # far behind all that workers have seen
+                options["run_at"] = self.now() - timedelta(hours=1)
+            job = self.types[kind].using(**options).new(n=draw.randrange(1000))
+            made.append((job, row, delay_s))
+        return made
+
+    async def _produce(self) -> None:
+        drawn = self._make_jobs()
+        with suppress(RotaError, psycopg.Error):  # what it replaces may be refused
+            made = await self.app.aenqueue_many([job for job, *_ in drawn])
+            since = self.loop.now
             self.tell("producer", f"enqueues {[one.id for one in made if one.created]}")
-            for one, row in zip(made, rows, strict=True):
+            for one, (_, row, delay_s) in zip(made, drawn, strict=True):
                 if one.created:
-                    self.judge.note_enqueued(one.id, row)
+                    self.judge.note_enqueued(one.id, since + delay_s, row)
+
+    async def _hold(self) -> None:
+        """Enqueue in a transaction of the application's, which ends a while later."""
+        drawn = self._make_jobs()
+        with suppress(RotaError, StoreError, psycopg.Error, _RolledBack):
+            connection = await vars(self.app)["_opened"].connect("app")
+            try:
+                async with connection.driver().transaction():
+                    given = [job for job, *_ in drawn]
+                    made = await self.app.aenqueue_many(given, connection=connection)
+                    since = self.loop.now
+                    self.tell("producer", f"holds {[one.id for one in made if one.created]}")
+                    await asyncio.sleep(self.draw.uniform(0, 20))
+                    if self.draw.random() < 0.2:
+                        raise _RolledBack
+                for one, (_, _, delay_s) in zip(made, drawn, strict=True):
+                    if one.created:
+                        self.judge.note_enqueued(one.id, since + delay_s)
+            finally:
+                await connection.close()
 
     async def _produce_batch(self) -> None:
         self._batches += 1
@@ -344,6 +400,7 @@ class World:
             elif act == "retry":
                 await self.app.aretry(job, by="person")
             else:
+                self.judge.note_pause(self.loop.now + 2 + 1)
                 await self.app.queues.apause("default", by="person")
                 await asyncio.sleep(2)
                 await self.app.queues.aresume("default", by="person")
@@ -362,14 +419,21 @@ class World:
             release=process.release,
             name=process.name,
             lease_s=LEASE_S,
-            slots=6,
+            slots=SLOTS,
         )
-        worker = Worker(SimDatabase(self, process), spec, Bus(), WorkerClock(self.loop, process))
+        bus = Bus()
+        bus.on(LeaseLost, lambda lost: self.judge.note_lost(lost.job, lost.claim))
+        bus.on(WorkerStopped, partial(self._note_stop, process))
+        worker = Worker(SimDatabase(self, process), spec, bus, WorkerClock(self.loop, process))
         self._workers[process] = worker
         self.tell(process, "starts")
+        self.judge.note_start()
         task = self.loop.create_task(worker.run(), context=context)
         task.add_done_callback(partial(self._note_end, process), context=self._neutral)
         self._running[process] = task
+
+    def _note_stop(self, process: Process, stopped: WorkerStopped) -> None:
+        self.judge.look_at_a_stop(process.name, stopped.unwritten, self.server)
 
     def _note_end(self, process: Process, task: asyncio.Task[Any]) -> None:
         """Start another in place of one that found no database."""
@@ -405,6 +469,9 @@ class World:
             self.tell(process, f"freezes for {for_s:.1f} s")
             process.frozen_until = self.loop.now + for_s
             self.judge.note_freeze(process.name, self.loop.now + for_s)
+            if self.draw.random() < 0.3:
+                self.tell(process, "so does its clock")
+                process.stood_s += for_s
 
     async def _restart(self) -> None:
         self._down_until = self.loop.now + self.draw.uniform(0.2, 20)
@@ -415,10 +482,23 @@ class World:
         for connection in list(self.connections):
             connection.cut()
 
+    async def _stall(self) -> None:
+        self._stalled_until = self.loop.now + self.draw.uniform(0.5, 30)
+        self.tell("server", f"stands still until {self._stalled_until:.1f}")
+        self.judge.note_outage(self._stalled_until)
+
     async def _step(self) -> None:
+        """Set the clock, perhaps by as much as the last time: a machine is paused again."""
         by_s = self.draw.choice([-1, 1]) * 10 ** self.draw.uniform(0, 3.55)
+        if self._stepped_s and self.draw.random() < 0.4:
+            by_s = self._stepped_s
+        self._stepped_s = by_s
+        self._set_clock(by_s)
+
+    def _set_clock(self, by_s: float) -> None:
         self.tell("server", f"its clock steps by {by_s:+.0f} s")
         self._skew_s += by_s
+        self._skew_s_max = max(self._skew_s_max, self._skew_s)
         self.judge.note_step_of_clock()
 
     async def _lose_endpoint(self) -> None:
@@ -433,6 +513,20 @@ class World:
             self.judge.note_trouble()
             self.judge.note_touched(job)
             self.server.refuse(job)
+
+    async def _copy(self) -> None:
+        """Make it the dump of another database for a while: nothing may be claimed."""
+        asked = "select id, claims from rota.job where status = 'running' or %s"
+        before = dict(self.server.query(asked, True))
+        for_s = self.draw.uniform(1, 20)
+        self.tell("database", f"is a copy for {for_s:.1f} s")
+        self.judge.note_pause(self.loop.now + for_s + 1)
+        self.server.be_copy(is_copy=True)
+        await asyncio.sleep(for_s)
+        for job, claims in self.server.query(asked, False):
+            if claims > before.get(job, 0):
+                self.story.faults.append(f"job {job} is claimed in a copy at {self.loop.now:.3f}")
+        self.server.be_copy(is_copy=False)
 
     async def _deploy(self) -> None:
         for process, worker in list(self._workers.items()):
@@ -449,7 +543,8 @@ class World:
         self.server.refuse(None)
         await self.app.queues.aresume("default", by="person")
         for process in self._workers:
-            process.frozen_until = min(process.frozen_until, self.loop.now)
+            if not process.stood_s:
+                process.frozen_until = min(process.frozen_until, self.loop.now)
         self.judge.note_well()
         while not any(one.release == "r1" for one in self._workers if not one.is_dead):
             self._start_worker()
@@ -457,12 +552,21 @@ class World:
     async def _wait_for_the_end(self) -> None:
         until = self.loop.now + END_S
         left = "select count(*) from rota.job where status not in ('dead', 'cancelled')"
+        await asyncio.sleep(LOST_S)
+        self.judge.look_at_the_dead(self.server)
+        if self._skew_s < self._skew_s_max:  # else what was put off waits for hours
+            self._set_clock(self._skew_s_max - self._skew_s)
         while self.loop.now < until:
             await asyncio.sleep(5)
             if self.server.query(left) == [(0,)]:
                 break
+        await asyncio.sleep(1)
+        before = self.server.statements
         await asyncio.sleep(40)  # what is swept has been swept
         living = [one for one in self._workers if not one.is_dead]
+        releases = len({one.release for one in living})
+        asked = (self.server.statements - before) / 40
+        self.judge.look_at_rest(asked, len(living), releases)
         for process in living:
             self.loop.call_soon(self._workers[process].stop, context=self._neutral)
         ended = [self._running[process] for process in living]

@@ -392,7 +392,7 @@ class World:
             return
         job, act = self.draw.choice(ids), self.draw.choice(["cancel", "retry", "pause"])
         self.tell("person", f"{act} {job}")
-        with suppress(RotaError):
+        with suppress(RotaError, psycopg.Error):
             if act != "pause":
                 self.judge.note_touched(job)
             if act == "cancel":
@@ -467,11 +467,12 @@ class World:
         if process is not None:
             for_s = self.draw.uniform(1, 2.5 * LEASE_S)
             self.tell(process, f"freezes for {for_s:.1f} s")
-            process.frozen_until = self.loop.now + for_s
-            self.judge.note_freeze(process.name, self.loop.now + for_s)
+            since = max(self.loop.now, process.frozen_until)  # it may be frozen already
+            process.frozen_until = max(since, self.loop.now + for_s)
+            self.judge.note_freeze(process.name, process.frozen_until)
             if self.draw.random() < 0.3:
                 self.tell(process, "so does its clock")
-                process.stood_s += for_s
+                process.stood_s += process.frozen_until - since
 
     async def _restart(self) -> None:
         self._down_until = self.loop.now + self.draw.uniform(0.2, 20)

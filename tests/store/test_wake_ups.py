@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import psycopg
 import pytest
 from psycopg.rows import TupleRow
@@ -76,13 +78,15 @@ def test_who_wakes_the_others_is_not_woken_itself(
 
 
 @rule("M81")
-def test_a_request_waits_for_no_queue_that_is_locked(
+def test_no_worker_waits_for_a_queue_that_is_locked(
     connection: Connection, second: Connection, hand: Hand
 ) -> None:
     connection.execute("set lock_timeout = '1s'")
     with second.transaction():
         second.execute("select from rota.queue where name = 'default' for update")
         assert not hand.run(ops.request_notify("k w2", ["default", "other"], 60))
+        hand.run(ops.look_back("default", datetime.now(UTC)))
+        hand.run(ops.stop("w1"))
     assert waiting(connection) == {"default": {"k w1", "k silent"}, "other": {"k w2"}}
     assert hand.run(ops.request_notify("k w2", ["default", "other"], 60))
 

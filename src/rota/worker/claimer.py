@@ -515,9 +515,10 @@ class Claimer(Service):
         queues = sorted(self._leaving)
         self._leaving.clear()
         self._is_awaited = False
-        await self._link.run(ops.request_notify(self._peer, queues, 0.0))
         most, self._told = max(1, self._told), 0
-        await self._link.run(ops.wake_others(self._peer, queues, most))
+        # Where they cannot leave, because a row is locked, workers would wake each other on and on.
+        if await self._link.run(ops.request_notify(self._peer, queues, 0.0)):
+            await self._link.run(ops.wake_others(self._peer, queues, most))
 
     def _count_unanswered(self, sent: SentClaim, fresh: int) -> int:
         """Return how many wake-ups have not led to a job; they are not counted again."""

@@ -1,13 +1,15 @@
 -- Asks all workers to search a queue again from p_to on, because a job became claimable behind
 -- their frontiers. It writes at most once a second. Jobs in between are found by the workers' own
--- looks back.
--- Locks: the row of the queue, at most once a second.
+-- looks back, and so are those of a queue whose row another transaction has locked for long: claims
+-- and outcomes must not wait for it.
+-- Locks: the row of the queue, at most once a second; it waits for it for a tenth of one.
 -- Keeps: jobs that became claimable behind the workers' frontiers in bulk are found at once.
 create or replace function {schema}.look_back(p_queue text, p_to timestamptz)
 returns void
-language sql
-set search_path = pg_catalog, pg_temp
+language plpgsql
+set lock_timeout = '100ms' set search_path = pg_catalog, pg_temp
 as $$
+begin
   insert into {schema}.queue as q (name, look_back_to, look_back_asked_at)
   values (p_queue, p_to, {schema}.clock())
   on conflict (name) do update
@@ -20,5 +22,7 @@ as $$
     )
   where q.look_back_asked_at is null
     or q.look_back_asked_at < {schema}.clock() - interval '1 second'
-    or q.look_back_to > excluded.look_back_to
-$$;
+    or q.look_back_to > excluded.look_back_to;
+exception
+  when lock_not_available then null;
+end $$;

@@ -2,16 +2,15 @@
 -- Parameters: name text; succeeded int8; failed int8; dead int8; rejected int8 (NULLs: as in its
 --   last heartbeat)
 -- Rows: name text
--- Locks: the rows of the queues for which it waits, in the order of their names; and the row of
---   the worker.
+-- Locks: the rows of the queues for which it waits, with SKIP LOCKED (whoever asks next leaves it
+--   out); and the row of the worker.
 -- Keeps: a release that was alive within the hour is still known.
 with awaited as (
   select q.name, u.peer
   from :schema.queue q
   cross join pg_catalog.unnest(q.waiting) u(peer)
   where pg_catalog.split_part(u.peer, ' ', 2) = :name::text
-  order by q.name
-  for update of q
+  for update of q skip locked
 ),
 left_out as (
   update :schema.queue q

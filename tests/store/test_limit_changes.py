@@ -77,12 +77,13 @@ def test_a_limit_that_was_lowered_and_raised_again_forgets_no_start(limits: Limi
 
 
 @rule("M62")
-def test_a_limit_that_was_raised_keeps_the_delay_of_a_handler(limits: Limits) -> None:
-    limits.declare(starts=2, burst=2, per_s=3_600)
-    assert limits.take(1)
+@pytest.mark.parametrize("starts", [3, 6_000])
+def test_a_limit_that_was_changed_keeps_the_delay_of_a_handler(limits: Limits, starts: int) -> None:
+    limits.declare(starts=60, burst=2, per_s=600)
     limits.hand.run(ops.delay_limit(("smtp", ""), 8.0))
-    limits.connection.execute("select rota.limit_set('smtp', 3600, null, 60)")
     assert 7.0 < limits.waits(1)[0] <= 8.0
+    limits.connection.execute("select rota.limit_set('smtp', %s)", [starts])
+    assert limits.waits(1)[0] > 7.0
 
 
 @rule("M62")

@@ -11,12 +11,7 @@ as $$
 declare
   v_limit {schema}.rate_limit := {schema}.limit_known(p_name);
   v_key text := {schema}.limit_key_check(v_limit, p_key);
-  v_spacing bigint := (
-    select p.spacing
-    from {schema}.limit_pace(v_limit.starts, v_limit.per, v_limit.burst) p
-  );
   v_state {schema}.rate_limit_key;
-  v_slot bigint;
 begin
   if p_for is null or p_for not between interval '0' and interval '365 days' then
     raise invalid_parameter_value using message = 'a limit is delayed for 0 to 365 days';
@@ -29,12 +24,10 @@ begin
     end if;
   end loop;
   v_state := {schema}.limit_state(p_name, v_key);
-  v_slot := {schema}.limit_base(v_state, v_spacing, v_limit.burst, {schema}.clock())
-    - v_spacing * (v_limit.burst - 1);
   v_state.name := p_name;
   v_state.key := v_key;
-  v_state.tat := {schema}.clock() + greatest(p_for, v_slot * interval '1 microsecond');
-  v_state.spacing := null;
+  v_state.tat := coalesce(v_state.tat, {schema}.clock());
+  v_state.held_to := greatest(v_state.held_to, {schema}.clock() + p_for);
   v_state.moves := coalesce(v_state.moves, 0) + 1;
   perform {schema}.limit_write(v_state);
 end $$;

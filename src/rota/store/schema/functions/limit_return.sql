@@ -42,7 +42,7 @@ begin
     v_state := {schema}.limit_state(v_one.name, v_one.key);
     v_is_changed := false;
     for n in 1 .. cardinality(v_one.to_at) loop
-      if v_state.tat = v_one.to_at[n] and v_state.spacing is not null then
+      if v_state.tat = v_one.to_at[n] then
         v_state.tat := v_one.from_at[n];
         v_count := v_count + 1;
         v_is_changed := true;

@@ -10,11 +10,12 @@ set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
 as $$
 begin
   insert into {schema}.rate_limit_key (
-    name, key, version, tat, spacing, estimated_to, again_to, urgent_to, moves
+    name, key, version, tat, spacing, held_to, estimated_to, again_to, urgent_to, moves
   )
   values (
     p_state.name, p_state.key, coalesce(p_state.version, 0) + 1, p_state.tat, p_state.spacing,
-    p_state.estimated_to, p_state.again_to, p_state.urgent_to, coalesce(p_state.moves, 0)
+    p_state.held_to, p_state.estimated_to, p_state.again_to, p_state.urgent_to,
+    coalesce(p_state.moves, 0)
   );
   delete from {schema}.rate_limit_key k
   where k.name = p_state.name

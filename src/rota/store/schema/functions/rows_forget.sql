@@ -44,7 +44,8 @@ begin
       format('(t.dead = 0 or t.ended_at < {schema}.clock() - %L::interval)', v_keep ->> 'dead'),
       ', part as (delete from {schema}.batch_part p using gone g where p.batch = g.id)'),
     -- Keys whose starts lie in the past are as free as those of which nothing is known.
-    ('limits', 'rate_limit_key', 'greatest(t.tat, t.estimated_to, t.again_to, t.urgent_to)',
+    ('limits', 'rate_limit_key',
+      'greatest(t.tat, t.held_to, t.estimated_to, t.again_to, t.urgent_to)',
       '1 day', false, 'true', '')
   ) k(what, source, since, keep, is_indexed, also, with_it)
   where k.what = p_what;

@@ -329,8 +329,8 @@ create table rate_limit_key (
   key text not null check (length(key) <= 255),  -- '': the limit has no keys
   version bigint not null,
   tat timestamptz not null,                      -- theoretical arrival time, as GCRA calls it
-  -- The pace that tat was made with, in microseconds. NULL: a handler was told to wait until tat.
-  spacing bigint,
+  spacing bigint,                                -- the pace of tat, in microseconds
+  held_to timestamptz,                           -- until then a handler was told to wait
   -- Jobs beyond the reservations were handed back with estimates up to then: those for the first
   -- time, those that came too early, and those with a priority above 0. NULL: none is ahead.
   estimated_to timestamptz,

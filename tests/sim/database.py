@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import psycopg
 
-from rota.store.db import PATIENT, Border, Database, Patience
+from rota.store.db import LOCK_TIMEOUT_S, PATIENT, Border, Database, Patience
 from rota.store.driver import Operation, Params, Row, adrive
 from rota.store.drivers.psycopg3 import ERRORS, translate
 from rota.store.errors import StoreError
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from tests.sim.loop import Process
     from tests.sim.server import Call
     from tests.sim.world import World
+
+
+NOT_OURS = ("app", "handler", "sql")
+"""The roles of connections that are not Rota's own."""
 
 
 class SimDatabase(Database):
@@ -31,10 +35,22 @@ class SimDatabase(Database):
     def strip_settings(self) -> Database:
         return self
 
-    async def connect(self, role: str, **_: float) -> Any:
-        connection = SimConnection(self._world, self._process, role)
+    async def connect(
+        self, role: str, *, lock_timeout_s: float = LOCK_TIMEOUT_S, **_: float
+    ) -> Any:
+        waits_s = 0.0 if role in NOT_OURS else lock_timeout_s
+        connection = SimConnection(self._world, self._process, role, waits_s)
         await connection.open()
         return connection
+
+    @asynccontextmanager
+    async def aopen_transaction(self) -> AsyncIterator[Any]:
+        connection = await self.connect("handler")
+        try:
+            async with connection.driver().transaction():
+                yield connection
+        finally:
+            await connection.close()
 
     async def arun(
         self,
@@ -58,13 +74,22 @@ class SimDatabase(Database):
                 await made.close()
 
 
-class SimConnection:
+class _Known:
+    """What calls of Rota know as a connection of an event loop."""
+
+
+_Known.__module__, _Known.__qualname__ = "psycopg", "AsyncConnection"
+
+
+class SimConnection(_Known):
     """In place of an `OwnConnection`."""
 
-    def __init__(self, world: World, process: Process, role: str) -> None:
+    def __init__(self, world: World, process: Process, role: str, waits_s: float) -> None:
         self.world = world
         self.process = process
         self.role = role
+        self.waits_s = waits_s
+        """How long its statements wait for locks, in all; 0: for ever."""
         self._session: Any = None
         self._is_busy = False
         self.is_broken = False
@@ -137,6 +162,7 @@ class SimConnection:
             raise psycopg.OperationalError("the connection is closed")
         self._is_busy = True
         sending = self.world.apart(self.world.execute(self, self._session, text, call))
+        sending.add_done_callback(_hear_error)
         try:
             await asyncio.wait([sending, self._lost], return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -153,11 +179,15 @@ class SimConnection:
 
     def _give_back(self, sent: asyncio.Future[Any]) -> None:
         """Return the session, once the server has done with its statement."""
-        if not sent.cancelled():
-            sent.exception()
         session, self._session = self._session, None
         if session is not None:
             self.world.server.take_back(session)
+
+
+def _hear_error(sent: asyncio.Future[Any]) -> None:
+    """Nobody else hears of the error of a process that is dead."""
+    if not sent.cancelled():
+        sent.exception()
 
 
 class SimDriver:

@@ -7,20 +7,36 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tests.sim.kinds import KINDS
+from tests.sim.kinds import KINDS, group_of, key_of
 
 if TYPE_CHECKING:
     from tests.sim.server import Server
 
-CAPACITY = {"lane": 2, "row": 1, "capped": 3}
+LEASE_S = 30.0
+CAPACITY = {"lane": 2, "row": 1, "halt": 1, "many": 3, "capped": 3}
 """How many jobs of a type, or of its group, may run at once."""
-STARTS, PER_S, BURST = 20, 10.0, 5
+ONE_ATTEMPT = ("halt", "once")
+"""Types whose jobs begin once."""
+WAITS = {"parent": 2}
+"""How often a job of a type waits for others."""
+EXPIRES_S = 2.0
+"""Until a job of the type `late` may not begin any more."""
+STARTS, PER_S, BURST = 4, 10.0, 2
 """Of the rate limit."""
+FREED_S = 3.0
+"""Until a job that begins or ends has given up its key."""
+CAPPED_S = 60.0
+"""How long jobs may wait after a person has limited a queue: for less than half a minute, and until
+those that waited have their turn."""
+PAY_KEYS = 30
+"""How many different payments there are."""
 TOLD_S, HEARD_S = 10.0, 2.0
 """How long a handler of that limit is told to wait now and then, and until all workers know."""
 FAILURES, OPEN_S = 3, 20.0
 """Of the breaker."""
 PROMPT = {"plain", "urgent", "flaky", "keyed", "pays", "parent", "once"}
+ASKS_NOTHING = PROMPT | {"shaped"}
+"""Types whose jobs begin when they are claimed."""
 PROMPT_S = 3.0
 """How soon a job of these types begins that is due, if nothing was ever wrong and none of the
 workers was full: three polls, if nobody told of it."""
@@ -29,6 +45,8 @@ SLOTS = 6
 RESTS_MAX, LOOKS_MAX = 0.5, 2.2
 """Most statements a second when nothing is left to do: of each worker, and of the one of each
 release that looks for the others."""
+CLAIMS_A_RUN, CLAIMS_A_SECOND = 3.0, 2.0
+"""How many claims a handler that begins costs at most, and a second of a worker's life."""
 NEW_S = 5.0
 """Until a worker has asked what the server's clock says, and whoever else asks."""
 SILENCE_S = 120.0
@@ -68,13 +86,27 @@ class Run:
     claim: int
     job_type: str
     worker: str
-    group: str | None
     n: int
     began: float = 0.0
     ended: float | None = None
-    has_failed: bool = False
+    end: str = ""
+    """How: finished, failed or waits; nothing: it was stopped, or lost."""
     is_taken: bool = False
     """Whether a person took the job away meanwhile."""
+
+    @property
+    def group(self) -> str | None:
+        return group_of(self.job_type, self.n)
+
+
+@dataclass
+class Made:
+    """A job that a producer knows of."""
+
+    kind: str
+    n: int
+    due: float
+    is_delayed: bool
 
 
 class Judge:
@@ -87,9 +119,15 @@ class Judge:
         self._runs: list[Run] = []
         self._running: defaultdict[int, list[Run]] = defaultdict(list)
         self._claims: dict[int, int] = {}
-        self._finished: set[int] = set()
-        """Jobs of which a run has ended without an error."""
-        self._rows: dict[int, str] = {}
+        self._begun: Counter[int] = Counter()
+        self._finished: dict[int, float] = {}
+        """Jobs of which a run has ended without an error, and when the first did."""
+        self._replaced: dict[int, tuple[float, int]] = {}
+        """The jobs whose payload was replaced, when that was asked for last, and what was given."""
+        self._joined_by: Counter[int] = Counter()
+        self._made: dict[int, Made] = {}
+        self._halted: dict[str | None, int] = {}
+        """The dead job that stands in the way of its group."""
         self._due: dict[int, float] = {}
         """When each job was there and due that has not begun."""
         self._full_at = 0.0
@@ -99,12 +137,19 @@ class Judge:
         """The claims that workers say they have lost."""
         self._batches: dict[int, list[int]] = {}
         self._paid: Counter[int] = Counter()
-        self._kept_steps: set[int] = set()
+        self._unpaid: set[int] = set()
+        self._kept_steps: set[tuple[int, str]] = set()
         # What goes wrong, or is done by persons.
         self._excused: dict[str, float] = {}
+        self._unaware: dict[str, float] = {}
         self._dead: set[str] = set()
+        self._cap: tuple[int, float] | None = None
+        """Of the queue, and since when."""
         self._all_excused_until = -1.0
         self._touched: set[int] = set()
+        self._cancelled: set[int] = set()
+        self._is_limited = False
+        """Whether a person has changed the rate limit."""
         self._stepped_at: list[float] = []
         self._started_at = 0.0
         self._troubled_at: list[float] = []
@@ -113,14 +158,41 @@ class Judge:
 
     # What it is told of the world
 
-    def note_enqueued(self, job: int, due: float, row: str | None = None) -> None:
-        """A job is there, and due then; one of a row begins after those that were there before
-        it."""
+    def note_enqueued(self, job: int, made: Made) -> None:
+        """A job is there, and due then."""
         self.enqueued.add(job)
+        self._made[job] = made
         if job not in self._claims:
-            self._due[job] = max(due, self._now())
-        if row is not None:
-            self._rows[job] = row
+            self._due[job] = max(made.due, self._now())
+        key = key_of(made.kind, made.n)
+        if key is None or made.kind == "pending":
+            return
+        for other, before in self._made.items():
+            if other < job and (before.kind, key_of(before.kind, before.n)) == (made.kind, key):
+                is_free = other in self._touched or (made.kind == "live" and self._is_over(other))
+                if not is_free:
+                    self.faults.append(f"job {job} is made, and {other} has its key {key}")
+
+    def note_met(self, holder: int, made: Made, asked: float, *, is_replaced: bool) -> None:
+        """No job is made, because this one has the key; what was given stands in it now, or not."""
+        if is_replaced:
+            self._replaced[holder] = asked, made.n
+        if self._troubled_at or holder in self._touched:
+            return
+        finished = self._finished.get(holder, asked)
+        began = min((run.began for run in self._running[holder]), default=asked)
+        if made.kind == "live" and asked > finished + FREED_S:
+            self.faults.append(f"job {holder} has ended and keeps its key, at {asked:.3f}")
+        if made.kind == "pending" and asked > min(began, finished) + FREED_S:
+            self.faults.append(f"job {holder} has begun and keeps its key, at {asked:.3f}")
+
+    def note_joined_by(self, job: int, by: int) -> None:
+        """So many more transactions that are open count on it, and it waits for their end."""
+        self._joined_by[job] += by
+
+    def list_waiting(self) -> list[int]:
+        """The jobs that have not begun."""
+        return sorted(self._due)
 
     def note_batch(self, number: int, members: list[int]) -> None:
         self.enqueued.update(members)
@@ -129,8 +201,29 @@ class Judge:
     def note_touched(self, job: int) -> None:
         """A person takes a job from where it is; its worker, if it has one, does not know yet."""
         self._touched.add(job)
+        self._halted = {group: dead for group, dead in self._halted.items() if dead != job}
         for run in self._running[job]:
             run.is_taken = True
+
+    def note_cancelled(self, job: int) -> None:
+        """A person has cancelled it, and was told so."""
+        self._cancelled.add(job)
+
+    def note_retried(self, job: int) -> None:
+        self.note_touched(job)
+        self._cancelled.discard(job)
+
+    def note_deleted(self, job: int) -> None:
+        self.note_touched(job)
+        self.enqueued.discard(job)
+
+    def note_limit(self) -> None:
+        self._is_limited = True
+
+    def note_cap(self, limit: int | None) -> None:
+        """So many jobs of the queue may run at once."""
+        self._cap = None if limit is None else (limit, self._now() + 3)
+        self.note_pause(self._now() + CAPPED_S)
 
     def note_trouble(self) -> None:
         """Something went wrong: what a worker has found out may not have been written."""
@@ -142,9 +235,12 @@ class Judge:
         for runs in self._running.values():
             runs[:] = [run for run in runs if run.worker != worker]
 
-    def note_freeze(self, worker: str, until: float) -> None:
-        """Until it has noticed, its handlers may run beside those of others."""
+    def note_freeze(self, worker: str, until: float, *, knows: bool) -> None:
+        """Until it has noticed, its handlers may run beside those of others. It knows how long that
+        was, unless its clock stood still as well."""
         self.note_trouble()
+        if not knows:
+            self._unaware[worker] = until + NEW_S
         self._excused[worker] = max(self._excused.get(worker, 0.0), until + 15)
 
     def note_outage(self, until: float) -> None:
@@ -182,6 +278,8 @@ class Judge:
 
     def begin(self, run: Run) -> None:
         run.began = self._now()
+        if run.job in self._cancelled:
+            self.faults.append(f"job {run.job} begins, and is cancelled, at {run.began:.3f}")
         if run.worker in self._dead:
             self.faults.append(f"job {run.job} begins on {run.worker}, which is dead")
         for other in self._list_running([run.job]):
@@ -190,54 +288,80 @@ class Judge:
                 f"{other.worker} since {other.began:.3f}, claim {run.claim} on {run.worker}"
             )
         before = self._claims.get(run.job, 0)
-        if run.claim <= before:
+        if run.claim <= before and run.began > self._unaware.get(run.worker, -1.0):
             self.faults.append(f"job {run.job} begins claim {run.claim} after claim {before}")
-        if run.job_type == "row":
-            self._look_at_order(run)
+        self._look_at_order(run)
+        self._look_at_time(run)
         self._look_at_wait(run)
-        self._claims[run.job] = run.claim
+        self._claims[run.job] = max(run.claim, before)
+        self._begun[run.job] += 1
         self._running[run.job].append(run)
         self._runs.append(run)
         self._note_full()
-        if run.job_type in CAPACITY:
-            self._look_at_places(run)
+        self._look_at_places(run)
         if run.job_type == "after" and (early := self._list_running(self._batches.get(run.n, ()))):
             self.faults.append(f"batch {run.n} is followed while {early[0].job} runs")
 
-    def end(self, run: Run, *, is_finished: bool) -> None:
+    def end(self, run: Run) -> None:
         run.ended = self._now()
         self._note_full()
-        if is_finished:
-            self._finished.add(run.job)
+        if run.end == "finished":
+            self._finished.setdefault(run.job, run.ended)
+            self._look_at_a_late_end(run)
+        if run.end == "failed" and run.job_type == "halt" and run.job not in self._touched:
+            self._halted[run.group] = run.job
         if run in self._running[run.job]:
             self._running[run.job].remove(run)
+
+    def _look_at_a_late_end(self, run: Run) -> None:
+        """Say so if it went on although another worker has got its job."""
+        now, claim = self._now(), self._claims[run.job]
+        is_excused = now < max(self._excused.get(run.worker, -1.0), self._all_excused_until)
+        if claim > run.claim and not run.is_taken and not is_excused:
+            self.faults.append(f"job {run.job} goes on as claim {run.claim} after claim {claim}")
+
+    def look_at_a_call(self, runs: list[Run]) -> None:
+        """One call was given these jobs."""
+        if len({run.group for run in runs}) > 1:
+            self.faults.append(f"a call has jobs of several groups: {[run.job for run in runs]}")
 
     def note_told_to_wait(self) -> None:
         """It is told that nothing more is wanted for TOLD_S."""
         self._told.append(self._now())
 
     def note_paid(self, run: Run) -> None:
-        """It did what must not happen twice."""
+        """It did what must not happen twice for its key."""
         if run.worker in self._dead:
             return
-        self._paid[run.job] += 1
-        if self._paid[run.job] > 1:
-            self.faults.append(f"job {run.job} pays twice, by claim {run.claim} on {run.worker}")
+        key = run.n % PAY_KEYS
+        self._paid[key] += 1
+        if self._paid[key] > 1:
+            self.faults.append(f"job {run.job} pays {key} twice, by claim {run.claim}")
 
-    def note_step(self, run: Run) -> None:
+    def note_unpaid(self, run: Run) -> None:
+        """It was stopped before it paid: whether it did is unknown."""
+        self._unpaid.add(run.n % PAY_KEYS)
+
+    def look_at_a_payment(self, run: Run) -> None:
+        """It goes on as if it had been paid."""
+        key = run.n % PAY_KEYS
+        if not (self._paid[key] or key in self._unpaid or self._troubled_at):
+            self.faults.append(f"job {run.job} goes on, and {key} is not paid")
+
+    def note_step(self, run: Run, name: str) -> None:
         """It calls the function of its step."""
-        if run.job in self._kept_steps:
+        if (run.job, name) in self._kept_steps:
             self.faults.append(f"job {run.job} repeats a step that was kept, on {run.worker}")
 
-    def note_step_kept(self, run: Run) -> None:
-        self._kept_steps.add(run.job)
+    def note_step_kept(self, run: Run, name: str) -> None:
+        self._kept_steps.add((run.job, name))
 
     def note_joined(self, run: Run, outcomes: dict[int, str | None]) -> None:
         """It has waited for these jobs, and goes on."""
         for one in self._list_running(outcomes):
             self.faults.append(f"job {run.job} goes on while {one.job} runs")
         for job, outcome in outcomes.items():
-            if outcome == "succeeded" and job not in self._finished:
+            if outcome == "succeeded" and not {job} & (self._finished.keys() | self._touched):
                 self.faults.append(f"job {run.job} has a result of {job}, which has not ended")
 
     # What workers say
@@ -250,6 +374,12 @@ class Judge:
         """Nothing is left to do, and these workers make so many statements a second."""
         if per_s > workers * RESTS_MAX + releases * LOOKS_MAX:
             self.faults.append(f"{workers} idle workers make {per_s:.1f} statements a second")
+
+    def look_at_claims(self, claims: int, worker_s: float) -> None:
+        """Workers that lived so long in all have made so many claims."""
+        most = len(self._runs) * CLAIMS_A_RUN + worker_s * CLAIMS_A_SECOND
+        if claims > most:
+            self.faults.append(f"{claims} claims, at most {most:.0f} are wanted")
 
     def look_at_a_stop(self, worker: str, unwritten: Iterable[int], server: Server) -> None:
         """A worker has stopped: it names the jobs whose outcomes it could not write, and gives back
@@ -271,7 +401,9 @@ class Judge:
 
     def _look_at_wait(self, run: Run) -> None:
         due = self._due.pop(run.job, None)
-        if due is None or run.job_type not in PROMPT or self._troubled_at or self._touched:
+        if due is None or run.job_type not in PROMPT:
+            return
+        if self._troubled_at or self._cap or run.job in self._touched:
             return
         waited_s = run.began - max(due, self._full_at)
         if waited_s > PROMPT_S:
@@ -291,24 +423,58 @@ class Judge:
 
     def _look_at_places(self, run: Run) -> None:
         """Say so if more run at a time than there are places."""
-        together = [
-            one
-            for one in self._list_running(list(self._running))
-            if (one.job_type, one.group) == (run.job_type, run.group)
-        ]
-        if len(together) > CAPACITY[run.job_type]:
-            whose = f"{run.job_type} {run.group}" if run.group else run.job_type
-            self.faults.append(f"{len(together)} jobs of {whose} run at {self._now():.3f}")
+        running = self._list_running(list(self._running))
+        if run.job_type in CAPACITY:
+            whose = run.group or run.job_type
+            together = [one for one in running if (one.group or one.job_type) == whose]
+            if len(together) > CAPACITY[run.job_type]:
+                self.faults.append(f"{len(together)} jobs of {whose} run at {self._now():.3f}")
+        if self._cap is not None:
+            limit, since = self._cap
+            together = [one for one in running if one.began > since]
+            if len(together) > limit:
+                self.faults.append(f"{len(together)} jobs of a queue run at {self._now():.3f}")
 
     def _look_at_order(self, run: Run) -> None:
-        """Say so if a job begins before one that was in its row before it."""
+        """Say so if a job begins before one that was in its row before it, or that halts it."""
+        halting = self._halted.pop(run.group, None)
+        if halting not in (None, run.job):
+            self.faults.append(f"job {run.job} begins in a group that {halting} halts")
+        made = self._made.get(run.job)
+        if run.job_type != "row" or made is None or made.is_delayed or self._stepped_at:
+            return
         passed = [
             job
-            for job, row in self._rows.items()
-            if row == run.group and job < run.job and job not in self._claims
+            for job, one in self._made.items()
+            if job < run.job
+            and not one.is_delayed
+            and (one.kind, group_of(one.kind, one.n)) == ("row", run.group)
+            and not self._is_over(job)
         ]
-        if run.job in self._rows and not self._stepped_at and not self._touched.issuperset(passed):
-            self.faults.append(f"job {run.job} of row {run.group} begins before {passed}")
+        if passed and not self._touched.issuperset(passed):
+            self.faults.append(f"job {run.job} of {run.group} begins before {passed}")
+
+    def _is_over(self, job: int) -> bool:
+        """Whether it may be over, and need not."""
+        most = KINDS[self._made[job].kind].get("max_attempts", 10)
+        return job in self._finished or job in self._touched or self._begun[job] >= most
+
+    def _look_at_time(self, run: Run) -> None:
+        """Say so if it begins too early, too late, or once too often."""
+        made, now = self._made.get(run.job), self._now()
+        if self._joined_by[run.job]:
+            self.faults.append(
+                f"job {run.job} begins, and a transaction counts on it, at {now:.3f}"
+            )
+        if made is None or run.job in self._touched or self._stepped_at:
+            return
+        if run.job in self._claims:
+            if run.job_type in ONE_ATTEMPT:
+                self.faults.append(f"job {run.job} {run.job_type} begins twice")
+        elif run.job_type != "pending" and made.is_delayed and now < made.due - 0.01:
+            self.faults.append(f"job {run.job} begins {made.due - now:.2f} s early at {now:.3f}")
+        elif run.job_type == "late" and not self._troubled_at and now > made.due + EXPIRES_S + 0.5:
+            self.faults.append(f"job {run.job} begins after it has expired, at {now:.3f}")
 
     # The end
 
@@ -331,7 +497,7 @@ class Judge:
                 self.faults.append(f"batch {number} has {follow_ups[number]} follow-ups")
         keys = server.query(
             "select job_type, idempotency_key, count(*) from rota.job_history "
-            "where idempotency_key is not null and status = 'succeeded' and job_type <> 'pending' "
+            "where idempotency_key is not null and status = 'succeeded' and job_type = 'keyed' "
             "group by 1, 2"
         )
         self.faults += [f"key {key} of {name} has {n} jobs" for name, key, n in keys if n > 1]
@@ -344,7 +510,9 @@ class Judge:
         dead = "select id, job_type, attempts from rota.job where status = 'dead'"
         for job, name, attempts in server.query(dead):
             history[job] = history[job] or [["dead", attempts, attempts]]
-            if name != "once" and attempts < KINDS[name].get("max_attempts", 10):
+            if name not in (*ONE_ATTEMPT, "pays") and attempts < KINDS[name].get(
+                "max_attempts", 10
+            ):
                 self.faults.append(f"job {job} {name} is dead after {attempts} attempts")
         for job in sorted(self.enqueued):
             if (times := len(history.get(job, []))) != 1:
@@ -353,25 +521,63 @@ class Judge:
             if [one[::2] for one in history.get(job, ())] == [["succeeded", claim]]:
                 self.faults.append(f"job {job} succeeded by claim {claim}, said to be lost")
         self._look_at_attempts(history)
+        self._look_at_writes(server, history)
 
     def _look_at_attempts(self, history: dict[int, list[Any]]) -> None:
         """An attempt is charged that began and failed, or was lost."""
-        begun = Counter(run.job for run in self._runs)
-        is_calm = not (self._troubled_at or self._touched)
+        ended: defaultdict[int, list[str]] = defaultdict(list)
+        charged: Counter[int] = Counter()
+        for run in self._runs:
+            ended[run.job].append(run.end)
+            charged[run.job] += run.end in ("finished", "failed") or run.job_type in ONE_ATTEMPT
         for job, [(status, attempts, claims), *_] in sorted(history.items()):
-            if status == "succeeded" and job not in self._finished:
+            is_calm = not self._troubled_at and job not in self._touched
+            if status == "succeeded" and job not in self._finished and not self._writes(job):
                 self.faults.append(f"job {job} succeeded and has not ended")
-            if attempts > claims or (is_calm and attempts > begun[job]):
-                self.faults.append(f"job {job} began {begun[job]} times, charged are {attempts}")
+            if is_calm and status != "succeeded" and job in self._finished:
+                self.faults.append(f"job {job} has ended well and is {status}")
+            if attempts > claims or (is_calm and attempts != charged[job]):
+                self.faults.append(f"job {job} ended {ended[job]}, charged are {attempts}")
+            if job in self._made and is_calm:
+                self._look_at_a_way(job, ended[job], claims)
+
+    def _look_at_a_way(self, job: int, ended: list[str], claims: int) -> None:
+        """Say so if a job that nothing disturbed began too often, or was claimed for nothing."""
+        kind = self._made[job].kind
+        asked, n = self._replaced.get(job, (0.0, 0))
+        if any(one.job == job and one.began < asked and one.n != n for one in self._runs):
+            self.faults.append(f"job {job} began before {asked:.3f}, and got what was replaced")
+        # A child that a person retries is waited for again.
+        if ended.count("waits") > WAITS.get(kind, 1000) and not self._touched:
+            self.faults.append(f"job {job} waits {ended.count('waits')} times")
+        if ended.count("failed") > KINDS[kind].get("max_attempts", 10):
+            self.faults.append(f"job {job} failed {ended.count('failed')} times")
+        # Each exit is counted as a claim is; a few are handed back before they begin.
+        if kind in ASKS_NOTHING and claims > 2 * self._begun[job] + 6:
+            self.faults.append(f"job {job} began {self._begun[job]} times in {claims} claims")
+
+    def _writes(self, job: int) -> bool:
+        """Whether its end is committed by its handler, which may not come back from there."""
+        return job in self._made and self._made[job].kind == "writes"
+
+    def _look_at_writes(self, server: Server, history: dict[int, list[Any]]) -> None:
+        """What a handler wrote together with the end of its job is there once."""
+        rows = dict(server.query("select job, count(*) from sim.ledger group by job"))
+        for job, [(status, *_), *_] in history.items():
+            if self._writes(job) and rows.get(job, 0) != (status == "succeeded"):
+                self.faults.append(f"job {job} is {status}, and wrote {rows.get(job, 0)} times")
 
     def _look_at_limit(self) -> None:
-        """A window that contains a step of the server's clock may have one burst more."""
+        """A window that contains a step of the server's clock may have one burst more. A start may
+        come late, and so near to the next one, if there was no room for it."""
         starts = sorted(run.began for run in self._runs if run.job_type == "limited")
+        comes_late = self._full_at or self._troubled_at or self._touched or self._is_limited
+        per_s, most = (PER_S, STARTS + BURST) if comes_late else (PER_S - 0.5, STARTS)
         for at in starts:
-            window = [one for one in starts if at <= one < at + PER_S]
-            stepped = any(at - PER_S <= one < at + 2 * PER_S for one in self._stepped_at)
-            if len(window) > STARTS + BURST * (1 + stepped):
-                self.faults.append(f"{len(window)} starts in {PER_S} s from {at:.3f}")
+            window = [one for one in starts if at <= one < at + per_s]
+            stepped = any(at - per_s <= one < at + 2 * per_s for one in self._stepped_at)
+            if len(window) > most + BURST * stepped:
+                self.faults.append(f"{len(window)} starts in {per_s} s from {at:.3f}")
                 return
         for told in self._told:
             early = [at for at in starts if told + HEARD_S < at < told + TOLD_S * 0.96]
@@ -384,7 +590,7 @@ class Judge:
         calls = [run for run in self._runs if run.job_type == "calls"]
         for down, up in self._down:
             failed = sorted(
-                run.ended or up for run in calls if run.has_failed and run.began >= down
+                run.ended or up for run in calls if run.end == "failed" and run.began >= down
             )
             if len(failed) < FAILURES or any(down - 60 < at < up for at in self._troubled_at):
                 continue

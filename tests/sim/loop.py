@@ -30,6 +30,11 @@ class Process:
     def __repr__(self) -> str:
         return self.name
 
+    @property
+    def is_sql(self) -> bool:
+        """Whether it has no worker of Python's."""
+        return self.name.startswith("sql")
+
 
 PROCESS: ContextVar[Process | None] = ContextVar("process", default=None)
 

@@ -35,14 +35,18 @@ REFUSE = """create or replace function sim.refuse() returns trigger language plp
     return coalesce(new, old);
   end $$;
   create table sim.refused (id bigint);
+  create table sim.ledger (job bigint, claim int);
   create trigger sim_refuse before update or delete on rota.job
     for each row execute function sim.refuse()"""
 MOVED = {
     r"(pg_catalog\.)?(statement|clock)_timestamp\(\)": "rota.clock()",
     r"(pg_catalog\.)?pg_postmaster_start_time\(\)": "current_setting('sim.started')::timestamptz",
     r"(pg_catalog\.)?pg_notify\(": "sim.notify(",
+    r"SET lock_timeout TO '\d+ms'": "SET lock_timeout TO '1ms'",
+    r"set_config\('lock_timeout', \w+ \|\| 'ms'": "set_config('lock_timeout', '1ms'",
 }
-"""What asks the server itself, and what asks the world in its place."""
+"""What asks the server itself, and what asks the world in its place. A function that waits for a
+lock for milliseconds does not get it: meanwhile no virtual time passes."""
 SETTINGS = (
     "-c timezone=UTC -c jit=off -c deadlock_timeout=1ms -c lock_timeout=0 -c statement_timeout=0 "
     "-c synchronous_commit=off -c max_parallel_workers_per_gather=0"
@@ -68,7 +72,7 @@ class Session(psycopg.AsyncConnection[Any]):
         session.server = server
         session.driver = AsyncPsycopgDriver(session)
         session.now = ""
-        session.has_notified = False
+        session.has_notified = session.is_late = False
         session.add_notice_handler(session._hear)
         return session
 
@@ -77,6 +81,8 @@ class Session(psycopg.AsyncConnection[Any]):
     now: str
     has_notified: bool
     """Whether what it did may have notified somebody."""
+    is_late: bool
+    """Whether it has waited for a lock as long as it may."""
 
     @property
     def is_over(self) -> bool:
@@ -148,17 +154,19 @@ class Server:
 
     def _let_functions_ask_the_world(self) -> None:
         functions = self.query(
-            "select pg_get_functiondef(oid) from pg_proc where pronamespace = 'rota'::regnamespace "
-            f"and prosrc ~ '{'|'.join(MOVED)}' and proname <> 'clock'"
+            "select pg_get_functiondef(oid) from pg_proc "
+            "where pronamespace = 'rota'::regnamespace and proname <> 'clock'"
         )
         for (text,) in functions:
-            self._watch.execute(_move(text).encode())
+            if (moved := _move(text)) != text:
+                self._watch.execute(moved.encode())
 
     def clean(self) -> None:
         """Forget the world before."""
         self.statements = 0
         self.started = Server.started
-        self._watch.execute(f"truncate {self._tables}, sim.refused restart identity".encode())
+        tables = f"{self._tables}, sim.refused, sim.ledger"
+        self._watch.execute(f"truncate {tables} restart identity".encode())
         for table in FILLED:
             self._watch.execute(f"insert into rota.{table} table sim.{table}".encode())
         self._ears.execute("unlisten *")
@@ -174,6 +182,15 @@ class Server:
             self._watch.execute("delete from sim.refused")
         else:
             self._watch.execute("insert into sim.refused values (%s)", [job])
+
+    def delete(self, job: int) -> bool:
+        """Delete a job that waits by hand; return whether it was there."""
+        text = (
+            "delete from rota.job where id = (select id from rota.job where id = %s "
+            "and batch is null and idempotency_key is null and status in ('queued', 'failed') "
+            "for update skip locked) returning id"
+        )
+        return bool(self.query(text, job))
 
     def be_copy(self, *, is_copy: bool) -> None:
         """Let the installation name another database, or this one again."""
@@ -203,31 +220,53 @@ class Server:
             session.say("rollback; reset all; select pg_advisory_unlock_all()")
             self._idle.append(session)
 
-    async def run(self, session: Session, now: str, call: Call) -> Any:
-        """Run a call on a session, and wait for it if it waits for a lock. Raises its error."""
+    async def run(self, session: Session, now: str, call: Call, waits_s: float) -> Any:
+        """Run a call on a session, and wait for it if it waits for a lock, so long at most (0: for
+        ever). Raises its error."""
         self.statements += 1
         if now != session.now:
             session.say(f"set sim.now = '{now}'")
             session.now = now
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Any] = loop.create_future()
         self._waiting[session] = call(session.driver), answer  # type: ignore[assignment]
-        self._settle()
-        return await answer
+        self._settle(session)
+        timer = loop.call_later(waits_s, self._time_out, session) if waits_s else None
+        try:
+            return await answer
+        except psycopg.errors.QueryCanceled as error:
+            if session.is_late:
+                raise psycopg.errors.LockNotAvailable(str(error)) from error
+            raise
+        finally:
+            session.is_late = False
+            if timer is not None:
+                timer.cancel()
+
+    def _time_out(self, session: Session) -> None:
+        session.is_late = session in self._waiting
+        self.cancel(session)
 
     def cancel(self, session: Session) -> None:
         """Cancel what waits, as a client asks the server to."""
         if session in self._waiting:
             session.pgconn.get_cancel().cancel()
             session.look(1, 60)
-            self._settle()
+            self._settle(session)
 
     def is_blocked(self, session: Session) -> bool:
-        asked = "select cardinality(pg_blocking_pids(%s)) > 0"
-        return bool(self.query(asked, session.pgconn.backend_pid)[0][0])
+        """Whether it waits for a lock, and has done so for longer than a function may."""
+        asked = (
+            "select from pg_locks where pid = %s and not granted "
+            "and waitstart < clock_timestamp() - interval '30 ms'"
+        )
+        return bool(self.query(asked, session.pgconn.backend_pid))
 
-    def _settle(self) -> None:
-        """Go on with each statement, the newest first, until all that are left wait for locks."""
-        while sum(map(self._goes_on, reversed(list(self._waiting)))):
+    def _settle(self, session: Session) -> None:
+        """Go on with a statement, and then with the others, the oldest first, as the server does,
+        until all that are left wait for locks."""
+        self._goes_on(session)
+        while sum(map(self._goes_on, list(self._waiting))):
             pass  # one that ended may have let others go on
 
     def _goes_on(self, session: Session) -> bool:

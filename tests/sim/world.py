@@ -9,7 +9,6 @@ import random
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -21,21 +20,20 @@ from unittest import mock
 import psycopg
 
 import rota
-from rota.errors import DatabaseUnavailable, RotaError
+from rota.errors import DatabaseUnavailable
 from rota.observe.events import Bus, LeaseLost, WorkerStopped
-from rota.store.errors import StoreError
 from rota.worker.attempt import Attempt
 from rota.worker.worker import Worker
 from tests.sim.database import SimConnection, SimDatabase
 from tests.sim.handlers import Handlers
-from tests.sim.judge import LOST_S, SLOTS, Judge
-from tests.sim.kinds import DRAWN
+from tests.sim.judge import LEASE_S, LOST_S, SLOTS, Judge
 from tests.sim.loop import PROCESS, NothingToDo, OneThread, Process, VirtualLoop, WorkerClock
+from tests.sim.people import People
 from tests.sim.server import Call, Server, Session
+from tests.sim.sql_worker import SqlWorker
 from tests.worker.hand import make_spec
 
 BEGINNING = datetime(2026, 1, 14, 9, tzinfo=UTC)
-LEASE_S = 30.0
 END_S = 4 * 3600.0
 """Virtual seconds after which a world that has not ended never will."""
 
@@ -62,12 +60,16 @@ class Mix:
     """Of persons: cancel, retry, pause and resume."""
     holds: float = 0
     """Of transactions of the application's that enqueue and stay open for a while."""
+    locks: float = 0
+    """Of transactions that lock a row of Rota's for a while."""
     outages: float = 0
     """Of the endpoint that some jobs call."""
     refusals: float = 0
     """Rows that a trigger of the database lets nobody change."""
     copies: float = 0
     """Dumps of another database that are restored in the place of this one."""
+    sql: int = 0
+    """Workers that work with the functions of SQL alone."""
     has_old: bool = False
     """Whether every third worker is of a release that cannot read some payloads."""
     loses_notifications: float = 0.0
@@ -77,10 +79,12 @@ class Mix:
 
 
 CALM = Mix()
-IDLE = Mix(jobs=60, holds=12, deploys=1, outages=1)
+IDLE = Mix(
+    jobs=60, holds=6, locks=5, deploys=1, acts=4, outages=1, refusals=1, sql=1, has_old=True,
+)  # fmt: skip
 """There is always room: what is due begins at once."""
 BUSY = Mix(
-    acts=10, holds=8, deploys=1, outages=2, refusals=2, copies=1, has_old=True,
+    acts=10, holds=8, locks=4, deploys=1, outages=2, refusals=2, copies=1, sql=1, has_old=True,
     loses_notifications=0.3,
 )  # fmt: skip
 """Nothing of Rota's fails."""
@@ -93,8 +97,10 @@ STORM = Mix(
     deploys=1,
     acts=10,
     holds=4,
-    outages=1,
+    locks=2,
+    outages=2,
     refusals=1,
+    sql=1,
     has_old=True,
     loses_notifications=0.3,
     fast=True,
@@ -114,6 +120,7 @@ class Story:
     faults: list[str] = field(default_factory=list)
     """What the judge found wrong."""
     statements: int = 0
+    claims: int = 0
     lasted_s: float = 0.0
 
     @property
@@ -125,10 +132,6 @@ class Story:
     def table(self) -> str:
         lines = [f"{at:10.3f}  {who:<10} {what}" for at, who, what in self.lines]
         return "\n".join([*lines, *(f"WRONG: {one}" for one in self.faults)])
-
-
-class _RolledBack(Exception):
-    """An application thinks better of it."""
 
 
 class World:
@@ -147,9 +150,9 @@ class World:
         self._down_until = self._stalled_until = 0.0
         self._endpoint_down_until = 0.0
         self._is_troubled = True
-        self._workers: dict[Process, Worker] = {}
+        self._workers: dict[Process, Worker | SqlWorker] = {}
         self._running: dict[Process, asyncio.Task[Any]] = {}
-        self._number = self._batches = 0
+        self._number = 0
         self._neutral = copy_context()
 
     # What processes ask of it
@@ -195,9 +198,12 @@ class World:
             raise psycopg.OperationalError("the connection was lost before the statement")
         self.refuse_if_down()
         who, name = f"{connection.process}.{connection.role}", _name(text)
+        self.story.claims += b"job_claim(" in text
         session.has_notified = session.has_notified or b"pg_notify(" in text
         try:
-            answer: list[Any] = await self.server.run(session, self.now().isoformat(), call)
+            answer: list[Any] = await self.server.run(
+                session, self.now().isoformat(), call, connection.waits_s
+            )
         except psycopg.Error as error:
             self.tell(who, f"{name} -> {type(error).__name__}")
             if isinstance(error, psycopg.errors.DeadlockDetected):
@@ -267,6 +273,7 @@ class World:
     def _end(self) -> None:
         for process in self._workers:
             process.is_dead = True
+        self.loop.set_exception_handler(lambda *_: None)  # nobody hears the dead
         for task in asyncio.all_tasks(self.loop):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
         for connection in list(self.connections):
@@ -285,12 +292,11 @@ class World:
 
     async def _live(self) -> None:
         mix = self.mix
-        for _ in range(mix.workers):
-            self._start_worker()
+        self._start_workers()
         if mix.fast:
             next(iter(self._workers)).speed = 1.03
-        producer = Handlers(self, Process("producer"))
-        self.app, self.types = producer.app, producer.jobs.types
+        self._people = People(self)
+        await self._people.clear_queue()  # there is a row that may be locked
         happening = []
         for at, happen in sorted(self._plan(), key=lambda one: one[0]):
             await asyncio.sleep(max(0.0, at - self.loop.now))
@@ -303,9 +309,9 @@ class World:
     def _plan(self) -> Iterator[tuple[float, Callable[[], Coroutine[Any, Any, None]]]]:
         mix, draw = self.mix, self.draw
         for _ in range(mix.jobs // 5):
-            yield draw.uniform(0, mix.over_s), self._produce
+            yield draw.uniform(0, mix.over_s), self._people.produce
         for _ in range(mix.jobs // 60):
-            yield draw.uniform(0, mix.over_s), self._produce_batch
+            yield draw.uniform(0, mix.over_s), self._people.produce_batch
         for count, happen in (
             (mix.kills, self._kill),
             (mix.freezes, self._freeze),
@@ -313,8 +319,9 @@ class World:
             (mix.stalls, self._stall),
             (mix.steps, self._step),
             (mix.deploys, self._deploy),
-            (mix.acts, self._act),
-            (mix.holds, self._hold),
+            (mix.acts, self._people.act),
+            (mix.holds, self._people.hold),
+            (mix.locks, self._people.lock),
             (mix.outages, self._lose_endpoint),
             (mix.refusals, self._refuse),
             (mix.copies, self._copy),
@@ -322,98 +329,28 @@ class World:
             for _ in range(round(draw.uniform(0.5, 1.5) * count)):
                 yield draw.uniform(0, mix.over_s), happen
 
-    # Producers and persons
-
-    def _make_jobs(self) -> list[tuple[Any, str | None, float]]:
-        """Draw jobs, each with the row that it joins in its turn, and its delay."""
-        draw = self.draw
-        made = []
-        for kind in draw.choices(list(DRAWN), list(DRAWN.values()), k=5):
-            options: dict[str, Any] = {}
-            if kind in ("lane", "row"):
-                options["group_key"] = kind + draw.choice("abc")
-            if kind in ("keyed", "pending"):
-                options["key"] = draw.choice("klmnopq")
-            row, delay_s = None, 0.0
-            if draw.random() < 0.2:
-                delay_s = draw.uniform(0, 30)
-                options["delay"] = timedelta(seconds=delay_s)
-            elif kind == "row":
-                row = options["group_key"]
-            elif draw.random() < 0.05:  # far behind all that workers have seen
-                options["run_at"] = self.now() - timedelta(hours=1)
-            job = self.types[kind].using(**options).new(n=draw.randrange(1000))
-            made.append((job, row, delay_s))
-        return made
-
-    async def _produce(self) -> None:
-        drawn = self._make_jobs()
-        with suppress(RotaError, psycopg.Error):  # what it replaces may be refused
-            made = await self.app.aenqueue_many([job for job, *_ in drawn])
-            since = self.loop.now
-            self.tell("producer", f"enqueues {[one.id for one in made if one.created]}")
-            for one, (_, row, delay_s) in zip(made, drawn, strict=True):
-                if one.created:
-                    self.judge.note_enqueued(one.id, since + delay_s, row)
-
-    async def _hold(self) -> None:
-        """Enqueue in a transaction of the application's, which ends a while later."""
-        drawn = self._make_jobs()
-        with suppress(RotaError, StoreError, psycopg.Error, _RolledBack):
-            connection = await vars(self.app)["_opened"].connect("app")
-            try:
-                async with connection.driver().transaction():
-                    given = [job for job, *_ in drawn]
-                    made = await self.app.aenqueue_many(given, connection=connection)
-                    since = self.loop.now
-                    self.tell("producer", f"holds {[one.id for one in made if one.created]}")
-                    await asyncio.sleep(self.draw.uniform(0, 20))
-                    if self.draw.random() < 0.2:
-                        raise _RolledBack
-                for one, (_, _, delay_s) in zip(made, drawn, strict=True):
-                    if one.created:
-                        self.judge.note_enqueued(one.id, since + delay_s)
-            finally:
-                await connection.close()
-
-    async def _produce_batch(self) -> None:
-        self._batches += 1
-        number = self._batches
-        members = [self.types["plain"].new(n=n) for n in range(self.draw.randrange(1, 5))]
-        with suppress(RotaError):
-            made = await self.app.abatch(members, then=self.types["after"].new(n=number))
-            ids = [one.id for one in made.jobs]
-            self.tell("producer", f"makes batch {number} of {ids}")
-            self.judge.note_batch(number, ids)
-
-    async def _act(self) -> None:
-        ids = sorted(self.judge.enqueued)
-        if not ids:
-            return
-        job, act = self.draw.choice(ids), self.draw.choice(["cancel", "retry", "pause"])
-        self.tell("person", f"{act} {job}")
-        with suppress(RotaError, psycopg.Error):
-            if act != "pause":
-                self.judge.note_touched(job)
-            if act == "cancel":
-                await self.app.acancel(job, by="person")
-            elif act == "retry":
-                await self.app.aretry(job, by="person")
-            else:
-                self.judge.note_pause(self.loop.now + 2 + 1)
-                await self.app.queues.apause("default", by="person")
-                await asyncio.sleep(2)
-                await self.app.queues.aresume("default", by="person")
-
     # What goes wrong
 
-    def _start_worker(self) -> None:
+    def _start_workers(self) -> None:
+        for number in range(self.mix.workers + self.mix.sql):
+            self._start_worker("sql" if number < self.mix.sql else "w")
+
+    def _start_worker(self, kind: str = "w") -> None:
         self._number += 1
-        process = Process(f"w{self._number}")
+        process = Process(f"{kind}{self._number}")
         context = copy_context()
         context.run(PROCESS.set, process)
         if self.mix.has_old and self._number % 3 == 2:
             process.release = "old"
+        worker = SqlWorker(self, process) if kind == "sql" else self._make_worker(process)
+        self._workers[process] = worker
+        self.tell(process, "starts")
+        self.judge.note_start()
+        task = self.loop.create_task(worker.run(), context=context)
+        task.add_done_callback(partial(self._note_end, process), context=self._neutral)
+        self._running[process] = task
+
+    def _make_worker(self, process: Process) -> Worker:
         spec = make_spec(
             Handlers(self, process).jobs,
             release=process.release,
@@ -424,13 +361,7 @@ class World:
         bus = Bus()
         bus.on(LeaseLost, lambda lost: self.judge.note_lost(lost.job, lost.claim))
         bus.on(WorkerStopped, partial(self._note_stop, process))
-        worker = Worker(SimDatabase(self, process), spec, bus, WorkerClock(self.loop, process))
-        self._workers[process] = worker
-        self.tell(process, "starts")
-        self.judge.note_start()
-        task = self.loop.create_task(worker.run(), context=context)
-        task.add_done_callback(partial(self._note_end, process), context=self._neutral)
-        self._running[process] = task
+        return Worker(SimDatabase(self, process), spec, bus, WorkerClock(self.loop, process))
 
     def _note_stop(self, process: Process, stopped: WorkerStopped) -> None:
         self.judge.look_at_a_stop(process.name, stopped.unwritten, self.server)
@@ -460,7 +391,9 @@ class World:
         self.judge.note_death(process.name)
         for connection in [one for one in self.connections if one.process is process]:
             connection.cut()
-        self.loop.call_later(self.draw.uniform(0.5, 10), self._start_worker, context=self._neutral)
+        kind = "sql" if process.is_sql else "w"
+        after_s = self.draw.uniform(0.5, 10)
+        self.loop.call_later(after_s, self._start_worker, kind, context=self._neutral)
 
     async def _freeze(self) -> None:
         process = self._pick()
@@ -469,8 +402,9 @@ class World:
             self.tell(process, f"freezes for {for_s:.1f} s")
             since = max(self.loop.now, process.frozen_until)  # it may be frozen already
             process.frozen_until = max(since, self.loop.now + for_s)
-            self.judge.note_freeze(process.name, process.frozen_until)
-            if self.draw.random() < 0.3:
+            stands = self.draw.random() < 0.3
+            self.judge.note_freeze(process.name, process.frozen_until, knows=not stands)
+            if stands:
                 self.tell(process, "so does its clock")
                 process.stood_s += process.frozen_until - since
 
@@ -508,10 +442,9 @@ class World:
         self.judge.note_endpoint_down(self._endpoint_down_until)
 
     async def _refuse(self) -> None:
-        if self.judge.enqueued:
-            job = self.draw.choice(sorted(self.judge.enqueued))
+        if waiting := self.judge.list_waiting() or sorted(self.judge.enqueued):
+            job = self.draw.choice(waiting)
             self.tell("database", f"refuses each change of {job}")
-            self.judge.note_trouble()
             self.judge.note_touched(job)
             self.server.refuse(job)
 
@@ -532,44 +465,54 @@ class World:
     async def _deploy(self) -> None:
         for process, worker in list(self._workers.items()):
             if not process.is_dead:
-                self.tell(process, "is told to stop")
-                self.loop.call_soon(worker.stop)
-        for _ in range(self.mix.workers):
-            self._start_worker()
+                self._stop(process, worker)
+        self._start_workers()
+
+    def _stop(self, process: Process, worker: Worker | SqlWorker) -> None:
+        self.tell(process, "is told to stop")
+        self.loop.call_soon(worker.stop, context=self._neutral)
 
     async def _mend(self) -> None:
         """End all faults: from here on everything must come to an end."""
         self.tell("world", "is well")
         await asyncio.sleep(max(0.0, self._down_until - self.loop.now))
         self.server.refuse(None)
-        await self.app.queues.aresume("default", by="person")
+        await self._people.clear_queue()
         for process in self._workers:
             if not process.stood_s:
                 process.frozen_until = min(process.frozen_until, self.loop.now)
         self.judge.note_well()
-        while not any(one.release == "r1" for one in self._workers if not one.is_dead):
+        while not any(
+            one.release == "r1" and not one.is_sql for one in self._workers if not one.is_dead
+        ):
             self._start_worker()
 
     async def _wait_for_the_end(self) -> None:
         until = self.loop.now + END_S
         left = "select count(*) from rota.job where status not in ('dead', 'cancelled')"
-        await asyncio.sleep(LOST_S)
-        self.judge.look_at_the_dead(self.server)
+        if any(one.is_dead for one in self._workers):
+            await asyncio.sleep(LOST_S)
+            self.judge.look_at_the_dead(self.server)
         if self._skew_s < self._skew_s_max:  # else what was put off waits for hours
             self._set_clock(self._skew_s_max - self._skew_s)
         while self.loop.now < until:
             await asyncio.sleep(5)
+            await self._people.release_all()
             if self.server.query(left) == [(0,)]:
                 break
+        for process, worker in self._workers.items():
+            if process.is_sql:
+                self._stop(process, worker)
         await asyncio.sleep(1)
+        self.judge.look_at_claims(self.story.claims, self.mix.workers * self.loop.now)
         before = self.server.statements
         await asyncio.sleep(40)  # what is swept has been swept
-        living = [one for one in self._workers if not one.is_dead]
+        living = [one for one in self._workers if not (one.is_dead or one.is_sql)]
         releases = len({one.release for one in living})
         asked = (self.server.statements - before) / 40
         self.judge.look_at_rest(asked, len(living), releases)
         for process in living:
-            self.loop.call_soon(self._workers[process].stop, context=self._neutral)
+            self._stop(process, self._workers[process])
         ended = [self._running[process] for process in living]
         await asyncio.wait(ended, timeout=60)
         for process, task in zip(living, ended, strict=True):

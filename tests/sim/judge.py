@@ -278,6 +278,22 @@ class Judge:
 
     def begin(self, run: Run) -> None:
         run.began = self._now()
+        before = self._claims.get(run.job, 0)
+        # A worker whose clock stood still as long as it did cannot know yet what it has lost.
+        run.is_taken = run.claim <= before and run.began <= self._unaware.get(run.worker, -1.0)
+        if not run.is_taken:
+            self._look_at_a_beginning(run, before)
+        self._claims[run.job] = max(run.claim, before)
+        self._begun[run.job] += 1
+        self._running[run.job].append(run)
+        self._runs.append(run)
+        self._note_full()
+        self._look_at_places(run)
+        if run.job_type == "after" and (early := self._list_running(self._batches.get(run.n, ()))):
+            self.faults.append(f"batch {run.n} is followed while {early[0].job} runs")
+
+    def _look_at_a_beginning(self, run: Run, before: int) -> None:
+        """Say so if it should not begin, or not now."""
         if run.job in self._cancelled:
             self.faults.append(f"job {run.job} begins, and is cancelled, at {run.began:.3f}")
         if run.worker in self._dead:
@@ -287,20 +303,11 @@ class Judge:
                 f"job {run.job} runs twice at {run.began:.3f}: claim {other.claim} on "
                 f"{other.worker} since {other.began:.3f}, claim {run.claim} on {run.worker}"
             )
-        before = self._claims.get(run.job, 0)
-        if run.claim <= before and run.began > self._unaware.get(run.worker, -1.0):
+        if run.claim <= before:
             self.faults.append(f"job {run.job} begins claim {run.claim} after claim {before}")
         self._look_at_order(run)
         self._look_at_time(run)
         self._look_at_wait(run)
-        self._claims[run.job] = max(run.claim, before)
-        self._begun[run.job] += 1
-        self._running[run.job].append(run)
-        self._runs.append(run)
-        self._note_full()
-        self._look_at_places(run)
-        if run.job_type == "after" and (early := self._list_running(self._batches.get(run.n, ()))):
-            self.faults.append(f"batch {run.n} is followed while {early[0].job} runs")
 
     def end(self, run: Run) -> None:
         run.ended = self._now()

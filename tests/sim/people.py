@@ -14,7 +14,7 @@ import psycopg
 from rota.errors import DatabaseUnavailable, RotaError
 from rota.store.errors import ServerTrouble, StoreError
 from tests.sim.handlers import Handlers
-from tests.sim.judge import Made
+from tests.sim.judge import BURST, STARTS, Made
 from tests.sim.kinds import DRAWN, group_of, key_of
 from tests.sim.loop import Process
 
@@ -219,9 +219,9 @@ class People:
     async def _limit(self, job: int) -> None:
         """Lower the rate limit for a while."""
         self._judge.note_limit()
-        await self._app.limits.aset("r", 2, by="person")
+        await self._app.limits.aset("r", STARTS // 2, by="person")
         await asyncio.sleep(self._draw.uniform(5, 30))
-        await self._app.limits.aset("r", 4, burst=2, by="person")
+        await self._app.limits.aset("r", STARTS, burst=BURST, by="person")
 
     async def clear_queue(self) -> None:
         """Let the queue give all its jobs."""

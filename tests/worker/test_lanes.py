@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import Callable
 
 import psycopg
+import pytest
 from psycopg.rows import TupleRow
 
 import rota
+from rota.observe.events import JobSnoozed
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.hand import Hand
@@ -25,6 +27,41 @@ def left(connection: Connection) -> list[tuple[str, int]]:
 async def seen(holds: Callable[[], bool]) -> None:
     """Wait until something holds that no event of a worker tells."""
     await asyncio.to_thread(eventually, holds)
+
+
+@rule("M60", "M54")
+async def test_a_lane_goes_on_at_once_however_the_job_before_it_ended(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rota.upkeep.lanes.PERIOD_S", 600.0)  # no sweep helps
+    monkeypatch.setattr("rota.upkeep.lanes.LaneSweeper.asked_every_s", 600.0)
+    jobs, order = rota.Jobs(), list[int]()
+
+    @jobs.job("t", retry=rota.Fixed("1s", jitter=0), takes_context=True)
+    def end(ctx: rota.Context, n: int) -> None:
+        order.append(n)
+        first = order.count(n) == 1
+        if n == 2:
+            raise rota.Dead("not wanted")
+        if n == 3:
+            raise rota.Cancel("not needed")
+        if n == 4 and first:
+            raise OSError("try again")
+        if n == 5 and first:
+            raise rota.Snooze("1s")
+        if n == 6:
+            with ctx.transaction():
+                pass  # the job ends with its commit
+
+    connection.execute(
+        "insert into rota.job (job_type, queue, priority, payload, group_key) "
+        "select 't', 'default', 0, jsonb_build_object('n', n), 'g' from generate_series(1, 7) n"
+    )
+    # Nothing but the end of the job before wakes it.
+    async with Hand(database, jobs, poll_s=60.0, notify=False) as hand:
+        await hand.heard(JobSnoozed)
+        await hand.until(lambda: left(connection) == [("dead", 1)])
+    assert order == [1, 2, 3, 4, 4, 5, 5, 6, 7]
 
 
 @rule("M60")

@@ -4,6 +4,7 @@ notifications."""
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from time import monotonic
 from typing import Any
@@ -145,6 +146,31 @@ async def test_a_job_that_is_due_soon_starts_in_time_just_after_another(
             "returning id",
         )
         await hand.heard(JobSucceeded, job=later)
+
+
+@rule("M81")
+@pytest.mark.parametrize("is_newest", [True, False])
+async def test_a_job_of_a_long_transaction_starts_soon_after_its_commit(
+    database: str, connection: Connection, jobs: rota.Jobs, *, is_newest: bool
+) -> None:
+    async with Hand(database, jobs, **RARE) as hand:
+        await wait_for_request(connection, hand)
+        with psycopg.connect(database) as late:
+            job = put(late, "quick")
+            if not is_newest:
+                await hand.heard(JobSucceeded, job=put(connection, "quick"))
+            await asyncio.to_thread(late.execute, "select pg_sleep(0.6)")
+            before = hand.part(Claimer)._claimed_at
+            hand.look()  # it sees the transaction, and the frontier passes the job
+            await soon(lambda: hand.part(Claimer)._claimed_at != before)
+            await soon(lambda: rows(connection, AT_REST, connected(connection, "claim"), 0.2))
+            # No look back is due, but one after a transaction that has ended.
+            for frontier in hand.part(Claimer)._frontiers._by_queue["default"].values():
+                frontier.due_at = [math.inf] * len(DEPTHS_S)
+                frontier.ended_due_at = monotonic() + 0.3
+            hand.part(Claimer)._probe_at = monotonic() + 3600  # it has just asked what is due
+            late.commit()
+        await hand.heard(JobSucceeded, job=job)
 
 
 @rule("M81")

@@ -48,6 +48,22 @@ def backs(hand: Hand) -> list[JobHandedBack]:
     return [event for event in hand.events if isinstance(event, JobHandedBack)]
 
 
+@rule("M62", "M88")
+async def test_starts_keep_to_the_limit_and_hold_back_no_other_job(
+    database: str, connection: Connection
+) -> None:
+    put_many(connection, "mail", 200)
+    other = put(connection, "plain")
+    jobs = limited(rota.RateLimit("smtp", 40, per="1s", burst=4))
+    async with Hand(database, jobs, slots=5) as hand:
+        await hand.heard(JobSucceeded, job=other)
+        assert len(starts(connection)) < 150, "it did not wait behind all of them"
+        await hand.heard(JobSucceeded, 50)
+    assert most_within(starts(connection), 1.0) <= 44
+    assert rows(connection, "select distinct attempts from rota.job_history") == [(1,)]
+    assert rows(connection, "select distinct attempts from rota.job") == [(0,)]
+
+
 @rule("M33", "M62")
 async def test_a_job_that_waits_for_its_start_takes_no_slot_and_keeps_its_lease(
     database: str, connection: Connection

@@ -91,6 +91,8 @@ class Run:
     ended: float | None = None
     end: str = ""
     """How: finished, failed or waits; nothing: it was stopped, or lost."""
+    told: int | None = None
+    """What it reported last."""
     is_taken: bool = False
     """Whether a person took the job away meanwhile."""
 
@@ -527,8 +529,17 @@ class Judge:
         for job, claim in self._lost:
             if [one[::2] for one in history.get(job, ())] == [["succeeded", claim]]:
                 self.faults.append(f"job {job} succeeded by claim {claim}, said to be lost")
+        self._look_at_progress(server)
         self._look_at_attempts(history)
         self._look_at_writes(server, history)
+
+    def _look_at_progress(self, server: Server) -> None:
+        """What a handler reported last stands in its job."""
+        said = {(run.job, run.claim): run.told for run in self._runs}
+        kept = "select id, claims, progress -> 'done' from rota.job_history"
+        for job, claim, done in server.query(kept):
+            if (last := said.get((job, claim))) not in (None, done):
+                self.faults.append(f"job {job} has said {last}, and its progress is {done}")
 
     def _look_at_attempts(self, history: dict[int, list[Any]]) -> None:
         """An attempt is charged that began and failed, or was lost."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -173,7 +173,7 @@ class People:
         await self._app.queues.apause("default", duration=until, by="person")
         if until is None:
             await asyncio.sleep(2)
-            await self._app.queues.aresume("default", by="person")
+            await self._insist(lambda: self._app.queues.aresume("default", by="person"))
 
     async def _delete(self, job: int) -> None:
         if self._world.server.delete(job):
@@ -206,7 +206,16 @@ class People:
             self._judge.note_cap(5)
             await asyncio.sleep(self._draw.uniform(5, 30))
             self._judge.note_cap(None)
-            await self._set_cap(None)
+            await self._insist(lambda: self._set_cap(None))
+
+    async def _insist(self, act: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Let the queue go on, as soon as nobody has its row locked."""
+        while True:
+            with suppress(RotaError, psycopg.Error):
+                await act()
+                return
+            self._judge.note_pause(self._world.loop.now + 2)
+            await asyncio.sleep(1)
 
     async def _set_cap(self, limit: int | None) -> None:
         text = b"select rota.queue_set_max_running('default', %(limit)s, p_by => 'person')"

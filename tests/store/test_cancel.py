@@ -15,6 +15,7 @@ from psycopg.rows import TupleRow
 from rota.model.job import Action
 from rota.model.settle import Transition
 from rota.store import ops
+from rota.store.errors import RowLocked
 from rota.store.ops import Answer
 from tests.store.work import (
     FAIL,
@@ -280,7 +281,7 @@ def test_a_claim_and_the_wish_to_cancel_never_both_have_the_job(
     ]
 
 
-@rule("M32", "M33")
+@rule("M32", "M33", "M72")
 def test_an_open_cancel_costs_no_worker_a_lease(database: str, connection: Connection) -> None:
     insert(connection, 3)
     hand = Hand(connection)
@@ -295,6 +296,8 @@ def test_an_open_cancel_costs_no_worker_a_lease(database: str, connection: Conne
             jobs[1].id: False,
             jobs[2].id: True,
         }
+        with pytest.raises(RowLocked):  # it asks to wait
+            hand.run(ops.progress(said[1:2], waits=True))
         canceller.commit()
     assert hand.run(ops.renew([(job.id, job.claims) for job in jobs], hand.who)).cancels == {
         jobs[1].id: "not wanted any more"
@@ -341,25 +344,6 @@ def test_a_worker_that_lost_the_job_writes_no_progress(shared: Connection) -> No
         (None,),
         ("2",),
     ]
-
-
-@rule("M32", "M72")
-def test_a_row_that_another_has_locked_keeps_no_other_progress_from_being_written(
-    connection: Connection, database: str
-) -> None:
-    insert(connection, 2)
-    hand = Hand(connection)
-    locked, free = hand.claim().jobs
-    connection.execute("set lock_timeout = '5 s'")
-    with psycopg.connect(database) as other:
-        other.execute("select from rota.job where id = %s for update", [locked.id])
-        said = hand.run(
-            ops.progress([(job.id, job.claims, '{"done": 1}') for job in (locked, free)])
-        )
-        assert said == {locked.id: False, free.id: True}
-    assert connection.execute(
-        "select progress ->> 'done' from rota.job order by id"
-    ).fetchall() == [(None,), ("1",)]
 
 
 # Python

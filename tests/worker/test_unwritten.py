@@ -59,6 +59,7 @@ def _jobs(go: asyncio.Event | None = None, *, lease_s: float = LEASE_S) -> rota.
     async def work() -> None:
         if go is not None:
             await go.wait()
+            rota.context().progress(1)
 
     @jobs.job("fail", lease=f"{lease_s}s", retry=rota.Fixed("1h"))
     async def fail() -> None:
@@ -186,6 +187,25 @@ async def test_a_worker_on_its_way_out_waits_for_what_is_being_written(
     assert status(connection, job) == "succeeded"
 
 
+@rule("M72")
+async def test_the_last_report_of_progress_waits_with_the_outcome(
+    database: str, connection: Connection, other: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rota.worker.lease_keeper.LeaseKeeper.note_progress", lambda *_: None)
+    go = asyncio.Event()
+    job = put(connection, "work")
+    async with Hand(database, _jobs(go)) as hand:
+        await _until(lambda: _running(connection) == 1)
+        other.execute("select from rota.job where id = %s for update", [job])
+        go.set()
+        waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
+        await _until(
+            lambda: hand.worker.attempts[job].state is State.UNWRITTEN or value(connection, waits)
+        )
+        other.rollback()
+    assert value(connection, "select progress -> 'done' from rota.job_history") == 1
+
+
 @rule("M2", "M33")
 async def test_a_row_that_is_refused_for_ever_is_left_to_the_reaper(
     database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
@@ -245,12 +265,8 @@ async def test_a_locked_row_does_not_stop_its_batch(
             assert await asyncio.to_thread(value, connection, waits) == 0
         other.rollback()
         await _until(lambda: _running(connection) == 0)
-    assert rows(
-        connection, "select status, attempts, count(*) from rota.jobs group by 1, 2 order by 1"
-    ) == [
-        ("failed", 1, JOBS),
-        ("succeeded", 1, JOBS),
-    ]
+    ended = "select status, attempts, count(*) from rota.jobs group by 1, 2"
+    assert {*rows(connection, ended)} == {("failed", 1, JOBS), ("succeeded", 1, JOBS)}
     assert (
         value(connection, "select count(*) from rota.attempt where error_type = 'LeaseExpired'")
         == 0

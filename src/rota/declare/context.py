@@ -64,6 +64,7 @@ class Context:
         "_completed_on",
         "_completer",
         "_effects",
+        "_is_being_stored",
         "_jobs",
         "_journal",
         "_on_progress",
@@ -100,6 +101,7 @@ class Context:
         self._progress: tuple[float, float | None, str | None] | None = None
         self._stored: tuple[float, float | None, str | None] | None = None
         """The last report that the database has."""
+        self._is_being_stored = False
         self._on_progress = on_progress
         self._completer = completer
         self._completed_on: object = None

@@ -266,7 +266,7 @@ class Finisher(Service):
     async def _write(self, batch: list[Attempt]) -> None:
         if [1 for attempt in batch if attempt.job.batch is not None]:
             self._fold_tries = FOLD_TRIES
-        await self._write_last_progress(batch)
+        batch = await self._write_last_progress(batch)
         batch, careful = await self._write_plain(batch)
         over: Part = []
         others: Part = []
@@ -292,19 +292,31 @@ class Finisher(Service):
                 await self._free_places(part, written)
                 self._take_in(part, written)
 
-    async def _write_last_progress(self, batch: list[Attempt]) -> None:
-        """Write the reports of progress that the lease keeper has not written yet."""
+    async def _write_last_progress(self, batch: list[Attempt]) -> list[Attempt]:
+        """Write the reports of progress that the lease keeper has not written yet, and return the
+        attempts that may end: of the others the row is locked, or the lease keeper is about to
+        write an earlier report."""
         news = [
             (attempt, context)
             for attempt in batch
             if (context := attempt.context) is not None and context._has_news
         ]
-        if news:
-            told = [context._progress for _, context in news]
-            reports = [(one.job.id, one.job.claims, its.encode_progress()) for one, its in news]
-            await self._link.run(ops.progress(reports))
-            for (_, context), report in zip(news, told, strict=True):
+        if not news:
+            return batch
+        left = {attempt for attempt, context in news if context._is_being_stored}
+        mine = [(attempt, context) for attempt, context in news if attempt not in left]
+        told = [context._progress for _, context in mine]
+        reports = [(one.job.id, one.job.claims, its.encode_progress()) for one, its in mine]
+        written = await self._link.run(ops.progress(reports)) if reports else {}
+        for (attempt, context), report in zip(mine, told, strict=True):
+            if written.get(attempt.job.id):
                 context._stored = report
+            elif written.get(attempt.job.id) is False:
+                left.add(attempt)
+        for attempt in left:
+            if not attempt.is_lost:
+                self._put_off(attempt, ops.LOCKED)
+        return [attempt for attempt in batch if attempt not in left or attempt.is_lost]
 
     async def _write_plain(self, batch: list[Attempt]) -> tuple[list[Attempt], bool]:
         """Write the plain successes, without an object for each. Return the others, and whether the

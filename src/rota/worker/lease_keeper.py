@@ -191,6 +191,8 @@ class LeaseKeeper(Service):
         ]
         if not current:
             return
+        for _, context in current:
+            context._is_being_stored = True  # before its report is read: see the finisher
         told = [context._progress for _, context in current]
         progress = [
             (one.job.id, one.job.claims, context.encode_progress()) for one, context in current
@@ -200,12 +202,15 @@ class LeaseKeeper(Service):
         except DatabaseUnavailable:
             self._reported.update(reported)
             raise
+        finally:
+            for _, context in current:
+                context._is_being_stored = False
         for (attempt, context), report in zip(current, told, strict=True):
             if attempt.job.id not in written:
                 self._lose(attempt)
             elif written[attempt.job.id]:
                 context._stored = report
-            else:
+            elif written[attempt.job.id] is False:
                 self._reported.add(context)
 
     def _lose(self, attempt: Attempt) -> None:

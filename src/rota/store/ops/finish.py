@@ -44,7 +44,7 @@ class Written(msgspec.Struct, frozen=True):
 
 Settled = dict[int, Written | Refused]
 _SUCCEEDED = Written(Status.SUCCEEDED.value)
-_LOCKED = Refused("the row is locked by a transaction that does not end", locked=True, of_row=False)
+LOCKED = Refused("the row is locked by a transaction that does not end", locked=True, of_row=False)
 
 
 def finish(endings: Sequence[Ending], release: str, *, careful: bool = False) -> Operation[Settled]:
@@ -127,7 +127,7 @@ def complete(
     whether its claim held it."""
     yield Query("today_ensure")
     if progress_json is not None:
-        yield from progress([(job.id, job.claims, progress_json)])
+        yield from progress([(job.id, job.claims, progress_json)], waits=True)
     transition = Transition("succeed", Status.SUCCEEDED, result_json=result_json)
     return bool((yield from _finish(release, [Ending(job, transition, ran_s)], True)))
 
@@ -169,7 +169,7 @@ def _settle(endings: Sequence[Ending], write: Write, *, careful: bool) -> Operat
     locked: Sequence[Ending] = []
     if careful:
         endings, locked = yield from _split_locked(endings)
-    settled: Settled = {ending.job.id: _LOCKED for ending in locked}
+    settled: Settled = {ending.job.id: LOCKED for ending in locked}
     if not endings:
         return settled
     write_some = partial(_write, write)
@@ -180,7 +180,7 @@ def _settle(endings: Sequence[Ending], write: Write, *, careful: bool) -> Operat
     if isinstance(tried, RowRefused):
         yield from write_some([_make_probe(endings[0])])
     isolated = yield from isolate(endings, write_some, tried=tried, split_locked=_split_locked)
-    settled |= {ending.job.id: _LOCKED for ending in isolated.locked}
+    settled |= {ending.job.id: LOCKED for ending in isolated.locked}
     fit = {ending.job.id for ending in isolated.fit}
     settled |= {
         ending.job.id: Refused(why, of_row=ending.job.id not in fit)

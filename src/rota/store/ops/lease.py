@@ -82,18 +82,19 @@ def _claims(held: Sequence[tuple[int, int]]) -> dict[str, str]:
     }
 
 
-def progress(reports: Sequence[tuple[int, int, str]]) -> Operation[dict[int, bool]]:
+def progress(
+    reports: Sequence[tuple[int, int, str]], *, waits: bool = False
+) -> Operation[dict[int, bool | None]]:
     """Write the progress of (id, claims), in JSON; return the ids still held, and whether each was
-    written.
-
-    It does not wait for a locked row. A report that the database refuses counts as written, and
-    does not stop the others.
+    written: a row that another transaction has locked is not, unless it `waits`. None: the database
+    refuses it, which does not stop the others.
     """
 
     def write(some: Sequence[tuple[int, int, str]]) -> Operation[list[Row]]:
         ids, claims, texts = ([one[at] for one in some] for at in range(3))
-        return (yield Query("job_progress", {"ids": ids, "claims": claims, "progress": texts}))
+        params = {"ids": ids, "claims": claims, "progress": texts, "waits": waits}
+        return (yield Query("job_progress", params))
 
     isolated = yield from isolate(reports, write)
-    written: dict[int, bool] = dict(row for some in isolated.answers for row in some)
-    return written | {one[0]: True for one, _ in isolated.refused}
+    written: dict[int, bool | None] = dict(row for some in isolated.answers for row in some)
+    return written | {one[0]: None for one, _ in isolated.refused}

@@ -28,7 +28,8 @@ begin
         'total', progress.total,
         'note', nullif({schema}.redact(progress.note, 200), '')
       )::text
-    ]
+    ],
+    true
   );
   if not found then
     perform {schema}.lease_lost(progress.id, progress.claims);

@@ -49,7 +49,7 @@ elif way == "single INSERT":
     for _ in range(jobs):
         app.enqueue(noop.new())
 elif way == "claim and finish":
-    assert app.drain(slots=1000).succeeded == jobs
+    assert app.drain(concurrency=1000).succeeded == jobs
 else:
     for start in range(0, jobs, 1000):
         keys = ({"key": f"{jobs}:{start + n}"} for n in range(1000))

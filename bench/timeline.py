@@ -64,7 +64,7 @@ logging.getLogger("rota").setLevel(logging.WARNING)
 app = rota.App(url, jobs=[declare().jobs])
 sys.stdin.readline()
 began, cpu = time.perf_counter(), time.process_time()
-report = app.drain(slots=100)
+report = app.drain(concurrency=100)
 took, cpu_s = time.perf_counter() - began, time.process_time() - cpu
 with open(into, "w") as file:
     json.dump({"jobs": report.succeeded, "took_s": took, "cpu_s": cpu_s,

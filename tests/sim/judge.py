@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from tests.sim.kinds import KINDS, group_of, key_of
@@ -137,7 +138,10 @@ class Judge:
         self._told: list[float] = []
         self._lost: list[tuple[int, int]] = []
         """The claims that workers say they have lost."""
+        self._unread: set[tuple[int, str]] = set()
         self._batches: dict[int, list[int]] = {}
+        self._children: defaultdict[int, set[int]] = defaultdict(set)
+        """The jobs that one has waited for."""
         self._paid: Counter[int] = Counter()
         self._unpaid: set[int] = set()
         self._kept_steps: set[tuple[int, str]] = set()
@@ -150,8 +154,8 @@ class Judge:
         self._all_excused_until = -1.0
         self._touched: set[int] = set()
         self._cancelled: set[int] = set()
-        self._is_limited = False
-        """Whether a person has changed the rate limit."""
+        self._limits = [(0.0, STARTS)]
+        """How many starts the rate limit has, and since when."""
         self._stepped_at: list[float] = []
         self._started_at = 0.0
         self._troubled_at: list[float] = []
@@ -196,9 +200,10 @@ class Judge:
         """The jobs that have not begun."""
         return sorted(self._due)
 
-    def note_batch(self, number: int, members: list[int]) -> None:
-        self.enqueued.update(members)
-        self._batches[number] = members
+    def note_batch(self, number: int, members: dict[int, Made]) -> None:
+        for job, made in members.items():
+            self.note_enqueued(job, made)
+        self._batches[number] = list(members)
 
     def note_touched(self, job: int) -> None:
         """A person takes a job from where it is; its worker, if it has one, does not know yet."""
@@ -219,8 +224,9 @@ class Judge:
         self.note_touched(job)
         self.enqueued.discard(job)
 
-    def note_limit(self) -> None:
-        self._is_limited = True
+    def note_limit(self, starts: int) -> None:
+        """A person has lowered the limit, or raises it."""
+        self._limits.append((self._now(), starts))
 
     def note_cap(self, limit: int | None) -> None:
         """So many jobs of the queue may run at once."""
@@ -291,8 +297,17 @@ class Judge:
         self._runs.append(run)
         self._note_full()
         self._look_at_places(run)
-        if run.job_type == "after" and (early := self._list_running(self._batches.get(run.n, ()))):
-            self.faults.append(f"batch {run.n} is followed while {early[0].job} runs")
+        if run.job_type == "after":
+            self._look_at_members(run)
+
+    def _look_at_members(self, run: Run) -> None:
+        """Say so if what follows a batch begins before its members have ended."""
+        members = self._batches.get(run.n, [])
+        left = [one.job for one in self._list_running(members)]
+        if not self._troubled_at:  # else some may be dead that began less often
+            left += [job for job in members if not self._is_over(job)]
+        if left:
+            self.faults.append(f"batch {run.n} is followed before {left} have ended")
 
     def _look_at_a_beginning(self, run: Run, before: int) -> None:
         """Say so if it should not begin, or not now."""
@@ -367,6 +382,7 @@ class Judge:
 
     def note_joined(self, run: Run, outcomes: dict[int, str | None]) -> None:
         """It has waited for these jobs, and goes on."""
+        self._children[run.job].update(outcomes)
         for one in self._list_running(outcomes):
             self.faults.append(f"job {run.job} goes on while {one.job} runs")
         for job, outcome in outcomes.items():
@@ -378,6 +394,12 @@ class Judge:
     def note_lost(self, job: int, claim: int) -> None:
         """A worker has discarded an outcome, because another claim has the job."""
         self._lost.append((job, claim))
+
+    def note_unread(self, job: int, release: str) -> None:
+        """A release could not read what a job is given: it is not to get the job again."""
+        if (job, release) in self._unread and job not in self._touched and not self._stepped_at:
+            self.faults.append(f"job {job} comes again to release {release}, which cannot read it")
+        self._unread.add((job, release))
 
     def look_at_rest(self, per_s: float, workers: int, releases: int) -> None:
         """Nothing is left to do, and these workers make so many statements a second."""
@@ -566,7 +588,8 @@ class Judge:
         if any(one.job == job and one.began < asked and one.n != n for one in self._runs):
             self.faults.append(f"job {job} began before {asked:.3f}, and got what was replaced")
         # A child that a person retries is waited for again.
-        if ended.count("waits") > WAITS.get(kind, 1000) and not self._touched:
+        is_again = not self._touched.isdisjoint(self._children[job])
+        if ended.count("waits") > WAITS.get(kind, 1000) and not is_again:
             self.faults.append(f"job {job} waits {ended.count('waits')} times")
         if ended.count("failed") > KINDS[kind].get("max_attempts", 10):
             self.faults.append(f"job {job} failed {ended.count('failed')} times")
@@ -586,16 +609,17 @@ class Judge:
                 self.faults.append(f"job {job} is {status}, and wrote {rows.get(job, 0)} times")
 
     def _look_at_limit(self) -> None:
-        """A window that contains a step of the server's clock may have one burst more. A start may
-        come late, and so near to the next one, if there was no room for it."""
+        """A window that contains a step of the server's clock may have one burst more. Of a limit
+        that a person changes the more generous setting counts until all workers know."""
         starts = sorted(run.began for run in self._runs if run.job_type == "limited")
-        comes_late = self._full_at or self._troubled_at or self._touched or self._is_limited
-        per_s, most = (PER_S, STARTS + BURST) if comes_late else (PER_S - 0.5, STARTS)
+        ends = [since + HEARD_S for since, _ in self._limits[1:]]
+        limits = [*zip(self._limits, [*ends, inf], strict=True)]
         for at in starts:
-            window = [one for one in starts if at <= one < at + per_s]
-            stepped = any(at - per_s <= one < at + 2 * per_s for one in self._stepped_at)
-            if len(window) > most + BURST * stepped:
-                self.faults.append(f"{len(window)} starts in {per_s} s from {at:.3f}")
+            window = [one for one in starts if at <= one < at + PER_S]
+            most = max(n for (since, n), end in limits if since < at + PER_S and at < end)
+            stepped = any(at - PER_S <= one < at + 2 * PER_S for one in self._stepped_at)
+            if len(window) > most + BURST * (1 + stepped):
+                self.faults.append(f"{len(window)} starts in {PER_S} s from {at:.3f}")
                 return
         for told in self._told:
             early = [at for at in starts if told + HEARD_S < at < told + TOLD_S * 0.96]

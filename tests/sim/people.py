@@ -43,7 +43,7 @@ class People:
         self._draw = world.draw
         self._judge = world.judge
         self._batches = 0
-        self._capping = asyncio.Lock()
+        self._changing = asyncio.Lock()
         producer = Handlers(world, Process("producer"))
         self._app, self._types = producer.app, producer.jobs.types
 
@@ -145,9 +145,13 @@ class People:
         members = [self._types[kind].new(n=n) for n, kind in enumerate(kinds)]
         with self._may_fail():
             made = await self._app.abatch(members, then=self._types["after"].new(n=number))
-            ids = [one.id for one in made.jobs]
-            self._world.tell("producer", f"makes batch {number} of {ids}")
-            self._judge.note_batch(number, ids)
+            due = self._world.loop.now
+            known = {
+                one.id: Made(kind, n, due, is_delayed=False)
+                for n, (one, kind) in enumerate(zip(made.jobs, kinds, strict=True))
+            }
+            self._world.tell("producer", f"makes batch {number} of {list(known)}")
+            self._judge.note_batch(number, known)
 
     async def act(self) -> None:
         """A person does one of the things that persons do."""
@@ -201,7 +205,7 @@ class People:
 
     async def _cap(self, job: int) -> None:
         """Let fewer jobs of the queue run for a while, one person at a time."""
-        async with self._capping:
+        async with self._changing:
             await self._set_cap(5)
             self._judge.note_cap(5)
             await asyncio.sleep(self._draw.uniform(5, 30))
@@ -226,11 +230,13 @@ class People:
             await connection.close()
 
     async def _limit(self, job: int) -> None:
-        """Lower the rate limit for a while."""
-        self._judge.note_limit()
-        await self._app.limits.aset("r", STARTS // 2, by="person")
-        await asyncio.sleep(self._draw.uniform(5, 30))
-        await self._app.limits.aset("r", STARTS, burst=BURST, by="person")
+        """Lower the rate limit for a while, one person at a time."""
+        async with self._changing:
+            await self._app.limits.aset("r", STARTS // 2, burst=BURST, by="person")
+            self._judge.note_limit(STARTS // 2)
+            await asyncio.sleep(self._draw.uniform(5, 30))
+            self._judge.note_limit(STARTS)
+            await self._app.limits.aset("r", STARTS, burst=BURST, by="person")
 
     async def clear_queue(self) -> None:
         """Let the queue give all its jobs."""

@@ -97,7 +97,8 @@ def _list_smaller(mix: Mix) -> Iterator[Mix]:
         least = {"jobs": 10, "workers": 1, "over_s": 10.0}.get(one.name, 0)
         if isinstance(value, bool):
             if value:
-                yield replace(mix, fast=False)
+                fewer: Any = {one.name: False}
+                yield replace(mix, **fewer)
         elif value > least:
             half = max(least, value // 2 if isinstance(value, int) else round(value / 2 - 0.01, 2))
             smaller: Any = {one.name: half}

@@ -21,7 +21,7 @@ import psycopg
 
 import rota
 from rota.errors import DatabaseUnavailable
-from rota.observe.events import Bus, LeaseLost, WorkerStopped
+from rota.observe.events import Bus, JobHandedBack, LeaseLost, WorkerStopped
 from rota.worker.attempt import Attempt
 from rota.worker.worker import Worker
 from tests.sim.database import SimConnection, SimDatabase
@@ -360,8 +360,13 @@ class World:
         )
         bus = Bus()
         bus.on(LeaseLost, lambda lost: self.judge.note_lost(lost.job, lost.claim))
+        bus.on(JobHandedBack, partial(self._note_hand_back, process))
         bus.on(WorkerStopped, partial(self._note_stop, process))
         return Worker(SimDatabase(self, process), spec, bus, WorkerClock(self.loop, process))
+
+    def _note_hand_back(self, process: Process, back: JobHandedBack) -> None:
+        if back.why.startswith("its payload does not fit"):
+            self.judge.note_unread(back.job, process.release)
 
     def _note_stop(self, process: Process, stopped: WorkerStopped) -> None:
         self.judge.look_at_a_stop(process.name, stopped.unwritten, self.server)

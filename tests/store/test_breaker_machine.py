@@ -12,7 +12,6 @@ from psycopg.rows import TupleRow
 
 from rota.model.breaker import BreakerRules, EndpointHealth
 from rota.store import ops
-from tests.store.test_machine import CLOCK
 from tests.store.work import Hand, insert
 from tests.support.rules import rule
 
@@ -20,6 +19,13 @@ RULES = BreakerRules("mail", failures=3, within_s=60, open_for_s=30, max_open_s=
 DEADLINE_S = 50
 JOBS = 6
 WALKS, STEPS = 16, 40
+
+# Only the steps move it, so that a slow machine changes no answer.
+CLOCK = """create
+  or replace function rota.clock() returns timestamptz language sql stable parallel safe as $$
+  select '2026-01-14 09:00+00'::timestamptz
+    + pg_catalog.make_interval(secs => coalesce(pg_catalog.current_setting('test.ahead_s', true),
+      '0')::float8) $$"""
 
 
 @dataclass

@@ -25,6 +25,7 @@ from rota.store.link import StoreLink
 from rota.upkeep.reaper import Reaper
 from rota.worker.attempt import State
 from rota.worker.claimer import Claimer
+from rota.worker.lease_keeper import LeaseKeeper
 from tests.store.work import FAIL, SUCCEED, insert
 from tests.store.work import Hand as StoreHand
 from tests.support.rules import rule
@@ -188,20 +189,28 @@ async def test_a_worker_on_its_way_out_waits_for_what_is_being_written(
 
 
 @rule("M72")
+@pytest.mark.parametrize("is_locked", [True, False], ids=["row", "earlier report"])
 async def test_the_last_report_of_progress_waits_with_the_outcome(
-    database: str, connection: Connection, other: Connection, monkeypatch: pytest.MonkeyPatch
+    database: str,
+    connection: Connection,
+    other: Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    is_locked: bool,
 ) -> None:
-    monkeypatch.setattr("rota.worker.lease_keeper.LeaseKeeper.note_progress", lambda *_: None)
+    def note(_: LeaseKeeper, context: rota.Context) -> None:
+        context._is_being_stored = not is_locked
+
+    monkeypatch.setattr(LeaseKeeper, "note_progress", note)
     go = asyncio.Event()
     job = put(connection, "work")
     async with Hand(database, _jobs(go)) as hand:
         await _until(lambda: _running(connection) == 1)
-        other.execute("select from rota.job where id = %s for update", [job])
+        attempt = hand.worker.attempts[job]
+        if is_locked:
+            other.execute("select from rota.job where id = %s for update", [job])
         go.set()
         waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
-        await _until(
-            lambda: hand.worker.attempts[job].state is State.UNWRITTEN or value(connection, waits)
-        )
+        await _until(lambda: attempt.state is State.UNWRITTEN or value(connection, waits))
         other.rollback()
     assert value(connection, "select progress -> 'done' from rota.job_history") == 1
 

@@ -294,8 +294,8 @@ class Finisher(Service):
 
     async def _write_last_progress(self, batch: list[Attempt]) -> list[Attempt]:
         """Write the reports of progress that the lease keeper has not written yet, and return the
-        attempts that may end: of the others the row is locked, or the lease keeper is about to
-        write an earlier report."""
+        attempts that may end: of the others the row is locked or, for one pause, the lease keeper
+        is about to write an earlier report."""
         news = [
             (attempt, context)
             for attempt in batch
@@ -303,7 +303,8 @@ class Finisher(Service):
         ]
         if not news:
             return batch
-        left = {attempt for attempt, context in news if context._is_being_stored}
+        tried = self._refused.cases
+        left = {one for one, context in news if context._is_being_stored and one not in tried}
         mine = [(attempt, context) for attempt, context in news if attempt not in left]
         told = [context._progress for _, context in mine]
         reports = [(one.job.id, one.job.claims, its.encode_progress()) for one, its in mine]

@@ -90,7 +90,7 @@ class LeaseKeeper(Service):
         self._cancel_checks = 0
         """How many of the next renewals are for all jobs, due or not."""
         self._check_at = 0.0
-        self._reported: set[Context] = set()
+        self._reported: dict[Context, None] = {}  # in the order of their first reports
         """Contexts with a progress report that is not written yet. Handlers' threads add."""
         self._progress_at = 0.0
 
@@ -102,7 +102,7 @@ class LeaseKeeper(Service):
         """Note that a handler has reported progress. From any thread, as often as it likes: only
         the first report since the last write wakes the loop."""
         if context not in self._reported:
-            self._reported.add(context)
+            self._reported[context] = None
             self._call(self.wake)
 
     def _check_cancels_soon(self) -> None:
@@ -182,7 +182,8 @@ class LeaseKeeper(Service):
     async def _write_progress(self) -> None:
         reported = list(self._reported)
         # Before the progress is read: a report that comes meanwhile is written next time.
-        self._reported.difference_update(reported)
+        for context in reported:
+            del self._reported[context]
         attempts = self._executor.attempts
         current = [
             (attempt, context)
@@ -200,7 +201,7 @@ class LeaseKeeper(Service):
         try:
             written = await self._link.run(ops.progress(progress))
         except DatabaseUnavailable:
-            self._reported.update(reported)
+            self._reported.update(dict.fromkeys(reported))
             raise
         finally:
             for _, context in current:
@@ -211,7 +212,7 @@ class LeaseKeeper(Service):
             elif written[attempt.job.id]:
                 context._stored = report
             elif written[attempt.job.id] is False:
-                self._reported.add(context)
+                self._reported[context] = None
 
     def _lose(self, attempt: Attempt) -> None:
         if not attempt.is_over and self._executor.attempts.get(attempt.job.id) is attempt:

@@ -6,7 +6,7 @@ create or replace function {schema}.job_progress(
   p_ids bigint[],
   p_claims int[],
   p_progress text[],
-  p_waits boolean
+  p_waits boolean default false
 )
 returns table (id bigint, written boolean)
 language plpgsql

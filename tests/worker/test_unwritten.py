@@ -209,7 +209,10 @@ async def test_the_last_report_of_progress_waits_with_the_outcome(
         if is_locked:
             other.execute("select from rota.job where id = %s for update", [job])
         go.set()
-        waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
+        waits = (
+            "select count(*) from pg_stat_activity "
+            "where datname = current_database() and wait_event_type = 'Lock'"
+        )
         await _until(lambda: attempt.state is State.UNWRITTEN or value(connection, waits))
         other.rollback()
     assert value(connection, "select progress -> 'done' from rota.job_history") == 1

@@ -102,6 +102,7 @@ class Context:
         self._stored: tuple[float, float | None, str | None] | None = None
         """The last report that the database has."""
         self._is_being_stored = False
+        """Whether the lease keeper is about to write a report, perhaps an earlier one."""
         self._on_progress = on_progress
         self._completer = completer
         self._completed_on: object = None

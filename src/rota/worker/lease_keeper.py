@@ -90,8 +90,9 @@ class LeaseKeeper(Service):
         self._cancel_checks = 0
         """How many of the next renewals are for all jobs, due or not."""
         self._check_at = 0.0
-        self._reported: dict[Context, None] = {}  # in the order of their first reports
-        """Contexts with a progress report that is not written yet. Handlers' threads add."""
+        self._reported: dict[Context, None] = {}
+        """Contexts with a progress report that is not written yet, in the order of their reports.
+        Handlers' threads add."""
         self._progress_at = 0.0
 
     def check_cancels(self) -> None:

@@ -111,7 +111,7 @@ class Handlers:
 
     async def _calls(self, ctx: rota.Context, run: Run, draw: random.Random) -> None:
         if self._world.is_endpoint_down():
-            if draw.random() < 0.5:
+            if draw.random() < 0.3:
                 raise rota.RateLimited(retry_after="3s")
             raise ConnectionError("the endpoint does not answer")
 

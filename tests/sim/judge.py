@@ -49,13 +49,15 @@ release that looks for the others."""
 CLAIMS_A_RUN, CLAIMS_A_SECOND = 3.0, 2.0
 """How many claims a handler that begins costs at most, and a second of a worker's life."""
 NEW_S = 5.0
-"""Until a worker has asked what the server's clock says, and whoever else asks."""
+"""Until a worker has asked what the server's clock says."""
+WRITTEN_S, AWARE_S = 5.0, 2.0
+"""Until an outcome is written, and until one that was frozen knows which leases it has lost."""
 SILENCE_S = 120.0
 """How long nothing may begin or end, once the world is well: a lease, the longest job, and what
 else a job waits for."""
-LOST_S = 90.0
-"""How long the leases of a dead worker may last: theirs, and what others get after an outage or a
-step of the clock."""
+LOST_S = 50.0
+"""How long the leases of a dead worker may last: theirs, half of that which they get after an
+outage or a step of the clock, and five seconds."""
 HELD = """
   select format('job %%s is held by %%s, which has died', id, locked_by) from rota.job
   where status = 'running' and locked_by = any (%s)
@@ -146,12 +148,12 @@ class Judge:
         self._unpaid: set[int] = set()
         self._kept_steps: set[tuple[int, str]] = set()
         # What goes wrong, or is done by persons.
-        self._excused: dict[str, float] = {}
+        self._excused: list[tuple[str, float, float]] = []
+        """Whose runs no judgement counts, since when and until when; nobody's name: those of all."""
         self._unaware: dict[str, float] = {}
         self._dead: set[str] = set()
         self._cap: tuple[int, float] | None = None
         """Of the queue, and since when."""
-        self._all_excused_until = -1.0
         self._touched: set[int] = set()
         self._cancelled: set[int] = set()
         self._limits = [(0.0, STARTS)]
@@ -239,6 +241,7 @@ class Judge:
 
     def note_death(self, worker: str) -> None:
         self.note_trouble()
+        self._excuse(worker, self._now())
         self._dead.add(worker)
         for runs in self._running.values():
             runs[:] = [run for run in runs if run.worker != worker]
@@ -248,12 +251,12 @@ class Judge:
         was, unless its clock stood still as well."""
         self.note_trouble()
         if not knows:
-            self._unaware[worker] = until + NEW_S
-        self._excused[worker] = max(self._excused.get(worker, 0.0), until + 15)
+            self._unaware[worker] = until + LEASE_S / 3 + 2  # until it renews
+        self._excuse(worker, until + (AWARE_S if knows else 15))
 
     def note_outage(self, until: float) -> None:
         self.note_trouble()
-        self._all_excused_until = max(self._all_excused_until, until + 10)
+        self._excuse("", until + 10)
 
     def note_step_of_clock(self) -> None:
         self.note_trouble()
@@ -269,7 +272,17 @@ class Judge:
         leases of all others are over."""
         now = self._now()
         if now - max([-NEW_S, *self._stepped_at]) < NEW_S > now - self._started_at:
-            self._all_excused_until = max(self._all_excused_until, now + 60)
+            self._excuse("", now + 60)
+
+    def _excuse(self, worker: str, until: float) -> None:
+        self._excused.append((worker, self._now() - WRITTEN_S, until))
+
+    def _is_excused(self, worker: str, since: float, until: float) -> bool:
+        """Whether something was wrong with a worker, or with all, in that time."""
+        return any(
+            who in ("", worker) and began < until and since <= ended
+            for who, began, ended in self._excused
+        )
 
     def note_pause(self, until: float) -> None:
         """Nothing is claimed for a while, because a person wants it so."""
@@ -340,8 +353,8 @@ class Judge:
     def _look_at_a_late_end(self, run: Run) -> None:
         """Say so if it went on although another worker has got its job."""
         now, claim = self._now(), self._claims[run.job]
-        is_excused = now < max(self._excused.get(run.worker, -1.0), self._all_excused_until)
-        if claim > run.claim and not run.is_taken and not is_excused:
+        is_excused = run.is_taken or self._is_excused(run.worker, now, now)
+        if claim > run.claim and not is_excused:
             self.faults.append(f"job {run.job} goes on as claim {run.claim} after claim {claim}")
 
     def look_at_a_call(self, runs: list[Run]) -> None:
@@ -447,9 +460,7 @@ class Judge:
             run
             for job in jobs
             for run in self._running[job]
-            if not run.is_taken
-            and now > self._excused.get(run.worker, -1.0)
-            and now > self._all_excused_until
+            if not (run.is_taken or self._is_excused(run.worker, now, now))
         ]
 
     def _look_at_places(self, run: Run) -> None:
@@ -565,21 +576,39 @@ class Judge:
 
     def _look_at_attempts(self, history: dict[int, list[Any]]) -> None:
         """An attempt is charged that began and failed, or was lost."""
-        ended: defaultdict[int, list[str]] = defaultdict(list)
-        charged: Counter[int] = Counter()
+        runs: defaultdict[int, list[Run]] = defaultdict(list)
         for run in self._runs:
-            ended[run.job].append(run.end)
-            charged[run.job] += run.end in ("finished", "failed") or run.job_type in ONE_ATTEMPT
+            runs[run.job].append(run)
         for job, [(status, attempts, claims), *_] in sorted(history.items()):
-            is_calm = not self._troubled_at and job not in self._touched
+            ended = [run.end for run in runs[job]]
+            is_calm = self._is_calm(runs[job], claims)
             if status == "succeeded" and job not in self._finished and not self._writes(job):
                 self.faults.append(f"job {job} succeeded and has not ended")
             if is_calm and status != "succeeded" and job in self._finished:
                 self.faults.append(f"job {job} has ended well and is {status}")
-            if attempts > claims or (is_calm and attempts != charged[job]):
-                self.faults.append(f"job {job} ended {ended[job]}, charged are {attempts}")
+            charged = sum(
+                run.end in ("finished", "failed") or run.job_type in ONE_ATTEMPT
+                for run in runs[job]
+            )
+            if attempts > claims or (is_calm and attempts != charged):
+                self.faults.append(f"job {job} ended {ended}, charged are {attempts}")
             if job in self._made and is_calm:
-                self._look_at_a_way(job, ended[job], claims)
+                self._look_at_a_way(job, ended, claims)
+
+    def _is_calm(self, runs: list[Run], claims: int) -> bool:
+        """Whether nothing was wrong with a job while it ran: each of its claims but the last became
+        one more when it ended, and none is of a worker that had trouble then."""
+        if any(run.job in self._touched for run in runs):
+            return False
+        return not self._troubled_at or (
+            not self._stepped_at
+            and claims == 2 * len(runs) - 1
+            and not any(
+                run.ended is None
+                or self._is_excused(run.worker, run.began, run.ended + WRITTEN_S)
+                for run in runs
+            )
+        )
 
     def _look_at_a_way(self, job: int, ended: list[str], claims: int) -> None:
         """Say so if a job that nothing disturbed began too often, or was claimed for nothing."""

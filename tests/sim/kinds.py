@@ -56,7 +56,7 @@ DRAWN = {
     "pays": 2,
     "writes": 2,
     "capped": 2,
-    "calls": 2,
+    "calls": 4,
     "many": 2,
     "parent": 1,
     "once": 1,

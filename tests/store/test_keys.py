@@ -121,6 +121,7 @@ def end_all(connection: Connection, transition: Transition = SUCCEED) -> None:
 def test_a_cancelled_job_frees_its_key(shared: Connection, send: Send) -> None:
     first = send.using(key="k").enqueue()
     end_all(shared, CANCEL)
+    assert shared.execute("select from rota.idempotency").rowcount == 0
     second = send.using(key="k").enqueue()
     assert second.created and second.id != first.id
 

@@ -15,6 +15,7 @@ import pytest
 
 from tests.mutants import subreaper
 from tests.mutants.mutant import GUARDS, ROOT, choose_changed, find_base, git, read_mutants
+from tests.sim.bugs import read_bugs
 
 
 @cache
@@ -25,11 +26,13 @@ def _find_tests(file: str) -> frozenset[str]:
     )
 
 
-def test_each_guard_stands_in_the_code_and_has_tests() -> None:
-    for mutant in read_mutants((ROOT / GUARDS).read_text(encoding="utf-8")):
+def test_each_guard_and_each_known_bug_stands_in_the_code() -> None:
+    guards = read_mutants((ROOT / GUARDS).read_text(encoding="utf-8"))
+    for mutant in [*guards, *read_bugs()]:
         changed = mutant.apply((ROOT / mutant.file).read_text(encoding="utf-8"))
         if mutant.file.endswith(".py"):
             ast.parse(changed, mutant.name)
+    for mutant in guards:
         assert mutant.tests, mutant.name
         for test in mutant.tests:
             file, _, name = test.partition("::")

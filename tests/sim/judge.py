@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 LEASE_S = 30.0
 CAPACITY = {"lane": 2, "row": 1, "halt": 1, "many": 3, "capped": 3}
 """How many jobs of a type, or of its group, may run at once."""
+CHARGED = ("finished", "failed")
 ONE_ATTEMPT = ("halt", "once")
 """Types whose jobs begin once."""
 WAITS = {"parent": 2}
@@ -149,7 +150,7 @@ class Judge:
         self._kept_steps: set[tuple[int, str]] = set()
         # What goes wrong, or is done by persons.
         self._excused: list[tuple[str, float, float]] = []
-        """Whose runs no judgement counts, since when and until when; nobody's name: those of all."""
+        """Whose runs do not count, since when and until when; '': those of all."""
         self._unaware: dict[str, float] = {}
         self._dead: set[str] = set()
         self._cap: tuple[int, float] | None = None
@@ -549,9 +550,9 @@ class Judge:
         history = defaultdict(list)
         for job, *row in server.query("select id, status, attempts, claims from rota.job_history"):
             history[job].append(row)
-        dead = "select id, job_type, attempts from rota.job where status = 'dead'"
-        for job, name, attempts in server.query(dead):
-            history[job] = history[job] or [["dead", attempts, attempts]]
+        dead = "select id, job_type, attempts, claims from rota.job where status = 'dead'"
+        for job, name, attempts, claims in server.query(dead):
+            history[job] = history[job] or [["dead", attempts, claims]]
             if name not in (*ONE_ATTEMPT, "pays") and attempts < KINDS[name].get(
                 "max_attempts", 10
             ):
@@ -581,34 +582,24 @@ class Judge:
             runs[run.job].append(run)
         for job, [(status, attempts, claims), *_] in sorted(history.items()):
             ended = [run.end for run in runs[job]]
-            is_calm = self._is_calm(runs[job], claims)
+            # Each claim became one more when it ended, but one that ended with success.
+            is_told = claims == 2 * len(ended) - (status == "succeeded")
+            is_calm = job not in self._touched and self._is_calm(runs[job], is_told=is_told)
             if status == "succeeded" and job not in self._finished and not self._writes(job):
                 self.faults.append(f"job {job} succeeded and has not ended")
             if is_calm and status != "succeeded" and job in self._finished:
                 self.faults.append(f"job {job} has ended well and is {status}")
-            charged = sum(
-                run.end in ("finished", "failed") or run.job_type in ONE_ATTEMPT
-                for run in runs[job]
-            )
+            charged = sum(one.end in CHARGED or one.job_type in ONE_ATTEMPT for one in runs[job])
             if attempts > claims or (is_calm and attempts != charged):
                 self.faults.append(f"job {job} ended {ended}, charged are {attempts}")
             if job in self._made and is_calm:
                 self._look_at_a_way(job, ended, claims)
 
-    def _is_calm(self, runs: list[Run], claims: int) -> bool:
-        """Whether nothing was wrong with a job while it ran: each of its claims but the last became
-        one more when it ended, and none is of a worker that had trouble then."""
-        if any(run.job in self._touched for run in runs):
-            return False
-        return not self._troubled_at or (
-            not self._stepped_at
-            and claims == 2 * len(runs) - 1
-            and not any(
-                run.ended is None
-                or self._is_excused(run.worker, run.began, run.ended + WRITTEN_S)
-                for run in runs
-            )
-        )
+    def _is_calm(self, runs: list[Run], *, is_told: bool) -> bool:
+        """Whether nothing was wrong with a job of which these are all runs."""
+        were = ((one.worker, one.began, (one.ended or inf) + WRITTEN_S) for one in runs)
+        had_trouble = self._stepped_at or any(self._is_excused(*one) for one in were)
+        return not self._troubled_at or (is_told and not had_trouble)
 
     def _look_at_a_way(self, job: int, ended: list[str], claims: int) -> None:
         """Say so if a job that nothing disturbed began too often, or was claimed for nothing."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,8 +10,6 @@ from pathlib import Path
 import pytest
 
 from rota.store.migrate import migrate
-from tests.mutants.mutant import ROOT
-from tests.sim.bugs import read_bugs
 from tests.sim.run import read_known
 from tests.sim.server import Server
 from tests.sim.world import MIXES, World
@@ -47,13 +44,6 @@ def test_a_world_ends_well(world_server: Server, mix: str) -> None:
 def test_each_world_that_once_went_wrong_ends_well(world_server: Server) -> None:
     for mix, seed in read_known():
         assert World(world_server, seed, MIXES[mix]).run().faults == [], f"{mix} {seed}"
-
-
-def test_each_known_bug_can_be_built_in() -> None:
-    for bug in read_bugs():
-        changed = bug.apply((ROOT / bug.file).read_text(encoding="utf-8"))
-        if bug.file.endswith(".py"):
-            ast.parse(changed, bug.name)
 
 
 def test_the_same_seed_is_the_same_world(world_server: Server) -> None:

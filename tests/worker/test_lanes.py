@@ -90,25 +90,3 @@ async def test_an_idle_worker_of_another_queue_takes_the_next_job_of_a_lane(
         await seen(lambda: connection.execute(waiting).fetchone() == (1,))
         may_end.set()
         await b.until(lambda: started == ["first", "next"])
-
-
-@rule("M60")
-async def test_a_worker_finds_a_place_that_a_cancel_in_a_transaction_left(
-    database: str, connection: Connection
-) -> None:
-    jobs, done = rota.Jobs(), list[int]()
-
-    @jobs.job("t")
-    async def note(n: int) -> None:
-        done.append(n)
-
-    connection.execute(
-        "insert into rota.job (job_type, group_key, payload, in_lane, run_at) values "
-        "('t', 'g', '{\"n\": 1}', true, rota.clock() + interval '1 h'), "
-        "('t', 'g', '{\"n\": 2}', null, rota.clock())"
-    )
-    async with Hand(database, jobs) as hand:
-        await seen(lambda: ("waiting", 1) in left(connection))
-        with connection.transaction():
-            connection.execute("select rota.job_cancel(array(select min(id) from rota.job))")
-        await hand.until(lambda: done == [2])

@@ -51,14 +51,17 @@ CLAIMS_A_RUN, CLAIMS_A_SECOND = 3.0, 2.0
 """How many claims a handler that begins costs at most, and a second of a worker's life."""
 NEW_S = 5.0
 """Until a worker has asked what the server's clock says."""
-WRITTEN_S, AWARE_S = 5.0, 2.0
-"""Until an outcome is written, and until one that was frozen knows which leases it has lost."""
+WRITTEN_S = 5.0
+"""Until an outcome is written."""
+AWARE_S, RENEWED_S = 2.0, 15.0
+"""Until a worker that was frozen knows which leases it has lost: by its clock, or, where that stood
+still as well, from its next renewal."""
 SILENCE_S = 120.0
 """How long nothing may begin or end, once the world is well: a lease, the longest job, and what
 else a job waits for."""
 LOST_S = 50.0
-"""How long the leases of a dead worker may last: theirs, half of that which they get after an
-outage or a step of the clock, and five seconds."""
+"""How long the leases of a dead worker may last: a lease, half of one after an outage or a step of
+the clock, and five seconds."""
 HELD = """
   select format('job %%s is held by %%s, which has died', id, locked_by) from rota.job
   where status = 'running' and locked_by = any (%s)
@@ -251,9 +254,10 @@ class Judge:
         """Until it has noticed, its handlers may run beside those of others. It knows how long that
         was, unless its clock stood still as well."""
         self.note_trouble()
+        aware_at = until + (AWARE_S if knows else RENEWED_S)
         if not knows:
-            self._unaware[worker] = until + LEASE_S / 3 + 2  # until it renews
-        self._excuse(worker, until + (AWARE_S if knows else 15))
+            self._unaware[worker] = aware_at
+        self._excuse(worker, aware_at)
 
     def note_outage(self, until: float) -> None:
         self.note_trouble()

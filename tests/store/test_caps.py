@@ -132,7 +132,7 @@ def test_a_job_that_leaves_returns_its_slot(
             hand.reap()
         else:
             hand.run(act(Action.DISCARD, job.id))
-            assert hand.run(ops.sweep_caps()).released == 1
+            assert hand.run(ops.sweep_rooms("", 100)).released == 1
         capped = connection.execute("select count(*) from rota.job where capped").fetchone()
         assert capped == (0,), how
         assert all(status != "waiting" for status, _ in lines(connection)), how
@@ -184,8 +184,11 @@ def test_a_raised_cap_and_a_removed_one_let_parked_jobs_run(connection: Connecti
     connection.execute("select rota.caps_release(array['type t'])")
     assert claim_ids(hand) == ids[1:3]
     cap_type(connection, None)  # by hand: the sweep finds it
-    assert hand.run(ops.sweep_caps()).released == 2
+    assert hand.run(ops.sweep_rooms("", 100)).released == 2
     assert claim_ids(hand) == ids[3:]
+    cap_type(connection, 5)  # by hand, and those that run since before it are counted
+    assert hand.run(ops.sweep_rooms("", 100, counts=True)).rooms == 0
+    assert insert(connection) and claim_ids(hand) == []
 
 
 @rule("M61")
@@ -262,7 +265,9 @@ def test_parked_jobs_that_no_worker_can_take_hold_back_no_others(
     [job] = hand.claim().jobs
     end(hand, job)
     [job] = hand.claim().jobs
-    assert hand.run(ops.sweep_caps()).released == 0, "while no worker lives, all stays as it is"
+    assert hand.run(ops.sweep_rooms("", 100)).released == 0, (
+        "while no worker lives, all stays as it is"
+    )
     connection.execute(
         "insert into rota.worker (name, host, pid, version, release, job_types, queues) "
         "values ('live', 'h', 1, '1', '1', '{t}', '{\"default\": null}')"
@@ -271,7 +276,7 @@ def test_parked_jobs_that_no_worker_can_take_hold_back_no_others(
     hand.types, hand.queues = ["t"], ["default"]
     assert claim_ids(hand) == []
     end(hand, job)
-    hand.run(ops.sweep_caps())
+    hand.run(ops.sweep_rooms("", 100))
     [job] = hand.claim().jobs
     assert job.id == first
     end(hand, job)

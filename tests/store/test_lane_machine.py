@@ -154,7 +154,7 @@ class Walk:
         """A person cancels a job that does not run."""
         self._act(ops.ActionRequest(Action.CANCEL, "ann"), one.id)
         del self.live[one.id]
-        self.hand.run(ops.sweep_lanes("", 10))
+        self.hand.run(ops.sweep_rooms("", 10))
         self._promote()
 
     def retry(self, one: Modelled) -> None:
@@ -169,7 +169,7 @@ class Walk:
         self.places += 1
         one.place = self.places
         one.is_parked = False
-        self.hand.run(ops.sweep_lanes("", 10))
+        self.hand.run(ops.sweep_rooms("", 10))
         self._promote()
 
     def requeue(self, _: None) -> None:

@@ -6,9 +6,7 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
-from rota.store import ops
 from tests.store.bulk import without_indexes
-from tests.store.work import Hand
 from tests.support.rules import rule
 
 Connection = psycopg.Connection[TupleRow]
@@ -54,8 +52,8 @@ def test_decisions_read_the_first_entries_of_a_lane_or_a_line_only(connection: C
         "heads": "select * from rota.lane_heads(array['big', 'lane 7', 'nothing'])",
         "next": "select * from rota.lane_next('big')",
         "promote": "select rota.lanes_promote(array['big', 'lane 7'])",
-        "sweep": "select * from rota.lanes_sweep('', 15)",
-        "sweep on": "select * from rota.lanes_sweep('big', 15)",
+        "sweep": "select * from rota.rooms_sweep('', 15, true)",
+        "sweep on": "select * from rota.rooms_sweep('group big', 15, false)",
         "caps": "select rota.cap_free('type t')",
         "release": "select rota.cap_release('type t', 1, true)",
     }
@@ -65,16 +63,6 @@ def test_decisions_read_the_first_entries_of_a_lane_or_a_line_only(connection: C
         for name, call in calls.items():
             connection.execute(call.encode())  # plans
             assert blocks(connection, call) <= BLOCKS, f"{name}, {state}"
-
-
-def test_a_sweep_costs_nothing_while_nothing_waits(connection: Connection) -> None:
-    connection.execute(
-        "insert into rota.job (job_type, queue, priority, group_key) "
-        "select 't', 'default', 0, 'lane ' || n from generate_series(1, 1000) n"
-    )
-    hand = Hand(connection)
-    assert hand.run(ops.sweep_lanes("", 500)) == ops.LaneSweep(None, 0, 0)
-    assert hand.run(ops.sweep_caps()) == ops.CapSweep(has_caps=False, caps=0, released=0)
 
 
 def blocks(connection: Connection, call: str) -> int:

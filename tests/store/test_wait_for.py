@@ -200,8 +200,8 @@ def test_a_job_that_waits_keeps_its_place_in_its_lane_and_frees_its_slot_of_a_ca
     first, behind = (shop.enqueue(report_.new([page]).using(group_key="g")).id for _ in range(2))
     other = report(shop, [page])
     work(connection)
-    waiting = [status(connection, id_) for id_ in (first, behind, other)]
-    assert waiting == [("waiting", f"job {page}"), ("waiting", None), ("waiting", f"job {page}")]
+    for id_, what in (first, f"job {page}"), (behind, "group g"), (other, f"job {page}"):
+        assert status(connection, id_) == ("waiting", what)
     shop.retry(page)
     assert len(work(connection)) == 3
 

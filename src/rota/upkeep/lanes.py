@@ -16,7 +16,7 @@ COUNT_S = 10.0
 """Between two searches for running jobs that began before their cap. The functions that set a cap
 search at once; this finds a cap that was set by hand."""
 PORTION = 500
-"""Most lanes per statement; one costs about 20 µs."""
+"""Most lanes and caps per statement; one costs about 20 µs."""
 SHARE = 0.05
 """Of one connection's time for portions after the first: there may be 100,000 lanes with waiting
 jobs."""
@@ -35,7 +35,7 @@ class LaneSweeper(Sweeper):
     def __init__(self, bus: Bus, link: StoreLink, clock: Clock = SYSTEM_CLOCK) -> None:
         super().__init__(bus, link, clock)
         self._after = ""
-        """The lane behind which the pass continues; '': from the first."""
+        """The lane or cap behind which the pass continues; '': from the first."""
         self._is_first = True
         self._finds_waiting = False
         self._hastens_until = 0.0
@@ -52,11 +52,12 @@ class LaneSweeper(Sweeper):
     async def tick(self) -> float | None:
         """Do one portion of a pass. The first pass, before a drain's jobs, pauses nowhere."""
         before = self.clock.monotonic()
-        if not self._after:
-            await self._sweep_caps(before)
-        lanes = await self._link.run(ops.sweep_lanes(self._after, PORTION))
-        self._finds_waiting = self._finds_waiting or lanes.lanes > 0
-        self._after = lanes.last_lane or ""
+        counts = before >= self._count_at
+        sweep = await self._link.run(ops.sweep_rooms(self._after, PORTION, counts=counts))
+        if counts:
+            self._count_at = before + COUNT_S
+        self._finds_waiting = sweep.rooms > 0 or (self._finds_waiting and self._after != "")
+        self._after = sweep.last_room or ""
         if self._after:
             self._took_s = count_usual(self.clock.monotonic() - before, self._took_s)
             return 0 if self._is_first else self._took_s / SHARE
@@ -64,12 +65,3 @@ class LaneSweeper(Sweeper):
         if self.clock.monotonic() < self._hastens_until:
             return PERIOD_S
         return self.find_pause_s(PERIOD_S) if self._finds_waiting else None
-
-    async def _sweep_caps(self, now: float) -> None:
-        caps = await self._link.run(ops.sweep_caps())
-        self._finds_waiting = caps.caps > 0
-        if not caps.has_caps:
-            self._count_at = now
-        elif now >= self._count_at:
-            self._count_at = now + COUNT_S
-            await self._link.run(ops.count_running())

@@ -22,7 +22,7 @@ from rota.store import ops
 from rota.store.link import StoreLink
 from rota.store.ops import Claimed, RefusedClaim
 from rota.upkeep.asker import REST_MAX_S, Asker, Question
-from rota.upkeep.lanes import LaneSweeper
+from rota.upkeep.lanes import PORTION, LaneSweeper
 from rota.upkeep.quarantine import Quarantine, RefusalLog
 from rota.upkeep.waits import WaitSweeper
 from rota.worker.attempt import Attempt, make_attempts
@@ -50,8 +50,6 @@ QUARANTINE_MAX = 10_000
 not the jobs."""
 QUARANTINE_S = (10.0, 600.0)
 """The first and the longest time that a refused job is in quarantine."""
-LANES_MAX = 1_000
-"""Most lanes in which a drain looks for free places before it ends."""
 LOOK_BACK_S = 1.0
 """Seconds between two requests that all workers look back in one queue."""
 
@@ -497,9 +495,13 @@ class Claimer(Service):
     async def _find_free_places(self) -> bool:
         """Return whether jobs that were held up may run now, because of what nobody has noticed."""
         self._has_held_up = False
-        lanes = await self._link.run(ops.sweep_lanes("", LANES_MAX))
-        caps = await self._link.run(ops.sweep_caps())
-        return bool(lanes.promoted or caps.released)
+        after: str | None = ""
+        while after is not None:
+            sweep = await self._link.run(ops.sweep_rooms(after, PORTION))
+            if sweep.released:
+                return True
+            after = sweep.last_room
+        return False
 
     async def _request_notify(self) -> bool:
         """Ask producers to wake this worker, once it waits for longer; return whether it did."""

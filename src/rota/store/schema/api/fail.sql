@@ -18,6 +18,7 @@ as $$
 #variable_conflict use_column
 declare
   v_job {schema}.job := {schema}.job_by_claim(fail.id, fail.claims, false);
+  v_rooms text[] := {schema}.rooms_of(array[fail.id]);
   v_kind text := coalesce(nullif({schema}.redact(fail.error_type, 200), ''), 'Error');
   v_type {schema}.job_type;
   v_gives_up boolean;
@@ -79,8 +80,7 @@ begin
   if not found then
     perform {schema}.lease_lost(fail.id, fail.claims);
   end if;
-  perform {schema}.places_free(o.lanes, o.caps, 0)
-  from {schema}.places_held(v_job) o;
+  perform {schema}.rooms_advance(v_rooms, 0);
 end $$;
 revoke execute on function {schema}.fail(
   bigint, int, text, text, boolean, interval, int, text

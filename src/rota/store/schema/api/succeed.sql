@@ -8,6 +8,7 @@ as $$
 #variable_conflict use_column
 declare
   v_job {schema}.job := {schema}.job_by_claim(succeed.id, succeed.claims, false);
+  v_rooms text[] := {schema}.rooms_of(array[succeed.id]);
   v_kept jsonb := succeed.result;
 begin
   if v_job.id is null then
@@ -39,8 +40,7 @@ begin
   if not found then
     perform {schema}.lease_lost(succeed.id, succeed.claims);
   end if;
-  perform {schema}.places_free(o.lanes, o.caps, 0)
-  from {schema}.places_held(v_job) o;
+  perform {schema}.rooms_advance(v_rooms, 0);
   return 'succeeded';
 end $$;
 revoke execute on function {schema}.succeed(bigint, int, jsonb) from public;

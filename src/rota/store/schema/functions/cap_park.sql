@@ -61,11 +61,11 @@ begin
     );
   end if;
   if v_lanes <> '{}' then
-    v_missing := {schema}.stripes_lock(array(select 'lane ' || unnest(v_lanes)), 0);
+    v_missing := {schema}.stripes_lock(array(select 'group ' || unnest(v_lanes)), 0);
     v_lanes := array(
       select l.lane
       from unnest(v_lanes) l(lane)
-      where 'lane ' || l.lane <> all (v_missing)
+      where 'group ' || l.lane <> all (v_missing)
     );
     v_heads := array(select h.id from {schema}.lane_heads(v_lanes) h);
     perform {schema}.jobs_park(

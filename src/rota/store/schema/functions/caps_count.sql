@@ -11,7 +11,11 @@ as $$
   with uncounted as materialized (
     select j.id
     from {schema}.job j
-    where j.status = 'running'
+    where (
+        exists (select from {schema}.queue q where q.max_running is not null)
+        or exists (select from {schema}.job_type t where t.max_running is not null)
+      )
+      and j.status = 'running'
       and j.capped is null
       and (
         exists (

@@ -14,8 +14,7 @@ declare
   v_claims int[];
   v_reasons text[];
   v_ids bigint[];
-  v_lanes text[];
-  v_caps text[];
+  v_rooms text[];
 begin
   select
     jsonb_agg(
@@ -47,8 +46,7 @@ begin
   ) said
   where j.id = any (p_ids);
   if v_late is not null or v_dropped is not null then
-    select o.lanes, o.caps into v_lanes, v_caps
-    from {schema}.places_of(array(select unnest(p_ids) except select unnest(v_ids))) o;
+    v_rooms := {schema}.rooms_of(array(select unnest(p_ids) except select unnest(v_ids)));
   end if;
   if v_late is not null then
     perform {schema}.partitions_ensure(0);
@@ -62,6 +60,6 @@ begin
       v_reasons, null::jsonb[], p_release
     );
   end if;
-  perform {schema}.places_free(v_lanes, v_caps, 0);
+  perform {schema}.rooms_advance(v_rooms, 0);
   return coalesce(v_ids, '{}');
 end $$;

@@ -22,7 +22,7 @@ begin
   from {schema}.job_caps(p_ids) c;
   v_missing := {schema}.stripes_lock(
     array(
-      select 'lane ' || j.group_key
+      select 'group ' || j.group_key
       from {schema}.job j
       where j.id = any (p_ids)
         and j.group_key is not null
@@ -52,7 +52,7 @@ begin
         and (
           j.group_key is null
           or j.in_lane
-          or 'lane ' || j.group_key <> all (v_missing)
+          or 'group ' || j.group_key <> all (v_missing)
         )
         and coalesce(c.type_cap <> all (v_missing), true)
         and coalesce(c.queue_cap <> all (v_missing), true)

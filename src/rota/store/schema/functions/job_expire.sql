@@ -27,12 +27,12 @@ set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  v_lane text;
-  v_lanes text[];
+  v_room text;
+  v_rooms text[];
   v_dead bigint[];
 begin
   perform {schema}.wait_briefly(p_only);
-  for id, job_type, claims, attempt, expires_at, message, status, v_lane in
+  for id, job_type, claims, attempt, expires_at, message, status, v_room in
   with late as materialized (
     select j as job, j.id
     from {schema}.job j
@@ -115,7 +115,8 @@ begin
   freed as materialized (
     select {schema}.keys_give_up(array(select e.id from expired e))
   )
-  select e.id, e.job_type, e.claims, e.attempt, e.expires_at, e.message, 'dead', e.group_key
+  select e.id, e.job_type, e.claims, e.attempt, e.expires_at, e.message, 'dead',
+    'group ' || e.group_key
   from expired e
   cross join freed
   union all
@@ -123,7 +124,7 @@ begin
     d.id, (d.job).job_type, (d.job).claims, (d.job).attempts + 1, (d.job).expires_at,
     'expired: ' || d.message,
     'cancelled',
-    (d.job).group_key
+    'group ' || (d.job).group_key
   from dropped x
   join decided d on d.id = x.id
   loop
@@ -131,12 +132,12 @@ begin
     if status = 'dead' then
       v_dead := v_dead || id;
     end if;
-    if v_lane is not null then
-      v_lanes := v_lanes || v_lane;
+    if v_room is not null then
+      v_rooms := v_rooms || v_room;
     end if;
   end loop;
   if v_dead is not null then
     perform {schema}.batches_count_dead(v_dead, 1);
   end if;
-  perform {schema}.places_free(v_lanes, null::text[], 200);
+  perform {schema}.rooms_advance(v_rooms, 200);
 end $$;

@@ -1,6 +1,6 @@
 -- Does what job_finish does, for jobs of which some hold a place of a lane or count in a cap, and
 -- gives what becomes free to the jobs that wait for it.
--- Locks: as job_finish; then as places_free.
+-- Locks: as job_finish; then as rooms_advance.
 -- Keeps: M60, the next job of a lane is due with the commit that ends the one before it.
 create or replace function {schema}.job_finish_laned(
   p_ids bigint[],
@@ -17,15 +17,12 @@ language plpgsql
 set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_lanes text[];
-  v_caps text[];
+  v_rooms text[] := {schema}.rooms_of(p_ids);
 begin
-  select o.lanes, o.caps into v_lanes, v_caps
-  from {schema}.places_of(p_ids) o;
   return query
   select f.id
   from {schema}.job_finish(
     p_ids, p_claims, p_statuses, p_ran_us, p_results, p_reasons, p_resolutions, p_release
   ) f(id);
-  perform {schema}.places_free(v_lanes, v_caps, 500);
+  perform {schema}.rooms_advance(v_rooms, 500);
 end $$;

@@ -1,7 +1,7 @@
 -- Does what job_finish_laned does with jobs that have succeeded without a result, and gives the
 -- next ones of their lanes to the same worker where it is their turn (see lanes_pass). Returns
 -- those, which jobs it finished, and when. Of those it gives: {claimed}.
--- Locks: as job_finish; then as lanes_pass and places_free.
+-- Locks: as job_finish; then as lanes_pass and rooms_advance.
 -- Keeps: M31, a claim is a lease; M60, the next job of a lane is due with the commit that ends the
 --   one before it.
 create or replace function {schema}.job_finish_passing(
@@ -26,23 +26,20 @@ language plpgsql
 set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_lanes text[];
-  v_caps text[];
+  v_rooms text[] := {schema}.rooms_of(p_ids);
   v_next bigint[];
 begin
-  select o.lanes, o.caps into v_lanes, v_caps
-  from {schema}.places_of(p_ids) o;
   finished := array(
     select f.id
     from {schema}.job_finish(
       p_ids, p_claims, null::text[], p_ran_us, null::text[], null::text[], null::jsonb[], p_release
     ) f(id)
   );
-  if v_caps is not null then
-    perform {schema}.places_free(v_lanes, v_caps, 500);
-  elsif v_lanes is not null then
+  if exists (select from unnest(v_rooms) r(room) where r.room not like 'group %') then
+    perform {schema}.rooms_advance(v_rooms, 500);
+  elsif v_rooms <> '{}' then
     v_next := {schema}.lanes_pass(
-      v_lanes, p_release, p_types,
+      v_rooms, p_release, p_types,
       p_room, p_lo, p_hi, p_queues, p_priorities, p_after_run_at, p_after_id
     );
     begin
@@ -55,7 +52,7 @@ begin
         raise;
       end if;
       -- job_claim finds out which one the database refuses, and reports it.
-      perform {schema}.jobs_release(v_next, true, false);
+      perform {schema}.jobs_release(v_next, false);
     end;
   end if;
   started := {schema}.clock();

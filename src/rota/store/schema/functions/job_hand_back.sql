@@ -14,6 +14,7 @@ as $$
 #variable_conflict use_column
 declare
   v_job {schema}.job := {schema}.job_by_claim(p_id, p_claims);
+  v_rooms text[] := {schema}.rooms_of(array[p_id]);
 begin
   perform {schema}.partitions_ensure(0);
   return query
@@ -34,6 +35,5 @@ begin
   if not found then
     perform {schema}.lease_lost(p_id, p_claims);
   end if;
-  perform {schema}.places_free(o.lanes, o.caps, 0)
-  from {schema}.places_held(v_job) o;
+  perform {schema}.rooms_advance(v_rooms, 0);
 end $$;

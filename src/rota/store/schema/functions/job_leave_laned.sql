@@ -1,6 +1,6 @@
 -- Does what job_leave does, for jobs of which some hold a place of a lane or count in a cap, and
 -- gives what becomes free to the jobs that wait for it.
--- Locks: as job_leave; then as places_free.
+-- Locks: as job_leave; then as rooms_advance.
 -- Keeps: M60.
 create or replace function {schema}.job_leave_laned(p_outcomes jsonb, p_release text)
 returns table (id bigint, status text, run_at timestamptz, reason text)
@@ -9,16 +9,13 @@ set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  v_lanes text[];
-  v_caps text[];
-begin
-  select o.lanes, o.caps into v_lanes, v_caps
-  from {schema}.places_of(array(
+  v_rooms text[] := {schema}.rooms_of(array(
     select (i.outcome ->> 'id')::bigint
     from jsonb_array_elements(p_outcomes) i(outcome)
-  )) o;
+  ));
+begin
   return query
   select l.id, l.status, l.run_at, l.reason
   from {schema}.job_leave(p_outcomes, p_release) l;
-  perform {schema}.places_free(v_lanes, v_caps, 500);
+  perform {schema}.rooms_advance(v_rooms, 500);
 end $$;

@@ -36,16 +36,14 @@ declare
     when v_steady < interval '90 seconds' then '-infinity'
     else p_since
   end;
-  v_lane text;
-  v_caps text[];
-  v_lanes text[];                                -- of the jobs, and …
-  v_slots text[];                                -- … the caps that counted them
+  v_left text[];
+  v_rooms text[];                                -- what the jobs have left
 begin
   perform {schema}.wait_briefly(p_only);
   if p_step_s is not null then
     perform {schema}.leases_move(p_step_s, p_moved_s);
   end if;
-  for id, job_type, claims, attempts, worker, status, run_at, reason, v_lane, v_caps in
+  for id, job_type, claims, attempts, worker, status, run_at, reason, v_left in
   with lost as materialized (
     select
       j.id, j.job_type, j.claims, j.attempts, j.max_attempts, j.locked_by,
@@ -118,8 +116,7 @@ begin
   select
     l.id, l.job_type, l.claims, l.attempts, l.locked_by, r.status, r.run_at,
     case when r.status = 'dead' then l.message else r.reason end,
-    l.group_key,
-    case
+    array['group ' || l.group_key] || case
       when l.capped
         then array['type ' || {schema}.canonical_type(l.job_type), 'queue ' || l.queue]
     end
@@ -127,10 +124,7 @@ begin
   join lost l on l.id = r.id
   loop
     return next;
-    if v_lane is not null then
-      v_lanes := v_lanes || v_lane;
-    end if;
-    v_slots := v_slots || v_caps;
+    v_rooms := v_rooms || v_left;
   end loop;
-  perform {schema}.places_free(v_lanes, v_slots, 200);
+  perform {schema}.rooms_advance(array_remove(v_rooms, null), 200);
 end $$;

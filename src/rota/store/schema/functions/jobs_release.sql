@@ -1,10 +1,10 @@
 -- Makes waiting jobs claimable again, due from now: so they are ahead of every worker's frontier,
--- and behind the other jobs of their queue. p_in_lane: they also take a place of their lane.
--- p_leave: they leave the line of their cap, and come back to it as newcomers. A row that another
--- transaction has locked, or that a trigger of the user's refuses, stays as it is: a sweep finds
--- it. As many idle workers are woken. Returns how many it released.
+-- and behind the other jobs of their queue. Those that wait for their lane take a place of it.
+-- p_keep_line: those of a cap keep their place in its line; else they come back to it as newcomers.
+-- A row that another transaction has locked, or that a trigger of the user's refuses, stays as it
+-- is: a sweep finds it. As many idle workers are woken. Returns how many it released.
 -- Locks: the rows, with SKIP LOCKED; index job_pkey.
-create or replace function {schema}.jobs_release(p_ids bigint[], p_in_lane boolean, p_leave boolean)
+create or replace function {schema}.jobs_release(p_ids bigint[], p_keep_line boolean)
 returns int
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
@@ -32,9 +32,9 @@ begin
       update {schema}.job j
       set
         status = 'queued',
-        in_lane = case when p_in_lane then true else j.in_lane end,
-        waits_for = case when not p_leave then j.waits_for end,
-        waits_since = case when not p_leave then j.waits_since end,
+        in_lane = case when j.waits_for is null then true else j.in_lane end,
+        waits_for = case when p_keep_line then j.waits_for end,
+        waits_since = case when p_keep_line then j.waits_since end,
         run_at = {schema}.clock(),
         updated_at = {schema}.clock()
       where j.ctid = any (array(select f.ctid from free f))
@@ -48,7 +48,7 @@ begin
     end if;
     if cardinality(p_ids) > 1 then
       foreach v_one in array p_ids loop
-        v_released := v_released + {schema}.jobs_release(array[v_one], p_in_lane, p_leave);
+        v_released := v_released + {schema}.jobs_release(array[v_one], p_keep_line);
       end loop;
     end if;
     return v_released;

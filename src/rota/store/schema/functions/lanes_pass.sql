@@ -1,4 +1,4 @@
--- Gives the free places of these lanes to their first jobs, as lanes_promote does, but for those
+-- Gives the free places of these lanes to their first jobs, as rooms_advance does, but for those
 -- whose turn it is with a worker that has just ended jobs of them: it locks and returns these (for
 -- job_finish_passing). It is the turn of a job that the worker may claim, that counts in no cap,
 -- and before which it would claim no other that is ready. A job that did not fit this release once
@@ -9,7 +9,7 @@
 -- Locks: the stripes of the lanes; then the rows, with SKIP LOCKED; indexes job_lane and job_ready.
 -- Keeps: M30, M60; a lane takes no turn of another.
 create or replace function {schema}.lanes_pass(
-  p_lanes text[],
+  p_rooms text[],
   p_release text,
   p_types text[],
   p_room int[],
@@ -30,7 +30,7 @@ declare
   v_has_caps boolean :=
     exists (select from {schema}.queue q where q.max_running is not null)
     or exists (select from {schema}.job_type t where t.max_running is not null);
-  v_missing text[] := {schema}.stripes_lock(array(select 'lane ' || unnest(p_lanes)), 500);
+  v_missing text[] := {schema}.stripes_lock(array(select distinct unnest(p_rooms)), 500);
   v_ids bigint[];
   v_left bigint[];
 begin
@@ -70,9 +70,9 @@ begin
       p_room[f.number] as room,
       row_number() over (partition by f.number) as place
     from {schema}.lane_heads(array(
-      select distinct l.lane
-      from unnest(p_lanes) l(lane)
-      where 'lane ' || l.lane <> all (v_missing)
+      select distinct substr(r.room, 7)
+      from unnest(p_rooms) r(room)
+      where r.room <> all (v_missing)
     )) h
     left join lateral (
       select o.number
@@ -93,7 +93,7 @@ begin
     array_agg(h.id) filter (where (h.place <= h.room) is not true)
   into v_ids, v_left
   from head h;
-  perform {schema}.jobs_release(coalesce(v_left, '{}'), true, false);
+  perform {schema}.jobs_release(coalesce(v_left, '{}'), false);
   return array(
     select j.id
     from {schema}.job j

@@ -1,4 +1,4 @@
--- Locks the stripes of these keys ('lane KEY', 'type NAME', 'queue NAME') until the transaction
+-- Locks the stripes of these keys ('group KEY', 'type NAME', 'queue NAME') until the transaction
 -- ends, in ascending order, and returns the keys whose stripes it did not get. It waits at most
 -- p_wait_ms for one of them, and after that for none: a transaction that never ends must hold back
 -- only the lanes of its stripes.

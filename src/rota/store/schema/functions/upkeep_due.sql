@@ -16,8 +16,19 @@ as $$
 declare
   v_now timestamptz := {schema}.clock();
   v_due text[] := '{}';
+  v_kinds text[];                                -- of what jobs wait for
   v_tick_at timestamptz;
 begin
+  v_kinds := array(
+    select kind
+    from unnest(array['job', 'limit', 'queue', 'type']) kind
+    where exists (
+      select from {schema}.job j
+      where j.waits_for > kind || ' '
+        and j.waits_for < kind || '!'  -- the character after a blank
+        and j.status <> 'running'
+    )
+  );
   if p_asked ? 'reaper' and exists (
     select from {schema}.job j
     where j.status = 'running'
@@ -40,18 +51,7 @@ begin
   if p_asked ? 'group sweeper' and (
     exists (select from {schema}.queue q where q.max_running is not null)
     or exists (select from {schema}.job_type t where t.max_running is not null)
-    or exists (
-      select from {schema}.job j
-      where j.waits_for > 'queue '
-        and j.waits_for < 'queue!'  -- the character after a blank
-        and j.status <> 'running'
-    )
-    or exists (
-      select from {schema}.job j
-      where j.waits_for > 'type '
-        and j.waits_for < 'type!'
-        and j.status <> 'running'
-    )
+    or v_kinds && array['queue', 'type']
     or exists (
       select from {schema}.job j
       where j.status = 'waiting'
@@ -63,22 +63,10 @@ begin
   then
     v_due := v_due || 'group sweeper'::text;
   end if;
-  if p_asked ? 'wait sweeper' and exists (
-    select from {schema}.job j
-    where j.waits_for > 'job '
-      and j.waits_for < 'job!'
-      and j.status <> 'running'
-  )
-  then
+  if p_asked ? 'wait sweeper' and 'job' = any (v_kinds) then
     v_due := v_due || 'wait sweeper'::text;
   end if;
-  if p_asked ? 'limit planner' and exists (
-    select from {schema}.job j
-    where j.waits_for > 'limit '
-      and j.waits_for < 'limit!'
-      and j.status <> 'running'
-  )
-  then
+  if p_asked ? 'limit planner' and 'limit' = any (v_kinds) then
     v_due := v_due || 'limit planner'::text;
   end if;
   if p_asked ? 'batch folder' and (

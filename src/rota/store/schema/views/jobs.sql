@@ -25,7 +25,10 @@ select
   j.batch,
   j.group_key, coalesce(j.group_capacity, 1::smallint) as group_capacity,
   -- A running job keeps them, in case that it is handed back for the same.
-  case when j.status <> 'running' then j.waits_for end as waits_for,
+  case
+    when j.status = 'waiting' then coalesce(j.waits_for, 'group ' || j.group_key)
+    when j.status <> 'running' then j.waits_for
+  end as waits_for,
   case when j.status <> 'running' then j.waits_since end as waits_since,
   j.created_at, j.updated_at, j.started_at, j.failed_at, j.finished_at,
   j.result, j.release, j.resolution

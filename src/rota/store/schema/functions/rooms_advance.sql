@@ -4,7 +4,7 @@
 -- finds what is free.
 -- Locks: the stripes of the lanes and caps; then rows, with SKIP LOCKED.
 -- Keeps: M60, a lane goes on as soon as a place in it is free.
-create or replace function {schema}.places_free(p_lanes text[], p_caps text[], p_wait_ms int)
+create or replace function {schema}.rooms_advance(p_rooms text[], p_wait_ms int)
 returns void
 language plpgsql
 set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
@@ -12,24 +12,19 @@ as $$
 declare
   v_missing text[];
 begin
-  if p_lanes is null and p_caps is null then
+  if coalesce(p_rooms, '{}') = '{}' then
     return;
   end if;
-  v_missing := {schema}.stripes_lock(
-    array(
-      select 'lane ' || unnest(p_lanes)
-      union
-      select unnest(p_caps)
-    ),
-    p_wait_ms
-  );
+  v_missing := {schema}.stripes_lock(array(select distinct unnest(p_rooms)), p_wait_ms);
   perform {schema}.lanes_promote(array(
-    select distinct l.lane
-    from unnest(p_lanes) l(lane)
-    where 'lane ' || l.lane <> all (v_missing)
+    select distinct substr(r.room, 7)
+    from unnest(p_rooms) r(room)
+    where r.room like 'group %'
+      and r.room <> all (v_missing)
   ));
-  perform {schema}.cap_release(c.cap, count(*)::int, false)
-  from unnest(p_caps) c(cap)
-  where c.cap <> all (v_missing)
-  group by c.cap;
+  perform {schema}.cap_release(r.room, count(*)::int, false)
+  from unnest(p_rooms) r(room)
+  where r.room not like 'group %'
+    and r.room <> all (v_missing)
+  group by r.room;
 end $$;

@@ -1,0 +1,73 @@
+-- Gives free places to jobs that wait for their lane or for a cap, where nobody else did: a holder
+-- was cancelled in a transaction of the application's or deleted by hand, its end could not wait
+-- for the stripe, or a cap was raised by hand. Reads up to p_limit lanes and caps, in the order of
+-- their names ('group KEY', 'queue NAME', 'type NAME'), from behind p_after on. p_counts: running
+-- jobs that began before their cap are counted in it. Returns the last name that it read (NULL: it
+-- came to the end), how many these were, and how many jobs it let go.
+-- Locks: the stripes of the lanes that have a free place, not waited for; rows, with SKIP LOCKED;
+--   indexes job_put_off, job_waits and job_lane.
+-- Keeps: M60, no lane stands still for ever, and no job waits while a slot is free.
+create or replace function {schema}.rooms_sweep(p_after text, p_limit int, p_counts boolean)
+returns table (last_room text, rooms int, released int)
+language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
+set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_kind text;
+  v_lane text := case when p_after < 'group!' collate "C" then substr(p_after, 7) end;
+  v_lanes text[] := '{}';
+  v_caps text[] := '{}';
+  v_missing text[];
+begin
+  while cardinality(v_lanes) < p_limit loop
+    v_lane := (
+      select j.group_key
+      from {schema}.job j
+      where j.status = 'waiting'
+        and j.group_key > v_lane
+        -- It only makes job_lane look dearer than job_put_off to the planner.
+        and (j.status, j.group_key) > ('waiting', v_lane)
+      order by j.status, j.group_key
+      limit 1
+    );
+    exit when v_lane is null;
+    v_lanes := v_lanes || v_lane;
+  end loop;
+  foreach v_kind in array array['queue', 'type'] loop
+    v_caps := v_caps || array(
+      select {schema}.waited_for(
+        v_kind,
+        p_limit - cardinality(v_lanes) - cardinality(v_caps),
+        greatest(p_after collate "C", v_kind || ' ')
+      )
+    );
+  end loop;
+  rooms := cardinality(v_lanes) + cardinality(v_caps);
+  last_room := coalesce(v_caps[p_limit - cardinality(v_lanes)], 'group ' || v_lanes[p_limit]);
+  released := coalesce(
+    (
+      select sum({schema}.cap_release(c.cap, least(1000, {schema}.cap_free(c.cap)), true))
+      from unnest(v_caps) c(cap)
+    ),
+    0
+  );
+  -- Last what others wait for: the stripes, and the rows of running jobs.
+  v_lanes := array(
+    select distinct h.lane
+    from {schema}.lane_heads(v_lanes) h
+    where h.status = 'waiting'
+  );
+  if v_lanes <> '{}' then
+    v_missing := {schema}.stripes_lock(array(select 'group ' || unnest(v_lanes)), 0);
+    released := released + {schema}.lanes_promote(array(
+      select l.lane
+      from unnest(v_lanes) l(lane)
+      where 'group ' || l.lane <> all (v_missing)
+    ));
+  end if;
+  if p_counts then
+    perform {schema}.caps_count();
+  end if;
+  return next;
+end $$;

@@ -291,6 +291,18 @@ def test_a_place_goes_on_after_whatever_a_person_does_to_its_holder(connection: 
 
 
 @rule("M60")
+def test_a_release_passes_a_job_by_that_waits_for_something_else_by_now(
+    connection: Connection,
+) -> None:
+    hand, ids = Hand(connection), insert(connection, 2, group_key="g")
+    assert (claim_ids(hand), claim_ids(hand)) == (ids[:1], [])
+    release = "select rota.jobs_release(%s, %s, false)"
+    assert connection.execute(release, [ids[1:], False]).fetchone() == (0,)
+    connection.execute("update rota.job set waits_for = 'type t' where id = %s", ids[1:])
+    assert connection.execute(release, [ids[1:], True]).fetchone() == (0,)
+
+
+@rule("M60")
 def test_a_job_that_has_a_place_or_waits_for_one_can_be_moved_to_later(
     connection: Connection,
 ) -> None:

@@ -32,6 +32,7 @@ THINGS = {
     "expirer": JOB.format("expires_at", f"'queued', {EARLIER}"),
     "group sweeper": JOB.format("group_key", "'waiting', 'g'"),
     "group sweeper of a queue": JOB.format("waits_for", "'waiting', 'queue default'"),
+    "group sweeper of a type": JOB.format("waits_for", "'waiting', 'type t'"),
     "group sweeper of a cap": "insert into rota.queue (name, max_running) values ('default', 1)",
     "wait sweeper": JOB.format("waits_for", "'waiting', 'job 1'"),
     "limit planner": JOB.format("waits_for", "'queued', 'limit l'"),

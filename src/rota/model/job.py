@@ -161,9 +161,9 @@ class Job(Record, frozen=True, gc=False):
     group_capacity: int = 1
     """How many jobs of its group may run at once when it begins."""
     waits_for: str | None = None
-    """What it was delayed for, or waits for outside of the jobs that can be claimed: `type
-    NAME` or `queue NAME` (a concurrency limit), `limit NAME` or `breaker NAME`, with a key; `job
-    ID`, one of the jobs that it waits for. None: for none of these."""
+    """What it was delayed for, or waits for outside of the jobs that can be claimed: `group
+    KEY`; `type NAME` or `queue NAME` (a concurrency limit); `limit NAME` or `breaker NAME`, with a
+    key; `job ID`, one of the jobs that it waits for. None: for none of these."""
     waits_since: datetime | None = None
     """Since when it waits for that."""
     updated_at: datetime | None = None

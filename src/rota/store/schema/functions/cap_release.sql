@@ -50,6 +50,6 @@ begin
     ) line
   ) first
   where first.ahead < p_count;
-  return {schema}.jobs_release(v_ids, true)
-    + {schema}.jobs_release(v_unclaimed, false);
+  return {schema}.jobs_release(v_ids, false, true)
+    + {schema}.jobs_release(v_unclaimed, false, false);
 end $$;

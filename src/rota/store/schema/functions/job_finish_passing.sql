@@ -52,7 +52,7 @@ begin
         raise;
       end if;
       -- job_claim finds out which one the database refuses, and reports it.
-      perform {schema}.jobs_release(v_next, false);
+      perform {schema}.jobs_release(v_next, true, false);
     end;
   end if;
   started := {schema}.clock();

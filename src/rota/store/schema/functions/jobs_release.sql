@@ -1,10 +1,13 @@
 -- Makes waiting jobs claimable again, due from now: so they are ahead of every worker's frontier,
--- and behind the other jobs of their queue. Those that wait for their lane take a place of it.
--- p_keep_line: those of a cap keep their place in its line; else they come back to it as newcomers.
--- A row that another transaction has locked, or that a trigger of the user's refuses, stays as it
--- is: a sweep finds it. As many idle workers are woken. Returns how many it released.
+-- and behind the other jobs of their queue. p_of_lane: those that wait for their lane take a place
+-- of it, and those that wait for something else by now stay; otherwise it is the other way round.
+-- p_keep_line: those of a cap keep their place in its line; otherwise they come back to it as
+-- newcomers. A row that another transaction has locked, or that a trigger of the user's refuses,
+-- stays as it is: a sweep finds it. As many idle workers are woken. Returns how many it released.
 -- Locks: the rows, with SKIP LOCKED; index job_pkey.
-create or replace function {schema}.jobs_release(p_ids bigint[], p_keep_line boolean)
+create or replace function {schema}.jobs_release(
+  p_ids bigint[], p_of_lane boolean, p_keep_line boolean
+)
 returns int
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
@@ -25,6 +28,7 @@ begin
       from {schema}.job j
       where j.id = any (p_ids)
         and j.status || '' = 'waiting'  -- not by an index of the status
+        and (j.waits_for is null) = p_of_lane
       order by j.id
       for no key update skip locked
     ),
@@ -32,7 +36,7 @@ begin
       update {schema}.job j
       set
         status = 'queued',
-        in_lane = case when j.waits_for is null then true else j.in_lane end,
+        in_lane = case when p_of_lane then true else j.in_lane end,
         waits_for = case when p_keep_line then j.waits_for end,
         waits_since = case when p_keep_line then j.waits_since end,
         run_at = {schema}.clock(),
@@ -48,7 +52,7 @@ begin
     end if;
     if cardinality(p_ids) > 1 then
       foreach v_one in array p_ids loop
-        v_released := v_released + {schema}.jobs_release(array[v_one], p_keep_line);
+        v_released := v_released + {schema}.jobs_release(array[v_one], p_of_lane, p_keep_line);
       end loop;
     end if;
     return v_released;

@@ -32,7 +32,7 @@ begin
     coalesce(array_agg(h.id) filter (where h.status = 'waiting'), '{}')
   into v_heads, v_parked
   from {schema}.lane_heads(v_lanes) h;
-  perform {schema}.jobs_release(v_parked, false);
+  perform {schema}.jobs_release(v_parked, true, false);
   v_losers := array(
     select j.id
     from {schema}.job j

@@ -93,7 +93,7 @@ begin
     array_agg(h.id) filter (where (h.place <= h.room) is not true)
   into v_ids, v_left
   from head h;
-  perform {schema}.jobs_release(coalesce(v_left, '{}'), false);
+  perform {schema}.jobs_release(coalesce(v_left, '{}'), true, false);
   return array(
     select j.id
     from {schema}.job j

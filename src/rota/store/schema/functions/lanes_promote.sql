@@ -15,5 +15,5 @@ declare
     where h.status = 'waiting'
   );
 begin
-  return {schema}.jobs_release(v_ids, false);
+  return {schema}.jobs_release(v_ids, true, false);
 end $$;

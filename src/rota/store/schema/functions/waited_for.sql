@@ -1,4 +1,4 @@
--- Returns the names for which jobs wait, of one kind ('group', 'type', 'queue', 'limit', …), in
+-- Returns the names for which jobs wait, of one kind ('limit', 'breaker', 'type', 'queue'), in
 -- their order: one index descent for each, however many jobs wait. p_after: only those behind that
 -- name; NULL: all. 'limit NAME' is a kind too, which has the keys of that limit.
 create or replace function {schema}.waited_for(p_kind text, p_limit int, p_after text default null)

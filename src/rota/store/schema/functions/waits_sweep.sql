@@ -108,6 +108,6 @@ begin
       end;
     end if;
   end loop;
-  released := {schema}.jobs_release(v_free, false);
+  released := {schema}.jobs_release(v_free, false, false);
   return next;
 end $$;

@@ -29,7 +29,10 @@ select
     when j.status = 'waiting' then coalesce(j.waits_for, 'group ' || j.group_key)
     when j.status <> 'running' then j.waits_for
   end as waits_for,
-  case when j.status <> 'running' then j.waits_since end as waits_since,
+  case
+    when j.status = 'waiting' then coalesce(j.waits_since, j.run_at)
+    when j.status <> 'running' then j.waits_since
+  end as waits_since,
   j.created_at, j.updated_at, j.started_at, j.failed_at, j.finished_at,
   j.result, j.release, j.resolution
 from (

@@ -31,11 +31,13 @@ AHEAD_S = 2.0
 LOOK_S = 0.02
 WITHIN_S = 120
 INSERT = """
-insert into rota.job (queue, priority, job_type, payload, run_at, group_key)
+insert into rota.job (queue, priority, job_type, payload, run_at, group_key, meta)
 select
-  'default', 0, %s, jsonb_build_object('n', n), now() + %s * interval '1 s',
-  'lane:' || n %% %s::int
-from generate_series(1, %s) n
+  'default', 0, %(job_type)s, jsonb_build_object('n', n), now() + %(ahead_s)s * interval '1 s',
+  'lane:' || n %% %(lanes)s::int,
+  case when %(keys)s > 0
+    then jsonb_build_object('rota.asks', jsonb_build_object('limit', n %% %(keys)s)) end
+from generate_series(1, %(jobs)s) n
 """
 
 
@@ -50,7 +52,8 @@ def measure(server: DurableServer, _: Path, scale: Scale) -> Iterator[Figure]:
         f"one lane, {LANE_WORKERS} workers": lane | {"workers": LANE_WORKERS},
         "10 lanes, one worker": lane | {"lanes": 10},
         "one limit that no job waits for": limit | {"job_type": "limited"},
-        f"the same with {LIMIT_KEYS:,} keys": limit | {"job_type": "limited_by_key"},
+        f"the same with {LIMIT_KEYS:,} keys": limit
+        | {"job_type": "limited_by_key", "keys": LIMIT_KEYS},
         **{f"one limit of {pace:,} a second": limit | {"pace": pace} for pace in PACES},
     }
     for name, shape in shapes.items():
@@ -88,11 +91,16 @@ def _measure_rate(
 
 
 def _insert(
-    connection: psycopg.Connection, jobs: int, job_type: str = "noop", lanes: int | None = None
+    connection: psycopg.Connection,
+    jobs: int,
+    job_type: str = "noop",
+    lanes: int | None = None,
+    keys: int = 0,
 ) -> float:
     """Insert jobs that become due at the same moment a little later; wait for it and return it."""
     due_at = time.perf_counter() + AHEAD_S
-    connection.execute(INSERT, [job_type, AHEAD_S, lanes, jobs])
+    asked = {"job_type": job_type, "ahead_s": AHEAD_S, "lanes": lanes, "keys": keys, "jobs": jobs}
+    connection.execute(INSERT, asked)
     time.sleep(max(0.0, due_at - time.perf_counter()))
     return due_at
 

@@ -8,6 +8,7 @@ each job is known to exist, or known not to.
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import threading
 import time
@@ -181,16 +182,18 @@ class Producer:
         tag, [job_type] = next(self._tags), self._draw_types(1)
         key = f"chaos:{tag}"
         new = job_type.new(n=tag)
+        meta = new.asks_json and Jsonb({"rota.asks": json.loads(new.asks_json)})
+        payload = Jsonb({"n": tag})
 
         def insert() -> int:
             with psycopg.connect(self._url, autocommit=True) as connection:
                 statement = (
                     "insert into rota.job (job_type, payload, idempotency_key, group_key, "
-                    "group_capacity) values (%s, %s, %s, %s, %s) returning id"
+                    "group_capacity, meta) values (%s, %s, %s, %s, %s, %s) returning id"
                 )
                 made = connection.execute(
                     statement,
-                    [job_type.name, Jsonb({"n": tag}), key, new.group_key, new.group_capacity],
+                    [job_type.name, payload, key, new.group_key, new.group_capacity, meta],
                 ).fetchone()
                 return _find(connection, tag) if made is None else int(made[0])
 

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 import rota
-from rota.declare.options import JobOptions
 from rota.model.outcome import Interrupted
 from rota.model.settle import settle
-from rota.observe.events import Bus, JobDead, JobSucceeded
+from rota.observe.events import Bus, JobSucceeded
 from rota.store.db import Database
 from rota.store.link import StoreLink
 from rota.upkeep.reaper import Reaper
@@ -238,49 +237,6 @@ async def test_few_suspects_begin_at_once_and_keep_no_other_job_waiting(
         assert (True,) not in rows(connection, recorded), "they began beside others"
         go.set()
         await hand.heard(JobSucceeded, count=70)
-
-
-@rule("M33", "M61")
-async def test_a_key_function_that_raises_anything_ends_its_own_job_and_no_worker(
-    database: str, connection: Connection
-) -> None:
-    errors = {
-        "rate limit": SystemExit(3),
-        "cost": asyncio.CancelledError(),
-        "gate": GeneratorExit(),
-    }
-
-    def find(option: str) -> Callable[[str], Any]:
-        def find_key(name: str) -> Any:
-            if name == "poison":
-                raise errors[option]
-            return 1 if option == "cost" else name
-
-        return find_key
-
-    asks: dict[str, JobOptions] = {
-        "rate limit": {
-            "rate_limit": rota.RateLimit("names", 1_000, per="1s", key=find("rate limit"))
-        },
-        "cost": {"rate_limit": rota.RateLimit("all", 1_000, per="1s", cost=find("cost"))},
-        "gate": {"breaker": rota.Breaker("names", failures=3, key=find("gate"))},
-    }
-    jobs = rota.Jobs()
-
-    async def keyed(name: str) -> None: ...
-
-    for option, asked in asks.items():
-        jobs.job(option, **asked)(keyed)
-    poison = {option: put(connection, option, name="poison") for option in asks}
-    async with Hand(database, jobs) as hand:
-        for option in asks:
-            await hand.heard(JobSucceeded, job=put(connection, option, name="good"))
-            await hand.heard(JobDead, job=poison[option])
-    for option, job in poison.items():
-        read = "select message from rota.attempt where job = %s"
-        message = str(value(connection, read, job))
-        assert f"raised {type(errors[option]).__name__}" in message
-        assert "test_lost_workers.py" in message, "it says which function"
 
 
 @rule("M33", "M83")

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 import rota
 from rota.client import DirectClient
-from rota.observe.events import JobDead, JobHandedBack, JobSucceeded
+from rota.observe.events import JobHandedBack, JobSucceeded
 from rota.store.db import Database
 from tests.support.rules import rule
 from tests.support.wait import eventually
@@ -103,32 +103,6 @@ async def test_a_change_of_the_limit_holds_for_jobs_that_wait_in_a_worker(
         await hand.heard(JobSucceeded, 3)
     first, *_, last = starts(connection)
     assert last - first < timedelta(seconds=9), "before the start that it had reserved"
-
-
-@rule("M62", "M43")
-async def test_a_function_of_a_limit_that_raises_makes_the_job_dead_with_the_reason(
-    database: str, connection: Connection
-) -> None:
-    jobs = rota.Jobs()
-    ran: list[int] = []
-
-    async def mail(n: int) -> None:
-        ran.append(n)
-
-    def find_key(n: int) -> str:
-        return {1: "one"}[n]
-
-    jobs.job("keyed", rate_limit=rota.RateLimit("a", 10, per="1s", key=find_key))(mail)
-    jobs.job("costs", rate_limit=rota.RateLimit("b", 10, per="1s", cost=lambda n: 2))(mail)
-    async with Hand(database, jobs) as hand:
-        for job_type, what, error in (
-            ("keyed", "key", "KeyError"),
-            ("costs", "cost", "rota.errors.UsageError"),
-        ):
-            dead = await hand.heard(JobDead, job=put(connection, job_type, n=2))
-            assert f"rate_limit {what} function at {__file__}" in dead.failure.message
-            assert dead.failure.error_type == error
-    assert ran == []
 
 
 @rule("M62")

@@ -204,7 +204,7 @@ async def test_the_last_report_of_progress_waits_with_the_outcome(
     go = asyncio.Event()
     job = put(connection, "work")
     async with Hand(database, _jobs(go)) as hand:
-        await _until(lambda: _running(connection) == 1)
+        await _until(lambda: job in hand.worker.attempts)
         attempt = hand.worker.attempts[job]
         if is_locked:
             other.execute("select from rota.job where id = %s for update", [job])

@@ -15,7 +15,7 @@ from rota.cli.output import say
 from rota.cli.target import JsonOption, Place, find_app
 from rota.client.enqueue import UntypedJob
 from rota.declare.job_type import JobType
-from rota.declare.options import EnqueueOptions, UsingOptions
+from rota.declare.options import EnqueueOptions, UsingOptions, encode_asks
 from rota.declare.payload import encode_untyped
 from rota.errors import ConfigurationError, PayloadError, UnknownJobType, UsageError
 from rota.model.bounds import NAME_MAX, check_text
@@ -113,9 +113,10 @@ def enqueue(
             enqueued = opened.enqueue(new.using(connection=opened.connection))
     else:
         check_text(job_type, "the job type's name", NAME_MAX)
-        payload = encode_untyped(job_type, given)
+        asks_json = encode_asks(overrides.read().get("meta"))
+        new_job = UntypedJob(job_type, encode_untyped(job_type, given), checked, asks_json)
         with place.session() as opened:
-            enqueued = opened.run(UntypedJob(job_type, payload, checked).insert())
+            enqueued = opened.run(new_job.insert())
     _say(enqueued, as_json=as_json)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Annotated, Any
@@ -19,7 +19,7 @@ from rota.cli.table import Kind
 from rota.cli.target import Actor, JsonOption, Place
 from rota.client.base import ID_MAX, LIST_MAX
 from rota.client.schedules import put_schedule
-from rota.declare.options import EnqueueOptions
+from rota.declare.options import EnqueueOptions, encode_asks
 from rota.declare.payload import encode_untyped
 from rota.declare.schedule import ScheduleOptions, check_schedule, check_timing
 from rota.errors import ScheduleNotFound, UsageError
@@ -123,7 +123,8 @@ def put(
         new = declared._make((), arguments, options)
         schedule = check_schedule(name, cron, new, timing)
     else:
-        schedule = _check_undeclared(name, cron, job_type, arguments, options, timing)
+        meta = overrides.read().get("meta")
+        schedule = _check_undeclared(name, cron, job_type, arguments, options, meta, timing)
     with place.session() as opened, opened.connection.transaction():
         put_now = opened.run(
             put_schedule(schedule.make_row(), "cli", actor.by, actor.why), atomic=True
@@ -137,13 +138,15 @@ def _check_undeclared(
     job_type: str,
     arguments: dict[str, Any],
     options: EnqueueOptions,
+    meta: Mapping[str, Any] | None,
     timing: Any,
 ) -> ScheduleOptions:
     checked = check_timing(name, cron, timing)
     check_text(job_type, "the job type's name", NAME_MAX)
     payload_json = encode_untyped(job_type, arguments)
+    key, asks_json = options.group_key, encode_asks(meta)
     return ScheduleOptions(
-        name, cron, job_type, payload_json, None, options, options.group_key, *checked
+        name, cron, job_type, payload_json, None, options, key, *checked, asks_json=asks_json
     )
 
 

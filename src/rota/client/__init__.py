@@ -23,6 +23,7 @@ from rota.client.queues import Queues
 from rota.client.schedules import Schedules
 from rota.declare.connection import AnyConnection
 from rota.declare.job_type import NewJob
+from rota.model.asks import add_asks
 from rota.store import ops
 from rota.store.db import Database
 from rota.store.driver import Operation
@@ -84,7 +85,7 @@ class Client(BatchCalls, FindCalls, ActionCalls):
             return
         self._check_joins([job], connection)
         with carry_meta(self._enqueue_arounds, [job]) as [carried]:
-            text = carried.options.meta_json
+            text = add_asks(carried.options.meta_json, carried.asks_json)
             yield {"meta": None if text is None else msgspec.json.decode(text)}
 
     def limit(self, name: str) -> Limit:

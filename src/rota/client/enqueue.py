@@ -16,7 +16,7 @@ from rota.declare.around import EnqueueAround
 from rota.declare.connection import AnyConnection, AsyncConnection, Connection
 from rota.declare.job_type import JobType, NewJob
 from rota.declare.jsonb import PAYLOAD_BYTES_LEAST, all_fit, fits, text_bytes
-from rota.declare.options import OWN, EnqueueOptions, UsingOptions
+from rota.declare.options import OWN, EnqueueOptions, UsingOptions, encode_asks
 from rota.declare.payload import encode_untyped
 from rota.errors import PayloadError, UsageError
 from rota.model.bounds import NAME_MAX, check_text
@@ -244,7 +244,8 @@ class EnqueueCalls(Caller):
         if declared is not None:
             return declared._make((), given, checked)
         self._check_joins([], checked.connection)
-        return UntypedJob(name, encode_untyped(name, given), checked)
+        asks_json = encode_asks(options.get("meta"))
+        return UntypedJob(name, encode_untyped(name, given), checked, asks_json)
 
     def _check_joins(self, jobs: Sequence[NewJob], connection: object) -> str | None:
         """Refuse jobs that need a transaction of the caller's and have no connection; return what
@@ -362,7 +363,7 @@ def make_rows(jobs: Sequence[NewJob]) -> list[NewRow]:
             declared = job_type._declaration
             alike = (declared, key is None, group_key is None, *astuple(options)[:-OWN])
             common = known.get(alike) or known.setdefault(alike, _make_common(job, key))
-        rows.append(NewRow(common, job.payload_json, key, group_key))
+        rows.append(NewRow(common, job.payload_json, key, group_key, job.asks_json))
     return rows
 
 
@@ -411,6 +412,8 @@ class UntypedJob:
     job_type: str
     payload: str
     options: EnqueueOptions
+    asks_json: str | None = None
+    """What its meta says that it asks."""
 
     @property
     def connection(self) -> Any:
@@ -445,7 +448,8 @@ class UntypedJob:
             meta=options.meta_json,
             on_duplicate=on_duplicate,
         )
-        row = NewRow(common, self.payload, options.idempotency_key, options.group_key)
+        key = options.idempotency_key
+        row = NewRow(common, self.payload, key, options.group_key, self.asks_json)
         return (yield from ops.insert(row))
 
 

@@ -30,6 +30,7 @@ from rota.errors import (
     UsageError,
     WrongStatus,
 )
+from rota.model.asks import add_asks
 from rota.model.bounds import KEY_MAX, check_text
 from rota.model.failure import list_names
 from rota.model.job import Action, Enqueued, Status
@@ -218,14 +219,16 @@ def correct_payload(
     name = job.job_type
     refuse_mask(name, job.hidden_fields or (), payload)
     job_type = type_of(name)
-    text = (
-        encode_untyped(name, dict(payload))
-        if job_type is None
-        else job_type._declaration.codec.encode((), dict(payload))
-    )
+    if job_type is None:
+        text = encode_untyped(name, dict(payload))
+        yield from refuse_too_large(name, text, None)
+        return replace(request, payload=text)
+    declared = job_type._declaration
+    text = declared.codec.encode((), dict(payload))
     yield from refuse_too_large(name, text, None)
-    version = None if job_type is None else job_type._declaration.options.version
-    return replace(request, payload=text, version=version)
+    arguments, _ = declared.codec.decode(text)
+    meta = add_asks(None, declared.asks.make(arguments))
+    return replace(request, payload=text, version=declared.options.version, meta=meta)
 
 
 # Many jobs

@@ -28,8 +28,8 @@ class Breaker:
     Defaults to the job type's name."""
     key: PlainKeyFunction | None = None
     """A function that makes the key of the endpoint from the handler's arguments that it names, as
-    in `lambda url: urlsplit(url).hostname`. Each key is a breaker of its own. Workers call it after
-    the claim; where it raises, the job is dead. Defaults to none: one breaker."""
+    in `lambda url: urlsplit(url).hostname`. Each key is a breaker of its own. The enqueue
+    calls it; where it raises, nothing is inserted. Defaults to none: one breaker."""
     failures: int = 5
     """It opens after this many failures, 1 … 1,000, …"""
     within: Duration = "1m"

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
+from rota.declare.asks import AsksMaker
 from rota.declare.chunk import Chunk, ItemCodec
 from rota.declare.key import KeyMaker
 from rota.declare.options import EnqueueOptions, JobTypeOptions
 from rota.declare.parameter import refuse_hidden
 from rota.declare.payload import Codec
 from rota.declare.place import CodePlace
-from rota.declare.rate_limit import LimitReader
 from rota.errors import DeclarationError, PayloadError, UsageError
 from rota.model.retry import PLAN_MAX
 from rota.model.settle import RetryRules
@@ -83,18 +83,16 @@ class Declaration:
             options.on_expired == "drop",
         )
         limit = options.rate_limit
-        self.limit = (
-            None
-            if limit is None
-            else LimitReader(
-                limit,
-                job_type=name,
-                names=self.codec.parameters,
-                defaults=self.codec.defaults,
-                secret=self.codec.secret_parameters,
-            )
+        cost = None if limit is None or not callable(limit.cost) else limit.cost
+        self.asks = AsksMaker(
+            limit,
+            {
+                "limit": self._make_maker("rate_limit key", None if limit is None else limit.key),
+                "cost": self._make_maker("rate_limit cost", cost),
+                "breaker": self.breaker_key,
+            },
         )
-        """What reads the key and the cost of a job from its arguments; None: it has no limit."""
+        """What makes the keys and the cost that a job has there."""
 
     def __repr__(self) -> str:
         return f"<job type {self.name!r}>"
@@ -109,6 +107,7 @@ class Declaration:
             names=self.codec.parameters,
             defaults=self.codec.defaults,
             secret=self.codec.secret_parameters,
+            plain=frozenset() if self.chunk or self.options.upgrade else self.codec.plain,
         )
 
     def is_again(self, before: Declaration) -> bool:
@@ -213,6 +212,7 @@ def make_row(job_type: Declaration, lease_s: float) -> dict[str, Any]:
         "lease": format_interval(options.lease_s or lease_s),
         "key_arguments": job_type.key_arguments,
         "group_arguments": job_type.group_arguments,
+        "asks": job_type.asks.required or None,
         "secret_fields": sorted(job_type.codec.secret) or None,
         "personal_fields": sorted(job_type.codec.personal) or None,
         "breaker": None if job_type.breaker is None else job_type.breaker.name,

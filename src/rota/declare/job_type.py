@@ -53,6 +53,8 @@ class NewJob(msgspec.Struct, frozen=True):
     """What the type's key function made of the arguments; a key of the options counts instead."""
     made_group: str | None = None
     """What its group_key function made of them, likewise."""
+    asks_json: str | None = None
+    """What the functions of its limit and its breaker made of them, as JSON text."""
 
     def __repr__(self) -> str:  # nothing of the payload
         return f"<new job of type {self.job_type.name!r}>"
@@ -74,7 +76,9 @@ class NewJob(msgspec.Struct, frozen=True):
     ) -> NewJob:
         """Return the same job with other options: those of `JobType.using`."""
         updated = self.job_type._update_options(self.options, options, connection)
-        return NewJob(self.job_type, self.payload_json, updated, self.key, self.made_group)
+        return NewJob(
+            self.job_type, self.payload_json, updated, self.key, self.made_group, self.asks_json
+        )
 
     @overload
     def statement(self, paramstyle: ByName = ...) -> tuple[str, dict[str, str | None]]: ...
@@ -252,8 +256,8 @@ class JobType(Generic[P, Q, R]):
 
         Raises:
             PayloadError: the arguments do not fit.
-            UsageError: the key or the group_key function failed; a job of a type that takes many in
-                one call has a timeout of its own.
+            UsageError: a function of the type's that makes a key failed; a job of a type that takes
+                many in one call has a timeout of its own.
         """
         declaration = self._declaration
         if declaration.chunk is not None:
@@ -266,13 +270,14 @@ class JobType(Generic[P, Q, R]):
             raise
         key_maker = declaration.key_maker if options.idempotency_key is None else None
         group_maker = declaration.group_maker if options.group_key is None else None
-        if key_maker is None and group_maker is None:
+        if key_maker is None and group_maker is None and not declaration.asks.makers:
             return NewJob(self, payload, options)
         # From the payload, so that the functions get what the handler will get.
         arguments, _ = declaration.codec.decode(payload)
         key = None if key_maker is None else key_maker.make(arguments, index)
         group = None if group_maker is None else group_maker.make(arguments, index)
-        return NewJob(self, payload, options, key, group)
+        asks = declaration.asks.make(arguments, index) if declaration.asks.makers else None
+        return NewJob(self, payload, options, key, group, asks)
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """Insert a job with these arguments.
@@ -280,7 +285,7 @@ class JobType(Generic[P, Q, R]):
         Raises:
             PayloadError: the arguments do not fit. Nothing was inserted, and the caller's
                 transaction can continue.
-            UsageError: the type's key or group_key function failed, or returned no key. Likewise.
+            UsageError: a function of the type's that makes a key failed, or made none. Likewise.
             KeyTaken: another job has the key, and `on_duplicate` is "raise". Likewise.
             DatabaseUnavailable: the database does not answer.
         """

@@ -1,17 +1,16 @@
-"""How a job type makes the idempotency key and the group_key of a job: each is a function of the
-handler's arguments."""
+"""How a job type makes the keys of a job, and its cost: each is a function of the handler's
+arguments that the enqueue calls."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from types import FunctionType
+from typing import Any
 from uuid import UUID
 
 from rota.errors import DeclarationError, UsageError
 from rota.model.bounds import KEY_MAX, check_text
-
-Checked = TypeVar("Checked")
 
 PlainKey = str | int | UUID
 """A key of a rate limit or of a breaker, as a person or a function gives it."""
@@ -19,13 +18,25 @@ PlainKeyFunction = Callable[..., PlainKey]
 """What makes one from the arguments of a handler."""
 
 
+_RETURN = (lambda argument: argument).__code__.co_code
+"""The code of a function that returns its only argument. To call it with a probe would not tell:
+`TENANTS.get(name, name)` returns most values as they are."""
+
+
 class KeyMaker:
     """Makes keys with the function that an option of a job type declares."""
 
-    __slots__ = ("_defaults", "_func", "_job_type", "_option", "arguments")
+    __slots__ = (
+        *("_defaults", "_func", "_job_type", "_option", "arguments"),
+        *("is_plain", "returns_argument"),
+    )
 
     arguments: tuple[str, ...]
     """The arguments of the handler that the function takes."""
+    returns_argument: bool
+    """Whether it returns the one argument that it takes, as `lambda account: account` does."""
+    is_plain: bool
+    """Whether the payload has that as the handler gets it: then no row of a job need say it."""
 
     def __init__(
         self,
@@ -35,10 +46,11 @@ class KeyMaker:
         job_type: str,
         names: frozenset[str],
         defaults: Mapping[str, Any],
-        secret: frozenset[str] = frozenset(),
+        secret: frozenset[str],
+        plain: frozenset[str],
     ) -> None:
-        """Take the function of this option, and the names and defaults of the handler's
-        parameters; and which of them are a Secret.
+        """Take the function of this option, and the names and defaults of the handler's parameters;
+        which of them are a Secret, and which are plain: the payload has them as they are.
 
         Raises:
             DeclarationError: it takes something else than these arguments, or a secret one, or it
@@ -68,42 +80,47 @@ class KeyMaker:
                     f"takes {parameter.name!r}, which is a Secret: what it makes is stored in clear"
                 )
         self.arguments = tuple(parameter.name for parameter in parameters)
+        self.returns_argument = (
+            len(self.arguments) == 1
+            and isinstance(func, FunctionType)
+            and func.__code__.co_code == _RETURN
+        )
+        self.is_plain = self.returns_argument and self.arguments[0] in plain
         self._defaults = {name: defaults[name] for name in self.arguments if name in defaults}
 
-    def make(self, arguments: Mapping[str, Any], index: int | None = None) -> str:
-        """Return the key of a job with these arguments, which are those of its payload.
+    def find(self, payload: Mapping[str, Any]) -> Any:
+        """Return the argument that it returns, as this payload has it; None: it returns none, or
+        the payload lacks it."""
+        if not self.returns_argument:
+            return None
+        [name] = self.arguments
+        return payload.get(name, self._defaults.get(name))
 
-        Raises:
-            UsageError: the function raised, or returned anything but a key.
-        """
-        return self._call(arguments, _check_key, index, "; nothing was inserted", Exception)
-
-    def call(self, arguments: Mapping[str, Any], check: Callable[[Any], Checked]) -> Checked:
-        """Return what the function makes for a claimed job, checked. Raises as `make`, whatever
-        the function raises: sys.exit() in it would end one worker after the other."""
-        return self._call(arguments, check, None, "", BaseException)
-
-    def _call(
+    def make(
         self,
         arguments: Mapping[str, Any],
-        check: Callable[[Any], Checked],
-        index: int | None,
-        then: str,
-        caught: type[BaseException],
-    ) -> Checked:
+        index: int | None = None,
+        check: Callable[[Any], Any] | None = None,
+    ) -> Any:
+        """Return what it makes for a job with these arguments, which are those of its payload: an
+        idempotency key or a group key, or what `check` returns of it.
+
+        Raises:
+            UsageError: the function raised, or returned something else.
+        """
         given = {
             name: arguments[name] if name in arguments else self._defaults[name]
             for name in self.arguments
         }
         try:
             made = self._func(**given)
-        except caught as error:
-            why = f"raised {type(error).__name__}: {error}{then}"
+        except Exception as error:
+            why = f"raised {type(error).__name__}: {error}; nothing was inserted"
             raise UsageError(f"{self._name(index)} {why}") from error
         try:
-            return check(made)
+            return (check or _check_key)(made)
         except UsageError as error:
-            raise UsageError(f"{self._name(index)}: {error}{then}") from None
+            raise UsageError(f"{self._name(index)}: {error}; nothing was inserted") from None
 
     def _name(self, index: int | None) -> str:
         at = "" if index is None else f" (job {index} of the list)"

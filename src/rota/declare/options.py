@@ -51,7 +51,7 @@ from rota.declare.option import (
 from rota.declare.payload import Codec
 from rota.declare.rate_limit import RateLimit, check_rate_limit
 from rota.errors import PayloadError, UsageError
-from rota.model import awaited, batch
+from rota.model import asks, awaited, batch
 from rota.model.bounds import (
     ATTEMPTS_MAX,
     EXPIRES_S_MIN,
@@ -452,7 +452,7 @@ class EnqueueOptions(msgspec.Struct, frozen=True):
 OWN = 3
 """So many of the last fields of EnqueueOptions do not say what jobs have in common."""
 
-_OF_ONE_JOB = (awaited.META_KEY, batch.META_KEY)
+_OF_ONE_JOB = (awaited.META_KEY, batch.META_KEY, asks.META_KEY)
 """What Rota writes into the meta of a job about that job. A handler that gives its own meta to the
 jobs that it enqueues does not give them this."""
 
@@ -465,6 +465,12 @@ def _encode_meta(value: Any, name: str) -> str:
         return META.encode((), {"meta": meta})[len('{"meta":') : -1]
     except PayloadError as error:
         raise UsageError(f"{error.argument or name}: {error.reason}") from None
+
+
+def encode_asks(meta: Mapping[str, Any] | None) -> str | None:
+    """Return what the meta of a job says that it asks, as JSON text. Raises UsageError."""
+    given = (meta or {}).get(asks.META_KEY)
+    return None if given is None else _encode_meta(given, asks.META_KEY)
 
 
 def _takes_meta(meta: dict[str, Any]) -> None: ...

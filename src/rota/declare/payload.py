@@ -103,6 +103,13 @@ class Codec:
         return frozenset(self._parameters.get(field, field) for field in self.names)
 
     @property
+    def plain(self) -> frozenset[str]:
+        """Of these, those that a payload has as the handler gets them: texts, integers, any JSON
+        value."""
+        hints = self._hints.items()
+        return self.parameters & {name for name, hint in hints if hint in (str, int, Any)}
+
+    @property
     def secret_parameters(self) -> frozenset[str]:
         """Of these, those that are a Secret."""
         return frozenset(self._parameters.get(field, field) for field in self.secret)

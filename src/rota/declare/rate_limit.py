@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rota.declare.key import KeyMaker, PlainKeyFunction, check_plain_key
+from rota.declare.key import PlainKeyFunction
 from rota.errors import DeclarationError, UsageError
 from rota.model.bounds import check_integer, check_text
 from rota.model.units import Duration, seconds
@@ -44,7 +44,7 @@ class RateLimit:
     key: PlainKeyFunction | None = None
     """A function that makes a key from the handler's arguments that it names, as in `lambda
     account: account`: a string, an integer or a UUID. Each key has the whole limit to itself.
-    Workers call it after the claim; where it raises, the job is dead. Defaults to none."""
+    The enqueue calls it; where it raises, nothing is inserted. Defaults to none."""
     cost: int | CostFunction = 1
     """How many starts a job counts for, 1 … burst: a number, or a function as for `key`. Defaults
     to 1."""
@@ -78,7 +78,7 @@ class RateLimit:
         if not callable(self.cost):
             self.check_cost(self.cost, "cost")
 
-    def check_cost(self, value: Any, name: str) -> int:
+    def check_cost(self, value: Any, name: str = "what it returns") -> int:
         """Return the cost of a job. Raises UsageError."""
         try:
             return check_integer(value, name, 1, self.burst_max)
@@ -124,39 +124,3 @@ def check_rate_limit(value: Any, name: str) -> RateLimit | None:
     if value is not None and not isinstance(value, RateLimit):
         raise UsageError(f"{name} must be a rota.RateLimit(…), not {value!r}")
     return value
-
-
-class LimitReader:
-    """Reads from the arguments of a job what it asks of its type's limit."""
-
-    def __init__(
-        self,
-        limit: RateLimit,
-        *,
-        job_type: str,
-        names: frozenset[str],
-        defaults: Mapping[str, Any],
-        secret: frozenset[str] = frozenset(),
-    ) -> None:
-        """Raises DeclarationError if a function of the limit takes no arguments of the handler."""
-        self.limit = limit
-        handler: dict[str, Any] = {
-            "job_type": job_type, "names": names, "defaults": defaults, "secret": secret,
-        }  # fmt: skip
-        self._key = limit.key and KeyMaker(limit.key, **handler, option="rate_limit key")
-        cost = limit.cost
-        self._cost = KeyMaker(cost, **handler, option="rate_limit cost") if callable(cost) else cost
-
-    def read(self, arguments: Mapping[str, Any]) -> tuple[str, int]:
-        """Return the key and the cost of a job.
-
-        Raises:
-            UsageError: a function raised, or returned anything but a key or a cost.
-        """
-        key = "" if self._key is None else self._key.call(arguments, check_plain_key)
-        if isinstance(self._cost, int):
-            return key, self._cost
-        return key, self._cost.call(arguments, self._check_cost)
-
-    def _check_cost(self, value: Any) -> int:
-        return self.limit.check_cost(value, "what it returns")

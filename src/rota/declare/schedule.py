@@ -11,6 +11,7 @@ from rota.declare.job_type import JobType, NewJob
 from rota.declare.options import EnqueueOptions, JobOptions
 from rota.declare.place import CodePlace
 from rota.errors import PayloadError, UsageError
+from rota.model.asks import add_asks
 from rota.model.bounds import NAME_MAX, check_choice, check_text
 from rota.model.cron import parse
 from rota.model.schedule import JITTER_S_MAX, MIDNIGHT, CatchUp, Overlap
@@ -64,6 +65,8 @@ class ScheduleOptions:
     jitter_s: float | None
     place: CodePlace | None = None
     """The place of its declaration; None: it was put."""
+    asks_json: str | None = None
+    """What its jobs ask of their limit and their breaker."""
 
     def is_again(self, before: ScheduleOptions) -> bool:
         """Whether this is the declaration `before`, run once more."""
@@ -74,6 +77,7 @@ class ScheduleOptions:
 
     def make_row(self) -> dict[str, Any]:
         options = self.enqueue
+        meta = add_asks(options.meta_json, self.asks_json)
         return {
             "name": self.name,
             "job_type": self.job_type,
@@ -83,7 +87,7 @@ class ScheduleOptions:
             "priority": options.priority,
             "max_attempts": options.max_attempts,
             "expires": format_interval(options.expires_s),
-            "meta": None if options.meta_json is None else msgspec.Raw(options.meta_json.encode()),
+            "meta": None if meta is None else msgspec.Raw(meta.encode()),
             "group_key": self.group_key,
             "cron": self.cron,
             "timezone": self.timezone,
@@ -112,6 +116,7 @@ def check_schedule(
         overlap,
         jitter_s,
         place,
+        job.asks_json,
     )
 
 

@@ -78,6 +78,7 @@ JOB_TYPE = (
     "lease",
     "key_arguments",
     "group_arguments",
+    "asks",
     "retry_after",
     "release",
     "declared_at",

@@ -308,11 +308,6 @@ class Attempt(msgspec.Struct, eq=False):
         called."""
         return self._read(self.job_type.call_arguments)
 
-    def read_payload(self) -> tuple[dict[str, Any], frozenset[str]] | End:
-        """Return the job's arguments, likewise: they are the handler's, unless that takes a
-        list."""
-        return self._read(self.job_type.arguments)
-
     def read_item(self) -> tuple[Any, frozenset[str]] | End:
         """Return the job's item of the handler's list, likewise."""
         return self._read(self.job_type.read_item)

@@ -305,7 +305,7 @@ class Worker:
         types = spec.types.values() if spec.config.asks_gates else ()
         if any(job_type.breaker is not None for job_type in types):
             gates.append(BreakerGate(self._bus, clock, link, types, finisher))
-        if any(job_type.limit is not None for job_type in types):
+        if any(job_type.options.rate_limit is not None for job_type in types):
             gates.append(RateLimitGate(clock, link, types))
         return [*gates, SuspectGate(clock, spec.config.buffer_s)]
 

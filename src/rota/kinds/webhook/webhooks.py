@@ -140,6 +140,11 @@ class Webhooks:
         ):
             made: Any = {**rules, "ordered": ordered, **(options or {})}
             self._type = self.jobs.job(name, takes_context=True, **made)(self._deliver)
+            if self._type._declaration.asks.required:
+                raise rota.UsageError(
+                    "a key or a cost in the options of webhooks is an argument as it is, "
+                    "as in key=lambda event: event"
+                )
         queue = (options or {}).get("queue", "default")
         forget = self.jobs.job("webhook.forget", max_attempts=3, queue=queue)(self._forget)
         self.jobs.schedule("webhook.forget", "17 3 * * *")(forget)
@@ -211,7 +216,9 @@ class Webhooks:
         if not isinstance(data, Mapping | None):
             raise rota.UsageError(f"data is a dict, not {type(data).__name__}")
         known: Any = {"event_id": event_id, "event": event, "data": dict(data or {})}
-        new: NewJob = self._type.new(endpoint="", endpoint_id=0, at="", **known)
+        # For each endpoint: so what a job asks is what its payload says.
+        new = self._type.new(endpoint="*", endpoint_id=0, at="", **known)
+        new = msgspec.structs.replace(new, asks_json=None)
         known["data"] = json.loads(new.payload_json)["data"]
         return new, {**known, "account": account}
 

@@ -42,6 +42,8 @@ class ActionRequest:
     """For a requeue or another run of one job: the new job's payload, as JSON."""
     version: int | None = None
     """Of that payload."""
+    meta: str | None = None
+    """What is added to the meta with it, as JSON text."""
     key: str | None = None
     """For another run of one job: the new job's key."""
     fresh: bool = False
@@ -75,7 +77,11 @@ def act(request: ActionRequest, ids: Sequence[int]) -> Operation[list[Answer]]:
 def _params(request: ActionRequest) -> dict[str, Any]:
     params: dict[str, Any] = {"why": request.why, "by": request.by}
     if request.action in (Action.REQUEUE, Action.RUN_AGAIN):
-        params |= {"payload": request.payload, "payload_version": request.version}
+        params |= {
+            "payload": request.payload,
+            "payload_version": request.version,
+            "meta": request.meta,
+        }
     if request.action is Action.REQUEUE:
         params["fresh"] = request.fresh
     if request.action is Action.RUN_AGAIN:

@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from rota.errors import KeyTaken, RotaError
+from rota.model.asks import add_asks
 from rota.model.job import Enqueued, Status
 from rota.model.units import plural
 from rota.store.driver import Operation, Query, format_numbers, format_texts
@@ -63,10 +64,13 @@ class NewRow(msgspec.Struct, frozen=True, gc=False):
     payload: str
     idempotency_key: str | None = None
     group_key: str | None = None
+    asks: str | None = None
+    """What its meta says besides, as JSON text: see `AsksMaker`."""
 
     def columns(self) -> dict[str, Any]:
         return {
             **asdict(self.common),
+            "meta": add_asks(self.common.meta, self.asks),
             "payload": self.payload,
             "idempotency_key": self.idempotency_key,
             "group_key": self.group_key,
@@ -233,12 +237,13 @@ def _parameters(
 
 def _columns(rows: Sequence[NewRow], batch: int | None = None) -> dict[str, Any]:
     """The parameters of `jobs_insert` for these jobs, without their ids."""
-    places: defaultdict[CommonColumns, int] = defaultdict(lambda: len(places) + 1)
-    which = [places[row.common] for row in rows]
-    common = [{**asdict(columns), "batch": batch} for columns in places]
-    for one in common:
-        if one["meta"] is not None:
-            one["meta"] = msgspec.Raw(one["meta"].encode())
+    places: defaultdict[tuple[CommonColumns, str | None], int]
+    places = defaultdict(lambda: len(places) + 1)
+    which = [places[row.common, row.asks] for row in rows]
+    common = [{**asdict(columns), "batch": batch} for columns, _ in places]
+    for one, (columns, asks) in zip(common, places, strict=True):
+        meta = add_asks(columns.meta, asks)
+        one["meta"] = None if meta is None else msgspec.Raw(meta.encode())
     return {
         "payloads": f"[{','.join([row.payload for row in rows])}]",
         "keys": _texts_or_none([row.idempotency_key for row in rows]),

@@ -20,13 +20,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Any, Protocol
+from typing import Protocol
 
 from rota.declare.declaration import Declaration
-from rota.errors import DatabaseUnavailable, UsageError
-from rota.model.classify import Verdict
-from rota.model.failure import error_type, message, stack
-from rota.model.outcome import End, Failed, Failure, HandedBack
+from rota.errors import DatabaseUnavailable
+from rota.model.outcome import End, HandedBack
 from rota.runtime.throttle import Throttle
 from rota.worker.attempt import Attempt
 
@@ -61,8 +59,6 @@ class Gate(Protocol):
     """Whether it is asked before an attempt has a slot; it may be asked in it as well."""
     types: frozenset[Declaration] = frozenset()
     """The types of which all jobs pass it."""
-    reads_arguments: bool = False
-    """Whether it reads the arguments of a job."""
     keeps: bool = False
     """Whether it keeps something beside its answers."""
     again: set[Attempt]
@@ -73,20 +69,6 @@ class Gate(Protocol):
         """Return those of a claimed batch that pass this gate. Only of these it is asked: types of
         `types`, jobs that were lost, whose start must be recorded, or that have a meta."""
         return [attempt for attempt in claimed if attempt.job_type in self.types]
-
-    def prepare(self, attempt: Attempt, arguments: Mapping[str, Any]) -> End | None:
-        """Read from the job's arguments what the gate needs, once and before it is first asked;
-        return the outcome of an attempt whose arguments do not allow that."""
-        return None
-
-    async def ask_to_read(self, batch: Sequence[Attempt]) -> Answers:
-        """Say of which suspects the arguments may not be read yet. Answers and errors as of
-        `ask`."""
-        return ALL_MAY_BEGIN
-
-    def note_read(self, attempt: Attempt) -> None:
-        """Note that the arguments of an attempt were read."""
-        return
 
     async def ask(self, batch: Sequence[Attempt]) -> Answers:
         """Say which attempts without a slot may not begin now.
@@ -140,17 +122,3 @@ def refuse_all(
         attempt: HandedBack(str(error), REFUSED_S, waits_for)
         for attempt, waits_for in batch.items()
     }
-
-
-def fail_key(error: UsageError) -> End:
-    """Return the end of an attempt of which no key can be made: no other attempt can, either."""
-    cause = error.__cause__ or error
-    return Failed(
-        Failure(
-            error_type(cause),
-            message(error),
-            Verdict.FATAL,
-            "its key cannot be made",
-            stack=stack(cause),
-        )
-    )

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from rota.declare.declaration import Declaration
-from rota.declare.key import check_plain_key
-from rota.errors import DatabaseUnavailable, UsageError
+from rota.errors import DatabaseUnavailable
 from rota.model.breaker import BreakerRules, EndpointHealth, format_waits_for, judge_endpoint
 from rota.model.outcome import End, HandedBack, RateLimited
 from rota.model.scrub import hide
@@ -27,7 +26,7 @@ from rota.store import ops
 from rota.store.link import StoreLink
 from rota.store.ops import Blocked, BreakerPlace, Recorded
 from rota.worker.attempt import Attempt
-from rota.worker.gates import LOG_S, Answers, Gate, Park, fail_key, refuse_all
+from rota.worker.gates import LOG_S, Answers, Gate, Park, refuse_all
 
 SEEN_S = 0.1
 """A worker that has seen a breaker looks again no sooner: ten thousand jobs are handed back with
@@ -91,7 +90,7 @@ class WritesEnded(Protocol):
 class BreakerGate(Gate):
     """Asks breakers for attempts, and tells them how the attempts ended."""
 
-    is_first = reads_arguments = keeps = True
+    is_first = keeps = True
 
     def __init__(
         self,
@@ -127,15 +126,13 @@ class BreakerGate(Gate):
 
     # Before an attempt begins
 
-    def prepare(self, attempt: Attempt, arguments: Mapping[str, Any]) -> End | None:
-        """Compute the key of its breaker. Where the function fails, the job is dead."""
-        maker = attempt.job_type.breaker_key
-        try:
-            key = "" if maker is None else maker.call(arguments, check_plain_key)
-        except UsageError as error:
-            return fail_key(error)
-        self._passes[attempt] = BreakerPass((_rules(attempt).name, key))
-        return None
+    def choose(self, claimed: Sequence[Attempt]) -> Sequence[Attempt]:
+        """Return those of a type with a breaker, and read their keys."""
+        chosen = super().choose(claimed)
+        for attempt in chosen:
+            key = attempt.job_type.asks.read_key(attempt.job, "breaker")
+            self._passes[attempt] = BreakerPass((_rules(attempt).name, key))
+        return chosen
 
     async def ask(self, batch: Sequence[Attempt]) -> Answers:
         """Hand back those whose breaker is open, but for one candidate of each that is due."""

@@ -6,7 +6,7 @@ without a slot waits in any order: no other job waits for it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from math import inf
 from typing import Protocol
@@ -19,8 +19,6 @@ from rota.runtime.service import Service
 from rota.store.link import StoreLink
 from rota.worker.attempt import Attempt
 from rota.worker.gates import Answers, Gate, Park
-
-Ask = Callable[[Sequence["Attempt"]], Awaitable["Answers"]]
 
 ASK_MAX = 1_000
 """Most attempts that the gates are asked for at once."""
@@ -71,8 +69,6 @@ class Gatekeeper(Service):
         """The attempts without a slot, each with the time at which the gates are asked (again)."""
         self._in_slot: dict[Attempt, float] = {}
         """The same for attempts that have a slot."""
-        self._prepared: set[Attempt] = set()
-        """Those whose arguments the gates have read."""
 
     def take(self, claimed: Sequence[Attempt]) -> list[Attempt]:
         """Tell the attempts of a claimed batch which gates they pass. Park those that must be asked
@@ -103,7 +99,6 @@ class Gatekeeper(Service):
     def note_end(self, attempt: Attempt) -> bool:
         """Note that the outcome of an attempt is known; return whether a gate gives it to the
         finisher later."""
-        self._prepared.discard(attempt)
         is_kept = [gate.note_end(attempt) for gate in self._list_gates(attempt)]
         self.wake()
         return any(is_kept)
@@ -178,19 +173,16 @@ class Gatekeeper(Service):
     def _list_gates(self, attempt: Attempt) -> list[Gate]:
         return [gate for gate in self._gates if gate in attempt.gates]
 
-    def _list_readers(self, attempt: Attempt) -> list[Gate]:
-        return [gate for gate in self._list_gates(attempt) if gate.reads_arguments]
-
     # Without a slot
 
     async def _ask(self) -> bool:
         """Ask for the attempts whose time has come; return whether there were any."""
         due = _take_due(self._parked, self.clock.monotonic())
         try:
-            batch = await self._read_arguments(self._end_unable(due))
+            batch = self._end_unable(due)
             for gate in self._gates:
                 if gate.is_first:
-                    batch = await self._ask_one(gate, gate.ask, batch)
+                    batch = await self._ask_one(gate, batch)
         except DatabaseUnavailable:
             self._parked.update((one, 0.0) for one in due if self._parked.get(one) == inf)
             raise
@@ -200,10 +192,10 @@ class Gatekeeper(Service):
             self._admits.let_in(passed)
         return bool(due)
 
-    async def _ask_one(self, gate: Gate, ask: Ask, batch: list[Attempt]) -> list[Attempt]:
+    async def _ask_one(self, gate: Gate, batch: list[Attempt]) -> list[Attempt]:
         """Ask a gate for those that pass it; return those of the batch that it does not stop."""
         asked = [attempt for attempt in batch if gate in attempt.gates]
-        answers = await ask(asked) if asked else {}
+        answers = await gate.ask(asked) if asked else {}
         self._take_in(answers)
         return [attempt for attempt in batch if attempt not in answers]
 
@@ -219,32 +211,6 @@ class Gatekeeper(Service):
                 del self._parked[attempt]
                 self._admits.end_parked(attempt, end)
         return able
-
-    async def _read_arguments(self, batch: list[Attempt]) -> list[Attempt]:
-        """Read the arguments of those that are new here, for the gates that need them; return those
-        that the gates may be asked for."""
-        unread = [one for one in batch if one not in self._prepared]
-        new = [one for one in unread if self._list_readers(one)]
-        # What reads them is the application's code too, and may have killed the worker.
-        careful = able = [attempt for attempt in new if attempt.is_suspect]
-        for gate in reversed(self._gates):
-            able = await self._ask_one(gate, gate.ask_to_read, able)
-        stopped = {*careful} - {*able}
-        read = [one for one in new if one not in stopped and one in self._parked]
-        ends = {one: end for one in read if (end := self._read(one)) is not None}
-        self._take_in(ends)
-        return [one for one in batch if one not in stopped and one not in ends]
-
-    def _read(self, attempt: Attempt) -> End | None:
-        self._prepared.add(attempt)
-        read = attempt.read_payload()
-        if not isinstance(read, tuple):
-            return read
-        ends = (gate.prepare(attempt, read[0]) for gate in self._list_readers(attempt))
-        end = next((end for end in ends if end is not None), None)
-        for gate in self._list_gates(attempt):
-            gate.note_read(attempt)
-        return end
 
     def _take_in(self, answers: Answers) -> None:
         for attempt, answer in answers.items():

@@ -66,14 +66,6 @@ class StartRecordGate(SlotGate):
         """Return those of which the claim says so."""
         return [attempt for attempt in claimed if attempt.must_record_start]
 
-    async def ask_to_read(self, batch: Sequence[Attempt]) -> Answers:
-        """Record the starts before their arguments are read, too."""
-        return await self.ask_in_slot(batch)
-
-    def note_read(self, attempt: Attempt) -> None:
-        """Record the start again when it begins: that may be much later."""
-        self._passed.discard(attempt)
-
     async def answer(self, asked: Sequence[Attempt]) -> Answers:
         """Record the starts. If the answer is lost with a commit, the next one is the same."""
         claims = [(one.job.id, one.job.claims, one.shares_turn) for one in asked]

@@ -7,14 +7,13 @@ the worker. It may begin a little later, no more: otherwise it reserves anew.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
-from typing import Any
 
 from rota.declare.declaration import Declaration
-from rota.errors import DatabaseUnavailable, UsageError
+from rota.errors import DatabaseUnavailable
 from rota.model.outcome import End, HandedBack, RateLimited
 from rota.runtime.clock import Clock
 from rota.runtime.throttle import Throttle
@@ -29,7 +28,6 @@ from rota.worker.gates import (
     Answers,
     Gate,
     Park,
-    fail_key,
     refuse_all,
 )
 
@@ -67,13 +65,13 @@ class StartPass:
 class RateLimitGate(Gate):
     """The gate. It knows the reservations of this worker that no handler has used."""
 
-    is_first = reads_arguments = keeps = True
+    is_first = keeps = True
 
     def __init__(self, clock: Clock, link: StoreLink, types: Collection[Declaration]) -> None:
         self.again = set()
         self._clock = clock
         self._link = link
-        self.types = frozenset(one for one in types if one.limit is not None)
+        self.types = frozenset(one for one in types if one.options.rate_limit is not None)
         self._passes: dict[Attempt, StartPass] = {}
         """What it knows of the attempts that have not ended."""
         self._held: dict[LimitPlace, set[Attempt]] = {}
@@ -87,17 +85,17 @@ class RateLimitGate(Gate):
         """How long the last reservation took."""
         self._throttle = Throttle(clock, LOG_S)
 
-    def prepare(self, attempt: Attempt, arguments: Mapping[str, Any]) -> End | None:
-        """Read the key and the cost of a job from its arguments."""
-        limit = attempt.job_type.limit
-        assert limit is not None
-        try:
-            key, cost = limit.read(arguments)
-        except UsageError as error:
-            return fail_key(error)
-        self._passes[attempt] = StartPass((limit.limit.name, key), cost)
-        attempt.waits_for = f"limit {limit.limit.name}{' ' if key else ''}{key}"
-        return None
+    def choose(self, claimed: Sequence[Attempt]) -> Sequence[Attempt]:
+        """Return those of a type with a limit, and read what they ask of it."""
+        chosen = super().choose(claimed)
+        for attempt in chosen:
+            limit = attempt.job_type.options.rate_limit
+            assert limit is not None
+            asks = attempt.job_type.asks
+            key = asks.read_key(attempt.job, "limit")
+            self._passes[attempt] = StartPass((limit.name, key), asks.read_cost(attempt.job))
+            attempt.waits_for = f"limit {limit.name}{' ' if key else ''}{key}"
+        return chosen
 
     async def ask(self, batch: Sequence[Attempt]) -> Answers:
         """Reserve starts for those that have none; let those pass whose slot has come."""

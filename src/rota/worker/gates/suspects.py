@@ -57,15 +57,6 @@ class SuspectGate(Gate):
         """Return those that were lost with their worker."""
         return [attempt for attempt in claimed if attempt.is_suspect]
 
-    async def ask_to_read(self, batch: Sequence[Attempt]) -> Answers:
-        """Let those read their arguments that may begin. One that is alone keeps its turn."""
-        return await self.ask(batch)
-
-    def note_read(self, attempt: Attempt) -> None:
-        """Take the turn back, unless the attempt would be charged for what the next one does."""
-        if attempt.shares_turn:
-            self._end_turn(attempt)
-
     async def ask(self, batch: Sequence[Attempt]) -> Answers:
         """Let suspects begin, in order, as many as may be together. One that comes by itself stays
         alone: then it is known what was at fault."""

@@ -1,12 +1,11 @@
 -- Requeues dead jobs. Each becomes a new job with the same origin, which takes over the key, the
 -- progress and the place that the old one holds in its lane. The old job is archived with its
 -- content, and says who requeued it, when, why and as which job. With p_payload, for a single job,
--- the new job has that payload instead;
--- p_payload_version defaults to the type's. With p_fresh the steps that its handler finished, and
--- the jobs that it waited for, are forgotten, and it starts over. new_id is the id of the new job
--- or, for a job that is refused, the id as which it was requeued before. A key that was freed when
--- the job died (key_scope 'live') is taken again. If another job has it, the answer is `key held`,
--- and new_id that job.
+-- the new job has that payload instead; p_payload_version defaults to the type's. p_meta is added
+-- to the meta. With p_fresh the steps that its handler finished, and the jobs that it waited for,
+-- are forgotten, and it starts over. new_id is the id of the new job or, for a job that is refused,
+-- the id as which it was requeued before. A key that was freed when the job died (key_scope 'live')
+-- is taken again. If another job has it, the answer is `key held`, and new_id that job.
 -- Locks: the rows of the jobs, in id order; index job_pkey. Then the rows of their keys, and of
 -- their effects; index effect_job.
 -- Keeps: M44, the old job keeps its content and says what became of it; M51, the key moves along,
@@ -17,7 +16,8 @@ create or replace function {schema}.job_requeue(
   p_by text default null,
   p_payload jsonb default null,
   p_payload_version smallint default null,
-  p_fresh boolean default false
+  p_fresh boolean default false,
+  p_meta jsonb default null
 )
 returns table (id bigint, answer text, status text, new_id bigint)
 language plpgsql security definer
@@ -82,7 +82,7 @@ begin
     {schema}.clock(),
     {schema}.expires_anew(d.expires_at, d.run_at, d.created_at, d.claims),
     d.max_attempts, d.progress,
-    case when p_fresh then d.meta - 'rota.waits' else d.meta end,
+    coalesce(m.meta || p_meta, p_meta, m.meta),
     d.group_capacity, nullif(d.in_lane, false), d.batch
   from unnest(v_dead, v_new) p(id, new_id)
   join {schema}.job d on d.id = p.id
@@ -104,7 +104,10 @@ begin
         )
       else '{}'
     end
-  ) new;
+  ) new
+  cross join lateral (
+    select case when p_fresh then d.meta - 'rota.waits' else d.meta end as meta
+  ) m;
   delete from {schema}.keyless k
   where k.job = any (v_new);
   with moved as (
@@ -165,5 +168,5 @@ begin
   cross join lateral (select (v_held ->> a.id::text)::bigint) h(holder);
 end $$;
 revoke execute on function {schema}.job_requeue(
-  bigint[], text, text, jsonb, smallint, boolean
+  bigint[], text, text, jsonb, smallint, boolean, jsonb
 ) from public;

@@ -1,8 +1,8 @@
 -- Runs finished or dead jobs again. Each gets a new job with the same content, an origin of its own
 -- and no key. The old jobs are unchanged. One whose payload was erased is refused. With p_payload
 -- and p_key, for a single job, the new one has that payload and that key instead;
--- p_payload_version defaults to the old one's. If another job has the key, the answer is `key
--- held`, and new_id and status are those of that job.
+-- p_payload_version defaults to the old one's. p_meta is added to the meta. If another job has the
+-- key, the answer is `key held`, and new_id and status are those of that job.
 -- Locks: none, or the row of the key; indexes job_pkey and job_history_id.
 -- Keeps: M87; M51, one job per key.
 create or replace function {schema}.job_run_again(
@@ -11,7 +11,8 @@ create or replace function {schema}.job_run_again(
   p_by text default null,
   p_payload jsonb default null,
   p_payload_version smallint default null,
-  p_key text default null
+  p_key text default null,
+  p_meta jsonb default null
 )
 returns table (id bigint, answer text, status text, new_id bigint)
 language plpgsql security definer
@@ -63,7 +64,8 @@ begin
     {o.content},
     {schema}.clock(),
     {schema}.expires_anew(o.expires_at, o.run_at, o.created_at, o.claims),
-    o.max_attempts, o.meta - 'rota.waits', o.group_capacity
+    o.max_attempts, coalesce(o.meta - 'rota.waits' || p_meta, p_meta, o.meta - 'rota.waits'),
+    o.group_capacity
   from unnest(v_old, v_new) p(id, new_id)
   join lateral (
     select
@@ -105,5 +107,5 @@ begin
   order by a.id;
 end $$;
 revoke execute on function {schema}.job_run_again(
-  bigint[], text, text, jsonb, smallint, text
+  bigint[], text, text, jsonb, smallint, text, jsonb
 ) from public;

@@ -15,10 +15,12 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_name text := p_schedule ->> 'name';
-  v_refusal text := case
-    when p_schedule ->> 'group_key' is null
-      then {schema}.key_refusal('{}'::text[], array[p_schedule ->> 'job_type'])
-  end;
+  v_refusal text := {schema}.key_refusal(
+    p_schedule ->> 'job_type',
+    false,
+    p_schedule ->> 'group_key' is null,
+    coalesce(nullif(p_schedule -> 'meta', 'null'), '{}')
+  );
   v_made boolean;
 begin
   if v_refusal is not null then
@@ -42,7 +44,7 @@ begin
           where t.name = {schema}.canonical_type(p_schedule ->> 'job_type')
         )
         then p_schedule
-      else p_schedule - 'payload'
+      else p_schedule - 'payload' #- '{meta,rota.asks}'
     end
   );
   return case when v_made then 'made' else 'changed' end;

@@ -77,7 +77,7 @@ begin
     problem := null;
     if v_rule.notify_job is not null then
       begin
-        insert into {schema}.job (job_type, payload, idempotency_key)
+        insert into {schema}.job (job_type, payload, idempotency_key, meta)
         values (
           v_rule.notify_job,
           jsonb_build_object(
@@ -89,7 +89,8 @@ begin
             'value', value,
             'message', message
           ),
-          'alert:' || md5(concat_ws(chr(10), p_rule, subject, since, notifications))
+          'alert:' || md5(concat_ws(chr(10), p_rule, subject, since, notifications)),
+          '{"rota.alert": true}'
         );
       exception when others then
         problem := sqlerrm;

@@ -74,6 +74,11 @@ begin
     );
     v_moves := v_is_timed or p_group_key is distinct from v_group_key;
     if p_how = 'replace' then
+      perform {schema}.job_refuse(k.refusal)
+      from {schema}.key_refusal(
+        p_job_type, false, p_group_key is null, coalesce(v_common.meta, '{}')
+      ) k(refusal)
+      where k.refusal is not null;
       change := 'replaced';
       update {schema}.job j
       set

@@ -5,8 +5,7 @@
 -- and below 1 no call of Python's can name it. And the id of a job that has left, whose steps,
 -- effects and claims are its own. And a run of a schedule that would never start,
 -- because every tick of that schedule would be skipped. And a job that key_refusal or
--- secret_refusal refuses: that is asked only if some type declares a key, a group_key or a secret
--- argument.
+-- secret_refusal refuses: that is asked only if some type declares keys or a secret argument.
 -- After an INSERT it wakes as many workers as there are jobs. A commit that carries a NOTIFY holds
 -- a database-wide lock until it is flushed. So only rows that are due wake one (or that will be
 -- before it looks again), and only one that waits for their queue.
@@ -37,6 +36,7 @@ begin
         select from {schema}.job_type t
         where t.key_arguments is not null
           or t.group_arguments is not null
+          or t.asks is not null
           or t.secret_fields is not null
       )
     into v_are_plain, v_has_keys, v_is_awaited, v_has_rules
@@ -62,23 +62,21 @@ begin
         join fresh f on f.job_type = t.name or f.job_type = any (t.aliases)
         where t.key_arguments is not null and f.idempotency_key is null
           or t.group_arguments is not null and f.group_key is null
+          or f.schedule is null and {schema}.asks_lacking(t.asks, f.meta) is not null
       )
       then
-        v_refusal := {schema}.key_refusal(
-          array(
-            select distinct f.job_type
-            from fresh f
-            where f.idempotency_key is null
-              and f.schedule is null
-              and not exists (select from {schema}.keyless k where k.job = f.id)
-          ),
-          array(
-            select distinct f.job_type
-            from fresh f
-            where f.group_key is null
-              and not exists (select from {schema}.keyless k where k.job = f.id)
-          )
-        );
+        select min({schema}.key_refusal(
+          f.job_type,
+          f.idempotency_key is null and f.schedule is null,
+          f.group_key is null,
+          case
+            when f.schedule is null and f.meta ?| array['rota.batch', 'rota.alert'] is not true
+              then coalesce(f.meta, '{}')
+          end
+        ))
+        into v_refusal
+        from fresh f
+        where not exists (select from {schema}.keyless k where k.job = f.id);
       end if;
       if v_refusal is null then
         select min({schema}.secret_refusal(f.job_type, f.payload)) into v_refusal

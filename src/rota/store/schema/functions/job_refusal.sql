@@ -64,8 +64,9 @@ return case
     )
   when jsonb_typeof(p_job.meta) <> 'object'
     then format('meta must be a JSON object, not %s', jsonb_typeof(p_job.meta))
-  -- The ids of jobs that it has waited for are not the producer's.
-  when octet_length((p_job.meta - 'rota.waits')::text) > {schema}.payload_bytes_max()
+  -- The ids of jobs that it has waited for are not the producer's, and what it asks is its type's.
+  when octet_length((p_job.meta - array['rota.waits', 'rota.asks'])::text)
+    > {schema}.payload_bytes_max()
     or octet_length(p_job.meta::text) > {schema}.payload_bytes_max() + 32768
     then format(
       'meta is %s bytes, over the limit of %s',

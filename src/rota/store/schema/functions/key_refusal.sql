@@ -1,25 +1,37 @@
--- Says that jobs of these types, which have no idempotency_key or no group_key, lack one, because
--- their type declares it; NULL: none does.
+-- Says that a job of this type lacks what its type declares: its idempotency_key, its group_key, or
+-- what its meta must have under rota.asks (p_meta NULL: it may lack that, because what enqueues it
+-- was made before the type declared it, or knows none); NULL: it lacks nothing.
 -- Keeps: M51, no call site and no client of an older release can forget the key of a type; M60,
---   nor its group_key, without which a job would overtake those of its lane.
-create or replace function {schema}.key_refusal(p_keyless text[], p_groupless text[])
+--   nor its group_key, without which a job would overtake those of its lane; M62, nor the key of
+--   its limit.
+create or replace function {schema}.key_refusal(
+  p_job_type text, p_is_keyless boolean, p_is_groupless boolean, p_meta jsonb
+)
 returns text
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
-  select min(concat(
-    format('%s is missing: job type %L declares one', lacking.name, t.name),
-    ', made of ' || nullif(array_to_string(lacking.arguments, ', '), '')
-  ))
-  from (
-    select 'idempotency_key', k.given from unnest(p_keyless) k(given)
-    union all
-    select 'group_key', g.given from unnest(p_groupless) g(given)
-  ) left_out(name, given)
-  join {schema}.job_type t on t.name = {schema}.canonical_type(left_out.given)
+  select min(lacking.what)
+  from {schema}.job_type t
   cross join lateral (
-    values ('idempotency_key', t.key_arguments), ('group_key', t.group_arguments)
-  ) lacking(name, arguments)
-  where lacking.name = left_out.name
-    and lacking.arguments is not null
+    select concat(
+      format('%s is missing: job type %L declares one', key.name, t.name),
+      ', made of ' || nullif(array_to_string(key.arguments, ', '), '')
+    )
+    from (
+      values
+        ('idempotency_key', p_is_keyless, t.key_arguments),
+        ('group_key', p_is_groupless, t.group_arguments)
+    ) key(name, is_missing, arguments)
+    where key.is_missing
+      and key.arguments is not null
+    union all
+    select format(
+      'meta lacks "%s" under "rota.asks": the code of job type %L makes it', asked.name, t.name
+    )
+    from {schema}.asks_lacking(t.asks, p_meta) asked(name)
+    where p_meta is not null
+      and asked.name is not null
+  ) lacking(what)
+  where t.name = {schema}.canonical_type(p_job_type)
 $$;

@@ -188,6 +188,9 @@ create table job_type (
   -- The arguments of which the type's code makes the group_key of each job. NULL: the type declares
   -- none.
   group_arguments text[],
+  -- Which of limit, cost and breaker a job must have in its meta, under rota.asks: functions of the
+  -- type make them. NULL: none.
+  asks text[],
   -- The fields of a payload that are stored sealed, as the last declaration says; and those that
   -- are masked where they are shown, as any declaration has said. NULL: there are none.
   secret_fields text[],
@@ -541,10 +544,10 @@ create table erasure (
 -- Every finish reads this; it is empty unless a type keeps failures only.
 create index job_type_unkept on job_type (name) where history = 'failures';
 
--- Every INSERT reads the first, every claim the second; they are empty unless a type declares a
--- key or a group_key, or has keys that its jobs give up when they start.
+-- Every INSERT reads the first, every claim the second; they are empty unless a type declares keys,
+-- or has keys that its jobs give up when they start.
 create index job_type_keyed on job_type (name)
-  where key_arguments is not null or group_arguments is not null;
+  where key_arguments is not null or group_arguments is not null or asks is not null;
 
 create index job_type_pending on job_type (name) where key_scope = 'pending';
 

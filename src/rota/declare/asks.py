@@ -1,0 +1,77 @@
+"""How a job type makes what a job asks of its rate limit and of its breaker, and reads it again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from rota.declare.key import KeyMaker, check_plain_key
+from rota.declare.rate_limit import RateLimit
+from rota.errors import UsageError
+from rota.model.asks import META_KEY
+from rota.model.job import Job
+
+
+class AsksMaker:
+    """The functions that a job type declares for its limit and its breaker."""
+
+    __slots__ = ("_limit", "_stored", "makers", "required")
+
+    required: tuple[str, ...]
+    """What the row of a job must say, of `limit`, `cost` and `breaker`: what a function makes that
+    is no argument. Where it is one, the row says it if its payload has it in another form."""
+
+    def __init__(self, limit: RateLimit | None, makers: Mapping[str, KeyMaker | None]) -> None:
+        self._limit = limit
+        self.makers = {name: maker for name, maker in makers.items() if maker is not None}
+        self._stored = [name for name, maker in self.makers.items() if not maker.is_plain]
+        self.required = tuple(
+            name for name, maker in self.makers.items() if not maker.returns_argument
+        )
+
+    def make(self, arguments: Mapping[str, Any], index: int | None = None) -> str | None:
+        """Return what the row of a job with these arguments says, as JSON text; None: nothing.
+        Raises UsageError as `KeyMaker.make`."""
+        checks = {"cost": self._limit.check_cost} if self._limit else {}
+        made = {
+            name: maker.make(arguments, index, checks.get(name, check_plain_key))
+            for name, maker in self.makers.items()
+        }
+        stored = {name: made[name] for name in self._stored}
+        return msgspec.json.encode(stored).decode() if stored else None
+
+    def read_key(self, job: Job, of: Literal["limit", "breaker"]) -> str:
+        """Return the key of a job; "" if the type has none, or its row says none that can be one:
+        it was enqueued before the type declared keys, by hand, or by what knows none."""
+        if of not in self.makers:
+            return ""
+        try:
+            return check_plain_key(self._read(job, of))
+        except (UsageError, ValueError):
+            return ""
+
+    def read_cost(self, job: Job) -> int:
+        """Return for how many starts a job counts; 1 if its row does not say it."""
+        assert self._limit is not None
+        cost = self._limit.cost if isinstance(self._limit.cost, int) else self._read(job, "cost")
+        is_number = isinstance(cost, int) and not isinstance(cost, bool)
+        return min(max(1, cost), self._limit.burst_max) if is_number else 1
+
+    def _read(self, job: Job, name: str) -> Any:
+        maker = self.makers[name]
+        asks = None if maker.is_plain else _decode(job.meta_json or "{}").get(META_KEY)
+        if isinstance(asks, dict) and name in asks:
+            return asks[name]
+        return maker.find(_decode(job.payload_json))
+
+
+def _decode(text: str) -> dict[str, Any]:
+    """Return an object of JSON; one that Python cannot read is empty: the job is dead for it when
+    its arguments are read."""
+    try:
+        found = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,12 @@
+-- Returns the first of these names for which this meta has no text and no number under rota.asks;
+-- NULL: it has them all.
+create or replace function {schema}.asks_lacking(p_names text[], p_meta jsonb)
+returns text
+language sql immutable parallel safe
+set search_path = pg_catalog, pg_temp
+as $$
+  select n.name
+  from unnest(p_names) n(name)
+  where coalesce(jsonb_typeof(p_meta -> 'rota.asks' -> n.name), '') not in ('string', 'number')
+  limit 1
+$$;

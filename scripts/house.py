@@ -36,7 +36,7 @@ MOST = {
     "files in the largest circle of imports, also for types": 3,
     # What a reader has to hold in all.
     "lines of src": 73_690,
-    "lines of tests": 72_900,
+    "lines of tests": 72_920,
 }
 """The budgets."""
 

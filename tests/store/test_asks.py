@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import psycopg
 import pytest
 from psycopg.errors import CheckViolation
@@ -113,6 +114,21 @@ def test_a_row_from_sql_says_what_no_argument_says_unless_it_was_there_before(
     assert read('{"limit": [], "cost": 9999999999}', '{"host": 7}') == ("", 5, "7")
     assert read('{"limit": "", "cost": "2"}', '{"host": ["c"]}') == ("", 1, "")
     assert read('["limit"]', '{"host": 1e5000}') == ("", 1, "a.example")
+
+
+@rule("M62")
+def test_an_alert_and_a_follower_from_before_are_enqueued_without_a_key(
+    app: rota.App, connection: Connection, export: Export
+) -> None:
+    step = '[{"step": "fires", "subject": "s", "notifications": 0, "value": 1, "message": "m"}]'
+    connection.execute("update rota.alert_rule set notify_job = 'export'")
+    rule_name = "(select min(name) from rota.alert_rule)"
+    write = f"select problem from rota.alert_write({rule_name}, %s, '1 s')"
+    assert connection.execute(write.encode(), [step]).fetchone() == (None,)
+    before = msgspec.structs.replace(export.new("Acme", [1], host="follows"), asks_json=None)
+    app.batch([app.job("member")(lambda: None).new()], then=before)
+    connection.execute("select rota.batch_follow(id, 'succeeded') from rota.batch")
+    assert connection.execute("select then_error from rota.batch").fetchone() == (None,)
 
 
 def put(connection: Connection, asks: str, payload: str) -> int:

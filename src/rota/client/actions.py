@@ -101,7 +101,8 @@ class ActionCalls(Caller):
 
         Args:
             payload: for a dead job, or with `again`: corrected arguments of the handler by name,
-                checked against the type if this App declares it. The old job keeps its own.
+                checked against the type if this App declares it; otherwise the keys of its limit
+                and its breaker stay those of the old arguments. The old job keeps its own.
                 Defaults to those of the old job.
             fresh: for a dead job: forget the steps that its handler finished, and start over.
             again: for a finished job: run its content once more, as a new job with an origin of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -74,6 +75,34 @@ def test_a_limit_that_was_lowered_and_raised_again_forgets_no_start(limits: Limi
         assert not limits.take(1)
     limits.connection.execute("update rota.rate_limit set burst = 2")
     assert limits.reserve(1, cost=3) == [NoSlot(None, "cost")]
+
+
+@rule("M62")
+def test_a_limit_that_was_raised_gives_its_starts_whether_or_not_a_job_waits(
+    limits: Limits,
+) -> None:
+    limits.freeze(now := datetime(2026, 1, 1, tzinfo=UTC))
+    limits.declare(starts=1, burst=1, per_s=3_600)
+    assert limits.take()
+    limits.connection.execute("select rota.limit_set('smtp', 3600)")
+    assert not limits.take()
+    for _ in range(10):
+        limits.freeze(now := now + timedelta(seconds=2))
+        assert limits.take()
+
+
+@rule("M62")
+def test_a_limit_stands_no_longer_still_because_the_clock_was_set_back(limits: Limits) -> None:
+    limits.freeze(now := datetime(2026, 1, 1, tzinfo=UTC))
+    limits.declare(starts=10, burst=1)
+    assert limits.take()
+    limits.hand.run(ops.delay_limit(("smtp", ""), 8.0))
+    limits.freeze(now := now - timedelta(hours=1))
+    assert not limits.take()
+    limits.freeze(now := now + timedelta(seconds=7))
+    assert not limits.take() and limits.waits(1) == [1.0]
+    limits.freeze(now + timedelta(seconds=1))
+    assert limits.waits(1) == [6.0]
 
 
 @rule("M62")

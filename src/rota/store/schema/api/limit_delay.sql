@@ -24,9 +24,9 @@ begin
     end if;
   end loop;
   v_state := {schema}.limit_state(p_name, v_key);
+  v_state := {schema}.limit_normal(v_state, v_state.spacing, {schema}.clock());
   v_state.name := p_name;
   v_state.key := v_key;
-  v_state.tat := coalesce(v_state.tat, {schema}.clock());
   v_state.held_to := greatest(v_state.held_to, {schema}.clock() + p_for);
   v_state.moves := coalesce(v_state.moves, 0) + 1;
   perform {schema}.limit_write(v_state);

@@ -21,7 +21,9 @@ declare
     from {schema}.limit_pace(v_limit.starts, v_limit.per, v_limit.burst) p
   );
   v_state {schema}.rate_limit_key;
+  v_now timestamptz;
   v_base bigint;
+  v_is_free boolean;
 begin
   if p_n is null or p_n not between 1 and v_limit.burst then
     raise invalid_parameter_value using
@@ -36,16 +38,19 @@ begin
         message = format('rate limit %L is locked by another transaction', p_name);
     end if;
   end loop;
-  v_state := {schema}.limit_state(p_name, v_key);
-  v_base := {schema}.limit_base(v_state, v_spacing, v_limit.burst, {schema}.clock());
-  if v_base > v_spacing * (v_limit.burst - p_n) then
-    return false;
-  end if;
+  v_now := {schema}.clock();
+  v_state := {schema}.limit_normal({schema}.limit_state(p_name, v_key), v_spacing, v_now);
   v_state.name := p_name;
   v_state.key := v_key;
-  v_state.tat := {schema}.clock() + (v_base + p_n * v_spacing) * interval '1 microsecond';
-  v_state.spacing := v_spacing;
-  perform {schema}.limit_write(v_state);
-  return true;
+  v_base := {schema}.limit_base(v_state, v_spacing, v_limit.burst, v_now);
+  v_is_free := v_base <= v_spacing * (v_limit.burst - p_n);
+  if v_is_free then
+    v_state.tat := v_now + (v_base + p_n * v_spacing) * interval '1 microsecond';
+    v_state.spacing := v_spacing;
+  end if;
+  if v_is_free or v_state.updated_at > v_now then
+    perform {schema}.limit_write(v_state);
+  end if;
+  return v_is_free;
 end $$;
 revoke execute on function {schema}.limit_take(text, text, int) from public;

@@ -92,17 +92,18 @@ begin
       select l.* into v_limit
       from {schema}.rate_limit l
       where l.name = v_one.name;
-      v_state := {schema}.limit_state(v_one.name, v_one.key);
-      v_state.name := v_one.name;
-      v_state.key := v_one.key;
       select p.* into v_pace
       from {schema}.limit_pace(v_limit.starts, v_limit.per, v_limit.burst) p;
+      v_state := {schema}.limit_state(v_one.name, v_one.key);
+      v_is_given := v_state.version is null;
+      v_state := {schema}.limit_normal(v_state, v_pace.spacing, v_now);
+      v_state.name := v_one.name;
+      v_state.key := v_one.key;
       v_base := {schema}.limit_base(v_state, v_pace.spacing, v_limit.burst, v_now);
       v_estimated := {schema}.limit_ahead(v_state.estimated_to, v_now);
       v_again := {schema}.limit_ahead(v_state.again_to, v_now);
       v_urgent := {schema}.limit_ahead(v_state.urgent_to, v_now);
       v_is_changed := false;
-      v_is_given := v_state.version is null;
     end if;
     job := v_one.job;
     refusal := case

@@ -40,6 +40,7 @@ begin
     end if;
     continue when not v_is_free;
     v_state := {schema}.limit_state(v_one.name, v_one.key);
+    v_state := {schema}.limit_normal(v_state, v_state.spacing, {schema}.clock());
     v_is_changed := false;
     for n in 1 .. cardinality(v_one.to_at) loop
       if v_state.tat = v_one.to_at[n] then

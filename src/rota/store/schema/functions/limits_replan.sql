@@ -42,19 +42,20 @@ begin
     from {schema}.limit_pace(v_limit.starts, v_limit.per, v_limit.burst) p;
     v_key := substr(v_waits_for, length('limit ' || v_limit.name || ' ') + 1);
     v_slot := {schema}.limit_base(
-      {schema}.limit_state(v_limit.name, v_key), v_pace.spacing, v_limit.burst, v_now
+      {schema}.limit_normal(
+        {schema}.limit_state(v_limit.name, v_key), v_pace.spacing, v_now
+      ),
+      v_pace.spacing, v_limit.burst, v_now
     ) - v_pace.spacing * (v_limit.burst - 1);
     continue when p_name is null and v_slot > v_pace.ahead / 4
       or not pg_try_advisory_xact_lock(
         1919906914, {schema}.limit_stripe(v_limit.name, v_key)
       );
-    v_state := {schema}.limit_state(v_limit.name, v_key);
+    v_state := {schema}.limit_normal(
+      {schema}.limit_state(v_limit.name, v_key), v_pace.spacing, v_now
+    );
     v_state.name := v_limit.name;
     v_state.key := v_key;
-    if v_state.version is null then
-      v_state.tat := v_now;
-      v_state.spacing := v_pace.spacing;
-    end if;
     v_slot := greatest(
       0,
       {schema}.limit_base(v_state, v_pace.spacing, v_limit.burst, v_now)

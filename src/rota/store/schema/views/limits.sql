@@ -15,7 +15,10 @@ select
   w.jobs as waiting,
   (
     select {schema}.limit_after(
-      {schema}.limit_base(k, p.spacing, l.burst, {schema}.clock()) - (l.burst - 1) * p.spacing,
+      {schema}.limit_base(
+        {schema}.limit_normal(k, p.spacing, {schema}.clock()),
+        p.spacing, l.burst, {schema}.clock()
+      ) - (l.burst - 1) * p.spacing,
       {schema}.clock()
     )
     from {schema}.rate_limit_key k

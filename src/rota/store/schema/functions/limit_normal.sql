@@ -1,0 +1,27 @@
+-- Returns the state of a key of a limit as of p_now. What was given away at a slower pace than
+-- p_spacing counts as given at p_spacing, and as paid back at it since the state was written: so a
+-- limit that was raised gives starts at once. What was given away at a faster one stands. Where the
+-- server's clock was set back since the state was written, its times go with it.
+create or replace function {schema}.limit_normal(
+  p_state {schema}.rate_limit_key, p_spacing bigint, p_now timestamptz
+)
+returns {schema}.rate_limit_key
+language plpgsql immutable parallel safe
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  v_back interval := greatest(interval '0', p_state.updated_at - p_now);
+begin
+  p_state.tat := p_now + interval '1 microsecond' * greatest(
+    0,
+    {schema}.limit_ahead(p_state.tat, p_state.updated_at)
+      * least(1, p_spacing::float8 / p_state.spacing)
+      - {schema}.limit_ahead(p_now, p_state.updated_at)
+  );
+  p_state.spacing := least(p_state.spacing, p_spacing);
+  p_state.held_to := p_state.held_to - v_back;
+  p_state.estimated_to := p_state.estimated_to - v_back;
+  p_state.again_to := p_state.again_to - v_back;
+  p_state.urgent_to := p_state.urgent_to - v_back;
+  return p_state;
+end $$;

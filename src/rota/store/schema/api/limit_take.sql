@@ -22,6 +22,7 @@ declare
   );
   v_state {schema}.rate_limit_key;
   v_now timestamptz;
+  v_before {schema}.rate_limit_key;
   v_base bigint;
   v_is_free boolean;
 begin
@@ -39,7 +40,8 @@ begin
     end if;
   end loop;
   v_now := {schema}.clock();
-  v_state := {schema}.limit_normal({schema}.limit_state(p_name, v_key), v_spacing, v_now);
+  v_before := {schema}.limit_state(p_name, v_key);
+  v_state := {schema}.limit_normal(v_before, v_spacing, v_now);
   v_state.name := p_name;
   v_state.key := v_key;
   v_base := {schema}.limit_base(v_state, v_spacing, v_limit.burst, v_now);
@@ -48,7 +50,7 @@ begin
     v_state.tat := v_now + (v_base + p_n * v_spacing) * interval '1 microsecond';
     v_state.spacing := v_spacing;
   end if;
-  if v_is_free or v_state.updated_at > v_now then
+  if v_is_free or v_state.tat < v_before.tat then
     perform {schema}.limit_write(v_state);
   end if;
   return v_is_free;

@@ -1,7 +1,8 @@
--- Returns the state of a key of a limit as of p_now. What was given away at a slower pace than
--- p_spacing counts as given at p_spacing, and as paid back at it since the state was written: so a
--- limit that was raised gives starts at once. What was given away at a faster one stands. Where the
--- server's clock was set back since the state was written, its times go with it.
+-- Returns the state of a key of a limit as of p_now. What is still given away at a slower pace than
+-- p_spacing shrinks to p_spacing: a limit that was raised gives starts at once. What was given away
+-- at a faster one stands. Where the server's clock was set back since the state was written, its
+-- times go with it. Who gives no start, too, writes a tat that came nearer: else it would shrink
+-- again at each look, and not be paid back.
 create or replace function {schema}.limit_normal(
   p_state {schema}.rate_limit_key, p_spacing bigint, p_now timestamptz
 )
@@ -12,12 +13,9 @@ as $$
 declare
   v_back interval := greatest(interval '0', p_state.updated_at - p_now);
 begin
-  p_state.tat := p_now + interval '1 microsecond' * greatest(
-    0,
-    {schema}.limit_ahead(p_state.tat, p_state.updated_at)
-      * least(1, p_spacing::float8 / p_state.spacing)
-      - {schema}.limit_ahead(p_now, p_state.updated_at)
-  );
+  p_state.tat := p_now + interval '1 microsecond'
+    * {schema}.limit_ahead(p_state.tat - v_back, p_now)
+    * least(1, p_spacing::float8 / p_state.spacing);
   p_state.spacing := least(p_state.spacing, p_spacing);
   p_state.held_to := p_state.held_to - v_back;
   p_state.estimated_to := p_state.estimated_to - v_back;

@@ -105,6 +105,18 @@ def test_a_limit_stands_no_longer_still_because_the_clock_was_set_back(limits: L
 
 
 @rule("M62")
+def test_a_statement_that_began_earlier_and_came_later_takes_no_start_too_early(
+    limits: Limits,
+) -> None:
+    limits.freeze(now := datetime(2026, 1, 1, tzinfo=UTC))
+    limits.declare(starts=10, burst=1)
+    assert limits.take()
+    for s, is_free in ((-1, False), (5, False), (6, True)):
+        limits.freeze(now + timedelta(seconds=s))
+        assert limits.take() is is_free
+
+
+@rule("M62")
 @pytest.mark.parametrize("starts", [3, 6_000])
 def test_a_limit_that_was_changed_keeps_the_delay_of_a_handler(limits: Limits, starts: int) -> None:
     limits.declare(starts=60, burst=2, per_s=600)

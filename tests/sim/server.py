@@ -22,7 +22,8 @@ that sees a deadlock has said so by then."""
 CLOCK = """create or replace function rota.clock() returns timestamptz language sql stable
   parallel safe return coalesce(
     nullif(pg_catalog.current_setting('sim.now', true), ''), '2026-01-14 09:00+00'
-  )::timestamptz"""
+  )::timestamptz;
+  create or replace function rota.moment() returns timestamptz language sql return rota.clock()"""
 NOTIFY = """create or replace function sim.notify(p_channel text, p_payload text) returns void
   language plpgsql as $$ begin
     raise notice 'sim';
@@ -134,7 +135,7 @@ class Server:
         self.url = url
         self._watch = psycopg.connect(url, autocommit=True, prepare_threshold=0)
         self._watch.execute("create schema if not exists sim")
-        self._watch.execute(CLOCK)
+        self._watch.execute(CLOCK, prepare=False)
         self._watch.execute(NOTIFY)
         self._watch.execute(REFUSE, prepare=False)
         self._let_functions_ask_the_world()

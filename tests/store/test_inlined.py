@@ -17,6 +17,8 @@ CALLS = {
     "last_seen": ("worker", "last_seen(heartbeat_at, stopped_at) > clock()"),
     "worker_channel": ("worker", "worker_channel(name) = host"),
     "caller": ("worker", "caller() = host"),
+    "limit_room": ("worker", "limit_room(name, host) = host"),
+    "moment": ("worker", "started_at < moment()"),
     "utc_text": ("worker", "utc_text(started_at) = host"),
 }
 """Each with a table and a condition on its columns."""

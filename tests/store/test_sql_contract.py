@@ -358,7 +358,7 @@ NOT_GRANTED = [
     (
         "my_producer",
         "select rota.job_claim('w', '1', '{t}', '{1 min}', '{f}', '{1}', '{1}', '{1}', '{0}', "
-        "'{1}', '{default}', '{0}', '{1970-01-01Z}', '{0}', '{0}', false, null, false)",
+        "'{1}', '{default}', '{0}', '{1970-01-01Z}', '{0}', '{0}', '0', false, null, false)",
     ),
     ("my_producer", "select rota.job_finish('{1}', '{1}', null, null, null, null, null, '1')"),
     ("my_producer", "select rota.job_cancel('{1}')"),

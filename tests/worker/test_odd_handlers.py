@@ -42,10 +42,6 @@ class OddErrno(OSError):
         raise RuntimeError("no errno here")
 
 
-class UnfinishedLimit(rota.RateLimited):
-    def __init__(self) -> None: ...
-
-
 class OddReasonOfEndpoint(ConnectionError):
     @property
     def endpoint_reason(self) -> str:
@@ -80,7 +76,6 @@ async def test_what_cannot_be_read_fails_its_own_attempt_and_no_other(
     errors = [
         Outcome("neither this nor that"),
         Unfinished(),
-        UnfinishedLimit(),
         OddErrno("odd"),
         OddReasonOfEndpoint("odd"),
         ExitsWhenShown(),
@@ -90,11 +85,7 @@ async def test_what_cannot_be_read_fails_its_own_attempt_and_no_other(
         OddReason("odd"),
     ]
 
-    limit = rota.RateLimit("odd", 100, per="1s")
-
-    @jobs.job(
-        "odd", retry=rota.Fixed("1h"), timeout="3s", breaker=rota.Breaker("odd"), rate_limit=limit
-    )
+    @jobs.job("odd", retry=rota.Fixed("1h"), timeout="3s", breaker=rota.Breaker("odd"))
     async def odd(which: int) -> None:
         raise errors[which]
 

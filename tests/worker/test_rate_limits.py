@@ -5,32 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from datetime import datetime, timedelta
+
+import pytest
 
 import rota
 from rota.client import DirectClient
+from rota.model.outcome import End
 from rota.observe.events import JobHandedBack, JobSucceeded
 from rota.store.db import Database
+from rota.worker.attempt import Attempt
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, put_many, rows, value
 
 
-def starts(connection: Connection, job_type: str = "mail") -> list[datetime]:
-    """When the jobs of a type began, by the database's clock."""
-    found = rows(
-        connection,
-        "select started_at from rota.job_history where job_type = %s order by 1",
-        job_type,
-    )
-    return [row[0] for row in found]
-
-
-def most_within(times: list[datetime], per_s: float) -> int:
+def most_within(times: list[float], per_s: float) -> int:
     """Most starts in any window of this length, which its end is not part of."""
-    per = timedelta(seconds=per_s)
-    return max(sum(first <= at < first + per for at in times) for first in times)
+    return max(sum(first <= at < first + per_s for at in times) for first in times)
 
 
 def limited(limit: rota.RateLimit) -> rota.Jobs:
@@ -54,73 +46,71 @@ async def test_starts_keep_to_the_limit_and_hold_back_no_other_job(
 ) -> None:
     put_many(connection, "mail", 200)
     other = put(connection, "plain")
-    jobs = limited(rota.RateLimit("smtp", 40, per="1s", burst=4))
+    jobs, begun = rota.Jobs(), list[float]()
+    jobs.job("plain")(_nothing)
+
+    @jobs.job("mail", rate_limit=rota.RateLimit("smtp", 40, per="1s", burst=4))
+    async def mail() -> None:
+        begun.append(time.monotonic())
+
     async with Hand(database, jobs, slots=5) as hand:
         await hand.heard(JobSucceeded, job=other)
-        assert len(starts(connection)) < 150, "it did not wait behind all of them"
+        assert len(begun) < 150, "it did not wait behind all of them"
         await hand.heard(JobSucceeded, 50)
-    assert most_within(starts(connection), 1.0) <= 44
+    assert most_within(begun, 1.0) <= 44
     assert rows(connection, "select distinct attempts from rota.job_history") == [(1,)]
     assert rows(connection, "select distinct attempts from rota.job") == [(0,)]
 
 
 @rule("M33", "M62")
-async def test_a_job_that_waits_for_its_start_takes_no_slot_and_keeps_its_lease(
-    database: str, connection: Connection
-) -> None:
-    put_many(connection, "mail", 2)
-    jobs = limited(rota.RateLimit("smtp", 1, per="9500ms", burst=1))
-    async with Hand(database, jobs, slots=1, lease_s=2.0) as hand:
-        await hand.heard(JobSucceeded)
-        await hand.heard(JobSucceeded, job=put(connection, "plain"))
-        leases: set[tuple[object, ...]] = set()
-
-        def is_renewed_twice_or_lost() -> bool:
-            leases.update(rows(connection, "select claims, locked_until from rota.job"))
-            return len(leases) > 3
-
-        await asyncio.to_thread(eventually, is_renewed_twice_or_lost, 60)
-        assert rows(connection, "select status, claims from rota.job") == [("running", 1)]
-        tat = "select tat from rota.rate_limit_key"
-        [(reserved,)] = rows(connection, tat)
-    [(returned,)] = rows(connection, tat)
-    assert returned < reserved, "a worker that stops returns the starts that it has not used"
-    assert [back.why for back in backs(hand)] == ["the worker is going down"]
-    assert rows(connection, "select status, attempts from rota.job") == [("queued", 0)]
-
-
-@rule("M62")
-async def test_a_change_of_the_limit_holds_for_jobs_that_wait_in_a_worker(
+async def test_a_job_that_waits_for_its_start_holds_nothing_until_the_limit_has_changed(
     database: str, connection: Connection
 ) -> None:
     put_many(connection, "mail", 3)
-    jobs = limited(rota.RateLimit("smtp", 1, per="9500ms", burst=1))
-    async with Hand(database, jobs) as hand:
+    jobs = limited(rota.RateLimit("smtp", 1, per="1h"))
+    async with Hand(database, jobs, slots=1) as hand:
         await hand.heard(JobSucceeded)
-        waits = "select count(*) from rota.job where status = 'running'"
-        await asyncio.to_thread(eventually, lambda: value(connection, waits))
+        await hand.heard(JobSucceeded, job=put(connection, "plain"))
+        found = "select status, waits_for, attempts, claims from rota.job"
+        assert rows(connection, found) == [("queued", "limit smtp", 0, 0)] * 2
         await DirectClient(Database(database)).limits.aset("smtp", 6_000, why="a new contract")
-        await hand.heard(JobSucceeded, 3)
-    first, *_, last = starts(connection)
-    assert last - first < timedelta(seconds=9), "before the start that it had reserved"
+        await hand.heard(JobSucceeded, 4)
 
 
 @rule("M62")
-async def test_each_key_has_a_limit_of_its_own(database: str, connection: Connection) -> None:
-    jobs = rota.Jobs()
-    limit = rota.RateLimit("smtp", 1, per="1h", key=lambda account: account)
+async def test_a_start_that_lies_ahead_is_waited_for(
+    database: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited_s: list[float] = []
+    take_first_step = Attempt.take_first_step
 
-    @jobs.job("mail", rate_limit=limit)
+    def watch(attempt: Attempt, now: float) -> End | None:
+        waited_s.append(now - (attempt.claimed_at + attempt.starts_in_s))
+        return take_first_step(attempt, now)
+
+    monkeypatch.setattr(Attempt, "take_first_step", watch)
+    put_many(connection, "mail", 20)
+    jobs = limited(rota.RateLimit("smtp", 100, per="1s", burst=1))
+    async with Hand(database, jobs, slots=20) as hand:
+        await hand.heard(JobSucceeded, 20)
+    assert min(waited_s) >= 0
+
+
+@rule("M62", "M80")
+@pytest.mark.parametrize(("per", "left"), [("1s", []), ("1h", [("limit smtp 1", "1")])])
+async def test_each_key_has_its_own_limit_and_a_drain_waits_for_the_next_seconds(
+    database: str, connection: Connection, per: str, left: list[tuple[str, str]]
+) -> None:
+    jobs = rota.Jobs()
+
+    @jobs.job("mail", rate_limit=rota.RateLimit("smtp", 1, per=per, key=lambda account: account))
     async def mail(account: int) -> None: ...
 
     for account in (1, 1, 2, 3):
         put(connection, "mail", account=account)
-    async with Hand(database, jobs) as hand:
-        await hand.heard(JobSucceeded, 3)
-        await hand.heard(JobHandedBack)
-    assert rows(connection, "select waits_for, payload ->> 'account' from rota.job") == [
-        ("limit smtp 1", "1")
-    ]
+    await Hand(database, jobs, drain=True).run()
+    waits = "select waits_for, payload ->> 'account' from rota.job"
+    assert rows(connection, waits) == left
 
 
 @rule("M62")
@@ -133,13 +123,13 @@ async def test_a_handler_that_is_told_to_wait_delays_its_key_or_without_a_limit_
         if told:
             raise rota.RateLimited("429", retry_after="1h")
 
-    jobs.job("mail", rate_limit=rota.RateLimit("smtp", 1_000, per="1s"))(ask)
+    jobs.job("mail", rate_limit=rota.RateLimit("smtp", 1_000, per="1m"))(ask)
     jobs.job("free")(ask)
     async with Hand(database, jobs) as hand:
         first = await hand.heard(JobHandedBack, job=put(connection, "mail", told=True))
-        assert first.why == "429"
-        back = await hand.heard(JobHandedBack, job=put(connection, "mail"))
-        assert back.waits_for == "limit smtp"
+        assert (first.why, first.waits_for) == ("429", "limit smtp")
+        other, held = put(connection, "mail"), "select waits_for from rota.job where id = %s"
+        await asyncio.to_thread(eventually, lambda: value(connection, held, other) == "limit smtp")
         alone = await hand.heard(JobHandedBack, job=put(connection, "free", told=True))
         assert (alone.run_in_s, alone.waits_for) == (3_600.0, None)
         assert alone.level_now == logging.DEBUG, "a partner that answers 429 fills no log"
@@ -170,41 +160,21 @@ async def test_a_handler_whose_first_step_comes_too_late_does_not_begin(
     assert began == [1, 2]
 
 
-@rule("M61", "M62")
-async def test_an_urgent_job_takes_the_slot_of_an_ordinary_one_of_its_worker(
-    database: str, connection: Connection
-) -> None:
-    put_many(connection, "mail", 30)
-    jobs = limited(rota.RateLimit("smtp", 30, per="30s", burst=1))  # a slot a second
-    async with Hand(database, jobs) as hand:
-        await hand.heard(JobSucceeded, 2)
-        connection.execute("insert into rota.job (job_type, priority) values ('mail', 50)")
-        urgent = int(str(value(connection, "select id from rota.job where priority = 50")))
-        await hand.heard(JobSucceeded, job=urgent)
-        done = [event.job for event in hand.events if isinstance(event, JobSucceeded)]
-    assert done.index(urgent) <= 5  # at the end of what is reserved it would be the eleventh
-
-
-@rule("M62", "M63")
+@rule("M63")
 async def test_jobs_whose_gate_cannot_be_asked_hold_back_no_others_and_come_again(
     database: str, connection: Connection
 ) -> None:
-    jobs = limited(rota.RateLimit("smtp", 1_000, per="1s", burst=100))
+    jobs = rota.Jobs()
     jobs.job("call", breaker=rota.Breaker("shop"))(_nothing)
-    for function in ("limit_reserve", "breaker_look"):
-        connection.execute(f"alter function rota.{function} rename to {function}_gone".encode())
-    connection.execute("alter function rota.limit_stamps rename to gone")  # for ever: it is news
-    put_many(connection, "mail", 10)
+    jobs.job("plain")(_nothing)
+    connection.execute("alter function rota.breaker_look rename to gone")
     put_many(connection, "call", 10)
     plain = [put(connection, "plain") for _ in range(3)]
     async with Hand(database, jobs, slots=2) as hand:
         for job in plain:
             await hand.heard(JobSucceeded, job=job)
-        await hand.heard(JobHandedBack, 20)
-        said = {back.why for back in backs(hand)}
-        assert any("function rota.limit_reserve" in why for why in said), said
-        assert any("function rota.breaker_look" in why for why in said), said
-        for function in ("limit_reserve", "breaker_look"):
-            connection.execute(f"alter function rota.{function}_gone rename to {function}".encode())
+        await hand.heard(JobHandedBack, 10)
+        assert all("function rota.breaker_look" in back.why for back in backs(hand))
+        connection.execute("alter function rota.gone rename to breaker_look")
         connection.execute("update rota.job set run_at = now()")
-        await hand.heard(JobSucceeded, 23, timeout_s=60)
+        await hand.heard(JobSucceeded, 13, timeout_s=60)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -42,22 +42,25 @@ class AsksMaker:
         stored = {name: made[name] for name in self._stored}
         return msgspec.json.encode(stored).decode() if stored else None
 
-    def read_key(self, job: Job, of: Literal["limit", "breaker"]) -> str:
+    def make_row(self) -> dict[str, Any]:
+        """Return the columns of the type that say what a job asks, and where its row says it."""
+        limit = self._limit
+        return {
+            "rate_limit": None if limit is None else limit.name,
+            "cost": None if limit is None or callable(limit.cost) else limit.cost,
+            "asks": self.required or None,
+            "asks_from": {name: maker.find_place() for name, maker in self.makers.items()},
+        }
+
+    def read_breaker_key(self, job: Job) -> str:
         """Return the key of a job; "" if the type has none, or its row says none that can be one:
         it was enqueued before the type declared keys, by hand, or by what knows none."""
-        if of not in self.makers:
+        if "breaker" not in self.makers:
             return ""
         try:
-            return check_plain_key(self._read(job, of))
+            return check_plain_key(self._read(job, "breaker"))
         except (UsageError, ValueError):
             return ""
-
-    def read_cost(self, job: Job) -> int:
-        """Return for how many starts a job counts; 1 if its row does not say it."""
-        assert self._limit is not None
-        cost = self._limit.cost if isinstance(self._limit.cost, int) else self._read(job, "cost")
-        is_number = isinstance(cost, int) and not isinstance(cost, bool)
-        return min(max(1, cost), self._limit.burst_max) if is_number else 1
 
     def _read(self, job: Job, name: str) -> Any:
         maker = self.makers[name]

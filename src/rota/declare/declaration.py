@@ -212,7 +212,7 @@ def make_row(job_type: Declaration, lease_s: float) -> dict[str, Any]:
         "lease": format_interval(options.lease_s or lease_s),
         "key_arguments": job_type.key_arguments,
         "group_arguments": job_type.group_arguments,
-        "asks": job_type.asks.required or None,
+        **job_type.asks.make_row(),
         "secret_fields": sorted(job_type.codec.secret) or None,
         "personal_fields": sorted(job_type.codec.personal) or None,
         "breaker": None if job_type.breaker is None else job_type.breaker.name,

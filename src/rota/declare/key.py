@@ -96,6 +96,15 @@ class KeyMaker:
         [name] = self.arguments
         return payload.get(name, self._defaults.get(name))
 
+    def find_place(self) -> dict[str, Any]:
+        """Return where the row of a job says it, as in `job_type.asks_from`."""
+        if not self.returns_argument:
+            return {}
+        [name] = self.arguments
+        default = self._defaults.get(name)
+        known = {"default": default} if isinstance(default, str | int) else {}
+        return {"argument": name, "is_plain": self.is_plain, **known}
+
     def make(
         self,
         arguments: Mapping[str, Any],

@@ -110,8 +110,6 @@ class RateLimited(Outcome):
 
     retry_after_s: float
     """Seconds until the job may run again, at least 1."""
-    _waits_for: str | None = None
-    """What the job waits for, as in `job.waits_for`; its worker says so."""
 
     def __init__(self, reason: str = "", *, retry_after: Duration) -> None:
         super().__init__(reason)
@@ -256,8 +254,7 @@ class HandedBack:
     delay_s: float | None = None
     """Seconds until it may be claimed again; None: its run_at stays."""
     waits_for: str | None = None
-    """The gate that hands it back, as in `job.waits_for`: `limit NAME` or `breaker NAME`, with a
-    key."""
+    """The gate that hands it back, as in `job.waits_for`: `breaker NAME`, with a key."""
 
 
 @dataclass(frozen=True, slots=True)

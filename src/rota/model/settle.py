@@ -51,6 +51,8 @@ class Transition(msgspec.Struct, frozen=True):
     reason: str | None = None
     waits_for: str | None = None
     """What the job was handed back for, or waits for, as in `job.waits_for`."""
+    delays_limit: bool = False
+    """Whether no job of the limit that it waits for may start before then."""
     awaits: Awaits | None = None
     """The jobs that it waits for; None: for none."""
     payload_mismatch: bool = False
@@ -86,8 +88,10 @@ def settle(
     *,
     must_record_start: bool = False,
     results: Collection[JobResult] = (),
+    limit: str | None = None,
 ) -> Transition:
-    """Decide what becomes of a running job. `results`: what it was told of jobs that it waited for.
+    """Decide what becomes of a running job. `results`: what it was told of jobs that it waited for;
+    `limit`: the rate limit that let it start, as in `job.waits_for`.
 
     The same facts always give the same answer: the jitter is a hash of (id, claims).
     """
@@ -99,8 +103,10 @@ def settle(
         case Failed(failure):
             return _settle_failure(job, failure, rules)
         case Outcome():
-            return _settle_outcome(job, end, rules, results)
+            return _settle_outcome(job, end, rules, results, limit)
         case HandedBack(why, delay_s, waits_for):
+            if not delay_s:  # it comes again at once, and has waited for its limit
+                waits_for = waits_for or limit
             return Transition(
                 "hand_back",
                 Status.QUEUED,
@@ -122,7 +128,11 @@ def settle(
 
 
 def _settle_outcome(
-    job: Job, outcome: Outcome, rules: RetryRules, results: Collection[JobResult]
+    job: Job,
+    outcome: Outcome,
+    rules: RetryRules,
+    results: Collection[JobResult],
+    limit: str | None,
 ) -> Transition:
     """What the handler itself says is to become of its job."""
     said = _reason_of(outcome)
@@ -141,7 +151,8 @@ def _settle_outcome(
                 charged=False,
                 delay_s=delay_s,
                 reason=said or "the provider wants no more for now",
-                waits_for=outcome._waits_for,
+                waits_for=limit,
+                delays_limit=limit is not None,
             )
         case Dead():
             failure = _failure_of(outcome, said or "the handler gave up", Verdict.FATAL, rules)

@@ -222,8 +222,8 @@ class JobWaiting(JobEvent):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobHandedBack(JobEvent):
     """The job returned to the queue without using an attempt, and that is committed: its worker
-    goes down, its payload does not fit this release, a rate limit or a breaker did not let it
-    begin, or its handler raised `RateLimited`."""
+    goes down, its payload does not fit this release, a breaker did not let it begin, it came too
+    late for the start that its rate limit gave it, or its handler raised `RateLimited`."""
 
     why: str
     """Why, in words."""

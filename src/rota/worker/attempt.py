@@ -181,10 +181,12 @@ class Attempt(msgspec.Struct, eq=False):
     results: Results | None = NO_RESULTS
     """What came of the jobs that it waited for; None: it is still to be read. Written by the gate
     that reads it."""
+    starts_in_s: float = 0.0
+    """How long after its claim it may begin, as its rate limit has said."""
     begin_by: float = inf
-    """The latest time at which its handler may begin, as the gates have said."""
-    waits_for: str | None = None
-    """What it is handed back for if it begins too late."""
+    """The latest time at which its handler may begin."""
+    limit: str | None = None
+    """The rate limit that let it start, as in `job.waits_for`."""
     pack: Shares | None = None
     """The attempts with which it shares a slot; None: it has its own."""
     state: State = _BUFFERED
@@ -193,8 +195,7 @@ class Attempt(msgspec.Struct, eq=False):
     renewed_after_at: float | None = None
     """When its lease was renewed after the claim. Written by the lease keeper's thread."""
     keeps_lease: bool = False
-    """Whether its lease is renewed: from `admit` on, or while a gate holds it, until its outcome is
-    written."""
+    """Whether its lease is renewed: from `admit` on, until its outcome is written."""
     completes: bool = False
     """Whether its handler may have finished the job in a transaction of its own. Written by the
     handler's thread."""
@@ -464,8 +465,7 @@ class Attempt(msgspec.Struct, eq=False):
             return None  # nearly always
         end = self.find_obstacle(now)
         if end is None and now > self.begin_by:
-            why = "it would have begun too late after its turn"
-            end = HandedBack(why, 0.0, self.waits_for)
+            end = HandedBack("it would have begun too late after its turn", 0.0)
         if end is not None:
             self.began_at = None
         return end
@@ -535,10 +535,14 @@ def make_attempts(
         Attempt(job, types[job.job_type], claimed_at, leases_s[job.job_type])
         for job in claimed.jobs
     ]
-    if claimed.suspects or claimed.unrecorded or claimed.capped:
+    if claimed.suspects or claimed.unrecorded or claimed.capped or claimed.starts:
         for attempt in attempts:
             job = attempt.job.id
             attempt.is_suspect = job in claimed.suspects
             attempt.must_record_start = job in claimed.unrecorded
             attempt.is_capped = job in claimed.capped
+            if (start := claimed.starts.get(job)) is not None:
+                attempt.limit = start.waits_for
+                attempt.starts_in_s = start.in_s
+                attempt.begin_by = claimed_at + start.in_s + start.late_s
     return attempts

@@ -343,9 +343,11 @@ class Claimer(Service):
             self._has_held_up = True
             self._lane_sweeper.hasten()
         if self._is_over(sent, claimed):
-            if not await self._find_more(sent.released):
+            known, types = self._frontiers.list_known(sent.request), self._claimant.types
+            next_in_s = await self._link.run(ops.find_next_in_s(known, types, claimed.started))
+            if next_in_s is None and not await self._find_more(sent.released):
                 self.stop()
-            return 0
+            return next_in_s or 0
         if self._sent is not None:
             self._pauses.tries = 0
             return 0

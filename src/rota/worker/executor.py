@@ -143,6 +143,7 @@ class Executor(Service):
             if one.job_type in types
             or one.is_suspect
             or one.must_record_start
+            or one.starts_in_s
             or one.job.meta_json is not None
         ]
         parked = self.gatekeeper.take(unusual) if unusual else ()

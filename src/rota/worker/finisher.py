@@ -525,7 +525,10 @@ def make_ending(attempt: Attempt, now: float) -> Ending:
     began_at = attempt.began_at
     # Until now, not until the handler ended: the database subtracts it from its own now.
     ran_s = None if began_at is None else now - began_at
-    return ops.Ending(attempt.job, transition, ran_s, attempt.completes, attempt.frees_place)
+    ended_s_ago = now - (attempt.ended_at or now)
+    return ops.Ending(
+        attempt.job, transition, ran_s, attempt.completes, attempt.frees_place, ended_s_ago
+    )
 
 
 def _settle(attempt: Attempt, end: End) -> Transition:
@@ -537,6 +540,7 @@ def _settle(attempt: Attempt, end: End) -> Transition:
             rules,
             must_record_start=attempt.must_record_start and not attempt.shares_turn,
             results=(attempt.results or NO_RESULTS).values(),
+            limit=attempt.limit,
         )
     except BaseException as error:  # noqa: BLE001 - the user's classes
         rules = RetryRules(rules.max_attempts, DEFAULT_RETRY)

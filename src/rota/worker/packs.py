@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import groupby
+from math import inf
 from operator import attrgetter
 from typing import Any
 
@@ -16,7 +17,7 @@ _make_key = attrgetter("job_type", "job.queue", "job.group_key", "job.priority",
 _pack = attrgetter("pack")
 
 EXPIRY_MARGIN_S = 0.25
-"""How long before it expires a job waits for no more others."""
+"""How long before it expires, or comes too late for its start, a job waits for no more others."""
 
 
 class Pack:
@@ -147,9 +148,11 @@ class Packer:
             del self._open[key]
 
     def _shorten(self, pack: Pack, attempts: list[Attempt]) -> None:
-        """Let a pack wait no longer than until one of these expires."""
-        expires_at = [one.expires_at - EXPIRY_MARGIN_S for one in attempts if one.job.expires_at]
-        self.waiting[pack] = min([self.waiting[pack], *expires_at])
+        """Let a pack wait no longer than until one of these expires, or may begin no more."""
+        ends = [
+            min(one.begin_by, one.expires_at if one.job.expires_at else inf) for one in attempts
+        ]
+        self.waiting[pack] = min([self.waiting[pack], *(at - EXPIRY_MARGIN_S for at in ends)])
 
     def _release(self, pack: Pack, now: float) -> Pack:
         pack.ready_at = now

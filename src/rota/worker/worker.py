@@ -35,7 +35,7 @@ from rota.worker.gates import Gate
 from rota.worker.gates.breaker import BreakerGate
 from rota.worker.gates.gatekeeper import Gatekeeper
 from rota.worker.gates.in_slot import ResultGate, StartRecordGate
-from rota.worker.gates.rate_limits import RateLimitGate
+from rota.worker.gates.rate_limits import StartGate
 from rota.worker.gates.suspects import SuspectGate
 from rota.worker.health import Health
 from rota.worker.lease_keeper import ANSWER_S, LeaseKeeper
@@ -306,7 +306,7 @@ class Worker:
         if any(job_type.breaker is not None for job_type in types):
             gates.append(BreakerGate(self._bus, clock, link, types, finisher))
         if any(job_type.options.rate_limit is not None for job_type in types):
-            gates.append(RateLimitGate(clock, link, types))
+            gates.append(StartGate(clock))
         return [*gates, SuspectGate(clock, spec.config.buffer_s)]
 
     # The work

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from functools import cached_property
 from operator import attrgetter
@@ -38,6 +38,10 @@ class Branches:
     depths: list[timedelta]
 
 
+AHEAD = timedelta(milliseconds=250)
+"""How long before its slot a rate limit may give a start, as in the SQL function `limit_pace`."""
+
+
 @dataclass(frozen=True)
 class Claimant:
     """The claiming worker, its release, and the types that it knows (aliases included).
@@ -50,6 +54,8 @@ class Claimant:
     types: list[str]
     leases: list[timedelta]
     records: list[bool]
+    ahead: timedelta | None = AHEAD
+    """How long before its slot a rate limit may give a start; None: limits are not asked."""
 
     @cached_property
     def params(self) -> dict[str, str | None]:
@@ -82,8 +88,8 @@ class RefusedClaim:
 
 @dataclass(frozen=True, slots=True)
 class HeldUp:
-    """Due jobs of one queue and priority that a claim reached and that may not run yet: their lanes
-    or caps have no room."""
+    """Due jobs of one queue and priority that a claim reached and that may not run yet: their
+    lanes, caps or limits have no room."""
 
     queue: str
     priority: int
@@ -91,6 +97,17 @@ class HeldUp:
     """When the last of them was due; `id` is its id."""
     id: int
     count: int
+
+
+class Start(msgspec.Struct, frozen=True, array_like=True):
+    """The start of a job that a rate limit gave at the claim, in seconds from then."""
+
+    waits_for: str
+    """What the job waits for if it cannot use it, as in `job.waits_for`."""
+    in_s: float
+    """It may not begin before."""
+    late_s: float
+    """How much later it may begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +129,8 @@ class Claimed:
     """The jobs whose last attempt was lost with its worker, which they may have killed."""
     capped: frozenset[int] = frozenset()
     """The jobs that count in the cap of their type or queue."""
+    starts: Mapping[int, Start] = field(default_factory=dict)
+    """Of the jobs that have a rate limit, the starts that it gave."""
     paused: frozenset[str] = frozenset()
     """Queues that are paused: they gave no job, but may have due ones."""
     refused: tuple[RefusedClaim, ...] = ()
@@ -134,12 +153,13 @@ class Claimed:
 ID, _ORIGIN_ID, _QUEUE, _PRIORITY, _RUN_AT, _ATTEMPTS = map(
     CLAIMED.index, ("id", "origin_id", "queue", "priority", "run_at", "attempts")
 )
-_START_RECORDED, _SUSPECTED, _CAPPED, _REFUSAL = map(CLAIMED.index, OF_THE_CLAIM)
+_START_RECORDED, _SUSPECTED, _CAPPED, _REFUSAL, _START = map(CLAIMED.index, OF_THE_CLAIM)
 _OF_THE_JOB = slice(len(OF_THE_CLAIM), len(CLAIMED))
 """The first fields of a Job, in their order."""
 
 _NO_NEWS = News()
 _news = msgspec.json.Decoder(News)
+_start = msgspec.json.Decoder(Start)
 _order_in_priority = attrgetter("run_at", "id")
 _priority = attrgetter("priority")
 
@@ -202,6 +222,7 @@ def _read_claim(who: Claimant, rows: list[Row]) -> Claimed:
         unrecorded=_list_unrecorded(taken),
         suspects=_list_suspects(taken),
         capped=_list_capped(taken),
+        starts=_read_starts(taken),
         paused=frozenset([row[_QUEUE] for row in others if row[_QUEUE] and row[_PRIORITY] is None]),
         refused=tuple([_read_refused(row) for row in others if row[ID] is not None]),
         held_up=tuple(
@@ -231,6 +252,10 @@ def _list_capped(rows: list[Row]) -> frozenset[int]:
     return frozenset([row[ID] for row in rows if row[_CAPPED]])
 
 
+def _read_starts(rows: list[Row]) -> dict[int, Start]:
+    return {row[ID]: _start.decode(row[_START]) for row in rows if row[_START] is not None}
+
+
 def _list_suspects(rows: list[Row]) -> frozenset[int]:
     return frozenset([row[ID] for row in rows if row[_SUSPECTED]])
 
@@ -245,6 +270,7 @@ def read_taken(who: Claimant, rows: list[Row], started: datetime) -> Claimed:
         unrecorded=_list_unrecorded(rows),
         suspects=_list_suspects(rows),
         capped=_list_capped(rows),
+        starts=_read_starts(rows),
     )
 
 

@@ -30,6 +30,8 @@ class Ending(msgspec.Struct, frozen=True):
     """Whether its handler may have finished the job in a transaction of its own."""
     frees_place: bool = False
     """Whether the job has a lane or counts in a cap."""
+    ended_s_ago: float = 0.0
+    """How long ago its handler ended."""
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -44,6 +46,9 @@ class Written(msgspec.Struct, frozen=True):
 
 Settled = dict[int, Written | Refused]
 _SUCCEEDED = Written(Status.SUCCEEDED.value)
+DELAY_TRY_S = 5.0
+"""How long the outcome of a job waits that was told to wait, while its limit cannot be delayed."""
+LIMIT_LOCKED = Refused("its rate limit is locked by a transaction", locked=True, of_row=False)
 LOCKED = Refused("the row is locked by a transaction that does not end", locked=True, of_row=False)
 
 
@@ -63,9 +68,33 @@ def leave(endings: Sequence[Ending], release: str, *, careful: bool = False) -> 
     held.
 
     An error text that the database cannot store is left out. A refusal of one job never stops the
-    others. `careful` as in `finish`.
+    others. `careful` as in `finish`. Limits are delayed first: where that cannot be written, the
+    jobs that were told to wait are refused for DELAY_TRY_S.
     """
-    return _settle(endings, partial(_leave, release), careful=careful)
+    refused = yield from _delay_limits([one for one in endings if one.transition.delays_limit])
+    free = [ending for ending in endings if ending.job.id not in refused]
+    return refused | (yield from _settle(free, partial(_leave, release), careful=careful))
+
+
+def _delay_limits(endings: Sequence[Ending]) -> Operation[Settled]:
+    """Delay the limits of jobs whose providers want no more for now; return those of the jobs for
+    which that cannot be written yet."""
+    if not endings:
+        return {}
+    rooms = [ending.transition.waits_for for ending in endings]
+    # From when the handlers ended: a second try delays no limit for longer.
+    delays_s = [(ending.transition.delay_s or 0.0) - ending.ended_s_ago for ending in endings]
+    why = LIMIT_LOCKED
+    try:
+        rows = yield Query("limits_delay", {"rooms": rooms, "delays_s": delays_s})
+        missing = {row[0] for row in rows}
+    except (RowRefused, RowLocked) as error:
+        why, missing = Refused(error.summary, of_row=False), set(rooms)
+    return {
+        ending.job.id: why
+        for ending in endings
+        if ending.transition.waits_for in missing and ending.ended_s_ago < DELAY_TRY_S
+    }
 
 
 def finish_plain(

@@ -1,9 +1,8 @@
-"""Rate limits: what workers reserve, and what people read, take and set."""
+"""Rate limits: what workers declare, and what people read, take and set."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,47 +12,6 @@ from rota.store.driver import Operation, Query, Row
 from rota.store.errors import INVALID_PARAMETER, RowRefused
 
 NO_DATA_FOUND = "P0002"
-LimitPlace = tuple[str, str]
-"""The name and the key of a limit; a limit without keys has the key ''."""
-
-
-@dataclass(frozen=True, slots=True)
-class StartRequest:
-    """A claimed job that wants to start."""
-
-    job: int
-    place: LimitPlace
-    cost: int
-    priority: int
-    most_s: float | None = None
-    """The longest that its worker can hold it; None: as long as reservations reach."""
-    least_s: float = 0.0
-    """The earliest that it can start."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reservation:
-    """The slot of a job, in seconds from the time of the statement."""
-
-    wait_s: float
-    late_s: float
-    """How much later it may start."""
-    from_at: datetime
-    to_at: datetime
-    """What the reservation made of the key's clock; to return it."""
-    stamp: str
-    """What it rests on: figures, and how often the clock was moved by hand."""
-
-
-@dataclass(frozen=True, slots=True)
-class NoSlot:
-    """A job that gets none."""
-
-    back_s: float | None
-    """The seconds after which it is to come again; None: see `refusal`."""
-    refusal: str | None = None
-    """`unknown`: there is no such limit; `cost`: it costs more than the burst; `locked`: another
-    transaction has locked the key."""
 
 
 class LimitRecord(Record, frozen=True):
@@ -98,52 +56,6 @@ def declare_limits(limits: str, release: str, *, is_deploy: bool) -> Operation[N
         yield Query("limits_declare", params)
 
 
-def reserve_starts(
-    requests: Sequence[StartRequest],
-) -> Operation[dict[int, Reservation | NoSlot]]:
-    """Reserve a slot for each job, or say when it is to come again."""
-    rows = yield Query(
-        "limit_reserve",
-        {
-            "jobs": [one.job for one in requests],
-            "names": [one.place[0] for one in requests],
-            "keys": [one.place[1] for one in requests],
-            "costs": [one.cost for one in requests],
-            "priorities": [one.priority for one in requests],
-            "most_s": [one.most_s for one in requests],
-            "least_s": [one.least_s for one in requests],
-        },
-    )
-    return {row[0]: _read_answer(row) for row in rows}
-
-
-def return_starts(unused: Sequence[tuple[LimitPlace, Reservation]]) -> Operation[int]:
-    """Return reservations whose jobs did not start; return how many could be."""
-    rows = yield Query(
-        "limit_return",
-        {
-            "names": [name for (name, _), _ in unused],
-            "keys": [key for (_, key), _ in unused],
-            "from_at": [one.from_at for _, one in unused],
-            "to_at": [one.to_at for _, one in unused],
-        },
-    )
-    return rows[0][0]  # type: ignore[no-any-return]
-
-
-def delay_limit(place: LimitPlace, for_s: float) -> Operation[None]:
-    """Give no start of a key before this time has passed."""
-    name, key = place
-    asked = {"name": name, "key": key or None, "for": timedelta(seconds=for_s)}
-    yield Query("limit_delay", asked)
-
-
-def read_stamps(places: Sequence[LimitPlace]) -> Operation[dict[LimitPlace, str | None]]:
-    """Return what reservations of these keys rest on now."""
-    asked = {"names": [name for name, _ in places], "keys": [key for _, key in places]}
-    return {(row[0], row[1]): row[2] for row in (yield Query("limit_stamps", asked))}
-
-
 def replan_limits(most: int, after: str | None) -> Operation[tuple[int, str | None]]:
     """Bring jobs forward that wait for limits with free slots, at most `most` of each key, of a
     thousand keys behind `after`; return for how many keys jobs wait, and the last of them if there
@@ -151,6 +63,21 @@ def replan_limits(most: int, after: str | None) -> Operation[tuple[int, str | No
     asked = {"name": None, "most": most, "after": after}
     keys, _, next_after = (yield Query("limits_replan", asked))[0]
     return keys, next_after
+
+
+def find_next_in_s(
+    known: dict[str, list[int]], types: Sequence[str], at: datetime
+) -> Operation[float | None]:
+    """Return in how many seconds a job is due that was put off for a limit: of these queues and
+    priorities, within ten, and not due `at` this time yet."""
+    branches = [(queue, priority) for queue, some in known.items() for priority in some]
+    asked = {
+        "queues": [queue for queue, _ in branches],
+        "priorities": [priority for _, priority in branches],
+        "types": list(types),
+        "after": at,
+    }
+    return (yield Query("limit_next", asked))[0][0]  # type: ignore[no-any-return]
 
 
 def take_starts(name: str, key: str | None, count: int) -> Operation[bool]:
@@ -175,13 +102,6 @@ def set_limit(
 
 def list_limits(name: str | None = None) -> Operation[list[LimitRecord]]:
     return [LimitRecord(*row) for row in (yield Query("limits_list", {"name": name}))]
-
-
-def _read_answer(row: Row) -> Reservation | NoSlot:
-    _, wait_s, late_s, from_at, to_at, stamp, back_s, refusal = row
-    if wait_s is not None:
-        return Reservation(wait_s, late_s, from_at, to_at, stamp)
-    return NoSlot(back_s, refusal)
 
 
 def _ask(query: str, name: str, **params: Any) -> Operation[list[Row]]:

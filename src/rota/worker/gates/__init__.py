@@ -5,11 +5,11 @@ Each gate answers one question: may these begin now, and if not, when? Nearly al
 
 | gate         | asked for                              | before the slot | for it | in it |
 |--------------|----------------------------------------|-----------------|--------|-------|
-| breaker      | types with `breaker`                   | 1               | yes    | 2     |
-| rate limit   | types with `rate_limit`                | 2               | yes    | 1     |
+| breaker      | types with `breaker`                   | 1               | yes    | 1     |
+| start        | jobs whose rate limit let them wait    | 2               |        |       |
 | suspects     | jobs that were lost with their worker  | 3               |        |       |
-| results      | jobs that waited for others            |                 | yes    | 3     |
-| start record | jobs of which no start may go unseen   |                 | yes    | 4     |
+| results      | jobs that waited for others            |                 | yes    | 2     |
+| start record | jobs of which no start may go unseen   |                 | yes    | 3     |
 
 An attempt that must wait is *parked*: without a slot until a time, or in its slot. What is asked
 last is given back least, so in the slot the order is another one.
@@ -31,9 +31,9 @@ from rota.worker.attempt import Attempt
 logger = logging.getLogger("rota")
 
 LOG_S = 60.0
-"""Seconds between two log lines about the same limit, or the same refusal."""
+"""Seconds between two log lines about the same refusal."""
 REFUSED_S = 10.0
-"""Seconds until a job comes again whose limit or breaker cannot be asked."""
+"""Seconds until a job comes again whose gate cannot be asked."""
 
 
 class Park(Enum):
@@ -67,7 +67,8 @@ class Gate(Protocol):
 
     def choose(self, claimed: Sequence[Attempt]) -> Sequence[Attempt]:
         """Return those of a claimed batch that pass this gate. Only of these it is asked: types of
-        `types`, jobs that were lost, whose start must be recorded, or that have a meta."""
+        `types`, jobs that were lost, whose start must be recorded or lies ahead, or that have a
+        meta."""
         return [attempt for attempt in claimed if attempt.job_type in self.types]
 
     async def ask(self, batch: Sequence[Attempt]) -> Answers:
@@ -117,7 +118,7 @@ def refuse_all(
     if not error.refused:
         raise error
     if throttle.allows(str(error)):
-        logger.warning("jobs with a limit or a breaker do not start: %s", error)
+        logger.warning("jobs with a breaker do not start: %s", error)
     return {
         attempt: HandedBack(str(error), REFUSED_S, waits_for)
         for attempt, waits_for in batch.items()

@@ -130,7 +130,7 @@ class BreakerGate(Gate):
         """Return those of a type with a breaker, and read their keys."""
         chosen = super().choose(claimed)
         for attempt in chosen:
-            key = attempt.job_type.asks.read_key(attempt.job, "breaker")
+            key = attempt.job_type.asks.read_breaker_key(attempt.job)
             self._passes[attempt] = BreakerPass((_rules(attempt).name, key))
         return chosen
 

@@ -72,13 +72,12 @@ class Gatekeeper(Service):
 
     def take(self, claimed: Sequence[Attempt]) -> list[Attempt]:
         """Tell the attempts of a claimed batch which gates they pass. Park those that must be asked
-        for before they have a slot, and return them: their leases are renewed from now on."""
+        for before they have a slot, and return them."""
         for gate in self._gates:
             for attempt in gate.choose(claimed):
                 attempt.gates = (*attempt.gates, gate)
         parked = [one for one in claimed if any(gate.is_first for gate in one.gates)]
         for attempt in parked:
-            attempt.keeps_lease = True
             self._parked[attempt] = 0.0
         if parked:
             self.wake()
@@ -156,7 +155,7 @@ class Gatekeeper(Service):
             for gate in self._gates:
                 await gate.keep()
         except DatabaseUnavailable:
-            pass  # what was reserved here and not used is lost
+            pass  # what it would have kept is lost
         finally:
             await self._link.close()
 

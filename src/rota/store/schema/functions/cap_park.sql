@@ -77,7 +77,8 @@ begin
           and j.group_key = any (v_lanes)
           and j.id not in (select unnest(v_heads))
       ),
-      null::text
+      null::text[],
+      null::timestamptz[]
     );
     v_more := array(
       select j.id
@@ -86,5 +87,8 @@ begin
         and (j.group_key is null or j.in_lane or j.id in (select unnest(v_heads)))
     );
   end if;
-  perform {schema}.jobs_park(p_ids || v_more, p_cap);
+  v_more := p_ids || v_more;
+  perform {schema}.jobs_park(
+    v_more, array_fill(p_cap, array[cardinality(v_more)]), null::timestamptz[]
+  );
 end $$;

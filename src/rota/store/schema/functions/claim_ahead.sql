@@ -14,6 +14,7 @@ set enable_seqscan = off set enable_bitmapscan = off set jit = off
 set search_path = pg_catalog, pg_temp
 as $$
 declare
+  v_began timestamptz := clock_timestamp();
   v_back_to timestamptz := (p_seen ->> 'back_to')::timestamptz;
   v_depth interval := {schema}.clock() - v_back_to;
   v_priorities smallint[];
@@ -76,7 +77,7 @@ begin
         array_fill(p_queue, array[cardinality(v_priorities)]),
         v_priorities, v_run_ats, v_after_ids,
         array_fill(v_depth, array[cardinality(v_priorities)]),
-        false, v_refused, false
+        interval '0', false, v_refused, false
       ) c
       where c.queue is not null
       order by c.priority desc nulls first, c.run_at, c.id
@@ -103,6 +104,7 @@ begin
     end loop;
     v_passes := v_passes + 1;
     exit when cardinality(ids) >= p_count
+      or clock_timestamp() > v_began + interval '0.5 seconds'
       or cardinality(v_refused) = v_known and v_parked = 0
       or v_known >= 1000
       or v_passes >= 100;

@@ -1,17 +1,22 @@
 -- Decides which of the jobs that a claim has picked may run: first their lanes, then the caps of
--- their types, then those of their queues. The others are parked; those whose lane or cap another
--- transaction holds for long stay as they are. Returns the jobs that may run, and the types (former
--- names too) and queues whose jobs count in a cap.
--- Locks: the stripes of the lanes and caps, after the rows, which the caller has locked.
--- Keeps: M60, M61; M30, decided in statements that begin after the stripes are locked.
-create or replace function {schema}.job_admit(p_ids bigint[])
-returns table (ids bigint[], capped_types text[], capped_queues text[])
+-- their types and those of their queues, then their rate limits. The others are parked; those whose
+-- lane or cap another transaction holds for long stay as they are. Limits give starts up to p_ahead
+-- before their slots; NULL: they are not asked. Returns the jobs that may run, the types (former
+-- names too) and queues whose jobs count in a cap, and the starts, as of limits_admit.
+-- Locks: the stripes of the lanes, caps and limits, after the rows, which the caller has locked.
+-- Keeps: M60, M61, M62; M30, decided in statements that begin after the stripes are locked.
+create or replace function {schema}.job_admit(p_ids bigint[], p_ahead interval)
+returns table (ids bigint[], capped_types text[], capped_queues text[], starts jsonb)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off
 set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
+  v_limits text[] := array(
+    select distinct a.room
+    from {schema}.limits_asked(case when p_ahead is not null then p_ids end) a
+  );
   v_missing text[];
 begin
   ids := p_ids;
@@ -32,13 +37,13 @@ begin
       from {schema}.job_caps(p_ids) c
       cross join lateral (values (c.type_cap), (c.queue_cap)) k(cap)
       where k.cap is not null
-    ),
+    ) || v_limits,
     200
   );
   if v_missing <> '{}' then
     if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') then
       raise exception
-        'jobs with a group_key or a concurrency limit cannot be claimed under isolation level %',
+        'jobs with a group_key or a limit cannot be claimed under isolation level %',
         current_setting('transaction_isolation')
         using
           errcode = 'feature_not_supported',
@@ -61,6 +66,10 @@ begin
   ids := {schema}.lanes_admit(ids);
   if capped_types is not null or capped_queues is not null then
     ids := {schema}.caps_admit(ids);
+  end if;
+  if v_limits <> '{}' then
+    select l.ids, l.starts into ids, starts
+    from {schema}.limits_admit(ids, v_missing, p_ahead) l;
   end if;
   return next;
 end $$;

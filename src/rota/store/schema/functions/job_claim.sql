@@ -5,22 +5,22 @@
 -- the frontier to look (p_depths). Group g of slots owns the branches p_lo … p_hi and takes at most
 -- p_jobs. Its branches after p_urgent_hi take at most p_ordinary of these: so ordinary jobs leave
 -- slots free for urgent ones. Within a queue the highest priority comes first. p_leases and
--- p_records run parallel to p_types. p_nothing: no job is claimed.
+-- p_records run parallel to p_types. p_ahead: as of job_admit. p_nothing: no job is claimed.
 --
 -- A paused queue gives no job. It is returned as one row or more with a queue and no id, because
 -- it may have due jobs and so must move no frontier. Nor is a job returned that may not run yet,
--- because of its lane or a cap (see job_admit). For each queue and priority one row without an id
--- says which was the last of them (run_at, and its id as origin_id), how many they were (attempts),
--- and how many of these were parked (claims). The last row has neither id nor queue: worker_claim
--- puts its news there.
+-- because of its lane, a cap or a rate limit (see job_admit). For each queue and priority one row
+-- without an id says which was the last of them (run_at, and its id as origin_id), how many they
+-- were (attempts), and how many of these were parked (claims). The last row has neither id nor
+-- queue: worker_claim puts its news there.
 --
 -- When a trigger or a constraint of the user's refuses one row, the whole claim is refused, unless
 -- p_refused lists the rows that are known to be refused (it may be empty). Then these rows are left
 -- out, and the others are claimed around each further row that is refused. A refused row is
 -- returned with the database's error as its refusal. p_alone: nothing else happens in this
 -- transaction.
--- Locks: the rows it returns, with SKIP LOCKED; index job_ready. Only for jobs with a lane or a
---   cap, what job_admit locks.
+-- Locks: the rows it returns, with SKIP LOCKED; index job_ready. Only for jobs with a lane, a cap
+--   or a rate limit, what job_admit locks.
 -- Keeps: M30, no job goes to two workers; M31, a claim is a lease; M22, the database's clock
 --   decides.
 create or replace function {schema}.job_claim(
@@ -39,6 +39,7 @@ create or replace function {schema}.job_claim(
   p_after_run_at timestamptz[],
   p_after_id bigint[],
   p_depths interval[],
+  p_ahead interval,
   p_nothing boolean,
   p_refused bigint[],
   p_alone boolean
@@ -53,32 +54,42 @@ declare
   v_paused text[] := {schema}.paused_queues(p_queues);
   v_refused bigint[] := coalesce(p_refused, '{}');
   v_ids bigint[];
-  v_has_lanes boolean;
-  v_picked bigint[];                             -- with lanes or caps: what was picked …
+  v_limited text[] := case                       -- the types that have rate limits
+    when p_ahead is not null then array(
+      select unnest(t.name || t.aliases)
+      from {schema}.job_type t
+      where t.rate_limit is not null
+    )
+  end;
+  v_asks boolean;
+  v_picked bigint[];                             -- what was picked, if some of it asks …
   v_run_ats timestamptz[];                       -- … and when each was due
   v_capped_types text[];
   v_capped_queues text[];
+  v_starts jsonb;
   v_from int := 1;
   v_size int;
   v_row {schema}.claimed_job;
 begin
   select
     coalesce(array_agg(found.id), '{}'),
-    bool_or(found.asks_lane)
-  into v_ids, v_has_lanes
+    bool_or(found.asks)
+  into v_ids, v_asks
   from (
-    select picked.id, picked.asks_lane
+    select picked.id, picked.asks
     from unnest(p_jobs, p_ordinary, p_lo, p_urgent_hi, p_hi) g(jobs, ordinary, lo, urgent_hi, hi)
     cross join lateral (
-      select part.id, part.asks_lane
+      select part.id, part.asks
       from (
         values (g.jobs, g.lo, g.urgent_hi), (g.ordinary, g.urgent_hi + 1, g.hi)
       ) of_part(jobs, lo, hi)
       cross join lateral (
-        select branch.id, branch.asks_lane
+        select branch.id, branch.asks
         from generate_series(of_part.lo, of_part.hi) k
         cross join lateral (
-          select b.id, b.group_key is not null and b.in_lane is null as asks_lane
+          select
+            b.id,
+            b.group_key is not null and b.in_lane is null or b.job_type = any (v_limited) as asks
           from {schema}.job b
           where b.queue = p_queues[k]
             and b.priority = p_priorities[k]
@@ -112,24 +123,24 @@ begin
     where not p_nothing
   ) found;
   if v_ids <> '{}' and (
-    v_has_lanes
+    v_asks
     or exists (select from {schema}.queue q where q.max_running is not null)
     or exists (select from {schema}.job_type t where t.max_running is not null)
   ) then
-    -- As they are now: job_admit changes the run_at of jobs that wait for a cap.
+    -- As they are now: job_admit changes the run_at of jobs that wait.
     select array_agg(j.id), array_agg(j.run_at) into v_picked, v_run_ats
     from {schema}.job j
     where j.id = any (v_ids);
-    select a.ids, a.capped_types, a.capped_queues
-    into v_ids, v_capped_types, v_capped_queues
-    from {schema}.job_admit(v_ids) a;
+    select a.ids, a.capped_types, a.capped_queues, a.starts
+    into v_ids, v_capped_types, v_capped_queues, v_starts
+    from {schema}.job_admit(v_ids, case when v_asks then p_ahead end) a;
   end if;
   v_size := cardinality(v_ids);
   if p_refused is null then
     return query
     select t.*
     from {schema}.job_take(
-      v_ids, p_worker, p_types, p_leases, p_records, v_capped_types, v_capped_queues
+      v_ids, p_worker, p_types, p_leases, p_records, v_capped_types, v_capped_queues, v_starts
     ) t;
     v_from := v_size + 1;
   elsif p_alone then
@@ -141,7 +152,7 @@ begin
       select t.*
       from {schema}.job_take(
         v_ids[v_from : v_from + v_size - 1],
-        p_worker, p_types, p_leases, p_records, v_capped_types, v_capped_queues
+        p_worker, p_types, p_leases, p_records, v_capped_types, v_capped_queues, v_starts
       ) t;
       v_from := v_from + v_size;
       v_size := v_size * 2;
@@ -172,7 +183,7 @@ begin
         (array_agg(p.run_at order by p.run_at desc, p.id desc))[1],
         (array_agg(p.id order by p.run_at desc, p.id desc))[1],
         count(*),
-        count(*) filter (where j.status = 'waiting')
+        count(*) filter (where j.status = 'waiting' or j.run_at > {schema}.clock())
       from unnest(v_picked, v_run_ats) p(id, run_at)
       join {schema}.job j on j.id = p.id
       where p.id not in (select unnest(v_ids))

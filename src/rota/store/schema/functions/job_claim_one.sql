@@ -1,7 +1,8 @@
--- Claims one job by its id, whatever its run_at and its place in its queue, and returns it. A job
--- that cannot be claimed stays as it is, and its refusal says why: its status, `paused` (its queue
--- is), `locked` (another transaction has it), `lane ID` (that job stands before it in its lane), or
--- the cap that is full, as in waits_for. No row: no job that is not over has this id.
+-- Claims one job by its id, whatever its run_at, its rate limit and its place in its queue, and
+-- returns it. A job that cannot be claimed stays as it is, and its refusal says why: its status,
+-- `paused` (its queue is), `locked` (another transaction has it), `lane ID` (that job stands before
+-- it in its lane), or the cap that is full, as in waits_for. No row: no job that is not over has
+-- this id.
 -- Rows: {claimed}.
 -- Locks: the row, with SKIP LOCKED; index job_pkey. Then what job_admit locks.
 -- Keeps: M30, no job goes to two workers; M31, a claim is a lease.
@@ -47,7 +48,7 @@ begin
         and j.in_lane is null;
       select a.ids, a.capped_types, a.capped_queues
       into v_ids, v_capped_types, v_capped_queues
-      from {schema}.job_admit(array[p_id]) a;
+      from {schema}.job_admit(array[p_id], null::interval) a;
       if v_ids = '{}' then
         v_row.refusal := coalesce({schema}.held_up_by(p_id), 'locked');
         raise exception using errcode = 'RT002';  -- the job is not parked, either
@@ -65,6 +66,7 @@ begin
   return query
   select t.*
   from {schema}.job_take(
-    array[p_id], p_worker, p_types, p_leases, p_records, v_capped_types, v_capped_queues
+    array[p_id], p_worker, p_types, p_leases, p_records, v_capped_types, v_capped_queues,
+    null::jsonb
   ) t;
 end $$;

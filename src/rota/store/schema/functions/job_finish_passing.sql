@@ -45,7 +45,7 @@ begin
     begin
       select array_agg(t) into taken
       from {schema}.job_take(
-        v_next, p_worker, p_types, p_leases, p_records, null::text[], null::text[]
+        v_next, p_worker, p_types, p_leases, p_records, null::text[], null::text[], null::jsonb
       ) t;
     exception when others or assert_failure then
       if sqlstate ~ '^(08|57|25006|53|58|28|3D|40)' then

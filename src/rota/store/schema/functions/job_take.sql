@@ -2,8 +2,8 @@
 -- must_record_start says so of the job, or p_records of its type, it may begin only after job_start
 -- has recorded it. Jobs of types whose keys are held until the start give theirs up; if there is no
 -- such type, that costs a look at an empty index. A job with a group_key holds a place of its lane
--- from now on; one of p_capped_types or p_capped_queues counts in a cap. The function has no
--- search_path of its own: job_claim has one.
+-- from now on; one of p_capped_types or p_capped_queues counts in a cap. p_starts: as of
+-- limits_admit. The function has no search_path of its own: job_claim has one.
 -- Rows: {claimed}.
 create or replace function {schema}.job_take(
   p_ids bigint[],
@@ -12,7 +12,8 @@ create or replace function {schema}.job_take(
   p_leases interval[],
   p_records boolean[],
   p_capped_types text[],
-  p_capped_queues text[]
+  p_capped_queues text[],
+  p_starts jsonb
 )
 returns setof {schema}.claimed_job
 language plpgsql

@@ -49,6 +49,6 @@ begin
   else
     v_parked := '{}';
   end if;
-  perform {schema}.jobs_park(v_losers || v_parked, null::text);
+  perform {schema}.jobs_park(v_losers || v_parked, null::text[], null::timestamptz[]);
   return array(select unnest(p_ids) except select unnest(v_losers));
 end $$;

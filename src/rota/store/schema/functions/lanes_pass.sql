@@ -1,6 +1,6 @@
 -- Gives the free places of these lanes to their first jobs, as rooms_advance does, but for those
 -- whose turn it is with a worker that has just ended jobs of them: it locks and returns these (for
--- job_finish_passing). It is the turn of a job that the worker may claim, that counts in no cap,
+-- job_finish_passing). It is the turn of a job that the worker may claim, that has no cap or limit,
 -- and before which it would claim no other that is ready. A job that did not fit this release once
 -- is left to job_claim, which tries it again in an hour.
 --
@@ -29,7 +29,8 @@ as $$
 declare
   v_has_caps boolean :=
     exists (select from {schema}.queue q where q.max_running is not null)
-    or exists (select from {schema}.job_type t where t.max_running is not null);
+    or exists (select from {schema}.job_type t where t.max_running is not null)
+    or exists (select from {schema}.job_type t where t.rate_limit is not null);
   v_missing text[] := {schema}.stripes_lock(array(select distinct unnest(p_rooms)), 500);
   v_ids bigint[];
   v_left bigint[];
@@ -84,6 +85,8 @@ begin
         and not (v_has_caps and exists (
           select from {schema}.job_caps(array[j.id]) c
           where coalesce(c.type_cap, c.queue_cap) is not null
+          union all
+          select from {schema}.limits_asked(array[j.id])
         ))
     ) f on true
     where h.status = 'waiting'

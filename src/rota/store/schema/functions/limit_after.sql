@@ -1,8 +1,12 @@
--- Returns the instant so many microseconds after another; NULL if it lies not ahead.
-create or replace function {schema}.limit_after(p_ahead bigint, p_now timestamptz)
+-- Returns the instant so many microseconds after another, in a hundred years at the latest; NULL if
+-- it lies not ahead.
+create or replace function {schema}.limit_after(p_ahead numeric, p_now timestamptz)
 returns timestamptz
 language sql immutable parallel safe
 set search_path = pg_catalog, pg_temp
 as $$
-  select case when p_ahead > 0 then p_now + p_ahead * interval '1 microsecond' end
+  select case
+    when p_ahead > 0
+      then p_now + least(p_ahead, 3155760000000000)::bigint * interval '1 microsecond'
+  end
 $$;

@@ -1,12 +1,11 @@
--- Locks a stripe of the keys of limits until the transaction ends; returns whether it did within
--- 100 ms. Whoever needs several takes them in ascending order. The keys must be read by a later
--- statement, whose snapshot is taken after the lock.
--- Locks: an advisory lock (1919906914, the stripe).
--- Keeps: M62, two reservations never build on the same state.
-create or replace function {schema}.limit_lock(p_stripe int)
-returns boolean
+-- Locks a key of a limit until the transaction ends; an error if it cannot within 5 s. The key must
+-- be read by a later statement, whose snapshot is taken after the lock.
+-- Locks: the stripe of the key.
+-- Keeps: M62, two starts never build on the same state.
+create or replace function {schema}.limit_lock(p_name text, p_key text)
+returns void
 language plpgsql
-set lock_timeout = '100ms' set search_path = pg_catalog, pg_temp
+set search_path = pg_catalog, pg_temp
 as $$
 begin
   if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') then
@@ -14,9 +13,8 @@ begin
       message = 'a rate limit can be used in a transaction with READ COMMITTED only',
       hint = 'Use another connection, for example that of app.limit(…).take().';
   end if;
-  perform pg_advisory_xact_lock(1919906914, p_stripe);
-  return true;
-exception
-  when lock_not_available then
-    return false;
+  if {schema}.stripes_lock(array[{schema}.limit_room(p_name, p_key)], 5000) <> '{}' then
+    raise lock_not_available using
+      message = format('rate limit %L is locked by another transaction', p_name);
+  end if;
 end $$;

@@ -1,20 +1,18 @@
 -- Returns the state of a key of a limit as of p_now. What is still given away at a slower pace than
 -- p_spacing shrinks to p_spacing: a limit that was raised gives starts at once. What was given away
 -- at a faster one stands. Where the server's clock was set back since the state was written, its
--- times go with it; but a statement that began before that only lasts, or waited for the lock. Who
--- gives no start, too, writes a tat that came nearer: else it would shrink again at each look, and
--- not be paid back.
+-- times go with it. Who gives no start, too, writes a tat that came nearer: else it would shrink
+-- again at each look, and not be paid back.
 create or replace function {schema}.limit_normal(
   p_state {schema}.rate_limit_key, p_spacing bigint, p_now timestamptz
 )
 returns {schema}.rate_limit_key
-language plpgsql stable parallel safe
+language plpgsql immutable parallel safe
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  v_lasts interval := greatest(interval '0', clock_timestamp() - statement_timestamp());
   v_back interval := case
-    when p_state.updated_at - p_now - v_lasts > interval '10 seconds'
+    when p_state.updated_at - p_now > interval '10 seconds'
       then p_state.updated_at - p_now
     else interval '0'
   end;

@@ -4,10 +4,11 @@
 -- window sum up to at most `starts`: one burst, and what becomes free within the window. A job may
 -- start up to `late` after its slot; then starts in any window sum up to at most starts + burst.
 -- `late` is burst * spacing, or a tenth of per, at most 250 ms, if that is more: no machine starts
--- handlers to the millisecond. That is paid for with a wider spacing.
+-- handlers to the millisecond. That is paid for with a wider spacing. A tenth of it is left for the
+-- way from the last look at the clock to the handler's first line.
 --
--- Reservations reach `ahead`: 10 s, or 500 slots of a fast limit. What lies further ahead would be
--- lost with its worker, and could not be overtaken.
+-- Starts are given up to `ahead` of their slots, 250 ms less the time of a burst: else a fast limit
+-- with a small burst would start a burst a look. A start whose worker is lost is lost.
 create or replace function {schema}.limit_pace(
   p_starts int,
   p_per interval,
@@ -19,8 +20,8 @@ set search_path = pg_catalog, pg_temp
 as $$
   select
     s.spacing,
-    greatest(p_burst * s.spacing, s.least_late),
-    least(10000000, 500 * s.spacing)
+    greatest(p_burst * s.spacing, s.least_late) * 9 / 10,
+    greatest(0, 250000 - p_burst * s.spacing)
   from (
     select
       greatest(

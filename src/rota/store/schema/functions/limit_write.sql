@@ -10,12 +10,11 @@ set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
 as $$
 begin
   insert into {schema}.rate_limit_key (
-    name, key, version, tat, spacing, held_to, estimated_to, again_to, urgent_to, moves
+    name, key, version, tat, spacing, held_to, estimated_to, again_to, urgent_to
   )
   values (
     p_state.name, p_state.key, coalesce(p_state.version, 0) + 1, p_state.tat, p_state.spacing,
-    p_state.held_to, p_state.estimated_to, p_state.again_to, p_state.urgent_to,
-    coalesce(p_state.moves, 0)
+    p_state.held_to, p_state.estimated_to, p_state.again_to, p_state.urgent_to
   );
   delete from {schema}.rate_limit_key k
   where k.name = p_state.name

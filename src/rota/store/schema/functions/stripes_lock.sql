@@ -1,7 +1,7 @@
--- Locks the stripes of these keys ('group KEY', 'type NAME', 'queue NAME') until the transaction
--- ends, in ascending order, and returns the keys whose stripes it did not get. It waits at most
--- p_wait_ms for one of them, and after that for none: a transaction that never ends must hold back
--- only the lanes of its stripes.
+-- Locks the stripes of these keys ('group KEY', 'limit NAME …', 'type NAME', 'queue NAME') until
+-- the transaction ends, in ascending order, and returns the keys whose stripes it did not get. It
+-- waits at most p_wait_ms for one of them, and after that for none: a transaction that never ends
+-- must hold back only the lanes, caps and limits of its stripes.
 --
 -- Who holds stripes decides in a later statement, with a snapshot from after the lock; so it needs
 -- READ COMMITTED. Under another level it gets none.

@@ -76,6 +76,9 @@ create type claimed_job as (
   suspected boolean,                             -- its last attempt was lost with its worker
   capped boolean,                                -- it counts in the cap of its type or queue
   refusal text,                                  -- why it could not be claimed
+  -- If a rate limit gave it this start, a list in JSON: what it would wait for there, seconds until
+  -- it may begin, how much later it may. Otherwise NULL.
+  start text,
   id bigint,
   origin_id bigint,
   queue text,
@@ -191,6 +194,9 @@ create table job_type (
   -- Which of limit, cost and breaker a job must have in its meta, under rota.asks: functions of the
   -- type make them. NULL: none.
   asks text[],
+  -- Where the row of a job says limit, cost and breaker: {"NAME": {"argument": of the payload,
+  -- "default": without it, "is_plain": whether only the payload says it}}; {"NAME": {}}: the meta.
+  asks_from jsonb not null default '{}',
   -- The fields of a payload that are stored sealed, as the last declaration says; and those that
   -- are masked where they are shown, as any declaration has said. NULL: there are none.
   secret_fields text[],
@@ -207,6 +213,9 @@ create table job_type (
   -- What becomes of a job that was not started before its expires_at: a person must look, or it is
   -- cancelled.
   on_expired text not null default 'dead' check (on_expired in ('dead', 'drop')),
+  -- The name of its rate limit; NULL: it has none. What each job costs there; NULL: jobs say it.
+  rate_limit text check (rate_limit !~ '\s'),
+  cost int check (cost > 0),
   -- The name of its breaker; NULL: it has none.
   breaker text check (breaker !~ '\s'),
   breaker_has_keys boolean,                      -- whether that breaker has keys
@@ -297,10 +306,12 @@ create table queue (
   max_running int check (max_running between 1 and 100000)
 );
 
--- Every claim reads these two: they are empty unless a queue or a type has a cap.
+-- Every claim reads these: they are empty unless a queue or a type has a cap, or a type a limit.
 create index queue_capped on queue (name) where max_running is not null;
 
 create index job_type_capped on job_type (name) where max_running is not null;
+
+create index job_type_limited on job_type (name) where rate_limit is not null;
 
 -- A rate limit: starts of jobs that together cost at most `starts` in any window of `per`, `burst`
 -- of it at once.
@@ -334,13 +345,12 @@ create table rate_limit_key (
   tat timestamptz not null,                      -- theoretical arrival time, as GCRA calls it
   spacing bigint,                                -- the pace of tat, in microseconds
   held_to timestamptz,                           -- until then a handler was told to wait
-  -- Jobs beyond the reservations were handed back with estimates up to then: those for the first
+  -- Jobs without a start were put off to estimated turns up to then: those that came for the first
   -- time, those that came too early, and those with a priority above 0. NULL: none is ahead.
   estimated_to timestamptz,
   again_to timestamptz,
   urgent_to timestamptz,
-  moves int not null default 0,                  -- how often a handler was told to wait
-  updated_at timestamptz not null default clock(),
+  updated_at timestamptz not null default moment(),
   primary key (name, key, version)
 ) with (
   autovacuum_vacuum_scale_factor = 0,

@@ -6,6 +6,7 @@
 --   branch_queues text[]; priorities int2[]; after_run_at timestamptz[]; after_id int8[];
 --   depths interval[] (per branch);
 --   queues text[] (all that are searched);
+--   ahead interval (how long before its slot a rate limit may give a start; NULL: ask none);
 --   refused int8[] (around these, and around each further row that is refused; NULL: all or none);
 --   asked_since timestamptz[] (per queue the newest look_back_asked_at that the worker knows);
 --   probe bool (look for unknown priorities);
@@ -59,6 +60,7 @@ cross join lateral :schema.job_claim(
   :lo::int[], :urgent_hi::int[], :hi::int[],
   :branch_queues::text[], :priorities::int2[],
   :after_run_at::timestamptz[], :after_id::int8[], :depths::interval[],
+  :ahead::interval,
   coalesce(news.news::jsonb -> 'priorities'::text <> '[]'::jsonb, false),
   :refused::int8[],
   true

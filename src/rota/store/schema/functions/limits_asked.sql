@@ -1,0 +1,75 @@
+-- Returns which of these jobs have a rate limit: with its name, their key there ('': it has none),
+-- what they cost (the burst at most), and the room as in waits_for. The row of a job says key and
+-- cost in its meta or its payload, as the asks_from of its type tells; what can be none counts as
+-- '' or 1.
+-- Locks: none; indexes job_pkey, job_type_limited and rate_limit_pkey.
+create or replace function {schema}.limits_asked(p_ids bigint[])
+returns table (id bigint, name text, key text, cost int, room text)
+language sql stable
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set jit = off set search_path = pg_catalog, pg_temp
+as $$
+  with limited as materialized (
+    select
+      d.job_type, t.rate_limit, t.cost, l.burst,
+      t.asks_from -> 'limit' as key_from,
+      t.asks_from -> 'cost' as cost_from
+    from (
+      select distinct j.job_type
+      from {schema}.job j
+      where j.id = any (p_ids)
+    ) d
+    join {schema}.job_type t
+      on t.name = {schema}.canonical_type(d.job_type)
+      and t.rate_limit is not null
+    left join {schema}.rate_limit l on l.name = t.rate_limit
+  )
+  select
+    j.id, t.rate_limit, k.key,
+    least(
+      coalesce(
+        t.cost,
+        case when k.cost::text ~ '^\d+$' then least(greatest(1, k.cost::numeric), 1000000)::int end,
+        1
+      ),
+      t.burst
+    ),
+    {schema}.limit_room(t.rate_limit, k.key)
+  from limited t
+  join {schema}.job j
+    on j.id = any (p_ids)
+    and j.job_type = t.job_type
+  cross join lateral (
+    select
+      case
+        when t.key_from is not null then coalesce(
+          case
+            when not coalesce((t.key_from -> 'is_plain')::boolean, false)
+              then j.meta -> 'rota.asks' -> 'limit'
+          end,
+          j.payload -> (t.key_from ->> 'argument'),
+          t.key_from -> 'default'
+        )
+      end as key,
+      case
+        when t.cost is null then coalesce(
+          case
+            when not coalesce((t.cost_from -> 'is_plain')::boolean, false)
+              then j.meta -> 'rota.asks' -> 'cost'
+          end,
+          j.payload -> (t.cost_from ->> 'argument'),
+          t.cost_from -> 'default'
+        )
+      end as cost
+  ) said
+  cross join lateral (
+    select
+      case
+        when jsonb_typeof(said.key) = 'string' and length(said.key #>> '{}') between 1 and 255
+          or jsonb_typeof(said.key) = 'number' and said.key::text ~ '^-?\d{1,100}$'
+          then said.key #>> '{}'
+        else ''
+      end as key,
+      said.cost
+  ) k
+$$;

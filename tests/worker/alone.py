@@ -43,6 +43,9 @@ class Others:
         for attempt in ended:
             self.ended.put_nowait(attempt)
 
+    def find_question(self, now: float, *, for_others: bool) -> None:
+        """Of the asker: nothing is to be asked."""
+
     def find_refusals(self) -> str | None:
         """Of the health: nothing is refused."""
         return None

@@ -15,7 +15,7 @@ from rota.store.link import StoreLink
 from rota.store.ops import UpkeepDue, WaitSweep
 from rota.upkeep.asker import LATE_S, REST_MAX_S, Asker
 from rota.upkeep.read_window import BEGINNING, MARGIN, ReadWindow
-from rota.upkeep.reaper import Reaper
+from rota.upkeep.reaper import STEADY_S, Reaper
 from rota.upkeep.scheduler import Scheduler
 from rota.upkeep.server_clock import SURE_S, ServerClock
 from rota.upkeep.waits import WaitSweeper
@@ -103,6 +103,22 @@ async def test_others_may_rely_on_it_unless_a_sweeper_does_not_do_what_is_due() 
     assert not alone.asker.is_well, "the reaper may hang"
     alone.reaper.note_answer()
     assert alone.asker.is_well
+    alone.reaper.note_outage(DatabaseUnavailable("gone"))
+    alone.reaper.note_back()
+    assert not alone.asker.is_well, "it gives others time to renew"
+    alone.clock.advance(STEADY_S + 1)
+    assert alone.asker.is_well
+
+
+@rule("M33")
+def test_who_looks_for_others_asks_though_another_said_the_same() -> None:
+    alone = Alone()
+    alone.asker.rest(30.0)
+    alone.clock.advance(Reaper.asked_every_s)
+    now = alone.clock.monotonic()
+    assert alone.asker.find_question(now, for_others=False) is None
+    question = alone.asker.find_question(now, for_others=True)
+    assert question is not None and alone.reaper in question.sweepers
 
 
 @rule("M14", "M33")
@@ -162,7 +178,7 @@ async def test_a_step_of_the_servers_clock_is_told_to_the_reaper_and_all_read_an
 @rule("M33")
 def test_the_first_claim_of_a_worker_asks_what_time_it_is() -> None:
     alone = Alone()
-    assert alone.asker.due_at <= alone.clock.monotonic()
+    assert alone.asker.find_question(alone.clock.monotonic(), for_others=False) is not None
 
 
 @rule("M11", "M33")

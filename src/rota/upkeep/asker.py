@@ -68,9 +68,9 @@ class Asker(Service):
 
     @property
     def is_well(self) -> bool:
-        """Whether each sweeper has turned since the database said that there is something for it:
-        only then can other workers rely on this one."""
-        return not any(one.is_due for one in self._sweepers)
+        """Whether each sweeper has turned since the database said that there is something for it,
+        and takes it all: only then can other workers rely on this one."""
+        return self.reaper.is_steady and not any(one.is_due for one in self._sweepers)
 
     async def tick(self) -> float | None:
         """Ask if it is late."""
@@ -85,6 +85,12 @@ class Asker(Service):
         """Note that nothing can be asked."""
         self.reaper.note_outage(error)
         return super().handle_outage(error, back_off_s)
+
+    def find_question(self, now: float, *, for_others: bool) -> Question | None:
+        """Return what is to be asked now; None: nothing. Who looks `for_others` asks also while it
+        could rest: otherwise two could look for each other, and nobody would ask."""
+        question = self.make_question(now)
+        return question if now >= self.due_at or (for_others and question.sweepers) else None
 
     def make_question(self, now: float) -> Question:
         """Return what is to be asked from `due_at` on."""

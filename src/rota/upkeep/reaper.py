@@ -15,6 +15,8 @@ from rota.upkeep.quarantine import RefusalLog
 from rota.upkeep.sweeper import Sweeper
 
 PORTION = 500
+STEADY_S = 60.0
+"""So long after an outage `job_reap` gives other workers no more time."""
 
 
 class Reaper(Sweeper):
@@ -52,6 +54,12 @@ class Reaper(Sweeper):
         if self._is_away:
             self._is_away = False
             self._back_at = self.clock.monotonic()
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether it takes all jobs whose leases have expired."""
+        steady_s = self._find_steady_s(self.clock.monotonic())
+        return steady_s is None or steady_s > STEADY_S
 
     def note_step(self, step_s: float, moved_s: float) -> None:
         """Note that the server's clock was set forward or back: the leases move along, if they were

@@ -290,8 +290,8 @@ class Claimer(Service):
         if not request.groups:
             return None
         asker = self._asker
-        question = asker.make_question(now) if now >= asker.due_at else None
         tells = polls and self._is_awaited and self.workers > 1 and asker.is_well
+        question = asker.find_question(now, for_others=tells)
         was_due = now >= self._due_at
         probes = now >= self._probe_at
         if probes:  # its answer says what is due

@@ -47,7 +47,7 @@ SLOTS = 6
 RESTS_MAX, LOOKS_MAX = 0.5, 2.2
 """Most statements a second when nothing is left to do: of each worker, and of the one of each
 release that looks for the others."""
-CLAIMS_A_RUN, CLAIMS_A_SECOND = 3.0, 2.0
+CLAIMS_A_RUN, CLAIMS_A_SECOND = 3.0, 2.5
 """How many claims a handler that begins costs at most, and a second of a worker's life."""
 NEW_S = 5.0
 """Until a worker has asked what the server's clock says."""

@@ -217,6 +217,7 @@ class People:
         while True:
             with suppress(RotaError, psycopg.Error):
                 await act()
+                self._judge.note_pause(self._world.loop.now + 1)  # it may have waited for the row
                 return
             self._judge.note_pause(self._world.loop.now + 2)
             await asyncio.sleep(1)

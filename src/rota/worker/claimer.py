@@ -124,6 +124,10 @@ class Claimer(Service):
         """Whether the last claim left room, and nothing that was due."""
         self._roomy: list[str] = []
         """The queues in which it did so while the slots of others were full."""
+        self._answer: asyncio.Task[Claimed] | None = None
+        """That of the claim that was sent last."""
+        self._has_room = False
+        """Whether there was more room before it came."""
         self._is_awaited = False
         """Whether producers know that it waits."""
         self._leaving: set[str] = set()
@@ -162,11 +166,16 @@ class Claimer(Service):
     def wake(self) -> None:
         """Claim soon, because there is room; an idle worker had some before. A drain may be over
         when no job is left."""
-        if not self._is_idle or (self._config.drain and not self._executor.attempts):
+        if self._answer is not None and not self._answer.done():
+            self._has_room = True  # whether that matters is known once the answer is there
+        elif self._wants_room():
             super().wake()
         elif not (self._is_awaited or self._config.drain):
             self._pauses.tries = 0
             super().wake_in(self._pauses.first_s * self.workers)
+
+    def _wants_room(self) -> bool:
+        return not self._is_idle or (self._config.drain and not self._executor.attempts)
 
     def wake_in(self, pause_s: float) -> None:
         """Claim in so many seconds: a job that was put off is due then."""
@@ -249,7 +258,10 @@ class Claimer(Service):
             if self._leaving:
                 await self._pass_on()
             sent = self._send(now)
-        return self._find_pause_without_slots() if sent is None else await self._claim(sent)
+        if sent is None:
+            return self._find_pause_without_slots()
+        pause_s = await self._claim(sent)
+        return 0 if self._has_room and self._wants_room() else pause_s
 
     def _share_outage(self, away_s: float) -> float:
         """Claim nothing while the finisher can write nothing, as if the database was away for the
@@ -307,6 +319,7 @@ class Claimer(Service):
             poll=self._peer if tells else None,
         )
         self._claimed_at = now
+        self._answer, self._has_room = _start(self._link.run(operation)), False
         return SentClaim(
             request,
             before=now,
@@ -316,7 +329,7 @@ class Claimer(Service):
             was_due=was_due,
             polls=polls,
             question=question,
-            answer=_start(self._link.run(operation)),
+            answer=self._answer,
         )
 
     async def _claim(self, sent: SentClaim) -> float | None:

@@ -141,13 +141,14 @@ ORDER = [
         """,
     ),
     Check(
-        "while a breaker has been open for a second, no handler of its key starts but the trial's",
+        "while a breaker has been open for a second, no job of its key is claimed but the trial",
         """
-        select s.job, s.claim, s.at, b.key, b.state, b.opened_at, b.trial_job, b.trial_claim
+        select s.job, s.claim, c.taken_at, b.key, b.state, b.opened_at, b.trial_job, b.trial_claim
         from chaos.keyed_start s
+        join chaos.claim c on (c.job, c.claim) = (s.job, s.claim)
         cross join lateral (select * from chaos.breaker b
-          where b.key = 'host' || s.number and b.at <= s.at order by b.at desc limit 1) b
-        where s.job_type = 'guarded' and chaos.real(b.opened_at) < s.at - interval '1 second'
+          where b.key = 'host' || s.number and b.at <= c.taken_at order by b.at desc limit 1) b
+        where s.job_type = 'guarded' and chaos.real(b.opened_at) < c.taken_at - interval '1 second'
           and (b.state = 'open' or b.state = 'trial'
             and (b.trial_job, b.trial_claim) <> (s.job, s.claim))
         """,
@@ -158,7 +159,7 @@ ORDER = [
         select b.trial_job as job, b.key, b.at, c.job as other, c.claim, c.ended_at
         from chaos.breaker b
         join chaos.claim c on (c.job, c.claim) = (b.was_trial_job, b.was_trial_claim)
-        where b.was_state = 'trial' and b.state = 'trial' and chaos.real(b.was_open_until) > b.at
+        where b.was_state = 'trial' and b.state = 'trial'
           and (b.trial_job, b.trial_claim) <> (c.job, c.claim)
           and (c.ended_at is null or c.ended_at > b.at)
           and not exists (select from chaos.moved m where m.at between c.taken_at and b.at)

@@ -256,8 +256,8 @@ BREAKS: dict[str, LiteralString] = {
         "update chaos.witness set at_s = (select max(at_s) from chaos.witness where job = 12) "
         "where said = 'start' and job in (10, 11, 12)"
     ),
-    "while a breaker has been open for a second, no handler of its key starts but the trial's": (
-        "update chaos.witness set at_s = at_s + 5 where job = 13"
+    "while a breaker has been open for a second, no job of its key is claimed but the trial": (
+        "update chaos.change set at = at + interval '5 s' where job = 13 and status = 'running'"
     ),
     "a breaker has one trial at a time": """
         insert into chaos.breaker (key, at, was_state, state, was_open_until, was_trial_job,
@@ -300,7 +300,7 @@ OTHER_BREAKS: list[tuple[str, LiteralString]] = [
         "update chaos.change set in_lane = null where job = 8",
     ),
     (
-        "while a breaker has been open for a second, no handler of its key starts but the trial's",
+        "while a breaker has been open for a second, no job of its key is claimed but the trial",
         "update chaos.breaker set trial_job = 13 where state = 'trial'",
     ),
 ]

@@ -75,7 +75,7 @@ LEFT = """
   where expires_at is null and not exists (select from rota.job where id = held.job)
   union all
   select format('breaker %%s is %%s', name, state) from rota.breaker
-  where state = 'trial' or releasing
+  where state = 'trial'
   union all
   select format('batch %%s is open', id) from rota.batch where outcome is null
   union all

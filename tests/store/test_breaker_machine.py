@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from random import Random
 
 import psycopg
@@ -16,9 +17,9 @@ from tests.store.work import Hand, insert
 from tests.support.rules import rule
 
 RULES = BreakerRules("mail", failures=3, within_s=60, open_for_s=30, max_open_s=100)
-DEADLINE_S = 50
 JOBS = 6
 WALKS, STEPS = 16, 40
+START = datetime(2026, 1, 14, 9, tzinfo=UTC)
 
 # Only the steps move it, so that a slow machine changes no answer.
 CLOCK = """create
@@ -56,7 +57,7 @@ class Model:
         """What a job meets."""
         if self.state == "closed":
             return "closed"
-        over = now >= self.until or (self.state == "trial" and self.trial not in live)
+        over = self.trial not in live if self.state == "trial" else now >= self.until
         return "due" if over else self.state
 
     def end_trial(self, now: float, job: int, health: EndpointHealth) -> str | None:
@@ -83,7 +84,8 @@ class Walk:
     """
 
     def __init__(self, connection: psycopg.Connection[TupleRow], seed: int) -> None:
-        connection.execute("truncate rota.job, rota.breaker")
+        connection.execute("truncate rota.job, rota.breaker, rota.job_type")
+        connection.execute("insert into rota.job_type (name, breaker) values ('t', 'mail')")
         self.connection, self.chance = connection, Random(seed)
         self.now, self.model, self.hand = 0.0, Model(), Hand(connection)
         insert(connection, JOBS)
@@ -93,9 +95,10 @@ class Walk:
 
     def turn(self) -> str | None:
         """Do one of the things that can be done now; return what changed by it."""
-        can = [self.fail, self.fail, self.end_another, self.pass_time, self.pass_time]
-        if self.live:
-            can += [self.attempt]
+        can = [
+            *(self.fail, self.fail, self.end_another),
+            *(self.attempt, self.pass_time, self.pass_time),
+        ]
         if self.model.trial is not None:
             can += [self.end_trial] * 3
         if self.model.trial in self.live:
@@ -113,25 +116,31 @@ class Walk:
         """Attempts fail that began some time ago."""
         count, ago_s = self.chance.randint(1, 4), self.chance.choice([0, 5, 40])
         result = ops.EndpointResult(RULES, "", [float(ago_s)] * count, "no answer")
-        [recorded] = self.hand.run(ops.record_at_breakers([result]))
+        recorded = self.hand.record(result)
         assert recorded.change == self.model.count(self.now, self.now - ago_s, count)
         return recorded.change
 
     def attempt(self) -> str:
-        """A job asks whether it may begin."""
-        job = self.jobs[self.chance.choice(sorted(self.live))]
-        asked = ops.Try("mail", "", job.id, job.claims, DEADLINE_S)
-        answer = self.hand.run(ops.try_breakers([asked]))[job.id]
+        """A new job is due."""
+        [new] = insert(self.connection, run_at=START + timedelta(seconds=self.now))
         expected = self.model.look(self.now, self.live)
-        if expected == "due":
-            assert answer is True
-            self.model.state, self.model.trial = "trial", job.id
-            self.model.until = self.now + DEADLINE_S
-        elif expected == "closed":
-            assert answer is False
-        else:
-            assert isinstance(answer, ops.Blocked)
-            assert (answer.state, answer.wait_s) == (expected, self.model.until - self.now)
+        claimed = self.hand.claim(1)
+        if expected in ("due", "closed"):
+            [job] = claimed.jobs
+            self.jobs[new] = job
+            self.live.add(new)
+            assert (job.id, bool(claimed.starts)) == (new, expected == "due")
+            if expected == "due":
+                assert claimed.starts[new].is_trial
+                self.model.state, self.model.trial = "trial", new
+            return f"met {expected}"
+        assert claimed.jobs == []
+        put_off = "select status, waits_for, extract(epoch from run_at - rota.clock())"
+        [(status, waits_for, in_s)] = self.connection.execute(
+            f"delete from rota.job where id = {new} returning {put_off[7:]}".encode()
+        ).fetchall()
+        assert (status, waits_for) == ("queued", "breaker mail")
+        assert in_s == (self.model.until - self.now if expected == "open" else 60)
         return f"met {expected}"
 
     def end_trial(self) -> str | None:
@@ -145,7 +154,7 @@ class Walk:
     def _end(self, id_: int) -> str | None:
         job, health = self.jobs[id_], self.chance.choice(list(EndpointHealth))
         result = ops.EndpointResult(RULES, "", [], "no answer", health, job.id, job.claims)
-        [recorded] = self.hand.run(ops.record_at_breakers([result]))
+        recorded = self.hand.record(result)
         assert recorded.change == self.model.end_trial(self.now, job.id, health)
         return recorded.change
 
@@ -153,7 +162,9 @@ class Walk:
         """The worker of the trial is lost."""
         assert self.model.trial is not None
         self.connection.execute(
-            "update rota.job set claims = claims + 1, status = 'queued' where id = %s",
+            "update rota.job set claims = claims + 1, status = 'queued', "
+            "run_at = '2100-01-01', locked_by = null, locked_until = null"
+            " where id = %s",
             [self.model.trial],
         )
         self.live.discard(self.model.trial)
@@ -161,9 +172,9 @@ class Walk:
 
     def look(self) -> None:
         """The state that a worker sees is that of the model."""
-        blocked = self.hand.run(ops.look_at_breakers([("mail", "")])).get(("mail", ""))
-        found = "closed" if blocked is None else blocked.state
-        assert found == self.model.look(self.now, self.live)
+        asked = "select state from rota.breaker_state('mail', '')"
+        found = self.connection.execute(asked).fetchone() or ("closed",)
+        assert found == (self.model.look(self.now, self.live),)
 
 
 @rule("M63")

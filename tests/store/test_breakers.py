@@ -15,10 +15,10 @@ from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
 import rota
-from rota.model.breaker import BreakerRules, EndpointHealth, format_waits_for
+from rota.model.breaker import BreakerRules, EndpointHealth
 from rota.model.job import Job
 from rota.store import ops
-from tests.store.work import Hand, insert, waits
+from tests.store.work import HAND_BACK, Hand, insert, make_branches, waits
 from tests.support.rules import rule
 from tests.support.wait import eventually
 
@@ -28,33 +28,27 @@ RULES = BreakerRules("mail", failures=3, within_s=60, open_for_s=30, max_open_s=
 
 @pytest.fixture
 def hand(connection: Connection) -> Hand:
-    """A worker's statements, on the test's connection."""
+    """A worker's statements, on the test's connection; its jobs have the breaker."""
+    connection.execute("insert into rota.job_type (name, breaker) values ('t', 'mail')")
     return Hand(connection)
 
 
 def fail(hand: Hand, count: int = 1, key: str = "") -> ops.Recorded:
     """Record failures of attempts that began just now."""
-    result = ops.EndpointResult(RULES, key, [0.0] * count, "no answer")
-    [recorded] = hand.run(ops.record_at_breakers([result]))
-    return recorded
+    return hand.record(ops.EndpointResult(RULES, key, [0.0] * count, "no answer"))
 
 
 def end_trial(hand: Hand, job: Job, health: EndpointHealth) -> str | None:
     """Record the end of a trial; return what changed."""
     result = ops.EndpointResult(RULES, "", [], "no answer", health, job.id, job.claims)
-    [recorded] = hand.run(ops.record_at_breakers([result]))
-    return recorded.change
+    return hand.record(result).change
 
 
-def try_one(hand: Hand, job: Job) -> ops.Blocked | bool:
-    """Ask whether a job may begin."""
-    return hand.run(ops.try_breakers([ops.Try("mail", "", job.id, job.claims, 60.0)]))[job.id]
-
-
-def look(hand: Hand, key: str = "") -> str:
-    """Return the state that a worker sees."""
-    blocked = hand.run(ops.look_at_breakers([("mail", key)])).get(("mail", key))
-    return "closed" if blocked is None else blocked.state
+def state(hand: Hand, key: str = "") -> str:
+    """Return the state that a claim sees."""
+    asked = "select state from rota.breaker_state('mail', %s)"
+    row = hand.connection.execute(asked, [key]).fetchone()
+    return row[0] if row else "closed"
 
 
 def let_window_pass(connection: Connection) -> None:
@@ -62,78 +56,86 @@ def let_window_pass(connection: Connection) -> None:
     connection.execute("update rota.breaker set open_until = rota.clock() where state = 'open'")
 
 
-def hand_back(hand: Hand, *jobs: Job, delay_s: float = 1_000.0) -> None:
-    """Put claimed jobs back, as a worker does."""
-    outcomes = [
-        {
-            "id": job.id, "claims": job.claims, "status": "queued", "charged": False,
-            "delay_s": delay_s, "waits_for": format_waits_for("mail", ""),
-        }
-        for job in jobs
-    ]  # fmt: skip
-    hand.connection.execute("select rota.job_leave(%s::jsonb, '1'::text)", [Jsonb(outcomes)])
-
-
 def claim(hand: Hand, count: int = 1) -> list[Job]:
-    """Claim so many new jobs."""
+    """Enqueue so many jobs, and claim what may run."""
     insert(hand.connection, count)
     return hand.claim(count).jobs
+
+
+def begin_trial(hand: Hand) -> Job:
+    """Claim a new job as the trial."""
+    let_window_pass(hand.connection)
+    insert(hand.connection)
+    claimed = hand.claim(1)
+    [job] = claimed.jobs
+    assert claimed.starts[job.id].is_trial
+    return job
+
+
+def list_waiting(connection: Connection) -> list[tuple[int, bool]]:
+    """The jobs that wait for it, and whether they are due."""
+    return connection.execute(
+        "select id, run_at <= rota.clock() from rota.job "
+        "where waits_for = 'breaker mail' and status = 'queued' order by run_at, id"
+    ).fetchall()
 
 
 @rule("M63")
 def test_keys_are_breakers_of_their_own_and_what_changes_nothing_writes_nothing(
     connection: Connection, hand: Hand
 ) -> None:
-    [job] = claim(hand)
-    assert (look(hand), try_one(hand, job)) == ("closed", False)
+    [_] = claim(hand)
     assert connection.execute("select count(*) from rota.breaker").fetchone() == (0,)
     opened = fail(hand, 3, key="a")
-    assert opened.change == "opened" and opened.blocked is not None
-    assert 29 < (opened.blocked.wait_s or 0) <= 30
-    assert (look(hand, "a"), look(hand, "b"), look(hand)) == ("open", "closed", "closed")
+    assert opened.change == "opened"
+    assert 29 < (opened.wait_s or 0) <= 30
+    assert (state(hand, "a"), state(hand, "b"), state(hand)) == ("open", "closed", "closed")
     before = connection.execute("select xmin, ctid, xmax, * from rota.breaker").fetchall()
     assert fail(hand, 10, key="a").change is None
     assert connection.execute("select xmin, ctid, xmax, * from rota.breaker").fetchall() == before
+
+
+@rule("M63")
+def test_a_claim_puts_off_the_jobs_of_an_open_breaker_and_those_behind_them(
+    app: rota.App, connection: Connection
+) -> None:
+    app.job("t", breaker=rota.Breaker("mail", key=lambda host: host))(lambda host: None)
+    app.sync()
+    hand = Hand(connection, types=("t", "plain"))
+    for key in ("a", "c"):
+        fail(hand, 3, key=key)
+    insert(connection, 40, payload=Jsonb({"host": "a"}))
+    insert(connection, 10, payload=Jsonb({"host": "c"}))
+    others = insert(connection, 1, payload=Jsonb({"host": "b"})) + insert(
+        connection, job_type="plain"
+    )
+    claimed = hand.claim(2)
+    assert claimed.jobs == [] and claimed.held_up[0].count == 2
+    assert [job.id for job in hand.claim(10).jobs] == others
+    put_off = connection.execute(
+        "select count(*), min(run_at) = open_until, "
+        "max(run_at) < rota.clock() + interval '40 s' from rota.job "
+        "join rota.breaker on waits_for = 'breaker mail ' || key group by key, open_until"
+    )
+    assert sorted(put_off) == [(10, True, True), (40, True, True)]
 
 
 # The trial
 
 
 @rule("M63")
-def test_who_waited_for_the_row_does_not_get_a_second_trial(
+def test_while_a_claim_decides_on_the_trial_no_other_lets_one_try(
     database: str, connection: Connection, hand: Hand
 ) -> None:
     fail(hand, 3)
     let_window_pass(connection)
-    first, second = claim(hand, 2)
-    with (
-        psycopg.connect(database) as early,
-        psycopg.connect(database, autocommit=True) as late,
-        ThreadPoolExecutor(1) as threads,
-    ):
-        assert try_one(Hand(early), first) is True
-        answer = threads.submit(try_one, Hand(late), second)
-        eventually(waits(connection, late))
-        early.commit()
-        assert isinstance(answer.result(60), ops.Blocked)
-
-
-@rule("M63")
-def test_each_trial_that_fails_doubles_the_wait_up_to_the_longest(
-    connection: Connection, hand: Hand
-) -> None:
-    rules = BreakerRules("mail", failures=3, within_s=60, open_for_s=10, max_open_s=100)
-    fail(hand, 3)
-    for wait_s in (20, 40, 80, 100, 100):
-        let_window_pass(connection)
-        [job] = claim(hand)
-        assert try_one(hand, job) is True
-        failed = EndpointHealth.FAILS
-        result = ops.EndpointResult(rules, "", [], "no answer", failed, job.id, job.claims)
-        [reopened] = hand.run(ops.record_at_breakers([result]))
-        assert (reopened.change, reopened.blocked is not None) == ("reopened", True)
-        left = "select extract(epoch from open_until - changed_at)::int from rota.breaker"
-        assert connection.execute(left).fetchone() == (wait_s,)
+    insert(connection)
+    connection.execute("set lock_timeout = '2s'")
+    with psycopg.connect(database) as early:
+        [_] = Hand(early).claim(1).jobs
+        assert claim(hand) == []
+    connection.execute("update rota.job set run_at = rota.clock() where status = 'queued'")
+    assert (hand.claim(1).jobs, state(hand)) == ([], "trial")
 
 
 @rule("M63")
@@ -141,35 +143,75 @@ def test_a_success_of_the_trial_releases_the_jobs_that_wait_in_their_order(
     connection: Connection, hand: Hand
 ) -> None:
     fail(hand, 3)
-    waiting = claim(hand, 5)
-    hand_back(hand, *waiting)
-    let_window_pass(connection)
-    job, late = claim(hand, 2)
-    assert try_one(hand, job) is True
+    waiting = insert(connection, 1_005)
+    assert hand.claim(5).jobs == []
+    job = begin_trial(hand)
+    assert claim(hand) == []
     assert end_trial(hand, job, EndpointHealth.SERVES) == "closed"
-    assert [hand.run(ops.release_breakers(2, batch / 10)) for batch in range(4)] == [2, 2, 1, 0]
-    rows = connection.execute(
-        "select id, run_at < rota.clock() + interval '1 s', waits_for from rota.job"
-        " where status = 'queued' order by run_at"
-    ).fetchall()
-    assert rows == [(one.id, True, None) for one in waiting]
-    hand_back(hand, late)  # its worker had looked before the breaker closed
-    assert hand.run(ops.release_breakers(10, 0.0)) == 1
+    due = "select id from rota.job where status = 'queued' and waits_for is null order by run_at"
+    assert [id_ for (id_,) in connection.execute(due)] == waiting[:1_000]
+    assert hand.run(ops.sweep_rooms("", 10)).released == 6
 
 
 @rule("M63")
-def test_a_trial_that_says_nothing_of_the_endpoint_calls_another_job_back_to_try(
+def test_a_job_does_not_wait_though_its_claim_looked_long_before_the_breaker_closed(
+    database: str, connection: Connection, hand: Hand
+) -> None:
+    fail(hand, 3)
+    [job] = insert(connection)
+    with psycopg.connect(database) as early:
+        assert Hand(early).claim(1).jobs == []
+        connection.execute("select rota.breaker_reset('mail')")
+        assert hand.run(ops.sweep_rooms("", 10)).released == 0
+    assert list_waiting(connection) == [(job, False)]
+    assert hand.run(ops.sweep_rooms("", 10)).released == 1
+
+
+@rule("M63")
+def test_a_job_that_a_trigger_keeps_back_keeps_back_no_trial_and_no_other(
     connection: Connection, hand: Hand
 ) -> None:
     fail(hand, 3)
-    waiting = claim(hand, 2)
-    hand_back(hand, *waiting)
-    let_window_pass(connection)
-    [job] = claim(hand)
-    assert try_one(hand, job) is True
-    assert end_trial(hand, job, EndpointHealth.UNKNOWN) == "untried"
-    due = "select id from rota.job where status = 'queued' and run_at <= rota.clock()"
-    assert connection.execute(due).fetchall() == [(waiting[0].id,)]
+    waiting = insert(connection, 3)
+    assert hand.claim(3).jobs == []
+    connection.execute(
+        "create function refuse() returns trigger language plpgsql as $$ begin "
+        f"if old.id = {waiting[1]} then raise 'not now'; end if; return new; end $$; "
+        "create trigger refuse before update on rota.job "
+        "for each row when (new.waits_for is null) execute function refuse()"
+    )
+    assert end_trial(hand, begin_trial(hand), EndpointHealth.SERVES) == "closed"
+    assert list_waiting(connection) == [(waiting[1], False)]
+
+
+@rule("M60", "M63")
+def test_the_next_job_of_a_lane_is_not_passed_to_a_worker_while_its_breaker_is_open(
+    connection: Connection, hand: Hand
+) -> None:
+    insert(connection, 2, group_key="g")
+    [job] = hand.claim(2).jobs
+    fail(hand, 3)
+    ended = hand.run(
+        ops.finish_and_pass([(job.id, job.claims, 0.1)], hand.who, make_branches("default"))
+    )
+    assert ended is not None and ended[1].jobs == []
+
+
+@rule("M63")
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_trial_that_says_nothing_of_the_endpoint_lets_another_job_try(
+    connection: Connection, hand: Hand, is_lost: bool
+) -> None:
+    fail(hand, 3)
+    waiting = insert(connection, 2)
+    assert hand.claim(2).jobs == []
+    job = begin_trial(hand)
+    if is_lost:
+        connection.execute("delete from rota.job where id = %s", [job.id])
+    else:
+        assert end_trial(hand, job, EndpointHealth.UNKNOWN) == "untried"
+        assert list_waiting(connection) == [(waiting[0], True), (waiting[1], False)]
+    assert state(hand) == "due"
 
 
 @rule("M63")
@@ -177,14 +219,31 @@ def test_a_late_end_of_an_earlier_claim_of_the_trials_job_changes_nothing(
     connection: Connection, hand: Hand
 ) -> None:
     fail(hand, 3)
+    early = begin_trial(hand)
+    hand.settle((early, HAND_BACK))
     let_window_pass(connection)
-    [early] = claim(hand)
-    hand_back(hand, early, delay_s=0.0)
     [job] = hand.claim(1).jobs
     assert (job.id, job.claims > early.claims) == (early.id, True)
-    assert try_one(hand, job) is True
     assert end_trial(hand, early, EndpointHealth.SERVES) is None
-    assert look(hand) == "trial"
+    assert state(hand) == "trial"
+
+
+@rule("M63", "M15")
+@pytest.mark.parametrize(("ends", "becomes"), [("succeed", "closed"), ("fail", "open")])
+def test_a_program_that_runs_sql_obeys_a_breaker_and_ends_its_trial(
+    connection: Connection, hand: Hand, ends: str, becomes: str
+) -> None:
+    fail(hand, 3)
+    insert(connection, 2)
+    asked = "select id, claims from rota.claim('default', '{t}', 'sql')"
+    assert connection.execute(asked).fetchall() == []
+    let_window_pass(connection)
+    connection.execute("update rota.job set run_at = rota.clock()")
+    [(job, claims)] = connection.execute(asked).fetchall()
+    assert connection.execute(asked).fetchall() == []
+    why = ", 'Timeout'" if ends == "fail" else ""
+    connection.execute(f"select rota.{ends}({job}, {claims}{why})".encode())
+    assert state(hand) == becomes
 
 
 # Upkeep
@@ -199,8 +258,8 @@ def test_upkeep_forgets_breakers_whose_failures_count_no_longer(
     connection.execute("update rota.breaker set state = 'trial', trial_job = 1 where key = 'lost'")
     connection.execute("update rota.breaker set forget_at = rota.clock() where key = 'old'")
     connection.execute(
-        "update rota.breaker set open_until = rota.clock() - interval '2 d' "
-        "where key in ('untried', 'lost')"
+        "update rota.breaker set open_until = rota.clock() - interval '2 d', "
+        "changed_at = rota.clock() - interval '2 d' where key in ('untried', 'lost')"
     )
     assert hand.run(ops.forget_rows("breakers", 10)) == 3
     kept = connection.execute("select key from rota.breaker order by key").fetchall()
@@ -234,15 +293,13 @@ def test_a_failure_counts_though_upkeep_deletes_its_row_at_that_moment(
 def test_a_person_trips_and_resets_a_breaker(
     app: rota.App, connection: Connection, hand: Hand
 ) -> None:
-    app.job("mail", breaker=rota.Breaker())(lambda: None)
+    app.job("t", breaker=rota.Breaker("mail"))(lambda: None)
     app.sync()
     app.breakers.trip("mail", duration="10m", why="the provider asked us", by="ada")
     [seen] = app.breakers.list()
     assert (seen.state, seen.key, seen.changed_by) == ("open", None, "ada")
     assert seen.reason == "the provider asked us"
-    waiting = claim(hand, 3)
-    assert isinstance(try_one(hand, waiting[0]), ops.Blocked)
-    hand_back(hand, *waiting)
+    assert claim(hand, 3) == []
     assert app.breakers.list()[0].waiting == 3
     assert app.breakers.reset("mail", why="it works", by="bob") == 1
     assert app.breakers.reset("mail") == 0
@@ -261,16 +318,18 @@ def test_a_person_trips_and_resets_a_breaker(
 def test_a_whole_breaker_that_is_tripped_holds_up_all_keys_and_then_none(
     app: rota.App, connection: Connection, hand: Hand
 ) -> None:
-    app.job("mail", breaker=rota.Breaker(key=lambda host: host))(lambda host: None)
+    app.job("t", breaker=rota.Breaker("mail", key=lambda host: host))(lambda host: None)
     app.sync()
     fail(hand, 3, key="b")
     app.breakers.trip("mail")
-    seen = hand.run(ops.look_at_breakers([("mail", "a")]))
-    assert seen["mail", "a"] == ops.Blocked("", "open", None), "until a person resets it"
+    job = insert(connection, payload=Jsonb({"host": "a"}))
+    assert hand.claim(1).jobs == [], "until a person resets it"
+    assert list_waiting(connection) == [(job[0], False)]
     app.breakers.trip("mail", duration="10m")
     let_window_pass(connection)
-    assert (look(hand, "a"), look(hand, "b")) == ("closed", "due")
-    hand.run(ops.release_breakers(10, 0.0))
+    insert(connection, payload=Jsonb({"host": "a"}))
+    assert len(hand.claim(1).jobs) == 1
+    assert hand.run(ops.sweep_rooms("", 10)).released == 1
     assert [(one.key, one.state) for one in app.breakers.list()] == [("b", "open")]
     assert app.breakers.reset("mail") == 1
 
@@ -304,9 +363,7 @@ def test_a_result_of_a_trial_that_a_person_reset_counts_no_more(
     app: rota.App, connection: Connection, hand: Hand
 ) -> None:
     fail(hand, 3)
-    let_window_pass(connection)
-    [job] = claim(hand)
-    try_one(hand, job)
+    job = begin_trial(hand)
     app.breakers.reset("mail")
     assert end_trial(hand, job, EndpointHealth.FAILS) is None
-    assert look(hand) == "closed"
+    assert state(hand) == "closed"

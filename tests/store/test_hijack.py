@@ -28,7 +28,8 @@ from tests.support.rules import rule
 Connection = psycopg.Connection[TupleRow]
 
 INLINED = {
-    "alert_names", "alive_until", "buckets_sum", "caller", "claim_refusal", "clock", "is_alive",
+    "alert_names", "alive_until", "asks_key", "asks_value", "breaker_waits_for", "buckets_sum",
+    "caller", "claim_refusal", "clock", "is_alive",
     "is_in_force", "job_refusal", "job_row_is_plain", "job_take", "jobs_insert", "key_take",
     "last_seen", "lease_default", "limit_room", "moment", "must_record_start",
     "paused_queues", "payload_bytes_max", "time_bucket", "uptime", "utc_text", "worker_channel",

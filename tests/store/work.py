@@ -129,6 +129,12 @@ class Hand:
         assert len(written) == len(settled), settled
         return written
 
+    def record(self, result: ops.EndpointResult) -> ops.Recorded:
+        """Tell a breaker what attempts say."""
+        recorded = self.run(ops.record_at_breakers([result]))
+        assert isinstance(recorded, list)
+        return recorded[0]
+
     def renew(self, *jobs: Job) -> set[int]:
         """Renew leases; the ids still held."""
         return self.run(ops.renew([(job.id, job.claims) for job in jobs], self.who)).held

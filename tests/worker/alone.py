@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -32,7 +31,6 @@ class Others:
         self.said: list[str] = []
         self.counts: Counter[str] = Counter()
         self.workers = 0
-        self.due_at = math.inf
         self.has_uncounted = False
         self.waiting = self.released = self.unwritten = 0
         self.failures: list[Exception] = []

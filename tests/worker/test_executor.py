@@ -20,7 +20,7 @@ from rota.store.link import StoreLink
 from rota.worker.attempt import Attempt
 from rota.worker.executor import STOP_NOW_S
 from rota.worker.finisher import Finisher
-from rota.worker.gates import Answers, Gate, Park
+from rota.worker.gates import Answers, Gate
 from rota.worker.gates.suspects import SuspectGate
 from tests.store.work import Hand, insert
 from tests.support.clock import ManualClock
@@ -43,9 +43,6 @@ class RecordedByHand(Gate):
 
     def choose(self, claimed: Sequence[Attempt]) -> Sequence[Attempt]:
         return [attempt for attempt in claimed if attempt.must_record_start]
-
-    def look(self, attempt: Attempt, now: float) -> Park | None:
-        return None if attempt in self.recorded else Park.IN_SLOT
 
     async def ask_in_slot(self, batch: Sequence[Attempt]) -> Answers:
         self.asked += [attempt for attempt in batch if attempt not in self.asked]

@@ -158,23 +158,3 @@ async def test_a_handler_whose_first_step_comes_too_late_does_not_begin(
         await hand.heard(JobSucceeded, 2)
     assert [back.why for back in backs(hand)] == ["it would have begun too late after its turn"]
     assert began == [1, 2]
-
-
-@rule("M63")
-async def test_jobs_whose_gate_cannot_be_asked_hold_back_no_others_and_come_again(
-    database: str, connection: Connection
-) -> None:
-    jobs = rota.Jobs()
-    jobs.job("call", breaker=rota.Breaker("shop"))(_nothing)
-    jobs.job("plain")(_nothing)
-    connection.execute("alter function rota.breaker_look rename to gone")
-    put_many(connection, "call", 10)
-    plain = [put(connection, "plain") for _ in range(3)]
-    async with Hand(database, jobs, slots=2) as hand:
-        for job in plain:
-            await hand.heard(JobSucceeded, job=job)
-        await hand.heard(JobHandedBack, 10)
-        assert all("function rota.breaker_look" in back.why for back in backs(hand))
-        connection.execute("alter function rota.gone rename to breaker_look")
-        connection.execute("update rota.job set run_at = now()")
-        await hand.heard(JobSucceeded, 13, timeout_s=60)

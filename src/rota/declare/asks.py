@@ -9,8 +9,8 @@ import msgspec
 
 from rota.declare.key import KeyMaker, check_plain_key
 from rota.declare.rate_limit import RateLimit
-from rota.errors import UsageError
 from rota.model.asks import META_KEY
+from rota.model.bounds import KEY_MAX
 from rota.model.job import Job
 
 
@@ -53,14 +53,13 @@ class AsksMaker:
         }
 
     def read_breaker_key(self, job: Job) -> str:
-        """Return the key of a job; "" if the type has none, or its row says none that can be one:
-        it was enqueued before the type declared keys, by hand, or by what knows none."""
-        if "breaker" not in self.makers:
-            return ""
-        try:
-            return check_plain_key(self._read(job, "breaker"))
-        except (UsageError, ValueError):
-            return ""
+        """Return the key of a job, as the SQL function `asks_key` does; "" if the type has none, or
+        its row says none that can be one: it was enqueued before the type declared keys, by hand,
+        or by what knows none."""
+        value = self._read(job, "breaker") if "breaker" in self.makers else None
+        if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**100:
+            return str(value)
+        return value if isinstance(value, str) and 1 <= len(value) <= KEY_MAX else ""
 
     def _read(self, job: Job, name: str) -> Any:
         maker = self.makers[name]

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from rota.model.failure import one_line
 from rota.model.outcome import Dead, End, Errored, Failed, Failure, Retry, Succeeded
 from rota.model.settle import RetryRules, judge, judge_cause
 
@@ -60,12 +61,5 @@ def judge_endpoint(end: End, rules: RetryRules) -> tuple[EndpointHealth, str | N
             failure = judge_cause(end, rules)
     if failure is None or not failure.is_endpoint:
         return EndpointHealth.UNKNOWN, None
-    return EndpointHealth.FAILS, f"{failure.error_type}: {reason or failure.message}"[:REASON_MAX]
-
-
-def format_waits_for(name: str, key: str) -> str:
-    """Return what `job.waits_for` says of a job that waits for a breaker.
-
-    The SQL function `breaker_waits_for` says the same.
-    """
-    return f"breaker {name} {key}" if key else f"breaker {name}"
+    why = one_line(f"{failure.error_type}: {reason or failure.message}", REASON_MAX)
+    return EndpointHealth.FAILS, why

@@ -222,15 +222,15 @@ class JobWaiting(JobEvent):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobHandedBack(JobEvent):
     """The job returned to the queue without using an attempt, and that is committed: its worker
-    goes down, its payload does not fit this release, a breaker did not let it begin, it came too
-    late for the start that its rate limit gave it, or its handler raised `RateLimited`."""
+    goes down, its payload does not fit this release, its breaker opened before it began, it came
+    too late for the start that its rate limit gave it, or its handler raised `RateLimited`."""
 
     why: str
     """Why, in words."""
     run_in_s: float | None
     """Seconds until it may be claimed again; None: its `run_at` stays, or the database chose it."""
     waits_for: str | None
-    """The rate limit or breaker, as in `job.waits_for`; None: there is none."""
+    """The rate limit, as in `job.waits_for`; None: there is none."""
 
     @property
     def level_now(self) -> int:

@@ -1,4 +1,5 @@
-"""Finds free places in lanes and caps that nobody gave to the jobs that wait for them."""
+"""Finds free places in lanes and caps, and breakers that have closed, of which nobody told the jobs
+that wait for them."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from rota.store.link import StoreLink
 from rota.upkeep.sweeper import Sweeper
 
 PERIOD_S = 1.0
-"""Between two passes while jobs wait for lanes or caps."""
+"""Between two passes while jobs wait for lanes, caps or breakers."""
 HASTE_S = 10.0
 """How long a worker that had to let jobs wait passes often, whoever else does."""
 COUNT_S = 10.0
@@ -23,7 +24,7 @@ jobs."""
 
 
 class LaneSweeper(Sweeper):
-    """Passes over the lanes and caps with waiting jobs.
+    """Passes over the lanes, caps and breakers with waiting jobs.
 
     Whoever frees a place gives it away in the same transaction. Left to the sweeper is what could
     not: a job that was cancelled in a transaction of the application's or deleted by hand, or a

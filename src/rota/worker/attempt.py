@@ -187,6 +187,8 @@ class Attempt(msgspec.Struct, eq=False):
     """The latest time at which its handler may begin."""
     limit: str | None = None
     """The rate limit that let it start, as in `job.waits_for`."""
+    is_trial: bool = False
+    """Whether it tries for its breaker."""
     pack: Shares | None = None
     """The attempts with which it shares a slot; None: it has its own."""
     state: State = _BUFFERED
@@ -544,5 +546,7 @@ def make_attempts(
             if (start := claimed.starts.get(job)) is not None:
                 attempt.limit = start.waits_for
                 attempt.starts_in_s = start.in_s
-                attempt.begin_by = claimed_at + start.in_s + start.late_s
+                attempt.is_trial = start.is_trial
+                if start.late_s is not None:
+                    attempt.begin_by = claimed_at + start.in_s + start.late_s
     return attempts

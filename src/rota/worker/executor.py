@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from math import inf
 from typing import Protocol
 
@@ -14,9 +14,10 @@ from rota.model.outcome import Cancel, End, Errored, HandedBack, Interrupted
 from rota.observe.events import Bus, HandlerAbandoned, JobClaimed
 from rota.runtime.clock import Clock
 from rota.runtime.service import Service
+from rota.store.ops import BreakerPlace
 from rota.worker.attempt import Attempt
+from rota.worker.breakers import EndpointReports, find_place
 from rota.worker.finisher import Finisher
-from rota.worker.gates import Park
 from rota.worker.gates.gatekeeper import Gatekeeper
 from rota.worker.packs import (
     Pack,
@@ -40,6 +41,8 @@ step in it. Until the turn is over no answer of the database is seen."""
 WATCH_S = 0.1
 """Seconds between checks of running jobs, which may exceed their timeout by as much."""
 GOING_DOWN = HandedBack("the worker is going down")
+OPEN = HandedBack("its breaker has opened")
+UNTOLD = HandedBack("its breaker cannot be told of a failure", 10.0)
 
 
 class Refills(Protocol):
@@ -57,6 +60,8 @@ class Executor(Service):
     """Who calls the handlers, and tells `handle_end`."""
     gatekeeper: Gatekeeper
     claimer: Refills
+    reports: EndpointReports | None = None
+    """None: no breaker is asked."""
 
     def __init__(
         self,
@@ -96,6 +101,8 @@ class Executor(Service):
         """Those that leave it at the end of this turn of the loop, …"""
         self._ended: list[Attempt] = []
         """… and those whose outcomes are passed on then."""
+        self._aside: list[Attempt] = []
+        """Those that wait until their breakers are told of failures."""
         self._watch_at = inf
         """No running attempt must be stopped or ended before."""
         self._accepts = True
@@ -136,12 +143,10 @@ class Executor(Service):
                 since = attempt.job.started_at  # when it was claimed
                 waited_s = 0.0 if since is None else (since - attempt.job.run_at).total_seconds()
                 self.bus.emit(JobClaimed.of(attempt.job, self._spec.name, waited_s=waited_s))
-        types = self.gatekeeper.types
         unusual = [
             one
             for one in attempts
-            if one.job_type in types
-            or one.is_suspect
+            if one.is_suspect
             or one.must_record_start
             or one.starts_in_s
             or one.job.meta_json is not None
@@ -183,6 +188,8 @@ class Executor(Service):
 
     def _buffer(self, attempts: Sequence[Attempt], *, is_first: bool = False) -> None:
         """Put attempts into the buffer, those of one call as a pack; start what has a slot."""
+        if self.reports is not None:
+            attempts = self._sift(self.reports, attempts)
         packed = find_for_packs(attempts) if _has_chunks(attempts) else []
         if packed:
             gone = set(packed)
@@ -202,6 +209,16 @@ class Executor(Service):
         if not self.is_idle:
             self.wake()
 
+    def _sift(self, reports: EndpointReports, attempts: Sequence[Attempt]) -> Sequence[Attempt]:
+        """Set those aside whose breakers are to be told first, and hand those back whose breakers
+        have opened; return the others."""
+        found = reports.sift(attempts, self.clock.monotonic())
+        if not found:
+            return attempts
+        self._set_aside([attempt for attempt, may_wait in found.items() if may_wait])
+        self._hand_back([attempt for attempt, may_wait in found.items() if not may_wait], OPEN)
+        return [attempt for attempt in attempts if attempt not in found]
+
     def _gather(self, attempts: Sequence[Attempt]) -> list[Pack]:
         """Put attempts into packs; return those that need not wait for more jobs."""
         if not attempts:
@@ -211,6 +228,12 @@ class Executor(Service):
             self._group_of[pack.job.queue].note_coming([pack], 1)
         self._note_gathered([pack for pack in ready if pack.ready_at is not None])
         return ready
+
+    def _take_gathering(self, is_meant: Callable[[Unit], bool]) -> list[Pack]:
+        """Take those that are meant of the packs that wait for more jobs."""
+        packs = self._packer.take(is_meant, self.clock.monotonic())
+        self._note_gathered(packs)
+        return packs
 
     def _note_gathered(self, packs: Iterable[Pack]) -> None:
         for pack in packs:
@@ -250,9 +273,11 @@ class Executor(Service):
         able = self._end_stopped(self._unpack(units))
         seated = able
         if [1 for attempt in able if attempt.gates]:
-            answers = {one: self.gatekeeper.look(one, now) for one in able if one.gates}
-            able = [one for one in able if answers.get(one) is None]
-            seated = self._sort_out(able, answers)
+            waiting = {one for one in able if one.gates and self.gatekeeper.look(one)}
+            for attempt in waiting:
+                if isinstance(attempt.pack, Pack):
+                    attempt.pack.waiting.add(attempt)
+            able = [one for one in able if one not in waiting]
         Attempt.admit(seated)
         self._running.update(seated)
         group.take_slots(enter_packs(seated) if _have_packs(seated) else seated)
@@ -267,11 +292,9 @@ class Executor(Service):
             return units  # type: ignore[return-value] # all of them are attempts
         attempts: list[Attempt] = []
         for unit in units:
-            if isinstance(unit, Attempt):
-                attempts.append(unit)
-            elif isinstance(unit, Pack):
+            if isinstance(unit, Pack):
                 self._packer.close(unit)
-                attempts += unit.attempts
+            attempts += _list_attempts(unit)
         return attempts
 
     def _end_stopped(self, attempts: Sequence[Attempt]) -> Sequence[Attempt]:
@@ -285,35 +308,16 @@ class Executor(Service):
             self._end(attempt, end)
         return [attempt for attempt in attempts if attempt not in stopped]
 
-    def _sort_out(
-        self, able: Sequence[Attempt], answers: dict[Attempt, Park | End | None]
-    ) -> list[Attempt]:
-        """Do what the gates say; return those that get a slot."""
-        seated = list(able)
-        for attempt, answer in answers.items():
-            if answer is Park.IN_SLOT:
-                seated.append(attempt)
-                if isinstance(attempt.pack, Pack):
-                    attempt.pack.waiting.add(attempt)
-            elif answer is not None:
-                attempt.pack = None  # from here on it goes its own way
-                if not isinstance(answer, Park):
-                    self._end(attempt, answer)
-        return seated
-
     def begin(self, attempts: Sequence[Attempt]) -> None:
         """Begin attempts that waited in their slots, unless it is too late by now."""
-        now = self.clock.monotonic()
         able: list[Attempt] = []
         for attempt in attempts:
-            answer: Park | End | None = attempt.stop_outcome if self._accepts else GOING_DOWN
-            if answer is None:
-                answer = self.gatekeeper.look(attempt, now, has_slot=True)
-            if answer is None:
+            end = attempt.stop_outcome if self._accepts else GOING_DOWN
+            if end is None:
                 able.append(attempt)
-            elif not isinstance(answer, Park):
-                self.handle_end(attempt, answer)
-        self._begin(able, now)
+            else:
+                self.handle_end(attempt, end)
+        self._begin(able, self.clock.monotonic())
 
     def _begin(self, attempts: Sequence[Attempt], now: float) -> None:
         """Hand admitted attempts to the runners of their types."""
@@ -419,12 +423,13 @@ class Executor(Service):
         self._pass_on([attempt])
 
     def _pass_on(self, ended: Sequence[Attempt]) -> None:
-        """Let outcomes be written, unless a gate does that later."""
-        if [1 for attempt in ended if attempt.gates]:
-            note_end = self.gatekeeper.note_end
-            ended = [attempt for attempt in ended if not (attempt.gates and note_end(attempt))]
-        if ended:
-            self._finisher.take(ended)
+        """Let outcomes be written."""
+        for attempt in ended:
+            if attempt.gates:
+                self.gatekeeper.note_end(attempt)
+        if self.reports is not None and (places := self.reports.note_ended(ended)):
+            self._set_aside(self._take_buffered(places))
+        self._finisher.take(ended)
 
     # Stopping
 
@@ -440,6 +445,8 @@ class Executor(Service):
             self._group_of[pack.job.queue].push([pack])
         buffer_s = self._spec.config.buffer_s
         self.hand_back_buffered(HandedBack("it waited too long for a free slot"), now - buffer_s)
+        if self._aside:
+            self._hand_back(self._take_aside(now - buffer_s), UNTOLD)
         if due:
             self._fill_all()
         if self.is_idle:
@@ -470,21 +477,60 @@ class Executor(Service):
 
     def hand_back_buffered(self, end: HandedBack, before: float = inf) -> None:
         """Hand back jobs that have waited for a slot since before a time."""
-        packs = [] if self._accepts else self._packer.take_all(self.clock.monotonic())
-        self._note_gathered(packs)
+        packs = [] if self._accepts else self._take_gathering(lambda _: True)
         units = [*packs, *(unit for group in self.groups for unit in group.take_stale(before))]
         attempts = list(self._unpack(units))
         if not self._accepts:
+            attempts += self._take_aside()
             parked = self.gatekeeper.take_all()
             for attempt in parked:
                 self._uncount(attempt)
             attempts += parked
-        if not attempts:
-            return
+        self._hand_back(attempts, end)
+
+    def note_told(self, opened: Set[BreakerPlace]) -> None:
+        """Let jobs begin that waited until their breakers were told; hand back those of breakers
+        that have opened."""
+        again = self._take_aside()
+        if opened:
+            again += self._take_buffered(opened)
+        self._buffer(again, is_first=True)
+
+    def _set_aside(self, attempts: Sequence[Attempt]) -> None:
+        """Let attempts wait until their breakers are told; meanwhile they count as coming."""
+        self._aside += attempts
+        for group, some in self._sort_by_group(attempts):
+            group.note_coming(some, 1)
+
+    def _take_aside(self, before: float = inf) -> list[Attempt]:
+        """Take those that have waited like this since before a time."""
+        taken = [attempt for attempt in self._aside if attempt.buffered_at < before]
+        self._aside = [attempt for attempt in self._aside if attempt.buffered_at >= before]
+        for group, some in self._sort_by_group(taken):
+            group.note_coming(some, -1)
+        return taken
+
+    def _take_buffered(self, places: Set[BreakerPlace]) -> list[Attempt]:
+        """Take the jobs of these breakers that wait for a slot, or for others to join their
+        call."""
+
+        def is_meant(unit: Unit) -> bool:
+            return any(find_place(attempt) in places for attempt in _list_attempts(unit))
+
+        units = [*self._take_gathering(is_meant)]
+        for group in self.groups:
+            units += group.take(is_meant)
+        attempts = list(self._unpack(units))
+        for attempt in attempts:
+            attempt.pack = None
+        return attempts
+
+    def _hand_back(self, attempts: Sequence[Attempt], end: HandedBack) -> None:
         for attempt in attempts:
             attempt.pack = None
             self._end(attempt, attempt.stop_outcome or end)
-        self.claimer.wake()
+        if attempts:
+            self.claimer.wake()
 
     async def finish_running(self, grace_s: float, stop_now: asyncio.Event) -> None:
         """Start nothing more, and wait for the running jobs. After the grace period, or once
@@ -580,6 +626,10 @@ class Executor(Service):
         """End the attempts of a pack that wait for a call which will not come."""
         for attempt in [one for one in pack.seated if one.is_between_calls and not one.is_over]:
             self.handle_end(attempt, Interrupted("the call before it did not end"))
+
+
+def _list_attempts(unit: Unit) -> Sequence[Attempt]:
+    return unit.attempts if isinstance(unit, Pack) else [unit]  # type: ignore[list-item]
 
 
 def _have_packs(attempts: Sequence[Attempt]) -> bool:

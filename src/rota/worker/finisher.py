@@ -49,6 +49,7 @@ from rota.store.ops import Branches, Claimant, Claimed, Ending, Refused, Written
 from rota.upkeep.quarantine import Quarantine
 from rota.upkeep.waits import WaitSweeper
 from rota.worker.attempt import Attempt, State
+from rota.worker.breakers import EndpointReports
 from rota.worker.completion import NotCommitted
 from rota.worker.spec import WorkerSpec
 
@@ -117,6 +118,8 @@ class Finisher(Service):
     # Set once, before the first claim
     claimer: LooksForNext
     gatekeeper: HearsOfWrites
+    reports: EndpointReports | None = None
+    """None: no breaker is asked."""
 
     def __init__(
         self,
@@ -266,6 +269,8 @@ class Finisher(Service):
     async def _write(self, batch: list[Attempt]) -> None:
         if [1 for attempt in batch if attempt.job.batch is not None]:
             self._fold_tries = FOLD_TRIES
+        if self.reports is not None:
+            batch = await self._tell_breakers(self.reports, batch)
         batch = await self._write_last_progress(batch)
         batch, careful = await self._write_plain(batch)
         over: Part = []
@@ -291,6 +296,13 @@ class Finisher(Service):
                     written |= settled
                 await self._free_places(part, written)
                 self._take_in(part, written)
+
+    async def _tell_breakers(self, reports: EndpointReports, batch: list[Attempt]) -> list[Attempt]:
+        """Tell breakers of the ends of their jobs; return the attempts that may end."""
+        waiting, why = await reports.tell(batch)
+        for attempt in waiting:
+            self._put_off(attempt, why)
+        return [attempt for attempt in batch if attempt not in waiting] if waiting else batch
 
     async def _write_last_progress(self, batch: list[Attempt]) -> list[Attempt]:
         """Write the reports of progress that the lease keeper has not written yet, and return the
@@ -470,6 +482,8 @@ class Finisher(Service):
         if self._attempts.get(job) is attempt:
             del self._attempts[job]
         attempt.forget_error()
+        if self.reports is not None:
+            self.reports.forget(attempt)
         if attempt.is_suspect:
             self.gatekeeper.note_written(attempt)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import groupby
 from math import inf
 from operator import attrgetter
@@ -132,9 +132,9 @@ class Packer:
         due = [pack for pack, until in self.waiting.items() if until <= now]
         return [self._release(pack, now) for pack in due]
 
-    def take_all(self, now: float) -> list[Pack]:
-        """Take away the packs that wait: the worker goes down."""
-        return [self._release(pack, now) for pack in list(self.waiting)]
+    def take(self, is_meant: Callable[[Pack], bool], now: float) -> list[Pack]:
+        """Take away those that are meant of the packs that wait."""
+        return [self._release(pack, now) for pack in list(self.waiting) if is_meant(pack)]
 
     def find_pause_s(self, now: float) -> float:
         """Return in how many seconds the next pack has waited long enough; one waits."""

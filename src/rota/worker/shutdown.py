@@ -72,7 +72,6 @@ class Shutdown:
         for service, task in running:
             if service is parts.claimer:
                 await self._wait_for_the_last_claim(task)
-        await parts.gatekeeper.flush(self._left_s)
         await parts.finisher.flush(self._left_s)
         await self._end(parts, running)
 

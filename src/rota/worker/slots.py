@@ -7,7 +7,7 @@ free, so that an urgent job never waits for slow ordinary ones to end.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil, inf
 from typing import Any, Protocol
 
@@ -244,17 +244,25 @@ class SlotGroup:
         """Take the jobs that have waited since before a time: they were claimed too far ahead."""
         if before <= self._oldest_at:
             return []  # nearly always: the buffer is read no more often than it gets stale
-        waiting = [one for jobs in self._buffer.values() for one in jobs]
-        stale = [one for one in waiting if one.buffered_at < before]
-        left = [one for one in waiting if one.buffered_at >= before]
-        self._buffer.clear()
-        self.waiting = self.urgent_waiting = 0
-        self.push(left)
-        self._oldest_at = min([one.buffered_at for one in left], default=inf)
+        stale = self.take(lambda one: one.buffered_at < before)
         if stale:
             self._aim(self.slots, self.ordinary_slots)
             self.jobs_a_slot = 1.0
         return stale
+
+    def take(self, is_meant: Callable[[Any], bool]) -> list[Any]:
+        """Take those that are meant out of the buffer."""
+        waiting = [one for jobs in self._buffer.values() for one in jobs]
+        taken = [one for one in waiting if is_meant(one)]
+        if not taken:
+            return taken
+        gone = set(taken)
+        left = [one for one in waiting if one not in gone]
+        self._buffer.clear()
+        self.waiting = self.urgent_waiting = 0
+        self.push(left)
+        self._oldest_at = min([one.buffered_at for one in left], default=inf)
+        return taken
 
 
 def _count_urgent(units: Sequence[Unit]) -> int:

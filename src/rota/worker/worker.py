@@ -24,6 +24,7 @@ from rota.store.db import Database
 from rota.store.link import StoreLink
 from rota.upkeep.upkeep_set import UpkeepSet
 from rota.worker.attempt import Attempt
+from rota.worker.breakers import EndpointReports
 from rota.worker.by_hand import ByHand, Picker
 from rota.worker.claimer import Claimer
 from rota.worker.completion import Completer
@@ -32,7 +33,6 @@ from rota.worker.effects import EffectKeeper
 from rota.worker.executor import Executor
 from rota.worker.finisher import LOCK_TIMEOUT_S, UNTIMED_S, Finisher
 from rota.worker.gates import Gate
-from rota.worker.gates.breaker import BreakerGate
 from rota.worker.gates.gatekeeper import Gatekeeper
 from rota.worker.gates.in_slot import ResultGate, StartRecordGate
 from rota.worker.gates.rate_limits import StartGate
@@ -237,8 +237,7 @@ class Worker:
         )
         executor.runners = self._make_runners(executor)
         asking = StoreLink(database, "gates", lock_timeout_s=GATES_LOCK_S)
-        gates = self.make_gates(asking, finisher)
-        gatekeeper = Gatekeeper(bus, clock, asking, gates, executor)
+        gatekeeper = Gatekeeper(bus, clock, asking, self.make_gates(asking), executor)
         drain = self._shutdown if spec.config.drain else None
         copy_guard = CopyGuard(bus, clock, upkeep, self._pause_gate, drain)
         claim = StoreLink(database, "claim")
@@ -252,6 +251,10 @@ class Worker:
         else:
             claimer = Picker(spec, bus, clock, claim, executor, hand)
         executor.gatekeeper = finisher.gatekeeper = gatekeeper
+        if spec.config.asks_gates and any(one.breaker is not None for one in spec.types.values()):
+            executor.reports = finisher.reports = EndpointReports(
+                bus, clock, finish, executor.note_told, lane_sweeper.hasten
+            )
         executor.claimer = finisher.claimer = claimer
         answer_s = min(max(ANSWER_S[0], spec.shortest_lease_s / 4), ANSWER_S[1])
         lease = StoreLink(database, "lease", answer_s=answer_s)
@@ -298,16 +301,15 @@ class Worker:
             )
         return Runners(self.name, spec.arounds, self._clock, executor, processes, here)
 
-    def make_gates(self, link: StoreLink, finisher: Finisher) -> list[Gate]:
+    def make_gates(self, link: StoreLink) -> list[Gate]:
         """Make the gates. Without a slot they are asked from the last one on."""
-        spec, clock = self._spec, self._clock
-        gates: list[Gate] = [StartRecordGate(clock, link), ResultGate(clock, link)]
-        types = spec.types.values() if spec.config.asks_gates else ()
-        if any(job_type.breaker is not None for job_type in types):
-            gates.append(BreakerGate(self._bus, clock, link, types, finisher))
-        if any(job_type.options.rate_limit is not None for job_type in types):
-            gates.append(StartGate(clock))
-        return [*gates, SuspectGate(clock, spec.config.buffer_s)]
+        clock = self._clock
+        return [
+            StartRecordGate(clock, link),
+            ResultGate(clock, link),
+            StartGate(clock),
+            SuspectGate(clock, self._spec.config.buffer_s),
+        ]
 
     # The work
 

@@ -12,33 +12,12 @@ from rota.errors import UsageError
 from rota.model.breaker import BreakerRules, EndpointHealth
 from rota.model.record import Record
 from rota.store.driver import Operation, Query
-from rota.store.errors import INVALID_PARAMETER, Unstorable
+from rota.store.errors import INVALID_PARAMETER, RowLocked, RowRefused, Unstorable
+from rota.store.ops.lease import Refused
 from rota.store.ops.pause import Until
 
 BreakerPlace = tuple[str, str]
 """The name and the key of a breaker; a breaker without keys has the key ''."""
-
-
-class Blocked(msgspec.Struct, frozen=True):
-    """Why a job may not begin."""
-
-    blocked_by: str
-    """The key: '' if the whole breaker is open."""
-    state: Literal["open", "trial", "due"]
-    """`due`: it has been open for its time, and one job may try."""
-    wait_s: float | None
-    """None: until a person resets it."""
-
-
-class Try(msgspec.Struct, frozen=True):
-    """A job that is about to begin."""
-
-    name: str
-    key: str
-    job: int
-    claims: int
-    deadline_s: float
-    """After that another job may try."""
 
 
 class EndpointResult(msgspec.Struct, frozen=True):
@@ -62,8 +41,8 @@ class Recorded(msgspec.Struct, frozen=True):
     """A breaker after results were recorded."""
 
     place: BreakerPlace
-    blocked: Blocked | None
-    """None: it is closed."""
+    wait_s: float | None
+    """How long it is open; None: it is closed, or another job tries."""
     change: Literal["opened", "reopened", "closed", "untried"] | None
     """What the results changed."""
 
@@ -97,37 +76,14 @@ class BreakerRecord(Record, frozen=True):
     """None: a worker."""
 
 
-def look_at_breakers(places: Sequence[BreakerPlace]) -> Operation[dict[BreakerPlace, Blocked]]:
-    """Return which of these breakers are not closed."""
-    asked = [{"name": name, "key": key} for name, key in places]
-    rows = yield Query("breaker_look", {"asked": _encode(asked)})
-    return {(name, key): Blocked(*blocked) for name, key, *blocked in rows}
-
-
-def try_breakers(tries: Sequence[Try]) -> Operation[dict[int, Blocked | bool]]:
-    """Return for each job what blocks it, or whether it may begin as the trial."""
-    rows = yield Query("breaker_try", {"asked": _encode(tries)})
-    return {
-        job: state == "own_trial"
-        if state in ("closed", "own_trial")
-        else Blocked(blocked_by, state, wait_s)
-        for job, state, wait_s, blocked_by in rows
-    }
-
-
-def record_at_breakers(results: Sequence[EndpointResult]) -> Operation[list[Recorded]]:
-    """Record what attempts say of their endpoints."""
-    rows = yield Query("breaker_record", {"results": _encode(list(map(_describe, results)))})
-    return [
-        Recorded((name, key), None if state == "closed" else Blocked(key, state, wait_s), change)
-        for name, key, state, wait_s, change in rows
-    ]
-
-
-def release_breakers(limit: int, delay_s: float) -> Operation[int]:
-    """Make jobs due whose breakers have closed; return how many."""
-    rows = yield Query("breaker_release", {"limit": limit, "delay_s": delay_s})
-    return rows[0][0]  # type: ignore[no-any-return]
+def record_at_breakers(results: Sequence[EndpointResult]) -> Operation[list[Recorded] | Refused]:
+    """Record what attempts say of their endpoints; Refused: the database does not take it."""
+    told = msgspec.json.encode([_describe(result) for result in results]).decode()
+    try:
+        rows = yield Query("breaker_record", {"results": told})
+    except (RowRefused, RowLocked) as error:
+        return Refused(error.summary, locked=isinstance(error, RowLocked), of_row=False)
+    return [Recorded((name, key), wait_s, change) for name, key, wait_s, change in rows]
 
 
 def list_breakers(name: str | None, limit: int) -> Operation[list[BreakerRecord]]:
@@ -176,7 +132,3 @@ def _describe(result: EndpointResult) -> dict[str, Any]:
         "trial_claim": result.trial_claim,
         "trial": result.trial,
     }
-
-
-def _encode(value: Any) -> str:
-    return msgspec.json.encode(value).decode()

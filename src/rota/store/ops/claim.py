@@ -55,7 +55,8 @@ class Claimant:
     leases: list[timedelta]
     records: list[bool]
     ahead: timedelta | None = AHEAD
-    """How long before its slot a rate limit may give a start; None: limits are not asked."""
+    """How long before its slot a rate limit may give a start; None: neither limits nor breakers are
+    asked."""
 
     @cached_property
     def params(self) -> dict[str, str | None]:
@@ -89,7 +90,7 @@ class RefusedClaim:
 @dataclass(frozen=True, slots=True)
 class HeldUp:
     """Due jobs of one queue and priority that a claim reached and that may not run yet: their
-    lanes, caps or limits have no room."""
+    lanes, caps, breakers or limits have no room."""
 
     queue: str
     priority: int
@@ -100,14 +101,17 @@ class HeldUp:
 
 
 class Start(msgspec.Struct, frozen=True, array_like=True):
-    """The start of a job that a rate limit gave at the claim, in seconds from then."""
+    """The start of a job that a rate limit gave at the claim, in seconds from then; or that of a
+    trial."""
 
-    waits_for: str
-    """What the job waits for if it cannot use it, as in `job.waits_for`."""
+    waits_for: str | None
+    """What the job waits for if it cannot use it, as in `job.waits_for`. None: it has no limit."""
     in_s: float
     """It may not begin before."""
-    late_s: float
-    """How much later it may begin."""
+    late_s: float | None
+    """How much later it may begin. None: it has no limit."""
+    is_trial: bool = False
+    """Whether it tries for its breaker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +134,7 @@ class Claimed:
     capped: frozenset[int] = frozenset()
     """The jobs that count in the cap of their type or queue."""
     starts: Mapping[int, Start] = field(default_factory=dict)
-    """Of the jobs that have a rate limit, the starts that it gave."""
+    """Of jobs that have a rate limit, or try for a breaker, the starts that these gave."""
     paused: frozenset[str] = frozenset()
     """Queues that are paused: they gave no job, but may have due ones."""
     refused: tuple[RefusedClaim, ...] = ()

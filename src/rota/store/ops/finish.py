@@ -154,7 +154,7 @@ def complete(
 ) -> Completion:
     """Move a job to history as a success, in the transaction of the caller's connection; return
     whether its claim held it."""
-    yield Query("today_ensure")
+    yield Query("completion_begin", {"id": job.id, "claims": job.claims})
     if progress_json is not None:
         yield from progress([(job.id, job.claims, progress_json)], waits=True)
     transition = Transition("succeed", Status.SUCCEEDED, result_json=result_json)

@@ -7,7 +7,6 @@ without a slot waits in any order: no other job waits for it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import chain
 from math import inf
 from typing import Protocol
 
@@ -18,12 +17,10 @@ from rota.runtime.clock import Clock
 from rota.runtime.service import Service
 from rota.store.link import StoreLink
 from rota.worker.attempt import Attempt
-from rota.worker.gates import Answers, Gate, Park
+from rota.worker.gates import Answers, Gate
 
 ASK_MAX = 1_000
 """Most attempts that the gates are asked for at once."""
-KEEP_AGAIN_S = 1.0
-"""Seconds until a gate writes and reads again what the database has refused."""
 LOST = HandedBack("its lease was lost")
 
 
@@ -62,8 +59,6 @@ class Gatekeeper(Service):
         super().__init__(bus, clock)
         self._link = link
         self._gates = tuple(gates)
-        self.types = frozenset(chain.from_iterable(gate.types for gate in gates))
-        """The types of which all jobs pass a gate."""
         self._admits = admits
         self._parked: dict[Attempt, float] = {}
         """The attempts without a slot, each with the time at which the gates are asked (again)."""
@@ -83,24 +78,19 @@ class Gatekeeper(Service):
             self.wake()
         return parked
 
-    def look(self, attempt: Attempt, now: float, *, has_slot: bool = False) -> Park | End | None:
-        """Ask for an attempt that gets a slot, and park it if it must wait; None: it may begin.
-        One that `has_slot` waits there."""
-        answer = self._find_answer(attempt, now)
-        if isinstance(answer, Park):
-            if has_slot:
-                answer = Park.IN_SLOT
-            parked = self._in_slot if answer is Park.IN_SLOT else self._parked
-            parked[attempt] = 0.0
+    def look(self, attempt: Attempt) -> bool:
+        """Park an attempt that gets a slot, if gates are to answer for it there; return whether."""
+        waits = not all(gate.is_first for gate in attempt.gates)
+        if waits:
+            self._in_slot[attempt] = 0.0
             self.wake()
-        return answer
+        return waits
 
-    def note_end(self, attempt: Attempt) -> bool:
-        """Note that the outcome of an attempt is known; return whether a gate gives it to the
-        finisher later."""
-        is_kept = [gate.note_end(attempt) for gate in self._list_gates(attempt)]
+    def note_end(self, attempt: Attempt) -> None:
+        """Note that the outcome of an attempt is known."""
+        for gate in self._list_gates(attempt):
+            gate.note_end(attempt)
         self.wake()
-        return any(is_kept)
 
     def note_written(self, attempt: Attempt) -> None:
         """Note that the outcome of a suspect is written, or never will be."""
@@ -121,53 +111,20 @@ class Gatekeeper(Service):
         self._parked.clear()
         return parked
 
-    async def flush(self, for_s: float) -> None:
-        """Give the finisher all attempts that have ended."""
-        self.wake_now()
-        for gate in self._gates:
-            await gate.flush(for_s)
-
     async def tick(self) -> float | None:
         """Ask the gates for all attempts whose time has come."""
-        pauses = [await self._keep(gate) for gate in self._gates if gate.keeps]
         for gate in self._gates:
             for attempt in gate.again:
                 self.ask_again(attempt)
             gate.again.clear()
         if await self._ask_in_slot() or await self._ask():
-            return 0  # what the gates keep may be more now
+            return 0
         now = self.clock.monotonic()
-        pauses += [max(0.0, at - now) for at in (*self._parked.values(), *self._in_slot.values())]
-        return min((pause_s for pause_s in pauses if pause_s is not None), default=None)
-
-    async def _keep(self, gate: Gate) -> float | None:
-        try:
-            return await gate.keep()
-        except DatabaseUnavailable as error:
-            if not error.refused:
-                raise
-            self.report_lost(str(error), KEEP_AGAIN_S, refused=True)
-            return KEEP_AGAIN_S  # others are asked for meanwhile
+        at = min((*self._parked.values(), *self._in_slot.values()), default=None)
+        return None if at is None else max(0.0, at - now)
 
     async def close(self) -> None:
-        """Write what the gates still keep, and close the connection."""
-        try:
-            for gate in self._gates:
-                await gate.keep()
-        except DatabaseUnavailable:
-            pass  # what it would have kept is lost
-        finally:
-            await self._link.close()
-
-    def _find_answer(self, attempt: Attempt, now: float) -> Park | End | None:
-        found: Park | End | None = None
-        for gate in self._list_gates(attempt):
-            answer = gate.look(attempt, now)
-            if answer is Park.IN_SLOT:
-                found = answer  # unless another gate says that it may not even have the slot
-            elif answer is not None:
-                return answer
-        return found
+        await self._link.close()
 
     def _list_gates(self, attempt: Attempt) -> list[Gate]:
         return [gate for gate in self._gates if gate in attempt.gates]

@@ -15,7 +15,7 @@ from rota.runtime.clock import Clock
 from rota.store import ops
 from rota.store.link import StoreLink
 from rota.worker.attempt import Attempt
-from rota.worker.gates import REFUSED_S, Answers, Gate, Park
+from rota.worker.gates import REFUSED_S, Answers, Gate
 
 LOCKED_S = 0.1
 """The pause if another transaction has locked the row."""
@@ -33,10 +33,6 @@ class SlotGate(Gate):
         self._link = link
         self._passed: set[Attempt] = set()
 
-    def look(self, attempt: Attempt, now: float) -> Park | None:
-        """Let it wait in its slot until it has passed."""
-        return None if attempt in self._passed else Park.IN_SLOT
-
     async def ask_in_slot(self, batch: Sequence[Attempt]) -> Answers:
         """Ask for the first ones; the others are asked for again at once."""
         waiting = [attempt for attempt in batch if attempt not in self._passed]
@@ -51,9 +47,8 @@ class SlotGate(Gate):
     async def answer(self, asked: Sequence[Attempt]) -> Answers:
         """Ask the database with one statement. Those without an answer have passed."""
 
-    def note_end(self, attempt: Attempt) -> bool:
+    def note_end(self, attempt: Attempt) -> None:
         self._passed.discard(attempt)
-        return False
 
 
 class StartRecordGate(SlotGate):

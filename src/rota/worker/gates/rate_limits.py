@@ -30,6 +30,5 @@ class StartGate(Gate):
         now = self._clock.monotonic()
         return {one: at for one in batch if (at := self._starts.get(one, now)) > now}
 
-    def note_end(self, attempt: Attempt) -> bool:
+    def note_end(self, attempt: Attempt) -> None:
         self._starts.pop(attempt, None)
-        return False

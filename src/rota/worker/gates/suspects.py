@@ -107,10 +107,9 @@ class SuspectGate(Gate):
             self._turns, self._turns_since = 0, now
         return answers
 
-    def note_end(self, attempt: Attempt) -> bool:
+    def note_end(self, attempt: Attempt) -> None:
         """Forget one that waits."""
         self._waiting.pop(attempt, None)
-        return False
 
     def note_written(self, attempt: Attempt) -> None:
         """Let the next ones begin."""

@@ -35,7 +35,6 @@ begin
     trial_claim = null,
     opened_at = null,
     closed_at = {schema}.clock(),
-    releasing = b.releasing or b.state <> 'closed',
     forget_at = {schema}.clock() + interval '1 hour',
     reason = {schema}.one_line(p_why, 500),
     changed_at = {schema}.clock(),
@@ -47,7 +46,13 @@ begin
   if v_count = 0 then
     return 0;
   end if;
-  perform {schema}.breaker_release(1000, 0::float8);
+  perform {schema}.breaker_release(
+    {schema}.breaker_waits_for(p_name, coalesce(p_key, '')) || array(
+      select {schema}.waited_for('breaker ' || p_name, 1000)
+      where p_key is null
+    ),
+    1000
+  );
   perform {schema}.log_action(
     'breaker_reset'::text, p_why, p_by,
     p_detail => jsonb_strip_nulls(jsonb_build_object('breaker', p_name, 'key', p_key))

@@ -40,7 +40,6 @@ begin
     trial_job = null,
     trial_claim = null,
     opened_at = coalesce(b.opened_at, excluded.opened_at),
-    releasing = false,
     forget_at = null,
     reason = excluded.reason,
     changed_at = {schema}.clock(),

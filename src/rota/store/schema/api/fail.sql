@@ -80,6 +80,11 @@ begin
   if not found then
     perform {schema}.lease_lost(fail.id, fail.claims);
   end if;
+  perform {schema}.trial_end(
+    fail.id, fail.claims,
+    case when fail.fatal then 'unknown' else 'fails' end,
+    v_kind || coalesce(': ' || {schema}.redact(fail.message, 500), '')
+  );
   perform {schema}.rooms_advance(v_rooms, 0);
 end $$;
 revoke execute on function {schema}.fail(

@@ -40,6 +40,7 @@ begin
   if not found then
     perform {schema}.lease_lost(succeed.id, succeed.claims);
   end if;
+  perform {schema}.trial_end(succeed.id, succeed.claims, 'serves'::text, null::text);
   perform {schema}.rooms_advance(v_rooms, 0);
   return 'succeeded';
 end $$;

@@ -65,7 +65,6 @@ begin
     openings = case when n.opens then 1 else 0 end,
     open_until = case when n.opens then v_now + p_open_for end,
     opened_at = case when n.opens then v_now end,
-    releasing = b.releasing and not n.opens,
     forget_at = case when not n.opens then greatest(v_now + p_within, b.forget_at) end,
     reason = {schema}.one_line(p_reason, 500),
     changed_at = v_now,

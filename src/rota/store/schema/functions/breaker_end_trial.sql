@@ -1,13 +1,11 @@
--- Ends a trial (for breaker_record): `serves` closes the breaker, `fails` opens it for twice as
--- long as before, up to p_max_open, and `unknown` lets another job try at once. Returns closed,
--- reopened or untried; NULL: it is not the trial of this breaker any more. A closed breaker is
--- remembered for an hour longer than its failures count: attempts that began before may fail late.
--- Locks: the row of the breaker; index breaker_pkey. Then, to let another job try, that job, with
---   SKIP LOCKED; index job_waits.
+-- Ends a trial: `serves` closes the breaker, `fails` opens it for twice as long as before, up to
+-- p_max_open, and `unknown` lets another job try at once. Returns closed, reopened or untried;
+-- NULL: it is the trial of no breaker any more. A closed breaker is remembered for an hour longer
+-- than its failures count: attempts that began before may fail late.
+-- Locks: the row of the breaker; index breaker_active. Then jobs that wait for it, with SKIP
+--   LOCKED; index job_waits.
 -- Keeps: M63, the trial is fenced by its job and its claim.
 create or replace function {schema}.breaker_end_trial(
-  p_name text,
-  p_key text,
   p_job bigint,
   p_claim int,
   p_trial text,
@@ -18,10 +16,11 @@ create or replace function {schema}.breaker_end_trial(
 )
 returns text
 language plpgsql
-set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_open_until timestamptz;
+  v_room text;
 begin
   update {schema}.breaker b
   set
@@ -41,7 +40,6 @@ begin
     trial_claim = null,
     opened_at = case when p_trial <> 'serves' then b.opened_at end,
     closed_at = case when p_trial = 'serves' then {schema}.clock() else b.closed_at end,
-    releasing = p_trial = 'serves',
     forget_at = case
       when p_trial = 'serves' then {schema}.clock() + p_within + interval '1 hour'
     end,
@@ -51,32 +49,29 @@ begin
     end,
     changed_at = {schema}.clock(),
     changed_by = null
-  where b.name = p_name
-    and b.key = p_key
-    and b.state = 'trial'
+  where b.state = 'trial'
     and b.trial_job = p_job
     and b.trial_claim = p_claim
-  returning b.open_until into v_open_until;
+  returning b.open_until, {schema}.breaker_waits_for(b.name, b.key) into v_open_until, v_room;
   if not found then
     return null;
   end if;
   if p_trial = 'serves' then
+    perform {schema}.breaker_release(array[v_room], 1000);
     return 'closed';
   end if;
-  -- The next trial need not wait for a job that was handed back for longer.
-  with first as materialized (
-    select j.id
-    from {schema}.job j
-    where j.waits_for = {schema}.breaker_waits_for(p_name, p_key)
-      and j.status in ('queued', 'failed', 'waiting')
-    order by j.priority desc, j.run_at, j.id
-    limit 1
-    for no key update skip locked
-  )
-  update {schema}.job j
-  set run_at = greatest(v_open_until, {schema}.clock())
-  from first f
-  where j.id = f.id
-    and j.run_at > v_open_until;
+  -- The next trial need not wait for a job that was put off for longer.
+  perform {schema}.jobs_hasten(
+    array(
+      select j.id
+      from {schema}.job j
+      where j.waits_for = v_room
+        and j.status in ('queued', 'failed')
+      order by j.priority desc, j.run_at, j.id
+      limit 1
+    ),
+    greatest(v_open_until, {schema}.clock()),
+    false
+  );
   return case p_trial when 'fails' then 'reopened' else 'untried' end;
 end $$;

@@ -7,14 +7,16 @@
 --   trial_job, trial_claim, trial   of a trial, its job and whether the endpoint serves, fails, or
 --                     is unknown: the job was at fault, or did not run
 -- A success while the breaker is closed is not among them. While it is not closed, only its trial
--- counts. Returns the state of each breaker now, how long to wait, and what this call changed:
--- opened, reopened (the trial failed), closed, or untried (another job may try).
--- Locks: the rows of the breakers, in the order of their names; index breaker_pkey.
+-- counts. Returns for how long each breaker is open now, and what this call changed: opened,
+-- reopened (the trial failed), closed, or untried (another job may try).
+-- Locks: the rows of the breakers, in the order of their names, waiting briefly; index
+--   breaker_pkey. Then as breaker_end_trial.
 -- Keeps: M63, late results of jobs that began before it opened change and write nothing.
 create or replace function {schema}.breaker_record(p_results jsonb)
-returns table (name text, key text, state text, wait_s float8, change text)
+returns table (name text, key text, wait_s float8, change text)
 language plpgsql
-set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set jit = off set lock_timeout = '200ms'
+set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
@@ -38,15 +40,12 @@ begin
         v_result.reason
       )
       else {schema}.breaker_end_trial(
-        name, key, v_result.trial_job, v_result.trial_claim, v_result.trial,
+        v_result.trial_job, v_result.trial_claim, v_result.trial,
         v_result.within_s * interval '1 second', v_result.open_for_s * interval '1 second',
         v_result.max_open_s * interval '1 second', v_result.reason
       )
     end;
-    select s.state, s.wait_s
-    into state, wait_s
-    from {schema}.breaker_state(name, key) s;
-    state := coalesce(state, 'closed');
+    wait_s := (select s.wait_s from {schema}.breaker_state(name, key) s);
     return next;
   end loop;
 end $$;

@@ -1,7 +1,7 @@
 -- How a job stands before one breaker: open, trial (another job tries, wait for it), or due (it is
 -- open, and one job may try). wait_s is how long to wait; NULL: until a person resets the breaker.
--- No row: it is closed. A trial is over at its deadline, or as soon as its job is no longer held
--- under that claim: its worker was lost with it, or the job was taken away.
+-- No row: it is closed. A trial is over as soon as its job is no longer held under that claim: it
+-- ended, its worker was lost with it, or the job was taken away.
 -- Locks: none; index breaker_pkey and job_pkey.
 create or replace function {schema}.breaker_state(p_name text, p_key text)
 returns table (state text, wait_s float8)
@@ -11,10 +11,7 @@ as $$
   select
     case
       when b.state = 'open' and (b.open_until > n.now) is not false then 'open'
-      when b.state = 'trial'
-        and b.open_until > n.now
-        and {schema}.claim_is_live(b.trial_job, b.trial_claim)
-        then 'trial'
+      when b.state = 'trial' and {schema}.claim_is_live(b.trial_job, b.trial_claim) then 'trial'
       else 'due'
     end,
     extract(epoch from b.open_until - n.now)::float8

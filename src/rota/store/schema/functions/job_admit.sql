@@ -1,10 +1,12 @@
--- Decides which of the jobs that a claim has picked may run: first their lanes, then the caps of
--- their types and those of their queues, then their rate limits. The others are parked; those whose
--- lane or cap another transaction holds for long stay as they are. Limits give starts up to p_ahead
--- before their slots; NULL: they are not asked. Returns the jobs that may run, the types (former
--- names too) and queues whose jobs count in a cap, and the starts, as of limits_admit.
--- Locks: the stripes of the lanes, caps and limits, after the rows, which the caller has locked.
--- Keeps: M60, M61, M62; M30, decided in statements that begin after the stripes are locked.
+-- Decides which of the jobs that a claim has picked may run: first their lanes, then their
+-- breakers, the caps of their types and those of their queues, and their rate limits. The others
+-- are parked; those whose lane or cap another transaction holds for long stay as they are. Limits
+-- give starts up to p_ahead before their slots; NULL: they and breakers are not asked. Returns the
+-- jobs that may run, the types (former names too) and queues whose jobs count in a cap, and the
+-- starts, as claimed_job says them.
+-- Locks: the stripes of the lanes, caps and limits, after the rows, which the caller has locked;
+--   then as breakers_admit and limits_admit.
+-- Keeps: M60, M61, M62, M63; M30, decided in statements that begin after the stripes are locked.
 create or replace function {schema}.job_admit(p_ids bigint[], p_ahead interval)
 returns table (ids bigint[], capped_types text[], capped_queues text[], starts jsonb)
 language plpgsql
@@ -18,6 +20,7 @@ declare
     from {schema}.limits_asked(case when p_ahead is not null then p_ids end) a
   );
   v_missing text[];
+  v_trials bigint[];
 begin
   ids := p_ids;
   select
@@ -64,12 +67,27 @@ begin
     );
   end if;
   ids := {schema}.lanes_admit(ids);
+  if p_ahead is not null and exists (
+    select from {schema}.breaker b where b.state <> 'closed'
+  ) then
+    select b.ids, b.trials into ids, v_trials from {schema}.breakers_admit(ids) b;
+  end if;
   if capped_types is not null or capped_queues is not null then
     ids := {schema}.caps_admit(ids);
   end if;
   if v_limits <> '{}' then
     select l.ids, l.starts into ids, starts
     from {schema}.limits_admit(ids, v_missing, p_ahead) l;
+  end if;
+  if v_trials is not null then
+    starts := coalesce(starts, '{}') || (
+      select
+        coalesce(
+          jsonb_object_agg(t.id, coalesce(starts -> t.id::text, '[null, 0, null]') || 'true'), '{}'
+        )
+      from unnest(v_trials) t(id)
+      where t.id = any (ids)
+    );
   end if;
   return next;
 end $$;

@@ -9,9 +9,9 @@
 --
 -- A paused queue gives no job. It is returned as one row or more with a queue and no id, because
 -- it may have due jobs and so must move no frontier. Nor is a job returned that may not run yet,
--- because of its lane, a cap or a rate limit (see job_admit). For each queue and priority one row
--- without an id says which was the last of them (run_at, and its id as origin_id), how many they
--- were (attempts), and how many of these were parked (claims). The last row has neither id nor
+-- because of its lane, a cap, a breaker or a limit (see job_admit). For each queue and priority one
+-- row without an id says which was the last of them (run_at, and its id as origin_id), how many
+-- they were (attempts), and how many of these were parked (claims). The last row has neither id nor
 -- queue: worker_claim puts its news there.
 --
 -- When a trigger or a constraint of the user's refuses one row, the whole claim is refused, unless
@@ -19,8 +19,8 @@
 -- out, and the others are claimed around each further row that is refused. A refused row is
 -- returned with the database's error as its refusal. p_alone: nothing else happens in this
 -- transaction.
--- Locks: the rows it returns, with SKIP LOCKED; index job_ready. Only for jobs with a lane, a cap
---   or a rate limit, what job_admit locks.
+-- Locks: the rows it returns, with SKIP LOCKED; index job_ready. Only for jobs with a lane, a cap,
+--   an open breaker or a rate limit, what job_admit locks.
 -- Keeps: M30, no job goes to two workers; M31, a claim is a lease; M22, the database's clock
 --   decides.
 create or replace function {schema}.job_claim(
@@ -54,11 +54,19 @@ declare
   v_paused text[] := {schema}.paused_queues(p_queues);
   v_refused bigint[] := coalesce(p_refused, '{}');
   v_ids bigint[];
-  v_limited text[] := case                       -- the types that have rate limits
+  v_asking text[] := case                        -- types with a rate limit, or an open breaker
     when p_ahead is not null then array(
       select unnest(t.name || t.aliases)
       from {schema}.job_type t
       where t.rate_limit is not null
+        or t.breaker is not null
+          and (
+            select true
+            from {schema}.breaker b
+            where b.name = t.breaker
+              and b.state <> 'closed'
+            limit 1
+          )
     )
   end;
   v_asks boolean;
@@ -89,7 +97,7 @@ begin
         cross join lateral (
           select
             b.id,
-            b.group_key is not null and b.in_lane is null or b.job_type = any (v_limited) as asks
+            b.group_key is not null and b.in_lane is null or b.job_type = any (v_asking) as asks
           from {schema}.job b
           where b.queue = p_queues[k]
             and b.priority = p_priorities[k]

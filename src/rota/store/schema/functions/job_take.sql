@@ -3,7 +3,7 @@
 -- has recorded it. Jobs of types whose keys are held until the start give theirs up; if there is no
 -- such type, that costs a look at an empty index. A job with a group_key holds a place of its lane
 -- from now on; one of p_capped_types or p_capped_queues counts in a cap. p_starts: as of
--- limits_admit. The function has no search_path of its own: job_claim has one.
+-- job_admit. The function has no search_path of its own: job_claim has one.
 -- Rows: {claimed}.
 create or replace function {schema}.job_take(
   p_ids bigint[],

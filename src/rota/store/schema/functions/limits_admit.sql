@@ -70,26 +70,9 @@ begin
   behind as materialized (
     select a.id, a.room, a.cost
     from (
-      select distinct on (r.queue, r.priority) r.queue, r.priority, r.run_at, r.id
+      select array(select {schema}.ready_behind(array_agg(r.id), p_missing)) as ids
       from refused r
-      where 2 * (select count(*) from refused) > cardinality(p_ids)
-      order by r.queue, r.priority, r.run_at desc, r.id desc
-    ) last
-    cross join lateral (
-      select array(
-        select j.id
-        from {schema}.job j
-        where j.queue = last.queue
-          and j.priority = last.priority
-          and j.status in ('queued', 'failed')
-          and (j.run_at, j.id) > (last.run_at, last.id)
-          and j.run_at <= {schema}.clock()
-          and (j.waits_for is null or j.waits_for = any (p_missing))
-          and j.mismatched_releases is null
-          and (j.group_key is null or j.in_lane)  -- the others ask their lanes first
-        order by j.run_at, j.id
-        limit 1000
-      ) as ids
+      having 2 * count(*) > cardinality(p_ids)
     ) ready
     cross join lateral {schema}.limits_asked(ready.ids) a
     where a.room in (select r.room from refused r)

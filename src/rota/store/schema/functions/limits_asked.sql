@@ -2,7 +2,7 @@
 -- what they cost (the burst at most), and the room as in waits_for. The row of a job says key and
 -- cost in its meta or its payload, as the asks_from of its type tells; what can be none counts as
 -- '' or 1.
--- Locks: none; indexes job_pkey, job_type_limited and rate_limit_pkey.
+-- Locks: none; indexes job_pkey, job_type_asking and rate_limit_pkey.
 create or replace function {schema}.limits_asked(p_ids bigint[])
 returns table (id bigint, name text, key text, cost int, room text)
 language sql stable
@@ -41,35 +41,9 @@ as $$
     and j.job_type = t.job_type
   cross join lateral (
     select
+      {schema}.asks_key({schema}.asks_value('limit'::text, t.key_from, j.meta, j.payload)) as key,
       case
-        when t.key_from is not null then coalesce(
-          case
-            when not coalesce((t.key_from -> 'is_plain')::boolean, false)
-              then j.meta -> 'rota.asks' -> 'limit'
-          end,
-          j.payload -> (t.key_from ->> 'argument'),
-          t.key_from -> 'default'
-        )
-      end as key,
-      case
-        when t.cost is null then coalesce(
-          case
-            when not coalesce((t.cost_from -> 'is_plain')::boolean, false)
-              then j.meta -> 'rota.asks' -> 'cost'
-          end,
-          j.payload -> (t.cost_from ->> 'argument'),
-          t.cost_from -> 'default'
-        )
+        when t.cost is null then {schema}.asks_value('cost'::text, t.cost_from, j.meta, j.payload)
       end as cost
-  ) said
-  cross join lateral (
-    select
-      case
-        when jsonb_typeof(said.key) = 'string' and length(said.key #>> '{}') between 1 and 255
-          or jsonb_typeof(said.key) = 'number' and said.key::text ~ '^-?\d{1,100}$'
-          then said.key #>> '{}'
-        else ''
-      end as key,
-      said.cost
   ) k
 $$;

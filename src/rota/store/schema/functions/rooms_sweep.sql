@@ -1,9 +1,10 @@
 -- Gives free places to jobs that wait for their lane or for a cap, where nobody else did: a holder
 -- was cancelled in a transaction of the application's or deleted by hand, its end could not wait
--- for the stripe, or a cap was raised by hand. Reads up to p_limit lanes and caps, in the order of
--- their names ('group KEY', 'queue NAME', 'type NAME'), from behind p_after on. p_counts: running
--- jobs that began before their cap are counted in it. Returns the last name that it read (NULL: it
--- came to the end), how many these were, and how many jobs it let go.
+-- for the stripe, or a cap was raised by hand. Likewise it makes jobs due whose breaker is closed.
+-- Reads up to p_limit breakers, lanes and caps, in the order of their names ('breaker NAME KEY',
+-- 'group KEY', 'queue NAME', 'type NAME'), from behind p_after on. p_counts: running jobs that
+-- began before their cap are counted in it. Returns the last name that it read (NULL: it came to
+-- the end), how many these were, and how many jobs it let go.
 -- Locks: the stripes of the lanes that have a free place, not waited for; rows, with SKIP LOCKED;
 --   indexes job_put_off, job_waits and job_lane.
 -- Keeps: M60, no lane stands still for ever, and no job waits while a slot is free.
@@ -15,12 +16,18 @@ set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_kind text;
-  v_lane text := case when p_after < 'group!' collate "C" then substr(p_after, 7) end;
+  v_lane text := case
+    when p_after < 'group ' collate "C" then ''
+    when p_after < 'group!' collate "C" then substr(p_after, 7)
+  end;
   v_lanes text[] := '{}';
-  v_caps text[] := '{}';
+  v_rooms text[] := array(
+    select {schema}.waited_for('breaker'::text, p_limit, greatest(p_after collate "C", 'breaker '))
+  );
   v_missing text[];
 begin
-  while cardinality(v_lanes) < p_limit loop
+  released := {schema}.breaker_release(v_rooms, 1000);
+  while cardinality(v_rooms) < p_limit loop
     v_lane := (
       select j.group_key
       from {schema}.job j
@@ -33,22 +40,22 @@ begin
     );
     exit when v_lane is null;
     v_lanes := v_lanes || v_lane;
+    v_rooms := v_rooms || ('group ' || v_lane);
   end loop;
   foreach v_kind in array array['queue', 'type'] loop
-    v_caps := v_caps || array(
+    v_rooms := v_rooms || array(
       select {schema}.waited_for(
-        v_kind,
-        p_limit - cardinality(v_lanes) - cardinality(v_caps),
-        greatest(p_after collate "C", v_kind || ' ')
+        v_kind, p_limit - cardinality(v_rooms), greatest(p_after collate "C", v_kind || ' ')
       )
     );
   end loop;
-  rooms := cardinality(v_lanes) + cardinality(v_caps);
-  last_room := coalesce(v_caps[p_limit - cardinality(v_lanes)], 'group ' || v_lanes[p_limit]);
-  released := coalesce(
+  rooms := cardinality(v_rooms);
+  last_room := v_rooms[p_limit];
+  released := released + coalesce(
     (
-      select sum({schema}.cap_release(c.cap, least(1000, {schema}.cap_free(c.cap)), true))
-      from unnest(v_caps) c(cap)
+      select sum({schema}.cap_release(r.room, least(1000, {schema}.cap_free(r.room)), true))
+      from unnest(v_rooms) r(room)
+      where r.room ~ '^(queue|type) '
     ),
     0
   );

@@ -37,8 +37,8 @@ begin
     -- A closed one whose failures count no longer, and one that no job has tried for a day.
     ('breakers', 'breaker',
       $b$case t.state when 'closed' then coalesce(t.forget_at, '-infinity') - interval '1 day'
-        else t.open_until end$b$,
-      '1 day', false, 'not t.releasing', ''),
+        when 'open' then t.open_until else t.changed_at end$b$,
+      '1 day', false, 'not {schema}.claim_is_live(t.trial_job, t.trial_claim)', ''),
     -- Members that are dead may be requeued for as long as dead jobs are kept.
     ('batches', 'batch', 't.ended_at', v_keep ->> 'history', true,
       format('(t.dead = 0 or t.ended_at < {schema}.clock() - %L::interval)', v_keep ->> 'dead'),

@@ -3,8 +3,8 @@
 -- clock in seconds, which no test moves, "moved_s": by how many seconds leases were moved along
 -- with it, "due": [names], "tick_in_s": seconds until the next tick of a schedule}, if the
 -- scheduler asks. NULL: a table is locked, and it did not wait for it: a claim asks this, too.
--- Locks: none; it reads the first entries of indexes of job, batch, batch_delta, schedule, queue
---   and job_type.
+-- Locks: none; it reads the first entries of indexes of job, batch, batch_delta, schedule, queue,
+--   job_type and breaker.
 -- Keeps: M3, one statement of one worker asks for all parts; each reads from where it read last.
 create or replace function {schema}.upkeep_due(p_asked jsonb)
 returns text
@@ -21,7 +21,7 @@ declare
 begin
   v_kinds := array(
     select kind
-    from unnest(array['job', 'limit', 'queue', 'type']) kind
+    from unnest(array['breaker', 'job', 'limit', 'queue', 'type']) kind
     where exists (
       select from {schema}.job j
       where j.waits_for > kind || ' '
@@ -49,9 +49,10 @@ begin
     v_due := v_due || 'expirer'::text;
   end if;
   if p_asked ? 'group sweeper' and (
-    exists (select from {schema}.queue q where q.max_running is not null)
+    exists (select from {schema}.breaker b where b.state <> 'closed')
+    or exists (select from {schema}.queue q where q.max_running is not null)
     or exists (select from {schema}.job_type t where t.max_running is not null)
-    or v_kinds && array['queue', 'type']
+    or v_kinds && array['breaker', 'queue', 'type']
     or exists (
       select from {schema}.job j
       where j.status = 'waiting'

@@ -76,8 +76,8 @@ create type claimed_job as (
   suspected boolean,                             -- its last attempt was lost with its worker
   capped boolean,                                -- it counts in the cap of its type or queue
   refusal text,                                  -- why it could not be claimed
-  -- If a rate limit gave it this start, a list in JSON: what it would wait for there, seconds until
-  -- it may begin, how much later it may. Otherwise NULL.
+  -- If a rate limit gave it this start, or it tries for its breaker, a list in JSON: what it would
+  -- wait for there, seconds until it may begin, how much later it may; true: it tries. Or NULL.
   start text,
   id bigint,
   origin_id bigint,
@@ -311,7 +311,8 @@ create index queue_capped on queue (name) where max_running is not null;
 
 create index job_type_capped on job_type (name) where max_running is not null;
 
-create index job_type_limited on job_type (name) where rate_limit is not null;
+create index job_type_asking on job_type (name)
+  where rate_limit is not null or breaker is not null;
 
 -- A rate limit: starts of jobs that together cost at most `starts` in any window of `per`, `burst`
 -- of it at once.
@@ -366,16 +367,13 @@ create table breaker (
   state text not null default 'closed' check (state in ('closed', 'open', 'trial')),
   failed_at timestamptz[] not null default '{}', -- while closed: the failures that count
   openings int not null default 0,               -- since it was last closed: each wait is longer
-  -- While open: when one job may try; NULL: once a person resets it. Of a trial: when another job
-  -- may try.
+  -- While open: when one job may try; NULL: once a person resets it.
   open_until timestamptz,
   trial_job bigint,
   trial_claim int,
   opened_at timestamptz,                         -- since when it has not been closed
   -- When it was last closed: failures of attempts that began before do not count.
   closed_at timestamptz,
-  -- Whether jobs that wait for it may be left, though it is closed: they are still to be made due.
-  releasing boolean not null default false,
   forget_at timestamptz,                         -- of a closed one: from then on it says nothing
   reason text,                                   -- the failure, or why a person changed it
   changed_at timestamptz not null default clock(),
@@ -383,8 +381,8 @@ create table breaker (
   primary key (name, key)
 ) with (fillfactor = 50);
 
--- Those whose waiting jobs are still to be made due: few, and only for a moment.
-create index breaker_releasing on breaker (name, key) where releasing;
+-- Those that hold jobs up.
+create index breaker_active on breaker (name, key) where state <> 'closed';
 
 -- Every claim reads this. The other columns of a queue are written again and again; a look-up in
 -- this index meets none of those row versions.

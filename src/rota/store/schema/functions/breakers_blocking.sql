@@ -1,0 +1,54 @@
+-- Returns those of these jobs that their breakers do not simply let start: with the breaker and the
+-- key that holds them up, its room as in waits_for, and its state as of breaker_state. The row of a
+-- job says its key as for limits_asked. A person may have opened all keys of a breaker at once,
+-- which is the key ''; once that time is over, it holds up none.
+-- Locks: none; indexes job_pkey, job_type_asking, breaker_active and breaker_pkey.
+create or replace function {schema}.breakers_blocking(p_ids bigint[])
+returns table (id bigint, name text, key text, room text, state text, wait_s float8)
+language sql stable
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = on
+set enable_mergejoin = off set jit = off set search_path = pg_catalog, pg_temp
+as $$
+  with asking as materialized (
+    select d.job_type, t.breaker, t.asks_from -> 'breaker' as key_from
+    from (
+      select distinct j.job_type
+      from {schema}.job j
+      where j.id = any (p_ids)
+    ) d
+    join {schema}.job_type t
+      on t.name = {schema}.canonical_type(d.job_type)
+      and t.breaker is not null
+    cross join lateral (
+      select
+      from {schema}.breaker b
+      where b.name = t.breaker
+        and b.state <> 'closed'
+      limit 1
+    ) not_closed
+  ),
+  asked as materialized (
+    select
+      j.id, a.breaker as name,
+      {schema}.asks_key(
+        {schema}.asks_value('breaker'::text, a.key_from, j.meta, j.payload)
+      ) as key
+    from {schema}.job j
+    join asking a on a.job_type = j.job_type
+    where j.id = any (p_ids)
+      and exists (select from asking)
+  ),
+  place as materialized (
+    select distinct on (a.name, a.key) a.name, a.key, held.key as blocked_by, s.state, s.wait_s
+    from (select distinct name, key from asked) a
+    cross join lateral (values (''), (a.key)) held(key)
+    cross join lateral {schema}.breaker_state(a.name, held.key) s
+    where held.key = a.key
+      or s.state = 'open'
+    order by a.name, a.key, held.key = a.key
+  )
+  select
+    a.id, p.name, p.blocked_by, {schema}.breaker_waits_for(p.name, p.blocked_by), p.state, p.wait_s
+  from asked a
+  join place p on p.name = a.name and p.key = a.key
+$$;

@@ -1,0 +1,29 @@
+-- Tells a breaker how its trial ends: of a program that runs SQL, or a handler that finishes its
+-- job in its own transaction. Another job it ignores. The rules of the breaker are those of workers
+-- in Python: here the defaults count. If another transaction has the breaker locked it says
+-- nothing: with its claim the trial is over all the same.
+-- Locks: as breaker_end_trial, waiting briefly; index breaker_active.
+create or replace function {schema}.trial_end(
+  p_job bigint, p_claim int, p_trial text, p_reason text
+)
+returns void
+language plpgsql
+set enable_seqscan = off set jit = off set lock_timeout = '200ms'
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if exists (
+    select
+    from {schema}.breaker b
+    where b.state = 'trial'
+      and b.trial_job = p_job
+      and b.trial_claim = p_claim
+  ) then
+    perform {schema}.breaker_end_trial(
+      p_job, p_claim, p_trial,
+      interval '1 minute', interval '30 seconds', interval '15 minutes', p_reason
+    );
+  end if;
+exception when lock_not_available then
+  return;
+end $$;

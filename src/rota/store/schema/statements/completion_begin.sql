@@ -1,0 +1,9 @@
+-- Prepare the end of a job in its handler's transaction: today's partitions exist, and a breaker
+-- for which it tries closes with it.
+-- Parameters: id int8; claims int4
+-- Rows: today_ensure text; trial_end text
+-- Locks: as trial_end.
+-- Keeps: M63, success of a trial closes its breaker.
+select
+  :schema.today_ensure()::text as today_ensure,
+  :schema.trial_end(:id::int8, :claims::int4, 'serves'::text, null::text)::text as trial_end

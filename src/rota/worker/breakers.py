@@ -1,0 +1,187 @@
+"""Tells breakers what ended attempts say of their endpoints, before their outcomes are written: so
+a breaker opens before jobs that failed come again, and a trial ends before its job does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence, Set
+from contextlib import suppress
+from dataclasses import dataclass
+
+from rota.errors import DatabaseUnavailable
+from rota.model.breaker import REASON_MAX, BreakerRules, EndpointHealth, judge_endpoint
+from rota.model.failure import one_line
+from rota.model.outcome import RateLimited
+from rota.model.scrub import hide
+from rota.observe.events import BreakerClosed, BreakerOpened, Bus
+from rota.runtime.clock import Clock
+from rota.store import ops
+from rota.store.link import StoreLink
+from rota.store.ops import BreakerPlace, Recorded, Refused
+from rota.worker.attempt import Attempt
+
+DEFER_S = 3.0
+"""How long outcomes wait while a breaker cannot be told: with the pauses between the tries, up to
+five seconds."""
+RECENT_S = 10.0
+"""How long after a breaker has opened a claim may bring jobs that looked before."""
+OPENED = ("opened", "reopened")
+
+
+@dataclass(frozen=True, slots=True)
+class EndedAttempt:
+    """What an attempt says of its endpoint."""
+
+    attempt: Attempt
+    rules: BreakerRules
+    place: BreakerPlace
+    health: EndpointHealth
+    reason: str | None
+
+
+class EndpointReports:
+    """What is still to be told to the breakers of one worker's types. Until one is told of a
+    failure, the executor begins no further job of it."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        clock: Clock,
+        link: StoreLink,
+        on_told: Callable[[Set[BreakerPlace]], None],
+        on_close: Callable[[], None],
+    ) -> None:
+        """Make one. `on_told` gets the breakers that have just opened; `on_close` is called when
+        jobs that waited may run."""
+        self._bus = bus
+        self._clock = clock
+        self._link = link
+        self._on_told = on_told
+        self._on_close = on_close
+        self._news: dict[Attempt, EndedAttempt] = {}
+        """What is still to be told."""
+        self._opened: dict[BreakerPlace, float] = {}
+        """Breakers that have opened here a while ago, and when."""
+
+    def note_ended(self, ended: Iterable[Attempt]) -> Set[BreakerPlace]:
+        """Note what is to be told of attempts that have ended; return their breakers."""
+        places = set()
+        for attempt in ended:
+            if attempt.job_type.breaker is not None and (one := _judge(attempt)) is not None:
+                self._news[attempt] = one
+                places.add(one.place)
+        return places
+
+    def sift(self, attempts: Sequence[Attempt], now: float) -> dict[Attempt, bool]:
+        """Return which of these may not begin: True: before something is told of their breakers;
+        False: at all, because these have opened since they were claimed."""
+        if not self._news and not self._opened:
+            return {}
+        self._opened = {at: since for at, since in self._opened.items() if now - since < RECENT_S}
+        untold = {one.place for one in self._news.values()}
+        found = {}
+        for attempt in attempts:
+            place = find_place(attempt)
+            if place is not None and attempt.claimed_at < self._opened.get(place, 0.0):
+                found[attempt] = False
+            elif place in untold:
+                found[attempt] = True
+        return found
+
+    def forget(self, attempt: Attempt) -> None:
+        """Tell nothing of an attempt: its outcome is written, or never will be."""
+        if self._news.pop(attempt, None) is not None:
+            self._on_told(frozenset())
+
+    async def tell(self, ended: Sequence[Attempt]) -> tuple[list[Attempt], Refused]:
+        """Tell what these attempts say. Return those whose outcomes are to wait, because the
+        database does not take it, and why."""
+        news = [self._news[attempt] for attempt in ended if attempt in self._news]
+        if not news:
+            return [], ops.LOCKED
+        now = self._clock.monotonic()
+        try:
+            recorded = await self._link.run(ops.record_at_breakers(_add_up(news, now)))
+        except DatabaseUnavailable as error:
+            if not error.refused:
+                raise
+            recorded = Refused(str(error), of_row=False)
+        if isinstance(recorded, Refused):
+            is_late = {one.attempt: now - (one.attempt.ended_at or now) >= DEFER_S for one in news}
+            for attempt, gives_up in is_late.items():
+                if gives_up:
+                    self.forget(attempt)
+            return [attempt for attempt, gives_up in is_late.items() if not gives_up], recorded
+        for one in news:
+            self._news.pop(one.attempt, None)
+        of = {one.place: one for one in news}
+        reasons = {one.place: one.reason for one in news if one.reason}
+        for found in recorded:
+            self._report(found, of[found.place].rules, reasons.get(found.place))
+        opened = {one.place for one in recorded if one.change in OPENED}
+        self._opened |= dict.fromkeys(opened, self._clock.monotonic())
+        self._on_told(opened)
+        return [], ops.LOCKED
+
+    def _report(self, one: Recorded, rules: BreakerRules, reason: str | None) -> None:
+        name, key = one.place
+        if one.change in OPENED:
+            self._bus.emit(
+                BreakerOpened(
+                    breaker=name,
+                    key=key or None,
+                    for_s=max(0.0, one.wait_s or 0.0),
+                    failures=rules.failures if one.change == "opened" else None,
+                    reason=reason or "",
+                )
+            )
+        elif one.change == "closed":
+            self._bus.emit(BreakerClosed(breaker=name, key=key or None))
+            self._on_close()
+
+
+def find_place(attempt: Attempt) -> BreakerPlace | None:
+    """Return the breaker of a job, and its key there; None: its type has none."""
+    of = attempt.job_type
+    return None if of.breaker is None else (of.breaker.name, of.asks.read_breaker_key(attempt.job))
+
+
+def _judge(attempt: Attempt) -> EndedAttempt | None:
+    """Return what an attempt is to tell; None: nothing. A success while its breaker is closed is
+    not told."""
+    end, place, rules = attempt.outcome, find_place(attempt), attempt.job_type.breaker
+    if attempt.is_lost or end is None or place is None or rules is None:
+        return None
+    health, reason = EndpointHealth.UNKNOWN, None
+    if attempt.began_at is not None:
+        # The finisher refuses an outcome that cannot be read.
+        with suppress(BaseException), hide(attempt.hidden):
+            health, reason = judge_endpoint(end, attempt.job_type.rules)
+        if attempt.is_trial and isinstance(end, RateLimited):
+            # Otherwise all that wait would try, one right after the other.
+            health, reason = (
+                EndpointHealth.FAILS,
+                one_line(end.reason or "it wants no more for now", REASON_MAX),
+            )
+    if health is not EndpointHealth.FAILS and not attempt.is_trial:
+        return None
+    return EndedAttempt(attempt, rules, place, health, reason)
+
+
+def _add_up(news: Sequence[EndedAttempt], now: float) -> list[ops.EndpointResult]:
+    """Return the failures of each breaker, and each trial."""
+    failures: dict[BreakerPlace, ops.EndpointResult] = {}
+    trials = []
+    for one in news:
+        job, key = one.attempt.job, one.place[1]
+        if one.attempt.is_trial:
+            trials.append(
+                ops.EndpointResult(one.rules, key, [], one.reason, one.health, job.id, job.claims)
+            )
+            continue
+        ago_s = now - (one.attempt.began_at or now)
+        counted = failures.get(one.place)
+        if counted is None:
+            failures[one.place] = ops.EndpointResult(one.rules, key, [ago_s], one.reason)
+        else:
+            counted.failed_after_s.append(ago_s)
+    return [*failures.values(), *trials]

@@ -488,7 +488,7 @@ def life() -> Picture:
     picture = Picture(
         "The way of a job through the code",
         "Enqueue inserts a row of job. A claim takes it with FOR UPDATE SKIP LOCKED into the "
-        "buffer of a worker. When a slot is free and the gates let it begin, a runner calls the "
+        "buffer of a worker. When a slot is free and it may begin, a runner calls the "
         "handler, while the lease is renewed. Finish moves it to job_history, or back to job: "
         "retry, snooze, hand back, dead.",
         height=726,
@@ -498,7 +498,7 @@ def life() -> Picture:
         ("row of job", "store", "store/ops/enqueue.py", "FOR UPDATE SKIP LOCKED"),
         ("claim", "work", "worker/claimer.py, frontier.py, store/ops/claim.py", ""),
         ("buffer and slots", "work", "worker/attempt.py, worker/slots.py", "a slot is free"),
-        ("gates", "work", "worker/executor.py, worker/gates/", "may begin now"),
+        ("start", "work", "worker/executor.py, turns.py, starter.py", "may begin now"),
         ("runner: the handler runs", "work",
          "worker/runners.py, worker/processes/\nlease, meanwhile: worker/lease_keeper.py",
          "return or error"),
@@ -520,9 +520,9 @@ def life() -> Picture:
         finish.at(0, 0.5), (48, finish.at(0, 0.5)[1]), (48, row.at(0, 0.5)[1]), row.at(0, 0.5)
     )
     picture.label(58, finish.y - 15, "retry, snooze, dead, …", "dim")
-    gates, buffer = boxes["gates"], boxes["buffer and slots"]
-    picture.arrow((110, gates.y), (110, buffer.y + buffer.height), dashed=True)
-    picture.label(118, gates.y - 15, "not now", "dim")
+    start, buffer = boxes["start"], boxes["buffer and slots"]
+    picture.arrow((110, start.y), (110, buffer.y + buffer.height), dashed=True)
+    picture.label(118, start.y - 15, "not now", "dim")
     return picture
 
 

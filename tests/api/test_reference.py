@@ -137,7 +137,7 @@ async def test_a_worker_holds_the_connections_that_the_page_names_with_their_tim
         "rota client",
         "rota cli",
         "rota start",
-        "rota gates",
+        "rota begin",
         "rota retention",
         "rota alert",
         "rota before drain",

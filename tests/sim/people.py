@@ -241,5 +241,5 @@ class People:
 
     async def clear_queue(self) -> None:
         """Let the queue give all its jobs."""
-        await self._app.queues.aresume("default", by="person")
-        await self._set_cap(None)
+        await self._insist(lambda: self._app.queues.aresume("default", by="person"))
+        await self._insist(lambda: self._set_cap(None))

@@ -184,6 +184,46 @@ def test_a_job_that_a_trigger_keeps_back_keeps_back_no_trial_and_no_other(
     assert list_waiting(connection) == [(waiting[1], False)]
 
 
+@rule("M63", "M32")
+def test_a_breaker_that_cannot_be_written_keeps_back_no_claim_and_no_outcome(
+    connection: Connection, hand: Hand
+) -> None:
+    fail(hand, 3)
+    trial = begin_trial(hand)
+    connection.execute(
+        "create function refuse() returns trigger language plpgsql as "
+        "$$ begin raise 'not now'; end $$; create trigger refuse before update on rota.breaker "
+        "for each row execute function refuse()"
+    )
+    connection.execute("select rota.succeed(%s, %s)", [trial.id, trial.claims])
+    assert state(hand) == "due"
+    [job] = insert(connection)
+    insert(connection, job_type="plain")
+    assert len(Hand(connection, types=("t", "plain")).claim(2).jobs) == 1
+    assert list_waiting(connection) == [(job, False)]
+
+
+@rule("M61", "M63")
+def test_a_trial_that_a_cap_refuses_lets_another_job_try(
+    app: rota.App, connection: Connection
+) -> None:
+    of = rota.Breaker("mail")
+    app.job("capped", breaker=of, max_running=1)(lambda: None)
+    app.job("t", breaker=of)(lambda: None)
+    app.sync()
+    hand = Hand(connection, types=("capped", "t"))
+    insert(connection, job_type="capped")
+    assert len(hand.claim(1).jobs) == 1
+    fail(hand, 3)
+    let_window_pass(connection)
+    insert(connection, job_type="capped")
+    [job] = insert(connection)
+    assert hand.claim(2).jobs == []
+    soon = "update rota.job set run_at = rota.clock() where run_at < rota.clock() + interval '1 s'"
+    connection.execute(soon)
+    assert [one.id for one in hand.claim(2).jobs] == [job]
+
+
 @rule("M60", "M63")
 def test_the_next_job_of_a_lane_is_not_passed_to_a_worker_while_its_breaker_is_open(
     connection: Connection, hand: Hand

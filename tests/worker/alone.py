@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -16,11 +17,10 @@ from rota.store.db import Database
 from rota.store.link import StoreLink
 from rota.worker.attempt import Attempt
 from rota.worker.executor import Executor
-from rota.worker.gates import Gate
-from rota.worker.gates.gatekeeper import Gatekeeper
 from rota.worker.processes import Processes
 from rota.worker.runners import Runners
 from rota.worker.spec import WorkerSpec
+from rota.worker.starter import Starter
 
 
 class Others:
@@ -31,6 +31,7 @@ class Others:
         self.said: list[str] = []
         self.counts: Counter[str] = Counter()
         self.workers = 0
+        self.due_at = math.inf
         self.has_uncounted = False
         self.waiting = self.released = self.unwritten = 0
         self.failures: list[Exception] = []
@@ -84,14 +85,14 @@ def make_spec(jobs: rota.Jobs | None = None, **config: Any) -> WorkerSpec:
 
 
 def lone_executor(
-    *gates: Gate,
+    *,
     queue: str = "default",
     slots: int = 1,
     clock: Clock = SYSTEM_CLOCK,
     buffer_s: float = 60.0,
 ) -> tuple[Executor, Others]:
-    """An executor that runs the jobs that are given to it, with these gates, of which no statement
-    is asked; and what hears of their outcomes."""
+    """An executor that runs the jobs that are given to it; and what hears of their outcomes. Its
+    starter asks the tests' database nothing."""
     spec = make_spec(queues={queue: slots}, buffer_s=buffer_s, urgent_slots=0)
     others = Others()
     stands: Any = others
@@ -103,8 +104,7 @@ def lone_executor(
     executor = Executor(spec, bus, clock, {}, stands, make_context, others.failures.append)
     processes = Processes("host:1", None, Database(""), "r")
     executor.runners = Runners("host:1", (), clock, executor, processes)
-    link = StoreLink(Database(""), "gates")
-    executor.gatekeeper = Gatekeeper(bus, clock, link, gates, executor)
+    executor.starter = Starter(bus, clock, StoreLink(Database(""), "begin"), executor)
     executor.claimer = others
     return executor, others
 

@@ -9,9 +9,16 @@ import asyncio
 from typing import Any
 
 import rota
-from rota.observe.events import BreakerOpened, JobFailed, OutcomeRefused
+from rota.observe.events import BreakerOpened, Bus, JobFailed, OutcomeRefused
+from rota.runtime.clock import SYSTEM_CLOCK
+from rota.store.db import Database
+from rota.store.link import StoreLink
+from rota.worker.attempt import Attempt
+from rota.worker.breakers import EndpointReports
+from tests.pure.test_settle_lost import job as make_job
 from tests.support.rules import rule
 from tests.support.wait import eventually
+from tests.worker.alone import give, lone_executor
 from tests.worker.hand import Hand
 from tests.worker.table import Connection, put, rows, status, value
 
@@ -42,6 +49,23 @@ async def open_it(connection: Connection, hand: Hand) -> None:
 
 def state(connection: Connection) -> list[tuple[Any, ...]]:
     return rows(connection, "select key, state, openings from rota.breaker")
+
+
+@rule("M63")
+async def test_no_buffered_job_begins_before_its_breaker_is_told_of_a_failure() -> None:
+    shop = Shop()
+    executor, others = lone_executor()
+    link, call = StoreLink(Database(""), "finish"), shop.jobs.types["call"]._declaration
+    executor.reports = EndpointReports(Bus(), SYSTEM_CLOCK, link, executor.note_told, lambda: None)
+    now = SYSTEM_CLOCK.monotonic()
+    first, second = (Attempt(make_job(id=id_), call, now, 60.0) for id_ in (1, 2))
+    give(executor, first, second)
+    assert await others.ended.get() is first
+    await asyncio.sleep(0)
+    assert (shop.calls, second.outcome) == (1, None)
+    executor.reports.forget(first)
+    assert await others.ended.get() is second
+    assert shop.calls == 2
 
 
 @rule("M63", "M32")

@@ -647,7 +647,7 @@ def test_what_belongs_to_one_job_is_refused_of_the_whole_call(
     assert around == [(made[0].id, 3)]
 
 
-# Gates, suspects, waits
+# Breakers, suspects, waits
 
 
 @rule("M62")

@@ -11,21 +11,21 @@ import pytest
 
 import rota
 from rota.errors import AttemptTimeout, DatabaseUnavailable
-from rota.model.outcome import Errored, HandedBack, Succeeded
+from rota.model.outcome import End, Errored, HandedBack, Succeeded
 from rota.observe.events import Bus
-from rota.runtime.clock import SYSTEM_CLOCK
+from rota.runtime.clock import SYSTEM_CLOCK, Clock
 from rota.store.db import Database
 from rota.store.driver import Operation
 from rota.store.link import StoreLink
 from rota.worker.attempt import Attempt
-from rota.worker.executor import STOP_NOW_S
+from rota.worker.executor import STOP_NOW_S, Executor
 from rota.worker.finisher import Finisher
-from rota.worker.gates import Answers, Gate
-from rota.worker.gates.suspects import SuspectGate
+from rota.worker.starter import Starter
+from rota.worker.suspects import Suspects
 from tests.store.work import Hand, insert
 from tests.support.clock import ManualClock
 from tests.support.rules import rule
-from tests.worker.alone import give, lone_executor, make_spec
+from tests.worker.alone import Others, give, lone_executor, make_spec
 from tests.worker.table import Connection
 from tests.worker.test_slots import claimed_job
 
@@ -33,20 +33,17 @@ LEASE_S = 100.0
 BUFFER_S = 60.0
 
 
-class RecordedByHand(Gate):
+class RecordedByHand(Starter):
     """Lets attempts wait in their slots until the test says that their starts are recorded."""
 
-    def __init__(self) -> None:
-        self.again = set()
+    def __init__(self, clock: Clock, executor: Executor) -> None:
+        super().__init__(Bus(), clock, StoreLink(Database(""), "start"), executor)
         self.asked: list[Attempt] = []
         self.recorded: set[Attempt] = set()
 
-    def choose(self, claimed: Sequence[Attempt]) -> Sequence[Attempt]:
-        return [attempt for attempt in claimed if attempt.must_record_start]
-
-    async def ask_in_slot(self, batch: Sequence[Attempt]) -> Answers:
-        self.asked += [attempt for attempt in batch if attempt not in self.asked]
-        return {attempt: float("inf") for attempt in batch if attempt not in self.recorded}
+    async def record_starts(self, asked: Sequence[Attempt]) -> dict[Attempt, float | End]:
+        self.asked += [attempt for attempt in asked if attempt not in self.asked]
+        return {attempt: float("inf") for attempt in asked if attempt not in self.recorded}
 
 
 class Work:
@@ -77,12 +74,8 @@ class Work:
             self.ran.append(ctx.job.id)
             asyncio.run_coroutine_threadsafe(self.go.wait(), loop).result(30)
 
-        self.record = RecordedByHand()
-        gates = self.record, SuspectGate(self.clock, BUFFER_S)
-        self.executor, others = lone_executor(
-            *gates, slots=slots, clock=self.clock, buffer_s=BUFFER_S
-        )
-        self.gatekeeper = self.executor.gatekeeper
+        self.executor, others = lone_executor(slots=slots, clock=self.clock, buffer_s=BUFFER_S)
+        self.record = self.executor.starter = RecordedByHand(self.clock, self.executor)
         self.ended = others.ended
         insert(connection, 2, losses=losses, error_type=None if losses is None else "LeaseExpired")
         handler = blocks if threads else waits
@@ -100,19 +93,20 @@ class Work:
         )
 
     async def start(self, *attempts: Attempt) -> None:
-        """Give these to the executor, and ask the gates for them."""
+        """Give these to the executor, and ask for them."""
         give(self.executor, *attempts)
         await self.ask()
 
     async def ask(self) -> None:
-        """Let the gatekeeper ask the gates for all that it has parked."""
-        while await self.gatekeeper.tick() == 0:
+        """Let those begin that may by now."""
+        await self.executor.tick()
+        while await self.record.tick() == 0:
             pass
 
     async def go_on(self, attempt: Attempt) -> None:
         """Let an attempt begin that waits for its record."""
         self.record.recorded.add(attempt)
-        self.gatekeeper.ask_again(attempt)
+        self.record.hasten(attempt)
         await self.ask()
 
     async def end(self) -> Attempt:
@@ -229,7 +223,7 @@ async def test_a_job_that_was_lost_begins_when_its_start_is_recorded_and_the_nex
     assert (work.record.asked, work.ran) == ([work.first], [work.first.job.id]), (
         "what it came to is not written yet"
     )
-    work.gatekeeper.note_written(work.first)
+    work.executor.note_written(work.first)
     await work.ask()
     assert work.record.asked == [work.first, work.second]
 
@@ -244,7 +238,7 @@ async def test_a_suspect_that_begins_when_another_is_over_is_waited_for_at_the_e
     work.go.set()
     assert await work.end() is work.first
     work.go.clear()
-    work.gatekeeper.note_written(work.first)
+    work.executor.note_written(work.first)
     await work.ask()
     await work.go_on(work.second)
     going_down = asyncio.create_task(work.executor.finish_running(30, asyncio.Event()))
@@ -268,7 +262,7 @@ async def test_the_slot_of_a_job_that_ended_before_its_start_was_recorded_is_fre
     assert await work.end() is work.first
     [group] = work.executor.groups
     assert group.running == 1
-    work.gatekeeper.ask_again(work.first)
+    work.record.hasten(work.first)
     await work.ask()
     await work.executor.tick()
     assert group.running == 0
@@ -291,9 +285,7 @@ async def test_a_suspect_that_waits_for_too_long_goes_back_for_another_worker(
 async def test_a_suspect_whose_answer_was_lost_and_that_was_claimed_again_holds_no_other(
     free_port: int,
 ) -> None:
-    gate = SuspectGate(SYSTEM_CLOCK, 60.0)
-    executor, others = lone_executor(gate)
-    gatekeeper, attempts, now = executor.gatekeeper, executor.attempts, SYSTEM_CLOCK.monotonic()
+    suspects, attempts = Suspects(SYSTEM_CLOCK, 60.0), dict[int, Attempt]()
     first, again = claimed_job(1), claimed_job(1)
 
     class Away(StoreLink):
@@ -302,21 +294,19 @@ async def test_a_suspect_whose_answer_was_lost_and_that_was_claimed_again_holds_
             return await super().run(operation, atomic=atomic)
 
     database = Database(f"postgresql://127.0.0.1:{free_port}/none")
-    stands: Any = others
+    stands: Any = Others()
     finisher = Finisher(
         make_spec(), Bus(), SYSTEM_CLOCK, attempts, Away(database, "finish"), stands
     )
-    finisher.gatekeeper = gatekeeper
-    for attempt in (first, again):
-        attempt.is_suspect = True
-        gatekeeper.take([attempt])
+    finisher.executor = suspects
+    first.is_suspect = again.is_suspect = True
     attempts[1] = first
-    assert await gate.ask([first]) == {}
-    assert again in await gate.ask([again])
+    assert suspects.ask([first]) == {}
+    assert again in suspects.ask([again])
     Attempt.admit([first])
-    first.end(HandedBack("no thread could be started"), now)
+    first.end(HandedBack("no thread could be started"), SYSTEM_CLOCK.monotonic())
     finisher.take([first])
     with pytest.raises(DatabaseUnavailable):
         await finisher.tick()
     assert attempts == {1: again}
-    assert await gate.ask([again]) == {}
+    assert suspects.ask([again]) == {}

@@ -18,9 +18,9 @@ from rota.observe.events import Bus, JobSucceeded
 from rota.store.db import Database
 from rota.store.link import StoreLink
 from rota.upkeep.reaper import Reaper
+from rota.worker import suspects
 from rota.worker.attempt import Attempt
-from rota.worker.gates import suspects
-from rota.worker.gates.suspects import SuspectGate
+from rota.worker.suspects import Suspects
 from tests.pure.test_settle_lost import job as make_job
 from tests.store.work import Hand as StoreHand
 from tests.store.work import insert
@@ -171,32 +171,32 @@ def suspects_of(losses: int, count: int, **options: Any) -> list[Attempt]:
     ]
 
 
-async def begin(gate: SuspectGate, batch: list[Attempt]) -> list[Attempt]:
+def begin(known: Suspects, batch: list[Attempt]) -> list[Attempt]:
     """Those whose turn it is."""
-    answers = await gate.ask(batch)
+    answers = known.ask(batch)
     return [attempt for attempt in batch if attempt not in answers]
 
 
 @rule("M33")
-async def test_after_each_loss_a_quarter_as_many_suspects_begin_together() -> None:
+def test_after_each_loss_a_quarter_as_many_suspects_begin_together() -> None:
     for losses, together in ((1, 16), (2, 4), (3, 1), (4, 1)):
         clock = ManualClock()
-        gate, batch = SuspectGate(clock, 60.0), suspects_of(losses, 2 * together + 2)
-        first = await begin(gate, batch)
+        known, batch = Suspects(clock, 60.0), suspects_of(losses, 2 * together + 2)
+        first = begin(known, batch)
         assert first == batch[:together], losses
         waiting = batch[together:]
-        assert await begin(gate, waiting) == [], "the first have not begun"
+        assert begin(known, waiting) == [], "the first have not begun"
         for one in first:
             one.began_at = clock.monotonic()
         survived_s = min(suspects.SURVIVED_S * 4 ** (losses - 1), suspects.SURVIVED_S_MAX)
         clock.advance(0.99 * survived_s)
-        assert await begin(gate, waiting) == [], losses
+        assert begin(known, waiting) == [], losses
         clock.advance(0.02 * survived_s)
-        assert await begin(gate, waiting) == waiting[:together], losses
+        assert begin(known, waiting) == waiting[:together], losses
 
 
 @rule("M33")
-async def test_who_is_charged_for_the_next_loss_begins_alone() -> None:
+def test_who_is_charged_for_the_next_loss_begins_alone() -> None:
     cases: tuple[tuple[int, dict[str, Any], list[bool]], ...] = (
         (3, {}, [True, True, True]),
         (1, {}, [False]),
@@ -204,11 +204,11 @@ async def test_who_is_charged_for_the_next_loss_begins_alone() -> None:
         (3, {"on_lost": "dead"}, [False]),
     )
     for count, options, shared in cases:
-        gate, batch = SuspectGate(ManualClock(), 60.0), suspects_of(1, count, **options)
-        begun = await begin(gate, batch)
+        known, batch = Suspects(ManualClock(), 60.0), suspects_of(1, count, **options)
+        begun = begin(known, batch)
         assert [one.shares_turn for one in begun] == shared, options
-        gate.note_written(begun[0])
-        assert await begin(gate, batch[len(begun) :]) == batch[len(begun) : len(begun) + 1]
+        known.note_written(begun[0])
+        assert begin(known, batch[len(begun) :]) == batch[len(begun) : len(begun) + 1]
 
 
 @rule("M33", "M61")

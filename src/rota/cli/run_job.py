@@ -104,7 +104,7 @@ def _run_worker(
     running: list[tuple[asyncio.AbstractEventLoop, Worker]] = []
 
     async def work() -> None:
-        spec = app._make_spec(WorkerConfig(slots=1, grace_s=GRACE_S, asks_gates=False))
+        spec = app._make_spec(WorkerConfig(slots=1, grace_s=GRACE_S, asks_limits=False))
         worker = Worker(app._database, spec, app._bus, hand=hand)
         running.append((asyncio.get_running_loop(), worker))
         try:

@@ -56,7 +56,7 @@ class WorkerConfig:
     requests it at the end."""
     stop_after_s: float | None = None
     """Stop after this many seconds, with the grace period; None: never."""
-    asks_gates: bool = True
+    asks_limits: bool = True
     """Whether rate limits and breakers are asked: neither in a test, which would wait for them, nor
     for a job that a person picked."""
     buffer_s: float = 1.0

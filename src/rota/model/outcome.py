@@ -254,7 +254,7 @@ class HandedBack:
     delay_s: float | None = None
     """Seconds until it may be claimed again; None: its run_at stays."""
     waits_for: str | None = None
-    """The gate that hands it back, as in `job.waits_for`: `breaker NAME`, with a key."""
+    """What it waits for, as in `job.waits_for`: `key ID`, say."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -326,7 +326,7 @@ class Harness:
         return performed
 
     def _make_spec(self) -> WorkerSpec:
-        return self.app._make_spec(WorkerConfig(slots=1, asks_gates=False))
+        return self.app._make_spec(WorkerConfig(slots=1, asks_limits=False))
 
     # Time
 

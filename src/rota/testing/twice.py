@@ -206,7 +206,7 @@ class _Runs:
 
     async def _run(self, on_end: Callable[[Attempt], None], watcher: Watcher | None = None) -> bool:
         """Run what is due; return whether it has succeeded."""
-        config = WorkerConfig(queues={self._queue: 1}, drain=True, asks_gates=False)
+        config = WorkerConfig(queues={self._queue: 1}, drain=True, asks_limits=False)
         spec = self._app._make_spec(config)
         if watcher is not None:
             spec = replace(spec, arounds=(*spec.arounds, watcher.around))

@@ -17,7 +17,7 @@ COUNT_S = 10.0
 """Between two searches for running jobs that began before their cap. The functions that set a cap
 search at once; this finds a cap that was set by hand."""
 PORTION = 500
-"""Most lanes and caps per statement; one costs about 20 µs."""
+"""Most lanes, caps and breakers per statement; one costs about 20 µs."""
 SHARE = 0.05
 """Of one connection's time for portions after the first: there may be 100,000 lanes with waiting
 jobs."""
@@ -36,7 +36,7 @@ class LaneSweeper(Sweeper):
     def __init__(self, bus: Bus, link: StoreLink, clock: Clock = SYSTEM_CLOCK) -> None:
         super().__init__(bus, link, clock)
         self._after = ""
-        """The lane or cap behind which the pass continues; '': from the first."""
+        """What the pass continues behind, as in `job.waits_for`; '': from the first."""
         self._is_first = True
         self._finds_waiting = False
         self._hastens_until = 0.0

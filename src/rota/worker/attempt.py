@@ -49,7 +49,7 @@ class State(StrEnum):
     BUFFERED = "buffered"
     """Claimed; it waits for a slot. Its lease is not renewed."""
     ADMITTED = "admitted"
-    """It has a slot, and perhaps waits there for a gate. From here on its lease is renewed."""
+    """It has a slot, and perhaps waits there for the starter. From here on its lease is renewed."""
     RUNNING = "running"
     """Its runner has it; `began_at` says whether the handler has taken its first step."""
     STOPPING = "stopping"
@@ -132,13 +132,6 @@ class Runs(Protocol):
         """Interrupt a handler that was asked to stop, if that is possible."""
 
 
-class Holds(Protocol):
-    """A gate, as an attempt knows it: one reason why it may have to wait."""
-
-    is_first: bool
-    """Whether it is asked before the attempt has a slot."""
-
-
 class Shares(Protocol):
     """A slot that an attempt shares with others."""
 
@@ -174,13 +167,10 @@ class Attempt(msgspec.Struct, eq=False):
 
     shares_turn: bool = False
     """Whether other suspects may begin beside it: if the worker is lost, it is not known which one
-    was at fault, and none is charged. Written by their gate."""
-    gates: tuple[Holds, ...] = ()
-    """The gates that it passes, in order; none for nearly all. Its lease is looked at in any case.
-    Set once, by the gatekeeper."""
+    was at fault, and none is charged. Written with their turn."""
     results: Results | None = NO_RESULTS
-    """What came of the jobs that it waited for; None: it is still to be read. Written by the gate
-    that reads it."""
+    """What came of the jobs that it waited for; None: it is still to be read. Written by the
+    starter."""
     starts_in_s: float = 0.0
     """How long after its claim it may begin, as its rate limit has said."""
     begin_by: float = inf
@@ -193,7 +183,7 @@ class Attempt(msgspec.Struct, eq=False):
     """The attempts with which it shares a slot; None: it has its own."""
     state: State = _BUFFERED
     let_in_at: float | None = None
-    """When the gates let it into the buffer; None: it went there when it was claimed."""
+    """When its turn let it into the buffer; None: it went there when it was claimed."""
     renewed_after_at: float | None = None
     """When its lease was renewed after the claim. Written by the lease keeper's thread."""
     keeps_lease: bool = False
@@ -370,7 +360,7 @@ class Attempt(msgspec.Struct, eq=False):
 
     @staticmethod
     def admit(attempts: Iterable[Attempt]) -> None:
-        """Give each a slot. Called by the executor, after the gates."""
+        """Give each a slot. Called by the executor."""
         for attempt in attempts:
             attempt.state = _ADMIT[attempt.state]
             attempt.keeps_lease = True
@@ -407,7 +397,7 @@ class Attempt(msgspec.Struct, eq=False):
             self.context.request_stop(why)
 
     def end(self, outcome: End, now: float) -> None:
-        """Set its outcome. Called by the executor, once a runner or a gate gave it."""
+        """Set its outcome. Called by the executor, once it is known."""
         self.state = _END[self.state]
         self.outcome = outcome
         self.ended_at = now
@@ -475,7 +465,7 @@ class Attempt(msgspec.Struct, eq=False):
     def find_obstacle(self, now: float) -> End | None:
         """Return why the handler may not take its first step; None when it may.
 
-        The process may have been frozen or busy since the gates let it begin.
+        The process may have been frozen or busy since it was let begin.
         """
         stop = self.stop_outcome
         if stop is not None:

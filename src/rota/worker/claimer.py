@@ -303,7 +303,8 @@ class Claimer(Service):
             return None
         asker = self._asker
         tells = polls and self._is_awaited and self.workers > 1 and asker.is_well
-        question = asker.find_question(now, for_others=tells)
+        asks = tells or now >= asker.due_at
+        question = asker.find_question(now, for_others=tells) if asks else None
         was_due = now >= self._due_at
         probes = now >= self._probe_at
         if probes:  # its answer says what is due

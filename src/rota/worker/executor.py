@@ -1,4 +1,4 @@
-"""Starts attempts as slots get free, each through its gates, and stops those that must end."""
+"""Starts attempts as slots get free, and stops those that must end."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Protocol
 
 from rota.declare.context import Context
 from rota.errors import AttemptTimeout, RotaError, WorkerExhausted
+from rota.model.awaited import has_awaited
 from rota.model.outcome import Cancel, End, Errored, HandedBack, Interrupted
 from rota.observe.events import Bus, HandlerAbandoned, JobClaimed
 from rota.runtime.clock import Clock
@@ -18,7 +19,6 @@ from rota.store.ops import BreakerPlace
 from rota.worker.attempt import Attempt
 from rota.worker.breakers import EndpointReports, find_place
 from rota.worker.finisher import Finisher
-from rota.worker.gates.gatekeeper import Gatekeeper
 from rota.worker.packs import (
     Pack,
     Packer,
@@ -31,6 +31,9 @@ from rota.worker.packs import (
 from rota.worker.runners import ASYNC_STOP_S, Runners
 from rota.worker.slots import SlotGroup, Unit
 from rota.worker.spec import WorkerSpec
+from rota.worker.starter import Starter
+from rota.worker.suspects import Suspects
+from rota.worker.turns import Turns
 
 STOP_NOW_S = 0.3
 """How long handlers may take to stop when the worker must stop now: a worker whose parent died ends
@@ -58,7 +61,7 @@ class Executor(Service):
     # Set once, before the first claim
     runners: Runners
     """Who calls the handlers, and tells `handle_end`."""
-    gatekeeper: Gatekeeper
+    starter: Starter
     claimer: Refills
     reports: EndpointReports | None = None
     """None: no breaker is asked."""
@@ -93,16 +96,15 @@ class Executor(Service):
         self._loop = asyncio.get_running_loop()
         self._group_of = {queue: group for group in self.groups for queue in group.queues}
         self._packer = Packer()
-        self._coming: set[Attempt] = set()
-        """Attempts at their gates that count as coming, until the gates have answered."""
+        self._turns = Turns(Suspects(clock, spec.config.buffer_s))
         self._running: set[Attempt] = set()
         """Attempts that have a slot."""
         self._left: list[Attempt] = []
         """Those that leave it at the end of this turn of the loop, …"""
         self._ended: list[Attempt] = []
         """… and those whose outcomes are passed on then."""
-        self._aside: list[Attempt] = []
-        """Those that wait until their breakers are told of failures."""
+        self._aside: dict[Attempt, float] = {}
+        """Since when each waits until its breaker is told of a failure."""
         self._watch_at = inf
         """No running attempt must be stopped or ended before."""
         self._accepts = True
@@ -143,48 +145,41 @@ class Executor(Service):
                 since = attempt.job.started_at  # when it was claimed
                 waited_s = 0.0 if since is None else (since - attempt.job.run_at).total_seconds()
                 self.bus.emit(JobClaimed.of(attempt.job, self._spec.name, waited_s=waited_s))
-        unusual = [
-            one
-            for one in attempts
-            if one.is_suspect
-            or one.must_record_start
-            or one.starts_in_s
-            or one.job.meta_json is not None
-        ]
-        parked = self.gatekeeper.take(unusual) if unusual else ()
-        if parked:
-            self._coming.update(parked)
-            attempts = [one for one in attempts if one not in self._coming]
         for group, some in self._sort_by_group(attempts):
             group.note_coming(some, -1)
-        self._buffer(attempts)
-
-    def let_in(self, attempts: Sequence[Attempt]) -> None:
-        """Take the attempts that the gates let in, before others of their priority."""
-        now = self.clock.monotonic()
         for attempt in attempts:
-            self._uncount(attempt)
+            if attempt.job.meta_json is not None and has_awaited(attempt.job):
+                attempt.results = None  # unknown until it has a slot
+        early = [one for one in attempts if one.is_suspect or one.starts_in_s]
+        if early:
+            self._turns.take(early, self.clock.monotonic())
+            gone = set(early)
+            attempts = [one for one in attempts if one not in gone]
+        self._buffer(attempts)
+        if early:
+            self._let_in()
+            self.wake()
+
+    def note_written(self, attempt: Attempt) -> None:
+        """Let the next suspects begin: the outcome of one is written, or never will be."""
+        self._turns.note_written(attempt)
+        self.wake()
+
+    def _let_in(self) -> None:
+        """Take those whose turns have come, before others of their priority. One that is not let in
+        counts as one that ended: jobs that are handed back are claimed in batches as large as those
+        of jobs that run."""
+        now = self.clock.monotonic()
+        able, ends = self._turns.take_due(now)
+        for attempt, end in ends.items():
+            self._group_of[attempt.job.queue].note_ended([attempt])
+            self._end(attempt, end)
+        for attempt in able:
             attempt.let_in_at = now
-        self._buffer(attempts, is_first=True)
-
-    def note_parked(self, attempt: Attempt) -> None:
-        """Note that an attempt must wait without a slot: its place is free for another."""
-        self._uncount(attempt)
-
-    def end_parked(self, attempt: Attempt, end: End) -> None:
-        """End an attempt that the gates do not let in. It counts as one that ended: jobs that are
-        handed back are claimed in batches as large as those of jobs that run."""
-        group = self._group_of[attempt.job.queue]
-        self._uncount(attempt)
-        group.note_ended([attempt])
-        self._end(attempt, end)
-        if group.needs_claim:
+        if able:
+            self._buffer(able, is_first=True)
+        if ends and any(group.needs_claim for group in self.groups):
             self.claimer.wake()
-
-    def _uncount(self, attempt: Attempt) -> None:
-        if attempt in self._coming:
-            self._coming.remove(attempt)
-            self._group_of[attempt.job.queue].note_coming([attempt], -1)
 
     def _buffer(self, attempts: Sequence[Attempt], *, is_first: bool = False) -> None:
         """Put attempts into the buffer, those of one call as a pack; start what has a slot."""
@@ -272,12 +267,14 @@ class Executor(Service):
         """Give a slot to each that may have one; return the attempts that may begin at once."""
         able = self._end_stopped(self._unpack(units))
         seated = able
-        if [1 for attempt in able if attempt.gates]:
-            waiting = {one for one in able if one.gates and self.gatekeeper.look(one)}
+        waiting = [one for one in able if one.must_record_start or one.results is None]
+        if waiting:
+            self.starter.take(waiting)
             for attempt in waiting:
                 if isinstance(attempt.pack, Pack):
                     attempt.pack.waiting.add(attempt)
-            able = [one for one in able if one not in waiting]
+            gone = set(waiting)
+            able = [one for one in able if one not in gone]
         Attempt.admit(seated)
         self._running.update(seated)
         group.take_slots(enter_packs(seated) if _have_packs(seated) else seated)
@@ -345,11 +342,11 @@ class Executor(Service):
         return able
 
     def _take_able(self, pack: Pack) -> list[Attempt]:
-        """Return the attempts of a pack that begin now: none while one waits for a gate."""
+        """Return the attempts of a pack that begin now: none while the starter has one."""
         able = pack.take_able()
         over = [attempt for attempt in able if attempt.outcome is not None]
         for attempt in over:  # the worker goes down
-            self.drop(attempt)
+            self.handle_end(attempt, GOING_DOWN)
         return [attempt for attempt in able if attempt.outcome is None] if over else able
 
     def _refill_soon(self) -> None:
@@ -402,10 +399,6 @@ class Executor(Service):
         self._left += [attempt for attempt, _ in ends]
         self._refill_soon()
 
-    def drop(self, attempt: Attempt) -> None:
-        """Free the slot of an attempt that is over, and was not begun."""
-        self.handle_end(attempt, HandedBack("its lease was lost"))
-
     def _take_in(self) -> None:
         """Free the slots of the attempts that ended in this turn, and pass on their outcomes."""
         if self._left:
@@ -424,9 +417,6 @@ class Executor(Service):
 
     def _pass_on(self, ended: Sequence[Attempt]) -> None:
         """Let outcomes be written."""
-        for attempt in ended:
-            if attempt.gates:
-                self.gatekeeper.note_end(attempt)
         if self.reports is not None and (places := self.reports.note_ended(ended)):
             self._set_aside(self._take_buffered(places))
         self._finisher.take(ended)
@@ -434,7 +424,7 @@ class Executor(Service):
     # Stopping
 
     async def tick(self) -> float | None:
-        """Check the time of running and of buffered jobs, and of packs that wait for more."""
+        """Check the time of running jobs, and of those that wait for something without a slot."""
         self._take_in()
         now = self.clock.monotonic()
         if now >= self._watch_at:
@@ -449,9 +439,14 @@ class Executor(Service):
             self._hand_back(self._take_aside(now - buffer_s), UNTOLD)
         if due:
             self._fill_all()
-        if self.is_idle:
+        if self._turns.waiting and self._turns.find_due_at() <= now:
+            self._let_in()
+        at = self._packer.find_due_at() if self._packer.waiting else inf
+        if self._turns.waiting:
+            at = min(at, self._turns.find_due_at())
+        if self.is_idle and at == inf:
             return None
-        return min(WATCH_S, self._packer.find_pause_s(now)) if self._packer.waiting else WATCH_S
+        return max(0.0, min(WATCH_S, at - now))
 
     async def close(self) -> None:
         """Let the threads end; end the processes."""
@@ -472,8 +467,9 @@ class Executor(Service):
         if not attempt.is_over and attempt.stop_outcome is None:
             attempt.stop(Cancel(reason or ""))
             self._request_stop(attempt, f"it was cancelled: {reason or 'no reason given'}")
-            if attempt.gates:
-                self.gatekeeper.ask_again(attempt)
+            self.starter.hasten(attempt)
+            if self._turns.hasten(attempt):
+                self.wake()
 
     def hand_back_buffered(self, end: HandedBack, before: float = inf) -> None:
         """Hand back jobs that have waited for a slot since before a time."""
@@ -482,10 +478,7 @@ class Executor(Service):
         attempts = list(self._unpack(units))
         if not self._accepts:
             attempts += self._take_aside()
-            parked = self.gatekeeper.take_all()
-            for attempt in parked:
-                self._uncount(attempt)
-            attempts += parked
+            attempts += self._turns.take_all()
         self._hand_back(attempts, end)
 
     def note_told(self, opened: Set[BreakerPlace]) -> None:
@@ -498,14 +491,15 @@ class Executor(Service):
 
     def _set_aside(self, attempts: Sequence[Attempt]) -> None:
         """Let attempts wait until their breakers are told; meanwhile they count as coming."""
-        self._aside += attempts
+        self._aside |= dict.fromkeys(attempts, self.clock.monotonic())
         for group, some in self._sort_by_group(attempts):
             group.note_coming(some, 1)
 
     def _take_aside(self, before: float = inf) -> list[Attempt]:
         """Take those that have waited like this since before a time."""
-        taken = [attempt for attempt in self._aside if attempt.buffered_at < before]
-        self._aside = [attempt for attempt in self._aside if attempt.buffered_at >= before]
+        taken = [attempt for attempt, since in self._aside.items() if since < before]
+        for attempt in taken:
+            del self._aside[attempt]
         for group, some in self._sort_by_group(taken):
             group.note_coming(some, -1)
         return taken

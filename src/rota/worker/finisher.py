@@ -106,7 +106,7 @@ class LooksForNext(Protocol):
 
 
 class HearsOfWrites(Protocol):
-    """Hears of outcomes that are written: the gatekeeper."""
+    """Hears of outcomes of suspects that are written: the executor."""
 
     def note_written(self, attempt: Attempt) -> None: ...
 
@@ -117,7 +117,7 @@ class Finisher(Service):
     name = "finisher"
     # Set once, before the first claim
     claimer: LooksForNext
-    gatekeeper: HearsOfWrites
+    executor: HearsOfWrites
     reports: EndpointReports | None = None
     """None: no breaker is asked."""
 
@@ -299,7 +299,8 @@ class Finisher(Service):
 
     async def _tell_breakers(self, reports: EndpointReports, batch: list[Attempt]) -> list[Attempt]:
         """Tell breakers of the ends of their jobs; return the attempts that may end."""
-        waiting, why = await reports.tell(batch)
+        told, why = await reports.tell(batch)
+        waiting = {attempt for attempt in told if not attempt.is_lost}
         for attempt in waiting:
             self._put_off(attempt, why)
         return [attempt for attempt in batch if attempt not in waiting] if waiting else batch
@@ -362,7 +363,7 @@ class Finisher(Service):
             if attempts.get(attempt.job.id) is attempt:
                 del attempts[attempt.job.id]
             if attempt.is_suspect:
-                self.gatekeeper.note_written(attempt)
+                self.executor.note_written(attempt)
         self.counts[Status.SUCCEEDED] += len(written)
         if self.bus.wants(JobSucceeded):
             for attempt in written:
@@ -485,7 +486,7 @@ class Finisher(Service):
         if self.reports is not None:
             self.reports.forget(attempt)
         if attempt.is_suspect:
-            self.gatekeeper.note_written(attempt)
+            self.executor.note_written(attempt)
 
     def _discard(self, attempt: Attempt) -> None:
         """Drop an outcome that may not be written: another claim has the job."""

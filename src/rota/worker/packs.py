@@ -44,7 +44,7 @@ class Pack:
         self.seated: set[Attempt] = set()
         """Those that are in the slot, …"""
         self.waiting: set[Attempt] = set()
-        """… of these those that wait there for a gate, …"""
+        """… of these those that the starter has, …"""
         self.able: set[Attempt] = set()
         """… and those that may begin, and wait for them: one call takes all."""
         self.current: Calls | None = None
@@ -63,7 +63,7 @@ class Pack:
         return self.jobs_max - len(self.attempts) if self.is_open else 0
 
     def take_able(self) -> list[Attempt]:
-        """Return those that may begin, in order, once no other waits for a gate."""
+        """Return those that may begin, in order, once the starter has no other."""
         if self.waiting:
             return []
         able, self.able = self.able, set()
@@ -136,9 +136,9 @@ class Packer:
         """Take away those that are meant of the packs that wait."""
         return [self._release(pack, now) for pack in list(self.waiting) if is_meant(pack)]
 
-    def find_pause_s(self, now: float) -> float:
-        """Return in how many seconds the next pack has waited long enough; one waits."""
-        return max(0.0, min(self.waiting.values()) - now)
+    def find_due_at(self) -> float:
+        """Return when the next pack has waited long enough."""
+        return min(self.waiting.values(), default=inf)
 
     def close(self, pack: Pack) -> None:
         """Note that a pack leaves the buffer: no more jobs join it."""
@@ -164,7 +164,7 @@ def find_for_packs(attempts: Sequence[Attempt]) -> list[Attempt]:
     """Return those that are called together with others.
 
     The last attempt of a job that has several is called alone: no job dies of another one's error.
-    How many suspects are called together is said by their gate.
+    How many suspects are called together is said by their turn.
     """
     return [
         one

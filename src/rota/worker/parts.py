@@ -8,7 +8,6 @@ from rota.worker.by_hand import Picker
 from rota.worker.claimer import Claimer
 from rota.worker.executor import Executor
 from rota.worker.finisher import Finisher
-from rota.worker.gates.gatekeeper import Gatekeeper
 from rota.worker.lease_keeper import LeaseKeeper
 
 
@@ -19,6 +18,5 @@ class Parts:
 
     finisher: Finisher
     executor: Executor
-    gatekeeper: Gatekeeper
     claimer: Claimer | Picker
     lease_keeper: LeaseKeeper

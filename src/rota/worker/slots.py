@@ -56,8 +56,8 @@ class SlotGroup:
         self.waiting = 0
         """Jobs in the buffer."""
         self.coming = 0
-        """Jobs that are claimed, and not yet in the buffer or parked; and packs that wait for more
-        jobs."""
+        """Jobs that are claimed, and not yet in the buffer; packs that wait for more jobs; and jobs
+        that wait until their breakers are told."""
         self.jobs_a_slot = 1.0
         """How many of the jobs that were claimed last one slot can run at once."""
         self.ended = 0
@@ -177,7 +177,7 @@ class SlotGroup:
 
     @property
     def startable(self) -> int:
-        """How many of the jobs in the buffer have a free slot, if no gate parks them."""
+        """How many of the jobs in the buffer have a free slot."""
         count, free = self.waiting, self.slots - self.running
         ordinary = count - self.urgent_waiting
         room = self.ordinary_slots - self.running + self.urgent_running

@@ -93,7 +93,7 @@ class WorkerSpec:
             types=names,
             leases=[timedelta(seconds=self.find_lease_s(name)) for name in names],
             records=[one.must_record_start for one in rules],
-            ahead=ops.AHEAD if self.config.asks_gates else None,
+            ahead=ops.AHEAD if self.config.asks_limits else None,
         )
 
     def find_lease_s(self, job_type: str) -> float:

@@ -32,11 +32,6 @@ from rota.worker.copy_guard import CopyGuard
 from rota.worker.effects import EffectKeeper
 from rota.worker.executor import Executor
 from rota.worker.finisher import LOCK_TIMEOUT_S, UNTIMED_S, Finisher
-from rota.worker.gates import Gate
-from rota.worker.gates.gatekeeper import Gatekeeper
-from rota.worker.gates.in_slot import ResultGate, StartRecordGate
-from rota.worker.gates.rate_limits import StartGate
-from rota.worker.gates.suspects import SuspectGate
 from rota.worker.health import Health
 from rota.worker.lease_keeper import ANSWER_S, LeaseKeeper
 from rota.worker.listener import Listener
@@ -47,13 +42,14 @@ from rota.worker.processes.importable import check_importable
 from rota.worker.runners import Runners
 from rota.worker.shutdown import Shutdown
 from rota.worker.spec import WorkerSpec
+from rota.worker.starter import Starter
 from rota.worker.summary import Summary
 
 logger = logging.getLogger("rota")
 
-GATES_LOCK_S = 1.0
-"""The longest that the gatekeeper waits for a row that another transaction holds: all gated jobs of
-the worker wait with it."""
+START_LOCK_S = 1.0
+"""The longest that the starter waits for a row that another transaction holds: all that it has wait
+with it."""
 
 
 class Worker:
@@ -236,8 +232,8 @@ class Worker:
             spec, bus, clock, self.attempts, finisher, self._make_contexts(), self._shutdown.fail
         )
         executor.runners = self._make_runners(executor)
-        asking = StoreLink(database, "gates", lock_timeout_s=GATES_LOCK_S)
-        gatekeeper = Gatekeeper(bus, clock, asking, self.make_gates(asking), executor)
+        start = StoreLink(database, "begin", lock_timeout_s=START_LOCK_S)
+        starter = Starter(bus, clock, start, executor)
         drain = self._shutdown if spec.config.drain else None
         copy_guard = CopyGuard(bus, clock, upkeep, self._pause_gate, drain)
         claim = StoreLink(database, "claim")
@@ -250,8 +246,8 @@ class Worker:
             claimer.copy_guard = copy_guard
         else:
             claimer = Picker(spec, bus, clock, claim, executor, hand)
-        executor.gatekeeper = finisher.gatekeeper = gatekeeper
-        if spec.config.asks_gates and any(one.breaker is not None for one in spec.types.values()):
+        executor.starter, finisher.executor = starter, executor
+        if spec.config.asks_limits and any(one.breaker is not None for one in spec.types.values()):
             executor.reports = finisher.reports = EndpointReports(
                 bus, clock, finish, executor.note_told, lane_sweeper.hasten
             )
@@ -264,7 +260,7 @@ class Worker:
         upkeepers = upkeep_set.services() if hand is None else []
         for service in upkeepers:
             service.pause_gate = self._pause_gate  # the database itself stops the claims
-        self.services = [executor, gatekeeper, finisher, claimer, *upkeepers, copy_guard]
+        self.services = [executor, starter, finisher, claimer, *upkeepers, copy_guard]
         if not spec.config.drain:
             services, url = tuple(self.services), spec.config.ping_url
             self.services.append(upkeep_set.make_pinger(services, url, self.health.note_pass))
@@ -274,7 +270,7 @@ class Worker:
                 Listener(bus, clock, listen, spec.peer, spec.list_queues(), claimer, lease_keeper)
             )
         self.health.services = tuple(self.services)
-        return Parts(finisher, executor, gatekeeper, claimer, lease_keeper)
+        return Parts(finisher, executor, claimer, lease_keeper)
 
     def _make_contexts(self) -> Callable[[Attempt], Context]:
         """Return what makes the context of an attempt, from any thread."""
@@ -300,16 +296,6 @@ class Worker:
                 self.name, spec.module, self._database, spec.release, spec.arounds
             )
         return Runners(self.name, spec.arounds, self._clock, executor, processes, here)
-
-    def make_gates(self, link: StoreLink) -> list[Gate]:
-        """Make the gates. Without a slot they are asked from the last one on."""
-        clock = self._clock
-        return [
-            StartRecordGate(clock, link),
-            ResultGate(clock, link),
-            StartGate(clock),
-            SuspectGate(clock, self._spec.config.buffer_s),
-        ]
 
     # The work
 

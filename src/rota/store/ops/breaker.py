@@ -32,10 +32,6 @@ class EndpointResult(msgspec.Struct, frozen=True):
     trial_job: int | None = None
     trial_claim: int | None = None
 
-    @property
-    def place(self) -> BreakerPlace:
-        return self.rules.name, self.key
-
 
 class Recorded(msgspec.Struct, frozen=True):
     """A breaker after results were recorded."""

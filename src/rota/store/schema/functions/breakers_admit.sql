@@ -21,6 +21,7 @@ declare
   v_names text[];                                -- of breakers that are due, …
   v_keys text[];
   v_mine text[];                                 -- … as rooms, those whose rows are locked here
+  v_claims int[];
   v_behind bigint[] := '{}';
   v_late bigint[];
   v_rooms text[];
@@ -76,19 +77,6 @@ begin
     window w as (
       partition by s.room order by j.id = any (p_ids) desc, j.priority desc, j.run_at, j.id
     )
-  ),
-  begun as (
-    update {schema}.breaker b
-    set
-      state = 'trial',
-      trial_job = t.id,
-      trial_claim = t.claims + 1,
-      changed_at = v_now,
-      changed_by = null
-    from blocked t
-    where t.tries
-      and b.name = t.name
-      and b.key = t.key
   )
   select
     array_agg(b.id) filter (where not b.tries),
@@ -101,9 +89,34 @@ begin
         else b.wait_s + least(greatest(1, b.wait_s / 4), 60) * b.ahead / b.jobs
       end
     ) filter (where not b.tries),
-    array_agg(b.id) filter (where b.tries)
-  into v_late, v_rooms, v_run_ats, trials
+    array_agg(b.id) filter (where b.tries),
+    array_agg(b.room) filter (where b.tries),
+    array_agg(b.name) filter (where b.tries),
+    array_agg(b.key) filter (where b.tries),
+    array_agg(b.claims + 1) filter (where b.tries)
+  into v_late, v_rooms, v_run_ats, trials, v_mine, v_names, v_keys, v_claims
   from blocked b;
+  begin
+    update {schema}.breaker b
+    set
+      state = 'trial',
+      trial_job = t.job,
+      trial_claim = t.claim,
+      changed_at = v_now,
+      changed_by = null
+    from unnest(v_names, v_keys, trials, v_claims) t(name, key, job, claim)
+    where b.name = t.name
+      and b.key = t.key;
+  exception when others or assert_failure then
+    if sqlstate ~ '^(08|57|25006|53|58|28|3D|40)' then
+      raise;
+    end if;
+    -- A trigger of the user's refuses it: nobody tries now.
+    v_late := v_late || trials;
+    v_rooms := v_rooms || v_mine;
+    v_run_ats := v_run_ats || array_fill(v_now + interval '1 minute', array[cardinality(trials)]);
+    trials := null;
+  end;
   perform {schema}.jobs_park(v_late, v_rooms, v_run_ats);
   ids := array(select unnest(p_ids) except select unnest(v_late));
   return next;

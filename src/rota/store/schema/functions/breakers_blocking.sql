@@ -28,13 +28,13 @@ as $$
     ) not_closed
   ),
   asked as materialized (
-    select
-      j.id, a.breaker as name,
-      {schema}.asks_key(
-        {schema}.asks_value('breaker'::text, a.key_from, j.meta, j.payload)
-      ) as key
+    select j.id, a.breaker as name, {schema}.asks_key(said.key) as key
     from {schema}.job j
     join asking a on a.job_type = j.job_type
+    cross join lateral (
+      select {schema}.asks_value('breaker'::text, a.key_from, j.meta, j.payload) as key
+      offset 0  -- computed once
+    ) said
     where j.id = any (p_ids)
       and exists (select from asking)
   ),

@@ -41,9 +41,12 @@ as $$
     and j.job_type = t.job_type
   cross join lateral (
     select
-      {schema}.asks_key({schema}.asks_value('limit'::text, t.key_from, j.meta, j.payload)) as key,
+      {schema}.asks_value('limit'::text, t.key_from, j.meta, j.payload) as key,
       case
-        when t.cost is null then {schema}.asks_value('cost'::text, t.cost_from, j.meta, j.payload)
+        when t.cost is null
+          then {schema}.asks_value('cost'::text, t.cost_from, j.meta, j.payload)
       end as cost
-  ) k
+    offset 0  -- computed once
+  ) said
+  cross join lateral (select {schema}.asks_key(said.key) as key, said.cost) k
 $$;

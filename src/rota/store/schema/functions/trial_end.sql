@@ -1,7 +1,8 @@
 -- Tells a breaker how its trial ends: of a program that runs SQL, or a handler that finishes its
 -- job in its own transaction. Another job it ignores. The rules of the breaker are those of workers
--- in Python: here the defaults count. If another transaction has the breaker locked it says
--- nothing: with its claim the trial is over all the same.
+-- in Python: here the defaults count. Where that cannot be written, because another transaction has
+-- locked or changed the breaker, or a trigger of the user's refuses it, the job ends all the same:
+-- with its claim the trial is over.
 -- Locks: as breaker_end_trial, waiting briefly; index breaker_active.
 create or replace function {schema}.trial_end(
   p_job bigint, p_claim int, p_trial text, p_reason text
@@ -24,6 +25,8 @@ begin
       interval '1 minute', interval '30 seconds', interval '15 minutes', p_reason
     );
   end if;
-exception when lock_not_available then
-  return;
+exception when others or assert_failure then
+  if sqlstate ~ '^(08|57|25006|53|58|28|3D)' then
+    raise;
+  end if;
 end $$;

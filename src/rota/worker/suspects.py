@@ -1,4 +1,4 @@
-"""The gate that lets few suspects begin at once.
+"""Lets few suspects begin at once.
 
 Suspects are jobs whose worker was lost with them. One of them may have killed it. So after each
 loss a quarter as many begin together: soon the one at fault is alone, and only that one is charged.
@@ -7,12 +7,11 @@ A call of many jobs is a turn of many suspects.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from rota.model.outcome import End, HandedBack
+from rota.model.outcome import HandedBack
 from rota.runtime.clock import Clock
 from rota.worker.attempt import Attempt
-from rota.worker.gates import Answers, Gate
 
 TOGETHER_MAX = 64
 """A quarter of so many jobs begin together that were lost once, a sixteenth of those that were lost
@@ -33,16 +32,13 @@ ASK_AGAIN_S = 0.1
 """Seconds between checks while a suspect that may begin has not begun."""
 
 
-class SuspectGate(Gate):
-    """It knows the suspects that may begin or run in this worker, or have ended and are not
-    written: until then one would be charged for a crash that the next one causes."""
-
-    is_first = True
+class Suspects:
+    """The suspects that may begin or run in this worker, or have ended and are not written: until
+    then one would be charged for a crash that the next one causes."""
 
     def __init__(self, clock: Clock, wait_s: float) -> None:
         """Make one; who waits for longer than `wait_s` is handed back: other workers may have
         room."""
-        self.again = set()
         self._clock = clock
         self._wait_s = wait_s
         self._let_in: dict[Attempt, int] = {}
@@ -53,15 +49,16 @@ class SuspectGate(Gate):
         self._turns_since = clock.monotonic()
         """How many turns there were, and since when."""
 
-    def choose(self, claimed: Sequence[Attempt]) -> Sequence[Attempt]:
-        """Return those that were lost with their worker."""
-        return [attempt for attempt in claimed if attempt.is_suspect]
+    @property
+    def waiting(self) -> Collection[Attempt]:
+        """Those that wait for their turns."""
+        return self._waiting.keys()
 
-    async def ask(self, batch: Sequence[Attempt]) -> Answers:
-        """Let suspects begin, in order, as many as may be together. One that comes by itself stays
-        alone: then it is known what was at fault."""
+    def ask(self, asked: Sequence[Attempt]) -> dict[Attempt, float | HandedBack]:
+        """Let suspects begin, in order, as many as may be together. Return the others, each with
+        when to ask again or its outcome. One that comes by itself stays alone: then it is known
+        what was at fault."""
         now = self._clock.monotonic()
-        asked = [attempt for attempt in batch if attempt not in self._let_in]
         running: dict[Attempt, float] = {}
         losses = room = -1
         for place, attempt in enumerate(asked):
@@ -87,11 +84,13 @@ class SuspectGate(Gate):
         times = {one: _survives_at(one, losses, now) for one in self._let_in}
         return {one: at for one, at in times.items() if at > now}
 
-    def _let_wait(self, attempts: Sequence[Attempt], until: float, now: float) -> Answers:
+    def _let_wait(
+        self, attempts: Sequence[Attempt], until: float, now: float
+    ) -> dict[Attempt, float | HandedBack]:
         """Return the answers for those that may not begin now. The ones that would wait for too
         long come again at the pace of the turns: otherwise they would be claimed and handed back
         again and again, ahead of other jobs."""
-        answers: dict[Attempt, float | End] = {}
+        answers: dict[Attempt, float | HandedBack] = {}
         least_s, most_s = TURN_S
         each_s = (now - self._turns_since) / max(1, self._turns)
         handed_back = 0
@@ -107,17 +106,13 @@ class SuspectGate(Gate):
             self._turns, self._turns_since = 0, now
         return answers
 
-    def note_end(self, attempt: Attempt) -> None:
-        """Forget one that waits."""
+    def forget(self, attempt: Attempt) -> None:
+        """Note that one waits no longer: it has ended."""
         self._waiting.pop(attempt, None)
 
     def note_written(self, attempt: Attempt) -> None:
-        """Let the next ones begin."""
-        self._end_turn(attempt)
-
-    def _end_turn(self, attempt: Attempt) -> None:
+        """Note that the outcome of one is written, or never will be."""
         self._let_in.pop(attempt, None)
-        self.again |= self._waiting.keys()
 
 
 def _count_together(attempt: Attempt) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import threading
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -48,12 +49,12 @@ def project(tmp_path: Path, server: PostgresServer) -> PytestProject:
     return PytestProject(tmp_path, ROTA_TEST_DATABASE_URL=server.url())
 
 
-def find_left(admin: Admin, prefix: str = "rota_test_") -> set[str]:
-    """The databases of runs of the plugin."""
-    rows = admin.execute(
-        "select datname from pg_database where starts_with(datname, %s)", [prefix]
-    ).fetchall()
-    return {row[0] for row in rows}
+def find_left(admin: Admin, run: str, *, is_over: bool = True) -> set[str]:
+    """The databases of a run; of one that is over, once nobody drops them: another's run may."""
+    for call in ("pg_advisory_lock", "pg_advisory_unlock") if is_over else ():
+        admin.execute(f"select {call}({databases._lock(run)})".encode())
+    names = "select datname from pg_database where starts_with(datname, %s)"
+    return {row[0] for row in admin.execute(names, [f"rota_test_{run}_"]).fetchall()}
 
 
 # Runs of pytest
@@ -66,7 +67,8 @@ def test_each_test_has_a_database_of_its_own_and_none_is_left(
     project.write("test_shop.py", USES)
     ran = project.test()
     assert (ran.status, "2 passed" in ran.out) == (0, True), ran.out
-    assert project.directory.joinpath("name.txt").read_text() not in find_left(admin)
+    run = project.directory.joinpath("name.txt").read_text().split("_")[2]
+    assert find_left(admin, run) == set()
 
 
 def test_nothing_starts_before_a_fixture_is_used(project: PytestProject) -> None:
@@ -159,7 +161,7 @@ def make_app() -> rota.App:
 def test_processes_of_one_run_share_a_template_with_the_tables_and_types_of_the_application(
     tmp_path: Path, admin: Admin
 ) -> None:
-    run, made, found = uuid4().hex, list[str](), list[Any]()
+    run, made = uuid4().hex, list[str]()
     both = threading.Barrier(2, timeout=60)
 
     async def make(url: str) -> None:
@@ -168,7 +170,7 @@ def test_processes_of_one_run_share_a_template_with_the_tables_and_types_of_the_
         await connection.execute("create table public.app_user (name text)")
         await connection.close()
 
-    def process() -> None:
+    def process(_: int) -> tuple[str, list[Any]]:
         with (
             TestDatabases(make_app(), tmp_path, make, run=run) as lent,
             lent.make_one() as url,
@@ -176,27 +178,24 @@ def test_processes_of_one_run_share_a_template_with_the_tables_and_types_of_the_
         ):
             both.wait()
             query = "select name from rota.job_type union all select name from public.app_user"
-            found.append((url, connection.execute(query).fetchall()))
+            return url, connection.execute(query).fetchall()
 
-    threads = [threading.Thread(target=process) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    (first, rows), (second, others) = found
+    with ThreadPoolExecutor(2) as threads:
+        (first, rows), (second, others) = threads.map(process, range(2))
     assert rows == others == [("welcome",)] and first != second
     assert len(made) == 1
-    assert find_left(admin, f"rota_test_{run[:8]}") == set()
+    assert find_left(admin, run[:8]) == set()
 
 
 @pytest.mark.usefixtures("given")
 def test_what_a_killed_run_left_is_dropped_by_the_next(tmp_path: Path, admin: Admin) -> None:
     killed = TestDatabases(make_app(), tmp_path).__enter__()
-    copy, left = killed._copy(), f"rota_test_{killed._run}_"
-    assert find_left(admin, left) == {copy, f"{left}template"}
+    copy, run = killed._copy(), killed._run
+    assert find_left(admin, run, is_over=False) == {copy, f"rota_test_{run}_template"}
     killed._server.close()
+    find_left(admin, run)  # the server knows from here on that the run is over
     with TestDatabases(make_app(), tmp_path):
-        assert find_left(admin, left) == set()
+        assert find_left(admin, run) == set()
 
 
 @pytest.mark.usefixtures("given")

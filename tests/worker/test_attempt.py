@@ -19,7 +19,7 @@ LOST = HandedBack("its lease was lost")
 VERBS: dict[str, Callable[[Attempt], None]] = {
     "admit": lambda attempt: Attempt.admit([attempt]),
     "begin": lambda attempt: Attempt.begin([attempt], None, lambda _: rota.context()),
-    "stop": lambda attempt: attempt.stop(LOST, NOW),
+    "stop": lambda attempt: attempt.stop(LOST, "lost", NOW),
     "end": lambda attempt: attempt.end(DONE, NOW),
     "lose": lambda attempt: attempt.lose(),
     "put_off": lambda attempt: attempt.put_off(),
@@ -72,10 +72,10 @@ def test_what_another_claim_has_stays_lost_whatever_its_handler_does() -> None:
 @rule("M35")
 def test_the_first_deadline_of_a_stop_stands_with_its_outcome() -> None:
     attempt = make_attempt("admit", "begin")
-    attempt.stop(Cancel("not needed"))
+    attempt.stop(Cancel("not needed"), "cancelled")
     assert not attempt.is_overdue(NOW)
-    attempt.stop(LOST, NOW + 1)
-    attempt.stop(HandedBack("the worker is going down"), NOW)
+    attempt.stop(LOST, "lost", NOW + 1)
+    attempt.stop(HandedBack("the worker is going down"), "down", NOW)
     assert attempt.stop_outcome is LOST
     assert [attempt.is_overdue(NOW + passed_s) for passed_s in (0, 1)] == [False, True]
 

@@ -137,7 +137,7 @@ async def test_a_job_whose_lease_was_lost_in_the_buffer_never_starts(
 ) -> None:
     work = Work(connection, threads=threads)
     give(work.executor, work.first, work.second)
-    work.executor.lose(work.second)
+    work.executor.stopper.lose(work.second)
     work.go.set()
     assert {(await work.end()).job.id, (await work.end()).job.id} == {
         work.first.job.id,
@@ -256,8 +256,7 @@ async def test_the_slot_of_a_job_that_ended_before_its_start_was_recorded_is_fre
 ) -> None:
     work = Work(connection, losses=2)
     await work.start(work.first)
-    work.executor.lose(work.first)
-    work.first.stop_deadline = 0.0
+    work.executor.stopper.lose(work.first)
     await work.executor.tick()
     assert await work.end() is work.first
     [group] = work.executor.groups

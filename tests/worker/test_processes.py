@@ -206,7 +206,7 @@ async def test_a_handler_over_its_time_is_killed_with_all_that_it_started(
         held = hand.worker.attempts[job]
         assert held.began_at is not None
         held.began_at -= held.job_type.options.timeout_s
-        hand.worker.parts.executor._watch_at = 0.0  # it does not expect that yet
+        hand.worker.parts.executor.stopper.watch_at = 0.0  # it does not expect that yet
         await hand.heard(JobFailed, job=job)
         await hand.heard(JobSucceeded, job=put(connection, "plain"))  # its slot is free
         await asyncio.to_thread(
@@ -311,9 +311,8 @@ async def test_a_process_runs_job_after_job_until_one_of_them_must_end(
     for number in (signal.SIGINT, signal.SIGTERM):
         os.kill(pid, number)
     # A handler that is only cancelled may finish.
-    held.stop_outcome = Cancel("not needed any more")
-    assert held.context is not None
-    held.context.request_stop("it was cancelled")
+    held.stop(Cancel("not needed any more"), "it was cancelled")
+    held.tell_stop()
     done, _ = await asyncio.wait([attempt], timeout=3 * process_attempt.CHECK_S)
     assert not done
     go.touch()
@@ -321,14 +320,14 @@ async def test_a_process_runs_job_after_job_until_one_of_them_must_end(
 
     # What was told to stop before it begins does not begin.
     held, _ = held_job("until", **arguments)
-    held.stop_outcome = HandedBack("its lease was lost")
+    held.stop(HandedBack("its lease was lost"), "it was lost")
     assert isinstance(await pool.attempt(held, arguments), HandedBack)
     assert len(pids(begun)) == 1
 
     # What lost its lease is killed.
     go.unlink()
     held, attempt = await start(2)
-    held.stop_outcome, held.stop_deadline = HandedBack("its lease was lost"), time.monotonic() + 60
+    held.stop(HandedBack("its lease was lost"), "it was lost", time.monotonic() + 60)
     assert await asyncio.wait_for(attempt, 30) is held.stop_outcome
     assert pids(begun) == [pid, pid] and not living(pid)
 
@@ -360,11 +359,11 @@ async def test_a_handler_that_asks_learns_why_it_must_stop_and_the_next_one_does
     why = tmp_path / "why"
     arguments = {"place": str(why)}
     for reason in ("one", "two"):
-        held, context = held_job("stops", **arguments)
+        held, _ = held_job("stops", **arguments)
         attempt = asyncio.create_task(pool.attempt(held, arguments))
         await asyncio.to_thread(eventually, lambda held=held: held.began_at is not None)
-        held.stop_outcome = Cancel(reason)
-        context.request_stop(reason)
+        held.stop(Cancel(reason), reason)
+        held.tell_stop()
         assert await attempt is held.stop_outcome
     held, _ = held_job("stops", **arguments)
     attempt = asyncio.create_task(pool.attempt(held, arguments))

@@ -106,7 +106,7 @@ async def test_a_thread_that_runs_over_its_time_is_recorded_at_once_and_its_slot
             await hand.heard(JobSucceeded, job=job)
         go.set()
         # Until then the worker counts it as running.
-        await asyncio.to_thread(eventually, lambda: not hand.part(Executor).abandoned, 30)
+        await asyncio.to_thread(eventually, lambda: not hand.part(Executor).stopper.abandoned, 30)
         await hand.heard(JobSucceeded, job=put(connection, "next"))
     assert told == ["it ran longer than its timeout of 0.3 s"]
     assert not [event for event in hand.events if isinstance(event, LeaseLost)], (

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from math import inf
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -20,7 +20,7 @@ from rota.model.awaited import NO_RESULTS, Results
 from rota.model.job import Job
 from rota.model.outcome import Cancel, End, Errored, Expired, HandedBack, PayloadMismatch, Snooze
 from rota.model.scrub import Hidden
-from rota.store.ops import Claimed
+from rota.store.ops import Claimed, Start
 
 T = TypeVar("T")
 
@@ -53,8 +53,7 @@ class State(StrEnum):
     RUNNING = "running"
     """Its runner has it; `began_at` says whether the handler has taken its first step."""
     STOPPING = "stopping"
-    """The worker stops it. It ends as `stop_outcome` if the handler stops because of that,
-    and at `stop_deadline` in any case."""
+    """The worker stops it; `stopped` says how it ends."""
     ENDED = "ended"
     """Its outcome is known, and waits to be written. Where the attempt timed out, the handler may
     still run in its slot."""
@@ -132,18 +131,33 @@ class Runs(Protocol):
         """Interrupt a handler that was asked to stop, if that is possible."""
 
 
-class Shares(Protocol):
-    """A slot that an attempt shares with others."""
-
-    @property
-    def current(self) -> Calls | None:
-        """The call of their handler that runs now."""
-
-
 class Calls(Protocol):
-    """A call of the handler for several attempts."""
+    """A call of a handler for several attempts."""
 
     task: asyncio.Task[None] | None
+
+
+class Shares(Protocol):
+    """Attempts that share a slot."""
+
+    current: Any
+    """The call that runs now, if one does."""
+    uncalled: set[Attempt]
+    """Those that were called with others, failed, and will be called again."""
+
+    def drop_uncalled(self) -> Iterable[Attempt]:
+        """Return these; none of them is called any more."""
+
+
+class StopRequest(NamedTuple):
+    """The worker stops an attempt."""
+
+    outcome: End
+    """What it ends as if its handler stops because of that."""
+    why: str
+    """What the handler is told."""
+    deadline: float
+    """When the attempt ends even if its handler continues."""
 
 
 class Attempt(msgspec.Struct, eq=False):
@@ -164,6 +178,8 @@ class Attempt(msgspec.Struct, eq=False):
     """Whether its start is recorded before the handler begins."""
     is_capped: bool = False
     """Whether it counts in the cap of its type or queue."""
+    start: Start | None = None
+    """What its rate limit or breaker has said of its start."""
 
     shares_turn: bool = False
     """Whether other suspects may begin beside it: if the worker is lost, it is not known which one
@@ -171,23 +187,13 @@ class Attempt(msgspec.Struct, eq=False):
     results: Results | None = NO_RESULTS
     """What came of the jobs that it waited for; None: it is still to be read. Written by the
     starter."""
-    starts_in_s: float = 0.0
-    """How long after its claim it may begin, as its rate limit has said."""
-    begin_by: float = inf
-    """The latest time at which its handler may begin."""
-    limit: str | None = None
-    """The rate limit that let it start, as in `job.waits_for`."""
-    is_trial: bool = False
-    """Whether it tries for its breaker."""
     pack: Shares | None = None
-    """The attempts with which it shares a slot; None: it has its own."""
+    """The attempts with which it shares a slot; None: it has its own. Written by the packer."""
     state: State = _BUFFERED
     let_in_at: float | None = None
     """When its turn let it into the buffer; None: it went there when it was claimed."""
     renewed_after_at: float | None = None
     """When its lease was renewed after the claim. Written by the lease keeper's thread."""
-    keeps_lease: bool = False
-    """Whether its lease is renewed: from `admit` on, until its outcome is written."""
     completes: bool = False
     """Whether its handler may have finished the job in a transaction of its own. Written by the
     handler's thread."""
@@ -197,23 +203,14 @@ class Attempt(msgspec.Struct, eq=False):
     """What makes its context. Set once, by `begin`."""
     context: Context | None = None
     """What its handler sees of it: made when that asks for it."""
-    earlier: Context | None = None
-    """What the call before saw, if its handler is called again."""
     task: asyncio.Task[None] | None = None
     """Set by the runner: the task of an async handler, or the one that waits for a process; None
     for a thread's, and again when the attempt has ended: a task knows its attempt, too."""
     began_at: float | None = None
     """When the handler took its first step; None before. Written by the caller of the handler: the
     loop, a thread, or the thread that watches a process."""
-    is_between_calls: bool = False
-    """Whether its handler was called with it and others, failed, and will be called again: its
-    timeout does not run. Written by its runner."""
-    stop_outcome: End | None = None
-    """The outcome of the attempt if its handler stops on request."""
-    stop_deadline: float | None = None
-    """When the attempt ends even if its handler continues; None while it need not stop."""
-    stop_why: str | None = None
-    """What the handler is told of the stop."""
+    stopped: StopRequest | None = None
+    """Whether it is to stop, and how."""
     outcome: End | None = None
     """Set once, by `end`."""
     ended_at: float | None = None
@@ -235,6 +232,28 @@ class Attempt(msgspec.Struct, eq=False):
         return self.is_capped or self.job.group_key is not None
 
     @property
+    def starts_in_s(self) -> float:
+        """How long after its claim it may begin, as its rate limit has said."""
+        return 0.0 if self.start is None else self.start.in_s
+
+    @property
+    def begin_by(self) -> float:
+        """The latest time at which its handler may begin."""
+        if self.start is None or self.start.late_s is None:
+            return inf
+        return self.claimed_at + self.start.in_s + self.start.late_s
+
+    @property
+    def is_trial(self) -> bool:
+        """Whether it tries for its breaker."""
+        return self.start is not None and self.start.is_trial
+
+    @property
+    def keeps_lease(self) -> bool:
+        """Whether its lease is renewed: not while it waits for a slot."""
+        return self.state is not _BUFFERED
+
+    @property
     def renewed_at(self) -> float:
         """When its lease was last renewed."""
         return self.claimed_at if self.renewed_after_at is None else self.renewed_after_at
@@ -253,6 +272,22 @@ class Attempt(msgspec.Struct, eq=False):
     def is_lost(self) -> bool:
         """Whether another claim has the job: nothing of this one may be written."""
         return self.state is _LOST
+
+    @property
+    def is_called(self) -> bool:
+        """Whether its handler has begun, and runs for it as far as this is known: its timeout
+        runs."""
+        return self.began_at is not None and (self.pack is None or self not in self.pack.uncalled)
+
+    @property
+    def stop_outcome(self) -> End | None:
+        """Its outcome if its handler stops on request; None: it was not stopped."""
+        return None if self.stopped is None else self.stopped.outcome
+
+    @property
+    def stop_deadline(self) -> float:
+        """When it ends even if its handler continues."""
+        return inf if self.stopped is None else self.stopped.deadline
 
     @property
     def timeout_s(self) -> float:
@@ -277,14 +312,13 @@ class Attempt(msgspec.Struct, eq=False):
 
     def is_overdue(self, now: float) -> bool:
         """Whether its stop deadline has passed: it ends now even if its handler continues."""
-        return not self.is_over and self.stop_deadline is not None and now >= self.stop_deadline
+        return not self.is_over and now >= self.stop_deadline
 
     def find_task(self) -> asyncio.Task[None] | None:
         """Return the task of its handler, or of the call that it is part of; None: there is
         none."""
-        if self.pack is None:
-            return self.task
-        return None if self.pack.current is None else self.pack.current.task
+        run: Attempt | Calls | None = self if self.pack is None else self.pack.current
+        return None if run is None else run.task
 
     def is_seen_by(self, entered: object) -> bool:
         """Whether it is what code runs for that has `entered` this."""
@@ -334,14 +368,14 @@ class Attempt(msgspec.Struct, eq=False):
         """Return what its handler sees of it. From any thread: the first one makes it."""
         with _opening:
             if self.context is None:
-                assert self.make_context is not None
+                self.context = self._make_context()
                 # A stop is written first and the context read then: one of both sees the other.
-                self.context = self.make_context(self)
-                if self.earlier is not None:
-                    self.context._continue_after(self.earlier)
-                if self.stop_why is not None:
-                    self.context.request_stop(self.stop_why)
+                self.tell_stop()
             return self.context
+
+    def _make_context(self) -> Context:
+        assert self.make_context is not None
+        return self.make_context(self)
 
     def read_return(self, result: Any) -> End:
         """Return the outcome of a handler that returned."""
@@ -363,7 +397,6 @@ class Attempt(msgspec.Struct, eq=False):
         """Give each a slot. Called by the executor."""
         for attempt in attempts:
             attempt.state = _ADMIT[attempt.state]
-            attempt.keeps_lease = True
 
     @staticmethod
     def begin(
@@ -378,37 +411,26 @@ class Attempt(msgspec.Struct, eq=False):
             attempt.runner = runner
             attempt.make_context = make_context
 
-    def stop(self, outcome: End, deadline: float | None = None) -> None:
-        """Stop it, so that it ends as `outcome`: when its handler stops, or at a deadline.
-
-        The first deadline stays, with its outcome. Called by the executor: at a cancellation, a
-        timeout, a lost lease, and when the worker goes down.
-        """
+    def stop(self, outcome: End, why: str, deadline: float = inf) -> None:
+        """Stop it, so that it ends as `outcome`: when its handler stops, or at a deadline. The
+        first reason stays; and the first deadline, with its outcome."""
         self.state = _STOP[self.state]
-        if self.stop_deadline is None:
-            self.stop_outcome = outcome
-            self.stop_deadline = deadline
+        first = self.stopped
+        if first is None:
+            self.stopped = StopRequest(outcome, why, deadline)
+        elif first.deadline == inf:
+            self.stopped = StopRequest(outcome, first.why, deadline)
 
-    def request_stop(self, why: str) -> None:
-        """Tell the handler to stop; the first reason stays."""
-        if self.stop_why is None:
-            self.stop_why = why
-        if self.context is not None:
-            self.context.request_stop(why)
+    def tell_stop(self) -> None:
+        """Tell the handler, if it has asked for its context, that it is to stop."""
+        if self.context is not None and self.stopped is not None:
+            self.context.request_stop(self.stopped.why)
 
     def end(self, outcome: End, now: float) -> None:
         """Set its outcome. Called by the executor, once it is known."""
         self.state = _END[self.state]
         self.outcome = outcome
         self.ended_at = now
-
-    @staticmethod
-    def end_all(ends: Iterable[tuple[Attempt, End]], now: float) -> None:
-        """Do what `end` does, for many."""
-        for attempt, outcome in ends:
-            attempt.state = _END[attempt.state]
-            attempt.outcome = outcome
-            attempt.ended_at = now
 
     def forget_error(self) -> None:
         """Let go of what its handler raised. The frames of an error know tasks, timers and contexts
@@ -437,8 +459,10 @@ class Attempt(msgspec.Struct, eq=False):
         """Note that the handler is called again, after a call with others that failed; or return
         why it may not. It gets another context."""
         self.began_at = now
-        self.is_between_calls = False
-        self.earlier, self.context = self.context or self.earlier, None
+        if self.context is not None:
+            earlier, self.context = self.context, self._make_context()
+            self.context._continue_after(earlier)
+            self.tell_stop()
         return self.stop_outcome
 
     def take_first_step(self, now: float) -> End | None:
@@ -449,9 +473,9 @@ class Attempt(msgspec.Struct, eq=False):
         """
         self.began_at = now
         if (
-            self.stop_outcome is None
+            self.stopped is None
             and now - self.claimed_at <= self.lease_s * LEASE_SHARE
-            and now <= self.begin_by
+            and (self.start is None or now <= self.begin_by)
             and self.job.expires_at is None
         ):
             return None  # nearly always
@@ -533,10 +557,5 @@ def make_attempts(
             attempt.is_suspect = job in claimed.suspects
             attempt.must_record_start = job in claimed.unrecorded
             attempt.is_capped = job in claimed.capped
-            if (start := claimed.starts.get(job)) is not None:
-                attempt.limit = start.waits_for
-                attempt.starts_in_s = start.in_s
-                attempt.is_trial = start.is_trial
-                if start.late_s is not None:
-                    attempt.begin_by = claimed_at + start.in_s + start.late_s
+            attempt.start = claimed.starts.get(job)
     return attempts

@@ -1,5 +1,5 @@
-"""Calls of handlers that take many jobs: the runner gathers the attempts of a pack, calls once, and
-ends each by itself.
+"""Calls of handlers that take many jobs: the runner waits for the attempts of a pack, calls once,
+and ends each by itself.
 
 After an error that may be one job's fault each half is called again, one after the other in the
 same slot, until that job is alone.
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
@@ -34,7 +33,7 @@ from rota.model.outcome import (
 )
 from rota.model.scrub import Hidden
 from rota.worker.attempt import Attempt
-from rota.worker.packs import Pack, sort_by_pack
+from rota.worker.packs import Pack
 
 logger = logging.getLogger("rota")
 
@@ -46,12 +45,15 @@ class Call:
     outcome."""
 
     __slots__ = (
-        *("_context", "_worker", "attempts", "began_at", "called", "is_part", "items", "job_type"),
-        *("obstacles", "stop_why", "task"),
+        *("_context", "_worker", "attempts", "began_at", "called", "pack", "is_part", "items"),
+        *("job_type", "obstacles", "stop_why", "task"),
     )
 
-    def __init__(self, attempts: list[Attempt], worker: str, *, is_part: bool = False) -> None:
+    def __init__(
+        self, pack: Pack, attempts: list[Attempt], worker: str, *, is_part: bool = False
+    ) -> None:
         self._worker = worker
+        self.pack = pack
         self._context: CallContext | None = None
         self.job_type = attempts[0].job_type
         self.attempts = attempts
@@ -111,10 +113,11 @@ class Call:
         """Note that the handler begins, with those of its jobs that still may; or return why it may
         not."""
         self.began_at = now
-        ends = [
-            one.take_another_step(now) if one.is_between_calls else one.take_first_step(now)
-            for one in self.attempts
-        ]
+        if self.is_part:
+            ends = [one.take_another_step(now) for one in self.attempts]
+            self.pack.uncalled.difference_update(self.attempts)
+        else:
+            ends = [one.take_first_step(now) for one in self.attempts]
         self.called = [one for one, end in zip(self.attempts, ends, strict=True) if end is None]
         if len(self.called) < len(ends):
             pairs = zip(self.attempts, ends, strict=True)
@@ -186,10 +189,9 @@ class Call:
         half = (len(again) + 1) // 2
         gone = set(again)
         self.called = [one for one in self.called if one not in gone]
-        for attempt in again:
-            attempt.is_between_calls = True
+        self.pack.uncalled |= gone
         halves = [again[:half], again[half:]]
-        return [Call(part, self._worker, is_part=True) for part in halves if part]
+        return [Call(self.pack, part, self._worker, is_part=True) for part in halves if part]
 
     def _may_be_of_one_job(self, end: End) -> bool:
         match end:
@@ -224,16 +226,11 @@ class CallRunner:
     them."""
 
     def __init__(
-        self,
-        runner: CallsOnce,
-        worker: str,
-        tell: Callable[[Sequence[tuple[Attempt, End]]], None],
+        self, runner: CallsOnce, worker: str, tell: Callable[[Attempt, End], None]
     ) -> None:
         self._runner = runner
         self._worker = worker
         self._tell = tell
-        self._next: dict[Pack, deque[Call]] = {}
-        """The calls to make in the slot of a pack, after the one that runs."""
         self._going_on: set[Pack] = set()
         """Those of which the next call is being made."""
 
@@ -243,44 +240,57 @@ class CallRunner:
         return self._runner.stop_s
 
     def begin(self, attempts: Sequence[Attempt]) -> None:
-        """Call the handler for the attempts of each pack together; one without a pack is alone."""
-        for pack, some in sort_by_pack(attempts).items():
-            if pack is None:
-                self._runner.begin(some)
+        """Call the handler for the attempts of each pack together, once all are here; one without
+        a pack is alone."""
+        packs: dict[Pack, None] = {}
+        alone = []
+        for attempt in attempts:
+            pack = attempt.pack
+            if isinstance(pack, Pack):
+                pack.handed.add(attempt)
+                packs[pack] = None
             else:
-                self._next.setdefault(pack, deque()).append(Call(some, self._worker))
-                self._go_on(pack)
+                alone.append(attempt)
+        if alone:
+            self._runner.begin(alone)
+        for pack in packs:
+            pack.go_on = self._go_on
+            self._go_on(pack)
 
     def stop(self, attempt: Attempt) -> None:
         """Interrupt the call of an attempt that was asked to stop, if no other is left in it."""
-        pack = attempt.pack
-        if not isinstance(pack, Pack):
+        if attempt.pack is None:
             self._runner.stop(attempt)
             return
-        call = pack.current
+        call = attempt.pack.current
         if isinstance(call, Call) and attempt in call.attempts and not call.find_live():
             is_own = attempt.is_lost or isinstance(attempt.stop_outcome, Cancel)
-            call.request_stop(NOBODY_LEFT if is_own else attempt.stop_why or NOBODY_LEFT)
+            why = None if attempt.stopped is None else attempt.stopped.why
+            call.request_stop(NOBODY_LEFT if is_own else why or NOBODY_LEFT)
             self._runner.stop(call)
 
     def close(self) -> None: ...
 
     def _go_on(self, pack: Pack) -> None:
-        """Make the next call of a pack, if none runs. On Python 3.12 and later a call may be over
-        before `_begin_call` returns; then it is this loop that goes on."""
+        """Make the next call of a pack, if none runs, and none of its jobs is still to come. On
+        Python 3.12 and later a call may be over before `_begin_call` returns; then it is this loop
+        that goes on."""
         if pack in self._going_on:
             return
         self._going_on.add(pack)
-        calls = self._next[pack]
         try:
-            while pack.current is None and calls:
-                pack.current = call = calls.popleft()
+            while pack.current is None:
+                if pack.handed and len(pack.handed) == len(pack.seated):
+                    attempts = [one for one in pack.attempts if one in pack.handed]
+                    pack.handed.clear()
+                    pack.calls.append(Call(pack, attempts, self._worker))
+                if not pack.calls:
+                    return
+                pack.current = call = pack.calls.popleft()
                 if not self._begin_call(call):
                     pack.current = None
         finally:
             self._going_on.remove(pack)
-        if pack.current is None:
-            del self._next[pack]
 
     def _begin_call(self, call: Call) -> bool:
         """Call the handler; return whether any job is left to call it with."""
@@ -294,6 +304,9 @@ class CallRunner:
 
     def _read_items(self, call: Call) -> list[Any]:
         """Return the items of a call; end those of its attempts that cannot be read."""
+        for attempt in call.attempts:
+            if attempt.outcome is not None:  # it was stopped meanwhile
+                self._tell(attempt, attempt.outcome)
         call.attempts = [attempt for attempt in call.attempts if attempt.outcome is None]
         found = call.job_type.read_items([attempt.job for attempt in call.attempts])
         if found is not None:
@@ -304,7 +317,7 @@ class CallRunner:
         for attempt in call.attempts:
             read = attempt.read_item()
             if not isinstance(read, tuple):
-                self._tell([(attempt, read)])
+                self._tell(attempt, read)
                 continue
             items.append(read[0])
             attempts.append(attempt)
@@ -320,15 +333,15 @@ class CallRunner:
     def _take_end(self, call: Call, end: End) -> None:
         """Take how a call ended: end its attempts, or call the handler again with each half."""
         call.task = None  # it knows the call, too
-        pack, jobs = call.attempts[0].pack, len(call.called)
+        jobs = len(call.called)
         halves = call.find_halves(end)
         if halves:
             _tell_split(call, jobs, end.error if isinstance(end, Errored) else end)
-        self._tell(call.sort_ends(end))
-        if isinstance(pack, Pack):
-            self._next[pack].extendleft(reversed(halves))
-            pack.current = None
-            self._go_on(pack)
+        for attempt, its in call.sort_ends(end):
+            self._tell(attempt, its)
+        call.pack.calls.extendleft(reversed(halves))
+        call.pack.current = None
+        self._go_on(call.pack)
 
 
 def _find_own_end(attempt: Attempt, end: End) -> End:

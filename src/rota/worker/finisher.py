@@ -555,7 +555,7 @@ def _settle(attempt: Attempt, end: End) -> Transition:
             rules,
             must_record_start=attempt.must_record_start and not attempt.shares_turn,
             results=(attempt.results or NO_RESULTS).values(),
-            limit=attempt.limit,
+            limit=None if attempt.start is None else attempt.start.waits_for,
         )
     except BaseException as error:  # noqa: BLE001 - the user's classes
         rules = RetryRules(rules.max_attempts, DEFAULT_RETRY)

@@ -217,7 +217,7 @@ class LeaseKeeper(Service):
 
     def _lose(self, attempt: Attempt) -> None:
         if not attempt.is_over and self._executor.attempts.get(attempt.job.id) is attempt:
-            self._workers_loop.call_soon_threadsafe(self._executor.lose, attempt)
+            self._workers_loop.call_soon_threadsafe(self._executor.stopper.lose, attempt)
 
     def _copy(self) -> list[Attempt]:
         # Atomic under the GIL; the worker's loop goes on meanwhile.

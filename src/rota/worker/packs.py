@@ -1,215 +1,137 @@
-"""Packs: attempts that share a slot, because one call of their handler takes them together."""
+"""Packs: attempts that share a slot, because one call of their handler takes them together.
+
+A pack stands in the buffer as one unit, and further attempts join it there. In its slot it waits
+until its runner has all of them, and then it is up to the runner, until the last one has left.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from itertools import groupby
 from math import inf
 from operator import attrgetter
 from typing import Any
 
 from rota.declare.declaration import Declaration
-from rota.worker.attempt import Attempt, Calls
+from rota.worker.attempt import Attempt
 from rota.worker.slots import Unit
 
 _make_key = attrgetter("job_type", "job.queue", "job.group_key", "job.priority", "is_suspect")
-_pack = attrgetter("pack")
 
 EXPIRY_MARGIN_S = 0.25
 """How long before it expires, or comes too late for its start, a job waits for no more others."""
 
 
 class Pack:
-    """Attempts of one type, lane and priority."""
+    """Attempts of one type, lane and priority. Times are monotonic seconds."""
 
     __slots__ = (
-        *("able", "attempts", "current", "is_open", "job", "jobs_max"),
-        *("ready_at", "seated", "waiting"),
+        *("attempts", "buffered_at", "calls", "current", "go_on", "handed", "job", "room"),
+        *("seated", "uncalled"),
     )
 
-    def __init__(self, attempts: list[Attempt]) -> None:
-        chunk = attempts[0].job_type.chunk
+    def __init__(self, first: Attempt) -> None:
+        """Make an empty one, whose first job this will be."""
+        chunk = first.job_type.chunk
         assert chunk is not None
-        self.jobs_max = chunk.jobs_max
-        self.job = attempts[0].job
-        """Its first job."""
-        self.attempts = attempts
-        """Those that wait in the buffer, in order."""
-        self.is_open = True
-        """Whether others may join: it waits for a slot."""
-        self.ready_at: float | None = None
-        """When it began to wait for a slot; None: when its first job was claimed."""
-        # Written by the executor
+        self.job = first.job
+        self.attempts: list[Attempt] = []
+        """Those that were put into it, in order."""
+        self.room = chunk.jobs_max
+        """How many more may join."""
+        self.buffered_at = first.buffered_at
+        """Since when it waits for a slot. Until then it waits for more jobs: a suspect for none."""
+        if chunk.wait_s and not first.is_suspect:
+            # The leases of those that wait run on.
+            self.buffered_at += min(chunk.wait_s, first.lease_s / 2)
         self.seated: set[Attempt] = set()
-        """Those that are in the slot, …"""
-        self.waiting: set[Attempt] = set()
-        """… of these those that the starter has, …"""
-        self.able: set[Attempt] = set()
-        """… and those that may begin, and wait for them: one call takes all."""
-        self.current: Calls | None = None
-        """The call of their handler that runs now. Written by the runner."""
+        """Those that have not left their slot."""
+        # The runner's
+        self.handed: set[Attempt] = set()
+        """Those that are to be called with the ones that still come."""
+        self.calls: deque[Any] = deque()
+        """What is to be called after the call that runs."""
+        self.current: Any = None
+        """The call that runs."""
+        self.uncalled: set[Attempt] = set()
+        """Those that were called with others, failed, and will be called again."""
+        self.go_on: Callable[[Pack], None] | None = None
+        """Calls the handler if none of them is still to come."""
+
+    def join(self, attempts: Sequence[Attempt], now: float) -> None:
+        """Put attempts into it. It waits for more no longer than until one of these expires, or may
+        begin no more."""
+        self.attempts += attempts
+        self.room -= len(attempts)
         for attempt in attempts:
             attempt.pack = self
+        if self.buffered_at > now:
+            ends = [min(one.begin_by, _find_expiry(one)) - EXPIRY_MARGIN_S for one in attempts]
+            self.buffered_at = min([self.buffered_at, *ends]) if self.room else now
 
-    @property
-    def buffered_at(self) -> float:
-        """Since when it waits for a free slot."""
-        return self.attempts[0].buffered_at if self.ready_at is None else self.ready_at
-
-    @property
-    def room(self) -> int:
-        """How many more may join."""
-        return self.jobs_max - len(self.attempts) if self.is_open else 0
-
-    def take_able(self) -> list[Attempt]:
-        """Return those that may begin, in order, once the starter has no other."""
-        if self.waiting:
-            return []
-        able, self.able = self.able, set()
-        return [attempt for attempt in self.attempts if attempt in able]
-
-    def join(self, attempts: Sequence[Attempt]) -> int:
-        """Add the first of these attempts, as many as there is room for; return how many."""
-        fresh = attempts[: self.room]
-        self.attempts += fresh
-        for attempt in fresh:
-            attempt.pack = self
-        return len(fresh)
+    def drop_uncalled(self) -> set[Attempt]:
+        """Return those that were to be called again; none of them is called any more."""
+        self.calls.clear()
+        uncalled, self.uncalled = self.uncalled, set()
+        return uncalled
 
 
 class Packer:
-    """Gathers claimed attempts into packs: the open one of each type, queue, lane and priority."""
+    """Puts claimed attempts into packs: the open one of each type, queue, lane and priority."""
 
     def __init__(self) -> None:
         self._open: dict[Hashable, Pack] = {}
-        self.waiting: dict[Pack, float] = {}
-        """Those that wait for more jobs, with the time until which they do."""
 
-    def pack(self, attempts: Iterable[Attempt], now: float) -> tuple[list[Pack], list[Pack]]:
-        """Put attempts into packs. Return those that are to go into the buffer now, and those that
-        begin to wait for more jobs."""
+    def gather(self, attempts: Sequence[Attempt], now: float) -> tuple[list[Unit], list[Pack]]:
+        """Return what waits for a slot now, and the packs that begin to wait for more jobs. What
+        joins an open pack is not among them."""
+        alone: list[Unit] = []
+        made: list[Pack] = []
         alike: dict[Hashable, list[Attempt]] = {}
-        for alike_in, run in groupby(attempts, _make_key):
-            alike.setdefault(alike_in, []).extend(run)
-        ready: list[Pack] = []
-        begun: list[Pack] = []
-        for key, some in alike.items():
-            joined = self._join(key, some, ready, now)
-            self._begin(key, some[joined:], ready, begun)
-        return ready, begun
-
-    def _join(self, key: Hashable, attempts: list[Attempt], ready: list[Pack], now: float) -> int:
-        """Let attempts join the open pack; return how many did."""
-        pack = self._open.get(key)
-        if pack is None or not pack.room:
-            return 0
-        count = pack.join(attempts)
-        if pack in self.waiting:
-            self._shorten(pack, attempts[:count])
-            if not pack.room:
-                ready.append(self._release(pack, now))
-        return count
-
-    def _begin(
-        self, key: Hashable, attempts: list[Attempt], ready: list[Pack], begun: list[Pack]
-    ) -> None:
-        while attempts:
-            chunk = attempts[0].job_type.chunk
-            assert chunk is not None
-            pack = self._open[key] = Pack(attempts[: chunk.jobs_max])
-            attempts = attempts[chunk.jobs_max :]
-            first = pack.attempts[0]
-            if chunk.wait_s and pack.room and not first.is_suspect:
-                # The leases of those that wait run on.
-                self.waiting[pack] = pack.buffered_at + min(chunk.wait_s, first.lease_s / 2)
-                self._shorten(pack, pack.attempts)
-                begun.append(pack)
+        for attempt in attempts:
+            if _is_called_alone(attempt):
+                alone.append(attempt)
             else:
-                ready.append(pack)
+                alike.setdefault(_make_key(attempt), []).append(attempt)
+        for key, some in alike.items():
+            count = 0
+            while count < len(some):
+                pack = self._open.get(key)
+                if pack is None or not pack.room:
+                    pack = self._open[key] = Pack(some[count])
+                    made.append(pack)
+                joins = some[count : count + pack.room]
+                pack.join(joins, now)
+                count += len(joins)
+        early = [pack for pack in made if pack.buffered_at > now]
+        return alone + [pack for pack in made if pack.buffered_at <= now], early
 
-    def take_due(self, now: float) -> list[Pack]:
-        due = [pack for pack, until in self.waiting.items() if until <= now]
-        return [self._release(pack, now) for pack in due]
+    def unpack(self, units: Sequence[Unit]) -> list[Attempt]:
+        """Return the attempts of what leaves the buffer: from now on no other joins them."""
+        attempts: list[Attempt] = []
+        for unit in units:
+            attempts += list_attempts(unit)
+            if isinstance(unit, Pack):
+                unit.seated.update(unit.attempts)
+                key = _make_key(unit.attempts[0])
+                if self._open.get(key) is unit:
+                    del self._open[key]
+        return attempts
 
-    def take(self, is_meant: Callable[[Pack], bool], now: float) -> list[Pack]:
-        """Take away those that are meant of the packs that wait."""
-        return [self._release(pack, now) for pack in list(self.waiting) if is_meant(pack)]
-
-    def find_due_at(self) -> float:
-        """Return when the next pack has waited long enough."""
-        return min(self.waiting.values(), default=inf)
-
-    def close(self, pack: Pack) -> None:
-        """Note that a pack leaves the buffer: no more jobs join it."""
-        pack.is_open = False
-        key = _make_key(pack.attempts[0])
-        if self._open.get(key) is pack:
-            del self._open[key]
-
-    def _shorten(self, pack: Pack, attempts: list[Attempt]) -> None:
-        """Let a pack wait no longer than until one of these expires, or may begin no more."""
-        ends = [
-            min(one.begin_by, one.expires_at if one.job.expires_at else inf) for one in attempts
-        ]
-        self.waiting[pack] = min([self.waiting[pack], *(at - EXPIRY_MARGIN_S for at in ends)])
-
-    def _release(self, pack: Pack, now: float) -> Pack:
-        pack.ready_at = now
-        del self.waiting[pack]
-        return pack
-
-
-def find_for_packs(attempts: Sequence[Attempt]) -> list[Attempt]:
-    """Return those that are called together with others.
-
-    The last attempt of a job that has several is called alone: no job dies of another one's error.
-    How many suspects are called together is said by their turn.
-    """
-    return [
-        one
-        for one in attempts
-        if one.job_type.chunk is not None
-        and (
-            one.job.attempts < (one.job.max_attempts or one.job_type.rules.max_attempts)
-            or one.max_attempts == 1
-        )
-    ]
-
-
-def sort_by_pack(attempts: Iterable[Attempt]) -> dict[Pack | None, list[Attempt]]:
-    """Return attempts by their packs; None: those that have none."""
-    by_pack: dict[Any, list[Attempt]] = {}
-    for pack, run in groupby(attempts, _pack):  # those of one pack come one after the other
-        by_pack.setdefault(pack, []).extend(run)
-    return by_pack
-
-
-def enter_packs(attempts: Iterable[Attempt]) -> list[Unit]:
-    """Note that attempts have a slot; return what has it: they, or their packs."""
-    units: list[Unit] = []
-    for pack, some in sort_by_pack(attempts).items():
-        if pack is None:
-            units += some
-        else:
-            pack.seated.update(some)
-            units.append(pack)
-    return units
-
-
-def leave_packs(attempts: Iterable[Attempt]) -> list[Unit]:
-    """Note that attempts leave their slots; return what leaves a slot empty."""
-    units: list[Unit] = []
-    for pack, some in sort_by_pack(attempts).items():
-        if pack is None:
-            units += some
-            continue
-        pack.seated.difference_update(some)
-        if not pack.seated:
-            units.append(pack)
-        for attempt in some:
+    def leave(self, attempts: Iterable[Attempt]) -> list[Unit]:
+        """Note that attempts need their slots no more; return what leaves a slot empty."""
+        units = []
+        for attempt in attempts:
+            unit = find_unit(attempt)
             attempt.pack = None
-    return units
+            if isinstance(unit, Pack):
+                unit.seated.discard(attempt)
+                if unit.seated:
+                    if unit.go_on is not None:
+                        unit.go_on(unit)
+                    continue
+            units.append(unit)
+        return units
 
 
 def count_slots(attempts: Sequence[Attempt]) -> float:
@@ -221,6 +143,28 @@ def count_slots(attempts: Sequence[Attempt]) -> float:
     )
 
 
+def list_units(attempts: Sequence[Attempt]) -> list[Unit]:
+    """Return what has a slot if these have one: they, or their packs."""
+    return list(dict.fromkeys(map(find_unit, attempts)))
+
+
+def find_unit(attempt: Attempt) -> Unit:
+    """Return what has the slot of an attempt."""
+    return attempt if attempt.pack is None else attempt.pack  # type: ignore[return-value]
+
+
+def list_attempts(unit: Unit) -> Sequence[Attempt]:
+    return unit.attempts if isinstance(unit, Pack) else [unit]  # type: ignore[list-item]
+
+
+def _is_called_alone(attempt: Attempt) -> bool:
+    """Whether a call takes this job alone. So is the last attempt of a job that has several: no job
+    dies of another one's error. How many suspects are called together is said by their turn."""
+    if attempt.job_type.chunk is None:
+        return True
+    return attempt.max_attempts > 1 and attempt.job.attempts >= attempt.max_attempts
+
+
 def _count_places(job_type: Declaration, *, has_lane: bool) -> int:
     """Return how many jobs of a type one slot can run at once."""
     if job_type.chunk is None:
@@ -228,3 +172,7 @@ def _count_places(job_type: Declaration, *, has_lane: bool) -> int:
     if not has_lane:
         return job_type.chunk.jobs_max
     return min(job_type.chunk.jobs_max, job_type.options.group_capacity)
+
+
+def _find_expiry(attempt: Attempt) -> float:
+    return inf if attempt.job.expires_at is None else attempt.expires_at

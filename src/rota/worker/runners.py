@@ -40,7 +40,6 @@ class HearsEnds(Protocol):
     """Takes the outcomes of handlers that ended, in the loop: the executor."""
 
     def handle_end(self, attempt: Attempt, end: End) -> None: ...
-    def handle_ends(self, ends: Sequence[tuple[Attempt, End]]) -> None: ...
 
 
 class Runnable(HandlerRun, Protocol):
@@ -115,7 +114,7 @@ class Runners(dict["Declaration", Runner]):
         if job_type.options.process is not None and self._process is not None:
             runner = self._process
         elif job_type.chunk is not None:
-            runner = CallRunner(one, self._worker, self._executor.handle_ends)
+            runner = CallRunner(one, self._worker, self._executor.handle_end)
         self[job_type] = runner
         return runner
 

@@ -81,7 +81,7 @@ class Shutdown:
         """End what still runs, however `finish` ended; `apart` are the services in the thread."""
         for _, task in running:
             task.cancel()  # still running only if `finish` was cancelled
-        await parts.executor.cut_off()
+        await parts.executor.stopper.cut_off()
         for service, _ in apart:
             thread.loop.call_soon_threadsafe(service.stop)
         await _wait_for_end([task for _, task in apart], LEAVE_S)

@@ -38,7 +38,8 @@ class Unit(Protocol):
     @property
     def job(self) -> Job: ...
     @property
-    def buffered_at(self) -> float: ...
+    def buffered_at(self) -> float:
+        """Since when it waits for a slot; one that is held: when it will begin to."""
 
 
 class SlotGroup:
@@ -56,8 +57,10 @@ class SlotGroup:
         self.waiting = 0
         """Jobs in the buffer."""
         self.coming = 0
-        """Jobs that are claimed, and not yet in the buffer; packs that wait for more jobs; and jobs
-        that wait until their breakers are told."""
+        """Jobs that are claimed, and not yet in the buffer: also those that are held, or wait until
+        their breakers are told."""
+        self.held: list[Any] = []
+        """What goes into the buffer later."""
         self.jobs_a_slot = 1.0
         """How many of the jobs that were claimed last one slot can run at once."""
         self.ended = 0
@@ -206,6 +209,27 @@ class SlotGroup:
         self.coming += change * len(units)
         self.urgent_coming += change * _count_urgent(units)
 
+    def hold(self, units: Sequence[Unit]) -> None:
+        """Put jobs into the buffer later."""
+        self.held += units
+        self.note_coming(units, 1)
+
+    def release(self, now: float) -> None:
+        """Put the held jobs into the buffer whose time has come."""
+        due = [one for one in self.held if one.buffered_at <= now]
+        if due:
+            self.push(self._take_held(due))
+
+    def find_due_at(self) -> float:
+        """Return when the next held job goes into the buffer; one is held."""
+        return float(min([one.buffered_at for one in self.held]))
+
+    def _take_held(self, units: list[Any]) -> list[Any]:
+        gone = set(units)
+        self.held = [one for one in self.held if one not in gone]
+        self.note_coming(units, -1)
+        return units
+
     def push(self, units: Sequence[Unit], *, is_first: bool = False) -> None:
         """Put jobs into the buffer, after or before the others of their priority."""
         for priority in {one.job.priority for one in units}:
@@ -251,18 +275,19 @@ class SlotGroup:
         return stale
 
     def take(self, is_meant: Callable[[Any], bool]) -> list[Any]:
-        """Take those that are meant out of the buffer."""
+        """Take those that are meant out of the buffer, and of those that are held."""
+        held = self._take_held([one for one in self.held if is_meant(one)])
         waiting = [one for jobs in self._buffer.values() for one in jobs]
         taken = [one for one in waiting if is_meant(one)]
         if not taken:
-            return taken
+            return held
         gone = set(taken)
         left = [one for one in waiting if one not in gone]
         self._buffer.clear()
         self.waiting = self.urgent_waiting = 0
         self.push(left)
         self._oldest_at = min([one.buffered_at for one in left], default=inf)
-        return taken
+        return held + taken
 
 
 def _count_urgent(units: Sequence[Unit]) -> int:

@@ -4,6 +4,7 @@ how it ended."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from time import monotonic
 from typing import Any, Protocol
 
@@ -142,7 +143,7 @@ class ProcessAttempt:
         if why is not None and not self._stop_is_sent:
             self._stop_is_sent = True
             self._process.send(messages.Stop(why))
-        if self._attempt.stop_deadline is not None and self._kill_at is None:
+        if self._attempt.stop_deadline < inf and self._kill_at is None:
             self._kill_at = now + PROCESS_STOP_S
         if self._kill_at is not None and now > self._kill_at:
             raise HandlerNotStoppedError

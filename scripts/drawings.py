@@ -386,6 +386,39 @@ def breaker() -> Picture:
     return picture
 
 
+WAITS: tuple[tuple[str, Kind, str, str], ...] = (
+    ("Is it due?", "store", "its time, or next attempt", "queued, failed"),
+    ("Is its queue open?", "store", "somebody resumes it", "queued"),
+    ("Its ordered group?", "store", "the jobs before it end", "waiting · group KEY"),
+    ("Its breaker?", "store", "the host works again", "queued · breaker NAME KEY"),
+    ("Concurrency limits?", "store", "one of those that run ends",
+     "waiting · type NAME, queue NAME"),
+    ("Its rate limit?", "store", "its turn", "queued · limit NAME KEY"),
+    ("A free slot?", "work", "one is, or it goes back", "running (claimed)"),
+    ("The handler runs", "yours", "other jobs end, if it asks", "waiting · job ID"),
+)  # fmt: skip
+"""What is asked before a job runs, what it waits for if the answer is no, and what its row says."""
+
+
+def waits() -> Picture:
+    """Where a job can wait."""
+    picture = Picture(
+        "Where a job can wait",
+        "Before a job runs these are asked, one after the other. If an answer is no, it waits: "
+        + "; ".join(f"{asked} until {until} ({row})" for asked, _, until, row in WAITS),
+        height=66 * len(WAITS) + 22,
+    )
+    for at, (asked, kind, until, row) in enumerate(WAITS):
+        y = 16 + 66 * at
+        box = picture.box(12, y, 206, 42, asked, kind)
+        if at + 1 < len(WAITS):
+            picture.arrow((115, y + 42), (115, y + 66))
+        picture.arrow(box.at(1, 0.5), (238, box.at(1, 0.5)[1]), kind="wait", dashed=True)
+        picture.label(244, y + 13, f"until {until}", "wait")
+        picture.label(244, y + 31, row, "dim", mono=True, size=MONO)
+    return picture
+
+
 def thumbnail(title: str, about: str) -> Picture:
     """Return a small picture with its title."""
     picture = Picture(title, about, height=156, width=216)
@@ -653,7 +686,7 @@ def _keyframes(name: str, stops: list[tuple[float, float]]) -> str:
 
 DRAWN: tuple[Callable[[], Picture], ...] = (
     parts, commit, states, lease, retries, effects, one_by_one, at_once, per_minute, breaker,
-    fan_out, deploy, benchmark, life, top, job, demo,
+    waits, fan_out, deploy, benchmark, life, top, job, demo,
 )  # fmt: skip
 
 

@@ -67,6 +67,8 @@ class SentClaim:
     """Whether the worker had no job, and had counted all that ended."""
     released: int
     """How many waiting jobs this worker had let go."""
+    told: int
+    """How many wake-ups had come for which no claim had brought a job."""
     was_due: bool
     """Whether a job was to be due."""
     polls: bool
@@ -221,8 +223,9 @@ class Claimer(Service):
         """Note whether notifications arrive, and producers have been asked for them."""
         self.is_listening = is_listening
         before, self._is_awaited = self._is_awaited, is_awaited
-        if self._is_awaited is not before:
-            self._claim_again()  # of what was committed before, nobody tells
+        if self._is_awaited is not before:  # of what was committed before, nobody tells
+            self._told = max(1, self._told)
+            self._claim_again()
 
     def _claim_again(self) -> None:
         self._pauses.tries = 0
@@ -327,6 +330,7 @@ class Claimer(Service):
             probes=probes,
             had_none=not self._executor.attempts and not self._finisher.has_uncounted,
             released=self._wait_sweeper.released,
+            told=self._told,
             was_due=was_due,
             polls=polls,
             question=question,
@@ -339,6 +343,7 @@ class Claimer(Service):
         now = self.clock.monotonic()
         behind, is_full = self._learn(sent, claimed, now)
         fresh = self._expect(claimed, sent.before)
+        told = self._count_unanswered(sent, len(fresh))
         if fresh and is_full and not behind and self._may_send(now):
             # Only now: what it has to bring depends on what this one has brought.
             self._sent = self._send(now)
@@ -350,7 +355,6 @@ class Claimer(Service):
             if now - self._looked_back_at.get(queue, -LOOK_BACK_S) >= LOOK_BACK_S:
                 self._looked_back_at[queue] = now
                 await self._link.run(ops.look_back(queue, to))
-        told = self._count_unanswered(sent, len(fresh))
         if fresh and is_full:
             await self._call_others(sent, told, now)
         if claimed.held_up:
@@ -539,10 +543,11 @@ class Claimer(Service):
             await self._link.run(ops.wake_others(self._peer, queues, most))
 
     def _count_unanswered(self, sent: SentClaim, fresh: int) -> int:
-        """Return how many wake-ups have not led to a job; they are not counted again."""
+        """Return how many wake-ups have not led to a job; they are not counted again. What came
+        after the claim was sent may tell of jobs that the claim did not see."""
         told = self._told - fresh
         if fresh or sent.probes:  # otherwise it claims once more
-            self._told = 0
+            self._told -= sent.told
         return told
 
     async def _call_others(self, sent: SentClaim, told: int, now: float) -> None:

@@ -19,9 +19,8 @@ CALLS = {
     "caller": ("worker", "caller() = host"),
     "asks_key": ("job", "asks_key(payload) = job_type"),
     "asks_value": ("job", "asks_value('limit', payload, meta, payload) is null"),
-    "breaker_waits_for": ("worker", "breaker_waits_for(name, host) = host"),
-    "limit_room": ("worker", "limit_room(name, host) = host"),
     "moment": ("worker", "started_at < moment()"),
+    "room_name": ("worker", "room_name('limit', name, host) = host"),
     "utc_text": ("worker", "utc_text(started_at) = host"),
 }
 """Each with a table and a condition on its columns."""

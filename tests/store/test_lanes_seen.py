@@ -258,7 +258,10 @@ def test_an_expired_job_says_what_it_waited_for(connection: Connection, insert: 
     laned = insert("g", "waiting", expires_at=past)
     capped = insert(None, "waiting", waits_for="type t", expires_at=past)
     limited = insert(None, waits_for="limit smtp", expires_at=past, run_at="2100-01-01Z")
-    broken = insert(None, waits_for="breaker api a", expires_at=soon, run_at="2100-01-01Z")
+    broken = insert(
+        None, waits_for="breaker api a", expires_at=soon, run_at="2100-01-01Z",
+        attempts=2, error_type="OSError",
+    )  # fmt: skip
     connection.execute("update rota.job set run_at = '2025-12-31Z' where status = 'waiting'")
     said: dict[int, str] = dict(
         connection.execute(
@@ -269,3 +272,4 @@ def test_an_expired_job_says_what_it_waited_for(connection: Connection, insert: 
     assert said[capped] == "it waited for a free slot of type t"
     assert said[limited].startswith("it was delayed by rate limit smtp until 2100-01-01")
     assert said[broken].startswith("it was delayed by breaker api a until 2100-01-01")
+    assert said[broken].endswith("; attempts that failed before: 2, the last with OSError")

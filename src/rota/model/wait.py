@@ -13,7 +13,6 @@ from rota.model.units import local_time
 _WAITING = (Status.QUEUED, Status.FAILED, Status.WAITING)
 _CAPS = ("type", "queue")
 _UNREADABLE = ("payload", "key")
-_GATES = {"limit": "rate limit", "breaker": "breaker"}
 
 
 UNREAD = timedelta(hours=1)
@@ -106,8 +105,9 @@ def explain_wait(job: Job, facts: WaitFacts) -> WaitReason | None:
     if kind in _UNREADABLE:
         return WaitReason(since, "waits", _explain_unreadable(job, facts, kind, name))
     if job.run_at > facts.now:
-        if kind in _GATES:
-            text = f"delayed by {_GATES[kind]} {name} until {local_time(job.run_at)}"
+        if kind:
+            what = "rate limit" if kind == "limit" else kind
+            text = f"delayed by {what} {name} until {local_time(job.run_at)}"
             return WaitReason(since, "waits", text)
         return None
     if facts.paused is not None and facts.paused_at is not None:

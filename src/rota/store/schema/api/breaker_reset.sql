@@ -47,7 +47,7 @@ begin
     return 0;
   end if;
   perform {schema}.breaker_release(
-    {schema}.breaker_waits_for(p_name, coalesce(p_key, '')) || array(
+    {schema}.room_name('breaker'::text, p_name, coalesce(p_key, '')) || array(
       select {schema}.waited_for('breaker ' || p_name, 1000)
       where p_key is null
     ),

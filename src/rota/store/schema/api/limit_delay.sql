@@ -17,7 +17,8 @@ begin
   end if;
   perform {schema}.limit_lock(p_name, v_key);
   perform {schema}.limits_delay(
-    array[{schema}.limit_room(p_name, v_key)], array[extract(epoch from p_for)::float8]
+    array[{schema}.room_name('limit'::text, p_name, v_key)],
+    array[extract(epoch from p_for)::float8]
   );
 end $$;
 revoke execute on function {schema}.limit_delay(text, text, interval) from public;

@@ -52,7 +52,8 @@ begin
   where b.state = 'trial'
     and b.trial_job = p_job
     and b.trial_claim = p_claim
-  returning b.open_until, {schema}.breaker_waits_for(b.name, b.key) into v_open_until, v_room;
+  returning b.open_until, {schema}.room_name('breaker'::text, b.name, b.key)
+  into v_open_until, v_room;
   if not found then
     return null;
   end if;

@@ -39,7 +39,7 @@ begin
     return;
   end if;
   v_mine := array(
-    select {schema}.breaker_waits_for(b.name, b.key)
+    select {schema}.room_name('breaker'::text, b.name, b.key)
     from (select distinct name, key from unnest(v_names, v_keys) d(name, key)) d
     cross join lateral (
       select b.name, b.key

@@ -48,7 +48,8 @@ as $$
     order by a.name, a.key, held.key = a.key
   )
   select
-    a.id, p.name, p.blocked_by, {schema}.breaker_waits_for(p.name, p.blocked_by), p.state, p.wait_s
+    a.id, p.name, p.blocked_by,
+    {schema}.room_name('breaker'::text, p.name, p.blocked_by), p.state, p.wait_s
   from asked a
   join place p on p.name = a.name and p.key = a.key
 $$;

@@ -70,7 +70,7 @@ as $$
       select
         {schema}.utc_text(p_job.run_at) as run_at,
         case
-          when p_job.status = 'failed'
+          when p_job.attempts > 0 and p_job.error_type is not null
             then format(
               '; attempts that failed before: %s, the last with %s',
               p_job.attempts, p_job.error_type

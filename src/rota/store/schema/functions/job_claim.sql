@@ -54,21 +54,9 @@ declare
   v_paused text[] := {schema}.paused_queues(p_queues);
   v_refused bigint[] := coalesce(p_refused, '{}');
   v_ids bigint[];
-  v_asking text[] := case                        -- types with a rate limit, or an open breaker
-    when p_ahead is not null then array(
-      select unnest(t.name || t.aliases)
-      from {schema}.job_type t
-      where t.rate_limit is not null
-        or t.breaker is not null
-          and (
-            select true
-            from {schema}.breaker b
-            where b.name = t.breaker
-              and b.state <> 'closed'
-            limit 1
-          )
-    )
-  end;
+  v_asking text[] := case when p_ahead is not null then array(
+    select t.name from {schema}.types_asking() t(name)
+  ) end;
   v_asks boolean;
   v_picked bigint[];                             -- what was picked, if some of it asks …
   v_run_ats timestamptz[];                       -- … and when each was due

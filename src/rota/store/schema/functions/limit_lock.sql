@@ -13,7 +13,8 @@ begin
       message = 'a rate limit can be used in a transaction with READ COMMITTED only',
       hint = 'Use another connection, for example that of app.limit(…).take().';
   end if;
-  if {schema}.stripes_lock(array[{schema}.limit_room(p_name, p_key)], 5000) <> '{}' then
+  if {schema}.stripes_lock(array[{schema}.room_name('limit'::text, p_name, p_key)], 5000) <> '{}'
+  then
     raise lock_not_available using
       message = format('rate limit %L is locked by another transaction', p_name);
   end if;

@@ -34,7 +34,7 @@ as $$
       ),
       t.burst
     ),
-    {schema}.limit_room(t.rate_limit, k.key)
+    {schema}.room_name('limit'::text, t.rate_limit, k.key)
   from limited t
   join {schema}.job j
     on j.id = any (p_ids)

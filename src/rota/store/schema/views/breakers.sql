@@ -16,7 +16,7 @@ select
     from (
       select
       from {schema}.job j
-      where j.waits_for = {schema}.breaker_waits_for(b.name, b.key)
+      where j.waits_for = {schema}.room_name('breaker'::text, b.name, b.key)
         and j.status in ('queued', 'failed', 'waiting')
       limit 10000
     ) counted

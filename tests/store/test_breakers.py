@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 from uuid import UUID
 
 import psycopg
@@ -203,13 +204,13 @@ def test_a_breaker_that_cannot_be_written_keeps_back_no_claim_and_no_outcome(
     assert list_waiting(connection) == [(job, False)]
 
 
-@rule("M61", "M63")
-def test_a_trial_that_a_cap_refuses_lets_another_job_try(
-    app: rota.App, connection: Connection
+@rule("M61", "M62", "M63")
+@pytest.mark.parametrize("by", [{"max_running": 1}, {"rate_limit": rota.RateLimit("x", 1, "1h")}])
+def test_a_trial_that_a_cap_or_a_limit_refuses_lets_another_job_try(
+    app: rota.App, connection: Connection, by: dict[str, Any]
 ) -> None:
-    of = rota.Breaker("mail")
-    app.job("capped", breaker=of, max_running=1)(lambda: None)
-    app.job("t", breaker=of)(lambda: None)
+    app.job("capped", breaker=rota.Breaker("mail"), **by)(lambda: None)
+    app.job("t", breaker=rota.Breaker("mail"))(lambda: None)
     app.sync()
     hand = Hand(connection, types=("capped", "t"))
     insert(connection, job_type="capped")

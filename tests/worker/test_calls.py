@@ -510,12 +510,11 @@ async def test_a_job_that_is_lost_between_two_calls_leaves_its_slot(
             made = [put(connection, "index", id=at) for at in range(4)]
         await asyncio.to_thread(eventually, lambda: len(calls) == 2)
         lost = hand.worker.attempts[made[3]]
-        executor = hand.part(Executor)
-        executor.stopper.lose(lost)
+        hand.part(Executor).stopper.lose(lost)
         await asyncio.to_thread(eventually, lambda: lost.is_over)
         go.set()
         await hand.heard(JobSucceeded, 3)
-        await asyncio.to_thread(eventually, lambda: not executor.groups[0].running)
+        await asyncio.to_thread(eventually, lambda: not hand.part(Executor).groups[0].running)
     assert calls == [[0, 1, 2, 3], [0, 1], [2]]
 
 

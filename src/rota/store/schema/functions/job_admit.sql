@@ -74,16 +74,17 @@ begin
   end if;
   if capped_types is not null or capped_queues is not null then
     ids := {schema}.caps_admit(ids);
-    perform {schema}.trial_end(j.id, j.claims + 1, 'unknown'::text, null::text)
-    from {schema}.job j
-    where j.id = any (v_trials)
-      and j.id <> all (ids);
   end if;
   if v_limits <> '{}' then
     select l.ids, l.starts into ids, starts
     from {schema}.limits_admit(ids, v_missing, p_ahead) l;
   end if;
   if v_trials is not null then
+    -- What was refused after its breaker let it try.
+    perform {schema}.trial_end(j.id, j.claims + 1, 'unknown'::text, null::text)
+    from {schema}.job j
+    where j.id = any (v_trials)
+      and j.id <> all (ids);
     starts := coalesce(starts, '{}') || (
       select
         coalesce(

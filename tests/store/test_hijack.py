@@ -28,12 +28,11 @@ from tests.support.rules import rule
 Connection = psycopg.Connection[TupleRow]
 
 INLINED = {
-    "alert_names", "alive_until", "asks_key", "asks_value", "buckets_sum",
-    "caller", "claim_refusal", "clock", "is_alive",
-    "is_in_force", "job_refusal", "job_row_is_plain", "job_take", "jobs_insert", "key_take",
-    "last_seen", "lease_default", "moment", "must_record_start",
-    "paused_queues", "payload_bytes_max", "room_name", "time_bucket", "types_asking", "uptime",
-    "utc_text", "worker_channel", "worker_state",
+    "alert_names", "alive_until", "asks_key", "asks_value", "buckets_sum", "caller",
+    "claim_refusal", "clock", "is_alive", "is_in_force", "is_no_rows_fault", "job_refusal",
+    "job_row_is_plain", "job_take", "jobs_insert", "key_take", "last_seen", "lease_default",
+    "moment", "must_record_start", "paused_queues", "payload_bytes_max", "room_name", "time_bucket",
+    "types_asking", "uptime", "utc_text", "worker_channel", "worker_state",
 }  # fmt: skip
 """Functions without a path of their own: their callers have one, or they call nothing. None of them
 runs with another's rights."""

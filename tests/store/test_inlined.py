@@ -19,6 +19,7 @@ CALLS = {
     "caller": ("worker", "caller() = host"),
     "asks_key": ("job", "asks_key(payload) = job_type"),
     "asks_value": ("job", "asks_value('limit', payload, meta, payload) is null"),
+    "is_no_rows_fault": ("worker", "is_no_rows_fault(host)"),
     "moment": ("worker", "started_at < moment()"),
     "room_name": ("worker", "room_name('limit', name, host) = host"),
     "utc_text": ("worker", "utc_text(started_at) = host"),

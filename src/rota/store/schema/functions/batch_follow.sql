@@ -44,7 +44,7 @@ begin
         )
       );
     exception when others then
-      if sqlstate ~ '^(08|57|25006|53|58|28|3D|40)' then
+      if {schema}.is_no_rows_fault(sqlstate) then
         raise;
       end if;
       v_error := left(sqlstate || ': ' || sqlerrm, 500);

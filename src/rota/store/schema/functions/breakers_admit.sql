@@ -108,7 +108,7 @@ begin
     where b.name = t.name
       and b.key = t.key;
   exception when others or assert_failure then
-    if sqlstate ~ '^(08|57|25006|53|58|28|3D|40)' then
+    if {schema}.is_no_rows_fault(sqlstate) then
       raise;
     end if;
     -- A trigger of the user's refuses it: nobody tries now.

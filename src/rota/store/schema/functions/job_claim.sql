@@ -153,7 +153,7 @@ begin
       v_from := v_from + v_size;
       v_size := v_size * 2;
     exception when others or assert_failure then
-      if sqlstate ~ '^(08|57|25006|53|58|28|3D|40|55P03)' then
+      if {schema}.is_no_rows_fault(sqlstate) or sqlstate = '55P03' then
         raise;  -- a fault of the server or a lock conflict is no row's fault
       elsif v_size > 1 then
         v_size := (v_size + 1) / 2;

@@ -48,7 +48,7 @@ begin
         v_next, p_worker, p_types, p_leases, p_records, null::text[], null::text[], null::jsonb
       ) t;
     exception when others or assert_failure then
-      if sqlstate ~ '^(08|57|25006|53|58|28|3D|40)' then
+      if {schema}.is_no_rows_fault(sqlstate) then
         raise;
       end if;
       -- job_claim finds out which one the database refuses, and reports it.

@@ -40,7 +40,7 @@ begin
     select array_agg(distinct m.queue), count(*) into v_queues, v_moved
     from moved m;
   exception when others or assert_failure then
-    if sqlstate ~ '^(08|57|25006|53|58|28|3D|40)' then
+    if {schema}.is_no_rows_fault(sqlstate) then
       raise;
     end if;
     if cardinality(p_ids) > 1 then

@@ -33,7 +33,7 @@ begin
   from unnest(p_ids, p_rooms, p_run_ats) p(id, room, run_at)
   where j.id = p.id;
 exception when others or assert_failure then
-  if sqlstate ~ '^(08|57|25006|53|58|28|3D|40)' then
+  if {schema}.is_no_rows_fault(sqlstate) then
     raise;
   end if;
   if cardinality(p_ids) > 1 then

@@ -47,7 +47,7 @@ begin
     select array_agg(distinct r.queue), count(*) into v_queues, v_released
     from released r;
   exception when others or assert_failure then
-    if sqlstate ~ '^(08|57|25006|53|58|28|3D|40)' then
+    if {schema}.is_no_rows_fault(sqlstate) then
       raise;
     end if;
     if cardinality(p_ids) > 1 then

@@ -26,7 +26,7 @@ begin
     );
   end if;
 exception when others or assert_failure then
-  if sqlstate ~ '^(08|57|25006|53|58|28|3D)' then
+  if {schema}.is_no_rows_fault(sqlstate) and sqlstate !~ '^40' then
     raise;
   end if;
 end $$;

@@ -101,7 +101,7 @@ begin
           updated_at = {schema}.clock()
         where j.id = v_id;
       exception when others or assert_failure then
-        if sqlstate ~ '^(08|57|25006|53|58|28|3D|40)' then
+        if {schema}.is_no_rows_fault(sqlstate) then
           raise;
         end if;
         -- A trigger of the user's refuses the row, which stays as it is.

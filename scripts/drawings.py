@@ -388,7 +388,7 @@ def breaker() -> Picture:
 
 WAITS: tuple[tuple[str, Kind, str, str], ...] = (
     ("Is it due?", "store", "its time, or next attempt", "queued, failed"),
-    ("Is its queue open?", "store", "somebody resumes it", "queued"),
+    ("Is its queue open?", "store", "it is resumed", "queued, failed"),
     ("Its ordered group?", "store", "the jobs before it end", "waiting · group KEY"),
     ("Its breaker?", "store", "the host works again", "queued · breaker NAME KEY"),
     ("Concurrency limits?", "store", "one of those that run ends",

@@ -256,9 +256,7 @@ def test_an_expired_job_says_what_it_waited_for(connection: Connection, insert: 
     runs = insert("g", "running", in_lane=True)
     past, soon = "2026-01-01Z", "2026-01-02Z"
     laned = insert("g", "waiting", expires_at=past)
-    capped = insert(
-        None, "waiting", waits_for="type t", expires_at=past, attempts=2, error_type="E"
-    )
+    cap = insert(None, "waiting", waits_for="type t", expires_at=past, attempts=2, error_type="E")
     limited = insert(None, waits_for="limit smtp", expires_at=past, run_at="2100-01-01Z")
     broken = insert(None, waits_for="breaker api a", expires_at=soon, run_at="2100-01-01Z")
     connection.execute("update rota.job set run_at = '2025-12-31Z' where status = 'waiting'")
@@ -268,6 +266,6 @@ def test_an_expired_job_says_what_it_waited_for(connection: Connection, insert: 
         ).fetchall()
     )
     assert said[laned] == f"it waited for its ordered group 'g', held by job {runs} (running)"
-    assert said[capped].startswith("it waited for a free slot of type t; attempts that failed")
+    assert said[cap].startswith("it waited for a free slot of type t; attempts that failed")
     assert said[limited].startswith("it was delayed by rate limit smtp until 2100-01-01")
     assert said[broken].startswith("it was delayed by breaker api a until 2100-01-01")

@@ -7,7 +7,7 @@ set search_path = pg_catalog, pg_temp
 as $$
   select format(
     'not started%s before expires_at (%s): %s',
-    case when p_job.status = 'failed' then ' again' else '' end,
+    case when p_job.attempts > (p_job.status = 'running')::int then ' again' else '' end,
     {schema}.utc_text(p_job.expires_at),
     p_reason
   )

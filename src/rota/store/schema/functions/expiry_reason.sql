@@ -13,13 +13,13 @@ as $$
         'it was delayed by %s until %s',
         regexp_replace(p_job.waits_for, '^limit', 'rate limit'),
         said.run_at
-      ) || said.failures
+      )
     when p_job.run_at >= p_job.expires_at and p_job.status = 'failed'
-      then format('it waited for its retry until %s', said.run_at) || said.failures
+      then format('it waited for its retry until %s', said.run_at)
     when p_job.run_at >= p_job.expires_at
       then format('it was not due before %s', said.run_at)
     when p_job.status = 'waiting' and p_job.waits_for is not null
-      then format('it waited for a free slot of %s', p_job.waits_for) || said.failures
+      then format('it waited for a free slot of %s', p_job.waits_for)
     when p_job.status = 'waiting' and p_job.group_key is not null
       then format('it waited for its ordered group %L', p_job.group_key)
         || coalesce(
@@ -34,7 +34,6 @@ as $$
           ),
           ''
         )
-        || said.failures
     when p_job.status = 'waiting'
       then 'it waited for another job to end'
     when p_job.mismatched_releases is not null
@@ -43,28 +42,28 @@ as $$
         array_to_string(p_job.mismatched_releases, ', ')
       )
     when pause.said is not null
-      then pause.said || said.failures
+      then pause.said
     when live.alive = 0
-      then 'no worker was alive' || said.failures
+      then 'no worker was alive'
     when live.know = 0
-      then format('no live worker knew its type %L', p_job.job_type) || said.failures
+      then format('no live worker knew its type %L', p_job.job_type)
     when live.serve = 0
-      then format('no live worker served its queue %L', p_job.queue) || said.failures
+      then format('no live worker served its queue %L', p_job.queue)
     when live.could = 0
       then format(
         'no live worker that knew its type %L served its queue %L',
         p_job.job_type, p_job.queue
-      ) || said.failures
+      )
     when live.running = 0
       then format(
         'none of the live workers that could run it (%s) claimed it in time',
         live.could
-      ) || said.failures
+      )
     else format(
       'the live workers that could run it (%s) were busy, with %s running jobs',
       live.could, live.running
-    ) || said.failures
-  end
+    )
+  end || said.failures
   from
     (
       select
@@ -72,7 +71,7 @@ as $$
         case
           when p_job.attempts > 0 and p_job.error_type is not null
             then format(
-              '; attempts that failed before: %s, the last with %s',
+              '; attempts that failed before: %s; the last error: %s',
               p_job.attempts, p_job.error_type
             )
           else ''

@@ -1,8 +1,8 @@
 -- Gives the free places of these lanes to their first jobs, as rooms_advance does, but for those
 -- whose turn it is with a worker that has just ended jobs of them: it locks and returns these (for
--- job_finish_passing). It is the turn of a job that the worker may claim, that no cap holds up,
--- whose type is not in types_asking, and before which it would claim no other that is ready. A job
--- that did not fit this release once is left to job_claim, which tries it again in an hour.
+-- job_finish_passing). It is the turn of a job that the worker may claim, that no cap, limit or
+-- breaker holds up, and before which it would claim no other that is ready. A job that did not fit
+-- this release once is left to job_claim, which tries it again in an hour.
 --
 -- p_lo … p_after_id: as in job_claim, where a ready job would be found; a branch is a queue and a
 -- priority, and those of one group share slots. p_room: how many jobs each group has room for.
@@ -82,7 +82,11 @@ begin
       where j.id = h.id
         and j.job_type = any (p_types)
         and (j.mismatched_releases is null or not p_release = any (j.mismatched_releases))
-        and j.job_type <> all (v_asking)
+        and (j.job_type <> all (v_asking) or not exists (
+          select from {schema}.limits_asked(array[j.id])
+          union all
+          select from {schema}.breakers_blocking(array[j.id])
+        ))
         and not (v_has_caps and exists (
           select from {schema}.job_caps(array[j.id]) c
           where coalesce(c.type_cap, c.queue_cap) is not null

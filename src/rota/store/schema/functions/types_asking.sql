@@ -5,9 +5,8 @@ create or replace function {schema}.types_asking()
 returns setof text
 language sql stable
 as $$
-  select n.name
+  select unnest(t.name || t.aliases)
   from {schema}.job_type t
-  cross join lateral unnest(t.name || t.aliases) n(name)
   where t.rate_limit is not null
     or t.breaker is not null
       and (

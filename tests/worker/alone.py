@@ -85,6 +85,7 @@ def make_spec(jobs: rota.Jobs | None = None, **config: Any) -> WorkerSpec:
 
 
 def lone_executor(
+    jobs: rota.Jobs | None = None,
     *,
     queue: str = "default",
     slots: int = 1,
@@ -93,7 +94,7 @@ def lone_executor(
 ) -> tuple[Executor, Others]:
     """An executor that runs the jobs that are given to it; and what hears of their outcomes. Its
     starter asks the tests' database nothing."""
-    spec = make_spec(queues={queue: slots}, buffer_s=buffer_s, urgent_slots=0)
+    spec = make_spec(jobs, queues={queue: slots}, buffer_s=buffer_s, urgent_slots=0)
     others = Others()
     stands: Any = others
     bus = Bus()

@@ -23,7 +23,6 @@ from rota.observe.events import (
     JobSucceeded,
     LeaseLost,
 )
-from rota.worker.executor import Executor
 from tests.support.rules import rule
 from tests.support.wait import eventually
 from tests.worker.hand import Hand
@@ -489,33 +488,6 @@ async def test_a_job_that_its_worker_has_lost_is_not_finished_and_without_jobs_a
         connection.execute("select rota.job_cancel(%s, 'not wanted')", [made])
         await hand.heard(JobCancelled, 2)
     assert waiting.why == [None, "all of its jobs were cancelled or lost"]
-
-
-@rule("M33", "M87")
-async def test_a_job_that_is_lost_between_two_calls_leaves_its_slot(
-    database: str, connection: Connection
-) -> None:
-    jobs, go = rota.Jobs(), asyncio.Event()
-    calls: list[list[int]] = []
-
-    @jobs.job("index", chunk=10)
-    async def index(docs: list[Doc]) -> None:
-        calls.append([doc.id for doc in docs])
-        if len(docs) == 4:
-            raise ValueError("bad")
-        await go.wait()
-
-    async with Hand(database, jobs) as hand:
-        with connection.transaction():
-            made = [put(connection, "index", id=at) for at in range(4)]
-        await asyncio.to_thread(eventually, lambda: len(calls) == 2)
-        lost = hand.worker.attempts[made[3]]
-        hand.part(Executor).stopper.lose(lost)
-        await asyncio.to_thread(eventually, lambda: lost.is_over)
-        go.set()
-        await hand.heard(JobSucceeded, 3)
-        await asyncio.to_thread(eventually, lambda: not hand.part(Executor).groups[0].running)
-    assert calls == [[0, 1, 2, 3], [0, 1], [2]]
 
 
 # Effects, steps, transactions

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rota.declare.declaration import Declaration
 from rota.declare.jobs import Jobs
 from rota.model.job import Job
 from rota.worker.attempt import Attempt
@@ -29,14 +30,16 @@ jobs = Jobs()
 def nothing() -> None: ...
 
 
-def claimed_job(id_: int, priority: int = 0, claimed_at: float = 0.0) -> Attempt:
+def claimed_job(
+    id_: int, priority: int = 0, claimed_at: float = 0.0, of: Declaration = nothing._declaration
+) -> Attempt:
     job = Job(
-        id=id_, origin_id=id_, queue="default", job_type="nothing", payload_json="{}",
-        payload_version=None, priority=priority, run_at=LONG_AGO,
+        id=id_, origin_id=id_, queue="default", job_type=of.name, payload_json=f'{{"id":{id_}}}',
+        payload_version=None, priority=priority, run_at=LONG_AGO, started_at=LONG_AGO,
         expires_at=None, attempts=1, max_attempts=None, claims=1, idempotency_key=None,
         meta_json=None, created_at=LONG_AGO,
     )  # fmt: skip
-    return Attempt(job, nothing._declaration, claimed_at, 120.0)
+    return Attempt(job, of, claimed_at, 120.0)
 
 
 def popped(group: SlotGroup) -> list[int]:

@@ -143,10 +143,7 @@ class Shares(Protocol):
     current: Any
     """The call that runs now, if one does."""
     uncalled: set[Attempt]
-    """Those that were called with others, failed, and will be called again."""
-
-    def drop_uncalled(self) -> Iterable[Attempt]:
-        """Return these; none of them is called any more."""
+    """Those that were called with others, failed, and are not called again yet."""
 
 
 class StopRequest(NamedTuple):
@@ -250,7 +247,7 @@ class Attempt(msgspec.Struct, eq=False):
 
     @property
     def keeps_lease(self) -> bool:
-        """Whether its lease is renewed: not while it waits for a slot."""
+        """Whether its lease is renewed: not in the buffer, unless it was stopped there."""
         return self.state is not _BUFFERED
 
     @property

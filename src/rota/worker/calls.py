@@ -87,6 +87,16 @@ class Call:
             if one.outcome is None and one.stop_outcome is None and not one.is_lost
         ]
 
+    def find_open(self) -> list[Attempt]:
+        """Return those whose outcome is not known."""
+        return [one for one in self.called or self.attempts if one.outcome is None]
+
+    def give_up(self) -> dict[Attempt, End | None]:
+        """Make it the last one of its pack: its handler does not end. Return its attempts, with the
+        outcomes of those that the handler did not get."""
+        self.pack.calls.clear()
+        return {**dict.fromkeys(self.called), **dict(self.obstacles)}
+
     def request_stop(self, why: str) -> None:
         """Tell the handler to stop with all of its jobs."""
         self.stop_why = why

@@ -232,7 +232,7 @@ class Executor(Service):
         # may take its time.
         able = self._seat(group, units)
         self._begin(able, now)
-        if len(units) < startable or len(able) < len(units):
+        if group.startable:
             self._refill_soon()
 
     def _seat(self, group: SlotGroup, units: Sequence[Unit]) -> Sequence[Attempt]:

@@ -54,7 +54,7 @@ class Pack:
         self.current: Any = None
         """The call that runs."""
         self.uncalled: set[Attempt] = set()
-        """Those that were called with others, failed, and will be called again."""
+        """Those in the slot that were called with others, failed, and are not called again yet."""
         self.go_on: Callable[[Pack], None] | None = None
         """Calls the handler if none of them is still to come."""
 
@@ -67,13 +67,7 @@ class Pack:
             attempt.pack = self
         if self.buffered_at > now:
             ends = [min(one.begin_by, _find_expiry(one)) - EXPIRY_MARGIN_S for one in attempts]
-            self.buffered_at = min([self.buffered_at, *ends]) if self.room else now
-
-    def drop_uncalled(self) -> set[Attempt]:
-        """Return those that were to be called again; none of them is called any more."""
-        self.calls.clear()
-        uncalled, self.uncalled = self.uncalled, set()
-        return uncalled
+            self.buffered_at = max(now, min([self.buffered_at, *ends])) if self.room else now
 
 
 class Packer:
@@ -126,6 +120,7 @@ class Packer:
             attempt.pack = None
             if isinstance(unit, Pack):
                 unit.seated.discard(attempt)
+                unit.uncalled.discard(attempt)
                 if unit.seated:
                     if unit.go_on is not None:
                         unit.go_on(unit)

@@ -14,6 +14,7 @@ from rota.model.outcome import Cancel, End, Errored, HandedBack, Interrupted
 from rota.observe.events import Bus, HandlerAbandoned
 from rota.runtime.clock import Clock
 from rota.worker.attempt import Attempt
+from rota.worker.calls import Call
 from rota.worker.packs import find_unit
 from rota.worker.runners import ASYNC_STOP_S
 from rota.worker.slots import Unit
@@ -123,6 +124,8 @@ class Stopper:
             self.watch_at = min(self.watch_at, _find_watch_at(attempt, now))
 
     def _watch(self, attempt: Attempt, now: float) -> None:
+        if attempt in self.abandoned:
+            return  # it leaves its slot in this turn of the loop
         timeout_s = attempt.timeout_s
         is_late = attempt.is_called and now - (attempt.began_at or now) > timeout_s
         if is_late and not attempt.is_over and attempt.stop_deadline == inf:
@@ -131,19 +134,25 @@ class Stopper:
         if attempt.is_overdue(now):
             has_begun = attempt.began_at is not None
             self._end(attempt, (attempt.stop_outcome if has_begun else None) or NOT_BEGUN)
-        if is_late and attempt.is_over:
-            self._abandon(attempt)
+        call = None if attempt.pack is None else attempt.pack.current
+        if is_late and attempt.is_over and (call is None or not call.find_open()):
+            self._abandon(attempt, call)
 
-    def _abandon(self, attempt: Attempt) -> None:
-        """Give up the slot of a handler that neither ends nor stops."""
+    def _abandon(self, attempt: Attempt, call: Call | None) -> None:
+        """Give up the slot of a handler that neither ends nor stops, with all attempts that it has
+        there."""
         unit = find_unit(attempt)
-        is_known = unit in self.abandoned.values()
-        attempt.abandon()
-        self.abandoned[attempt] = unit
-        self._free(attempt)
-        if is_known:
-            return  # it was one call
-        self._end_uncalled(attempt)
+        members = {attempt: None} if call is None else call.give_up()
+        for one, end in members.items():
+            if end is not None and not one.is_over:
+                self._end(one, end)
+            one.abandon()
+            self.abandoned[one] = unit
+            self._free(one)
+        for one in () if attempt.pack is None else attempt.pack.uncalled:
+            if not one.is_over:
+                self._end(one, Interrupted("the call before it did not end"))
+            self._free(one)
         units = set(self.abandoned.values())
         self._bus.emit(
             HandlerAbandoned.of(attempt.job, self._worker, abandoned=len(units), slots=self._slots)
@@ -151,14 +160,6 @@ class Stopper:
         if len(units) >= self._slots:
             types = [unit.job.job_type for unit in units]
             self._fail(WorkerExhausted(sorted(types)))
-
-    def _end_uncalled(self, attempt: Attempt) -> None:
-        """End the attempts that wait for a call which will not come."""
-        if attempt.pack is not None:
-            for one in attempt.pack.drop_uncalled():
-                if not one.is_over:
-                    self._end(one, Interrupted("the call before it did not end"))
-                self._free(one)
 
 
 def _find_watch_at(attempt: Attempt, now: float) -> float:

@@ -36,7 +36,7 @@ MOST = {
     "files in the largest circle of imports, also for types": 3,
     # What a reader has to hold in all.
     "lines of src": 73_380,
-    "lines of tests": 73_207,
+    "lines of tests": 73_212,
 }
 """The budgets."""
 

@@ -141,6 +141,7 @@ class Server:
         self._let_functions_ask_the_world()
         self._ears = psycopg.connect(url, autocommit=True, prepare_threshold=0)
         self._idle: list[Session] = []
+        self._lent: set[Session] = set()
         self._waiting: dict[Session, tuple[Coroutine[Any, Any, Any], asyncio.Future[Any]]] = {}
         self._tables = self._watch.execute(
             "select string_agg(format('%I.%I', 'rota', relname), ', ') from pg_class "
@@ -210,6 +211,7 @@ class Server:
     def lend(self, seed: float) -> Session:
         """Lend a session, whose random() begins with a seed."""
         session = self._idle.pop() if self._idle else Session.open(self)
+        self._lent.add(session)
         session.say(f"select setseed({seed}); set sim.started = '{self.started}'")
         session.now = ""
         return session
@@ -219,6 +221,7 @@ class Server:
         a server does that has not noticed that its client is gone."""
         if session not in self._waiting:
             session.say("rollback; reset all; select pg_advisory_unlock_all()")
+            self._lent.remove(session)
             self._idle.append(session)
 
     async def run(self, session: Session, now: str, call: Call, waits_s: float) -> Any:
@@ -291,11 +294,13 @@ class Server:
             give(what)
 
     def release(self) -> None:
-        """End whatever waits: the world is over."""
-        for session, (call, _) in self._waiting.items():
+        """End whatever waits, or is on its way to or from a client: the world is over."""
+        for session in self._lent:
             session.pgconn.get_cancel().cancel()
             session.pgconn.finish()
+        for call, _ in self._waiting.values():
             call.close()
+        self._lent.clear()
         self._waiting.clear()
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ from rota.declare.tables import Tables
 from rota.model.awaited import JobResult
 from rota.model.batch import Batch, BatchEnd
 from rota.model.effect import IfUncertain
-from rota.model.job import Progress
+from rota.model.job import Progress, WaitReason
 from rota.model.metric import Metric
 from rota.model.retry import RetryPolicy
 from rota.model.schedule import Run, Schedule
@@ -104,4 +104,5 @@ __all__ = [
     "Tables",
     "Timeline",
     "UsingOptions",
+    "WaitReason",
 ]  # fmt: skip

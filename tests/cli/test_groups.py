@@ -44,6 +44,25 @@ def test_a_job_is_enqueued_in_a_lane(rota: CommandLine, connection: Connection) 
     assert "user:3" in rota.ok("schedules", "show", "s").out
 
 
+@rule("M60", "M85")
+def test_jobs_that_something_holds_back_are_listed_with_what_it_is(
+    rota: CommandLine, connection: Connection
+) -> None:
+    connection.execute(
+        "insert into rota.job (job_type, status, group_key, waits_for, waits_since, run_at) values "
+        "('send_mail', 'queued', null, null, null, now()), "
+        "('send_mail', 'dead', 'g', 'person', now(), now()), "
+        "('send_mail', 'waiting', 'g', null, null, now()), "
+        "('send_mail', 'queued', null, 'limit smtp', now(), now() + interval '1 hour')"
+    )
+    connection.execute("update rota.job set in_lane = true where status = 'dead'")
+    listed = rota.ok("jobs", "--waiting", "--json").json["jobs"]
+    held = {job["id"]: job["wait"]["text"] for job in listed}
+    shown = rota.ok("jobs", "--waiting").out
+    assert held.keys() == {2, 3, 4} and all(text in shown for text in held.values())
+    assert "which job 2 halts" in held[3] and "rate limit smtp" in held[4]
+
+
 @rule("M60", "M81")
 def test_a_schedule_of_a_type_with_a_group_key_must_name_one(
     rota: CommandLine, connection: Connection

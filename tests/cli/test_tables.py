@@ -45,7 +45,7 @@ def test_in_a_pipe_a_row_is_one_line_and_nothing_is_shortened(rota: Here) -> Non
     for columns in ("", "nonsense"):
         rota.environment["COLUMNS"] = columns
         titles, *lines = rota.ok("jobs").out.splitlines()
-        assert titles.split() == ["id", "type", "queue", "status", "attempts", "last", "error"]
+        assert titles.split()[:5] == ["id", "type", "queue", "status", "attempts"]
         assert len(lines) == 4 and [line for line in lines if ERROR in line]
     assert WORKERS[0] in rota.ok("workers").out and QUEUE in rota.ok("queues").out
 

@@ -120,7 +120,7 @@ def test_a_look_at_lanes_reads_a_page_of_them_and_counts_up_to_a_limit(
         "rota.groups_find(p_after => 'lane:5')",
         "rota.groups_find('lane:777')",
         "rota.groups_find(p_halted => true)",
-        search + "null, null, 100, null, null)",
+        search + "null, null, 100, null, null, null)",
     )
     with no_load_beside(server):
         connection.execute(load.format("'one'").encode(), [MANY])

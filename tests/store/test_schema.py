@@ -155,7 +155,7 @@ def test_a_database_that_takes_a_backslash_for_an_escape_carries_it_as_well(
         )
         found = connection.execute(
             "select id from rota.jobs_find(null, null, null, null, null, null, null, null, %s, "
-            "null, null, null, 10, null, null)",
+            "null, null, null, 10, null, null, null)",
             ["%_\\"],
         )
         assert found.fetchall() == [(2,)]

@@ -52,6 +52,7 @@ class Sought:
     meta: list[str] | None = option(
         f"--meta {PART}", "Only jobs with this in their meta, as --payload."
     )
+    waiting: bool = flag("--waiting", "Only jobs that something holds back, with what it is.")
     batch: int | None = option("--batch ID", "Only members of this batch, of any age.", min=1)
     error_type: str | None = option(
         "--error-type CLASS", "Only jobs with an error of this class, in any attempt in the period."
@@ -89,7 +90,7 @@ def jobs(*, sought: Sought, place: Place, screen: Screen) -> None:
     search["limit"] = add_one(sought.limit)
     JOBS.show(place, screen, lambda opened: opened.find(**search), limit=sought.limit)
     is_of_day = sought.since is None and sought.until is None and sought.batch is None
-    has_finished = sought.status is None or sought.status.is_over
+    has_finished = (sought.status is None or sought.status.is_over) and not sought.waiting
     if not screen.as_json and is_of_day and has_finished:
         typer.echo("finished jobs: last 24 h; for more: --since 14d", err=True)
 
@@ -251,6 +252,12 @@ def _progress(progress: Progress | None, times: Times) -> str | None:
     return f"{done}, {at}" if progress.note is None else f"{done}, {at}: {progress.note}"
 
 
+def _explain(job: Job) -> str | None:
+    if job.wait is not None:
+        return f"{job.wait.what} {job.wait.text}"
+    return _error(job.error_type, job.last_error)
+
+
 def _error(error_type: str | None, message: str | None) -> str | None:
     return message if error_type is None else f"{error_type}: {message}"
 
@@ -267,7 +274,7 @@ JOBS = Listing(
         spare(label("queue")),
         Field("status", _status),
         spare(Field("attempts", lambda job, _: _attempts(job))),
-        Field("last error", lambda job, _: _error(job.error_type, job.last_error), Kind.ERROR),
+        Field("last error or wait", lambda job, _: _explain(job), Kind.ERROR),
     ),
     empty="no jobs found",
     page=("--before", "id"),

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, Unpack
 
 from rota.client import Client, DirectClient
 from rota.model.alert import AlertMatch
+from rota.model.job import Job
 from rota.store import ops
 from rota.store.db import Database, RunOptions
 from rota.store.driver import Operation
@@ -52,6 +53,10 @@ class Session(DirectClient):
     def find_alert_matches(self, rule: str) -> list[AlertMatch]:
         """Read what an alert rule finds now."""
         return self.run(ops.find_alert_matches(rule))
+
+    def explain(self, jobs: Sequence[Job]) -> list[Job]:
+        """Return jobs with what holds them back."""
+        return self.run(ops.explain(jobs))
 
     def act(self, request: ActionRequest, ids: list[int]) -> tuple[list[Answer], dict[int, str]]:
         """Act on jobs, in batches of 1,000; return the answers, and why the database refused the

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from itertools import groupby
 from typing import Any, ClassVar
@@ -14,7 +14,6 @@ from rota.model.failure import one_line
 from rota.model.job import Action, Job, Status
 from rota.model.record import ReadJson, Record, describe
 from rota.model.units import local_time, plural, words
-from rota.model.wait import WaitReason, explain_wait
 from rota.store import ops
 from rota.store.driver import Operation
 from rota.store.ops import ActionRecord, AttemptRecord, EffectRecord, Filter
@@ -85,16 +84,13 @@ class Timeline(Record, frozen=True):
 def read_timeline(id: int) -> Operation[Timeline]:
     """Read the timeline of a job. Raises JobNotFound."""
     ids = yield from ops.chain(id)
-    chain = sorted((yield from ops.find(Filter(ids=ids))), key=lambda job: job.id)
+    found = yield from ops.find(Filter(ids=ids))
+    chain = sorted((yield from ops.explain(found)), key=lambda job: job.id)
     if id not in [job.id for job in chain]:
         raise JobNotFound(id)
     attempts: dict[int, list[AttemptRecord]] = {}
-    waits: dict[int, WaitReason] = {}
     for job in chain:
         attempts[job.id] = yield from ops.attempts(job.id)
-        facts = None if job.finished_at else (yield from ops.read_wait(job.id))
-        if facts is not None and (wait := explain_wait(job, facts)) is not None:
-            waits[job.id] = wait
     until = (
         None
         if any(job.finished_at is None for job in chain)
@@ -110,7 +106,7 @@ def read_timeline(id: int) -> Operation[Timeline]:
     )
     effects = yield from ops.effects_of(ids, None, None, EFFECTS_MAX)
     [job] = [job for job in chain if job.id == id]
-    entries = collect_entries(chain, attempts, actions, effects, id, waits)
+    entries = collect_entries(chain, attempts, actions, effects, id)
     return Timeline(job=job, chain=chain, attempts=attempts[id], entries=entries)
 
 
@@ -120,7 +116,6 @@ def collect_entries(
     actions: Sequence[ActionRecord],
     effects: Sequence[EffectRecord],
     id: int,
-    waits: Mapping[int, WaitReason],
 ) -> list[Entry]:
     """Return the entries of a chain of jobs, in order. An action on a queue, or on everything,
     belongs to job `id`."""
@@ -128,7 +123,6 @@ def collect_entries(
         entry for job in chain for entry in _list_entries_of_job(job, attempts[job.id], actions)
     ]
     entries += [_make_effect_entry(effect) for effect in effects]
-    entries += [Entry(one.since, job, one.what, one_line(one.text)) for job, one in waits.items()]
     entries += [_make_action_entry(action, {job.id for job in chain}, id) for action in actions]
     # The sort is stable: entries of the same instant keep their order.
     return sorted(entries, key=lambda entry: (entry.at, _RANK.get(entry.what, 1)))
@@ -165,6 +159,8 @@ def _list_entries_of_job(
             "cancel",
             _append_reason("requested", job.cancel_reason),
         )
+    if job.wait is not None:
+        yield Entry(job.wait.since, job.id, job.wait.what, one_line(job.wait.text))
     archiving = (Action.REQUEUE, Action.ARCHIVE)
     if not any(action.job == job.id and action.verb in archiving for action in actions):
         yield from _list_end(job)

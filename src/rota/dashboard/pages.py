@@ -72,7 +72,7 @@ def _show_jobs(look: Look, title: str, fixed: dict[str, str]) -> Response:
         if look.read(name):
             search[name] = look.read_number(name, 1, ID_MAX)
     found = look.opened.find(**search, limit=ON_PAGE + 1)
-    jobs = found[:ON_PAGE]
+    jobs = look.opened.explain(found[:ON_PAGE])
     more = jobs[-1].id if len(found) > ON_PAGE else None
     asked = {name: text for name, text in picked.items() if name not in fixed} | only_searched
     verbs = _list_verbs(look, picked.get("status"))

@@ -180,6 +180,9 @@ class Job(Record, frozen=True, gc=False):
     """Who archived a dead job, when and why, as JSON text; None: it is not archived."""
     hidden_fields: list[str] | None = None
     """The fields of its payload that are not shown: its type's secret and personal ones."""
+    wait: WaitReason | None = None
+    """What holds it back besides its `run_at`; None: nothing does, or nobody looked: a
+    timeline does, and a search with `waiting`."""
 
     def __repr__(self) -> str:  # what it shows is in logs and notebooks: nothing of the payload
         return f"<job {self.id} {self.job_type} {self.status}>"
@@ -239,6 +242,17 @@ class Job(Record, frozen=True, gc=False):
     def resolution(self) -> Any:
         """For an archived dead job: who archived it, when and why; None otherwise."""
         return None if self.resolution_json is None else msgspec.json.decode(self.resolution_json)
+
+
+class WaitReason(Record, frozen=True):
+    """What holds a job back, and since when."""
+
+    since: datetime
+    """Since when, an aware datetime."""
+    what: str
+    """`waits`; or `halts`: a dead job that halts its ordered group."""
+    text: str
+    """For what it waits, and what else a person may want to know, on one line."""
 
 
 class Progress(Record, frozen=True):

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from rota.model.job import Job, Status
+from rota.model.job import Job, Status, WaitReason
 from rota.model.units import local_time
 
 _WAITING = (Status.QUEUED, Status.FAILED, Status.WAITING)
@@ -77,16 +77,6 @@ class WaitFacts:
     refused_since: datetime | None
     awaited: Awaited | None
     """None: it waits for no jobs."""
-
-
-@dataclass(frozen=True, slots=True)
-class WaitReason:
-    """What holds a job back, and since when."""
-
-    since: datetime
-    what: str
-    """`waits`; or `halts`: a dead job that halts its lane."""
-    text: str
 
 
 def explain_wait(job: Job, facts: WaitFacts) -> WaitReason | None:

@@ -65,8 +65,8 @@ _VALUES = {
     "start": "case when p_starts is not null then p_starts ->> j.id::text end",
 }
 """How a field is made of the columns of `job` where it is none of them."""
-JOB = Job.__struct_fields__
-"""The fields of a Job: a row of the view `jobs`, as the client reads it."""
+JOB = tuple(name for name in Job.__struct_fields__ if name != "wait")
+"""The fields of a Job that are columns of the view `jobs`, as the client reads it."""
 OF_THE_CLAIM = ("start_recorded", "suspected", "capped", "refusal", "start")
 CLAIMED = (*OF_THE_CLAIM, *JOB[: JOB.index("locked_by")])
 """The columns of the type `claimed_job`: those of the claim, and the first fields of a Job."""

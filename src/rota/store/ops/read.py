@@ -13,6 +13,7 @@ from rota.errors import JobNotFound
 from rota.model.bounds import COUNT_MAX
 from rota.model.job import Job, Status
 from rota.model.record import Record
+from rota.store.columns import JOB
 from rota.store.driver import Operation, Query, Row
 
 
@@ -40,10 +41,8 @@ class Filter:
     until: datetime | timedelta | None = None
     before: int | None = None
     limit: int = 100
-
-
-_JOB_COLUMNS = Job.__struct_fields__
-"""The columns of the statement `job_search`, in its order, as fields of Job."""
+    waiting: bool = False
+    """Only those that something holds back besides their `run_at`."""
 
 
 def find(wanted: Filter) -> Operation[list[Job]]:
@@ -74,7 +73,7 @@ def instant_or_ago(
 
 
 def _job(row: Row) -> Job:
-    facts = dict(zip(_JOB_COLUMNS, row, strict=True))
+    facts = dict(zip(JOB, row, strict=True))
     facts["status"] = Status(facts["status"])
     return Job(**facts)
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
+from rota.model.job import Job
 from rota.model.record import Record
-from rota.model.wait import Awaited, Holder, WaitFacts
+from rota.model.wait import Awaited, Holder, WaitFacts, explain_wait
 from rota.store.driver import Operation, Query, Row
 
 
@@ -84,15 +87,23 @@ def read_concurrency_limits() -> Operation[list[ConcurrencyLimit]]:
     return [ConcurrencyLimit(*row) for row in (yield Query("concurrency_limits_list"))]
 
 
-def read_wait(job: int) -> Operation[WaitFacts | None]:
-    """Read what may hold a live job back; None: there is no such live job."""
-    rows = yield Query("job_wait", {"id": job})
-    if not rows:
-        return None
-    now, holds, held, holders, *others = rows[0]
+def explain(jobs: Sequence[Job]) -> Operation[list[Job]]:
+    """Return jobs with what holds them back."""
+    live = [job.id for job in jobs if job.finished_at is None]
+    rows = (yield Query("jobs_held", {"ids": live})) if live else ()
+    facts = {row[0]: _make_facts(row) for row in rows}
+    return [
+        replace(job, wait=explain_wait(job, facts[job.id])) if job.id in facts else job
+        for job in jobs
+    ]
+
+
+def _make_facts(row: Row) -> WaitFacts:
+    id_, now, holds, held, holders, *others = row
     if others[-1] is not None:
         others[-1] = _awaited.decode(others[-1])
-    return WaitFacts(now, holds, held, _wait_holders.decode(holders), *others)
+    found = tuple(one for one in _wait_holders.decode(holders) if one.id != id_)[:3]
+    return WaitFacts(now, holds, held, found, *others)
 
 
 _awaited = msgspec.json.Decoder(Awaited)

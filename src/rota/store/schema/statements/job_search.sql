@@ -3,7 +3,8 @@
 --   group_key text; batch int8; error_type text; error text (a part of its text);
 --   since timestamptz; since_ago interval (instead of since);
 --   until timestamptz; until_ago interval (instead of until);
---   before int8 (only ids below); limit int; payload text; meta text (JSON that they contain)
+--   before int8 (only ids below); limit int; payload text; meta text (JSON that they contain);
+--   waiting boolean (only jobs that something holds back)
 -- Rows: {job}.
 -- Locks: none; indexes job_pkey, job_history_id, attempt_finished, batch_part_pkey and that of the
 --   keys; of history the days asked for. By payload or meta each row of these is read, unless the
@@ -26,6 +27,7 @@ from :schema.jobs_find(
   :before::int8,
   :limit::int,
   :payload::text::jsonb,
-  :meta::text::jsonb
+  :meta::text::jsonb,
+  :waiting::boolean
 )
 order by id desc

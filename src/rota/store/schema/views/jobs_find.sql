@@ -4,6 +4,7 @@
 -- p_meta match what contains them. p_error_type and p_error (as of error_like, case-insensitive)
 -- match an attempt that failed in that time, or the last error of a job that has not ended. A
 -- search by key or by p_ids ignores time, and one by p_batch goes back to when the batch was made.
+-- p_waiting finds only jobs that something holds back besides their run_at.
 -- The query is built from the filters that are given, so that each search gets its own plan: it
 -- leaves out days that do not count, and the planner knows the values.
 create or replace function {schema}.jobs_find(
@@ -21,7 +22,8 @@ create or replace function {schema}.jobs_find(
   p_before bigint,
   p_limit int,
   p_payload jsonb,
-  p_meta jsonb
+  p_meta jsonb,
+  p_waiting boolean
 )
 returns setof {schema}.jobs
 language plpgsql stable
@@ -52,7 +54,8 @@ declare
     case when p_batch is not null then ' and v.batch = $13' end,
     case when p_payload is not null then ' and v.payload @> $14' end,
     case when p_meta is not null then ' and v.meta @> $15' end,
-    case when p_before is not null then ' and v.id < $10' end
+    case when p_before is not null then ' and v.id < $10' end,
+    case when p_waiting then ' and v.waits_for is not null' end
   );
   v_last text := ' order by v.id desc limit $11)';
   v_parts text[] := '{}';

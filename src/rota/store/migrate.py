@@ -8,9 +8,10 @@ texts of a newer one alone.
 
 All of it happens in one transaction under one lock, so ten processes that start at once apply each
 file once. The files name no schema. A definition has the token `{schema}` before each name of the
-schema's own, and its functions look up nothing else but pg_catalog: a function of the same name
-that another user has created can then not take the place of ours, with its owner's rights.
-Migrations run with the schema in front of the `search_path`.
+schema's own, and its functions look up nothing else but pg_catalog: each gets a `search_path`,
+unless its header says that it has none. A function of the same name that another user has created
+can then not take the place of ours, with its owner's rights. A name in their queries is a column
+before it is a variable. Migrations run with the schema in front of the `search_path`.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ from rota.store.statements import Statements, check_schema, read_sql, sql_files
 POSTGRESQL_MIN = 140_000
 _TOKEN = "{schema}"
 _REVOKE = re.compile(r"^revoke execute on function .*? from public;\n", re.MULTILINE | re.DOTALL)
+_BODY = re.compile(r"^as \$\$$", re.MULTILINE)
+_PATH = "search_path = pg_catalog, pg_temp"
+_PATHLESS = re.compile(r"no\s+(?:--\s+)?search_path")
 _OLDEST = re.compile(
     r"Oldest release that can live with\s+(?:--\s+)?this:\s+(?:--\s+)?(\d+(?:\.\d+)*)"
 )
@@ -215,7 +219,7 @@ def definitions() -> tuple[Definition, ...]:
     So functions come first, then views with the functions that return their rows, then triggers.
     """
     return tuple(
-        Definition(f"{file.name.removesuffix('.sql')}{suffix}", read_sql(file))
+        Definition(f"{file.name.removesuffix('.sql')}{suffix}", _complete(read_sql(file)))
         for folder, suffix in (
             ("functions", ""),
             ("api", ""),
@@ -224,6 +228,13 @@ def definitions() -> tuple[Definition, ...]:
         )
         for file in sql_files(folder)
     )
+
+
+def _complete(text: str) -> str:
+    """Write what all functions say of themselves before and behind the first line of the body."""
+    before = "" if _PATHLESS.search(text) else f"set {_PATH}\n"
+    behind = "\n#variable_conflict use_column" if "\nlanguage plpgsql" in text else ""
+    return _BODY.sub(f"{before}as $${behind}", text, count=1)
 
 
 def as_sql(schema: str = "rota", after: int = 0, packages: Sequence[Tables] = ()) -> str:

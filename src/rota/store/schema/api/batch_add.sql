@@ -5,7 +5,6 @@
 create or replace function {schema}.batch_add(p_batch bigint, p_ids bigint[])
 returns void
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_ids bigint[] := array(select i.id from unnest(p_ids) i(id) order by i.id);

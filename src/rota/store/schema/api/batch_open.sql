@@ -6,7 +6,6 @@
 create or replace function {schema}.batch_open(p_then jsonb, p_on_failure text, p_parent bigint)
 returns bigint
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_id bigint;

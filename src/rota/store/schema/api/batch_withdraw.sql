@@ -6,7 +6,6 @@
 create or replace function {schema}.batch_withdraw(p_batch bigint, p_joined bigint[])
 returns bigint
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_batches bigint[];

@@ -12,7 +12,6 @@ create or replace function {schema}.breaker_reset(
 )
 returns int
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_count int;

@@ -13,7 +13,6 @@ create or replace function {schema}.breaker_trip(
 )
 returns void
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_until timestamptz := {schema}.clock() + p_for;

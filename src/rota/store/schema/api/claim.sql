@@ -38,9 +38,7 @@ returns table (
 )
 language plpgsql security definer
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   v_wrong text := {schema}.claim_refusal(
     claim.queue, claim.types, claim.worker, claim.n, claim.release

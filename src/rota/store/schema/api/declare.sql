@@ -15,7 +15,6 @@ create or replace function {schema}.declare(
 )
 returns void
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_variable
 declare

@@ -16,9 +16,7 @@ create or replace function {schema}.effect_begin(
 )
 returns table (state text, result jsonb)
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   v_wrong text := case
     when effect_begin.key is null or length(effect_begin.key) not between 1 and 255

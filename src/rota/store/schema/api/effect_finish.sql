@@ -8,7 +8,6 @@ create or replace function {schema}.effect_finish(
 )
 returns void
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp
 as $$
 begin
   if octet_length(effect_finish.result::text) > 65536 then

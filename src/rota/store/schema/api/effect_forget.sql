@@ -10,7 +10,6 @@ create or replace function {schema}.effect_forget(
 )
 returns int
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_count int;

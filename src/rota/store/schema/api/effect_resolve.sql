@@ -16,7 +16,6 @@ create or replace function {schema}.effect_resolve(
 )
 returns text
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_origin bigint := 0;

@@ -3,7 +3,6 @@
 create or replace function {schema}.effect_withdraw(id bigint, claims int, key text)
 returns void
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp
 as $$
 begin
   if not {schema}.effect_end(

@@ -19,9 +19,7 @@ create or replace function {schema}.enqueue(
 )
 returns table (id bigint, created boolean, status text, change text)
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   v_capacity int := case
     when enqueue.group_key is not null

@@ -13,9 +13,7 @@ create or replace function {schema}.fail(
 )
 returns table (status text, run_at timestamptz)
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   v_job {schema}.job := {schema}.job_by_claim(fail.id, fail.claims, false);
   v_rooms text[] := {schema}.rooms_of(array[fail.id]);

@@ -3,7 +3,6 @@
 create or replace function {schema}.hand_back(id bigint, claims int)
 returns table (status text, run_at timestamptz)
 language sql security definer
-set search_path = pg_catalog, pg_temp
 as $$
   select b.status, b.run_at
   from {schema}.job_hand_back(id, claims, null::float8) b

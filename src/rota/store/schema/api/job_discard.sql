@@ -10,7 +10,6 @@ create or replace function {schema}.job_discard(
 )
 returns table (id bigint, answer text, status text)
 language sql security definer
-set search_path = pg_catalog, pg_temp
 as $$
   select *
   from {schema}.job_take_over('discard'::text, p_ids, p_why, p_by, p_running)

@@ -13,9 +13,7 @@ create or replace function {schema}.job_erase(
 )
 returns table (id bigint, answer text)
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   v_why text := {schema}.one_line(p_why, 500);
   v_erased bigint[];

@@ -22,9 +22,8 @@ create or replace function {schema}.job_requeue(
 returns table (id bigint, answer text, status text, new_id bigint)
 language plpgsql security definer
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
-set enable_mergejoin = off set jit = off set search_path = pg_catalog, pg_temp
+set enable_mergejoin = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   v_by text := coalesce({schema}.one_line(p_by, 200), session_user);
   v_as text := case when p_payload is null then 'requeued' else 'fixed' end;

@@ -18,9 +18,8 @@ create or replace function {schema}.job_reschedule(
 returns table (id bigint, answer text, status text)
 language plpgsql security definer
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
-set enable_mergejoin = off set jit = off set search_path = pg_catalog, pg_temp
+set enable_mergejoin = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   v_wrong text := case
     when num_nonnulls(p_run_at, p_delay, p_priority, p_queue) = 0

@@ -21,9 +21,8 @@ create or replace function {schema}.job_retry(
 returns table (id bigint, answer text, status text, new_id bigint)
 language plpgsql security definer
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
-set enable_mergejoin = off set jit = off set search_path = pg_catalog, pg_temp
+set enable_mergejoin = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   v_live bigint[];
 begin

@@ -6,7 +6,6 @@
 create or replace function {schema}.job_reveal(p_id bigint, p_why text, p_by text default null)
 returns jsonb
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_why text := {schema}.one_line(p_why, 500);

@@ -14,7 +14,6 @@ create or replace function {schema}.key_reschedule(
 )
 returns table (id bigint, answer text, status text, job_type text)
 language sql security definer
-set search_path = pg_catalog, pg_temp
 as $$
   select *
   from {schema}.key_act(

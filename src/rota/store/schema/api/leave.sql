@@ -2,7 +2,6 @@
 create or replace function {schema}.leave(worker text)
 returns void
 language sql security definer
-set search_path = pg_catalog, pg_temp
 as $$
   update {schema}.worker w
   set stopped_at = {schema}.clock()

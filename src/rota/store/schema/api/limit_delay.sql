@@ -6,7 +6,6 @@
 create or replace function {schema}.limit_delay(p_name text, p_key text, p_for interval)
 returns void
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_limit {schema}.rate_limit := {schema}.limit_known(p_name);

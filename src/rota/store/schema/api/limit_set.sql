@@ -15,7 +15,6 @@ create or replace function {schema}.limit_set(
 )
 returns void
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_before {schema}.rate_limit := {schema}.limit_known(p_name);

@@ -11,7 +11,6 @@ create or replace function {schema}.limit_take(
 )
 returns boolean
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_limit {schema}.rate_limit := {schema}.limit_known(p_name);

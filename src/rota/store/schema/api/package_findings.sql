@@ -3,9 +3,7 @@
 create or replace function {schema}.package_findings()
 returns table (package text, subject text, message text, cure text)
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 begin
   for package in
     select m.package

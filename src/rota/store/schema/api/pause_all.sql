@@ -12,9 +12,7 @@ returns table (
   paused_why text
 )
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 begin
   perform {schema}.pause_refuse_past(p_until);
   perform {schema}.installation_ensure();

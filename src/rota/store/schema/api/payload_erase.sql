@@ -18,9 +18,8 @@
 create or replace function {schema}.payload_erase(p_payload jsonb)
 returns table (what text, name text)
 language plpgsql security definer
-set jit = off set search_path = pg_catalog, pg_temp
+set jit = off
 as $$
-#variable_conflict use_column
 declare
   v_some text[];
   v_find text;  -- as v_any, but ten times as fast: also within another address

@@ -8,9 +8,7 @@ create or replace function {schema}.progress(
 )
 returns void
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 begin
   perform {schema}.job_by_claim(progress.id, progress.claims);
   if progress.done is null

@@ -15,9 +15,7 @@ returns table (
   paused_why text
 )
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 begin
   if p_queue is null or length(p_queue) not between 1 and 100 then
     raise invalid_parameter_value using message = 'a queue''s name has 1 to 100 characters';

@@ -9,7 +9,6 @@ create or replace function {schema}.queue_resume(
 )
 returns boolean
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_was_paused boolean;

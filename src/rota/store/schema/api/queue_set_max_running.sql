@@ -12,7 +12,6 @@ create or replace function {schema}.queue_set_max_running(
 )
 returns int
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_before int;

@@ -3,9 +3,7 @@
 create or replace function {schema}.renew(id bigint, claims int)
 returns table (locked_until timestamptz, cancel_requested boolean, cancel_reason text)
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   v_job {schema}.job := {schema}.job_by_claim(renew.id, renew.claims);
 begin

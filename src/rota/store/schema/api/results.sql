@@ -11,9 +11,7 @@ returns table (
   message text
 )
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 begin
   perform {schema}.job_by_claim(results.id, results.claims);
   return query

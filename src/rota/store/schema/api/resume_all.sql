@@ -5,7 +5,6 @@
 create or replace function {schema}.resume_all(p_why text default null, p_by text default null)
 returns boolean
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_was_paused boolean;

@@ -6,7 +6,6 @@
 create or replace function {schema}.resume_copy(p_why text default null, p_by text default null)
 returns boolean
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_copied text := {schema}.copy_check();

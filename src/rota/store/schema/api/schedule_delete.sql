@@ -9,7 +9,6 @@ create or replace function {schema}.schedule_delete(
 )
 returns text
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp
 as $$
 begin
   delete from {schema}.schedule s

@@ -11,7 +11,6 @@ create or replace function {schema}.schedule_put(
 )
 returns text
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_name text := p_schedule ->> 'name';

@@ -9,7 +9,6 @@ create or replace function {schema}.schedule_trigger(
 )
 returns bigint
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_schedule {schema}.schedule;

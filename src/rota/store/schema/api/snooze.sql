@@ -2,9 +2,7 @@
 create or replace function {schema}.snooze(id bigint, claims int, after interval)
 returns table (status text, run_at timestamptz)
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 begin
   if snooze.after is null
     or snooze.after not between interval '0' and interval '36525 days'

@@ -3,9 +3,7 @@
 create or replace function {schema}.succeed(id bigint, claims int, result jsonb default null)
 returns text
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   v_job {schema}.job := {schema}.job_by_claim(succeed.id, succeed.claims, false);
   v_rooms text[] := {schema}.rooms_of(array[succeed.id]);

@@ -10,9 +10,7 @@ create or replace function {schema}.wait_for(
 )
 returns table (status text, run_at timestamptz)
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   v_job {schema}.job := {schema}.job_by_claim(wait_for.id, wait_for.claims);
   v_all bigint[] := {schema}.wait_ids(v_job.meta, 'before'::text)

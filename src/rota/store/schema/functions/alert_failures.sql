@@ -11,7 +11,6 @@ returns table (
 )
 language sql stable
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
-set search_path = pg_catalog, pg_temp
 as $$
   select
     newest.job, newest.job_type, newest.error_type, newest.finished_at,

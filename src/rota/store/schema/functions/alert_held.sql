@@ -8,7 +8,6 @@
 create or replace function {schema}.alert_held(p_rule {schema}.alert_rule)
 returns table (subject text, value float8, message text)
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
   select h.*
   from (select {schema}.clock() - p_rule.period as at) before

@@ -6,9 +6,7 @@ create or replace function {schema}.alert_look(p_rules text[])
 returns table (rule text, took_s float8, matches text, standing text)
 language plpgsql stable
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   v_before timestamptz;
 begin

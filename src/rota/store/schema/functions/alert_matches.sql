@@ -8,7 +8,6 @@ create or replace function {schema}.alert_matches(p_rule text)
 returns table (subject text, value float8, message text, severity text)
 language plpgsql stable security definer
 set enable_seqscan = off set enable_bitmapscan = off set jit = off set intervalstyle = 'postgres'
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_rule {schema}.alert_rule;

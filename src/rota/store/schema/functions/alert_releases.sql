@@ -4,7 +4,7 @@
 create or replace function {schema}.alert_releases(p_releases text[])
 returns text
 language sql stable
-set intervalstyle = 'postgres' set search_path = pg_catalog, pg_temp
+set intervalstyle = 'postgres'
 as $$
   select
     string_agg(

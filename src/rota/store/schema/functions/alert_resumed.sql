@@ -4,7 +4,6 @@ create or replace function {schema}.alert_resumed(p_period interval)
 returns table (queue text, at timestamptz)
 language sql stable
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set search_path = pg_catalog, pg_temp
 as $$
   select a.queue, a.at
   from (

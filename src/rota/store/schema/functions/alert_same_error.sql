@@ -4,7 +4,6 @@ create or replace function {schema}.alert_same_error(p_rule {schema}.alert_rule)
 returns table (subject text, value float8, message text)
 language sql stable
 set enable_seqscan = off set enable_bitmapscan = off set jit = off set intervalstyle = 'postgres'
-set search_path = pg_catalog, pg_temp
 as $$
   select
     coalesce(one.error_type, '?'),

@@ -5,9 +5,7 @@
 create or replace function {schema}.alert_take()
 returns table (name text, repeat_after interval)
 language plpgsql
-set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 begin
   update {schema}.alert a
   set

@@ -16,7 +16,6 @@ returns table (
   message text
 )
 language sql
-set search_path = pg_catalog, pg_temp
 as $$
   update {schema}.alert a
   set post_at = {schema}.clock() + interval '50 seconds'

@@ -18,9 +18,7 @@ returns table (
   problem text
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   v_rule {schema}.alert_rule;
   v_step record;

@@ -3,7 +3,6 @@
 create or replace function {schema}.asks_lacking(p_names text[], p_meta jsonb)
 returns text
 language sql immutable parallel safe
-set search_path = pg_catalog, pg_temp
 as $$
   select n.name
   from unnest(p_names) n(name)

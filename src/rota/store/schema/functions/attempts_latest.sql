@@ -11,7 +11,6 @@ returns table (
 )
 language sql stable
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set search_path = pg_catalog, pg_temp
 as $$
   select
     a.job, a.job_type, a.attempt,

@@ -3,7 +3,6 @@
 create or replace function {schema}.batch_follow(p_batch bigint, p_outcome text)
 returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_batch {schema}.batch;

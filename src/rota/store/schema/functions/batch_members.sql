@@ -5,7 +5,6 @@ create or replace function {schema}.batch_members(p_batch bigint, p_after bigint
 returns setof bigint
 language sql stable
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set search_path = pg_catalog, pg_temp
 as $$
   select j.id
   from {schema}.batch_part p

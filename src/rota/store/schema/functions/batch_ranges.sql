@@ -7,7 +7,6 @@ create or replace function {schema}.batch_ranges(p_batch bigint)
 returns table (first_id bigint, last_id bigint, made_at timestamptz)
 language sql stable security definer rows 10
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set search_path = pg_catalog, pg_temp
 as $$
   select p.first_id, p.last_id, b.created_at
   from {schema}.batch b

@@ -4,7 +4,6 @@ create or replace function {schema}.batch_tree(p_batch bigint)
 returns setof bigint
 language sql stable
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set search_path = pg_catalog, pg_temp
 as $$
   with recursive tree as (
     select p_batch as id

@@ -4,7 +4,6 @@ create or replace function {schema}.batches_count_dead(p_ids bigint[], p_sign in
 returns void
 language sql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set search_path = pg_catalog, pg_temp
 as $$
   insert into {schema}.batch_delta (batch, dead)
   select j.batch, p_sign * count(*)

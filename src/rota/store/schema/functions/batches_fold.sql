@@ -9,9 +9,8 @@ create or replace function {schema}.batches_fold(p_limit int)
 returns table (is_left boolean, ended int)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
-set enable_mergejoin = off set jit = off set search_path = pg_catalog, pg_temp
+set enable_mergejoin = off set jit = off
 as $$
-#variable_conflict use_column
 declare
   v_named bigint[] := array(select d.batch from {schema}.batch_delta d limit p_limit);
   v_ids bigint[];

@@ -6,7 +6,6 @@ create or replace function {schema}.batches_mend(p_limit int)
 returns int
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_batch {schema}.batch;

@@ -13,9 +13,8 @@ returns table (
 )
 language plpgsql stable
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
-set enable_mergejoin = off set jit = off set search_path = pg_catalog, pg_temp
+set enable_mergejoin = off set jit = off
 as $$
-#variable_conflict use_column
 begin
   return query
   select b.id, b.total, b.succeeded, b.dead, b.cancelled, b.created_at

@@ -13,7 +13,6 @@ create or replace function {schema}.breaker_count(
 )
 returns text
 language plpgsql
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_breaker {schema}.breaker;

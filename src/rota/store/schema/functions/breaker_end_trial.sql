@@ -16,7 +16,7 @@ create or replace function {schema}.breaker_end_trial(
 )
 returns text
 language plpgsql
-set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set jit = off
 as $$
 declare
   v_open_until timestamptz;

@@ -3,7 +3,6 @@
 create or replace function {schema}.breaker_key_check(p_name text, p_key text)
 returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
 as $$
 begin
   if length(p_key) not between 1 and 255 then

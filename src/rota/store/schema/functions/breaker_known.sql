@@ -2,7 +2,6 @@
 create or replace function {schema}.breaker_known(p_name text)
 returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_names text[];

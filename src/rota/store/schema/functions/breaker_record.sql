@@ -16,9 +16,7 @@ create or replace function {schema}.breaker_record(p_results jsonb)
 returns table (name text, key text, wait_s float8, change text)
 language plpgsql
 set enable_seqscan = off set jit = off set lock_timeout = '200ms'
-set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   v_result record;
 begin

@@ -6,7 +6,6 @@
 create or replace function {schema}.breaker_state(p_name text, p_key text)
 returns table (state text, wait_s float8)
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
   select
     case

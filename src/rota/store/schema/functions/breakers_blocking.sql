@@ -7,7 +7,7 @@ create or replace function {schema}.breakers_blocking(p_ids bigint[])
 returns table (id bigint, name text, key text, room text, state text, wait_s float8)
 language sql stable
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = on
-set enable_mergejoin = off set jit = off set search_path = pg_catalog, pg_temp
+set enable_mergejoin = off set jit = off
 as $$
   with asking as materialized (
     select d.job_type, t.breaker, t.asks_from -> 'breaker' as key_from

@@ -3,7 +3,6 @@
 create or replace function {schema}.breakers_open(p_before timestamptz, p_limit int)
 returns table (name text, key text, opened_at timestamptz, reason text)
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
   select b.name, b.key, b.opened_at, b.reason
   from {schema}.breaker b

@@ -1,4 +1,5 @@
--- Adds two histograms, bucket by bucket.
+-- Adds two histograms, bucket by bucket. The planner inlines the function, because it has no
+-- search_path of its own.
 create or replace function {schema}.buckets_sum(p_one jsonb, p_other jsonb)
 returns jsonb
 language sql immutable parallel safe

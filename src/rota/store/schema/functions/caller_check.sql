@@ -4,7 +4,6 @@
 create or replace function {schema}.caller_check(p_relation text, p_privilege text)
 returns boolean
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
 as $$
 begin
   if not has_any_column_privilege({schema}.caller(), '{schema}.' || p_relation, p_privilege) then

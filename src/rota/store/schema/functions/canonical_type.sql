@@ -4,7 +4,6 @@
 create or replace function {schema}.canonical_type(p_name text)
 returns text
 language sql stable parallel safe security definer
-set search_path = pg_catalog, pg_temp
 as $$
   select coalesce(
     (

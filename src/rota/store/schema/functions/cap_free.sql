@@ -6,7 +6,7 @@ create or replace function {schema}.cap_free(p_key text)
 returns int
 language plpgsql stable
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   v_name text := substr(p_key, strpos(p_key, ' ') + 1);

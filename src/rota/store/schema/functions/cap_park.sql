@@ -9,7 +9,7 @@ create or replace function {schema}.cap_park(p_cap text, p_ids bigint[], p_more 
 returns void
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off
-set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   -- Of a type's cap; that of a queue counts all types.

@@ -10,7 +10,7 @@ create or replace function {schema}.cap_release(p_key text, p_count int, p_asks_
 returns int
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
-set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   -- A queue's own line may wait with it.

@@ -4,7 +4,6 @@
 create or replace function {schema}.cap_served(p_key text)
 returns text[]
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_name text := substr(p_key, strpos(p_key, ' ') + 1);

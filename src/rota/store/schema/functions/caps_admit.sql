@@ -9,7 +9,7 @@ create or replace function {schema}.caps_admit(p_ids bigint[])
 returns bigint[]
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   v_free jsonb;                                  -- slots left by cap, …

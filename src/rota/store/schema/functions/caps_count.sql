@@ -6,7 +6,6 @@ create or replace function {schema}.caps_count()
 returns int
 language sql
 set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off
-set search_path = pg_catalog, pg_temp
 as $$
   with uncounted as materialized (
     select j.id

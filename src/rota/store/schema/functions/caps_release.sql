@@ -5,7 +5,6 @@
 create or replace function {schema}.caps_release(p_keys text[])
 returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_key text;

@@ -11,7 +11,6 @@ create or replace function {schema}.claim_ahead(
 returns table (ids bigint[], seen jsonb)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_began timestamptz := clock_timestamp();

@@ -3,7 +3,6 @@
 create or replace function {schema}.claim_is_live(p_job bigint, p_claims int)
 returns boolean
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
   select exists (
     select

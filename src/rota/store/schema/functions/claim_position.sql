@@ -5,7 +5,6 @@
 create or replace function {schema}.claim_position(p_queue text, p_types text[], p_after jsonb)
 returns jsonb
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
   select
     jsonb_build_object(

@@ -6,7 +6,6 @@ create or replace function {schema}.claims_expire(p_ids bigint[], p_release text
 returns bigint[]
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_late jsonb;

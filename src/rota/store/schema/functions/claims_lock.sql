@@ -7,9 +7,8 @@ create or replace function {schema}.claims_lock(p_ids bigint[], p_claims int[])
 returns table (id bigint, is_free boolean, cancel_requested boolean, cancel_reason text)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
-#variable_conflict use_column
 begin
   return query
   with free as materialized (

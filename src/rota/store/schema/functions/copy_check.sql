@@ -5,7 +5,6 @@
 create or replace function {schema}.copy_check()
 returns text
 language plpgsql
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_installation {schema}.installation;

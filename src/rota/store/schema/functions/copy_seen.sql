@@ -10,7 +10,6 @@
 create or replace function {schema}.copy_seen()
 returns text
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_installation {schema}.installation;

@@ -8,7 +8,6 @@ create or replace function {schema}.dead_archive(p_limit int, p_only bigint[] de
 returns int
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off set intervalstyle = 'postgres'
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_keep interval := (select r.keep from {schema}.retention r where r.what = 'dead');

@@ -9,7 +9,6 @@ create or replace function {schema}.dead_jobs(
 returns table (jobs bigint, oldest_at timestamptz, job_types text[])
 language sql stable
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set search_path = pg_catalog, pg_temp
 as $$
   select
     count(*),

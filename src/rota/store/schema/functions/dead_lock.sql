@@ -3,7 +3,6 @@ create or replace function {schema}.dead_lock(p_ids bigint[])
 returns bigint[]
 language sql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set search_path = pg_catalog, pg_temp
 as $$
   select array(
     select mine.id

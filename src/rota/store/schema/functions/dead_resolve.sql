@@ -8,7 +8,6 @@ create or replace function {schema}.dead_resolve(
 )
 returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
 as $$
 begin
   perform {schema}.job_to_history(

@@ -3,7 +3,6 @@
 create or replace function {schema}.definition_texts()
 returns table (name text, text text)
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
   select made.name, string_agg(made.text, E'\n' order by made.text)
   from (

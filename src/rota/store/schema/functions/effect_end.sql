@@ -15,7 +15,6 @@ create or replace function {schema}.effect_end(
 )
 returns boolean
 language plpgsql
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_job {schema}.job := {schema}.job_by_claim(p_id, p_claims, false);

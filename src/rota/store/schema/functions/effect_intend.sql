@@ -32,9 +32,7 @@ returns table (
   expected text
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   v_job {schema}.job := {schema}.job_by_claim(p_id, p_claims, false);
   v_origin bigint := {schema}.effect_origin(v_job, p_place is not null);

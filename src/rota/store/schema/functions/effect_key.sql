@@ -4,7 +4,7 @@
 create or replace function {schema}.effect_key(p_key text, p_origin bigint)
 returns text
 language sql stable
-set enable_seqscan = off set enable_bitmapscan = off set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off
 as $$
   select coalesce(
     (

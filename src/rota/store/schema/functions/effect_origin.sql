@@ -3,7 +3,6 @@
 create or replace function {schema}.effect_origin(p_job {schema}.job, p_is_step boolean)
 returns bigint
 language sql immutable
-set search_path = pg_catalog, pg_temp
 as $$
   select case when p_is_step then coalesce(p_job.origin_id, p_job.id) else 0 end
 $$;

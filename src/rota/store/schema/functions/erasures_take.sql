@@ -6,7 +6,7 @@
 create or replace function {schema}.erasures_take(p_limit int, p_only bigint[] default null)
 returns int
 language plpgsql
-set enable_bitmapscan = off set jit = off set search_path = pg_catalog, pg_temp
+set enable_bitmapscan = off set jit = off
 as $$
 declare
   v_ended bigint[];

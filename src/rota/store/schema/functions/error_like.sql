@@ -3,7 +3,6 @@
 create or replace function {schema}.error_like(p_text text)
 returns text
 language sql immutable parallel safe
-set search_path = pg_catalog, pg_temp
 as $$
   select '%'
     || replace(replace(replace(replace(p_text, '\', '\\'), '%', '\%'), '_', '\_'), '…', '%')

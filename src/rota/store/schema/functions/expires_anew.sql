@@ -8,7 +8,6 @@ create or replace function {schema}.expires_anew(
 )
 returns timestamptz
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
   select {schema}.clock() + (
     p_expires_at

@@ -3,7 +3,6 @@
 create or replace function {schema}.expiry_message(p_job {schema}.job, p_reason text)
 returns text
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
   select format(
     'not started%s before expires_at (%s): %s',

@@ -3,7 +3,6 @@
 create or replace function {schema}.expiry_reason(p_job {schema}.job)
 returns text
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
   select case
     when p_job.status = 'waiting' and p_job.waits_for like 'job %'

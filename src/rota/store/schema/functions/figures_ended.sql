@@ -16,7 +16,7 @@ returns table (
   ran jsonb
 )
 language plpgsql stable
-set jit = off set max_parallel_workers_per_gather = 0 set search_path = pg_catalog, pg_temp
+set jit = off set max_parallel_workers_per_gather = 0
 as $$
 begin
   return query execute format($read$

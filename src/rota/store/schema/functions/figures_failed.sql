@@ -11,7 +11,6 @@ returns table (
 )
 language sql stable
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set search_path = pg_catalog, pg_temp
 as $$
   with alike as materialized (
     select f.hour, f.job_type, f.queue, f.outcome, f.release, count(*) as attempts

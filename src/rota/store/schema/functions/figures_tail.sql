@@ -7,7 +7,6 @@ create or replace function {schema}.figures_tail(p_since timestamptz)
 returns timestamptz
 language sql stable
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set search_path = pg_catalog, pg_temp
 as $$
   select f.tail
   from (

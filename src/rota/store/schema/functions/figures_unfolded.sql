@@ -15,7 +15,6 @@ returns table (
   ran jsonb
 )
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
   select
     e.hour, e.job_type, e.queue,

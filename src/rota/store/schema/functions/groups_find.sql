@@ -27,9 +27,7 @@ returns table (
 )
 language plpgsql stable
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   v_halted text[];
 begin

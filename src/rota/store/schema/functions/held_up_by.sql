@@ -5,7 +5,7 @@
 create or replace function {schema}.held_up_by(p_id bigint)
 returns text
 language sql
-set enable_seqscan = off set enable_bitmapscan = off set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off
 as $$
   select coalesce(
     j.waits_for,

@@ -4,7 +4,6 @@
 create or replace function {schema}.hidden_fields(p_job_type text)
 returns text[]
 language sql stable parallel safe security definer
-set search_path = pg_catalog, pg_temp
 as $$
   select array_agg(distinct field.name)
   from {schema}.job_type t

@@ -9,7 +9,6 @@ create or replace function {schema}.history_block(
 )
 returns bigint
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_low bigint := 0;

@@ -2,7 +2,6 @@
 create or replace function {schema}.history_blocks(p_day timestamptz)
 returns bigint
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
   select pg_relation_size(p.day) / current_setting('block_size')::int
   from (

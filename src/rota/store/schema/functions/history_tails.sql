@@ -3,7 +3,6 @@
 create or replace function {schema}.history_tails(p_from timestamptz)
 returns table (day timestamptz, first_block bigint, blocks bigint)
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
   select
     d.day,

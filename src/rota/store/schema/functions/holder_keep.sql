@@ -10,7 +10,6 @@ create or replace function {schema}.holder_keep(p_job bigint, p_job_type text, p
 returns boolean
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_names text[];

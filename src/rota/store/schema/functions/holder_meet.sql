@@ -25,9 +25,7 @@ create or replace function {schema}.holder_meet(
 returns table (id bigint, status text, change text)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   v_id bigint;
   v_status text;

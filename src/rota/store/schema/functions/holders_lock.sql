@@ -5,7 +5,6 @@ create or replace function {schema}.holders_lock(p_job_types text[], p_keys text
 returns void
 language plpgsql security definer
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_ids bigint[];

@@ -13,9 +13,7 @@ create or replace function {schema}.holders_meet(
 )
 returns table (place bigint, id bigint, status text, change text)
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   v_job_types text[] := array(
     select p_common -> (coalesce(w.which, 1) - 1) ->> 'job_type'

@@ -11,7 +11,7 @@
 create or replace function {schema}.ids_behind(p_limit int)
 returns table (sequence text, last_id bigint, highest_id bigint)
 language sql security definer
-set enable_sort = off set search_path = pg_catalog, pg_temp
+set enable_sort = off
 as $$
   select
     given.sequence,

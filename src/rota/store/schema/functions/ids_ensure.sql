@@ -7,9 +7,7 @@
 create or replace function {schema}.ids_ensure()
 returns table (sequence text, last_id bigint)
 language plpgsql
-set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   v_sequence text;
 begin

@@ -5,7 +5,6 @@
 create or replace function {schema}.ids_reserve(p_count int)
 returns bigint[]
 language plpgsql volatile security definer
-set search_path = pg_catalog, pg_temp
 as $$
 begin
   perform {schema}.caller_check('job'::text, 'INSERT'::text);

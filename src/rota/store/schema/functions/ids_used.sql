@@ -5,7 +5,7 @@
 create or replace function {schema}.ids_used(p_ids bigint[])
 returns bigint
 language sql stable
-set enable_seqscan = off set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
 as $$
   select min(given.id)
   from unnest(p_ids) given(id)

@@ -3,7 +3,6 @@
 create or replace function {schema}.installation_ensure()
 returns void
 language sql
-set search_path = pg_catalog, pg_temp
 as $$
   select {schema}.installation_record({schema}.system_identifier())
   where not exists (select from {schema}.installation)

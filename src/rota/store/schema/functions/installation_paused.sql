@@ -2,7 +2,6 @@
 create or replace function {schema}.installation_paused()
 returns jsonb
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
   select jsonb_build_object(
     'paused_at', i.paused_at,

@@ -2,7 +2,6 @@
 create or replace function {schema}.installation_record(p_system bigint)
 returns void
 language sql
-set search_path = pg_catalog, pg_temp
 as $$
   insert into {schema}.installation (recorded_at, database_name, system_identifier)
   values ({schema}.clock(), current_database(), p_system)

@@ -2,7 +2,6 @@
 create or replace function {schema}.is_erased(p_payload jsonb)
 returns boolean
 language sql immutable parallel safe
-set search_path = pg_catalog, pg_temp
 as $$
   select p_payload ? 'rota.erased'
 $$;

@@ -2,7 +2,7 @@
 -- so, nothing may be claimed and no schedule may tick, also if it was restored under a worker.
 create or replace function {schema}.is_paused()
 returns boolean
-language plpgsql stable set search_path = pg_catalog, pg_temp
+language plpgsql stable
 as $$
 begin
   return {schema}.copy_seen() is not null or exists (

@@ -5,7 +5,6 @@
 create or replace function {schema}.is_progress(p_progress jsonb)
 returns boolean
 language plpgsql stable strict parallel safe
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_at text := p_progress ->> 'at';

@@ -3,7 +3,6 @@
 create or replace function {schema}.is_sealed(p_value jsonb)
 returns boolean
 language sql immutable parallel safe
-set search_path = pg_catalog, pg_temp
 as $$
   select case
     when jsonb_typeof(p_value) = 'object'

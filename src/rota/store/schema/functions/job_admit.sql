@@ -11,9 +11,8 @@ create or replace function {schema}.job_admit(p_ids bigint[], p_ahead interval)
 returns table (ids bigint[], capped_types text[], capped_queues text[], starts jsonb)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off
-set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
-#variable_conflict use_column
 declare
   v_limits text[] := array(
     select distinct a.room

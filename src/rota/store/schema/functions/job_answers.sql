@@ -4,7 +4,7 @@
 create or replace function {schema}.job_answers(p_ids bigint[], p_done bigint[], p_as text)
 returns table (id bigint, answer text, status text, new_id bigint)
 language sql stable
-set enable_seqscan = off set enable_bitmapscan = off set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off
 as $$
   select
     given.id,

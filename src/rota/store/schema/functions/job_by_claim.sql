@@ -8,7 +8,6 @@ create or replace function {schema}.job_by_claim(
 )
 returns job
 language plpgsql
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_job {schema}.job;

@@ -5,7 +5,6 @@ create or replace function {schema}.job_caps(p_ids bigint[])
 returns table (queue text, job_type text, type_cap text, queue_cap text)
 language sql stable
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set search_path = pg_catalog, pg_temp
 as $$
   select d.queue, d.job_type, 'type ' || t.name, 'queue ' || q.name
   from (

@@ -13,7 +13,6 @@
 create or replace function {schema}.job_check()
 returns trigger
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_refusal text;

@@ -47,7 +47,7 @@ create or replace function {schema}.job_claim(
 returns setof {schema}.claimed_job
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
-set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   -- Read once, and before the jobs, so that the pauses and the jobs that it returns agree.

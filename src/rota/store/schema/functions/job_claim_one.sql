@@ -15,7 +15,6 @@ create or replace function {schema}.job_claim_one(
 )
 returns setof {schema}.claimed_job
 language plpgsql
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_job {schema}.job;

@@ -7,9 +7,8 @@ create or replace function {schema}.job_end(p_id bigint)
 returns table (job bigint, outcome text, result jsonb, error_type text, message text)
 language plpgsql stable
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
-#variable_conflict use_column
 declare
   v_next bigint;
 begin

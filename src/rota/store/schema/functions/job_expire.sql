@@ -23,9 +23,8 @@ returns table (
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
 set enable_mergejoin = off set enable_hashjoin = off set jit = off
-set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
-#variable_conflict use_column
 declare
   v_room text;
   v_rooms text[];

@@ -5,7 +5,6 @@
 create or replace function {schema}.job_fill()
 returns trigger
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_type {schema}.job_type;

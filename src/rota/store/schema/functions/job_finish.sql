@@ -22,7 +22,7 @@ create or replace function {schema}.job_finish(
 returns setof bigint
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
 begin
   return query

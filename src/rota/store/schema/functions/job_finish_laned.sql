@@ -14,7 +14,7 @@ create or replace function {schema}.job_finish_laned(
 )
 returns setof bigint
 language plpgsql
-set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   v_rooms text[] := {schema}.rooms_of(p_ids);

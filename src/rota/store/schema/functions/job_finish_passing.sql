@@ -23,7 +23,7 @@ create or replace function {schema}.job_finish_passing(
 )
 returns table (taken {schema}.claimed_job[], started timestamptz, finished bigint[])
 language plpgsql
-set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   v_rooms text[] := {schema}.rooms_of(p_ids);

@@ -9,9 +9,7 @@ create or replace function {schema}.job_hand_back(
 )
 returns table (status text, run_at timestamptz)
 language plpgsql
-set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   v_job {schema}.job := {schema}.job_by_claim(p_id, p_claims);
   v_rooms text[] := {schema}.rooms_of(array[p_id]);

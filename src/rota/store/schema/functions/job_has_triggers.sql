@@ -3,7 +3,6 @@
 create or replace function {schema}.job_has_triggers()
 returns boolean
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
   select exists (
     select from pg_trigger t

@@ -3,7 +3,6 @@ create or replace function {schema}.job_is_locked(p_id bigint)
 returns boolean
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set search_path = pg_catalog, pg_temp
 as $$
 begin
   perform from {schema}.job j where j.id = p_id for update nowait;

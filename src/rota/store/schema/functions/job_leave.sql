@@ -27,9 +27,7 @@ create or replace function {schema}.job_leave(p_outcomes jsonb, p_release text)
 returns table (id bigint, status text, run_at timestamptz, reason text)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off
-set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   v_is_back boolean;
   v_back bigint[];

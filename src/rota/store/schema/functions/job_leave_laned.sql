@@ -5,9 +5,8 @@
 create or replace function {schema}.job_leave_laned(p_outcomes jsonb, p_release text)
 returns table (id bigint, status text, run_at timestamptz, reason text)
 language plpgsql
-set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
-#variable_conflict use_column
 declare
   v_rooms text[] := {schema}.rooms_of(array(
     select (i.outcome ->> 'id')::bigint

@@ -11,9 +11,8 @@ create or replace function {schema}.job_progress(
 returns table (id bigint, written boolean)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off
-set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
-#variable_conflict use_column
 begin
   if p_waits then
     perform

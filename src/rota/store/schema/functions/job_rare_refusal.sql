@@ -8,7 +8,6 @@ create or replace function {schema}.job_rare_refusal(
 )
 returns text
 language plpgsql stable parallel safe
-set search_path = pg_catalog, pg_temp
 as $$
 begin
   return case

@@ -27,9 +27,7 @@ returns table (
 )
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off
-set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   v_steady interval := least({schema}.uptime(), p_steady_s * interval '1 second');
   v_since timestamptz := case

@@ -2,7 +2,6 @@
 create or replace function {schema}.job_refuse(p_refusal text)
 returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
 as $$
 begin
   raise exception 'rota.job: %; nothing was written', p_refusal

@@ -12,9 +12,8 @@ create or replace function {schema}.job_renew(
 returns table (id bigint, renewed boolean, cancel_requested boolean, cancel_reason text)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
-#variable_conflict use_column
 begin
   return query
   with held as materialized (

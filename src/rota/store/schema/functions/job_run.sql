@@ -4,7 +4,6 @@
 create or replace function {schema}.job_run()
 returns trigger
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp
 as $$
 begin
   insert into {schema}.schedule_run (schedule, job, scheduled_for)

@@ -9,7 +9,7 @@ create or replace function {schema}.job_to_history(
 returns setof bigint
 language sql
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
-set enable_mergejoin = off set jit = off set search_path = pg_catalog, pg_temp
+set enable_mergejoin = off set jit = off
 as $$
   select finished.id
   from (

@@ -13,7 +13,6 @@
 create or replace function {schema}.job_type_declare(p_types jsonb, p_release text)
 returns int
 language plpgsql
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_statement text;

@@ -10,7 +10,7 @@ create or replace function {schema}.jobs_erase(p_ids bigint[], p_by text)
 returns setof bigint
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
-set enable_mergejoin = off set jit = off set search_path = pg_catalog, pg_temp
+set enable_mergejoin = off set jit = off
 as $$
 declare
   v_today text := to_char({schema}.clock() at time zone 'UTC', 'YYYY-MM-DD');

@@ -13,7 +13,6 @@ create or replace function {schema}.jobs_insert_for(
 )
 returns bigint[]
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp
 as $$
 begin
   if {schema}.job_has_triggers()

@@ -17,9 +17,7 @@ create or replace function {schema}.key_act(
 )
 returns table (id bigint, answer text, status text, job_type text)
 language plpgsql
-set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   v_types text[];
   v_ids bigint[];

@@ -4,7 +4,7 @@
 create or replace function {schema}.key_find(p_key text, p_job_type text)
 returns table (job_type text, id bigint, status text)
 language sql stable
-set enable_seqscan = off set enable_bitmapscan = off set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off
 as $$
   with asked as (
     select {schema}.canonical_type(p_job_type) as name

@@ -2,7 +2,6 @@
 create or replace function {schema}.key_hash(p_key text)
 returns text
 language sql immutable strict parallel safe
-set search_path = pg_catalog, pg_temp
 as $$
   select case
     when p_key ~ '^erased:[0-9a-f]{64}$' then p_key

@@ -5,7 +5,6 @@
 create or replace function {schema}.key_holders(p_job_types text[], p_keys text[])
 returns table (place bigint, id bigint, status text)
 language sql stable security definer
-set search_path = pg_catalog, pg_temp
 as $$
   select h.place, h.id, h.status
   from {schema}.keys_held(p_job_types, p_keys) h

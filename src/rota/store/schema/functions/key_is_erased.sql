@@ -4,7 +4,7 @@
 create or replace function {schema}.key_is_erased(p_job_types text[], p_key text)
 returns boolean
 language sql stable
-set enable_seqscan = off set enable_bitmapscan = off set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off
 as $$
   select exists (
     select from {schema}.idempotency i

@@ -4,7 +4,7 @@
 create or replace function {schema}.key_jobs(p_job_type text, p_key text)
 returns setof bigint
 language sql stable security definer
-set enable_seqscan = off set enable_bitmapscan = off set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off
 as $$
   select i.job
   from {schema}.idempotency i

@@ -9,7 +9,6 @@ create or replace function {schema}.key_refusal(
 )
 returns text
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
   select min(lacking.what)
   from {schema}.job_type t

@@ -3,7 +3,7 @@
 create or replace function {schema}.key_types()
 returns setof text
 language sql stable rows 20
-set enable_seqscan = off set enable_bitmapscan = off set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off
 as $$
   with recursive kind(name) as (
     (

@@ -10,7 +10,7 @@ create or replace function {schema}.keys_erase(p_ids bigint[])
 returns void
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
-set enable_mergejoin = off set jit = off set search_path = pg_catalog, pg_temp
+set enable_mergejoin = off set jit = off
 as $$
 begin
   if p_ids = '{}' then

@@ -11,7 +11,7 @@ create or replace function {schema}.keys_free(p_limit int)
 returns int
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
-set enable_mergejoin = off set jit = off set search_path = pg_catalog, pg_temp
+set enable_mergejoin = off set jit = off
 as $$
 declare
   v_after bigint := coalesce((select r.job from {schema}.idempotency_read r), 0);

@@ -8,7 +8,7 @@ create or replace function {schema}.keys_give_up(p_ids bigint[])
 returns void
 language sql
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
-set enable_mergejoin = off set jit = off set search_path = pg_catalog, pg_temp
+set enable_mergejoin = off set jit = off
 as $$
   delete from {schema}.idempotency i
   using (

@@ -6,7 +6,7 @@
 create or replace function {schema}.keys_held(p_job_types text[], p_keys text[])
 returns table (place bigint, id bigint, status text)
 language sql stable
-set enable_seqscan = off set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
 as $$
   select
     asked.n,

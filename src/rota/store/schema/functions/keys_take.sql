@@ -20,7 +20,7 @@ create or replace function {schema}.keys_take(
 )
 returns bigint[]
 language plpgsql security definer
-set enable_seqscan = off set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
 as $$
 declare
   v_names text[] := array(

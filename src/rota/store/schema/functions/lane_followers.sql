@@ -4,7 +4,7 @@ create or replace function {schema}.lane_followers(p_ids bigint[], p_limit int)
 returns bigint[]
 language sql
 set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off
-set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
   with last as materialized (
     select distinct on (j.group_key) j.group_key, j.priority, j.run_at, j.id

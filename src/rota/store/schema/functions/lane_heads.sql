@@ -11,9 +11,8 @@ returns table (lane text, id bigint, status text)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
 set enable_mergejoin = off set enable_hashjoin = off set jit = off
-set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
-#variable_conflict use_column
 declare
   v_is_held boolean;
   v_is_single boolean;

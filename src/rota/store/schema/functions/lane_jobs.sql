@@ -6,7 +6,6 @@ create or replace function {schema}.lane_jobs(p_group_key text)
 returns setof bigint
 language sql stable security definer
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set search_path = pg_catalog, pg_temp
 as $$
   select j.id
   from {schema}.job j

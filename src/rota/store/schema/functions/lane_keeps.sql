@@ -11,7 +11,6 @@ create or replace function {schema}.lane_keeps(
 )
 returns boolean
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
   select case
     when p_status = 'dead'

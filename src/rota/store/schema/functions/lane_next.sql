@@ -6,9 +6,8 @@ create or replace function {schema}.lane_next(p_lane text)
 returns table (id bigint, status text)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
-set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
-#variable_conflict use_column
 declare
   v_priority smallint := 32767;
   v_capacity int;

@@ -4,7 +4,7 @@ create or replace function {schema}.lane_stuck(p_lane text)
 returns boolean
 language sql stable
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
-set enable_mergejoin = off set jit = off set search_path = pg_catalog, pg_temp
+set enable_mergejoin = off set jit = off
 as $$
   select coalesce(count(*) >= max(coalesce(n.group_capacity, 1)), false)
   from {schema}.job h

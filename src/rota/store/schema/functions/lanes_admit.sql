@@ -8,7 +8,7 @@ create or replace function {schema}.lanes_admit(p_ids bigint[])
 returns bigint[]
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off
-set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   -- Not array_agg(distinct …): job_claim has turned sorts off, and all of job_lane would be read in

@@ -5,7 +5,6 @@ create or replace function {schema}.lanes_halted(p_before timestamptz, p_limit i
 returns table (group_key text, job bigint, since timestamptz, error_type text)
 language sql stable
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set search_path = pg_catalog, pg_temp
 as $$
   select h.group_key, h.id, h.since, h.error_type
   from (

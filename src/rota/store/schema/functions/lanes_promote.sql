@@ -6,7 +6,7 @@
 create or replace function {schema}.lanes_promote(p_lanes text[])
 returns int
 language plpgsql
-set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   v_ids bigint[] := array(

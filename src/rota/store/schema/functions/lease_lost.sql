@@ -2,7 +2,6 @@
 create or replace function {schema}.lease_lost(p_id bigint, p_claims int)
 returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
 as $$
 begin
   raise exception 'lease lost: job % is no longer held under claim %', p_id, p_claims

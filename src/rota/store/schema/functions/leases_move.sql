@@ -9,7 +9,6 @@ create or replace function {schema}.leases_move(p_step_s float8, p_moved_s float
 returns void
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_step interval := p_step_s * interval '1 second';

@@ -3,7 +3,6 @@
 create or replace function {schema}.limit_after(p_ahead numeric, p_now timestamptz)
 returns timestamptz
 language sql immutable parallel safe
-set search_path = pg_catalog, pg_temp
 as $$
   select case
     when p_ahead > 0

@@ -2,7 +2,6 @@
 create or replace function {schema}.limit_ahead(p_at timestamptz, p_now timestamptz)
 returns bigint
 language sql immutable parallel safe
-set search_path = pg_catalog, pg_temp
 as $$
   select greatest(0, coalesce((extract(epoch from p_at - p_now) * 1000000)::bigint, 0))
 $$;

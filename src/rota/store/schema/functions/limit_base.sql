@@ -8,7 +8,6 @@ create or replace function {schema}.limit_base(
 )
 returns bigint
 language sql immutable parallel safe
-set search_path = pg_catalog, pg_temp
 as $$
   select greatest(
     {schema}.limit_ahead(p_state.tat, p_now),

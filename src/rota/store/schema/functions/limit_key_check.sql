@@ -3,7 +3,6 @@
 create or replace function {schema}.limit_key_check(p_limit {schema}.rate_limit, p_key text)
 returns text
 language plpgsql
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_wrong text := case

@@ -2,7 +2,6 @@
 create or replace function {schema}.limit_known(p_name text)
 returns {schema}.rate_limit
 language plpgsql
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_limit {schema}.rate_limit;

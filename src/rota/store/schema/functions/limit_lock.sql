@@ -5,7 +5,6 @@
 create or replace function {schema}.limit_lock(p_name text, p_key text)
 returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
 as $$
 begin
   if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') then

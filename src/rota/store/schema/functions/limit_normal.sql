@@ -8,7 +8,6 @@ create or replace function {schema}.limit_normal(
 )
 returns {schema}.rate_limit_key
 language plpgsql immutable parallel safe
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_back interval := case

@@ -13,9 +13,8 @@ returns table (
 )
 language plpgsql stable
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
-#variable_conflict use_column
 begin
   select l.burst, p.spacing, p.late, p.ahead into burst, spacing, late, ahead
   from {schema}.rate_limit l

@@ -16,7 +16,6 @@ create or replace function {schema}.limit_pace(
 )
 returns table (spacing bigint, late bigint, ahead bigint)
 language sql immutable parallel safe
-set search_path = pg_catalog, pg_temp
 as $$
   select
     s.spacing,

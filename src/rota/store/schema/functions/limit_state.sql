@@ -5,7 +5,7 @@ create or replace function {schema}.limit_state(p_name text, p_key text)
 returns {schema}.rate_limit_key
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
-set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   v_state {schema}.rate_limit_key;

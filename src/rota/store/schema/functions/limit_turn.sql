@@ -5,7 +5,6 @@ create or replace function {schema}.limit_turn(
 )
 returns numeric
 language sql immutable parallel safe
-set search_path = pg_catalog, pg_temp
 as $$
   select greatest(
     0,

@@ -6,7 +6,7 @@ create or replace function {schema}.limit_write(p_state {schema}.rate_limit_key)
 returns void
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
 begin
   insert into {schema}.rate_limit_key (

@@ -17,9 +17,8 @@ create or replace function {schema}.limits_admit(
 returns table (ids bigint[], starts jsonb)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_mergejoin = off set jit = off
-set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
-#variable_conflict use_column
 declare
   v_now timestamptz := {schema}.moment();
   v_late bigint[];

@@ -7,7 +7,7 @@ create or replace function {schema}.limits_asked(p_ids bigint[])
 returns table (id bigint, name text, key text, cost int, room text)
 language sql stable
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
-set enable_mergejoin = off set jit = off set search_path = pg_catalog, pg_temp
+set enable_mergejoin = off set jit = off
 as $$
   with limited as materialized (
     select

@@ -11,7 +11,6 @@ create or replace function {schema}.limits_declare(
 )
 returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_may_change boolean := p_is_deploy

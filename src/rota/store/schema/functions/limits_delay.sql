@@ -5,7 +5,7 @@
 create or replace function {schema}.limits_delay(p_rooms text[], p_delays_s float8[])
 returns setof text
 language plpgsql
-set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   v_missing text[] := {schema}.stripes_lock(p_rooms, 200);

@@ -11,7 +11,7 @@ create or replace function {schema}.limits_replan(p_name text, p_most int, p_aft
 returns table (keys int, moved int, next_after text)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
-set enable_mergejoin = off set jit = off set search_path = pg_catalog, pg_temp
+set enable_mergejoin = off set jit = off
 as $$
 declare
   v_now timestamptz;

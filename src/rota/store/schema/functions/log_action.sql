@@ -13,7 +13,6 @@ create or replace function {schema}.log_action(
 )
 returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
 as $$
 begin
   loop

@@ -7,7 +7,7 @@
 create or replace function {schema}.look_back(p_queue text, p_to timestamptz)
 returns void
 language plpgsql
-set lock_timeout = '100ms' set search_path = pg_catalog, pg_temp
+set lock_timeout = '100ms'
 as $$
 begin
   insert into {schema}.queue as q (name, look_back_to, look_back_asked_at)

@@ -13,7 +13,6 @@ create or replace function {schema}.loss_of(
 )
 returns jsonb
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
   select jsonb_build_object(
     'id', p_id,

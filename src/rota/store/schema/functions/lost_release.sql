@@ -4,7 +4,6 @@ create or replace function {schema}.lost_release(p_worker text, p_error_type tex
 returns text
 language sql stable
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set search_path = pg_catalog, pg_temp
 as $$
   select w.release
   from {schema}.worker w

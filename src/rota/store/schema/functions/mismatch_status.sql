@@ -8,7 +8,6 @@ create or replace function {schema}.mismatch_status(
 )
 returns text
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
   select case
     when p_release <> 'unknown'

@@ -2,7 +2,7 @@
 create or replace function {schema}.oldest_due()
 returns timestamptz
 language sql stable
-set enable_seqscan = off set enable_bitmapscan = off set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off
 as $$
   select min(oldest.run_at)
   from {schema}.ready_queues() r(queue, priority)

@@ -2,7 +2,6 @@
 create or replace function {schema}.one_line(p_text text, p_most int)
 returns text
 language sql immutable parallel safe
-set search_path = pg_catalog, pg_temp
 as $$
   select nullif({schema}.redact(p_text, p_most), '')
 $$;

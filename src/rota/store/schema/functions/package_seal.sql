@@ -4,7 +4,6 @@
 create or replace function {schema}.package_seal(p_place text, p_old jsonb, p_new jsonb)
 returns int
 language plpgsql
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_count int;

@@ -3,9 +3,7 @@
 create or replace function {schema}.package_sealed()
 returns table (place text, document text)
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 begin
   for place in
     select c.relname

@@ -3,7 +3,6 @@
 create or replace function {schema}.partition_ensure(p_table text, p_day date)
 returns boolean
 language plpgsql
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_name text := p_table || '_' || to_char(p_day, 'YYYYMMDD');

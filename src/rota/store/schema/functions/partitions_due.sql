@@ -7,7 +7,6 @@
 create or replace function {schema}.partitions_due()
 returns table (step text, name text, command text)
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
   with parent as materialized (
     -- A day is dropped whole, once its last moment is as old as the setting. last_day is the last

@@ -6,7 +6,6 @@
 create or replace function {schema}.partitions_ensure(p_days int)
 returns int
 language plpgsql
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_today date := ({schema}.clock() at time zone 'UTC')::date;

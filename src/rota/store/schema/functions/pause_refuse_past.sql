@@ -2,7 +2,6 @@
 create or replace function {schema}.pause_refuse_past(p_until timestamptz)
 returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
 as $$
 begin
   if p_until <= {schema}.clock() then

@@ -8,7 +8,6 @@ create or replace function {schema}.paused_since(
 )
 returns timestamptz
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
   select case when {schema}.is_in_force(p_paused_at, p_paused_until) then p_paused_at end
 $$;

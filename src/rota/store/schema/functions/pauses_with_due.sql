@@ -18,7 +18,6 @@ returns table (
 )
 language sql stable
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set search_path = pg_catalog, pg_temp
 as $$
   select p.queue, p.paused_at, p.paused_until, p.paused_by, p.paused_why, counted.due
   from (

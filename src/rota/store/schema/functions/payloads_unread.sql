@@ -18,7 +18,7 @@ returns table (
   error text
 )
 language sql stable
-set enable_seqscan = off set enable_bitmapscan = off set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off
 as $$
   select
     substr(w.waits_for, length('payload ') + 1),

@@ -5,7 +5,7 @@ create or replace function {schema}.ready_behind(p_ids bigint[], p_rooms text[])
 returns setof bigint
 language plpgsql stable
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
 begin
   return query

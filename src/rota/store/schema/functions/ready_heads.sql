@@ -16,7 +16,6 @@ returns table (
 )
 language sql stable
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set search_path = pg_catalog, pg_temp
 as $$
   select
     r.queue, r.priority, head.job_type, head.run_at, head.updated_at,

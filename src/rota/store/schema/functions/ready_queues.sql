@@ -3,7 +3,7 @@
 create or replace function {schema}.ready_queues()
 returns table (queue text, priority smallint)
 language sql stable
-set enable_seqscan = off set enable_bitmapscan = off set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off
 as $$
   with recursive found as (
     (

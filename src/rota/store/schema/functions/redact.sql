@@ -5,7 +5,7 @@
 create or replace function {schema}.redact(p_text text, p_limit int, p_lines boolean default false)
 returns text
 language sql immutable parallel safe
-set standard_conforming_strings = on set search_path = pg_catalog, pg_temp
+set standard_conforming_strings = on
 as $$
   select
     case

@@ -4,7 +4,6 @@
 create or replace function {schema}.release_at_work(p_release text)
 returns boolean
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
   select exists (
     select from {schema}.worker w

@@ -3,7 +3,6 @@
 create or replace function {schema}.release_newest(p_here text default null)
 returns text
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
   select r.name
   from {schema}.release r

@@ -3,7 +3,6 @@
 create or replace function {schema}.releases_sum(p_one jsonb, p_other jsonb)
 returns jsonb
 language sql immutable
-set search_path = pg_catalog, pg_temp
 as $$
   select coalesce(jsonb_object_agg(most.key, most.attempts), '{}')
   from (

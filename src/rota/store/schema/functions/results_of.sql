@@ -15,7 +15,7 @@ returns table (
 )
 language sql stable
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
   select
     w.id,

@@ -7,7 +7,7 @@
 create or replace function {schema}.rooms_advance(p_rooms text[], p_wait_ms int)
 returns void
 language plpgsql
-set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   v_missing text[];

@@ -12,7 +12,7 @@ create or replace function {schema}.rooms_sweep(p_after text, p_limit int, p_cou
 returns table (last_room text, rooms int, released int)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
-set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   v_kind text;

@@ -13,7 +13,6 @@ returns int
 language plpgsql
 set enable_seqscan = on set enable_bitmapscan = off
 set enable_hashjoin = off set enable_mergejoin = off set jit = off
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_keep jsonb := (select jsonb_object_agg(r.what, r.keep) from {schema}.retention r);

@@ -12,7 +12,6 @@ returns table (
 )
 language sql stable
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set search_path = pg_catalog, pg_temp
 as $$
   select
     j.id, j.job_type, j.queue, j.locked_by,

@@ -15,9 +15,7 @@ create or replace function {schema}.schedule_advance(
 returns table (scheduled_for timestamptz, job bigint, live bigint)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   v_schedule {schema}.schedule;
   v_last bigint;

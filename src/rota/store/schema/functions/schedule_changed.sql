@@ -4,7 +4,6 @@
 create or replace function {schema}.schedule_changed()
 returns trigger
 language plpgsql
-set search_path = pg_catalog, pg_temp
 as $$
 begin
   if (

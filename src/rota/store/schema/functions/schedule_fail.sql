@@ -11,7 +11,6 @@ create or replace function {schema}.schedule_fail(
 )
 returns void
 language sql
-set search_path = pg_catalog, pg_temp
 as $$
   update {schema}.schedule s
   set last_error = left(p_why, 500)

@@ -10,7 +10,6 @@ create or replace function {schema}.schedule_refuse(
 )
 returns boolean
 language plpgsql
-set search_path = pg_catalog, pg_temp
 as $$
 begin
   update {schema}.schedule s

@@ -7,7 +7,6 @@ create or replace function {schema}.schedule_skip(
 )
 returns bigint
 language plpgsql
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_job bigint := nextval(pg_get_serial_sequence('{schema}.job', 'id'));

@@ -7,7 +7,7 @@
 create or replace function {schema}.schedule_trouble(p_schedule {schema}.schedule)
 returns text
 language sql stable
-set enable_seqscan = off set enable_bitmapscan = off set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off
 as $$
   select case
     when not exists (

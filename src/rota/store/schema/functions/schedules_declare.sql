@@ -13,7 +13,6 @@ create or replace function {schema}.schedules_declare(
 )
 returns int
 language plpgsql
-set search_path = pg_catalog, pg_temp
 as $$
 begin
   insert into {schema}.release as r (name, started_at, job_types)

@@ -7,7 +7,6 @@
 create or replace function {schema}.schedules_disable()
 returns setof text
 language sql
-set search_path = pg_catalog, pg_temp
 as $$
   update {schema}.schedule d
   set disabled_at = {schema}.clock()

@@ -20,9 +20,7 @@ returns table (
 )
 language plpgsql stable
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
-set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_column
 declare
   v_paused boolean := {schema}.is_paused();
   v_limit int := case when v_paused then 0 else p_limit end;

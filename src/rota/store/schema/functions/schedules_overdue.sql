@@ -8,7 +8,6 @@ create or replace function {schema}.schedules_overdue(p_late interval, p_limit i
 returns table (name text, since timestamptz, stopped_why text, last_error text)
 language sql stable
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set search_path = pg_catalog, pg_temp
 as $$
   with resumed as materialized (
     select max(a.at) as at

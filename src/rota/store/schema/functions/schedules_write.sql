@@ -11,7 +11,6 @@ create or replace function {schema}.schedules_write(
 )
 returns table (name text, made boolean)
 language sql
-set search_path = pg_catalog, pg_temp
 as $$
   insert into {schema}.schedule as s (
     name, origin,

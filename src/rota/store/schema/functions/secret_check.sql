@@ -3,7 +3,6 @@
 create or replace function {schema}.secret_check()
 returns trigger
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_row jsonb := to_jsonb(new);

@@ -4,7 +4,6 @@
 create or replace function {schema}.secret_refusal(p_job_type text, p_payload jsonb)
 returns text
 language sql stable parallel safe
-set search_path = pg_catalog, pg_temp
 as $$
   select format(
     'payload has %s in clear, a secret argument of type %s, which is stored sealed: enqueue it '

@@ -14,7 +14,7 @@
 create or replace function {schema}.stats_roll_up()
 returns boolean
 language plpgsql
-set jit = off set max_parallel_workers_per_gather = 0 set search_path = pg_catalog, pg_temp
+set jit = off set max_parallel_workers_per_gather = 0
 as $$
 declare
   v_closed timestamptz := date_trunc('minute', {schema}.clock() - interval '2 minutes', 'UTC');

@@ -11,7 +11,7 @@
 create or replace function {schema}.stripes_lock(p_keys text[], p_wait_ms int)
 returns text[]
 language plpgsql
-set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   -- The schema's own numbers; the last eight bits are the stripe.

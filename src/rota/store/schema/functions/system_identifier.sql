@@ -3,7 +3,6 @@
 create or replace function {schema}.system_identifier()
 returns bigint
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
 as $$
 begin
   return (select c.system_identifier from pg_control_system() c);

@@ -3,7 +3,6 @@
 create or replace function {schema}.today_ensure()
 returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
 as $$
 begin
   if to_regclass(

@@ -10,7 +10,6 @@ create or replace function {schema}.trial_end(
 returns void
 language plpgsql
 set enable_seqscan = off set jit = off set lock_timeout = '200ms'
-set search_path = pg_catalog, pg_temp
 as $$
 begin
   if exists (

@@ -2,7 +2,6 @@
 create or replace function {schema}.type_names(p_type text)
 returns text[]
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
   select array(
     select n.name

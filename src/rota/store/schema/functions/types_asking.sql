@@ -1,5 +1,6 @@
 -- Returns the types, former names too, of whose jobs a claim asks more than their lanes and caps:
--- those with a rate limit, or with a breaker of which some key is not closed.
+-- those with a rate limit, or with a breaker of which some key is not closed. The planner inlines
+-- the function, because it has no search_path of its own.
 -- Locks: none; index job_type_asking.
 create or replace function {schema}.types_asking()
 returns setof text

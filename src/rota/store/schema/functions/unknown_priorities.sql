@@ -4,7 +4,6 @@ create or replace function {schema}.unknown_priorities(p_queue text, p_known sma
 returns setof smallint
 language plpgsql stable
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set search_path = pg_catalog, pg_temp
 as $$
 begin
   return query

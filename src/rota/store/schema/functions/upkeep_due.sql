@@ -11,7 +11,6 @@ returns text
 language plpgsql stable
 set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
 set plan_cache_mode = force_generic_plan set lock_timeout = '100ms'
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_now timestamptz := {schema}.clock();

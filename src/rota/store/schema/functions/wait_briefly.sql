@@ -4,7 +4,6 @@
 create or replace function {schema}.wait_briefly(p_only bigint[])
 returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_now interval := pg_catalog.current_setting('lock_timeout')::interval;

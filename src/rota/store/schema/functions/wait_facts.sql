@@ -4,7 +4,6 @@
 create or replace function {schema}.wait_facts(p_id bigint)
 returns json
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
   select json_build_object(
     'job', n.id,

@@ -3,7 +3,6 @@
 create or replace function {schema}.wait_ids(p_meta jsonb, p_which text)
 returns bigint[]
 language sql immutable parallel safe
-set search_path = pg_catalog, pg_temp
 as $$
   select coalesce(array_agg(a.id::bigint order by a.place), '{}')
   from (select p_meta #> array['rota.waits', p_which] as ids) m

@@ -5,7 +5,7 @@
 create or replace function {schema}.wait_next(p_meta jsonb)
 returns bigint
 language plpgsql stable
-set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   v_ids bigint[] := {schema}.wait_ids(p_meta, 'jobs'::text);

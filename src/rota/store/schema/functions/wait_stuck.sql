@@ -12,7 +12,7 @@ create or replace function {schema}.wait_stuck(p_id bigint)
 returns text
 language plpgsql stable
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   v_seen bigint[] := '{}';

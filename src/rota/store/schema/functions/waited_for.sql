@@ -4,7 +4,7 @@
 create or replace function {schema}.waited_for(p_kind text, p_limit int, p_after text default null)
 returns setof text
 language sql stable
-set enable_seqscan = off set enable_bitmapscan = off set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off
 as $$
   with recursive found as (
     (

@@ -3,7 +3,7 @@
 create or replace function {schema}.waits(p_kind text, p_limit int, p_counted int)
 returns table (waits_for text, jobs int, next_since timestamptz, last_at timestamptz)
 language sql stable
-set enable_seqscan = off set enable_bitmapscan = off set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off
 as $$
   select w.waits_for, counted.jobs, next.waits_since, last.run_at
   from {schema}.waited_for(p_kind, p_limit) w(waits_for)

@@ -5,7 +5,6 @@ create or replace function {schema}.waits_note(p_ids bigint[], p_awaits jsonb[])
 returns void
 language sql
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set search_path = pg_catalog, pg_temp
 as $$
   update {schema}.job j
   set meta = coalesce(j.meta, '{}') || jsonb_build_object(

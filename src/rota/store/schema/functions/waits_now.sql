@@ -9,7 +9,6 @@ create or replace function {schema}.waits_now(p_names int, p_counted int)
 returns json
 language sql stable
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set search_path = pg_catalog, pg_temp
 as $$
   select json_build_object(
     'laned', waiting.laned,

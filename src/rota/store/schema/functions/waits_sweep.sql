@@ -12,9 +12,8 @@ returns table (last_wait text, waits int, released int, is_busy boolean)
 language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
 set enable_mergejoin = off set jit = off
-set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
-#variable_conflict use_column
 declare
   v_ended text[];
   v_until timestamptz := clock_timestamp() + interval '0.5 seconds';

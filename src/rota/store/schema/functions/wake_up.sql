@@ -8,7 +8,6 @@ create or replace function {schema}.wake_up(
 )
 returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
 as $$
 begin
   perform pg_notify({schema}.worker_channel(split_part(w.peer, ' ', 2)), q.name)

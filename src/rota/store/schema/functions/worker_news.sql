@@ -12,7 +12,6 @@ create or replace function {schema}.worker_news(
 returns text
 language plpgsql stable
 set enable_seqscan = off set enable_bitmapscan = off set jit = off
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_look_back jsonb;

@@ -2,7 +2,6 @@
 create or replace function {schema}.worker_release(p_worker text)
 returns text
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
   select coalesce(
     (select w.release from {schema}.worker w where w.name = p_worker),

@@ -8,7 +8,6 @@ create or replace function {schema}.worker_seen(
 )
 returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_due boolean;

@@ -4,7 +4,6 @@
 create or replace function {schema}.workers_seen(p_within interval)
 returns setof {schema}.worker
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
   select w.*
   from {schema}.worker w

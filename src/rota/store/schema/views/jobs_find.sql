@@ -28,7 +28,6 @@ create or replace function {schema}.jobs_find(
 returns setof {schema}.jobs
 language plpgsql stable
 set jit = off set max_parallel_workers_per_gather = 0 set standard_conforming_strings = on
-set search_path = pg_catalog, pg_temp
 as $$
 declare
   v_since timestamptz := coalesce(

@@ -46,44 +46,15 @@ def test_an_id_above_the_sequence_is_refused_and_one_that_was_reserved_is_taken(
     assert len(insert(shared, 200)) == 200
 
 
-GOOD = '{"done": 1, "total": null, "note": null, "at": "2026-01-14T10:00:00+00:00"}'
-
-
-@rule("M15", "M85")
-def test_a_progress_that_python_cannot_read_is_refused(shared: Connection) -> None:
-    good = json.loads(GOOD)
-    changes: list[dict[str, object]] = [
-        {"done": "many"}, {"done": None}, {"total": "1"}, {"note": 1}, {"at": None},
-        {"at": "never"}, {"at": "infinity"}, {"at": "2026-01-14 10:00:00"},
-    ]  # fmt: skip
-    for change in changes:
-        without = {key: good[key] for key in good if key not in change}
-        for value in (good | change, without, [good], 5):
-            refuse(shared, "job_progress", progress=json.dumps(value))
-    for part, becomes in (
-        ("1,", "1e400,"), ("1,", "9" * 5_000 + ","), ("1,", "-1,"),
-        ('"total": null', '"total": -1'),
-        ("T10:00:00", "T24:00:00"), ("T10:00:00", "T10:60:00"), ("T10:00:00", "T10:00:60"),
-        ("2026-01-14", "2026-02-31"), ("2026-01-14", "2027-02-29"), ("2026-01-14", "0000-01-14"),
-        ("2026-01-14", "9999-12-31"), ("2026-01-14T10:00:00+00:00", "8999-12-31T23:59:59-12:00"),
-        ("+00:00", "+16:00"), ("+00:00", "+00:60"), ("+00:00", ""),
-    ):  # fmt: skip
-        assert part in GOOD
-        refuse(shared, "job_progress", progress=GOOD.replace(part, becomes, 1))
-
-
 @rule("M85")
-def test_every_progress_that_is_taken_can_be_read(app: rota.App, shared: Connection) -> None:
-    for part, becomes in (
-        ("1,", "9007199254740992,"), ("1,", "5e-324,"), ("1,", "0." + "1" * 5_000 + ","),
-        ("2026-01-14", "2028-02-29"), ("T10:00:00", "T23:59:59"),
-        ("2026-01-14T10:00:00+00:00", "8999-12-31T23:59:59Z"),
-        ("2026-01-14T10:00:00+00:00", "1970-01-01T05:30:00.123456+05:30"),
-        ("+00:00", "-15:59"),
-    ):  # fmt: skip
-        [id_] = insert(shared, progress=GOOD.replace(part, becomes, 1))
-        assert app.get(id_).progress is not None, becomes
-        assert [job.id for job in app.find(limit=1)] == [id_], becomes
+def test_a_progress_that_rota_did_not_write_keeps_no_job_from_being_read(
+    app: rota.App, shared: Connection
+) -> None:
+    for progress in ("5", '{"done": "many"}', '{"done": 1, "total": null, "note": null, "at": 1}'):
+        [id_] = insert(shared, progress=progress)
+        [job] = app.find(limit=1)
+        assert (job.id, job.progress) == (id_, None)
+        assert job.to_dict()["progress"] == json.loads(progress)
 
 
 @rule("M15", "M33", "M85")

@@ -216,11 +216,10 @@ class Job(Record, frozen=True, gc=False):
     @property
     def progress(self) -> Progress | None:
         """The progress that the handler last reported; None: it reported none."""
-        return (
-            None
-            if self.progress_json is None
-            else msgspec.json.decode(self.progress_json, type=Progress)
-        )
+        try:
+            return msgspec.json.decode(self.progress_json or "null", type=Progress | None)
+        except msgspec.ValidationError:  # not written by Rota
+            return None
 
     def facts(self, read_json: ReadJson) -> dict[str, Any]:
         """Return its values by their names in JSON. Called by the command line."""

@@ -2,7 +2,6 @@
 -- INSERT prepares each call in job_row_is_plain, so these columns share one.
 create or replace function {schema}.job_rare_refusal(
   p_timeout interval,
-  p_progress jsonb,
   p_group_key text,
   p_lane_capacity int
 )
@@ -13,8 +12,6 @@ begin
   return case
     when p_timeout not between interval '1 millisecond' and interval '36525 days'
       then format('timeout must be from 1 ms to a hundred years, not %s', p_timeout)
-    when not {schema}.is_progress(p_progress)
-      then 'progress must be what rota.progress writes: done, total, note and at'
     when length(p_group_key) not between 1 and 255
       then format(
         'group_key must be 1 to 255 characters, not %s; hash a longer one', length(p_group_key)

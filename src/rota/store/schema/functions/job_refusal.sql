@@ -78,10 +78,7 @@ return case
   )) > 65536
     then 'last_error and all other texts together must be at most 65536 bytes'
   when p_job.timeout is not null
-    or p_job.progress is not null
     or p_job.group_key is not null
     or p_job.group_capacity is not null
-    then {schema}.job_rare_refusal(
-      p_job.timeout, p_job.progress, p_job.group_key, p_job.group_capacity
-    )
+    then {schema}.job_rare_refusal(p_job.timeout, p_job.group_key, p_job.group_capacity)
 end;

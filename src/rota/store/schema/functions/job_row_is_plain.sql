@@ -44,6 +44,6 @@ return p_job.status = 'queued'
       and p_job.group_key is null
       and p_job.group_capacity is null
     or {schema}.job_rare_refusal(
-      p_job.timeout, null::jsonb, p_job.group_key, p_job.group_capacity
+      p_job.timeout, p_job.group_key, p_job.group_capacity
     ) is null
   );

@@ -6,15 +6,12 @@ import json
 import re
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
 
 from tests.docs.reader import ROOT
 from tests.support.guard import locked
-
-DOCS = ROOT / "docs"
 
 pytestmark = [pytest.mark.system, pytest.mark.nightly]
 
@@ -29,15 +26,6 @@ def site(run_place: Path) -> Path:
             done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
             assert done.returncode == 0, done.stdout + done.stderr
     return made
-
-
-def test_each_page_that_was_elsewhere_leads_to_where_it_is(site: Path) -> None:
-    config = tomllib.loads((ROOT / "zensical.toml").read_text("utf-8"))
-    for old, new in config["project"]["plugins"]["redirects"]["redirect_maps"].items():
-        assert (DOCS / new.partition("#")[0]).is_file(), new
-        text = (site / old.removesuffix(".md") / "index.html").read_text("utf-8")
-        leads = re.search('<a href="([^"]+)"', text)
-        assert leads and (site / old.removesuffix(".md") / leads[1].partition("#")[0]).is_dir(), old
 
 
 def test_the_list_for_machines_says_what_each_page_is_about(site: Path) -> None:
